@@ -1,4 +1,4 @@
-//! `cargo xtask bindings`: writes, or compares, the generated half of rdma-mummy-sys.
+//! `cargo xtask bindings`: writes the generated half of rdma-mummy-sys, or compares it.
 
 use std::process::Command;
 
@@ -17,22 +17,22 @@ const PROGRAM: &str = "rdma-mummy-sys-generator";
 /// result is committed: building the crate needs none of this. With --check nothing is written.
 #[derive(Args, Debug)]
 pub(crate) struct Bindings {
-    /// Compare with the committed files, and fail where they differ
+    /// Compare with the committed files, and fail if they differ
     #[arg(long)]
     check: bool,
 }
 
 impl Bindings {
-    /// The task as the whole gate runs it.
+    /// The task as the gate runs it.
     pub(crate) const CHECK: Self = Self { check: true };
 }
 
-/// Carries the task out.
+/// Runs the task.
 pub(crate) fn main(task: &Bindings) -> Result<()> {
     packages::require("generating the bindings", &[packages::BINDINGS])?;
     let root = repo::root()?;
     let mut command = repo::cargo(&root);
-    // By the features of the whole workspace, so that the tests share the build.
+    // With the features of the whole workspace, so that the tests share the build.
     command.args(["build", "--quiet", "--workspace", "--bin", PROGRAM]);
     repo::build(command)?;
     let mut command = Command::new(repo::target_folder(&root)?.join("debug").join(PROGRAM));
@@ -41,7 +41,7 @@ pub(crate) fn main(task: &Bindings) -> Result<()> {
     }
     let status = command.status().context("cannot run the generator")?;
     if !status.success() {
-        let hint = if task.check { "; `cargo xtask bindings` writes them anew" } else { "" };
+        let hint = if task.check { "; run `cargo xtask bindings` to update them" } else { "" };
         bail!("the generator ended with {status}{hint}");
     }
     Ok(())

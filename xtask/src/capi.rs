@@ -1,6 +1,6 @@
-//! `cargo xtask capi`: the functions of rdma-core as one library for programs in C and C++.
+//! `cargo xtask capi`: the functions of rdma-core as one library for C and C++ programs.
 //!
-//! cargo makes the static library. The shared one is the same code through `cc`, with a version script.
+//! cargo builds the static library. The shared one is the same code, linked by `cc` with a version script.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,28 +17,28 @@ use crate::repo;
 
 /// The package.
 const PACKAGE: &str = "rdma-mummy-capi";
-/// Where its sources lie.
+/// The folder of its sources.
 pub(crate) const SOURCES: &str = "rdma-mummy-sys/capi";
-/// The profile that users' libraries are built with, and its folder in cargo's.
+/// The profile of the released libraries, and its folder in cargo's target.
 const PROFILE: &str = "for-c";
 /// The static library.
 const STATIC: &str = "librdma_mummy.a";
-/// The shared library, by the name that programs ask the loader for.
+/// The shared library, by its soname.
 const SHARED: &str = "librdma_mummy.so.0";
 /// The name by which the linker finds it.
 const LINK: &str = "librdma_mummy.so";
-/// The folder beside it where there is no shared one.
+/// The folder beside it without a shared library.
 const STATIC_ALONE: &str = "static";
-/// What programs link beside the static library.
+/// The libraries that programs link besides the static one.
 const LIBRARIES: &[&str] = &["-lpthread", "-ldl", "-lm"];
 
 /// Build libibverbs and librdmacm as one library for C and C++ programs into target/capi, with examples
 ///
-/// What links it runs with or without rdma-core. lib has the static and the shared library, and files for pkg-config; include has the
-/// header of what is beside rdma-core's functions; examples has programs that are linked to the static one.
+/// Programs that link it run with or without rdma-core. lib has the static and the shared library, and files for
+/// pkg-config; include has the header of the additional functions; examples has programs linked to the static library.
 #[derive(Args, Debug)]
 pub(crate) struct Capi {
-    /// Leave out softrnic, the NIC in software that a program can ask for
+    /// Leave out softrnic, the NIC in software that a program can request
     #[arg(long)]
     without_softrnic: bool,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Capi {
 /// What was built.
 #[derive(Clone, Debug)]
 pub(crate) struct Built {
-    /// The folder of all of it.
+    /// The folder of the whole.
     pub(crate) folder: PathBuf,
 }
 
@@ -66,14 +66,15 @@ impl Built {
         self.folder.join("examples")
     }
 
-    /// Compiles a program in C or C++ against the distribution's headers, with the static library, of which it exports nothing.
+    /// Compiles a C or C++ program against the distribution's headers, with the static library; the program exports
+    /// none of its symbols.
     pub(crate) fn compile(&self, source: &Path, program: &Path) -> Result<()> {
         self.link(source, program, |command| {
             command.arg(format!("-Wl,--exclude-libs,{STATIC}")).arg(self.archive()).args(LIBRARIES);
         })
     }
 
-    /// The same with the shared library, which the program finds where it is now.
+    /// Compiles such a program with the shared library, by its present path.
     pub(crate) fn compile_shared(&self, source: &Path, program: &Path) -> Result<()> {
         self.link(source, program, |command| {
             let folder = self.folder.join("lib");
@@ -98,7 +99,7 @@ impl Built {
     }
 }
 
-/// Carries the task out.
+/// Runs the task.
 pub(crate) fn main(task: &Capi) -> Result<ExitCode> {
     packages::require("the library for C programs", &[packages::LINKING])?;
     let root = repo::root()?;
@@ -113,14 +114,14 @@ pub(crate) fn main(task: &Capi) -> Result<ExitCode> {
                 built.examples().join("loopback").display()
             );
         }
-        // The libraries want no headers.
+        // The libraries themselves need no headers.
         Err(error) => println!("without examples: {error}"),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the libraries and what lies beside them, with a profile of cargo's. The packages in `beside` are built as well, and share
-/// the choice of features.
+/// Builds the libraries and their files, with a profile of cargo's. The packages in `beside` are built as well, and
+/// share the choice of features.
 pub(crate) fn build(root: &Path, softrnic: bool, profile: &str, beside: &[&str]) -> Result<Built> {
     let target = repo::target_folder(root)?;
     let folder = target.join("capi");
@@ -160,7 +161,7 @@ pub(crate) fn examples(root: &Path, built: &Built) -> Result<()> {
     Ok(())
 }
 
-/// Makes the shared library of the static one. It is never unloaded, as threads and handlers of forks stay in it.
+/// Links the shared library from the static one. It is never unloaded, because its threads and fork handlers stay.
 fn link(root: &Path, library: &Path) -> Result<()> {
     let fresh = library.join(SHARED).with_extension("new");
     let script = root.join(SOURCES).join("librdma_mummy.map");
@@ -176,10 +177,10 @@ fn link(root: &Path, library: &Path) -> Result<()> {
     point(&library.join(LINK), Path::new(SHARED))
 }
 
-/// Makes a link, in place of one that may be there.
+/// Makes a link, replacing an old one.
 fn point(link: &Path, to: &Path) -> Result<()> {
     let fresh = link.with_extension("new");
-    // One that an earlier call has left.
+    // A link from an earlier call.
     fs::remove_file(&fresh).ok();
     symlink(to, &fresh).with_context(|| format!("cannot make the link {}", fresh.display()))?;
     rename(&fresh, link)

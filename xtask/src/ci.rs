@@ -27,15 +27,15 @@ use crate::{packages, plain, repo};
 
 /// Run everything that a change must pass
 ///
-/// The gate stops at the first step that fails; then come the rings of tests. A step or a test program that passed before with the
-/// same files does not run again. With names, only these steps and rings run.
+/// The gate stops at the first step that fails; then the rings of tests run. A step or a test program that passed
+/// before with the same files is not run again. With names, only these steps and rings run.
 #[derive(Args, Debug)]
 pub(crate) struct Ci {
     /// Steps and rings to run instead of all
     #[arg(value_enum, value_name = "STEP")]
     steps: Vec<Step>,
 
-    /// Run all steps and all of every ring, not just the gate's part
+    /// Run all steps and every ring whole, not just the gate's part
     #[arg(long)]
     full: bool,
 
@@ -47,7 +47,7 @@ pub(crate) struct Ci {
     #[arg(long)]
     install: bool,
 
-    /// Write what the step `api` compares with, the lists in api/, instead of comparing
+    /// Update the lists in api/ instead of comparing with them (step `api`)
     #[arg(long)]
     write: bool,
 }
@@ -67,27 +67,27 @@ enum Step {
     Clippy,
     /// rustdoc reports nothing
     Doc,
-    /// The two libraries need nothing but rustc to build: no C compiler, cmake, libclang or rdma-core
+    /// The two libraries build with rustc alone: no C compiler, cmake, libclang or rdma-core
     Plain,
-    /// The committed bindings are those that the generator makes
+    /// The committed bindings match the generator's output
     Bindings,
-    /// The public crates build with the Rust that they promise
+    /// The public crates build with their `rust-version`
     Msrv,
-    /// The public items of the crates are those that `api/` lists
+    /// The public items of the crates match `api/`
     Api,
-    /// The programs in `compile-fail` fail with the errors beside them
+    /// The programs in `compile-fail` fail with the expected errors
     CompileFail,
     /// The public crates build with every set of their features (full run)
     Features,
     /// The fuzz targets build (full run)
     Fuzz,
-    /// All that programs are built from builds for AArch64 (full run)
+    /// Everything in programs builds for AArch64 (full run)
     Aarch64,
-    /// The public crates build with the oldest dependencies that they allow (full run)
+    /// The public crates build with their oldest allowed dependencies (full run)
     Minimal,
-    /// The public crates build from the packages that would be uploaded (full run)
+    /// The public crates build from the packages to upload (full run)
     Package,
-    /// Licences, sources and versions of all dependencies are allowed by `deny.toml` (full run)
+    /// `deny.toml` allows the licences, sources and versions of all dependencies (full run)
     Deny,
     /// The rings pure and embedded
     Tests,
@@ -108,7 +108,7 @@ enum Step {
 }
 
 impl Step {
-    /// Whether the full run alone has it: it takes minutes, or what it finds changes rarely.
+    /// Whether it is in the full run only: it takes minutes, or its findings change rarely.
     fn is_full(self) -> bool {
         use Step::{Aarch64, Deny, Features, Fuzz, Minimal, Package, Sanitizers};
         matches!(self, Features | Fuzz | Aarch64 | Minimal | Package | Deny | Sanitizers)
@@ -132,7 +132,7 @@ impl Step {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// The key of the step, except for those that take a second, and those that keep a key for each package.
+    /// The key of the step. Steps of a second have none, and some have a key for each package.
     fn key(self, record: &Record) -> Option<Key> {
         let public: Vec<&str> = published(record).iter().map(|package| package.name.as_str()).collect();
         let (packages, besides): (&[&str], &[&str]) = match self {
@@ -148,7 +148,7 @@ impl Step {
     }
 }
 
-/// Carries the task out.
+/// Runs the task.
 pub(crate) fn main(task: &Ci) -> Result<ExitCode> {
     if task.install {
         packages::allow_install();
@@ -167,7 +167,7 @@ pub(crate) fn main(task: &Ci) -> Result<ExitCode> {
         let failed = matches!(row.state, State::Failed(_));
         rows.push(row);
         if failed {
-            println!("again: cargo xtask ci {}", step.name());
+            println!("to repeat: cargo xtask ci {}", step.name());
             return table::print(&root, &rows);
         }
     }
@@ -178,7 +178,7 @@ pub(crate) fn main(task: &Ci) -> Result<ExitCode> {
     table::print(&root, &rows)
 }
 
-/// Runs a step that has not passed before.
+/// Runs a step, unless it has passed before.
 fn carry_out(step: Step, task: &Ci, record: &Record) -> Result<Finished> {
     let key = step.key(record);
     if key.as_ref().is_some_and(|key| record.find(key).is_some()) {
@@ -190,7 +190,7 @@ fn carry_out(step: Step, task: &Ci, record: &Record) -> Result<Finished> {
         }
         done => {
             let finished = done?;
-            // Anew: the step may have installed packages whose versions are in the key.
+            // A new key: the step may have installed packages whose versions are in it.
             if finished.state == State::Passed
                 && let Some(key) = step.key(record)
             {
@@ -201,7 +201,8 @@ fn carry_out(step: Step, task: &Ci, record: &Record) -> Result<Finished> {
     }
 }
 
-/// Whether a step without its toolchain is no failure. A step that is named must run, and so must all of a full run with `CI=true`.
+/// Whether a step may be skipped if its toolchain is missing. A named step must run, and so must all steps of a full
+/// run with `CI=true`.
 fn may_lack(task: &Ci, in_ci: bool) -> bool {
     task.steps.is_empty() && !(task.full && in_ci)
 }
@@ -225,13 +226,13 @@ fn run(step: Step, write: bool, record: &Record) -> Result<Finished> {
                 if !packages.contains(&"--workspace") && !packages.contains(&"sideway") {
                     return Ok(());
                 }
-                // Without the vendors, whose items the other documentation must not link to.
+                // Without the vendors: other documentation must not link to their items.
                 cargo(&["doc", "--package", "sideway", "--no-deps"], &strict)
             });
         }
         Step::Plain => {
             plain::check()?;
-            // Only these packages: the rest of the workspace turns the vendors of sideway on.
+            // Only these packages: the rest of the workspace enables sideway's vendors.
             cargo(&["check", "--package", "rdma-mummy-sys", "--package", "sideway"], &[])?;
         }
         Step::Bindings => bindings::main(&Bindings::CHECK)?,
@@ -241,7 +242,7 @@ fn run(step: Step, write: bool, record: &Record) -> Result<Finished> {
         Step::Features => features::check(record)?,
         Step::Fuzz => {
             let words = ["clippy", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", "target/fuzz", "--locked"];
-            // libFuzzer is C++ and is linked; a check needs no compiler for it, and no library.
+            // libFuzzer is C++ and is linked; a check needs neither a compiler for it nor the library.
             let by = [("RUSTFLAGS", "--cfg fuzzing"), ("CUSTOM_LIBFUZZER_PATH", "/nonexistent/libfuzzer.a")];
             cargo(&[&words[..], &["--", "-D", "warnings"]].concat(), &by)?;
         }
@@ -254,7 +255,7 @@ fn run(step: Step, write: bool, record: &Record) -> Result<Finished> {
     Ok(Finished::default())
 }
 
-/// Runs `check` with the words that select the packages which have not passed it before.
+/// Runs `check` with the arguments that select the packages that have not passed it before.
 fn by_package(record: &Record, what: &str, check: impl FnOnce(&[&str]) -> Result<()>) -> Result<Finished> {
     let key = |name: &str| record.key(&format!("step {what} {name}"), &[name], &["README.md"]);
     let names = record.packages.iter().map(|package| package.name.clone());

@@ -10,28 +10,29 @@ use clap::Args;
 use crate::repo;
 use crate::softroce::{self, Guest, Request, Sinks};
 
-/// What runs in the guest: the server, then the client, and both answers. $1 is the folder of the programs, $2 the port.
+/// The script in the guest: the server, then the client, and the output of both. $1 is the folder of the programs, $2
+/// the port.
 const SCRIPT: &str = include_str!("demo.sh");
 
 /// Move checked data over a soft-RoCE device with the rc_pingpong example: no RDMA hardware and no root needed
 ///
-/// Builds the examples, boots the guest of `cargo xtask softroce`, and in it runs a server and a client of rc_pingpong, and
-/// one of either against the C program ibv_rc_pingpong.
+/// Builds the examples, boots the guest of `cargo xtask softroce`, and runs in it a server and a client of rc_pingpong,
+/// and each of them against the C program ibv_rc_pingpong.
 #[derive(Args, Debug)]
 pub(crate) struct Demo {
-    /// Give up after this many seconds, the boot included
+    /// Give up after this many seconds, boot included
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
 
-    // Last: its heading would go on over what follows.
+    // Last: its heading would also cover the options after it.
     #[command(flatten)]
     guest: Guest,
 }
 
-/// Carries the task out; the exit code is that of the programs.
+/// Runs the task; the exit code is that of the programs.
 pub(crate) fn main(task: &Demo) -> Result<ExitCode> {
     let root = repo::root()?;
-    // Before the build: what is missing is said at once.
+    // Before the build, to report missing packages at once.
     let ready = softroce::ready(&task.guest)?;
     let status = repo::cargo(&root)
         .args(["build", "--release", "--package", "sideway-examples", "--examples"])

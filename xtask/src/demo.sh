@@ -2,7 +2,7 @@
 set -u
 pingpong=$1/rc_pingpong
 
-# $1 says what is shown, $2 is the port, the rest the two programs with their options.
+# $1 is the title, $2 the port, the rest the two programs with their options.
 pair() {
     echo
     echo "== $1"

@@ -1,5 +1,5 @@
-//! What the tasks need from the distribution: one place that looks, names all that is missing, and installs it where that
-//! is wanted.
+//! Distribution packages that the tasks need: one place that checks, names all that is missing, and installs it on
+//! request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::progress::Step;
 
-/// One thing a task needs, the Debian and Ubuntu package that brings it, and how to see whether it is there.
+/// A thing that a task needs, its Debian and Ubuntu package, and how to detect it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
     /// The package's name on Debian and Ubuntu.
@@ -21,9 +21,9 @@ pub(crate) struct Need {
 
 #[derive(Clone, Copy, Debug)]
 enum Found {
-    /// A program of this name in `PATH` (or in the folders for administrators, which a user's `PATH` often lacks).
+    /// A program of this name in `PATH`, or in the folders for administrators, which a user's `PATH` often lacks.
     Program(&'static str),
-    /// A busybox that needs no shared library.
+    /// A statically linked busybox.
     StaticBusybox,
     /// One of these files.
     File(&'static [&'static str]),
@@ -35,12 +35,12 @@ const fn program(package: &'static str, name: &'static str) -> Need {
     Need { package, found_by: Found::Program(name) }
 }
 
-/// Booting the guest, making `rxe_0` in it, and looking at it with the distribution's tools.
+/// Booting the guest, creating `rxe_0` in it, and inspecting it with the distribution's tools.
 pub(crate) const SOFTROCE: &[Need] = &[
     program("qemu-system-x86", "qemu-system-x86_64"),
     Need { package: "busybox-static", found_by: Found::StaticBusybox },
     program("kmod", "depmod"),
-    // For Debian's kernels: with it a boot takes 3 seconds, without it 5.
+    // For Debian's kernels: a boot takes 3 seconds with it, 5 without.
     program("xz-utils", "xz"),
     program("iproute2", "ip"),
     program("iproute2", "rdma"),
@@ -50,7 +50,7 @@ pub(crate) const SOFTROCE: &[Need] = &[
     program("ibverbs-utils", "ibv_devinfo"),
 ];
 
-/// What the tests of the softroce ring compare with.
+/// Programs that the tests of the softroce ring compare with.
 pub(crate) const SOFTROCE_TESTS: &[Need] =
     &[program("rdmacm-utils", "rping"), program("perftest", "ib_write_bw"), program("valgrind", "valgrind")];
 
@@ -58,7 +58,7 @@ pub(crate) const SOFTROCE_TESTS: &[Need] =
 pub(crate) const LINKING: &[Need] =
     &[program("gcc", "cc"), Need { package: "libc6-dev", found_by: Found::File(&["/usr/include/stdio.h"]) }];
 
-/// Compiling programs in C and C++ against the distribution's headers, and looking at what came of it.
+/// Compiling C and C++ programs against the distribution's headers, and inspecting the results.
 pub(crate) const C_EXAMPLES: &[Need] = &[
     program("gcc", "cc"),
     program("g++", "c++"),
@@ -69,7 +69,7 @@ pub(crate) const C_EXAMPLES: &[Need] = &[
     Need { package: "librdmacm-dev", found_by: Found::File(&["/usr/include/rdma/rdma_cma.h"]) },
 ];
 
-/// The programs that run on softrnic, and compiling one of our own.
+/// The programs that run on softrnic, and compiling our own.
 pub(crate) const PROGRAMS: &[Need] = &[
     program("ibverbs-utils", "ibv_devinfo"),
     program("rdmacm-utils", "rping"),
@@ -87,7 +87,7 @@ pub(crate) const PROGRAMS: &[Need] = &[
     Need { package: "librdmacm-dev", found_by: Found::File(&["/usr/include/rdma/rdma_cma.h"]) },
 ];
 
-/// Compiling the header's inline functions in C, to compare the Rust ports with them.
+/// Compiling the headers' inline functions in C, to compare the Rust ports with them.
 pub(crate) const C_TESTS: &[Need] = &[
     program("gcc", "cc"),
     program("pkg-config", "pkg-config"),
@@ -99,10 +99,10 @@ pub(crate) const C_TESTS: &[Need] = &[
 /// Counting instructions.
 pub(crate) const COST: &[Need] = &[program("valgrind", "valgrind")];
 
-/// Running bindgen over the headers, and asking for their version.
+/// Running bindgen on the headers, and reading their version.
 pub(crate) const BINDINGS: &[Need] = &[
     program("pkg-config", "pkg-config"),
-    // Its file without a version comes with the compiler's own headers, which bindgen needs as well.
+    // Its file without a version comes with the compiler's own headers, which bindgen also needs.
     Need { package: "libclang-dev", found_by: Found::Library("libclang.so") },
     Need { package: "libibverbs-dev", found_by: Found::File(&["/usr/include/infiniband/verbs.h"]) },
     Need { package: "librdmacm-dev", found_by: Found::File(&["/usr/include/rdma/rdma_cma.h"]) },
@@ -112,8 +112,8 @@ pub(crate) const BINDINGS: &[Need] = &[
 /// Unpacking the modules of Ubuntu.
 pub(crate) const ZSTD: &[Need] = &[program("zstd", "zstd")];
 
-/// Whether this run may install packages and toolchains: with `--install` or `CI=true`, on Debian and Ubuntu, by root or by a user
-/// whom sudo asks for no password.
+/// Whether this run may install packages and toolchains: with `--install` or `CI=true`, on Debian and Ubuntu, as root
+/// or as a user with password-less sudo.
 pub(crate) fn may_install() -> bool {
     (in_ci() || INSTALL.load(Ordering::Relaxed)) && is_debian() && installer().is_some()
 }
@@ -125,11 +125,11 @@ pub(crate) fn allow_install() {
 
 static INSTALL: AtomicBool = AtomicBool::new(false);
 
-/// Makes sure that all of `needs` is there, installing it if [`may_install`]; else names all that is missing at once.
+/// Ensures that all of `needs` is there, installing it if [`may_install`]; otherwise names everything that is missing.
 ///
 /// # Errors
 ///
-/// Something is missing and may not, or could not, be installed. The message holds the command that installs it.
+/// A package is missing and may not, or could not, be installed. The message has the command that installs it.
 pub(crate) fn require(purpose: &str, needs: &[&[Need]]) -> Result<()> {
     let absent = missing(needs);
     if absent.is_empty() {
@@ -142,18 +142,18 @@ pub(crate) fn require(purpose: &str, needs: &[&[Need]]) -> Result<()> {
     VERSIONS.lock().unwrap_or_else(PoisonError::into_inner).clear();
     let still = missing(needs);
     if !still.is_empty() {
-        bail!("{} installed, and yet not found: {}", join(&absent), join(&still));
+        bail!("{} installed, but still not found: {}", join(&absent), join(&still));
     }
     Ok(())
 }
 
-/// The packages of `needs` that are not there, each once.
+/// The missing packages of `needs`, each once.
 pub(crate) fn missing(needs: &[&[Need]]) -> BTreeSet<&'static str> {
     needs.iter().copied().flatten().filter(|need| !need.is_there()).map(|need| need.package).collect()
 }
 
-/// The installed versions of the packages of `needs`, for the keys of what uses them, and the names of the missing ones. dpkg prints the
-/// versions; on other distributions pkg-config prints those of libibverbs and librdmacm.
+/// The installed versions of the packages of `needs`, for the keys of their users, and the names of the missing ones.
+/// dpkg prints the versions; on other distributions pkg-config prints those of libibverbs and librdmacm.
 pub(crate) fn versions(needs: &[&[Need]]) -> String {
     let mut versions = VERSIONS.lock().unwrap_or_else(PoisonError::into_inner);
     let names: BTreeSet<&str> = needs.iter().copied().flatten().map(|need| need.package).collect();
@@ -170,10 +170,10 @@ pub(crate) fn versions(needs: &[&[Need]]) -> String {
     versions.entry(names.clone()).or_insert_with(read).clone()
 }
 
-/// The results of [`versions`] by the names of the packages, until this run installs others.
+/// The results of [`versions`] by package names, until this run installs others.
 static VERSIONS: Mutex<BTreeMap<BTreeSet<&str>, String>> = Mutex::new(BTreeMap::new());
 
-/// The path of a program, by `PATH` and then by the folders for administrators.
+/// The path of a program, from `PATH` and then from the folders for administrators.
 pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -187,14 +187,14 @@ pub(crate) fn is_debian() -> bool {
     Path::new("/etc/debian_version").exists() && find_program("apt-get").is_some() && find_program("dpkg").is_some()
 }
 
-/// Whether this run says of itself that it is one of continuous integration.
+/// Whether the environment marks this run as continuous integration.
 pub(crate) fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
 }
 
 /// Whether this program runs as root.
 pub(crate) fn is_root() -> bool {
-    // SAFETY: geteuid takes no arguments, touches no memory of ours and cannot fail.
+    // SAFETY: geteuid takes no arguments, accesses no memory of ours and cannot fail.
     unsafe { libc::geteuid() == 0 }
 }
 
@@ -209,7 +209,7 @@ impl Need {
     }
 }
 
-/// The busybox that can run in an initial RAM disk without anything beside it.
+/// The busybox that can run in an initial RAM disk by itself.
 pub(crate) fn static_busybox() -> Option<PathBuf> {
     let loader = b"/ld-"; // a program that needs shared libraries names the loader, such as /lib64/ld-linux-x86-64.so.2
     ["busybox", "busybox.static", "busybox-static"].iter().filter_map(|name| find_program(name)).find(|file| {
@@ -244,8 +244,8 @@ fn advice(purpose: &str, absent: &BTreeSet<&'static str>) -> String {
         )
     } else {
         format!(
-            "{purpose} needs what Debian and Ubuntu ship in these packages: {names}\n  \
-             Install what your distribution calls them, and run this again."
+            "{purpose} needs what Debian and Ubuntu ship in these packages: {names}\n  Install your distribution's \
+             equivalents, and run this again."
         )
     }
 }
@@ -254,7 +254,7 @@ fn join(names: &BTreeSet<&'static str>) -> String {
     names.iter().copied().collect::<Vec<_>>().join(" ")
 }
 
-/// The words that begin a command which may install: none for root, `sudo -n` for a user whom sudo asks nothing.
+/// The command prefix that allows an installation: none for root, `sudo -n` for a user with password-less sudo.
 fn installer() -> Option<Vec<&'static str>> {
     if is_root() {
         return Some(Vec::new());
@@ -263,7 +263,7 @@ fn installer() -> Option<Vec<&'static str>> {
     asks_nothing.then(|| vec!["sudo", "-n"])
 }
 
-/// Brings apt's lists up to date, where this run may.
+/// Updates apt's lists, if this run may.
 pub(crate) fn apt_update() -> Result<()> {
     apt(&["update"])
 }
@@ -300,13 +300,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_name_what_is_missing() {
+    fn versions_include_missing_packages() {
         const ABSENT: Need = program("no-such-package", "no-such-program");
         assert!(versions(&[&[ABSENT]]).contains("no-such-package"));
     }
 
     #[test]
-    fn the_advice_names_everything_at_once() {
+    fn advice_names_all_missing_packages() {
         let text = advice("this", &BTreeSet::from(["a", "b"]));
         assert!(text.contains("a b"), "{text}");
     }

@@ -1,4 +1,4 @@
-//! Proves from cargo's own graph that the libraries build with rustc alone.
+//! Checks in cargo's dependency graph that the libraries build with rustc alone.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -19,7 +19,7 @@ const TOOLS: [&str; 7] = ["cc", "cmake", "bindgen", "pkg-config", "clang-sys", "
 /// One of them links a native library (`links` in its manifest) or builds with one of [`TOOLS`].
 pub(crate) fn check() -> Result<()> {
     let metadata = repo::metadata(&repo::root()?, true)?;
-    let faults = faults(&metadata).context("cargo metadata has another form than expected")?;
+    let faults = faults(&metadata).context("unexpected form of cargo metadata")?;
     ensure!(faults.is_empty(), "the libraries no longer build with rustc alone:\n  {}", faults.join("\n  "));
     Ok(())
 }
@@ -60,7 +60,7 @@ fn faults(metadata: &Value) -> Option<Vec<String>> {
             if needed_as(Some("build")) && TOOLS.contains(&target_name) {
                 faults.push(format!("{name} builds with {target_name}"));
             }
-            // What a build script needs, needs building as well; development dependencies are the tests' own affair.
+            // Dependencies of a build script count; development dependencies are only for tests.
             if needed_as(None) || needed_as(Some("build")) {
                 open.push(target);
             }
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_library_is_a_fault() {
+    fn missing_library_is_a_fault() {
         let mut metadata = metadata(Value::Null, "dev".into());
         metadata["packages"][1]["name"] = "renamed".into();
         assert_eq!(faults(&metadata).unwrap().len(), 1);

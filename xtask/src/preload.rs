@@ -1,7 +1,7 @@
 //! `cargo xtask preload`: softrnic for C programs.
 //!
-//! The object for `LD_PRELOAD` is what cargo makes. The pair needs symbol versions, which cargo cannot give: the same code as a
-//! static library goes through `cc`, with a version script.
+//! cargo builds the object for `LD_PRELOAD`. The pair of libraries needs symbol versions, which cargo cannot set: `cc`
+//! links the same code from a static library, with a version script.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::repo;
 
 /// The package.
 const PACKAGE: &str = "softrnic-preload";
-/// Where its version scripts lie.
+/// The folder of its version scripts.
 const SOURCES: &str = "softrnic/preload";
 
 /// Build softrnic for C programs into target/preload: softrnic-run and the libraries that it sets up
@@ -28,11 +28,11 @@ pub(crate) struct Preload;
 pub(crate) struct Built {
     /// The command.
     pub(crate) run: PathBuf,
-    /// The pair's folder.
+    /// The folder of the pair.
     pub(crate) libraries: PathBuf,
 }
 
-/// Carries the task out.
+/// Runs the task.
 pub(crate) fn main(_task: &Preload) -> Result<ExitCode> {
     packages::require("softrnic for C programs", &[packages::LINKING])?;
     let built = build(&repo::root()?, &[])?;
@@ -52,7 +52,7 @@ pub(crate) fn build(root: &Path, beside: &[&str]) -> Result<Built> {
     let libraries = folder.join("lib");
     fs::create_dir_all(&libraries).with_context(|| format!("cannot create {}", libraries.display()))?;
 
-    // The pair first, as both builds put their libraries into the same place.
+    // The pair first, because both builds put their libraries in the same place.
     cargo(root, beside, &["--lib", "--features", "softrnic-preload/pair"])?;
     link(root, &release.join("libsoftrnic_preload.a"), &libraries)?;
     cargo(root, beside, &["--lib", "--bins", "--examples"])?;
@@ -68,7 +68,7 @@ fn cargo(root: &Path, beside: &[&str], more: &[&str]) -> Result<()> {
     repo::build(command)
 }
 
-/// Makes the pair: all functions in the one, the versions alone in the other.
+/// Builds the pair: one library has all functions, the other only the versions.
 fn link(root: &Path, archive: &Path, libraries: &Path) -> Result<()> {
     let script = |name: &str| format!("-Wl,--version-script={}", root.join(SOURCES).join(name).display());
     let fresh = |name: &str| libraries.join(format!("{name}.new"));
@@ -88,19 +88,19 @@ fn link(root: &Path, archive: &Path, libraries: &Path) -> Result<()> {
     rename(&fresh("librdmacm.so.1"), &libraries.join("librdmacm.so.1"))
 }
 
-/// Copies a file to where programs may be running it from.
+/// Copies a file to a path from which a program may be running.
 pub(crate) fn place(from: &Path, to: &Path) -> Result<()> {
     let fresh = to.with_extension("new");
     fs::copy(from, &fresh).with_context(|| format!("cannot copy {} to {}", from.display(), fresh.display()))?;
     rename(&fresh, to)
 }
 
-/// Moves a file to its place.
+/// Moves a file into place.
 pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
     fs::rename(from, to).with_context(|| format!("cannot rename {} to {}", from.display(), to.display()))
 }
 
-/// Runs a command that must go well.
+/// Runs a command that must succeed.
 pub(crate) fn run(mut command: Command) -> Result<()> {
     let name = command.get_program().to_owned();
     let status = command.status().with_context(|| format!("cannot run {}", name.display()))?;

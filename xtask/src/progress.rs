@@ -1,4 +1,4 @@
-//! Lines on standard error about what takes long.
+//! Progress lines on standard error for long steps.
 
 use std::time::Instant;
 
@@ -7,14 +7,14 @@ use std::time::Instant;
 pub(crate) struct Step(String, Instant);
 
 impl Step {
-    /// Begins a step, with a line.
+    /// Starts a step, with a line.
     pub(crate) fn start(text: impl Into<String>) -> Self {
         let text = text.into();
         eprintln!("{text} ...");
         Self(text, Instant::now())
     }
 
-    /// Ends it, with a line that has its time.
+    /// Ends it, with a line that has the duration.
     pub(crate) fn done(self) {
         let Self(text, started) = self;
         eprintln!("{text}: {:.1} s", started.elapsed().as_secs_f64());

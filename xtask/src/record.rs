@@ -1,7 +1,7 @@
-//! What has passed before, by the content of the files that it was made from.
+//! The record of what has passed, by the content of its input files.
 //!
-//! A key is a hash of these files, of xtask, of the root's manifests and lock file, of the compiler and of the system. What passed is
-//! kept below the user's cache folder, so that a fresh clone finds it; a checkout without git keeps nothing.
+//! A key is a hash of these files, of xtask, of the root's manifests and lock file, of the compiler and of the system.
+//! The record is in the user's cache folder, so a fresh clone finds it; a checkout without git records nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -14,31 +14,31 @@ use anyhow::{Context, Result, ensure};
 use crate::repo::{self, Package};
 use crate::test::Results;
 
-/// What every key has in it.
+/// The inputs of every key.
 const COMMON: &[&str] = &["Cargo.toml", "Cargo.lock", "clippy.toml", "rustfmt.toml", ".cargo", "xtask"];
 
 /// The record of what has passed.
 #[derive(Debug)]
 pub(crate) struct Record {
-    /// Where it is kept; without one nothing is.
+    /// The folder of the record; without one nothing is recorded.
     folder: Option<PathBuf>,
-    /// Run all, whatever has passed.
+    /// Run everything, whatever has passed.
     again: bool,
     root: PathBuf,
     /// The hash of each file of the checkout.
     files: BTreeMap<String, String>,
-    /// The compiler, the system, its kernel, and the variables that decide what is built and tested.
+    /// The compiler, the system, its kernel, and the variables that affect builds and tests.
     machine: String,
     /// The packages of the workspace.
     pub(crate) packages: Vec<Package>,
 }
 
-/// What one step or test program is made from, as a name in the record.
+/// The inputs of one step or test program, as a name in the record.
 #[derive(Clone, Debug)]
 pub(crate) struct Key(Option<String>);
 
 impl Record {
-    /// Reads the checkout. With `again`, nothing counts as passed before.
+    /// Reads the checkout. With `again`, nothing counts as passed.
     pub(crate) fn open(root: &Path, again: bool) -> Result<Self> {
         let home = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|folder| folder.is_absolute());
         let home = home.or_else(|| Some(env::home_dir()?.join(".cache")));
@@ -53,8 +53,8 @@ impl Record {
         Ok(Self { folder, again, root: root.to_path_buf(), files, machine, packages: repo::packages(root)? })
     }
 
-    /// The key of `what`, which is made from these packages, all that they depend on, and these files or folders besides. Without
-    /// packages it is made from the whole checkout.
+    /// The key of `what`, from these packages, their dependencies, and these additional files or folders. Without
+    /// packages, the key covers the whole checkout.
     pub(crate) fn key(&self, what: &str, packages: &[&str], besides: &[&str]) -> Key {
         if self.folder.is_none() {
             return Key(None);
@@ -74,7 +74,7 @@ impl Record {
         Key(git(&self.root, &["hash-object", "--stdin"], &text).ok().map(|hash| hash.trim().to_owned()))
     }
 
-    /// What passed with this key.
+    /// The recorded results of this key.
     pub(crate) fn find(&self, key: &Key) -> Option<Results> {
         let file = self.folder.as_ref()?.join(key.0.as_ref()?);
         let text = fs::read_to_string(file).ok().filter(|_| !self.again)?;
@@ -83,7 +83,7 @@ impl Record {
         Some(Results { passed: next(), skipped: next(), for_device: next(), ..Results::default() })
     }
 
-    /// Keeps that this passed, unless the checkout is no longer what it was. Without a folder that can be written nothing is kept.
+    /// Records that this passed, unless the checkout has changed since. Without a writable folder nothing is recorded.
     pub(crate) fn keep(&self, key: &Key, results: &Results) {
         let (Some(folder), Some(name)) = (&self.folder, &key.0) else { return };
         if files(&self.root).is_ok_and(|files| files == self.files) {
@@ -95,7 +95,7 @@ impl Record {
         }
     }
 
-    /// These packages, what they depend on for their tests, and what all of that depends on.
+    /// These packages, their dependencies for tests, and the dependencies of all of these.
     fn closure(&self, packages: &[&str]) -> BTreeSet<&str> {
         let find = |name: &str| self.packages.iter().find(|package| package.name == name);
         let mut open: Vec<&Package> = packages.iter().filter_map(|name| find(name)).collect();
@@ -112,7 +112,7 @@ impl Record {
         closure
     }
 
-    /// The package that a file is of: the one with the longest folder.
+    /// The package that owns a file: the one with the longest matching folder.
     fn owner(&self, file: &str) -> Option<&str> {
         let path = self.root.join(file);
         let owners = self.packages.iter().filter(|package| path.starts_with(&package.folder));
@@ -120,9 +120,9 @@ impl Record {
     }
 }
 
-/// Whether what is built, or what a test does, depends on this variable.
+/// Whether this variable affects a build or a test.
 fn decides(name: &str) -> bool {
-    // Where and how fast cargo builds makes no difference.
+    // cargo's target folder and number of jobs do not affect results.
     !["CARGO_TARGET_DIR", "CARGO_BUILD_TARGET_DIR", "CARGO_BUILD_JOBS"].contains(&name)
         && (["RUSTFLAGS", "RUSTDOCFLAGS", "MIRIFLAGS", "CC", "CXX", "CFLAGS"].contains(&name)
             || ["CARGO_ENCODED_", "CARGO_BUILD_", "CARGO_PROFILE_", "CARGO_TARGET_"]
@@ -131,19 +131,19 @@ fn decides(name: &str) -> bool {
             || ["PROPTEST_", "SOFTRNIC_", "SIDEWAY_", "STRIDE_"].iter().any(|start| name.starts_with(start)))
 }
 
-/// The files of the checkout that git does not ignore, and those that a fuzzer adds to the corpus, which tests read all the same; each
-/// with its hash.
+/// The files of the checkout that git does not ignore, and the fuzzer's additions to the corpus, which tests read too;
+/// each with its hash.
 fn files(root: &Path) -> Result<BTreeMap<String, String>> {
     let mut listed = git(root, &["ls-files", "-z", "--cached", "--others", "--exclude-standard"], "")?;
     listed += &git(root, &["ls-files", "-z", "--others", "--", "fuzz/corpus"], "")?;
     let names: BTreeSet<&str> = listed.split('\0').filter(|name| root.join(name).is_file()).collect();
     let words = names.iter().flat_map(|name| [name, "\n"]).collect::<String>();
     let hashes = git(root, &["hash-object", "--stdin-paths"], &words)?;
-    ensure!(hashes.lines().count() == names.len(), "git hashes other files than it was given");
+    ensure!(hashes.lines().count() == names.len(), "git hashed a different set of files");
     Ok(names.into_iter().map(str::to_owned).zip(hashes.lines().map(str::to_owned)).collect())
 }
 
-/// What git prints, given this text.
+/// The output of git for this input.
 fn git(root: &Path, words: &[&str], input: &str) -> Result<String> {
     let mut command = Command::new("git");
     command.current_dir(root).args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -152,7 +152,7 @@ fn git(root: &Path, words: &[&str], input: &str) -> Result<String> {
     let input = input.to_owned();
     let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
     let output = child.wait_with_output().context("cannot wait for git")?;
-    // git reads no input that it does not need: its status counts.
+    // git reads only the input that it needs: its status decides.
     writer.join().ok();
     ensure!(output.status.success(), "`git {}` ended with {}", words.join(" "), output.status);
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_changes_the_keys_of_what_depends_on_it() {
+    fn file_changes_the_keys_of_its_dependents() {
         let old = record(Some("/nonexistent".into()));
         let changed = |file: &str, packages: &[&str], besides: &[&str]| {
             let mut new = record(Some("/nonexistent".into()));
@@ -197,7 +197,7 @@ mod tests {
         };
         assert!(changed("nic/src/a.rs", &["perf"], &[]) && changed("Cargo.lock", &["perf"], &[]));
         assert!(!changed("nic/tool/b.rs", &["perf"], &[]) && !changed("README.md", &["perf"], &[]));
-        // Of the tests of a dependency nothing is used.
+        // The tests of a dependency do not count.
         assert!(changed("tests/d.rs", &["nic"], &[]) && !changed("tests/d.rs", &["perf"], &[]));
         assert!(changed("README.md", &["perf"], &["README.md"]) && changed("README.md", &[], &[]));
         assert_ne!(old.key("t", &["perf"], &[]).0, old.key("u", &["perf"], &[]).0);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_decide_results_are_part_of_keys() {
+    fn variables_that_affect_results_are_in_keys() {
         for name in ["RUSTFLAGS", "CC", "CARGO_PROFILE_DEV_OPT_LEVEL", "PROPTEST_CASES", "SOFTRNIC_KILLS"] {
             assert!(decides(name), "{name}");
         }
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_folder_nothing_has_passed() {
+    fn record_without_a_folder_is_empty() {
         let record = record(None);
         let key = record.key("t", &["perf"], &[]);
         record.keep(&key, &Results::default());

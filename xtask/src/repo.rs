@@ -1,4 +1,4 @@
-//! Where things are: the repository, its build folder, the folder of the guest's prepared files.
+//! Paths: the repository, its build folder, the folder of the guest's prepared files.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -11,18 +11,14 @@ use serde_json::Value;
 
 /// The root of the checkout: the parent of this package.
 ///
-/// `cargo run` names the package in the environment; the path noted at compile time serves a copied binary.
+/// `cargo run` names the package in the environment; the compile-time path serves a copied binary.
 pub(crate) fn root() -> Result<PathBuf> {
     let package = std::env::var_os("CARGO_MANIFEST_DIR")
         .map(PathBuf::from)
         .filter(|path| path.ends_with("xtask"))
         .unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")));
     let root = package.parent().context("the xtask package has no parent folder")?;
-    ensure!(
-        root.join("Cargo.toml").is_file(),
-        "{} is not the repository: call `cargo xtask` inside it",
-        root.display()
-    );
+    ensure!(root.join("Cargo.toml").is_file(), "{} is not the repository: run `cargo xtask` inside it", root.display());
     Ok(root.to_path_buf())
 }
 
@@ -45,25 +41,25 @@ pub(crate) fn files(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// `target/softroce` of the checkout, made when missing: kernels, initial RAM disks, logs.
+/// `target/softroce` of the checkout, created if missing: kernels, initial RAM disks, logs.
 ///
-/// It stays in the checkout even when `CARGO_TARGET_DIR` points elsewhere, so that all builds share one kernel.
+/// It stays in the checkout even if `CARGO_TARGET_DIR` is elsewhere, so that all builds share one kernel.
 pub(crate) fn softroce_folder() -> Result<PathBuf> {
     let folder = root()?.join("target/softroce");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     Ok(folder)
 }
 
-/// A `cargo` command that runs in the root of the checkout, by the same cargo that runs this program.
+/// A `cargo` command that runs in the root of the checkout, with the cargo that runs this program.
 ///
-/// What `cargo run` has set for xtask itself is taken out, or each package's build would see it.
+/// The variables that `cargo run` set for xtask are removed, or each package's build would see them.
 pub(crate) fn cargo(root: &Path) -> Command {
     cleaned(Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())), root)
 }
 
-/// The same of the toolchain of this name, by way of rustup.
+/// A `cargo` command of the toolchain of this name, through rustup.
 pub(crate) fn toolchain_cargo(root: &Path, toolchain: &str) -> Command {
-    // Not `$CARGO`, which is of one toolchain, nor the tools that it names.
+    // Not `$CARGO`, which belongs to one toolchain, nor the tools that it sets.
     let mut command = cleaned(Command::new("cargo"), root);
     for name in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"] {
         command.env_remove(name);
@@ -86,11 +82,11 @@ pub(crate) fn set_by_cargo_run(name: &str) -> bool {
         || name == "CARGO_PRIMARY_PACKAGE"
 }
 
-/// What `cargo metadata` says about the workspace; with `dependencies`, also the whole resolved graph.
+/// The output of `cargo metadata` for the workspace; with `dependencies`, also the whole resolved graph.
 pub(crate) fn metadata(root: &Path, dependencies: bool) -> Result<Value> {
     let mut command = cargo(root);
     command.args(["metadata", "--format-version=1"]);
-    // For one platform: the graph of all would download what other systems need.
+    // For one platform: the graph of all would download dependencies of other systems.
     command.args(if dependencies {
         ["--filter-platform", "x86_64-unknown-linux-gnu"].as_slice()
     } else {
@@ -100,7 +96,7 @@ pub(crate) fn metadata(root: &Path, dependencies: bool) -> Result<Value> {
     if !output.status.success() {
         bail!("cargo metadata ended with {}", output.status);
     }
-    serde_json::from_slice(&output.stdout).context("cargo metadata printed what is not JSON")
+    serde_json::from_slice(&output.stdout).context("cargo metadata printed invalid JSON")
 }
 
 /// The folder that cargo builds into.
@@ -123,9 +119,9 @@ pub(crate) struct Package {
     pub(crate) rust_version: Option<String>,
     /// Its features, without `default`.
     pub(crate) features: Vec<String>,
-    /// The packages of the workspace that it depends on, and whether for its tests alone.
+    /// The workspace packages that it depends on, and whether only for tests.
     pub(crate) dependencies: Vec<(String, bool)>,
-    /// The targets of which `cargo test` makes programs, each by its kind and its name.
+    /// The targets of which `cargo test` builds programs, by kind and name.
     pub(crate) tests: Vec<(String, String)>,
     /// Its documentation is tested.
     pub(crate) has_documents: bool,
@@ -146,8 +142,8 @@ pub(crate) fn packages(root: &Path) -> Result<Vec<Package>> {
         let features = package["features"].as_object().into_iter().flat_map(|features| features.keys());
         Ok(Package {
             name: text(&package["name"]),
-            folder: manifest.parent().context("a manifest lies in a folder")?.to_path_buf(),
-            // Null if nothing forbids it, an empty list if it is false.
+            folder: manifest.parent().context("a manifest has no parent folder")?.to_path_buf(),
+            // Null without a restriction, an empty list for `false`.
             is_published: package["publish"].is_null(),
             is_default: default.contains(&package["id"]),
             rust_version: package["rust_version"].as_str().map(str::to_owned),
@@ -165,7 +161,7 @@ pub(crate) fn selected(packages: &[String]) -> Vec<&str> {
     packages.iter().flat_map(|name| ["--package", name.as_str()]).collect()
 }
 
-/// Runs a build; the time that it takes counts as time of building. See [`built_for`].
+/// Runs a build, and adds its duration to the build time. See [`built_for`].
 pub(crate) fn build(mut command: Command) -> Result<()> {
     let started = Instant::now();
     let name = command.get_program().display().to_string();
@@ -178,13 +174,13 @@ pub(crate) fn build(mut command: Command) -> Result<()> {
 
 static BUILT: AtomicU64 = AtomicU64::new(0);
 
-/// Counts the time since `started` as time of building.
+/// Adds the time since `started` to the build time.
 pub(crate) fn count_build(started: Instant) {
     let time = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     BUILT.fetch_add(time, Ordering::Relaxed);
 }
 
-/// How long this program has built so far.
+/// The build time of this program so far.
 pub(crate) fn built_for() -> Duration {
     Duration::from_millis(BUILT.load(Ordering::Relaxed))
 }

@@ -1,4 +1,5 @@
-//! The closing table: each step and ring with its results and its seconds, the failures above it, the sums as the last line.
+//! The closing table: each step and ring with its results and durations, the failures above it, the sums in the last
+//! line.
 
 use std::fs;
 use std::path::Path;
@@ -10,21 +11,21 @@ use anyhow::{Context, Result};
 use crate::repo;
 use crate::test::{End, Results};
 
-/// How a step or ring ended.
+/// The outcome of a step or ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It passed, or part of it did and the rest had before.
+    /// It passed now, or partly now and partly before.
     #[default]
     Passed,
-    /// All of it had passed before with the same files.
+    /// All of it passed before with the same files.
     Recorded,
-    /// A test failed, or it should have run and could not.
+    /// A test failed, or a required part could not run.
     Failed(String),
     /// It did not run, for this reason.
     DidNotRun(String),
 }
 
-/// What a ring found.
+/// The results of a ring.
 #[derive(Debug, Default)]
 pub(crate) struct Finished {
     pub(crate) results: Results,
@@ -38,9 +39,9 @@ impl Finished {
         Self { state: State::DidNotRun(reason.into()), ..Self::default() }
     }
 
-    /// Adds what a test program, or cargo, ended with.
+    /// Adds the outcome of a test program or of cargo.
     pub(crate) fn add(&mut self, title: &str, (end, mut results): (End, Results)) {
-        // libtest does not print which program it is.
+        // libtest does not print the program's name.
         for failure in results.failures.iter_mut().filter(|failure| failure.starts_with('\n')) {
             failure.insert_str(0, title);
         }
@@ -60,14 +61,14 @@ impl Finished {
         }
     }
 
-    /// It failed; the first fault is the one that is shown.
+    /// It failed; the first fault is shown.
     pub(crate) fn fail(&mut self, fault: String) {
         if !matches!(self.state, State::Failed(_)) {
             self.state = State::Failed(fault);
         }
     }
 
-    /// A ring in which no test ran has failed; one whose tests all passed before is recorded.
+    /// A ring without tests has failed; one whose tests all passed before is recorded.
     pub(crate) fn or_nothing_ran(mut self) -> Self {
         let Results { passed, failed, recorded, .. } = self.results;
         if self.state == State::Passed && passed + failed == 0 {
@@ -86,9 +87,9 @@ pub(crate) struct Row {
     pub(crate) state: State,
     /// A remark for the reader.
     pub(crate) note: Option<String>,
-    /// The time that went into building.
+    /// The build time.
     pub(crate) build: Duration,
-    /// The rest.
+    /// The remaining time.
     pub(crate) run: Duration,
     /// It runs the device tests, which the other rings leave out.
     pub(crate) runs_device_tests: bool,
@@ -106,7 +107,7 @@ impl Row {
         Self { name: name.to_owned(), results, state, note, build, run, runs_device_tests: false }
     }
 
-    /// Its outcome in few words.
+    /// A short outcome.
     fn outcome(&self) -> String {
         match &self.state {
             State::Passed if self.results.recorded > 0 => {
@@ -123,9 +124,10 @@ impl Row {
     }
 }
 
-/// Prints what failed, the table and, as the last line, the sums of what ran now. Keeps the table as `target/ci/table.txt`.
+/// Prints the failures, the table and, as the last line, the sums of what ran now. Writes the table to
+/// `target/ci/table.txt`.
 ///
-/// The tests that the other rings leave to a device ring do not count as skipped if it ran them.
+/// Tests that the other rings leave to a device ring do not count as skipped if it ran them.
 pub(crate) fn print(root: &Path, rows: &[Row]) -> Result<ExitCode> {
     for row in rows {
         for failure in &row.results.failures {
@@ -181,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_timed_out_is_named_in_the_table() {
+    fn timed_out_program_is_named_in_the_table() {
         let mut finished = Finished::default();
         let results = Results { failed: 1, failures: vec!["\n    its last line".into()], ..Results::default() };
         finished.add("nic: tests/slow.rs", (End::TimedOut(Duration::from_secs(9)), results));
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_sums_what_ran_now() {
+    fn last_line_sums_what_ran_now() {
         let row =
             |name: &str, results: Results, state: State| Row { name: name.into(), results, state, ..Row::default() };
         let sums = |passed, recorded| Results { passed, recorded, skipped: 3, for_device: 2, ..Results::default() };

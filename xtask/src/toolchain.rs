@@ -1,4 +1,4 @@
-//! Toolchains beside the one that builds this, by way of rustup.
+//! Additional toolchains, through rustup.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use crate::packages;
 use crate::repo;
 
-/// A toolchain, or a part of one, that is not there and cannot be had; the words by which rustup installs it.
+/// A toolchain, or a part of one, that is missing and cannot be installed; the arguments with which rustup installs it.
 #[derive(Debug)]
 pub(crate) struct Missing(Vec<String>);
 
@@ -23,7 +23,7 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// Makes sure that the toolchain of this name is there; with `--install` or `CI=true` rustup installs it.
+/// Ensures that the toolchain of this name is installed; with `--install` or `CI=true` rustup installs it.
 ///
 /// # Errors
 ///
@@ -36,9 +36,9 @@ pub(crate) fn require(root: &Path, name: &str) -> Result<()> {
     install(&["toolchain", "install", name, "--no-self-update", "--profile", "minimal"], is_there)
 }
 
-/// The nightly toolchain of all steps and rings that need one: `api` reads the JSON of its rustdoc, which changes.
+/// The nightly toolchain of all steps and rings that need one: `api` reads its rustdoc JSON, whose format changes.
 const NIGHTLY: &str = "nightly-2026-05-20";
-/// The date of its last commit, by which a toolchain of another name is known to be the same.
+/// The date of its last commit, which identifies it under another name.
 const NIGHTLY_COMMIT: &str = "commit-date: 2026-05-19";
 
 /// The name of the nightly toolchain that all steps and rings share, with these components of rustup.
@@ -64,7 +64,7 @@ pub(crate) fn nightly(root: &Path, components: &[&str]) -> Result<String> {
     Ok(name.to_owned())
 }
 
-/// What the compiler of a toolchain prints of itself.
+/// The output of a toolchain's compiler about itself.
 pub(crate) fn printed(toolchain: &str, what: &str) -> Result<String> {
     let mut command = Command::new("rustc");
     command
@@ -76,7 +76,7 @@ pub(crate) fn printed(toolchain: &str, what: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The same of the standard library for another platform, of the toolchain that builds this.
+/// Ensures that the standard library for another platform is installed, for the toolchain that builds this.
 ///
 /// # Errors
 ///
@@ -89,7 +89,7 @@ pub(crate) fn require_target(target: &str) -> Result<()> {
     install(&["target", "add", target], is_there)
 }
 
-/// Has rustup install what is not there, where that is allowed.
+/// Lets rustup install what is missing, if that is allowed.
 fn install(words: &[&str], is_there: impl Fn() -> bool) -> Result<()> {
     let missing = || Err(Missing(words.iter().copied().map(str::to_owned).collect()).into());
     if is_there() {
@@ -100,7 +100,7 @@ fn install(words: &[&str], is_there: impl Fn() -> bool) -> Result<()> {
     }
     let status = match Command::new("rustup").args(words).status() {
         Ok(status) => status,
-        // A toolchain of the distribution's.
+        // A toolchain of the distribution.
         Err(error) if error.kind() == ErrorKind::NotFound => return missing(),
         Err(error) => return Err(error).context("cannot run rustup"),
     };

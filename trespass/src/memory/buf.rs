@@ -34,7 +34,12 @@ impl Buf {
 
     /// A buffer on the heap, of no pool.
     pub(crate) fn on_heap(length: usize) -> Buf {
-        Buf { memory: vec![0; HEADROOM + length].into_boxed_slice(), start: HEADROOM, end: HEADROOM + length, home: None }
+        Buf {
+            memory: vec![0; HEADROOM + length].into_boxed_slice(),
+            start: HEADROOM,
+            end: HEADROOM + length,
+            home: None,
+        }
     }
 
     /// Shortens the buffer to its first `length` bytes; does nothing if it is shorter.

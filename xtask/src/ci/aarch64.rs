@@ -1,4 +1,4 @@
-//! The step `aarch64`: what programs are built from is so for AArch64 too, for which a few files have code of their own.
+//! The step `aarch64`: everything in programs builds for AArch64, for which a few files have code of their own.
 //!
 //! It needs no linker for that processor, and runs nothing.
 
@@ -9,7 +9,7 @@ use crate::toolchain;
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 
-/// Builds the library for C programs, a static one, in which the assembly is; and checks the others.
+/// Builds the static library for C programs, which contains the assembly, and checks the rest.
 pub(super) fn check() -> Result<()> {
     toolchain::require_target(TARGET)?;
     cargo(&["build", "--target", TARGET, "--package", "rdma-mummy-capi"], &[])?;

@@ -1,8 +1,8 @@
-//! The step `api`: what the crates show to programs is what `api/` has, a line an item.
+//! The step `api`: the public items of the crates match `api/`, one item a line.
 //!
-//! Whoever changes it sees what changes, and so does who looks at the change. rustdoc of a nightly toolchain tells it, in a
-//! form that only the public-api of the same months can read: so it is one toolchain, by its date. Derived traits are not listed.
-//! rdma-mummy-sys is not among them: its types are made from the headers, which the step `bindings` compares.
+//! A change of the API thus shows in the diff. The items come from rustdoc's JSON, which only a public-api of the same
+//! months can parse, so the nightly toolchain is pinned by date. Derived traits are not listed. rdma-mummy-sys is left
+//! out: its types are generated from the headers, which the step `bindings` compares.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,11 +13,11 @@ use public_api::{Builder, PublicApi};
 
 use crate::{repo, toolchain};
 
-/// Where the lists are, and of which crates.
+/// The lists and their crates.
 const FOLDER: &str = "api";
 const CRATES: [&str; 2] = ["sideway", "softrnic"];
 
-/// What every set of flags has from its macro, which would hide the rest.
+/// The items that every bitflags type has from its macro, which would hide the rest.
 const OF_FLAGS: &str = "\
     all all_named bitand bitand_assign bitor bitor_assign bits bitxor bitxor_assign complement contains \
     difference empty extend from_bits from_bits_retain from_bits_truncate from_iter from_name insert \
@@ -38,20 +38,20 @@ pub(super) fn check(root: &Path, write: bool) -> Result<()> {
     for name in CRATES {
         let json = folder.join("doc").join(name).with_extension("json");
         let api = Builder::from_rustdoc_json(&json).omit_auto_derived_impls(true).omit_auto_trait_impls(true);
-        let api = api.omit_blanket_impls(true).build().with_context(|| format!("what rustdoc says of {name}"))?;
+        let api = api.omit_blanket_impls(true).build().with_context(|| format!("rustdoc's JSON of {name}"))?;
         compare(root, name, &list(&api), write)?;
     }
     Ok(())
 }
 
-/// The items, without what says nothing.
+/// The items, without those that every type has.
 fn list(api: &PublicApi) -> String {
     let lines: Vec<String> = api.items().map(ToString::to_string).collect();
     let sets: BTreeSet<&str> = lines.iter().filter_map(|line| function(line)).filter_map(of_set).collect();
     lines.iter().filter(|line| tells(line, &sets)).flat_map(|line| [line.as_str(), "\n"]).collect()
 }
 
-/// The type that a function is of, and its name.
+/// The type of a function, and its name.
 fn function(line: &str) -> Option<(&str, &str)> {
     let before = line.split('(').next().filter(|_| line.contains('('))?;
     let (_, path) = before.split_once(" fn ")?;
@@ -59,12 +59,12 @@ fn function(line: &str) -> Option<(&str, &str)> {
     Some((of, name.split('<').next().unwrap_or(name)))
 }
 
-/// The type, where the function is one that sets of flags alone have.
+/// The type, if the function is one that only bitflags types have.
 fn of_set<'l>((of, name): (&'l str, &'l str)) -> Option<&'l str> {
     (name == "from_bits_retain").then_some(of)
 }
 
-/// Whether a line is not one that each of these sets of flags and everything that prints has.
+/// Whether a line is more than an item of every bitflags or printable type.
 fn tells(line: &str, sets: &BTreeSet<&str>) -> bool {
     let is_usual = function(line).is_some_and(|(of, name)| {
         name == "fmt" || sets.contains(of) && OF_FLAGS.split(' ').any(|of_flags| of_flags == name)
@@ -85,14 +85,14 @@ fn compare(root: &Path, name: &str, list: &str, write: bool) -> Result<()> {
     let (gone, new) = differences(&committed, list);
     ensure!(
         gone.is_empty() && new.is_empty(),
-        "{file} is not what {name} shows; where that is meant: cargo xtask ci api --write\n{}{}",
+        "{file} differs from the public items of {name}; if this is intended, run cargo xtask ci api --write\n{}{}",
         gone.iter().map(|line| format!("- {line}\n")).collect::<String>(),
         new.iter().map(|line| format!("+ {line}\n")).collect::<String>(),
     );
     Ok(())
 }
 
-/// The lines of each that the other has not.
+/// The lines of each that the other lacks.
 fn differences<'l>(one: &'l str, other: &'l str) -> (Vec<&'l str>, Vec<&'l str>) {
     let lines = |text: &'l str| text.lines().collect::<BTreeSet<_>>();
     let (one, other) = (lines(one), lines(other));
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_every_type_has_is_left_out() {
+    fn items_of_every_type_are_left_out() {
         for line in [
             "pub const fn a::Flags::empty() -> Self",
             "pub fn a::Flags::set(&mut self, Self, bool)",
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_only_one_has_are_told() {
+    fn lines_in_one_list_only_are_reported() {
         assert_eq!(differences("a\nb\n", "b\nc\n"), (vec!["a"], vec!["c"]));
         assert_eq!(differences("a\n", "a\n"), (vec![], vec![]));
     }

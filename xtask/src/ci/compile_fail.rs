@@ -1,6 +1,6 @@
-//! The step `compile-fail`: programs that must not compile, and the errors that rustc prints of them.
+//! The step `compile-fail`: programs that must not compile, and rustc's errors for them.
 //!
-//! The texts are those of one release of rustc, so they are compared with this release alone.
+//! The texts are those of one rustc release, so only this release is compared.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ const TEST: &str = "misuse_does_not_compile";
 /// The release.
 const RELEASE: &str = "1.95.0";
 
-/// Runs the test, with the installed compiler if it is of this release.
+/// Runs the test, with the installed compiler if it has this release.
 pub(super) fn check(root: &Path) -> Result<Finished> {
     let version = Command::new("rustc").arg("--version").output();
     let is_installed =
@@ -26,7 +26,7 @@ pub(super) fn check(root: &Path) -> Result<Finished> {
         toolchain::require(root, RELEASE)?;
         repo::toolchain_cargo(root, RELEASE)
     };
-    // By the features of the whole workspace, as the other tests are built.
+    // With the features of the whole workspace, like the other tests.
     cargo.args(["test", "--workspace", "--test", "repo", TEST, "--", "--ignored"]);
     let mut finished = Finished::default();
     finished.add("cargo test --test repo", test::stream(cargo)?);

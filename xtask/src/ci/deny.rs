@@ -1,7 +1,7 @@
-//! The step `deny`: licences, sources, bans and duplicates of all dependencies, as `deny.toml` has them.
+//! The step `deny`: `deny.toml` allows the licences, sources, bans and duplicates of all dependencies.
 //!
-//! Advisories need the database that RustSec keeps on GitHub, which a gate without a network cannot fetch:
-//! `cargo deny check advisories` looks into it where there is one.
+//! Advisories need RustSec's database from GitHub, which a gate without a network cannot fetch. With a network, run
+//! `cargo deny check advisories`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,19 +14,15 @@ use crate::repo;
 /// The release that `deny.toml` is written for.
 const VERSION: &str = "0.20.2";
 
-/// Runs cargo-deny, building it into the target folder where it is not there.
+/// Runs cargo-deny; builds it into the target folder first if it is missing.
 pub(super) fn check(root: &Path) -> Result<()> {
     let program = program(root)?;
-    // Of what is locked: a gate looks at what is committed.
+    // Only the locked dependencies: the gate checks the committed state.
     let words = ["--locked", "--all-features", "check", "--hide-inclusion-graph", "licenses", "sources", "bans"];
     let mut command = Command::new(&program);
     let status = command.current_dir(root).args(words).status();
     let status = status.with_context(|| format!("cannot run {}", program.display()))?;
-    ensure!(
-        status.success(),
-        "`cargo deny {}` ended with {status}; what is allowed is said in deny.toml",
-        words.join(" ")
-    );
+    ensure!(status.success(), "`cargo deny {}` ended with {status}; deny.toml lists what is allowed", words.join(" "));
     Ok(())
 }
 
@@ -48,7 +44,7 @@ fn program(root: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Whether the program is there and of this release.
+/// Whether the program exists with this release.
 fn is_right(program: &Path) -> bool {
     let output = Command::new(program).arg("--version").output();
     output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim() == format!("cargo-deny {VERSION}"))

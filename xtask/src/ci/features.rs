@@ -1,4 +1,5 @@
-//! The step `features`: each public crate, and the libraries for C programs, with every set of its features, clippy looking on.
+//! The step `features`: clippy on each public crate, and on the libraries for C programs, with every set of its
+//! features.
 
 use anyhow::Result;
 
@@ -39,7 +40,7 @@ mod tests {
     use super::subsets;
 
     #[test]
-    fn every_set_is_there_once() {
+    fn every_set_appears_once() {
         assert_eq!(subsets(&[]), [""]);
         let names = ["a", "b", "c"].map(String::from);
         assert_eq!(subsets(&names), ["", "a", "b", "a,b", "c", "a,c", "b,c", "a,b,c"]);

@@ -1,8 +1,8 @@
 //! The step `unsafe`: unsafe code is only in the places that `UNSAFE.md` lists.
 //!
-//! A row of its tables is a folder or a file. A file outside all rows may have nothing unsafe, and a row without unsafe code is a
-//! fault. clippy demands the proof of each block (`undocumented_unsafe_blocks`), in macros and for `unsafe impl` too; only the
-//! generated bindings may switch that lint off.
+//! A row of its tables is a folder or a file. Unsafe code outside all rows is a fault, and so is a row without unsafe
+//! code. clippy demands a proof for each block (`undocumented_unsafe_blocks`), in macros and `unsafe impl` as well;
+//! only the generated bindings may switch that lint off.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -48,9 +48,9 @@ fn files(root: &Path) -> Result<BTreeSet<String>> {
     Ok(files)
 }
 
-/// Whether a file has unsafe code, macros included. Comments, texts and the types of function pointers do not count.
+/// Whether a file has unsafe code, macros included. Comments, string literals and function pointer types do not count.
 fn is_unsafe(source: &str) -> Result<bool> {
-    let tokens: TokenStream = source.parse().map_err(|error| anyhow!("it is not made of Rust's tokens: {error}"))?;
+    let tokens: TokenStream = source.parse().map_err(|error| anyhow!("cannot parse its Rust tokens: {error}"))?;
     Ok(has_unsafe(tokens))
 }
 
@@ -63,14 +63,14 @@ fn has_unsafe(tokens: TokenStream) -> bool {
     })
 }
 
-/// Whether the tokens after `unsafe` go on as the type of a function pointer: `extern "C" fn (…)`, without a name.
+/// Whether the tokens after `unsafe` continue a function pointer type: `extern "C" fn (…)`, without a name.
 fn is_pointer_type(rest: &[TokenTree]) -> bool {
     let of_function = rest.iter().position(|token| matches!(token, TokenTree::Ident(ident) if ident == "fn"));
     let Some(at @ 0..=2) = of_function else { return false };
     matches!(rest.get(at + 1), Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis)
 }
 
-/// What is wrong with the page.
+/// The faults of the page.
 fn compare(page: &str, files: &BTreeSet<String>) -> Vec<String> {
     let rows: Vec<&str> = page.lines().filter_map(path_of).collect();
     let is_in =
@@ -79,7 +79,7 @@ fn compare(page: &str, files: &BTreeSet<String>) -> Vec<String> {
     let empty = rows.iter().filter(|row| !files.iter().any(|file| is_in(file, row)));
     without_row
         .map(|file| format!("{file} has unsafe code, and {PAGE} has no row for it"))
-        .chain(empty.map(|row| format!("{PAGE} has a row for {row}, where nothing is unsafe")))
+        .chain(empty.map(|row| format!("{PAGE} has a row for {row}, which has no unsafe code")))
         .collect()
 }
 
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn pointer_types_texts_and_comments_are_not_unsafe() {
+    fn pointer_types_strings_and_comments_are_not_unsafe() {
         for source in [
             "type F = unsafe extern \"C\" fn(u8); type G = unsafe fn(); type H = unsafe extern fn(); // unsafe { }",
             "/// unsafe { }\nconst TEXT: &str = \"unsafe { }\"; fn unsafe_(r#unsafe_: u8) {}",
@@ -129,7 +129,7 @@ mod tests {
             compare(page, &files),
             [
                 "ab/c.rs has unsafe code, and UNSAFE.md has no row for it",
-                "UNSAFE.md has a row for e, where nothing is unsafe"
+                "UNSAFE.md has a row for e, which has no unsafe code"
             ]
         );
     }

@@ -1,8 +1,8 @@
 //! The step `layers`: a folder of a crate imports only from the folders below it.
 //!
-//! `layers.txt` lists the modules of each crate from the bottom up. The step reads all paths that lead
-//! to another module from the root of the crate, by `crate::` or `super::`. Tests and what a fuzzer starts are exempt: `mod tests { … }`, files and folders
-//! named `tests` or `fuzz`.
+//! `layers.txt` lists the modules of each crate from the bottom up. The step reads all paths from the crate root to
+//! another module, by `crate::` or `super::`. Tests and fuzz entry points are exempt: `mod tests { … }`, files and
+//! folders named `tests` or `fuzz`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -49,10 +49,10 @@ pub(super) fn check(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// For each folder of sources its modules, each with all that are below it.
+/// The modules of each source folder, each with all modules below it.
 type Layers = Vec<(String, BTreeMap<String, BTreeSet<String>>)>;
 
-/// Reads the table. Only what stands in a line above may be named, so that there are no circles.
+/// Parses the table. A line names only modules of the lines above, so there are no cycles.
 fn parse(table: &str) -> Result<Layers> {
     let mut layers = Layers::new();
     for line in
@@ -81,7 +81,8 @@ fn parse(table: &str) -> Result<Layers> {
     Ok(layers)
 }
 
-/// The modules of the crate that the files of a module import, each with the file. The module is so many modules deep.
+/// The modules of the crate that a module's files import, each with the file. `depth` is the module's depth in the
+/// crate.
 fn imports(path: &Path, depth: usize) -> Result<BTreeSet<(String, String)>> {
     let mut found = BTreeSet::new();
     if path.is_dir() {
@@ -95,7 +96,7 @@ fn imports(path: &Path, depth: usize) -> Result<BTreeSet<(String, String)>> {
     } else if path.extension().is_some_and(|extension| extension == "rs") {
         let source = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let tokens: TokenStream =
-            source.parse().map_err(|error| anyhow!("{} has no Rust tokens: {error}", path.display()))?;
+            source.parse().map_err(|error| anyhow!("{}: cannot parse its Rust tokens: {error}", path.display()))?;
         let mut names = BTreeSet::new();
         collect(tokens, depth, &mut names);
         found.extend(names.into_iter().map(|name| (path.display().to_string(), name)));
@@ -103,7 +104,7 @@ fn imports(path: &Path, depth: usize) -> Result<BTreeSet<(String, String)>> {
     Ok(found)
 }
 
-/// Adds the names that follow `crate::`, or `super::` as often as the file is deep: one name, or several in braces.
+/// Adds the names after `crate::`, or after as many `super::` as the file is deep: one name, or several in braces.
 fn collect(tokens: TokenStream, depth: usize, names: &mut BTreeSet<String>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let word = |at: usize| match tokens.get(at) {
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_has_no_circles() {
+    fn table_with_a_cycle_is_rejected() {
         let layers = parse("nic/src: # the NIC\n  sys\n  wire <- sys\n  qp srq <- wire sys\n  verbs <- all\n").unwrap();
         let [(sources, modules)] = &layers[..] else { panic!("one crate") };
         assert_eq!(sources, "nic/src");
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn imports_outside_of_tests_are_found() {
+    fn imports_outside_tests_are_found() {
         let source = "use crate::wire::Part; use crate::{mem::{self, Region}, cq}; fn f() { crate::sys::now() }\n\
                       #[cfg(test)] mod tests { use crate::verbs::Table; }\n pub(crate) struct S;";
         let mut names = BTreeSet::new();

@@ -1,7 +1,7 @@
 //! The step `minimal`: the public crates build with the oldest dependencies that their manifests allow.
 //!
-//! cargo chooses them into a lock file, for what it takes the whole workspace; so this is done on a copy that has the public
-//! crates alone, without what their tests depend on, with a nightly toolchain's `-Z direct-minimal-versions`.
+//! cargo chooses them for the lock file of a whole workspace. So the step copies the public crates alone, without their
+//! development dependencies, and uses a nightly toolchain's `-Z direct-minimal-versions`.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::record::Record;
 use crate::repo::Package;
 use crate::{repo, toolchain};
 
-/// Builds them, where there is a nightly toolchain.
+/// Builds them, if there is a nightly toolchain.
 pub(super) fn check(root: &Path, record: &Record) -> Result<()> {
     let nightly = toolchain::nightly(root, &[])?;
     let crates = published(record);
@@ -33,7 +33,7 @@ pub(super) fn check(root: &Path, record: &Record) -> Result<()> {
 fn make(root: &Path, copy: &Path, crates: &[&Package]) -> Result<()> {
     let mut members = Vec::new();
     for Package { folder, .. } in crates {
-        let name = folder.strip_prefix(root).context("a package that is not below the root")?;
+        let name = folder.strip_prefix(root).context("a package is not below the root")?;
         let target = copy.join(name);
         if target.exists() {
             fs::remove_dir_all(&target).with_context(|| format!("cannot remove {}", target.display()))?;
@@ -50,7 +50,7 @@ fn make(root: &Path, copy: &Path, crates: &[&Package]) -> Result<()> {
     Ok(())
 }
 
-/// The manifest of a workspace of these members alone.
+/// The manifest of a workspace with only these members.
 fn with_members(manifest: &str, members: &str) -> Result<String> {
     let (before, rest) = manifest.split_once("members = [").context("Cargo.toml names no members")?;
     let (_, after) = rest.split_once("\n]").context("the list of members does not end")?;
@@ -64,7 +64,7 @@ fn with_members(manifest: &str, members: &str) -> Result<String> {
     Ok(format!("{before}members = [{members}]{after}"))
 }
 
-/// A crate's manifest without the dependencies of its tests: who depends on the crate does not have them.
+/// A crate's manifest without its development dependencies, which users of the crate do not build.
 fn without_tests(manifest: &str) -> String {
     let mut is_left_out = false;
     let kept = manifest.lines().filter(|line| {
@@ -76,7 +76,7 @@ fn without_tests(manifest: &str) -> String {
     kept.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// Copies a folder with its subfolders, but for packages within the package.
+/// Copies a folder with its subfolders, except packages within the package.
 fn copy_folder(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to).with_context(|| format!("cannot create {}", to.display()))?;
     for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
@@ -96,14 +96,14 @@ mod tests {
     use super::{with_members, without_tests};
 
     #[test]
-    fn what_tests_depend_on_is_left_out() {
+    fn development_dependencies_are_left_out() {
         let manifest = "[dependencies]\na = \"1\"\n\n[dev-dependencies]\nb = \"1\"\n\n[dev-dependencies.c]\nversion = \"1\"\n\n[lints]\nworkspace = true\n";
         assert_eq!(without_tests(manifest), "[dependencies]\na = \"1\"\n\n[lints]\nworkspace = true\n");
         assert_eq!(without_tests("[target.'cfg(x)'.dev-dependencies]\nb = \"1\"\n[features]\n"), "[features]\n");
     }
 
     #[test]
-    fn a_workspace_has_the_members_that_it_is_given() {
+    fn workspace_has_only_the_given_members() {
         let manifest = "[workspace]\nmembers = [\n  \"a\",\n  \"b\",\n]\n# why\ndefault-members = [\"a\"]\n\n[workspace.package]\n";
         let other = with_members(manifest, "\"c\"").unwrap();
         assert_eq!(other, "[workspace]\nmembers = [\"c\"]\n# why\n\n\n[workspace.package]\n");

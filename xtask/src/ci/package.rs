@@ -1,5 +1,5 @@
-//! The step `package`: each public crate builds from what would be uploaded, its siblings being those that would be uploaded
-//! beside it.
+//! The step `package`: each public crate builds from the package to upload, with its siblings' packages as
+//! dependencies.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ use crate::repo::Package;
 
 const TARGET: &str = "target/packages";
 
-/// Packs and builds them together, which makes cargo take each from the others' packages.
+/// Packs and builds them together, so that cargo takes each from the other packages.
 pub(super) fn check(root: &Path, record: &Record) -> Result<()> {
     let crates = published(record);
     if let Some(home) = cargo_home() {
         forget(&home.join("registry/src"), &crates)?;
     }
-    // What was built of them goes too, for the same reason.
+    // Build results of them too, for the same reason.
     let built = root.join(TARGET);
     if built.exists() {
         fs::remove_dir_all(&built).with_context(|| format!("cannot remove {}", built.display()))?;
@@ -33,12 +33,12 @@ fn cargo_home() -> Option<PathBuf> {
     env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")))
 }
 
-/// Removes what an earlier run has unpacked: cargo knows it by name, version and the folder of the packages, and would take it for
-/// what it packs now.
+/// Removes packages that an earlier run unpacked. cargo identifies them by name, version and the folder of the
+/// packages, and would use them instead of the new ones.
 fn forget(sources: &Path, crates: &[&Package]) -> Result<()> {
     let Ok(registries) = fs::read_dir(sources) else { return Ok(()) };
     for registry in registries.flatten() {
-        // One on this machine: it has no host.
+        // A registry on this machine has no host.
         if !registry.file_name().as_encoded_bytes().starts_with(b"-") {
             continue;
         }
@@ -63,14 +63,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_unpacked_of_a_crate_is_known() {
+    fn unpacked_crate_is_recognized() {
         assert!(is_version_of(OsStr::new("softrnic-0.5.0"), "softrnic"));
         assert!(!is_version_of(OsStr::new("softrnic-preload-0.5.0"), "softrnic"));
         assert!(!is_version_of(OsStr::new("softrnic"), "softrnic"));
     }
 
     #[test]
-    fn only_our_own_of_a_registry_on_this_machine_goes() {
+    fn only_own_crates_of_a_local_registry_are_removed() {
         let sources = env::temp_dir().join(format!("xtask-package-{}", std::process::id()));
         for folder in ["-1/softrnic-0.5.0", "-1/libc-0.2.0", "crates.io-1/softrnic-0.5.0"] {
             fs::create_dir_all(sources.join(folder)).unwrap();

@@ -1,7 +1,7 @@
-//! Who runs the guest's instructions: the processor (KVM) or QEMU's translator (TCG).
+//! What executes the guest: the processor (KVM) or QEMU's translator (TCG).
 //!
-//! That `/dev/kvm` opens proves nothing: on some nested hosts a guest then hangs at its first instruction. So KVM is tried
-//! once with a short deadline, and the verdict is kept until the host restarts.
+//! An open `/dev/kvm` is no proof: on some nested hosts a guest then hangs at its first instruction. So KVM is tried
+//! once with a short deadline, and the result is kept until the host restarts.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,20 +11,21 @@ use clap::ValueEnum;
 
 use super::machine::Machine;
 
-/// What the caller asks for.
+/// The caller's choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Asked {
-    /// KVM if a short trial shows that it works, else TCG
+    /// KVM if a short trial succeeds, else TCG
     Auto,
     /// KVM, without a trial
     Kvm,
     /// QEMU's translator: works everywhere, slower
     Tcg,
-    /// QEMU's translator with one processor, whose clock counts its instructions, one a nanosecond: times repeat
+    /// QEMU's translator with one processor; its clock counts instructions, one per nanosecond, so times are
+    /// reproducible
     Count,
 }
 
-/// What runs the guest.
+/// What executes the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accelerator {
     /// The processor.
@@ -35,9 +36,9 @@ pub(crate) enum Accelerator {
     Count,
 }
 
-/// Until the kernel's first line; a working KVM needs a tenth of a second.
+/// Time until the kernel's first line; a working KVM needs a tenth of a second.
 const FIRST_LINE: Duration = Duration::from_secs(3);
-/// From there to the first program.
+/// Time from that line to the first program.
 const FIRST_PROGRAM: Duration = Duration::from_secs(12);
 
 impl Accelerator {
@@ -55,13 +56,14 @@ impl Accelerator {
     pub(crate) fn kernel_arguments(self) -> &'static str {
         match self {
             Self::Kvm => "",
-            // The translator counts for all processors by one clock. The kernel cannot know, and would read a timer of the machine
-            // in its place: two to three microseconds and a system call each time that a program asks what time it is.
+            // The translator counts for all processors with one clock. The kernel cannot detect that, and would read a
+            // timer of the machine instead: two to three microseconds and a system call for each clock reading of a
+            // program.
             Self::Tcg | Self::Count => "tsc=reliable",
         }
     }
 
-    /// The name that people use.
+    /// The usual name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Kvm => "KVM",
@@ -71,7 +73,7 @@ impl Accelerator {
     }
 }
 
-/// Chooses, and says why. `machine` is what would be started; the caller holds the lock.
+/// Chooses, with the reason. `machine` is the machine to start; the caller holds the lock.
 pub(crate) fn choose(asked: Asked, machine: &Machine, home: &Path) -> Result<(Accelerator, String)> {
     match asked {
         Asked::Kvm => return Ok((Accelerator::Kvm, "asked for".into())),
@@ -94,7 +96,7 @@ pub(crate) fn choose(asked: Asked, machine: &Machine, home: &Path) -> Result<(Ac
     Ok(verdict)
 }
 
-/// The verdict of an earlier trial since the host's last start.
+/// The result of an earlier trial since the host's last start.
 pub(crate) fn remembered(home: &Path) -> Option<(Accelerator, String)> {
     let text = std::fs::read_to_string(note(home)).ok()?;
     let mut lines = text.lines();
@@ -117,12 +119,12 @@ fn note(home: &Path) -> PathBuf {
     home.join("accelerator")
 }
 
-/// A number that the kernel draws at each start.
+/// A random number of the kernel, new at each start.
 fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// Boots the kernel up to its first program. `None` when that works, else what was seen.
+/// Boots the kernel up to its first program. `None` on success, else what happened.
 fn probe(machine: &Machine) -> Result<Option<String>> {
     let machine = Machine { arguments: "earlyprintk=ttyS0 SOFTROCE_PROBE=1".into(), ..machine.clone() };
     let mut running = machine.start_bare()?;
@@ -156,7 +158,7 @@ fn probe(machine: &Machine) -> Result<Option<String>> {
 
 fn plain(error: &std::io::Error) -> &'static str {
     match error.kind() {
-        std::io::ErrorKind::NotFound => "there is none",
+        std::io::ErrorKind::NotFound => "it does not exist",
         std::io::ErrorKind::PermissionDenied => "no permission (the group kvm has it)",
         _ => "it does not open",
     }

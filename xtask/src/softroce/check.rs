@@ -1,4 +1,4 @@
-//! `cargo xtask softroce --check`: looks, and says what a run would do.
+//! `cargo xtask softroce --check`: reports what a run would do.
 
 use anyhow::Result;
 
@@ -6,7 +6,7 @@ use super::{Guest, accel, kernel, supported_host};
 use crate::packages;
 use crate::repo;
 
-/// Prints the findings; the exit code is 0 when a run can start.
+/// Prints the findings; the exit code is 0 if a run can start.
 pub(crate) fn check(guest: &Guest) -> Result<u8> {
     supported_host()?;
     let mut ready = true;
@@ -31,14 +31,14 @@ pub(crate) fn check(guest: &Guest) -> Result<u8> {
     } else if packages::is_debian() {
         println!("kernel: a run would download the distribution's (70 to 150 MB)");
     } else {
-        println!("kernel: none found; say --kernel PATH --modules DIR");
+        println!("kernel: none found; pass --kernel PATH --modules DIR");
         ready = false;
     }
 
     match (guest.accel, accel::remembered(&home)) {
         (accel::Asked::Auto, Some((accelerator, reason))) => println!("accelerator: {} ({reason})", accelerator.name()),
         (accel::Asked::Auto, None) => println!("accelerator: a run would try KVM and else use TCG"),
-        (asked, _) => println!("accelerator: {asked:?}, asked for"),
+        (asked, _) => println!("accelerator: {asked:?}, as requested"),
     }
     println!("{}", if ready { "ready" } else { "not ready" });
     Ok(u8::from(!ready))

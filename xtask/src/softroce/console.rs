@@ -1,4 +1,4 @@
-//! What a guest that died, or that took too long, has said last.
+//! The last output of a guest that died or timed out.
 
 use std::path::{Path, PathBuf};
 
@@ -6,16 +6,17 @@ use anyhow::{Context, Result};
 
 use super::machine::Machine;
 
-/// Lines shown of a log.
+/// Lines shown from a log.
 const SHOWN: usize = 15;
-/// Folders of logs that are kept.
+/// Log folders that are kept.
 const KEPT: usize = 20;
 
-/// A new folder for the logs of one run; those of old runs are removed.
+/// Creates a folder for the logs of one run, and removes those of old runs.
 pub(crate) fn new_folder(home: &Path) -> Result<PathBuf> {
     let logs = home.join("logs");
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    // The time first, so that names sort by age; the process, as two runs may begin in one millisecond.
+    // The time first, so that names sort by age; then the process ID, because two runs may start in the same
+    // millisecond.
     let folder = logs.join(format!("{:014}-{}", now.as_millis(), std::process::id()));
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let mut all: Vec<PathBuf> = std::fs::read_dir(&logs)?.flatten().map(|entry| entry.path()).collect();
@@ -26,7 +27,7 @@ pub(crate) fn new_folder(home: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Says of a guest that ended before its command what is known of why.
+/// Reports the known cause of a guest that ended before its command.
 pub(crate) fn death(machine: &Machine, booted: bool) -> String {
     let console = read(&machine.console());
     let when = if booted { "while the command ran" } else { "before the command could run" };
@@ -41,7 +42,7 @@ pub(crate) fn death(machine: &Machine, booted: bool) -> String {
     text
 }
 
-/// The last lines of the console, for a run that took too long.
+/// The last lines of the console, for a run that timed out.
 pub(crate) fn tail(machine: &Machine) -> String {
     last_lines("the console", &read(&machine.console()))
 }
@@ -50,7 +51,7 @@ fn read(file: &Path) -> String {
     String::from_utf8_lossy(&std::fs::read(file).unwrap_or_default()).replace('\r', "")
 }
 
-/// The line that tells most: what our scripts say, else the kernel's first word on a fault.
+/// The most telling line: an error of our scripts, else the kernel's first line about a fault.
 fn cause(console: &str) -> Option<String> {
     let find = |mark: &str| console.lines().find_map(|line| line.find(mark).map(|start| line[start..].to_owned()));
     find("softroce: FAILED:")
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cause_is_the_scripts_word_before_the_kernels() {
+    fn script_error_takes_precedence_over_the_kernel() {
         let console = "[ 1.0] x\n[ 2.0] BUG: kernel NULL pointer dereference\n[ 2.1] Kernel panic - not syncing\n";
         assert_eq!(cause(console).unwrap(), "BUG: kernel NULL pointer dereference");
         assert_eq!(
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_lines_are_few() {
+    fn only_a_few_last_lines_are_shown() {
         let text: String = (0..100).map(|number| format!("{number}\n")).collect();
         let shown = last_lines("it", &text);
         assert_eq!(shown.lines().count(), SHOWN + 1);

@@ -1,4 +1,4 @@
-//! Writes a `cpio` archive in the "newc" form, which the kernel unpacks into its first root.
+//! Writes a `cpio` archive in the "newc" format, which the kernel unpacks into its first root.
 //!
 //! See `Documentation/driver-api/early-userspace/buffer-format.rst` of the kernel.
 
@@ -19,7 +19,7 @@ impl Archive {
         self.entry(name, FOLDER, 2, &[]);
     }
 
-    /// Adds a file that everybody may read and run.
+    /// Adds a file that all users may read and run.
     pub(crate) fn file(&mut self, name: &str, content: &[u8]) {
         self.entry(name, PROGRAM, 1, content);
     }

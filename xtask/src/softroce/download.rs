@@ -1,4 +1,4 @@
-//! Downloads a kernel of Debian or Ubuntu as an ordinary user: nothing is installed, apt checks what arrives.
+//! Downloads a kernel of Debian or Ubuntu as an ordinary user: nothing is installed, and apt verifies the files.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use crate::progress::Step;
 /// The packages that always depend on the current kernel: Debian's and Ubuntu's.
 const NEWEST: &[&str] = &["linux-image-amd64", "linux-image-generic"];
 
-/// An unpacked kernel in a folder that lives as long as this does.
+/// An unpacked kernel in a folder that lives as long as this value.
 #[derive(Debug)]
 pub(crate) struct Unpacked {
-    /// Where its parts are.
+    /// The paths of its parts.
     pub(crate) tree: Tree,
     folder: PathBuf,
 }
@@ -27,29 +27,29 @@ impl Drop for Unpacked {
     }
 }
 
-/// Downloads the packages of the current kernel, or of `release`, and unpacks them; downloads of earlier runs are used again.
+/// Downloads and unpacks the packages of the current kernel, or of `release`; reuses downloads of earlier runs.
 pub(crate) fn kernel(home: &Path, release: Option<&str>) -> Result<Unpacked> {
     if !packages::is_debian() {
         bail!(
-            "this is neither Debian nor Ubuntu, and no installed kernel has all modules (rdma_rxe, veth, 9p, overlay, virtio): \
-             bring a kernel with\n  --kernel PATH --modules DIR\nwhere DIR is the folder with its modules.dep"
+            "this is neither Debian nor Ubuntu, and no installed kernel has all modules (rdma_rxe, veth, 9p, overlay, \
+             virtio): pass a kernel with\n  --kernel PATH --modules DIR\nwhere DIR is the folder with its modules.dep"
         );
     }
     let cache = home.join("downloads");
     std::fs::create_dir_all(&cache)?;
     let files = match fetch_all(release, &cache) {
-        // Lists that are empty, or that name what the archive has replaced meanwhile.
+        // The lists are empty, or name packages that the archive has replaced since.
         Err(_) if packages::may_install() => {
             packages::apt_update()?;
             fetch_all(release, &cache)?
         }
         files => files?,
     };
-    // The lock is held: a folder of this name is what an interrupted run has left.
+    // The lock is held: a folder of this name is left from an interrupted run.
     let folder = home.join(".unpacked");
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder)?;
-    // Made before anything is unpacked, so that a failure leaves no half gigabyte behind.
+    // Created before the unpacking, so that a failure leaves no half gigabyte.
     let mut unpacked =
         Unpacked { tree: Tree { release: String::new(), image: PathBuf::new(), modules: PathBuf::new() }, folder };
     let step = Step::start("softroce: unpacking it");
@@ -68,21 +68,22 @@ fn fetch_all(release: Option<&str>, cache: &Path) -> Result<Vec<PathBuf>> {
     kernel_packages(release)?.iter().map(|name| fetch(name, cache)).collect()
 }
 
-/// The real packages behind the current kernel: on Debian one, on Ubuntu the image, its modules and their second half.
+/// The packages that the current kernel depends on: on Debian one, on Ubuntu the image, its modules and the extra
+/// modules.
 fn kernel_packages(release: Option<&str>) -> Result<BTreeSet<String>> {
     if let Some(found) = look_up(release)? {
         return Ok(found);
     }
     match release {
-        Some(release) => bail!("apt knows no linux-image-{release}; if its lists are old: sudo apt-get update"),
+        Some(release) => bail!("apt has no linux-image-{release}; if its lists are old: sudo apt-get update"),
         None => bail!(
-            "apt knows no kernel package ({}): its lists are empty or old. Run\n  sudo apt-get update",
+            "apt has no kernel package ({}): its lists are empty or old. Run\n  sudo apt-get update",
             NEWEST.join(", ")
         ),
     }
 }
 
-/// The release of the current kernel, by apt's lists.
+/// The release of the current kernel, from apt's lists.
 pub(crate) fn newest() -> Option<String> {
     look_up(None).ok()??.iter().find_map(|name| name.strip_prefix("linux-image-").map(str::to_owned))
 }
@@ -103,7 +104,7 @@ fn look_up(release: Option<&str>) -> Result<Option<BTreeSet<String>>> {
     Ok(has_image.then_some(found))
 }
 
-/// Adds the package, if it is one that can be downloaded and holds a kernel, and all such that it depends on.
+/// Adds the package, if it can be downloaded and contains a kernel, and all such packages that it depends on.
 fn collect(name: &str, found: &mut BTreeSet<String>) -> Result<()> {
     let output = Command::new("apt-cache")
         .args(["depends", "--no-recommends", "--no-suggests", name])
@@ -114,7 +115,7 @@ fn collect(name: &str, found: &mut BTreeSet<String>) -> Result<()> {
     if text.is_empty() || found.contains(name) {
         return Ok(());
     }
-    // `linux-image-amd64` is empty and only names another; what has a version in its name is a kernel.
+    // `linux-image-amd64` is empty and only names another package; a version in the name means a kernel.
     if is_kernel_part(name) {
         found.insert(name.to_owned());
     }
@@ -124,7 +125,7 @@ fn collect(name: &str, found: &mut BTreeSet<String>) -> Result<()> {
     Ok(())
 }
 
-/// The kernel packages that the output of `apt-cache depends` names.
+/// The kernel packages in the output of `apt-cache depends`.
 fn dependencies(text: &str) -> Vec<String> {
     text.lines()
         .filter_map(|line| line.trim_start_matches([' ', '|']).strip_prefix("Depends: "))
@@ -140,7 +141,7 @@ fn is_kernel_part(name: &str) -> bool {
         .any(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
 }
 
-/// The package file, downloaded into `cache` unless it is there. apt checks its hash against the signed lists.
+/// The package file, downloaded into `cache` unless it is there. apt verifies its hash with the signed lists.
 fn fetch(name: &str, cache: &Path) -> Result<PathBuf> {
     if let Some(file) = cached(name, cache) {
         return Ok(file);
@@ -184,7 +185,7 @@ fn cached(name: &str, cache: &Path) -> Option<PathBuf> {
         .map(|entry| entry.path())
 }
 
-/// Finds the image and the modules; newer distributions keep the latter below `usr`.
+/// Finds the image and the modules; newer distributions have the modules below `usr`.
 fn find_tree(folder: &Path) -> Result<Tree> {
     if !folder.join("lib").exists() && folder.join("usr/lib").exists() {
         std::os::unix::fs::symlink("usr/lib", folder.join("lib"))?;
@@ -205,14 +206,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_packages_of_a_kernel_are_followed() {
+    fn only_kernel_packages_are_followed() {
         let text = "linux-image-amd64\n  Depends: linux-image-6.1.0-13-amd64\n |Depends: initramfs-tools\n  \
                     Depends: <linux-initramfs-tool>\n  Recommends: linux-image-9\n  Depends: linux-modules-extra-6.8.0-4-generic\n";
         assert_eq!(dependencies(text), ["linux-image-6.1.0-13-amd64", "linux-modules-extra-6.8.0-4-generic"]);
     }
 
     #[test]
-    fn names_without_a_version_hold_no_kernel() {
+    fn names_without_a_version_are_no_kernels() {
         assert!(is_kernel_part("linux-image-6.1.0-13-amd64"));
         assert!(is_kernel_part("linux-modules-6.8.0-4-generic"));
         assert!(!is_kernel_part("linux-image-amd64"));

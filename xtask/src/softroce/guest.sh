@@ -1,6 +1,6 @@
 # Second stage: process 1 of the guest, in the host's tree.
 #
-# Makes the RDMA device, runs the command that the host sends, and reports its exit status. Four virtio ports lead to the
+# Creates the RDMA device, runs the command that the host sends, and reports its exit status. Four virtio ports lead to the
 # host: `stdout` and `stderr` carry the command's output (a port, unlike a terminal, passes every byte unchanged), `control`
 # carries lines:
 #
@@ -8,7 +8,7 @@
 #   host  -> guest  LENGTH, SCRIPT       the decimal length in bytes, a newline, then a shell script that execs the command
 #   guest -> host   exit STATUS          the command has ended and all its output is out; the host ends the machine now
 #
-# The shell is busybox, which takes its own `ip` for the distribution's: programs of the host are called by their path.
+# The shell is busybox, which prefers its own `ip` to the distribution's: programs of the host are called by their path.
 
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 box=/run/softroce/busybox
@@ -66,7 +66,7 @@ until read -r state <$port/state && [ "$state" = "4: ACTIVE" ] &&
     $box usleep 50000
 done 2>/dev/null
 
-# Prints the device file of the port that the host has named `softroce.$1`; ports appear a moment after the module.
+# Prints the device file of the port with the host's name `softroce.$1`; ports appear a moment after the module.
 find_port() {
     tries=0
     while [ $tries -le 100 ]; do
@@ -106,7 +106,7 @@ ulimit -c 0
 $box env -i "$box" setsid /bin/sh ./command </dev/null >out 2>err 3>&-
 status=$?
 
-# What the command has left running holds the pipes open and would keep the relays from ending.
+# Processes that the command has left hold the pipes open, so the relays would not end.
 for process in /proc/[0-9]*; do
     process=${process#/proc/}
     case $process in

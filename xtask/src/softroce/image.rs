@@ -1,7 +1,7 @@
 //! Unpacks a kernel image, so that QEMU starts the kernel itself and not its decompressor.
 //!
-//! Under TCG the decompressor of an xz image takes 2 of the 5 seconds of a boot. See `Documentation/arch/x86/boot.rst` of the
-//! kernel for the header and the "PVH" entry, which QEMU needs to start an ELF file.
+//! Under TCG the decompressor of an xz image takes 2 of the 5 seconds of a boot. See `Documentation/arch/x86/boot.rst`
+//! of the kernel for the header and for the "PVH" entry, which QEMU needs to start an ELF file.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -12,12 +12,12 @@ use crate::packages;
 const SETUP_SECTORS: usize = 0x1f1;
 /// Offset of the magic word of the header.
 const MAGIC: usize = 0x202;
-/// Offset of the place of the compressed kernel, counted from the end of the real-mode part, and of its length.
+/// Offset of the position of the compressed kernel, relative to the end of the real-mode part, and of its length.
 const PAYLOAD: usize = 0x248;
 
-/// The ELF kernel within a `bzImage`; `None` when QEMU is better given the image as it is.
+/// The ELF kernel in a `bzImage`; `None` if QEMU should get the image itself.
 ///
-/// That is: another format, a compression whose program the host lacks, a kernel without a PVH entry.
+/// That is: another format, a compression without a program on the host, or a kernel without a PVH entry.
 pub(crate) fn unpack(image: &[u8]) -> Option<Vec<u8>> {
     if image.get(MAGIC..MAGIC + 4)? != b"HdrS" {
         return None;
@@ -26,14 +26,14 @@ pub(crate) fn unpack(image: &[u8]) -> Option<Vec<u8>> {
         let bytes = image.get(offset..offset + 4)?.try_into().ok()?;
         usize::try_from(u32::from_le_bytes(bytes)).ok()
     };
-    // The header's zero means four, for the sake of boot loaders of 1995.
+    // For compatibility, zero in the header means four.
     let sectors = match *image.get(SETUP_SECTORS)? {
         0 => 4,
         sectors => usize::from(sectors),
     };
     let start = (sectors + 1) * 512 + word(PAYLOAD)?;
     let payload = image.get(start..start + word(PAYLOAD + 4)?)?;
-    // For xz and zstd the kernel's build appends the unpacked size, four bytes that are no part of the stream.
+    // For xz and zstd the kernel's build appends the unpacked size, four bytes after the stream.
     let (program, stream) = match payload {
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => ("xz", &payload[..payload.len() - 4]),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => ("zstd", &payload[..payload.len() - 4]),
@@ -63,7 +63,7 @@ fn decompress(program: &str, stream: &[u8]) -> Option<Vec<u8>> {
     output.ok().filter(|output| output.status.success()).map(|output| output.stdout)
 }
 
-/// Whether the ELF note is there that QEMU looks for: of owner "Xen", type 18 (the 32-bit entry point).
+/// Whether the ELF has the note that QEMU requires: owner "Xen", type 18 (the 32-bit entry point).
 fn has_pvh_entry(kernel: &[u8]) -> bool {
     let is_note = |size: u8| {
         let note = [4, 0, 0, 0, size, 0, 0, 0, 18, 0, 0, 0, b'X', b'e', b'n', 0];
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_files_are_left_alone() {
+    fn files_of_other_formats_are_left_alone() {
         assert_eq!(unpack(b""), None);
         assert_eq!(unpack(b"\x7fELF"), None);
         let mut image = vec![0; 4096];

@@ -2,8 +2,8 @@
 # First stage: process 1 of the guest, in the initial RAM disk.
 #
 # Loads the modules, mounts the host's root directory read-only by 9p with a writable layer of memory over it, and hands
-# over to guest.sh inside that tree. Everything printed here goes to the console log; a line that begins with
-# "softroce: FAILED:" is what the host shows when the guest dies.
+# over to guest.sh inside that tree. Everything printed here goes to the console log; a line that starts with
+# "softroce: FAILED:" is shown by the host if the guest dies.
 
 /bin/busybox mkdir -p /bin /dev /proc /sys /host /layer /new
 /bin/busybox --install -s /bin
@@ -20,14 +20,14 @@ mount -t devtmpfs devtmpfs /dev || fail "no devtmpfs in this kernel"
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 
-# The host asks with this whether the accelerator really runs a kernel up to user space: nothing more is needed for that.
+# The trial of an accelerator: the kernel has reached user space, which is all that the host checks.
 if [ -n "$SOFTROCE_PROBE" ]; then
     echo "softroce: probe passed"
     poweroff -f
     sleep 60
 fi
 
-# One line a module, in load order: "required NAME" or "optional NAME" (crc32-pclmul wants an instruction not every CPU has).
+# One line a module, in load order: "required NAME" or "optional NAME" (not every CPU can run crc32-pclmul).
 while read -r need name; do
     insmod "/modules/$name.ko" || [ "$need" = optional ] || fail "insmod $name"
 done </modules.list

@@ -13,7 +13,7 @@ use crate::packages;
 const INIT: &str = include_str!("init.sh");
 const GUEST: &str = include_str!("guest.sh");
 
-/// The file for this kernel, built when missing or when a part of it has changed; the caller holds the lock.
+/// The file for this kernel, built if missing or if a part of it has changed; the caller holds the lock.
 pub(crate) fn prepare(kernel: &Kernel) -> Result<PathBuf> {
     let busybox = packages::static_busybox().context("busybox-static is missing")?;
     let data = busybox.metadata()?;
@@ -37,7 +37,7 @@ pub(crate) fn prepare(kernel: &Kernel) -> Result<PathBuf> {
     archive.file("init", INIT.as_bytes());
     archive.file("guest.sh", GUEST.as_bytes());
 
-    // Renamed into place whole: a machine that starts just now reads the old file or the new one.
+    // Renamed into place as a whole: a machine that starts now reads the old or the new file.
     let draft = kernel.folder.join(".draft");
     std::fs::write(&draft, archive.finish())?;
     std::fs::rename(&draft, &file)?;

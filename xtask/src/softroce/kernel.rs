@@ -1,4 +1,4 @@
-//! Finds a kernel that has `rdma_rxe`, and keeps what the guest needs of it in `target/softroce/kernels`.
+//! Finds a kernel with `rdma_rxe`, and keeps the parts for the guest in `target/softroce/kernels`.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -13,7 +13,8 @@ use super::{download, image, unpack};
 use crate::packages;
 use crate::progress::Step;
 
-/// A kernel ready for use: a folder with `vmlinuz`, `modules.list` (what the guest loads, in order) and `modules/NAME.ko`.
+/// A prepared kernel: a folder with `vmlinuz`, `modules.list` (the guest's modules in load order) and
+/// `modules/NAME.ko`.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel {
     /// The release, such as `6.1.0-13-amd64`.
@@ -22,7 +23,7 @@ pub(crate) struct Kernel {
     pub(crate) folder: PathBuf,
 }
 
-/// A kernel as a distribution lays it out.
+/// A kernel in the layout of a distribution.
 #[derive(Debug)]
 pub(crate) struct Tree {
     /// The release, such as `6.1.0-13-amd64`.
@@ -33,7 +34,7 @@ pub(crate) struct Tree {
     pub(crate) modules: PathBuf,
 }
 
-/// Which kernel the caller wants.
+/// The caller's choice of a kernel.
 #[derive(Clone, Debug)]
 pub(crate) enum Choice {
     /// The distribution's.
@@ -59,10 +60,7 @@ impl Choice {
         let modules = match modules {
             Some(folder) => std::path::absolute(folder)?,
             None => modules_beside(&image).with_context(|| {
-                format!(
-                    "say with --modules DIR where the modules of {} are (the folder with modules.dep)",
-                    image.display()
-                )
+                format!("with {}, pass --modules DIR too, the folder with its modules.dep", image.display())
             })?,
         };
         Ok(Self::Own { image, modules })
@@ -114,7 +112,8 @@ pub(crate) fn prepared(choice: &Choice, home: &Path) -> Result<Option<Kernel>> {
     Ok(folder.join("vmlinuz").is_file().then_some(Kernel { release, folder }))
 }
 
-/// The release that [`prepare`] would find; of an image of the caller's the name of its folder, which changes with the image.
+/// The release that [`prepare`] would find; for an image of the caller's, its folder's name, which changes with the
+/// image.
 pub(crate) fn release(choice: &Choice, home: &Path) -> Option<String> {
     match choice {
         Choice::Own { image, modules } => {
@@ -129,7 +128,7 @@ pub(crate) fn release(choice: &Choice, home: &Path) -> Option<String> {
     }
 }
 
-/// An installed kernel that this user may read and that has every module; the newest of several.
+/// An installed kernel that this user may read and that has every module; the newest if there are several.
 pub(crate) fn installed(release: Option<&str>) -> Option<Tree> {
     let mut found: Vec<(SystemTime, Tree)> = std::fs::read_dir("/lib/modules")
         .into_iter()
@@ -152,14 +151,14 @@ pub(crate) fn installed(release: Option<&str>) -> Option<Tree> {
     found.pop().map(|(_, tree)| tree)
 }
 
-/// Copies the image and the needed modules, unpacked, into `folder`: all of it or, on failure, nothing.
+/// Copies the image and the needed modules, unpacked, into `folder`: all of them or, on failure, nothing.
 fn import(tree: &Tree, folder: PathBuf) -> Result<Kernel> {
     let step = Step::start(format!("softroce: preparing Linux {}", tree.release));
     let modules = Index::read(&tree.modules)?
         .load_order(modules::WANTED)
-        .with_context(|| format!("Linux {} (modules in {}) cannot serve", tree.release, tree.modules.display()))?;
+        .with_context(|| format!("Linux {} (modules in {}) is unsuitable", tree.release, tree.modules.display()))?;
 
-    let parent = folder.parent().context("a prepared kernel has a parent folder")?;
+    let parent = folder.parent().context("a prepared kernel has no parent folder")?;
     let draft = parent.join(".draft");
     let _ = std::fs::remove_dir_all(&draft);
     std::fs::create_dir_all(draft.join("modules"))?;
@@ -180,7 +179,7 @@ fn import(tree: &Tree, folder: PathBuf) -> Result<Kernel> {
     Ok(Kernel { release: tree.release.clone(), folder })
 }
 
-/// Runs depmod over an unpacked package: packages ship without `modules.dep`.
+/// Runs depmod on an unpacked package: packages come without `modules.dep`.
 pub(crate) fn depmod(root: &Path, release: &str) -> Result<()> {
     let program = packages::find_program("depmod").context("depmod (package kmod) is missing")?;
     let status = Command::new(program).arg("-b").arg(root).arg(release).status()?;
@@ -188,7 +187,7 @@ pub(crate) fn depmod(root: &Path, release: &str) -> Result<()> {
     Ok(())
 }
 
-/// The folder name holds the list of wanted modules as a number: with another list the kernel is prepared anew.
+/// The folder name contains a hash of the list of wanted modules: with another list the kernel is prepared again.
 fn distribution_folder(home: &Path, release: &str) -> PathBuf {
     home.join("kernels").join(format!("{release}-{:08x}", wanted_number()))
 }
@@ -219,7 +218,7 @@ fn own_release(modules: &Path) -> Result<String> {
     Ok(name.to_string_lossy().into_owned())
 }
 
-/// `/boot/vmlinuz-RELEASE` and `/lib/modules/RELEASE/vmlinuz` tell where their modules are.
+/// `/boot/vmlinuz-RELEASE` and `/lib/modules/RELEASE/vmlinuz` imply the folder of their modules.
 fn modules_beside(image: &Path) -> Option<PathBuf> {
     let parent = image.parent()?;
     if parent.join("modules.dep").is_file() {
@@ -235,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_release_is_that_of_the_prepared_or_named_kernel() {
+    fn release_is_that_of_the_prepared_or_named_kernel() {
         let home = std::env::temp_dir().join(format!("xtask-kernel-{}", std::process::id()));
         let folder = distribution_folder(&home, "1.2-test");
         std::fs::create_dir_all(&folder).unwrap();

@@ -1,4 +1,4 @@
-//! One builder at a time in `target/softroce`.
+//! Allows one builder at a time in `target/softroce`.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -6,14 +6,14 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Holds the lock of a folder until dropped; the system lets go of it when the process dies, too.
+/// Holds the lock of a folder until dropped; the system also releases it when the process dies.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Takes the lock, and says so when it has to wait for another process.
+    /// Takes the lock, with a message if it has to wait for another process.
     pub(crate) fn take(folder: &Path) -> Result<Self> {
         let path = folder.join("lock");
         let file = File::options()
@@ -36,6 +36,6 @@ impl Lock {
 }
 
 fn flock(file: &File, operation: i32) -> bool {
-    // SAFETY: `file` is an open descriptor for the whole call, and flock touches no memory of ours.
+    // SAFETY: `file` is an open descriptor for the whole call, and flock accesses no memory of ours.
     unsafe { libc::flock(file.as_raw_fd(), operation) == 0 }
 }

@@ -1,4 +1,4 @@
-//! One QEMU process: how it is called, and that none outlives this program.
+//! One QEMU process: its command line, and its end together with this program.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,10 +12,10 @@ use anyhow::{Context, Result};
 use super::accel::Accelerator;
 use crate::packages;
 
-/// What the machine is made of.
+/// The parts of the machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
-    /// Who runs the guest's instructions.
+    /// What executes the guest.
     pub(crate) accelerator: Accelerator,
     /// Processors.
     pub(crate) cpus: u32,
@@ -31,7 +31,7 @@ pub(crate) struct Machine {
     pub(crate) logs: PathBuf,
 }
 
-/// A machine that runs; dropping it ends it.
+/// A running machine; dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
@@ -40,9 +40,9 @@ pub(crate) struct Running {
 /// The host's ends of the guest's ports.
 #[derive(Debug)]
 pub(crate) struct Ports {
-    /// What the command prints.
+    /// The command's standard output.
     pub(crate) stdout: UnixStream,
-    /// What the command prints as errors.
+    /// The command's standard error.
     pub(crate) stderr: UnixStream,
     /// Lines to and from guest.sh.
     pub(crate) control: UnixStream,
@@ -59,7 +59,7 @@ impl Machine {
         self.logs.join("qemu.log")
     }
 
-    /// Starts the machine without ports and without the host's files: for the probe of an accelerator.
+    /// Starts the machine without ports and without the host's files: for the trial of an accelerator.
     pub(crate) fn start_bare(&self) -> Result<Running> {
         self.spawn(self.command()?, Vec::new())
     }
@@ -72,7 +72,7 @@ impl Machine {
             .args(["-device", "virtio-serial-pci"]);
         let mut inherited = Vec::new();
         let mut port = |name: &str| -> Result<UnixStream> {
-            let (ours, theirs) = UnixStream::pair().context("cannot make a socket pair")?;
+            let (ours, theirs) = UnixStream::pair().context("cannot create a socket pair")?;
             command.args(["-chardev", &format!("socket,id={name},fd={}", theirs.as_raw_fd())]);
             command.args(["-device", &format!("virtserialport,chardev={name},name=softroce.{name}")]);
             inherited.push(OwnedFd::from(theirs));
@@ -94,7 +94,7 @@ impl Machine {
             .arg(&self.image)
             .arg("-initrd")
             .arg(&self.initrd)
-            // An oops becomes a panic and a panic ends QEMU: nobody waits for a guest that is broken.
+            // An oops becomes a panic, and a panic ends QEMU, so that a broken guest is not waited for.
             .arg("-append")
             .arg(format!(
                 "console=ttyS0 oops=panic panic=-1 {} {}",
@@ -108,7 +108,7 @@ impl Machine {
 
     fn spawn(&self, mut command: Command, inherited: Vec<OwnedFd>) -> Result<Running> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(self.messages())?);
-        // A group of its own: Ctrl-C ends this program, and its end ends QEMU (below), in that order.
+        // A process group of its own: Ctrl-C ends this program, and its end ends QEMU (below), in that order.
         command.process_group(0);
         let descriptors: Vec<i32> = inherited.iter().map(AsRawFd::as_raw_fd).collect();
         let parent = std::process::id();
@@ -132,7 +132,7 @@ impl Machine {
             });
         }
         let child = command.spawn().context("cannot start qemu-system-x86_64")?;
-        // Ours are closed here, so that the ports end when QEMU does.
+        // The parent's copies are closed here, so that the ports end with QEMU.
         drop(inherited);
         Ok(Running { child })
     }
@@ -152,7 +152,7 @@ impl Drop for Running {
     }
 }
 
-/// Within an option of QEMU a comma is written twice.
+/// In an option of QEMU, a comma is written twice.
 fn option_value(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }

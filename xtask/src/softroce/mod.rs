@@ -1,9 +1,9 @@
-//! `cargo xtask softroce`: runs a command on a machine that has a real soft-RoCE device.
+//! `cargo xtask softroce`: runs a command on a machine with a real soft-RoCE device.
 //!
-//! The kernel module `rdma_rxe` makes an RDMA device of any Ethernet interface, but containers and many cloud kernels lack
-//! it. So a distribution kernel is booted in QEMU, on the host's own files, and the command runs there: [`kernel`] finds the
-//! kernel, [`initrd`] packs it up, [`accel`] decides between KVM and TCG, [`machine`] is the QEMU process and [`session`]
-//! one run in it.
+//! The kernel module `rdma_rxe` makes an RDMA device of any Ethernet interface, but containers and many cloud kernels
+//! lack it. So QEMU boots a distribution kernel on the host's own files, and the command runs there: [`kernel`] finds
+//! the kernel, [`initrd`] packs it, [`accel`] chooses between KVM and TCG, [`machine`] is the QEMU process and
+//! [`session`] one run in it.
 
 mod accel;
 mod check;
@@ -39,21 +39,21 @@ use crate::repo;
 /// A boot takes seconds, and a minute on a busy machine.
 const BOOT: Duration = Duration::from_secs(150);
 
-/// What `docker run` and others answer when the fault lies with them and not with the command.
+/// The exit status of `docker run` and others for a failure of their own, as opposed to the command's.
 const BROKEN: u8 = 125;
 
 const LONG_HELP: &str = "\
 Boots a Linux kernel of your distribution in QEMU, with a soft-RoCE (RXE) device named rxe_0, and runs COMMAND there.
 
-The guest sees the files of this machine at the same paths. It can write everywhere, but what it writes is kept in its memory \
-and gone afterwards. It has no network but its own. COMMAND runs as the guest's root in the folder you are in, with your \
-environment, unlimited locked memory, and SIDEWAY_TEST_DEVICE=rxe_0; its standard input is empty.
+The guest sees the files of this machine at the same paths. It can write everywhere, but its changes are kept in its \
+memory and lost at its end. It has no network but its own. COMMAND runs as the guest's root in the current folder, \
+with your environment, unlimited locked memory, and SIDEWAY_TEST_DEVICE=rxe_0; its standard input is empty.
 
-rxe_0 sits on eth_a (10.71.0.1); eth_a and eth_b (10.71.0.2) are the two ends of a virtual cable. GID 0 is the link-local one, \
-GID 1 the one of 10.71.0.1.
+rxe_0 is on eth_a (10.71.0.1); eth_a and eth_b (10.71.0.2) are the two ends of a virtual cable. GID 0 is the \
+link-local one, GID 1 the one of 10.71.0.1.
 
-Neither root nor KVM is needed. The first run downloads a kernel (70 to 150 MB) and prepares it in target/softroce; later ones start \
-in seconds.";
+Neither root nor KVM is needed. The first run downloads a kernel (70 to 150 MB) and prepares it in target/softroce; \
+later ones start in seconds.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,39 +62,39 @@ Examples:
   cargo xtask softroce --shell 'rping -s & sleep 1; rping -c -a 10.71.0.1 -C 3 -v'
   cargo xtask softroce --timeout 3600 -- bash -c 'sleep 10; dmesg'
 
-Exit status: that of COMMAND (128 + N when signal N killed it); 124 when the time was up; 125 when the guest could not be \
+Exit status: that of COMMAND (128 + N if signal N killed it); 124 after a time-out; 125 if the guest could not be \
 started or died.";
 
 /// Run a command on a machine with a real soft-RoCE device, rxe_0 (a kernel booted in QEMU)
 #[derive(Args, Debug)]
 #[command(long_about = LONG_HELP, after_long_help = EXAMPLES)]
 pub(crate) struct Softroce {
-    /// Give up after this many seconds, the boot included
+    /// Give up after this many seconds, boot included
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
 
-    /// Only look whether everything is there, and say what a run would do
+    /// Only check the requirements, and report what a run would do
     #[arg(long, conflicts_with_all = ["shell", "command"])]
     check: bool,
 
-    /// Run this text by `sh -c`; COMMAND's words, if any, are $0, $1, ...
+    /// Run this text with `sh -c`; COMMAND's words, if any, are $0, $1, ...
     #[arg(long, value_name = "TEXT")]
     shell: Option<OsString>,
 
-    /// The program and its arguments, passed on exactly as they are
+    /// The program and its arguments, passed on unchanged
     #[arg(trailing_var_arg = true)]
     command: Vec<OsString>,
 
-    // Last: its heading would go on over what follows.
+    // Last: its heading would also cover the options after it.
     #[command(flatten)]
     guest: Guest,
 }
 
-/// What the guest is like; shared by the tasks that boot one.
+/// The guest's parameters, shared by the tasks that boot one.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Guest")]
 pub(crate) struct Guest {
-    /// Who runs the guest's instructions
+    /// What executes the guest
     #[arg(long, value_enum, default_value = "auto", env = "SIDEWAY_SOFTROCE_ACCEL")]
     accel: accel::Asked,
 
@@ -102,7 +102,7 @@ pub(crate) struct Guest {
     #[arg(long, value_name = "MiB", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(512..))]
     memory: u32,
 
-    /// Processors of the guest; one where instructions are counted
+    /// Processors of the guest; one with --accel count
     #[arg(long, value_name = "N", default_value_t = 2, default_value_if("accel", "count", "1"),
         value_parser = clap::value_parser!(u32).range(1..=64))]
     cpus: u32,
@@ -120,7 +120,7 @@ pub(crate) struct Guest {
     mtu: u16,
 }
 
-/// Carries the task out; the exit code is the command's.
+/// Runs the task; the exit code is the command's.
 pub(crate) fn main(task: Softroce) -> ExitCode {
     match run_task(task) {
         Ok(code) => ExitCode::from(code),
@@ -141,8 +141,8 @@ fn run_task(task: Softroce) -> Result<u8> {
     }
     if words.is_empty() {
         bail!(
-            "which command? For instance:\n  cargo xtask softroce -- ibv_devinfo -d rxe_0\n  \
-             cargo xtask softroce --shell 'ls /sys/class/infiniband; rdma link'\nMore: cargo xtask softroce --help"
+            "COMMAND is missing. For example:\n  cargo xtask softroce -- ibv_devinfo -d rxe_0\n  cargo xtask softroce \
+             --shell 'ls /sys/class/infiniband; rdma link'\nMore: cargo xtask softroce --help"
         );
     }
     let request = Request::new(words)?;
@@ -150,15 +150,15 @@ fn run_task(task: Softroce) -> Result<u8> {
     Ok(ready.run(&request, &Sinks::inherit, Duration::from_secs(task.timeout))?.exit_status())
 }
 
-/// A guest of which everything is there: it only has to be started.
+/// A guest that is ready to start.
 #[derive(Debug)]
 pub(crate) struct Ready(Machine);
 
-/// Makes everything ready, and says in one line what would be booted.
+/// Prepares everything, and reports in one line what will be booted.
 ///
 /// # Errors
 ///
-/// This machine cannot run the guest; the message says what would help.
+/// This machine cannot run the guest; the message has the remedy.
 pub(crate) fn ready(guest: &Guest) -> Result<Ready> {
     supported_host()?;
     packages::require("the soft-RoCE guest", &[packages::SOFTROCE])?;
@@ -166,15 +166,15 @@ pub(crate) fn ready(guest: &Guest) -> Result<Ready> {
     prepare(guest, &home).map(Ready)
 }
 
-/// The kernel that the guest would have, if that can be found without downloading it.
+/// The kernel of the guest, if it can be found without a download.
 pub(crate) fn release(guest: &Guest) -> Option<String> {
     let choice = kernel::Choice::new(guest.kernel.as_deref(), guest.modules.as_deref()).ok()?;
     kernel::release(&choice, &repo::softroce_folder().ok()?)
 }
 
 impl Ready {
-    /// Boots and runs the request. A guest that hangs in its boot is booted a second time. After a time-out, prints the guest's last
-    /// lines.
+    /// Boots and runs the request. A guest that hangs during boot is booted once more. After a time-out, prints the
+    /// guest's last lines.
     pub(crate) fn run(self, request: &Request, sinks: &dyn Fn() -> Sinks, timeout: Duration) -> Result<Outcome> {
         let Self(machine) = self;
         let boot = timeout.min(BOOT);
@@ -191,7 +191,7 @@ impl Ready {
                 console::tail(&machine)
             );
             if machine.accelerator == accel::Accelerator::Kvm && !report.booted {
-                eprintln!("softroce: without KVM it may work: --accel tcg");
+                eprintln!("softroce: try without KVM: --accel tcg");
             }
             eprintln!("softroce: logs: {}", machine.logs.display());
         }
@@ -199,7 +199,7 @@ impl Ready {
     }
 }
 
-/// Whether the guest can be used on this host at all; it runs this host's programs.
+/// Whether this host can run the guest at all; the guest runs this host's programs.
 fn supported_host() -> Result<()> {
     ensure!(
         cfg!(all(target_os = "linux", target_arch = "x86_64")),
@@ -208,11 +208,11 @@ fn supported_host() -> Result<()> {
     Ok(())
 }
 
-/// Everything up to the call of QEMU, under the lock.
+/// Everything before the start of QEMU, under the lock.
 fn prepare(guest: &Guest, home: &Path) -> Result<Machine> {
     ensure!(
         guest.accel != accel::Asked::Count || guest.cpus == 1,
-        "--accel count has one processor, since the clock counts the instructions of all: leave --cpus {} out",
+        "--accel count has one processor, because its clock counts the instructions of all; leave out --cpus {}",
         guest.cpus
     );
     let choice = kernel::Choice::new(guest.kernel.as_deref(), guest.modules.as_deref())?;
@@ -253,16 +253,17 @@ mod tests {
     }
 
     #[test]
-    fn who_counts_has_one_processor() {
+    fn accel_count_has_one_processor() {
         let cpus = |words: &[&str]| {
             let words = std::iter::once(&"softroce").chain(words);
-            Asked::try_parse_from(words).map(|asked| asked.guest.cpus).expect("the words are right")
+            Asked::try_parse_from(words).map(|asked| asked.guest.cpus).expect("the arguments are valid")
         };
         assert_eq!(cpus(&["--accel", "tcg"]), 2);
         assert_eq!(cpus(&["--accel", "count"]), 1);
-        let guest =
-            Asked::try_parse_from(["softroce", "--accel", "count", "--cpus", "2"]).expect("the words are right").guest;
-        let said = prepare(&guest, Path::new("/nonexistent")).expect_err("it is refused").to_string();
+        let guest = Asked::try_parse_from(["softroce", "--accel", "count", "--cpus", "2"])
+            .expect("the arguments are valid")
+            .guest;
+        let said = prepare(&guest, Path::new("/nonexistent")).expect_err("it is rejected").to_string();
         assert!(said.contains("--accel count") && said.contains("--cpus 2"), "{said}");
     }
 }

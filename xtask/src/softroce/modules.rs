@@ -1,15 +1,15 @@
-//! Which kernel modules the guest loads, and in which order.
+//! The kernel modules of the guest, in load order.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// A module that the guest asks for by name.
+/// A module that the guest requests by name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     name: &'static str,
-    /// Kernels without an optional module serve as well.
+    /// A kernel without an optional module is usable.
     required: bool,
 }
 
@@ -21,9 +21,10 @@ const fn optional(name: &'static str) -> Wanted {
     Wanted { name, required: false }
 }
 
-/// Everything that the guest asks for; what these depend on is found in `modules.dep`.
+/// The modules that the guest requests; their dependencies come from `modules.dep`.
 pub(crate) const WANTED: &[Wanted] = &[
-    // rxe asks the crypto layer for "crc32" by name, which is no dependency that modules.dep knows; new kernels have it built in.
+    // rxe requests "crc32" by name from the crypto layer, so modules.dep does not list it; new kernels have it built
+    // in.
     optional("crc32_generic"),
     optional("crc32_pclmul"),
     required("virtio_pci"),
@@ -42,15 +43,15 @@ pub(crate) const WANTED: &[Wanted] = &[
 /// One module of the load order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Module {
-    /// The name without folder and endings, with `_` for `-`.
+    /// The name without folder and suffixes, with `_` for `-`.
     pub(crate) name: String,
     /// The path below the modules' folder, such as `kernel/drivers/net/veth.ko.xz`.
     pub(crate) path: String,
-    /// Whether the guest gives up when this one does not load.
+    /// Whether the guest stops if this module does not load.
     pub(crate) required: bool,
 }
 
-/// What `modules.dep` and `modules.builtin` say.
+/// The contents of `modules.dep` and `modules.builtin`.
 #[derive(Debug)]
 pub(crate) struct Index {
     modules: HashMap<String, (String, Vec<String>)>,
@@ -74,7 +75,7 @@ impl Index {
         Self { modules: modules.collect(), builtin: builtin.lines().map(module_name).collect() }
     }
 
-    /// The modules to load for `wanted`, each after everything it depends on and none twice.
+    /// The modules to load for `wanted`, each after its dependencies and only once.
     ///
     /// # Errors
     ///
@@ -82,7 +83,7 @@ impl Index {
     pub(crate) fn load_order(&self, wanted: &[Wanted]) -> Result<Vec<Module>> {
         let mut order = Vec::new();
         let mut absent = Vec::new();
-        // Required ones first: what an optional one shares with a required one is then required.
+        // Required ones first, so that a dependency that they share with an optional one is required.
         for needed in [true, false] {
             for want in wanted.iter().filter(|want| want.required == needed) {
                 if !self.visit(&module_name(want.name), want.required, &mut order) && want.required {
@@ -93,11 +94,11 @@ impl Index {
         if !absent.is_empty() {
             bail!("this kernel has no module {}", absent.join(", "));
         }
-        // The guest makes rxe_0 after all are loaded, so that optional ones may come last.
+        // The guest creates rxe_0 after all are loaded, so optional ones may come last.
         Ok(order)
     }
 
-    /// Appends the module after its dependencies; `false` when the kernel lacks it.
+    /// Appends the module after its dependencies; `false` if the kernel lacks it.
     fn visit(&self, name: &str, required: bool, order: &mut Vec<Module>) -> bool {
         if self.builtin.contains(name) || order.iter().any(|module| module.name == name) {
             return true;
@@ -146,19 +147,19 @@ kernel/broken.ko: kernel/gone.ko
     }
 
     #[test]
-    fn what_is_built_in_needs_no_file() {
+    fn built_in_module_needs_no_file() {
         assert_eq!(Index::parse(DEP, BUILTIN).load_order(&[required("veth")]).unwrap(), []);
     }
 
     #[test]
-    fn dashes_and_underscores_are_one() {
+    fn dashes_and_underscores_are_equal() {
         let order = Index::parse(DEP, BUILTIN).load_order(&[optional("crc32_pclmul")]).unwrap();
         assert_eq!(names(&order), ["crc32_pclmul"]);
         assert!(!order[0].required);
     }
 
     #[test]
-    fn all_absent_modules_are_named_and_optional_ones_are_not() {
+    fn all_missing_required_modules_are_named() {
         let wanted = [required("rdma_rxe"), required("overlay"), optional("sch_netem"), optional("broken")];
         let error = Index::parse(DEP, BUILTIN).load_order(&wanted).unwrap_err().to_string();
         assert_eq!(error, "this kernel has no module rdma_rxe, overlay");

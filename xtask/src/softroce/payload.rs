@@ -1,4 +1,4 @@
-//! The shell script that is sent into the guest: the caller's environment, folder and command, byte for byte.
+//! The shell script that is sent to the guest: the caller's environment, folder and command, byte for byte.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -27,7 +27,7 @@ impl Request {
         Ok(Self { words, environment, folder: std::env::current_dir()? })
     }
 
-    /// The script that becomes the command: it sets the environment, goes to the folder and execs the words.
+    /// The script that becomes the command: it sets the environment, changes to the folder and execs the program.
     pub(crate) fn script(&self) -> Vec<u8> {
         let mut script = Vec::new();
         for (name, value) in &self.environment {
@@ -52,10 +52,10 @@ impl Request {
 /// The RDMA device of the guest.
 pub(crate) const DEVICE: &str = "rxe_0";
 
-/// Says to tests that interfaces, routes and neighbours are theirs to change: the guest's are.
+/// Allows tests to change interfaces, routes and neighbours: those of the guest.
 const CHANGE_NETWORK: &str = "SIDEWAY_CHANGE_NETWORK";
 
-/// Quotes a word for a POSIX shell. Inside single quotes every byte but the quote itself stands for itself.
+/// Quotes a word for a POSIX shell. Inside single quotes every byte except the quote is literal.
 fn quote(word: &OsStr, script: &mut Vec<u8>) {
     script.push(b'\'');
     for &byte in word.as_bytes() {
@@ -67,17 +67,17 @@ fn quote(word: &OsStr, script: &mut Vec<u8>) {
     script.push(b'\'');
 }
 
-/// Whether a variable of the caller's environment makes sense in the guest.
+/// Whether to pass on a variable of the caller's environment.
 ///
-/// Left out: what names a session, a display or an agent of the host, what the shell sets itself, and what `cargo run` says
-/// about xtask (a test would take it for its own).
+/// Left out: variables that name a session, a display or an agent of the host, those that the shell sets itself, and
+/// those that `cargo run` sets for xtask (a test would use them).
 fn is_passed_on(name: &str) -> bool {
     let is_identifier = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
     let of_session = ["SSH_", "DBUS_", "XDG_", "WAYLAND_", "GPG_"].iter().any(|prefix| name.starts_with(prefix));
     let of_shell =
         ["_", "SHLVL", "PWD", "OLDPWD", "DISPLAY", "XAUTHORITY", "SIDEWAY_TEST_DEVICE", CHANGE_NETWORK].contains(&name);
-    // Some shells refuse to set these, and end there.
+    // Some shells refuse to set these, and exit.
     let of_shell =
         of_shell || ["UID", "EUID", "GID", "EGID", "PPID", "SHELLOPTS", "BASHOPTS", "OPTIND", "IFS"].contains(&name);
     is_identifier && !of_session && !of_shell && !repo::set_by_cargo_run(name)
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_the_host_stays_there() {
+    fn variables_of_the_host_are_left_out() {
         for name in ["PATH", "HOME", "RUST_BACKTRACE", "CI", "SIDEWAY_X", "RDMA_X", "CARGO_TARGET_DIR", "LANG"] {
             assert!(is_passed_on(name), "{name}");
         }

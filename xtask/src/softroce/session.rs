@@ -1,4 +1,4 @@
-//! One run: boots the machine, hands over the command, streams its output, waits for its exit status or the deadline.
+//! One run: boots the machine, sends the command, streams its output, waits for its exit status or the deadline.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -11,11 +11,11 @@ use anyhow::{Context, Result, bail};
 use super::console;
 use super::machine::{Machine, Ports};
 
-/// Where the command's output goes.
+/// The destinations of the command's output.
 pub(crate) struct Sinks {
-    /// Takes the standard output.
+    /// Receives the standard output.
     pub(crate) stdout: Box<dyn Write + Send>,
-    /// Takes the standard error.
+    /// Receives the standard error.
     pub(crate) stderr: Box<dyn Write + Send>,
 }
 
@@ -26,19 +26,20 @@ impl Sinks {
     }
 }
 
-/// How a run ended, other than by a broken guest.
+/// The end of a run, other than by a broken guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The command ended with this status; 128 + N when signal N killed it.
     Exited(u8),
-    /// The time was up.
+    /// The deadline passed.
     TimedOut,
-    /// Nobody reads the output any more.
+    /// The reader of the output has closed it.
     OutputClosed,
 }
 
 impl Outcome {
-    /// The exit status of other programs for the same: 124 of `timeout`, 128 + N of a shell for signal N (SIGPIPE).
+    /// The exit status of other programs for the same case: 124 of `timeout`, 128 + N of a shell for signal N
+    /// (SIGPIPE).
     pub(crate) fn exit_status(self) -> u8 {
         match self {
             Self::Exited(status) => status,
@@ -51,9 +52,9 @@ impl Outcome {
 /// How a run ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Report {
-    /// How it ended.
+    /// The outcome.
     pub(crate) outcome: Outcome,
-    /// Whether the guest got as far as being ready for the command.
+    /// Whether the guest was ready for the command.
     pub(crate) booted: bool,
 }
 
@@ -64,11 +65,11 @@ enum Event {
     OutputClosed,
 }
 
-/// Runs the shell script in the machine, which must have booted after `boot` and be done after `timeout`.
+/// Runs the shell script in the machine, which must boot within `boot` and finish within `timeout`.
 ///
 /// # Errors
 ///
-/// QEMU or the guest died before the command had ended: the message says what is known, with the last lines of the logs.
+/// QEMU or the guest died before the command ended: the message has the known cause and the last lines of the logs.
 pub(crate) fn run(
     machine: &Machine,
     script: Vec<u8>,
@@ -98,15 +99,15 @@ pub(crate) fn run(
     };
 
     if outcome.is_none() {
-        // The ports close a moment before the process has ended.
+        // The ports close shortly before the process ends.
         let deadline = Instant::now() + Duration::from_secs(2);
         while running.ended()?.is_none() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
-    // The guest reports the exit status after its last byte of output has arrived here, so nothing is lost by ending it.
+    // The guest reports the exit status after its last byte of output has arrived here, so ending it loses nothing.
     drop(running);
-    // Cut short, nobody waits for a reader of ours that may not read: the relays end with this program.
+    // After a time-out, do not wait for the relays: their reader may have stopped, and they end with this program.
     if !matches!(outcome, Some(Outcome::TimedOut | Outcome::OutputClosed)) {
         for thread in relays {
             join(thread)?;
@@ -123,7 +124,7 @@ fn join(thread: JoinHandle<()>) -> Result<()> {
     thread.join().ok().context("a relay of the guest's output panicked")
 }
 
-/// Copies what arrives to a sink until the port or the sink closes.
+/// Copies input to a sink until the port or the sink closes.
 fn relay(mut port: UnixStream, mut sink: Box<dyn Write + Send>, events: Sender<Event>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         let mut buffer = vec![0; 64 * 1024];
@@ -135,7 +136,7 @@ fn relay(mut port: UnixStream, mut sink: Box<dyn Write + Send>, events: Sender<E
                 Err(_) => return,
             };
             if sink.write_all(&buffer[..length]).and_then(|()| sink.flush()).is_err() {
-                // The receiver is gone only when the run has ended for another reason.
+                // The receiver is closed only if the run has ended for another reason.
                 let _ = events.send(Event::OutputClosed);
                 return;
             }
@@ -143,9 +144,9 @@ fn relay(mut port: UnixStream, mut sink: Box<dyn Write + Send>, events: Sender<E
     })
 }
 
-/// Speaks with guest.sh; the protocol stands at its top.
+/// Communicates with guest.sh; the protocol is described at its top.
 fn talk(control: UnixStream, script: &[u8], events: &Sender<Event>) {
-    // A send fails only when the run has ended for another reason.
+    // A send fails only if the run has ended for another reason.
     let send = |event| {
         let _ = events.send(event);
     };

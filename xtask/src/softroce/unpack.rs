@@ -1,4 +1,4 @@
-//! Copies a kernel module, decompressed if the distribution ships it compressed (busybox loads plain ones only).
+//! Copies a kernel module, and decompresses it if needed (busybox loads only uncompressed ones).
 
 use std::fs::File;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! One build of all test programs: what cargo reports of it names them.
+//! Builds all test programs at once; cargo's messages name them.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use serde_json::Value;
 use crate::record::Record;
 use crate::repo::{self, Package};
 
-/// A test program that cargo can make.
+/// A test program that cargo can build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// Its package, and the folder of that.
+    /// Its package, and the folder of that package.
     pub(crate) package: String,
     pub(crate) folder: PathBuf,
     /// `lib`, `bin`, `test`, …
@@ -22,7 +22,7 @@ pub(crate) struct Target {
     pub(crate) name: String,
 }
 
-/// A test program that is there.
+/// A built test program.
 #[derive(Clone, Debug)]
 pub(crate) struct Executable {
     pub(crate) target: Target,
@@ -41,7 +41,7 @@ impl Target {
         package.tests.iter().map(target).collect()
     }
 
-    /// Its name for a reader.
+    /// A readable name.
     pub(crate) fn title(&self) -> String {
         let Self { package, kind, name, .. } = self;
         if kind == "lib" { package.clone() } else { format!("{package}, {kind} {name}") }
@@ -61,8 +61,8 @@ impl Executable {
     }
 }
 
-/// Builds these targets by `cargo test --no-run`, with these words besides. All packages of `selection` take part in the choice of
-/// features, so that each is built once.
+/// Builds these targets with `cargo test --no-run` and these additional arguments. All packages of `selection` take
+/// part in feature resolution, so that each is built once.
 pub(crate) fn build(mut cargo: Command, selection: &[&str], wanted: &[Target]) -> Result<Vec<Executable>> {
     cargo.args(["test", "--no-run", "--message-format=json-render-diagnostics"]).args(selection).args(filters(wanted));
     let started = Instant::now();
@@ -81,8 +81,8 @@ pub(crate) fn build(mut cargo: Command, selection: &[&str], wanted: &[Target]) -
     wanted.iter().map(find).collect()
 }
 
-/// The words by which cargo builds these targets alone. Each has its name: `--examples` would build all examples as test programs, those
-/// without tests too.
+/// The arguments with which cargo builds only these targets. Each is named: `--examples` would build all examples as
+/// test programs, even those without tests.
 fn filters(wanted: &[Target]) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     if wanted.iter().any(|target| target.kind == "lib") {
@@ -94,7 +94,7 @@ fn filters(wanted: &[Target]) -> Vec<String> {
     words
 }
 
-/// The folder, kind, name and file of the test program that a line of cargo's messages reports.
+/// The folder, kind, name and file of the test program in a line of cargo's messages.
 fn executable(line: &str) -> Option<(PathBuf, String, String, PathBuf)> {
     let message: Value = serde_json::from_str(line).ok()?;
     let is_test = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
@@ -105,9 +105,9 @@ fn executable(line: &str) -> Option<(PathBuf, String, String, PathBuf)> {
     Some((folder.into(), kind.into(), name.into(), file.into()))
 }
 
-/// The words that select these packages: all of the workspace, its default members, or each by name.
+/// The arguments that select these packages: the whole workspace, its default members, or each by name.
 pub(crate) fn selection<'a>(record: &Record, packages: &'a [String]) -> Vec<&'a str> {
-    // Whether packages without tests take part makes no difference.
+    // Packages without tests make no difference.
     let is_all = |of: &dyn Fn(&Package) -> bool| {
         record.packages.iter().all(|one| one.tests.is_empty() || of(one) == packages.contains(&one.name))
     };
@@ -120,7 +120,7 @@ pub(crate) fn selection<'a>(record: &Record, packages: &'a [String]) -> Vec<&'a 
     repo::selected(packages)
 }
 
-/// The programs that device tests start, built with optimisation.
+/// The programs that device tests start, built optimised.
 pub(crate) fn programs(root: &Path) -> Result<Vec<(OsString, OsString)>> {
     release(root)?;
     let library = crate::capi::build(root, true, "release", BESIDE)?;
@@ -133,7 +133,7 @@ pub(crate) fn programs(root: &Path) -> Result<Vec<(OsString, OsString)>> {
     ])
 }
 
-/// What every build with optimisation has, so that all share the libraries.
+/// Arguments of every optimised build, so that all share the libraries.
 pub(crate) const BESIDE: &[&str] =
     &["--package", "sideway-examples", "--package", "sideway-zero-cost", "--package", "stride-perf"];
 
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_wanted_is_built() {
+    fn only_wanted_programs_are_built() {
         let target = |kind: &str, name: &str| Target {
             package: "p".into(),
             folder: "/p".into(),

@@ -1,4 +1,4 @@
-//! The cost ring: what posting and polling cost in instructions, beside the same loops in C.
+//! The cost ring: instructions of posting and polling, compared with the same loops in C.
 
 use std::process::Command;
 
@@ -11,8 +11,8 @@ use crate::{packages, repo};
 /// The package of the measurement and of its test.
 const PACKAGE: &str = "sideway-zero-cost";
 
-/// Measures the ratios, which must be within their limits; in a full run also runs the package's tests with optimisation, and each
-/// loop by the clock once.
+/// Measures the ratios, which must be within their limits; a full run also runs the package's tests optimised, and
+/// times each loop once.
 pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     if let Err(error) = packages::require("counting instructions", &[packages::C_TESTS, packages::COST]) {
         return Ok(Finished::did_not_run(format!("{error:#}")));

@@ -1,4 +1,4 @@
-//! The tests that need a device: the modules of one test program, each of which runs in a process of its own.
+//! The tests that need a device: the modules of one test program, each in a process of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -16,13 +16,14 @@ use crate::table::Finished;
 const DEVICE: &str = "device";
 const PACKAGE: &str = "sideway-tests";
 
-/// How each module is run: with the tests that the other rings leave out, one at a time, as they share one device. The names of its
-/// tests follow.
+/// Arguments for each module: include the tests that other rings ignore, one at a time, because they share one device.
+/// The names of its tests follow.
 const ARGUMENTS: [&str; 3] = ["--include-ignored", "--test-threads=1", "--exact"];
 /// Parts of the names of tests that take minutes in the guest. The gate leaves them to the full run.
 const SLOW: [&str; 2] = ["_under_valgrind", "a_mebibyte_a_thousand_times"];
-/// Parts of the names of modules that run programs of ours, or hundreds of rounds. The ring embedded runs these on softrnic, but not in
-/// a quick run; of them the gate has in the guest only what needs the kernel's device or rdma-core's programs.
+/// Parts of the names of modules that run our own programs, or hundreds of rounds. The ring embedded runs these on
+/// softrnic, except in a quick run. In the guest, the gate runs only those that need the kernel's device or rdma-core's
+/// programs.
 pub(super) const ON_SOFTRNIC: [&str; 4] = ["programs", "pingpong", "cm_leaks", "cm_threads"];
 
 /// A module of the program.
@@ -31,11 +32,11 @@ pub(crate) struct Module {
     pub(crate) name: String,
     /// The full names of its tests.
     pub(crate) tests: Vec<String>,
-    /// How many of them the other rings ignore.
+    /// The number of tests that the other rings ignore.
     pub(crate) ignored: u64,
 }
 
-/// The test program, if a ring runs it on a device and not everything that it runs there has passed before.
+/// The test program, if a ring runs it on a device and not all of its modules have passed before.
 pub(crate) fn wanted(context: &Context<'_>) -> Result<Option<Target>> {
     let is_hardware = context.runs(Ring::Hardware) && std::env::var_os("SIDEWAY_TEST_DEVICE").is_some();
     let is_softroce = context.runs(Ring::Softroce) && context.record.find(&whole(context)).is_none();
@@ -51,7 +52,7 @@ fn target(context: &Context<'_>) -> Result<Target> {
     targets.into_iter().find(runs_on_device).context("there is no program with device tests")
 }
 
-/// Whether it is the program whose ignored tests the rings of devices run.
+/// Whether it is the program whose ignored tests the device rings run.
 pub(crate) fn runs_on_device(target: &Target) -> bool {
     target.package == PACKAGE && target.name == DEVICE
 }
@@ -62,13 +63,13 @@ pub(crate) fn program<'a>(context: &'a Context<'_>) -> Result<&'a Executable> {
     context.built()?.iter().find(|one| one.target == target).context("the device tests were not built")
 }
 
-/// The key of all that the softroce ring runs.
+/// The key of the whole softroce ring.
 pub(crate) fn whole(context: &Context<'_>) -> Key {
     let what = format!("softroce {:?} {}", context.extent, guest(context));
     context.record.key(&what, &[PACKAGE, "sideway-examples", "stride-perf", "rdma-mummy-capi"], &[])
 }
 
-/// The key of one module on soft-RoCE. The programs of the other packages take part only where their tests start them.
+/// The key of one module on soft-RoCE. The programs of the other packages count only if its tests start them.
 pub(crate) fn key(context: &Context<'_>, module: &Module) -> Key {
     let more = match module.name.as_str() {
         "programs_stride" => Some("stride-perf"),
@@ -80,14 +81,14 @@ pub(crate) fn key(context: &Context<'_>, module: &Module) -> Key {
     context.record.key(&what, &packages, &[])
 }
 
-/// What decides, besides the files, how the tests end in the guest.
+/// What affects the results in the guest, besides the files.
 fn guest(context: &Context<'_>) -> String {
     let guest = &context.options.guest;
     let versions = packages::versions(&[packages::SOFTROCE, packages::SOFTROCE_TESTS, packages::C_EXAMPLES]);
     format!("{guest:?} {:?} {versions}", softroce::release(guest))
 }
 
-/// The modules of the program, with the tests that this run has.
+/// The modules of the program, with the tests of this run.
 pub(crate) fn modules(context: &Context<'_>, program: &Executable) -> Result<Vec<Module>> {
     let list = |more: &[&str]| {
         let list = Command::new(&program.file).args(["--list", "--format=terse"]).args(more).output();
@@ -98,7 +99,7 @@ pub(crate) fn modules(context: &Context<'_>, program: &Executable) -> Result<Vec
     Ok(listed(&list(&[])?, &list(&["--ignored"])?, context.extent))
 }
 
-/// The modules in the list of all tests, given that of the ignored ones.
+/// The modules in the list of all tests, given the list of the ignored ones.
 fn listed(list: &str, ignored: &str, extent: Extent) -> Vec<Module> {
     let ignored: BTreeSet<&str> = ignored.lines().filter_map(|line| line.strip_suffix(": test")).collect();
     let has = |parts: &[&str], name: &str| parts.iter().any(|part| name.contains(part));

@@ -1,4 +1,5 @@
-//! The rings that need nothing: the test programs of the workspace on this machine, and the examples in its documentation.
+//! The rings without requirements: the test programs of the workspace on this machine, and the examples in its
+//! documentation.
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
@@ -14,21 +15,21 @@ use crate::record::Key;
 use crate::repo::{self, Package};
 use crate::table::Finished;
 
-/// What test programs read besides their packages and what these depend on.
+/// Files that test programs read, besides their packages and dependencies.
 const BESIDES: &[(&str, &[&str])] = &[
     ("softrnic", &["fuzz/corpus", "ARCHITECTURE.md"]),
     ("stride-perf", &["fuzz/corpus", "ARCHITECTURE.md"]),
     ("sideway-tests", &["README.md", "examples"]),
 ];
-/// Packages of many programs with few tests, which a quick run leaves out.
+/// Packages with many programs but few tests, which a quick run leaves out.
 const SLOW_TO_BUILD: &[&str] = &["sideway-benches", "sideway-examples"];
 /// The test program that reads the whole checkout.
 const WHOLE: &str = "repo";
 
-/// Runs the test programs that have not passed before. Those that need a device of the kernel are ignored here; the others have one
-/// of softrnic.
+/// Runs the test programs that have not passed before. Those that need a device of the kernel are ignored here; the
+/// others use softrnic's.
 pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
-    // A quick run installs nothing: its tests print which of them lack the C headers.
+    // A quick run installs nothing: the tests that lack the C headers report so.
     let is_quick = context.extent == Extent::Quick;
     let c_tests =
         if is_quick { Ok(()) } else { packages::require("comparing with the C headers", &[packages::C_TESTS]) };
@@ -83,7 +84,7 @@ pub(crate) fn wanted(context: &Context<'_>) -> Vec<(Target, Key)> {
     targets.filter(|(key, _)| context.record.find(key).is_none()).map(|(key, target)| (target, key)).collect()
 }
 
-/// The test programs of the rings: a quick run has those of `cargo test`, but for [`SLOW_TO_BUILD`].
+/// The test programs of the rings: a quick run has those of `cargo test`, except [`SLOW_TO_BUILD`].
 fn targets(context: &Context<'_>) -> Vec<Target> {
     let is_quick = |package: &Package| package.is_default && !SLOW_TO_BUILD.contains(&package.name.as_str());
     let is_asked = |package: &&Package| context.extent != Extent::Quick || is_quick(package);
@@ -92,7 +93,7 @@ fn targets(context: &Context<'_>) -> Vec<Target> {
 
 fn key(context: &Context<'_>, target: &Target) -> Key {
     let Target { package, kind, name, .. } = target;
-    // The C compiler and the headers decide what these tests compare.
+    // The C compiler and the headers affect what these tests compare.
     let versions = packages::versions(&[packages::C_TESTS]);
     // In CI these tests must run, and fail if they cannot.
     let is_part = context.extent == Extent::Quick && runs_on_device(target);
@@ -102,7 +103,7 @@ fn key(context: &Context<'_>, target: &Target) -> Key {
     context.record.key(&what, packages, besides)
 }
 
-/// Builds the examples that the device tests start, by the features of the whole workspace.
+/// Builds the examples that the device tests start, with the features of the whole workspace.
 fn examples(context: &Context<'_>) -> Result<()> {
     let built = context.built()?.iter().map(|one| one.target.package.clone());
     let packages: BTreeSet<String> = built.chain(["sideway-examples".to_owned()]).collect();
@@ -112,14 +113,14 @@ fn examples(context: &Context<'_>) -> Result<()> {
     repo::build(cargo)
 }
 
-/// Runs the examples in documentation.
+/// Runs the examples in the documentation.
 fn documents(context: &Context<'_>) -> Result<Finished> {
     let all = context.record.packages.iter().filter(|package| package.has_documents);
     let closure: Vec<&str> = all.map(|package| package.name.as_str()).collect();
     let key = context.record.key("documents", &closure, &["README.md", "sideway/README.md"]);
     context.once("examples in documentation", &key, || {
         let mut cargo = repo::cargo(context.root);
-        // By the features of the whole workspace, as the other tests are built.
+        // With the features of the whole workspace, like the other tests.
         cargo.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
         let mut finished = Finished::default();
         finished.add("cargo test --doc", running::stream(cargo)?);

@@ -1,4 +1,4 @@
-//! The miri ring: tests of the pure and embedded rings, in an interpreter that sees undefined behaviour.
+//! The miri ring: tests of the pure and embedded rings, in an interpreter that detects undefined behaviour.
 
 use std::io::Write;
 use std::num::NonZero;
@@ -13,11 +13,11 @@ use super::{Context, Extent, running};
 use crate::table::{Finished, State};
 use crate::{repo, toolchain};
 
-/// A package, the words that select its tests, and whether they are part of the gate. What takes longest comes first.
+/// A package, the arguments that select its tests, and whether they are in the gate. The longest come first.
 type Run = (&'static str, &'static [&'static str], bool);
 
-/// What is run: the packages' own tests, and the programs whose fake drivers live in this process. The gate has what most of the
-/// unsafe code is in.
+/// The runs: the packages' own tests, and the programs whose fake drivers are in this process. The gate has those with
+/// most of the unsafe code.
 const RUNS: &[Run] = &[
     ("softrnic", &["--lib", "--", "mem::", "wire::", "cq::", "srq::", "ipc::"], true),
     (
@@ -33,12 +33,13 @@ const RUNS: &[Run] = &[
     ("rdma-mummy-sys", &["--lib"], true),
 ];
 
-/// The clock counts what is executed, so that a test comes out the same on a busy machine: no clock, file or variable of the machine is
-/// read, but for the number of cases. These are the same each time then, as is the order of the threads; `MIRIFLAGS=-Zmiri-seed=7` has
-/// others. What a fake driver made is there until the process ends; C has addresses in integers.
+/// The clock counts executed instructions, so a test behaves the same on a busy machine: no clock, file or variable of
+/// the machine is read, except the number of cases. The cases and the order of threads are the same each time;
+/// `MIRIFLAGS=-Zmiri-seed=7` selects others. Objects of a fake driver live until the process ends; C has addresses in
+/// integers.
 const FLAGS: &str = "-Zmiri-isolation-error=warn-nobacktrace -Zmiri-env-forward=PROPTEST_CASES -Zmiri-ignore-leaks -Zmiri-permissive-provenance";
 
-/// Runs all that has not passed before. The interpreter has one thread, so that as many run side by side as there are processors.
+/// Runs everything that has not passed before. The interpreter has one thread, so one runs on each processor.
 pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     let nightly = match toolchain::nightly(context.root, &["miri", "rust-src"]) {
         Ok(nightly) => nightly,
@@ -46,7 +47,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     };
     let is_asked = |(_, _, in_gate): &&Run| *in_gate || context.extent == Extent::Full;
     let runs: Vec<&Run> = RUNS.iter().filter(is_asked).collect();
-    // Once, before several would.
+    // Once, before several processes would do it.
     let mut setup = repo::toolchain_cargo(context.root, &nightly);
     setup.args(["miri", "setup"]);
     let has_new = runs.iter().any(|run| context.record.find(&key(context, &nightly, run)).is_none());

@@ -29,13 +29,13 @@ use crate::repo;
 use crate::softroce::Guest;
 use crate::table::{self, Finished, Row, State};
 
-/// Run the tests: without options those that need nothing but Rust, within a few minutes
+/// Run the tests: by default those that need only Rust, within a few minutes
 ///
-/// The closing table names each ring that did not run, and how to run it. With --all, every ring that this machine can run runs whole. A
-/// ring named with --ring must run. Nothing is installed, except with --install or CI=true.
+/// The closing table names each ring that did not run, and how to run it. With --all, every ring that this machine
+/// supports runs whole. A ring named with --ring must run. Nothing is installed, except with --install or CI=true.
 #[derive(Debug, Parser)]
 pub(crate) struct Test {
-    /// Run every ring that this machine can run
+    /// Run every ring that this machine supports
     #[arg(long, conflicts_with = "rings")]
     all: bool,
 
@@ -55,10 +55,10 @@ pub(crate) struct Test {
     options: Options,
 }
 
-/// What the rings can be told.
+/// Options of the rings.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
-    /// Only tests of the programs ring with this text in their names
+    /// Run only tests of the programs ring with this text in their names
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
 
@@ -71,20 +71,21 @@ pub(crate) struct Options {
     guest: Guest,
 }
 
-/// A set of tests that need the same of the machine.
+/// A set of tests with the same requirements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Ring {
     /// Needs nothing: enums, builders, wire formats, statistics
     Pure,
-    /// Needs nothing: the API on softrnic's device and on devices that tests make (runs together with pure)
+    /// Needs nothing: the API on softrnic's device and on the tests' own devices (runs together with pure)
     Embedded,
-    /// Needs a C compiler and the distribution's programs: these, unmodified, on softrnic
+    /// Needs a C compiler and the distribution's programs: runs these, unmodified, on softrnic
     Programs,
-    /// Needs a C compiler and valgrind: the instructions of posting and polling, beside those of C
+    /// Needs a C compiler and valgrind: instructions of posting and polling, compared with C's
     Cost,
-    /// Needs a nightly toolchain with Miri: much of pure and embedded, in an interpreter that sees undefined behaviour
+    /// Needs a nightly toolchain with Miri: much of pure and embedded, in an interpreter that detects undefined
+    /// behaviour
     Miri,
-    /// Needs a nightly toolchain: what Miri cannot run of embedded, with AddressSanitizer and ThreadSanitizer
+    /// Needs a nightly toolchain: the part of embedded that Miri cannot run, with AddressSanitizer and ThreadSanitizer
     Sanitizers,
     /// Needs QEMU and a distribution kernel: the kernel's rdma_rxe and the distribution's rdma-core
     Softroce,
@@ -97,7 +98,7 @@ pub(crate) enum Ring {
 /// How much of each ring runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// What needs nothing but Rust and little time.
+    /// What needs only Rust and little time.
     Quick,
     /// What a change must pass.
     Gate,
@@ -114,12 +115,12 @@ pub(crate) struct Context<'a> {
     options: &'a Options,
     /// The rings that run.
     rings: Vec<Ring>,
-    /// The rings that were asked for by name.
+    /// The rings that were requested by name.
     named: &'a [Ring],
     built: OnceLock<Vec<Executable>>,
 }
 
-/// Carries the task out; fails when a test failed or a ring that must run did not.
+/// Runs the task; fails if a test failed or a required ring did not run.
 pub(crate) fn main(task: &Test) -> Result<ExitCode> {
     if task.install {
         packages::allow_install();
@@ -135,17 +136,17 @@ pub(crate) fn main(task: &Test) -> Result<ExitCode> {
     let rows = run(&root, &record, extent, &task.options, rings, &task.rings);
     if extent == Extent::Quick {
         println!(
-            "\nNot run, as they need more than Rust or take longer: the rings programs, cost, miri, sanitizers, softroce, hardware and gpu, \
-             the examples in documentation, the programs that must not compile, the tests of the examples and of the measurements.\n  \
-             cargo xtask test --all           every ring that this machine can run\n  \
-             cargo xtask test --ring NAME     one of them\n  \
-             cargo xtask test --all --install installs what is missing first (Debian, Ubuntu)"
+            "\nNot run, because they need more than Rust or take longer: the rings programs, cost, miri, sanitizers, \
+             softroce, hardware and gpu, the examples in documentation, the programs that must not compile, the tests \
+             of the examples and of the measurements.\n  cargo xtask test --all           every ring that this \
+             machine supports\n  cargo xtask test --ring NAME     one of them\n  cargo xtask test --all --install \
+             installs what is missing first (Debian, Ubuntu)"
         );
     }
     table::print(&root, &rows)
 }
 
-/// The rings by their defaults, for `cargo xtask ci`.
+/// The rings with default options, for `cargo xtask ci`.
 pub(crate) fn options() -> Options {
     Test::parse_from(["test"]).options
 }
@@ -208,7 +209,7 @@ impl Context<'_> {
         self.rings.contains(&ring)
     }
 
-    /// The test programs of this build that no record has, for this machine and for its devices: all built in one call.
+    /// The test programs that are not in the record, for this machine and for its devices: all built in one call.
     fn built(&self) -> Result<&[Executable]> {
         if let Some(built) = self.built.get() {
             return Ok(built);
@@ -226,7 +227,7 @@ impl Context<'_> {
         Ok(self.built.get_or_init(|| built))
     }
 
-    /// Runs what `key` stands for, unless it has passed before; what passes is kept.
+    /// Runs the part that `key` stands for, unless it has passed before; records a success.
     fn once(&self, title: &str, key: &Key, run: impl FnOnce() -> Result<Finished>) -> Result<Finished> {
         if let Some(results) = self.record.find(key) {
             println!("{title}: passed before ({} tests)", results.passed);
@@ -240,7 +241,7 @@ impl Context<'_> {
     }
 }
 
-/// The gpu ring: the tests that need a GPU, each with the variable by which a machine without one fails them.
+/// The gpu ring: the tests that need a GPU, each with the variable that makes them fail on a machine without one.
 fn gpu(context: &Context<'_>) -> Result<Finished> {
     if !Path::new("/dev/nvidiactl").exists() {
         return Ok(Finished::did_not_run("there is no CUDA driver"));

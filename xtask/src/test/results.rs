@@ -1,9 +1,9 @@
-//! Reads the results of test programs from what they print.
+//! Parses the results of test programs from their output.
 
 use std::collections::VecDeque;
 use std::io::Write;
 
-/// What test programs found.
+/// The results of test programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Results {
     /// Tests that passed.
@@ -12,16 +12,17 @@ pub(crate) struct Results {
     pub(crate) failed: u64,
     /// Tests that were ignored.
     pub(crate) skipped: u64,
-    /// Of these, the ones that are left to the softroce and hardware rings; in the results of these rings, how many of them ran.
+    /// The ignored ones that are left to the softroce and hardware rings; in the results of these rings, how many of
+    /// them ran.
     pub(crate) for_device: u64,
     /// Tests that passed before, and did not run now.
     pub(crate) recorded: u64,
-    /// For each program with failures what it printed of them, below its name.
+    /// The output about failures of each program that has some, below its name.
     pub(crate) failures: Vec<String>,
 }
 
 impl Results {
-    /// Adds those of another program.
+    /// Adds the results of another program.
     pub(crate) fn add(&mut self, other: &Self) {
         self.passed += other.passed;
         self.failed += other.failed;
@@ -31,33 +32,33 @@ impl Results {
         self.failures.extend_from_slice(&other.failures);
     }
 
-    /// The same as results of an earlier run.
+    /// These results as those of an earlier run.
     pub(crate) fn as_recorded(&self) -> Self {
         let Self { passed, skipped, for_device, .. } = *self;
         Self { recorded: passed, skipped, for_device, ..Self::default() }
     }
 }
 
-/// Lines that are kept of the failures of a program.
+/// Lines that are kept of a program's failures.
 const KEPT: usize = 100;
 
-/// The last lines that are kept of a program that hangs.
+/// Last lines that are kept of a program that hangs.
 const TAIL: usize = 40;
 
-/// Sums the closing lines of libtest in what is written to it, and keeps what is printed of failures.
+/// Sums the closing lines of libtest in its input, and keeps the output about failures.
 #[derive(Debug, Default)]
 pub(crate) struct Scanner {
     line: Vec<u8>,
     program: String,
     /// The last lines of all.
     tail: VecDeque<String>,
-    /// What this program prints of its failures, from the first `failures:` to the closing line.
+    /// The output about failures, from the first `failures:` to the closing line.
     story: Option<VecDeque<String>>,
     results: Results,
 }
 
 impl Scanner {
-    /// What has been counted.
+    /// The counts so far.
     pub(crate) fn finish(&mut self) -> Results {
         if !self.line.is_empty() {
             self.take_line();
@@ -66,7 +67,7 @@ impl Scanner {
         std::mem::take(&mut self.results)
     }
 
-    /// What has been counted of a program that was killed: one failure more, with the last lines that it printed.
+    /// The counts of a program that was killed: one more failure, with its last lines.
     pub(crate) fn finish_killed(&mut self, why: &str) -> Results {
         let mut results = self.finish();
         let lines: String = self.tail.iter().flat_map(|line| ["\n    ", line.as_str()]).collect();
@@ -129,7 +130,7 @@ fn number_before(result: &str, what: &str) -> u64 {
     result[start..end].parse().unwrap_or(0)
 }
 
-/// The text without the escape sequences that colour it.
+/// The text without colour escape sequences.
 fn without_colours(line: &str) -> String {
     let mut plain = String::with_capacity(line.len());
     let mut letters = line.chars();
@@ -150,7 +151,7 @@ mod tests {
 
     fn count(text: &str) -> Results {
         let mut scanner = Scanner::default();
-        // In small pieces, as they come through a pipe.
+        // In small pieces, as they arrive from a pipe.
         for piece in text.as_bytes().chunks(7) {
             scanner.write_all(piece).unwrap();
         }
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_kept_with_what_they_printed() {
+    fn failures_are_kept_with_their_output() {
         let text = "     Running tests/a.rs (target/a-1)\ntest a ... FAILED\n\nfailures:\n\n---- a stdout ----\n\
                     Running away\nleft: 1\n\nfailures:\n    a\n\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\n\
                      Running tests/b.rs (target/b-1)\ntest result: ok. 1 passed; 0 failed; 0 ignored\n";

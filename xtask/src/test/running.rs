@@ -1,4 +1,4 @@
-//! Runs test programs: what they print is copied, and a program that hangs is killed.
+//! Runs test programs: copies their output, and kills a program that hangs.
 
 use std::fmt;
 use std::io::{ErrorKind, IsTerminal, PipeReader, Read, Write};
@@ -12,12 +12,12 @@ use anyhow::{Context, Result};
 
 use super::results::{Results, Scanner};
 
-/// How long a test program may print nothing. libtest prints a line for each test; the longest one takes a few minutes in an interpreter
-/// on a busy machine.
+/// How long a test program may print nothing. libtest prints a line for each test; under Miri, the longest one takes a
+/// few minutes on a busy machine.
 const SILENCE: Duration = Duration::from_secs(30 * 60);
 /// How long the output of killed programs may take to end.
 const GRACE: Duration = Duration::from_secs(5);
-/// The variable by which the programs of one run are found, also those whose parent has exited.
+/// The variable that marks the processes of one run, including those whose parent has exited.
 const MARK: &str = "XTASK_TEST_PROGRAM";
 
 /// How a test program ended.
@@ -25,7 +25,7 @@ const MARK: &str = "XTASK_TEST_PROGRAM";
 pub(crate) enum End {
     /// By itself, or by a signal.
     Exited(ExitStatus),
-    /// It was killed, after it had printed nothing for this long.
+    /// It was killed after it had printed nothing for this long.
     TimedOut(Duration),
 }
 
@@ -44,12 +44,12 @@ impl fmt::Display for End {
     }
 }
 
-/// Runs a test program, or cargo; copies what it prints to standard output, both streams in the order of printing.
+/// Runs a test program, or cargo; copies its output to standard output, with both streams in the order of printing.
 pub(crate) fn stream(command: Command) -> Result<(End, Results)> {
     copy(command, &mut std::io::stdout())
 }
 
-/// As [`stream`], with what it prints going to `out`.
+/// Like [`stream`], with the output going to `out`.
 pub(crate) fn copy(command: Command, out: &mut dyn Write) -> Result<(End, Results)> {
     copy_within(command, out, SILENCE)
 }
@@ -57,13 +57,13 @@ pub(crate) fn copy(command: Command, out: &mut dyn Write) -> Result<(End, Result
 fn copy_within(mut command: Command, out: &mut dyn Write, silence: Duration) -> Result<(End, Results)> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let mark = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
+    let (reader, writer) = std::io::pipe().context("cannot create a pipe")?;
     command.env(MARK, &mark).stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     if std::io::stdout().is_terminal() && std::env::var_os("CARGO_TERM_COLOR").is_none() {
         command.env("CARGO_TERM_COLOR", "always");
     }
     let mut child = command.spawn().with_context(|| format!("cannot run {}", command.get_program().display()))?;
-    // The command holds the writing ends; without it the pipe ends with the child.
+    // The command holds the write ends; without it the pipe ends with the child.
     drop(command);
     let chunks = read(reader);
     let mut scanner = Scanner::default();
@@ -71,7 +71,7 @@ fn copy_within(mut command: Command, out: &mut dyn Write, silence: Duration) -> 
     loop {
         match chunks.recv_timeout(if is_killed { GRACE } else { silence }) {
             Ok(chunk) => {
-                let chunk = chunk.context("cannot read what the tests print")?;
+                let chunk = chunk.context("cannot read the output of the tests")?;
                 scanner.write_all(&chunk)?;
                 out.write_all(&chunk)?;
                 out.flush()?;
@@ -91,7 +91,7 @@ fn copy_within(mut command: Command, out: &mut dyn Write, silence: Duration) -> 
     Ok((end, scanner.finish_killed(&end.to_string())))
 }
 
-/// What comes through the pipe, until its end.
+/// The pipe's contents, until its end.
 fn read(mut reader: PipeReader) -> Receiver<std::io::Result<Vec<u8>>> {
     let (sender, receiver) = sync_channel(16);
     thread::spawn(move || {
@@ -115,16 +115,16 @@ fn read(mut reader: PipeReader) -> Receiver<std::io::Result<Vec<u8>>> {
     receiver
 }
 
-/// Kills the programs of a run: the one that was started, those that it started, and so on.
+/// Kills the processes of a run: the one that was started, its children, and so on.
 fn kill(mark: &str) -> Result<()> {
     let entry = format!("{MARK}={mark}");
     let has_mark = |environment: &[u8]| environment.split(|byte| *byte == 0).any(|one| one == entry.as_bytes());
     for process in fs::read_dir("/proc").context("cannot list the processes")?.flatten() {
         let name = process.file_name();
         let Some(id) = name.to_str().and_then(|name| name.parse::<libc::pid_t>().ok()) else { continue };
-        // A process that has exited, or is another user's, has none to read.
+        // A process that has exited, or belongs to another user, has no readable environment.
         if fs::read(process.path().join("environ")).is_ok_and(|environment| has_mark(&environment)) {
-            // SAFETY: `kill` takes numbers alone; the process has this run's mark.
+            // SAFETY: `kill` takes only numbers; the process has this run's mark.
             unsafe { libc::kill(id, libc::SIGKILL) };
         }
     }
@@ -144,15 +144,15 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_ends_has_its_status_and_results() {
+    fn program_that_ends_has_its_status_and_results() {
         let (end, results, out) = run("echo 'test result: ok. 3 passed; 0 failed'; exit 3", SILENCE);
         assert!(matches!(end, End::Exited(status) if status.code() == Some(3)) && !end.is_success());
         assert_eq!((results.passed, out.lines().count()), (3, 1));
     }
 
     #[test]
-    fn a_program_that_hangs_is_killed_with_all_that_it_started() {
-        // The inner shell exits, and the last of these has another parent then.
+    fn program_that_hangs_is_killed_with_its_children() {
+        // The inner shell exits, and the last of these then has another parent.
         let script = "echo 'Running hangs'; sleep 1000 & echo $!; (sleep 1001 & echo $!); wait";
         let silence = Duration::from_secs(3);
         let (end, results, out) = run(script, silence);
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!((results.failed, out.lines().count()), (1, 3));
         for id in out.lines().skip(1) {
             assert!(failure.contains(id), "{failure}");
-            // A process that has exited and was not waited for yet has no arguments.
+            // A process that has exited but is not yet reaped has no arguments.
             let arguments = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
             assert!(!arguments.starts_with(b"sleep"), "{id} is still there");
         }

@@ -1,9 +1,10 @@
 //! The sanitizers ring: tests that Miri cannot run, compiled with AddressSanitizer and then with ThreadSanitizer.
 //!
-//! The first sees memory that is used outside of an allocation or after its end, and memory that is lost at the end of a test program.
-//! The second sees two threads that use the same memory, one of them writing, with nothing that puts one before the other. It knows no
-//! fences, sees one process at a time, and not what assembly does. None of its reports has to be suppressed: what rests on fences uses
-//! atomics on both sides, which it takes for no race whatever their order, and so proves nothing of; that is left to the tests by loom.
+//! The first detects memory that is used outside an allocation or after its end, and memory that is leaked at the end
+//! of a test program. The second detects two threads that access the same memory without synchronization, one of them
+//! writing. It ignores fences, watches one process at a time, and does not see assembly. None of its reports needs a
+//! suppression. Code that depends on fences uses atomics on both sides, which is never a race for it, so it proves
+//! nothing there; the loom tests do.
 
 use anyhow::Result;
 
@@ -12,16 +13,17 @@ use super::{Context, running};
 use crate::table::Finished;
 use crate::{repo, toolchain};
 
-/// A package, one of its test programs (its own tests if it has that name), and parts of the names of tests: all if there are none.
+/// A package, one of its test programs (its own tests if it has the same name), and parts of test names: all if there
+/// are none.
 type Run = (&'static str, &'static str, &'static [&'static str]);
 
-/// A sanitizer, and what is run with it.
+/// A sanitizer and its runs.
 #[derive(Debug)]
 struct Sanitizer {
     name: &'static str,
-    /// For the compiler.
+    /// The flag for the compiler.
     flag: &'static str,
-    /// For cargo.
+    /// The flag for cargo.
     options: &'static [&'static str],
     environment: &'static [(&'static str, &'static str)],
     runs: &'static [Run],
@@ -34,26 +36,26 @@ const ADDRESS: Sanitizer = Sanitizer {
     options: &[],
     environment: &[],
     // The software NIC, also with other processes, connections and threads; and sideway on it. Not `loom` of softrnic:
-    // its model has stacks of its own.
+    // its model has its own stacks.
     runs: &[
         ("softrnic", "softrnic", &[]),
         ("softrnic", "device", &[]),
         ("softrnic", "processes", &[]),
         ("sideway-tests", "device", &["completions::", "errors::", "srq::", "windows::"]),
     ],
-    // What one generation after `fork` has is not freed, and this test makes several in one process.
+    // One generation after `fork` frees nothing, and this test makes several in one process.
     left_out: &["a_generation_has_one_and_another_generation_another"],
 };
 
 const THREAD: Sanitizer = Sanitizer {
     name: "ThreadSanitizer",
     flag: "-Zsanitizer=thread",
-    // It takes every lock of a standard library that was not built with it for none.
+    // It does not recognize the locks of a standard library that was built without it.
     options: &["-Zbuild-std"],
-    // What forks with threads has threads in the child as well, which it does not allow unless told to. It is ten times as slow, and
-    // tries nothing that fewer cases would not.
+    // Tests that fork with threads also have threads in the child, which needs an option. It is ten times as slow, and
+    // fewer cases suffice.
     environment: &[("TSAN_OPTIONS", "die_after_fork=0"), ("PROPTEST_CASES", "8")],
-    // Where threads meet.
+    // Multi-threaded tests.
     runs: &[
         ("softrnic", "softrnic", &[]),
         ("softrnic", "device", &["rdmacm::", "signals::", "threads::"]),
@@ -61,11 +63,12 @@ const THREAD: Sanitizer = Sanitizer {
         ("sideway-tests", "cm", &[]),
         ("sideway-tests", "verbs", &["calls::"]),
     ],
-    // All requests of its parties have the same bytes of memory, which is a race of the test's own.
+    // All requests of its threads have the same bytes of memory: a race of the test's own.
     left_out: &["who_keeps_to_nothing_harms_nobody"],
 };
 
-/// The same without a report of leaks: these tests provoke failures to destroy, after which sideway leaks the object on purpose.
+/// AddressSanitizer without leak reports: these tests provoke failures to destroy, after which sideway leaks the object
+/// on purpose.
 const ADDRESS_WITH_LEAKS: Sanitizer = Sanitizer {
     name: "AddressSanitizer (leaks allowed)",
     environment: &[("ASAN_OPTIONS", "detect_leaks=0")],
@@ -108,7 +111,7 @@ impl Sanitizer {
             false => {
                 let mut cargo = repo::toolchain_cargo(context.root, nightly);
                 cargo.env("RUSTFLAGS", self.flag).env_remove("CARGO_ENCODED_RUSTFLAGS");
-                // With a target named, what runs during the build has no such flags.
+                // With an explicit target, build scripts and macros do not get these flags.
                 let host = toolchain::printed(nightly, "host-tuple")?;
                 let folder = repo::target_folder(context.root)?.join("sanitizers");
                 let folder = folder.to_string_lossy();

@@ -15,9 +15,9 @@ use crate::packages;
 use crate::softroce::{self, Outcome, Request, Sinks};
 use crate::table::{Finished, State};
 
-/// Runs each module in a process of its own: `$1` is the time limit of each, `$2` the program, then come the name of each module and
-/// its tests. The completions that the tests take are logged; a module that has logged any is run again, on softrnic's device.
-/// [`COMPARISON`] comes last. The line [`ENDED`] follows what a module prints.
+/// Runs each module in a process of its own: `$1` is the time limit of each, `$2` the program; then follow the name of
+/// each module and its tests. The completions that the tests poll are logged; a module that has logged any runs again,
+/// on softrnic's device. [`COMPARISON`] comes last. The line [`ENDED`] follows the output of a module.
 const RUN_ALL: &str = r#"
 limit=$1
 program=$2
@@ -49,15 +49,15 @@ while [ $# -gt 0 ]; do
 done
 "#;
 
-/// The beginning of the line that ends a module's output: its name, its status and its seconds follow.
+/// The start of the line that ends a module's output: its name, its status and its seconds follow.
 const ENDED: &str = "     Ended ";
 
-/// The module that compares what the others have logged.
+/// The module that compares the logs of the others.
 const COMPARISON: &str = "both_devices";
 
 /// Boots one guest for all modules that have not passed before.
 pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
-    // First: the versions of what it installs are in the keys.
+    // First: the versions of the installed packages are in the keys.
     let needs = [packages::SOFTROCE, packages::SOFTROCE_TESTS, packages::C_EXAMPLES];
     if let Err(error) = packages::require("the softroce ring", &needs) {
         return Ok(Finished::did_not_run(error.to_string()));
@@ -75,7 +75,7 @@ fn run_new(context: &Context<'_>) -> Result<Finished> {
     let (last, mut modules): (Vec<_>, Vec<_>) =
         device::modules(context, program)?.into_iter().partition(|module| module.name == COMPARISON);
     modules.extend(last);
-    // The comparison needs what all others log.
+    // The comparison needs the logs of all others.
     let is_new = |module: &Module| context.record.find(&device::key(context, module)).is_none();
     if !modules.last().is_some_and(|last| last.name == COMPARISON && is_new(last)) {
         for module in &modules {
@@ -89,7 +89,7 @@ fn run_new(context: &Context<'_>) -> Result<Finished> {
         return Ok(finished.or_nothing_ran());
     }
 
-    // One module that hangs must not take the others' results with it.
+    // A module that hangs must not discard the others' results.
     let timeout = context.options.timeout;
     let mut words: Vec<OsString> = vec!["/bin/sh".into(), "-c".into(), RUN_ALL.into(), "sh".into()];
     words.extend([OsString::from((timeout / 2).to_string()), program.file.clone().into()]);
@@ -142,7 +142,7 @@ struct Ending<'t> {
     results: Results,
 }
 
-/// The modules that ended, from what the guest printed.
+/// The modules that ended, from the guest's output.
 fn endings(text: &str) -> Vec<Ending<'_>> {
     let mut scanner = Scanner::default();
     let mut endings = Vec::new();

@@ -1,7 +1,7 @@
-//! The programs ring: C programs, the distribution's as they are and some of our own, on softrnic.
+//! The programs ring: C programs on softrnic, the distribution's unmodified and some of our own.
 //!
-//! `table` says what is run, `process` runs one program with a time limit, `play` a line of the table. `capi` has the programs that link
-//! `librdma_mummy`.
+//! `table` lists the runs, `process` runs one program with a time limit, `play` runs a row of the table. `capi` has the
+//! programs that link `librdma_mummy`.
 
 mod capi;
 mod play;
@@ -20,7 +20,7 @@ use crate::record::Key;
 use crate::table::Finished;
 use crate::{packages, repo};
 
-/// Our own programs, each with its compiler and the libraries that it is linked to.
+/// Our own programs, each with its compiler and libraries.
 const OWN: &[(&str, &str, &[&str])] = &[
     ("one_process", "cc", &["-libverbs", "-lrdmacm", "-lpthread"]),
     ("by_version", "cc", &["-ldl"]),
@@ -28,7 +28,7 @@ const OWN: &[(&str, &str, &[&str])] = &[
     ("mpi", "mpicc", &[]),
 ];
 
-/// Runs the lines that have not passed before: in the gate one for each program and each way to start it.
+/// Runs the rows that have not passed before: in the gate, one for each program and each way to start it.
 pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     if let Err(error) = packages::require("the programs ring", &[packages::PROGRAMS]) {
         return Ok(Finished::did_not_run(error.to_string()));
@@ -36,7 +36,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     let Context { root, record, .. } = context;
     let is_full = context.extent == Extent::Full;
     let only = context.options.only.as_str();
-    // A library of another profile is another one.
+    // The library of another profile is a different one.
     let profile = if is_full { "for-c" } else { "release" };
     let versions = packages::versions(&[packages::PROGRAMS]);
     let key =
@@ -105,7 +105,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     Ok(finished.or_nothing_ran())
 }
 
-/// Where things are.
+/// Paths of the build.
 #[derive(Debug)]
 struct Place {
     built: Built,

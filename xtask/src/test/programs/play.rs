@@ -1,4 +1,4 @@
-//! A line of the table: its processes started, watched and judged.
+//! Runs a row of the table: starts its processes, watches them and checks the result.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -12,16 +12,16 @@ use super::Place;
 use super::process::{LOOK, Process};
 use super::table::{Row, Shape, Way};
 
-/// More than any line takes on a busy machine.
+/// More than any row takes on a busy machine.
 pub(super) const LIMIT: Duration = Duration::from_secs(120);
-/// A client that found no server is tried again after this.
+/// The pause before a client without a server is started again.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Runs a line.
+/// Runs a row.
 ///
 /// # Errors
 ///
-/// What went wrong, with what the programs printed.
+/// What failed, with the output of the programs.
 pub(crate) fn play(row: &Row, place: &Place) -> Result<()> {
     let deadline = Instant::now() + LIMIT;
     let port = free_port()?;
@@ -47,7 +47,7 @@ pub(crate) fn play(row: &Row, place: &Place) -> Result<()> {
             fs::write(&text, client.printed()).with_context(|| format!("cannot write {}", text.display()))?;
             let mut stride = Process::start(compare(words, place, &text))?;
             finish(&mut stride, None, row.expected, deadline)
-                .with_context(|| format!("stride-perf reads this:\n{}", client.story()))
+                .with_context(|| format!("stride-perf's input:\n{}", client.story()))
         }
         Shape::Said(receiver, ready, sender) => {
             let mut receiver = start(receiver)?;
@@ -67,7 +67,7 @@ pub(crate) fn play(row: &Row, place: &Place) -> Result<()> {
                 let status = attempt.wait(deadline)?;
                 let served = server.ended()?.is_some();
                 match status {
-                    // It came too early; a server that has served somebody ends.
+                    // It was too early; a server that has served a client ends.
                     Some(status) if !status.success() && !served && Instant::now() + AGAIN < deadline => {
                         thread::sleep(AGAIN);
                     }
@@ -78,7 +78,7 @@ pub(crate) fn play(row: &Row, place: &Place) -> Result<()> {
     }
 }
 
-/// The command of a line. The first word is run by way of softrnic-run, unless the line says where `{run}` or `{stride}` stands.
+/// The command of a row. The first word runs through softrnic-run, unless the row has `{run}` or `{stride}`.
 fn command(way: Way, line: &str, place: &Place, port: u16) -> Command {
     let run = place.built.run.display().to_string();
     let own = place.own.display().to_string();
@@ -98,7 +98,7 @@ fn command(way: Way, line: &str, place: &Place, port: u16) -> Command {
     {
         command.env_remove(name);
     }
-    // Whatever devices this machine has besides.
+    // Whatever other devices this machine has.
     command.env("RDMA_MUMMY_RDMACM", "softrnic");
     if way == Way::Alone {
         command.envs([("RDMA_MUMMY_LIBIBVERBS", "/nonexistent"), ("RDMA_MUMMY_LIBRDMACM", "/nonexistent")]);
@@ -106,7 +106,7 @@ fn command(way: Way, line: &str, place: &Place, port: u16) -> Command {
     command
 }
 
-/// stride-perf, which measures and compares with a text. How fast either is does not matter here.
+/// stride-perf, which measures and compares with a text. Its speed, and the text's, do not matter here.
 fn compare(words: &str, place: &Place, text: &Path) -> Command {
     let mut command = Command::new(&place.stride);
     command.args(words.split_whitespace()).args(["-d", "soft0", "-n", "100", "--loopback", "--threshold", "1e9"]);
@@ -114,7 +114,8 @@ fn compare(words: &str, place: &Place, text: &Path) -> Command {
     command
 }
 
-/// Waits for the end of the last process and, after it, of the other: both well, and the last has printed what is expected.
+/// Waits for the end of the last process, and then of the other: both succeed, and the last has printed the expected
+/// text.
 pub(super) fn finish(
     last: &mut Process,
     mut other: Option<&mut Process>,
@@ -145,23 +146,24 @@ pub(super) fn finish(
     Ok(())
 }
 
-/// Whether the program has only lost a race of its own: rping closes its event channel while its other thread is about to ask for
-/// the next event, and where that comes last it ends with an error though all went well. It had been told of the end before.
+/// Whether the program has only lost a race of its own: rping closes its event channel while its other thread is about
+/// to read the next event. If that thread is late, rping ends with an error after a successful run. It had received the
+/// disconnect event before.
 fn asked_too_late(status: ExitStatus, printed: &str) -> bool {
-    // Not of a signal.
+    // Not by a signal.
     status.code().is_some()
         && printed.contains("DISCONNECT EVENT")
         && printed.contains("rdma_get_cm_event: Bad file descriptor")
 }
 
-/// Waits until a process that goes on has printed `expected`.
+/// Waits until a running process has printed `expected`.
 fn said(process: &mut Process, expected: &str, deadline: Instant) -> Result<()> {
     loop {
         if contains(&process.printed(), expected) {
             return Ok(());
         }
         if let Some(status) = process.ended()? {
-            // What it printed last may have come with its end.
+            // Its last output may have arrived with its end.
             ensure!(contains(&process.printed(), expected), "{status}\n{}", process.story());
             return Ok(());
         }
@@ -170,14 +172,14 @@ fn said(process: &mut Process, expected: &str, deadline: Instant) -> Result<()> 
     }
 }
 
-/// Whether a line has this in it; how many blanks stand between two words is the program's taste.
+/// Whether a line contains this, with any number of blanks between two words.
 fn contains(printed: &str, expected: &str) -> bool {
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let expected = words(expected);
     printed.lines().map(words).any(|line| line.windows(expected.len()).any(|part| part == expected))
 }
 
-/// Waits until the server listens on the port, of TCP or of softrnic's connection manager.
+/// Waits until the server listens on the port, over TCP or through softrnic's connection manager.
 fn listens(server: &mut Process, port: u16, deadline: Instant) -> Result<()> {
     loop {
         if listens_on_tcp(server.id(), port) || listens_on_softrnic(port) {
@@ -213,7 +215,7 @@ fn listens_on_softrnic(port: u16) -> bool {
     })
 }
 
-/// A TCP port that nobody has at the moment.
+/// A TCP port that is free at the moment.
 fn free_port() -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").context("cannot find a free TCP port")?;
     Ok(listener.local_addr()?.port())
@@ -227,7 +229,7 @@ mod tests {
     use super::{asked_too_late, contains};
 
     #[test]
-    fn only_a_thread_that_asks_after_the_end_is_forgiven() {
+    fn late_event_read_of_rping_is_accepted() {
         let asked = "rdma_get_cm_event: Bad file descriptor";
         let (error, abort) = (ExitStatus::from_raw(255 << 8), ExitStatus::from_raw(6));
         let all = format!("client DISCONNECT EVENT...\n{asked}\n");
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_found_whatever_stands_between_them() {
+    fn words_are_found_across_any_blanks() {
         assert!(contains("a\n 65536      1000   12.3\n", "65536 1000"));
         assert!(!contains("65536 10000", "65536 1000"));
         assert!(!contains("65536\n1000", "65536 1000"));

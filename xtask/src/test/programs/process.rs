@@ -1,4 +1,4 @@
-//! One program: its output is kept, and it ends at a point in time whatever happens.
+//! One program: its output is kept, and it ends at a deadline in any case.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// How often to look whether something has happened.
+/// The polling interval.
 pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
-/// A program that runs. It is killed when this is dropped.
+/// A running program, killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
     words: String,
@@ -25,10 +25,10 @@ impl Process {
     pub(crate) fn start(mut command: Command) -> Result<Self> {
         let words: Vec<_> = std::iter::once(command.get_program()).chain(command.get_args()).collect();
         let words = words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
-        let (mut from, to) = std::io::pipe().context("cannot make a pipe")?;
+        let (mut from, to) = std::io::pipe().context("cannot create a pipe")?;
         command.stdin(Stdio::null()).stdout(to.try_clone()?).stderr(to);
         let child = command.spawn().with_context(|| format!("cannot run {words}"))?;
-        // The command holds the writing ends; without it the pipe ends with the program.
+        // The command holds the write ends; without it the pipe ends with the program.
         drop(command);
         let output = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&output);
@@ -41,7 +41,7 @@ impl Process {
         Ok(Self { words, child, output, reader: Some(reader) })
     }
 
-    /// What it has printed so far.
+    /// Its output so far.
     pub(crate) fn printed(&self) -> String {
         String::from_utf8_lossy(&self.output.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
@@ -55,7 +55,7 @@ impl Process {
         Ok(status)
     }
 
-    /// Waits until it ends or `deadline` comes; then it has none.
+    /// Waits until it ends or `deadline` passes; then there is no status.
     pub(crate) fn wait(&mut self, deadline: Instant) -> Result<Option<ExitStatus>> {
         loop {
             let status = self.ended()?;
@@ -66,12 +66,12 @@ impl Process {
         }
     }
 
-    /// Its number.
+    /// Its process ID.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it is and what it printed, for who looks for a fault.
+    /// Its command and its output, for a reader of the failure.
     pub(crate) fn story(&self) -> String {
         let printed = self.printed();
         let lines: Vec<&str> = printed.lines().collect();
@@ -81,7 +81,7 @@ impl Process {
 
     fn read_all(&mut self) {
         if let Some(reader) = self.reader.take() {
-            // A reader does not panic; and if it did, what it had read is there.
+            // The reader does not panic; if it did, its output so far is kept.
             reader.join().ok();
         }
     }
@@ -89,7 +89,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already: then both say so, which is well.
+        // It may have ended already: then both return an error, which is fine.
         self.child.kill().ok();
         self.child.wait().ok();
         self.read_all();

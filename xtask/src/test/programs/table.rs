@@ -1,18 +1,17 @@
-//! What is run: a line for each program and option.
+//! The list of runs: a row for each program and option.
 //!
-//! In the words of a line, `{port}` is a TCP port that nobody has, `{build}` the folder of the programs of our own, and `{stride}`
-//! stride-perf.
+//! In a command, `{port}` is a free TCP port, `{build}` the folder of our own programs, and `{stride}` stride-perf.
 
 use std::mem::{Discriminant, discriminant};
 
-/// How the program comes to softrnic.
+/// How the program loads softrnic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// By `LD_PRELOAD`, before the system's libraries.
     Preload,
     /// By `LD_LIBRARY_PATH`, in their place.
     Libraries,
-    /// The same, where the system has none.
+    /// By `LD_LIBRARY_PATH`, on a system without these libraries.
     Alone,
 }
 
@@ -21,35 +20,36 @@ pub(crate) enum Way {
 pub(crate) enum Shape {
     /// One, which ends by itself.
     One(&'static str),
-    /// One that goes on until it is ended, after it has said what is expected.
+    /// One that runs until it is killed, after it has printed the expected text.
     Waiting(&'static str),
     /// A server, and a client that starts when the server listens.
     Pair(&'static str, &'static str),
-    /// A server, and a client that is tried again until the server serves it: where it listens is softrnic's affair.
+    /// A server, and a client that is started again until the server serves it: softrnic alone has the address where it
+    /// listens.
     Retried(&'static str, &'static str),
-    /// The same with a server that goes on.
+    /// Like `Retried`, with a server that keeps running.
     Serving(&'static str, &'static str),
-    /// The same as a pair; then stride-perf measures the same, on softrnic's device, and compares with what the client has printed.
+    /// Like `Pair`; then stride-perf measures the same on softrnic's device, and compares with the client's output.
     Compared(&'static str, &'static str, &'static str),
-    /// A receiver that says what to wait for when it is there, and a sender.
+    /// A receiver that prints a text once it is ready, and a sender.
     Said(&'static str, &'static str, &'static str),
 }
 
-/// A line.
+/// A row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) way: Way,
     pub(crate) shape: Shape,
-    /// What the last of the processes prints among others when all went well.
+    /// A text that the last process prints on success.
     pub(crate) expected: &'static str,
-    /// Runs in the gate even if another line of its kind does.
+    /// Runs in the gate even if another row of its kind does.
     pub(crate) always: bool,
 }
 
 impl Row {
-    /// What the gate has one line of: a program, the way to start it, and how its processes find each other. What stride-perf reads of
-    /// other programs is one kind.
+    /// The gate runs one row of each kind: a program, the way to start it, and how its processes find each other. All
+    /// rows in which stride-perf reads other programs' output are one kind.
     pub(crate) fn kind(&self) -> (Way, &'static str, Discriminant<Shape>) {
         let (Shape::One(line)
         | Shape::Waiting(line)
@@ -58,7 +58,7 @@ impl Row {
         | Shape::Serving(line, _)
         | Shape::Compared(line, ..)
         | Shape::Said(line, ..)) = self.shape;
-        // What `env` sets chooses another part of the program, and counts as one.
+        // The variables that `env` sets choose another part of the program, and count as one.
         let is_program = |word: &&str| !["stdbuf", "-oL", "{run}", "env"].contains(word);
         let program = line.split(' ').find(is_program).unwrap_or(line);
         let program = if matches!(self.shape, Shape::Compared(..)) { "stride-perf" } else { program };
@@ -81,12 +81,12 @@ const fn row(name: &'static str, way: Way, shape: Shape, expected: &'static str)
     Row { name, way, shape, expected, always: false }
 }
 
-/// The line runs in the gate, even if another of its kind does.
+/// The row runs in the gate, even if another of its kind does.
 const fn always(row: Row) -> Row {
     Row { always: true, ..row }
 }
 
-/// A line of libfabric's `fi_pingpong`: the provider, the type of endpoint and the options of both.
+/// A row of libfabric's `fi_pingpong`: the provider, the endpoint type and the options of both.
 macro_rules! fabric {
     ($name:literal, $way:expr, $words:literal, $expected:literal) => {
         row(
@@ -101,7 +101,7 @@ macro_rules! fabric {
     };
 }
 
-/// A line of `ibv_*_pingpong`: the options of both, and what it prints at the end if that is not the usual.
+/// A row of `ibv_*_pingpong`: the options of both, and its last output if that is unusual.
 macro_rules! pingpong {
     ($name:literal, $way:expr, $words:literal) => {
         pingpong!($name, $way, $words, "iters in")
@@ -116,7 +116,7 @@ macro_rules! pingpong {
     };
 }
 
-/// A line of perftest, connected over TCP.
+/// A row of perftest, connected over TCP.
 macro_rules! perftest {
     ($name:literal, $way:expr, $words:literal, $expected:literal) => {
         row(
@@ -131,7 +131,7 @@ macro_rules! perftest {
     };
 }
 
-/// A line of perftest whose output stride-perf reads: its words, stride-perf's, and what that prints at the end.
+/// A row of perftest whose output stride-perf reads: its arguments, stride-perf's, and stride-perf's last output.
 macro_rules! compared {
     ($name:literal, $words:literal, $stride:literal, $expected:expr) => {
         row(
@@ -147,8 +147,9 @@ macro_rules! compared {
     };
 }
 
-/// A line of perftest, connected by the connection manager: twice, as the server listens anew in between. A client that finds nobody the
-/// second time dies by SIGSEGV: it tries again with what it has freed (perftest 4.5).
+/// A row of perftest, connected by the connection manager. The client connects twice, and the server listens again
+/// before the second time. A client that finds no server the second time dies by SIGSEGV: it retries with freed memory
+/// (perftest 4.5).
 macro_rules! perftest_cm {
     ($name:literal, $words:literal, $expected:literal) => {
         row(
@@ -163,14 +164,14 @@ macro_rules! perftest_cm {
     };
 }
 
-/// A line of rdmacm-utils: the words of the server, and of the client.
+/// A row of rdmacm-utils: the arguments of the server, and of the client.
 macro_rules! cm {
     ($name:literal, $way:expr, $server:literal, $client:literal, $expected:literal) => {
         row($name, $way, Shape::Retried($server, $client), $expected)
     };
 }
 
-/// A line of ucx_perftest: the transport and the client's words.
+/// A row of ucx_perftest: the transport and the client's arguments.
 macro_rules! ucx {
     ($name:literal, $transport:literal, $words:literal) => {
         row(
@@ -185,7 +186,7 @@ macro_rules! ucx {
     };
 }
 
-/// A line of our program for Open MPI, on four processes: how MPI sends.
+/// A row of our program for Open MPI, on four processes: how MPI sends.
 macro_rules! mpi {
     ($name:literal, $words:literal) => {
         row(
@@ -201,7 +202,7 @@ macro_rules! mpi {
     };
 }
 
-/// A line of qperf: its test.
+/// A row of qperf: its test.
 macro_rules! qperf {
     ($name:literal, $test:literal, $expected:literal) => {
         row(
@@ -213,7 +214,7 @@ macro_rules! qperf {
     };
 }
 
-/// A line of fio's client with its rdma engine: how it moves the data. The server's side is the same for all.
+/// A row of fio's client with its rdma engine: how it moves the data. The server's side is the same for all.
 macro_rules! fio {
     ($name:literal, $words:literal) => {
         row(
@@ -233,11 +234,11 @@ macro_rules! fio {
     };
 }
 
-/// All sizes of perftest's `-a` but 64.
+/// All sizes of perftest's `-a` except 64.
 const OTHERS: &str = "not measured now: 2 B, 4 B, 8 B, 16 B, 32 B, 128 B, 256 B, 512 B, 1 KiB, 2 KiB, 4 KiB, 8 KiB, 16 KiB, 32 KiB, \
                       64 KiB, 128 KiB, 256 KiB, 512 KiB, 1 MiB, 2 MiB, 4 MiB, 8 MiB";
 
-/// All lines, those that need least first.
+/// All rows, those with the fewest requirements first.
 pub(crate) const ROWS: &[Row] = &[
     row("ibv_devices", Preload, Shape::One("ibv_devices"), "soft0"),
     row("ibv_devices_libraries", Libraries, Shape::One("ibv_devices"), "soft0"),
@@ -311,14 +312,14 @@ pub(crate) const ROWS: &[Row] = &[
     perftest!("atomic_bw_both_ways", Preload, "ib_atomic_bw -n 1000 -b", "8          1000"),
     perftest!("atomic_lat", Preload, "ib_atomic_lat -n 1000", "8       1000"),
     perftest!("atomic_lat_events", Preload, "ib_atomic_lat -n 1000 -e", "8       1000"),
-    // Whoever looks for a fault of a program looks at it under valgrind.
+    // To debug a program, users run it under valgrind.
     row(
         "stride_under_valgrind",
         Preload,
         Shape::One("valgrind -q --error-exitcode=9 {stride} write bw -s 64 -n 100 --validate --loopback"),
         "Mmsg/s",
     ),
-    // stride-perf tells which sizes it has read and does not measure itself.
+    // stride-perf prints which sizes it has read and does not measure itself.
     compared!("stride_reads_write_bw", "ib_write_bw -n 20 -a", "write bw -s 64", OTHERS),
     compared!("stride_reads_write_bw_gigabits", "ib_write_bw -n 20 -a --report_gbits", "write bw -s 64", OTHERS),
     compared!("stride_reads_write_lat", "ib_write_lat -n 20 -a", "write lat -s 64", OTHERS),
@@ -401,7 +402,7 @@ pub(crate) const ROWS: &[Row] = &[
         ),
         "return status 0",
     ),
-    // Its server, as distributions have it, serves for ever.
+    // The server of distributions never ends.
     row(
         "cmtime",
         Preload,
@@ -490,7 +491,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_program_is_a_kind_of_its_own() {
+    fn each_program_is_a_separate_kind() {
         let kind = |name: &str| ROWS.iter().find(|row| row.name == name).map(Row::kind);
         assert_eq!(kind("rc_pingpong"), kind("rc_pingpong_events"));
         assert_eq!(kind("stride_reads_write_bw"), kind("stride_reads_read_lat"));
@@ -502,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_lines_have_one_name() {
+    fn row_names_are_unique() {
         for (place, row) in ROWS.iter().enumerate() {
             assert!(ROWS[..place].iter().all(|other| other.name != row.name), "{}", row.name);
         }

@@ -1,4 +1,4 @@
-//! What programs are linked to, and how they are linked.
+//! How programs are linked, and to which libraries.
 
 use std::mem;
 use std::process::{Command, Output};
@@ -9,7 +9,7 @@ use super::{Door, Linked, said, well};
 use crate::capi::SOURCES;
 use crate::repo;
 
-/// A program is linked to what every machine has, and to our library at most.
+/// A program is linked to libraries that every machine has, and at most to ours.
 pub(super) fn needs_no_rdma_core(door: &Door) -> Result<()> {
     let mut files = vec![door.built.shared()];
     for name in ["devices", "loopback", "without"] {
@@ -19,7 +19,7 @@ pub(super) fn needs_no_rdma_core(door: &Door) -> Result<()> {
         let text = said(Command::new("readelf").args(["--dynamic", "--wide"]).arg(file).env("LC_ALL", "C"))?;
         let needed: Vec<&str> = text.lines().filter(|line| line.contains("(NEEDED)")).collect();
         let has = |name: &str| needed.iter().any(|line| line.contains(name));
-        ensure!(has("[libc.so"), "readelf says nothing of {}:\n{text}", file.display());
+        ensure!(has("[libc.so"), "readelf reports nothing for {}:\n{text}", file.display());
         for name in ["libibverbs", "librdmacm", "libmlx5", "libnl"] {
             ensure!(!has(name), "{} needs {name}:\n{}", file.display(), needed.join("\n"));
         }
@@ -29,7 +29,7 @@ pub(super) fn needs_no_rdma_core(door: &Door) -> Result<()> {
     Ok(())
 }
 
-/// What pkg-config says is enough to link a program, which then runs.
+/// The flags of pkg-config suffice to link a program, which then runs.
 pub(super) fn links_by_pkg_config(door: &Door) -> Result<()> {
     let libraries = door.built.folder.join("lib");
     let source = repo::root()?.join(SOURCES).join("examples/devices.c");
@@ -43,7 +43,7 @@ pub(super) fn links_by_pkg_config(door: &Door) -> Result<()> {
     Ok(())
 }
 
-/// A program may have another library in Rust, whose standard library has a few names that this one has too.
+/// A program may link another Rust library, whose standard library shares a few symbol names with ours.
 pub(super) fn beside(door: &Door) -> Result<()> {
     let sources = repo::root()?.join(SOURCES).join("tests");
     let other = door.programs.join("libbeside.a");
@@ -63,15 +63,15 @@ pub(super) fn beside(door: &Door) -> Result<()> {
     Ok(())
 }
 
-/// What pkg-config says of a package.
+/// The output of pkg-config for a package.
 pub(super) fn flags(door: &Door, package: &str) -> Result<Vec<String>> {
     let mut ask = Command::new("pkg-config");
     ask.args(["--cflags", "--libs", package]).env("PKG_CONFIG_PATH", door.built.folder.join("lib/pkgconfig"));
     Ok(words(&said(&mut ask)?))
 }
 
-/// The words of what pkg-config prints, which is for a shell: a backslash stands before a space of a path, and before all else that a
-/// shell would not leave as it is.
+/// The words in pkg-config's output, which is for a shell: a backslash precedes a space of a path and every other
+/// character that a shell would interpret.
 fn words(text: &str) -> Vec<String> {
     let (mut words, mut word) = (Vec::new(), String::new());
     let mut letters = text.chars();
@@ -87,7 +87,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// A program that knows nothing of this library says the same with libibverbs and with it, whatever devices there are.
+/// A program without knowledge of this library prints the same with libibverbs and with it, for any devices.
 pub(super) fn as_libibverbs(door: &Door) -> Result<()> {
     let source = repo::root()?.join(SOURCES).join("tests/list.c");
     let theirs = door.programs.join("list-libibverbs");
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_of_pkg_config_may_have_spaces() {
+    fn path_from_pkg_config_may_contain_spaces() {
         let printed = "-I/some\\ where/lib/../include -L/some\\ where\\\\lib  -lrdma_mummy \n";
         assert_eq!(words(printed), ["-I/some where/lib/../include", r"-L/some where\lib", "-lrdma_mummy"]);
         assert_eq!(words("\n"), [""; 0]);

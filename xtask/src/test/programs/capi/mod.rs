@@ -1,8 +1,8 @@
-//! The C door: programs that link `librdma_mummy` and nothing of rdma-core.
+//! The C library: programs that link `librdma_mummy` and nothing of rdma-core.
 //!
-//! `names` compares what the library exports with what the headers declare and with what rdma-core's libraries export, `linking` is about
-//! what programs are linked to. Here stand the programs: what they say on softrnic, without rdma-core, and where softrnic is not asked
-//! for.
+//! `names` compares the exported functions with the headers' declarations and with the exports of rdma-core's
+//! libraries; `linking` checks how programs are linked. This module runs the programs: their output on softrnic,
+//! without rdma-core, and without a request for softrnic.
 
 mod linking;
 mod names;
@@ -20,7 +20,7 @@ use crate::capi::{self, Built};
 use crate::packages;
 use crate::test::build;
 
-/// One thing that must be so.
+/// A named check.
 #[derive(Clone, Copy)]
 pub(super) struct Check {
     pub(super) name: &'static str,
@@ -28,7 +28,7 @@ pub(super) struct Check {
 }
 
 impl Check {
-    /// Looks whether it is so.
+    /// Runs the check.
     pub(super) fn run(&self, door: &Door) -> Result<()> {
         (self.run)(door)
     }
@@ -52,15 +52,15 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "capi_panic_ends_the_program", run: panic },
 ];
 
-/// Where things are.
+/// Paths of the build.
 #[derive(Debug)]
 pub(super) struct Door {
     built: Built,
-    /// The examples with the shared library, and the programs of the tests with either.
+    /// The examples with the shared library, and the test programs with both.
     programs: PathBuf,
 }
 
-/// The programs of the tests, which are no examples.
+/// The test programs, which are no examples.
 const TESTS: [(&str, &str); 3] = [("without", "c"), ("list", "c"), ("panic", "cpp")];
 
 /// How a program is linked.
@@ -72,7 +72,7 @@ enum Linked {
 
 /// Builds the library, and each program with the static and with the shared one.
 pub(super) fn build(root: &Path, profile: &str) -> Result<Door> {
-    packages::require("programs in C and C++", &[packages::C_EXAMPLES])?;
+    packages::require("C and C++ programs", &[packages::C_EXAMPLES])?;
     let built = capi::build(root, true, profile, if profile == "release" { build::BESIDE } else { &[] })?;
     capi::examples(root, &built)?;
     let programs = built.folder.join("tests");
@@ -99,7 +99,7 @@ impl Door {
         }
     }
 
-    /// A program as a user starts it, who has none of our variables set.
+    /// A program as a user starts it, without our environment variables.
     fn command(&self, name: &str, linked: Linked) -> Command {
         let mut command = Command::new(self.program(name, linked));
         let ours = std::env::vars_os().map(|(name, _)| name).filter(|name| {
@@ -112,7 +112,7 @@ impl Door {
         command
     }
 
-    /// The same where there is no rdma-core.
+    /// A program as a user starts it, without rdma-core.
     fn command_alone(&self, name: &str, linked: Linked) -> Command {
         let mut command = self.command(name, linked);
         command.envs([("RDMA_MUMMY_LIBIBVERBS", "/nonexistent"), ("RDMA_MUMMY_LIBRDMACM", "/nonexistent")]);
@@ -120,7 +120,7 @@ impl Door {
     }
 }
 
-/// Runs a program with either library, beside rdma-core and without it.
+/// Runs a program with both libraries, with rdma-core and without it.
 fn soft(door: &Door, name: &str, word: &str, expected: &str) -> Result<()> {
     for linked in [Linked::Static, Linked::Shared] {
         for mut command in [door.command(name, linked), door.command_alone(name, linked)] {
@@ -131,7 +131,7 @@ fn soft(door: &Door, name: &str, word: &str, expected: &str) -> Result<()> {
     Ok(())
 }
 
-/// Softrnic is there where the environment asks for it, and else not.
+/// Softrnic's device is listed if the environment requests it, and only then.
 fn by_environment(door: &Door) -> Result<()> {
     for (value, expected) in [("1", true), ("0", false), ("", false)] {
         let mut command = door.command_alone("devices", Linked::Static);
@@ -145,7 +145,7 @@ fn by_environment(door: &Door) -> Result<()> {
     Ok(())
 }
 
-/// Who asks for devices that cannot be is told, by the variable as by the function.
+/// A request for impossible devices gives an error, from the variable and from the function.
 fn wrong_devices(door: &Door) -> Result<()> {
     let mut command = door.command_alone("devices", Linked::Static);
     command.envs([("RDMA_MUMMY_SOFTRNIC", "1"), ("SOFTRNIC_DEVICES", "a/b")]);
@@ -158,13 +158,13 @@ fn wrong_devices(door: &Door) -> Result<()> {
     badly(command, "softrnic: no device can be named")
 }
 
-/// Each function fails in its own way.
+/// Each function fails in its documented way.
 fn failures(door: &Door) -> Result<()> {
     well(door.command_alone("without", Linked::Static), "all is well")?;
     well(door.command_alone("without", Linked::Shared), "all is well")
 }
 
-/// A program says why there are no devices.
+/// A program prints why there are no devices.
 fn why_not(door: &Door) -> Result<()> {
     for linked in [Linked::Static, Linked::Shared] {
         badly(door.command_alone("devices", linked), "libibverbs: cannot load libibverbs.so.1")?;
@@ -172,7 +172,7 @@ fn why_not(door: &Door) -> Result<()> {
     Ok(())
 }
 
-/// A panic is said, and ends the program there: no frame of C or C++ is unwound, and no call returns.
+/// A panic is printed and ends the program at once: no frame of C or C++ is unwound, and no call returns.
 fn panic(door: &Door) -> Result<()> {
     for linked in [Linked::Static, Linked::Shared] {
         let mut command = door.command("panic", linked);
@@ -184,7 +184,7 @@ fn panic(door: &Door) -> Result<()> {
         let Some((_, after)) = printed.split_once("the clock fails from now on\n") else {
             bail!("ended before the panic\n{}", process.story());
         };
-        ensure!(after.contains("panicked at"), "no panic is told\n{}", process.story());
+        ensure!(after.contains("panicked at"), "no panic is reported\n{}", process.story());
         for unwound in ["a frame of the program", "ibv_query_gid returned", "came as an exception"] {
             ensure!(!after.contains(unwound), "the panic came to the program\n{}", process.story());
         }
@@ -192,12 +192,12 @@ fn panic(door: &Door) -> Result<()> {
     Ok(())
 }
 
-/// Runs a program, which ends well and has said this.
+/// Runs a program, which succeeds and prints this.
 fn well(command: Command, expected: &str) -> Result<()> {
     play::finish(&mut Process::start(command)?, None, expected, Instant::now() + LIMIT)
 }
 
-/// Runs a program, which fails and has said this.
+/// Runs a program, which fails and prints this.
 fn badly(command: Command, expected: &str) -> Result<()> {
     let mut process = Process::start(command)?;
     let Some(status) = process.wait(Instant::now() + LIMIT)? else { bail!("did not end\n{}", process.story()) };
@@ -206,7 +206,7 @@ fn badly(command: Command, expected: &str) -> Result<()> {
     Ok(())
 }
 
-/// What a tool prints.
+/// The output of a tool.
 fn said(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("cannot run {}", command.get_program().display()))?;
     ensure!(output.status.success(), "{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,4 @@
-//! What the library exports, beside what the headers declare and what rdma-core's libraries export.
+//! Compares the library's exports with the headers' declarations and with the exports of rdma-core's libraries.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -15,20 +15,20 @@ use crate::repo::root;
 /// The headers of the two libraries.
 const HEADERS: [&str; 5] =
     ["infiniband/verbs.h", "infiniband/sa.h", "rdma/rdma_cma.h", "rdma/rdma_verbs.h", "rdma/rsocket.h"];
-/// The version of all that the library exports.
+/// The symbol version of all exports of the library.
 const VERSION: &str = "RDMA_MUMMY_0";
-/// What rdma-core's libraries export for programs and this one does not.
+/// Functions that rdma-core's libraries export for programs and this one does not.
 const LEFT_OUT: [&str; 1] = [
-    // Drivers of old called it when they were loaded. No header declares it any more.
+    // Old drivers called it when they were loaded. No header declares it any more.
     "ibv_register_driver",
 ];
 
-/// Each function that the headers declare and do not define is in the static and in the shared library. Those that are missing are
-/// named, as are those that do not link.
+/// Each function that the headers declare without a definition is in the static and in the shared library. Missing ones
+/// are named, and those that do not link.
 pub(super) fn declared(door: &Door) -> Result<()> {
     let declared = prototypes(door)?;
     for known in ["ibv_open_device", "rdma_connect", "rdma_create_srq", "rsocket"] {
-        ensure!(declared.contains(known), "the compiler does not tell that the headers declare {known}");
+        ensure!(declared.contains(known), "the compiler does not report that the headers declare {known}");
     }
     for file in [door.built.shared(), door.built.archive()] {
         missing(&declared, &names(&file)?, &file)?;
@@ -37,7 +37,7 @@ pub(super) fn declared(door: &Door) -> Result<()> {
     for header in HEADERS {
         writeln!(text, "#include <{header}>")?;
     }
-    // A macro of the same name is not meant.
+    // Not a macro of the same name.
     for name in &declared {
         writeln!(text, "#undef {name}")?;
     }
@@ -56,13 +56,13 @@ pub(super) fn declared(door: &Door) -> Result<()> {
     well(Command::new(other), "all is well")
 }
 
-/// Each function that rdma-core's libraries export for programs is in both, but those that are left out on purpose.
+/// Each function that rdma-core's libraries export for programs is in both, except those left out on purpose.
 pub(super) fn exported(door: &Door) -> Result<()> {
     let mut wanted = BTreeSet::new();
     for library in ["libibverbs.so.1", "librdmacm.so.1"] {
         let file = said(Command::new("cc").arg(format!("-print-file-name={library}")))?;
         let file = Path::new(file.trim());
-        ensure!(file.is_absolute(), "cc does not know where {library} is");
+        ensure!(file.is_absolute(), "cc does not find {library}");
         let public = symbols(file)?.into_iter().filter(|symbol| !symbol.version.contains("_PRIVATE"));
         let (data, functions): (Vec<_>, Vec<_>) =
             public.partition(|symbol| !matches!(symbol.kind.as_str(), "T" | "W" | "i"));
@@ -71,7 +71,7 @@ pub(super) fn exported(door: &Door) -> Result<()> {
         wanted.extend(functions.into_iter().map(|symbol| symbol.name));
     }
     for name in LEFT_OUT {
-        ensure!(wanted.remove(name), "{name} is left out, and nobody has it");
+        ensure!(wanted.remove(name), "{name} is left out, but no library exports it");
     }
     for file in [door.built.shared(), door.built.archive()] {
         missing(&wanted, &names(&file)?, &file)?;
@@ -79,8 +79,8 @@ pub(super) fn exported(door: &Door) -> Result<()> {
     Ok(())
 }
 
-/// What is exported bears the library's own version, and a program with the static one exports nothing of it: neither is taken by rdma-core's libraries,
-/// which the same process may have, for what they look for in each other.
+/// Exports have the library's own version, and a program with the static library exports none of them. So rdma-core's
+/// libraries in the same process bind to neither.
 pub(super) fn versions(door: &Door) -> Result<()> {
     let all = symbols(&door.built.shared())?;
     ensure!(!all.is_empty(), "the shared library exports nothing");
@@ -115,13 +115,13 @@ struct Symbol {
     version: String,
 }
 
-/// What an object exports to the loader.
+/// The dynamic symbols of an object.
 fn symbols(file: &Path) -> Result<Vec<Symbol>> {
     let text = said(Command::new("nm").args(["--dynamic", "--defined-only", "--with-symbol-versions"]).arg(file))?;
     Ok(text.lines().filter_map(symbol).collect())
 }
 
-/// A line of nm: address, kind, and name with its version; the versions themselves are lines too.
+/// A line of nm: address, kind, and name with version; the versions themselves are lines too.
 fn symbol(line: &str) -> Option<Symbol> {
     let mut words = line.split_whitespace().rev();
     let (full, kind) = (words.next()?, words.next()?);
@@ -134,7 +134,7 @@ fn symbol(line: &str) -> Option<Symbol> {
     })
 }
 
-/// The names that an object or an archive has for the linker.
+/// The global symbols of an object or an archive, for the linker.
 fn names(file: &Path) -> Result<BTreeSet<String>> {
     if file.extension().is_some_and(|extension| extension == "a") {
         let text = said(Command::new("nm").args(["--extern-only", "--defined-only"]).arg(file))?;
@@ -143,7 +143,7 @@ fn names(file: &Path) -> Result<BTreeSet<String>> {
     Ok(symbols(file)?.into_iter().map(|symbol| symbol.name).collect())
 }
 
-/// The functions that the headers declare and leave to a library, as the compiler tells.
+/// The functions that the headers declare and leave to a library, from the compiler's list.
 fn prototypes(door: &Door) -> Result<BTreeSet<String>> {
     let source = door.programs.join("headers.c");
     let mut text = String::from("#define _GNU_SOURCE\n");
@@ -160,8 +160,8 @@ fn prototypes(door: &Door) -> Result<BTreeSet<String>> {
     Ok(declared.into_iter().map(|(name, _)| name).filter(|name| !defined.contains(name)).collect())
 }
 
-/// A line of gcc's list: `/* FILE:LINE:NC */ extern int name (int);`, where `C` is a declaration and `F` a definition. The name, and
-/// whether it is defined; nothing of other headers.
+/// A line of gcc's list: `/* FILE:LINE:NC */ extern int name (int);`, where `C` is a declaration and `F` a definition.
+/// The name, and whether it is defined; none for other headers.
 fn prototype(line: &str) -> Option<(String, bool)> {
     let (place, declaration) = line.strip_prefix("/* ")?.split_once(" */ ")?;
     let mut parts = place.rsplit(':');
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_the_compiler_are_read() {
+    fn lines_of_the_compiler_are_parsed() {
         let of = |text: &str| prototype(&format!("/* /usr/include/{text}"));
         let name = |name: &str, is_defined| Some((name.to_owned(), is_defined));
         assert_eq!(of("infiniband/verbs.h:5:NC */ extern const char *ibv_x (enum a);"), name("ibv_x", false));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_nm_are_read() {
+    fn lines_of_nm_are_parsed() {
         let of = |line: &str| symbol(line).map(|symbol| (symbol.kind, symbol.name, symbol.version));
         let owned = |kind: &str, name: &str, version: &str| Some((kind.into(), name.into(), version.into()));
         assert_eq!(of("0000000000010dd0 T ibv_x@@IBVERBS_1.1"), owned("T", "ibv_x", "IBVERBS_1.1"));
