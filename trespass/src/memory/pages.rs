@@ -1,0 +1,88 @@
+//! Whole pages, huge where the system has them.
+
+use std::io;
+use std::ptr::{self, NonNull};
+
+/// The size of the huge pages that are asked for.
+pub(super) const HUGE: usize = 2 << 20;
+
+/// Anonymous memory, all zero: given back with munmap(2) when dropped.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    first: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to its owner and to no thread; using the address is unsafe.
+unsafe impl Send for Pages {}
+// SAFETY: as for Send.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// At least `len` bytes: of reserved huge pages if enough are free, else of ordinary pages with the wish for transparent ones.
+    ///
+    /// # Errors
+    ///
+    /// That of mmap(2).
+    pub(crate) fn new(len: usize) -> io::Result<Self> {
+        let rounded = |to: usize| len.max(1).checked_next_multiple_of(to).ok_or(io::ErrorKind::OutOfMemory);
+        if len >= HUGE
+            && !cfg!(miri)
+            && let Ok(pages) = Self::map(rounded(HUGE)?, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB)
+        {
+            return Ok(pages);
+        }
+        let pages = Self::map(rounded(4096)?, 0)?;
+        pages.advise(libc::MADV_HUGEPAGE);
+        // A child of fork(2) that shared the pages would make the parent write to copies which the device does not know.
+        pages.advise(libc::MADV_DONTFORK);
+        Ok(pages)
+    }
+
+    fn map(len: usize, flags: libc::c_int) -> io::Result<Self> {
+        // SAFETY: a new anonymous mapping, at an address of the kernel's choice, touches no memory that is in use.
+        let first = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
+                -1,
+                0,
+            )
+        };
+        if first == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        NonNull::new(first.cast()).map(|first| Self { first, len }).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// The first byte.
+    #[inline]
+    pub(crate) fn first(&self) -> NonNull<u8> {
+        self.first
+    }
+
+    /// Bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Advice that the kernel may ignore.
+    fn advise(&self, advice: libc::c_int) {
+        if cfg!(miri) {
+            return;
+        }
+        // SAFETY: the mapping is ours, and neither advice changes its bytes.
+        if unsafe { libc::madvise(self.first.as_ptr().cast(), self.len, advice) } != 0 {
+            log::debug!("madvise({advice}): {}", io::Error::last_os_error());
+        }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, of this length, and its owner has let go of it.
+        unsafe { libc::munmap(self.first.as_ptr().cast(), self.len) };
+    }
+}
