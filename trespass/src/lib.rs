@@ -9,10 +9,12 @@
 //! | 0 | `memory` | buffers: a pool, registered with the device once |
 
 mod backend;
+mod doctor;
 mod memory;
 mod proto;
 mod worker;
 
 pub mod net;
 
+pub use doctor::{DeviceReport, PortReport, Report, doctor};
 pub use memory::{Buf, Pool};

@@ -1,1 +1,501 @@
 //! The `verbs` backend: RDMA devices, by sideway.
+//!
+//! A worker has one device, with one completion queue and one shared receive queue, and a queue pair for each link.
+//!
+//! # The completion queue does not overrun
+//!
+//! It has an entry for each receive and for each request that may be outstanding: a request is posted only if there is an entry left, and a
+//! link is refused if there is none for the request that marks its end. A connection that waits for an entry is posted in a later turn.
+//!
+//! # The end of a link
+//!
+//! The queue pair goes to the error state, which flushes its requests; a last request marks the end of the flush. When that has completed,
+//! the completion queue is empty, and the peer has disconnected, the queue pair is destroyed, and then the buffers return. A peer that does
+//! not answer is given [`LINGER`]. Buffers never return before the flush or the destruction of the queue pair; if the driver destroys it not,
+//! they are leaked.
+
+mod device;
+mod link;
+mod manager;
+mod number_map;
+mod receives;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::epoll;
+use rustix::time::{ClockId, clock_gettime};
+use sideway::ibverbs::completion::{
+    CompletionChannel, CompletionQueue, CompletionRecord, GenericCompletionQueue, PollCompletionQueueError,
+    PollCompletions, WorkCompletionStatus,
+};
+use sideway::ibverbs::device::DeviceInfo;
+use sideway::rdmacm::{ConnectionInfo, EventChannel, Identifier};
+
+pub(crate) use self::device::in_words;
+
+use self::device::Device;
+use self::link::{Link, Numbers, Retired, State};
+use self::number_map::NumberMap;
+use self::receives::Receives;
+use super::{Abilities, Backend, Ended, Events, IncomingId, LinkId, ListenerId, Remote, Request};
+use crate::memory::{Buf, HEADROOM, Pool};
+
+/// Requests that a link has outstanding at most: 64 × 4 KiB is bandwidth × delay of 400 Gb/s at 5 µs.
+const SEND_QUEUE: u32 = 64;
+/// One request in so many asks for a completion.
+const SIGNAL_EVERY: u32 = 16;
+/// Reads that a link has outstanding at most.
+const READS: u16 = 16;
+/// Buffers that a link exposes at once.
+const WINDOWS: usize = 64;
+/// How long a link that ends waits for the flush and for the peer.
+const LINGER: Duration = Duration::from_secs(1);
+/// How often the descriptors are looked at while the program polls and no link is being made or ended.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// Completions that are taken in one poll.
+const BATCH: u32 = 32;
+
+/// What a worker asks of its device.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    /// The device's name; by the address, or the first with an active port, if it is `None`.
+    pub(crate) device: Option<String>,
+    /// Bytes of a segment, without the header.
+    pub(crate) segment: u32,
+    /// Receives of the shared queue.
+    pub(crate) receives: u32,
+    /// Bytes up to which a message travels in the request. A larger value makes every queue pair larger.
+    pub(crate) inline: u32,
+    /// Bytes that the pool registers at most.
+    pub(crate) memory: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { device: None, segment: 4096, receives: 4096, inline: 96, memory: 1 << 30 }
+    }
+}
+
+/// RDMA connections of one worker. Dropped in the order of the fields: queue pairs, then the shared queue with its buffers, then the rest.
+#[derive(Debug)]
+pub(crate) struct Verbs {
+    links: Vec<Option<Link>>,
+    by_number: NumberMap,
+    /// Links that are being made or ended.
+    unsettled: Vec<u32>,
+    incoming: HashMap<u64, Incoming>,
+    next_incoming: u64,
+    listeners: HashMap<u32, Arc<Identifier>>,
+    /// Links that ended before there was a connection.
+    ended: Vec<(LinkId, Ended)>,
+    receives: Receives,
+    cq: GenericCompletionQueue,
+    /// Entries of the completion queue that no request may use yet.
+    room: usize,
+    /// What was polled while the worker prepared to sleep.
+    stash: Vec<CompletionRecord>,
+    channel: Arc<CompletionChannel>,
+    manager: Arc<EventChannel>,
+    epoll: OwnedFd,
+    pool: Pool,
+    segment: u32,
+    turn: u32,
+    looked: u64,
+    device: Device,
+}
+
+/// A request to connect that waits for an answer. Dropped, it is rejected.
+#[derive(Debug)]
+struct Incoming {
+    identifier: Arc<Identifier>,
+    info: ConnectionInfo,
+    listener: ListenerId,
+}
+
+impl Verbs {
+    /// Opens a device: the one that `options` names, or that leads to `near`, or the first.
+    ///
+    /// # Errors
+    ///
+    /// Why RDMA is not to be had here, in words for the log: no library, no device, too little locked memory.
+    pub(crate) fn open(options: &Options, near: Option<SocketAddr>) -> io::Result<Self> {
+        let device = Device::open(options, near)?;
+        let segment = options.segment + HEADROOM as u32;
+        let pool = Pool::registered(segment as usize, options.memory, device.domain()).map_err(io::Error::other)?;
+        let channel = device.channel()?;
+        let cq = device.completion_queue(&channel)?;
+        let receives = Receives::new(device.receive_queue()?, device.receives);
+        let manager =
+            EventChannel::new().map_err(|error| io::Error::new(io::ErrorKind::NotFound, error.to_string()))?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let room = cq.cqe().saturating_sub(device.receives) as usize;
+        let verbs = Self {
+            links: Vec::new(),
+            by_number: NumberMap::default(),
+            unsettled: Vec::new(),
+            incoming: HashMap::new(),
+            next_incoming: 0,
+            listeners: HashMap::new(),
+            ended: Vec::new(),
+            receives,
+            cq,
+            room,
+            stash: Vec::new(),
+            channel,
+            manager,
+            epoll,
+            pool,
+            segment,
+            turn: 0,
+            looked: 0,
+            device,
+        };
+        verbs.watch()?;
+        Ok(verbs)
+    }
+
+    /// Puts both descriptors into the one that the worker sleeps on.
+    fn watch(&self) -> io::Result<()> {
+        let readable = epoll::EventFlags::IN;
+        epoll::add(&self.epoll, self.channel.as_fd(), epoll::EventData::new_u64(0), readable)?;
+        // SAFETY: the channel keeps its descriptor open as long as it lives, which is longer than this call. The kernel takes it out of
+        // the epoll when it is closed.
+        let manager = unsafe { BorrowedFd::borrow_raw(self.manager.as_raw_fd()) };
+        epoll::add(&self.epoll, manager, epoll::EventData::new_u64(1), readable)?;
+        Ok(())
+    }
+
+    /// The device's name, for reports.
+    pub(crate) fn device_name(&self) -> String {
+        self.device.context.name()
+    }
+
+    fn link(&mut self, id: LinkId) -> Option<&mut Link> {
+        self.links.get_mut(id.index as usize)?.as_mut().filter(|link| link.id == id)
+    }
+
+    fn enter(&mut self, link: Link) {
+        let index = link.id.index as usize;
+        if self.links.len() <= index {
+            self.links.resize_with(index + 1, || None);
+        }
+        self.unsettled.push(link.id.index);
+        self.links[index] = Some(link);
+    }
+
+    /// Takes completions, at most `budget`.
+    #[inline]
+    fn complete(&mut self, budget: u32, events: &mut impl Events, spare: &mut Vec<Buf>) -> u32 {
+        let Self { links, by_number, receives, cq, room, unsettled, .. } = self;
+        let mut completed = Completed { links, by_number, receives, room, unsettled };
+        let polled = cq.poll_each(budget, |wc| {
+            completed.take(wc.wr_id(), wc.status(), wc.byte_len(), wc.qp_num(), events, spare);
+            Ok::<_, PollCompletionQueueError>(())
+        });
+        polled.unwrap_or_else(|error| broken(&error))
+    }
+
+    /// The completions that were polled while the worker prepared to sleep.
+    #[cold]
+    fn complete_stash(&mut self, events: &mut impl Events, spare: &mut Vec<Buf>) -> u32 {
+        let Self { links, by_number, receives, room, unsettled, stash, .. } = self;
+        let mut completed = Completed { links, by_number, receives, room, unsettled };
+        let count = stash.len() as u32;
+        for record in stash.drain(..) {
+            completed.take(record.wr_id, record.status, record.byte_len, record.qp_num, events, spare);
+        }
+        count
+    }
+
+    /// Whether it is time to look at the descriptors.
+    #[inline]
+    fn looks(&mut self, found: u32) -> bool {
+        self.turn = self.turn.wrapping_add(1);
+        // A sleeper was woken, a link changes, or nobody has looked for a while.
+        if found == 0 && !self.unsettled.is_empty() || self.turn == 0 {
+            return true;
+        }
+        self.turn.is_multiple_of(64) && now().saturating_sub(self.looked) >= LOOK_EVERY.as_nanos() as u64
+    }
+
+    /// Destroys the queue pairs of links that are flushed, or had their time.
+    fn finish(&mut self, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
+        let now = now();
+        let mut index = 0;
+        let mut count = 0;
+        while let Some(&number) = self.unsettled.get(index) {
+            let slot = self.links.get_mut(number as usize);
+            let is_over = match slot.as_deref().and_then(Option::as_ref).map(|link| &link.state) {
+                Some(State::Draining { is_flushed, is_disconnected, deadline, .. }) => {
+                    *is_flushed && *is_disconnected || *deadline <= now
+                }
+                Some(State::Established) | None => {
+                    self.unsettled.swap_remove(index);
+                    continue;
+                }
+                Some(_) => false,
+            };
+            let Some(link) = slot.filter(|_| is_over).and_then(Option::take) else {
+                index += 1;
+                continue;
+            };
+            self.unsettled.swap_remove(index);
+            self.bury(link, events, spare);
+            count += 1;
+        }
+        count
+    }
+
+    /// The end of a link, whose queue pair nothing waits for.
+    fn bury(&mut self, link: Link, events: &mut impl Events, spare: &mut Vec<Buf>) {
+        let id = link.id;
+        self.by_number.remove(link.qp_number);
+        self.room += link.entries();
+        let ended = link.end(spare, |retired| report(id, retired, events));
+        let why = ended.unwrap_or_else(|error| {
+            log::error!("{error}: the buffers of the link, and all receives, are leaked");
+            self.receives.leak();
+            Ended::Failed(device::verb(error))
+        });
+        events.ended(id, why);
+    }
+}
+
+/// The parts that completions change.
+struct Completed<'v> {
+    links: &'v mut Vec<Option<Link>>,
+    by_number: &'v NumberMap,
+    receives: &'v mut Receives,
+    room: &'v mut usize,
+    unsettled: &'v mut Vec<u32>,
+}
+
+impl Completed<'_> {
+    #[inline]
+    fn take(
+        &mut self,
+        wr_id: u64,
+        status: WorkCompletionStatus,
+        bytes: u32,
+        qp_number: u32,
+        events: &mut impl Events,
+        spare: &mut Vec<Buf>,
+    ) {
+        let is_well = status == WorkCompletionStatus::Success;
+        if Receives::is_receive(wr_id) {
+            let Some(mut buf) = self.receives.take(wr_id) else { return };
+            let link = self.by_number.get(qp_number).and_then(|index| self.links.get_mut(index as usize)?.as_mut());
+            let Some(link) = link.filter(|_| is_well) else { return spare.push(buf) };
+            buf.truncate(bytes as usize);
+            if matches!(link.state, State::Connecting) {
+                overtaken(link, events);
+            }
+            return events.received(link.id, buf);
+        }
+        let Some(Some(link)) = self.links.get_mut(Numbers::index(wr_id)) else { return };
+        if !Numbers::is_of(wr_id, link.id) {
+            return;
+        }
+        let id = link.id;
+        *self.room += link.retire(wr_id as u32, is_well, spare, |retired| report(id, retired, events));
+        if !is_well && matches!(link.state, State::Established | State::Connecting) {
+            failed(link, status, self.unsettled);
+        }
+    }
+}
+
+fn report(id: LinkId, retired: Retired, events: &mut impl Events) {
+    match retired {
+        Retired::Sent(count) => events.sent(id, count),
+        Retired::Read { token, into, whole } => events.read(id, token, into, whole),
+        Retired::Probed => events.probed(id),
+    }
+}
+
+/// The client's first message came before its word that it is ready.
+#[cold]
+fn overtaken(link: &mut Link, events: &mut impl Events) {
+    link.state = State::Established;
+    events.established(link.id, manager::describe(&link.identifier), &[]);
+}
+
+/// A request has failed: the link ends.
+#[cold]
+fn failed(link: &mut Link, status: WorkCompletionStatus, unsettled: &mut Vec<u32>) {
+    let kind = match status {
+        WorkCompletionStatus::RetryCounterExceededError | WorkCompletionStatus::ResponseTimeoutError => {
+            io::ErrorKind::TimedOut
+        }
+        WorkCompletionStatus::WorkRequestFlushedError => io::ErrorKind::ConnectionAborted,
+        WorkCompletionStatus::FatalError => io::ErrorKind::NetworkDown,
+        _ => io::ErrorKind::ConnectionReset,
+    };
+    if status == WorkCompletionStatus::ResponderNotReadyRetryCounterExceededError {
+        // Credits are given for posted receives only, so this is a fault of one side's accounts.
+        log::error!("a message found no receive at the peer: credits were given for receives that are not posted");
+    }
+    manager::drain(link, Ended::Failed(io::Error::new(kind, Status(status))), false);
+    unsettled.push(link.id.index);
+}
+
+#[cold]
+fn broken(error: &PollCompletionQueueError) -> u32 {
+    if !matches!(error, PollCompletionQueueError::CompletionQueueEmpty) {
+        log::error!("the completion queue is broken: {error}");
+    }
+    0
+}
+
+/// The status of a request, as the source of an error.
+#[derive(Debug)]
+struct Status(WorkCompletionStatus);
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RDMA request failed: {}", self.0)
+    }
+}
+
+impl std::error::Error for Status {}
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+impl Backend for Verbs {
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            segment: self.segment,
+            receives: self.device.receives,
+            reads: u16::from(self.device.reads),
+            probe: true,
+        }
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn listen(&mut self, listener: ListenerId, address: SocketAddr, backlog: u32) -> io::Result<SocketAddr> {
+        self.bind(listener, address, backlog)
+    }
+
+    fn unlisten(&mut self, listener: ListenerId) {
+        self.listeners.remove(&listener.0);
+        self.incoming.retain(|_, incoming| incoming.listener != listener);
+    }
+
+    fn connect(&mut self, link: LinkId, address: SocketAddr, hello: &[u8]) -> io::Result<()> {
+        self.resolve(link, address, hello)
+    }
+
+    fn accept(&mut self, incoming: IncomingId, link: LinkId, hello: &[u8]) {
+        if let Err(error) = self.answer(incoming, link, hello) {
+            self.ended.push((link, Ended::Failed(error)));
+        }
+    }
+
+    fn reject(&mut self, incoming: IncomingId, refusal: &[u8]) {
+        if let Some(incoming) = self.incoming.remove(&incoming.0)
+            && let Err(error) = incoming.identifier.reject(refusal)
+        {
+            log::debug!("{error}");
+        }
+    }
+
+    fn disconnect(&mut self, link: LinkId) {
+        self.close(link, Ended::Closed);
+    }
+
+    #[inline]
+    fn post(&mut self, link: LinkId, requests: &mut VecDeque<Request>, spare: &mut Vec<Buf>) {
+        let Some(Some(link)) =
+            self.links.get_mut(link.index as usize).map(|slot| slot.as_mut().filter(|it| it.id == link))
+        else {
+            return;
+        };
+        match link.state {
+            State::Established => {}
+            State::Draining { .. } => return link.refuse(requests, spare),
+            State::Resolving(_) | State::Connecting => return,
+        }
+        match link.post(requests, (self.room, &self.pool), spare) {
+            Ok(taken) => self.room -= taken,
+            Err(error) => {
+                log::debug!("{error}");
+                manager::drain(link, Ended::Failed(error), false);
+                self.unsettled.push(link.id.index);
+            }
+        }
+    }
+
+    fn expose(&mut self, link: LinkId, buffer: Buf) -> Result<Remote, Buf> {
+        if !self.pool.owns(&buffer) {
+            return Err(buffer);
+        }
+        let domain = self.device.has_windows.then(|| Arc::clone(&self.device.pd));
+        match self.link(link) {
+            Some(link) if matches!(link.state, State::Established) => link.expose(buffer, domain.as_ref()),
+            _ => Err(buffer),
+        }
+    }
+
+    fn post_receives(&mut self, buffers: &mut Vec<Buf>) {
+        if let Err(error) = self.receives.post(buffers) {
+            log::error!("receives were not posted: {error}");
+        }
+    }
+
+    fn poll(&mut self, budget: usize, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
+        let mut found = 0;
+        if !self.stash.is_empty() {
+            found += self.complete_stash(events, spare);
+        }
+        found += self.complete(BATCH.min(budget as u32), events, spare);
+        if !self.looks(found) && self.ended.is_empty() {
+            return found as usize;
+        }
+        self.looked = now();
+        let mut count = found as usize + self.manage(events, spare);
+        // A queue pair is destroyed only when its completions have been taken: the queue was empty just now.
+        if found < BATCH.min(budget as u32) {
+            count += self.finish(events, spare);
+        }
+        for (link, why) in std::mem::take(&mut self.ended) {
+            events.ended(link, why);
+            count += 1;
+        }
+        count
+    }
+
+    fn arm(&mut self) -> io::Result<bool> {
+        while self.channel.try_get_cq_event().map_err(device::verb)?.is_some() {}
+        self.cq.req_notify(false).map_err(device::verb)?;
+        self.cq.poll_records(&mut self.stash).map_err(|error| io::Error::other(error.to_string()))?;
+        // The next poll looks at the descriptors.
+        self.turn = u32::MAX;
+        Ok(self.stash.is_empty() && self.ended.is_empty())
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        let deadlines =
+            self.unsettled.iter().filter_map(|&index| match &self.links.get(index as usize)?.as_ref()?.state {
+                State::Draining { deadline, .. } => Some(*deadline),
+                _ => None,
+            });
+        deadlines.min()
+    }
+}

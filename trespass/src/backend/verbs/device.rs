@@ -1,0 +1,181 @@
+//! Choosing a device, and what all links share on it.
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+
+use sideway::error::VerbError;
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::address::Gid;
+use sideway::ibverbs::completion::{CompletionChannel, GenericCompletionQueue};
+use sideway::ibverbs::device::DeviceInfo;
+use sideway::ibverbs::device_context::{DeviceCapabilityFlags, DeviceContext, PortState};
+use sideway::ibverbs::protection_domain::ProtectionDomain;
+use sideway::ibverbs::queue_pair::{GenericQueuePair, QueuePairBuilder, SendOperationFlags};
+use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
+use sideway::rdmacm;
+
+use super::{Options, READS, SEND_QUEUE};
+use crate::memory::Domain;
+
+/// An open device, with the queues of one worker.
+#[derive(Debug)]
+pub(super) struct Device {
+    pub(super) context: Arc<DeviceContext>,
+    pub(super) pd: Arc<ProtectionDomain>,
+    /// Whether keys come from memory windows of type 2B.
+    pub(super) has_windows: bool,
+    /// Bytes that a request carries by itself.
+    pub(super) inline: u32,
+    /// Reads that a queue pair may have outstanding, in either direction.
+    pub(super) reads: u8,
+    /// Receives of the shared queue.
+    pub(super) receives: u32,
+    /// Entries of the completion queue.
+    pub(super) completions: u32,
+}
+
+impl Device {
+    /// Opens the device that `options` names, or that leads to `near`, or the first with an active port.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none: the text is the reason of a fall-back.
+    pub(super) fn open(options: &Options, near: Option<SocketAddr>) -> io::Result<Self> {
+        let contexts = rdmacm::devices().map_err(|error| unavailable(&error))?;
+        let context = choose(&contexts, options.device.as_deref(), near.and_then(source_of))?;
+        let pd = context.alloc_pd().map_err(verb)?;
+        let attributes = context.query_device().map_err(verb)?;
+        let flags = attributes.device_cap_flags();
+        let most_completions = attributes.max_cqe();
+        // A completion for each receive, and as many for the sends of all links.
+        let receives = options.receives.min(attributes.max_srq_wr()).min(most_completions / 2).max(1);
+        let completions = (receives * 2).max(receives + 2 * SEND_QUEUE).min(most_completions);
+        let mut device = Self {
+            context,
+            pd,
+            has_windows: flags.contains(DeviceCapabilityFlags::MemoryWindowType2B),
+            inline: 0,
+            reads: attributes.max_qp_rd_atom().min(attributes.max_qp_init_rd_atom()).min(u32::from(READS)) as u8,
+            receives,
+            completions,
+        };
+        device.inline = device.most_inline(options.inline);
+        Ok(device)
+    }
+
+    /// How the pool's memory is registered. With windows, no key of the whole memory is of use to a peer.
+    pub(super) fn domain(&self) -> Domain {
+        let keys = if self.has_windows { AccessFlags::MemoryWindowBind } else { AccessFlags::RemoteRead };
+        Domain { pd: Arc::clone(&self.pd), access: AccessFlags::LocalWrite | keys }
+    }
+
+    pub(super) fn channel(&self) -> io::Result<Arc<CompletionChannel>> {
+        self.context.create_comp_channel().map_err(verb)
+    }
+
+    pub(super) fn completion_queue(&self, channel: &Arc<CompletionChannel>) -> io::Result<GenericCompletionQueue> {
+        let mut builder = self.context.create_cq_builder();
+        builder.setup_cqe(self.completions).setup_comp_channel(channel, 0).build_generic().map_err(verb)
+    }
+
+    pub(super) fn receive_queue(&self) -> io::Result<SharedReceiveQueue> {
+        self.pd.create_srq_builder().setup_max_wr(self.receives).setup_max_sge(1).build().map_err(verb)
+    }
+
+    /// How queue pairs are made.
+    pub(super) fn queue_pair(&self, cq: &GenericCompletionQueue) -> QueuePairBuilder {
+        let windows = SendOperationFlags::BindMemoryWindow | SendOperationFlags::LocalInvalidate;
+        let plain = SendOperationFlags::Send | SendOperationFlags::Write | SendOperationFlags::Read;
+        let mut builder = self.pd.create_qp_builder();
+        builder
+            .setup_send_cq(cq)
+            .setup_recv_cq(cq)
+            // One more than `post` uses, for the request that marks the end.
+            .setup_max_send_wr(SEND_QUEUE + 1)
+            .setup_max_recv_wr(0)
+            .setup_max_inline_data(self.inline)
+            .setup_send_ops_flags(if self.has_windows { plain | windows } else { plain });
+        builder
+    }
+
+    /// As much of the wish as the device takes: tried out, since devices do not report it.
+    fn most_inline(&self, wish: u32) -> u32 {
+        let Ok(cq) = self.context.create_cq_builder().setup_cqe(1).build_generic() else { return 0 };
+        let takes = |bytes: &u32| {
+            let mut builder = self.pd.create_qp_builder();
+            let built: Result<GenericQueuePair, VerbError> =
+                builder.setup_send_cq(&cq).setup_recv_cq(&cq).setup_max_inline_data(*bytes).build_generic();
+            built.is_ok()
+        };
+        [wish, 64, 32].into_iter().filter(|&bytes| bytes <= wish).find(takes).unwrap_or(0)
+    }
+}
+
+/// The device by name; else the one with the GID of `source`; else the first with an active port.
+fn choose(
+    contexts: &[Arc<DeviceContext>],
+    name: Option<&str>,
+    source: Option<IpAddr>,
+) -> io::Result<Arc<DeviceContext>> {
+    if let Some(name) = name {
+        let named = contexts.iter().find(|context| context.name() == name);
+        return named.cloned().ok_or_else(|| {
+            let names: Vec<String> = contexts.iter().map(|context| context.name()).collect();
+            let text = format!("no RDMA device is named {name}; there are: {}", names.join(", "));
+            io::Error::new(io::ErrorKind::NotFound, text)
+        });
+    }
+    let active = || contexts.iter().filter(|context| has_active_port(context));
+    let near = source.and_then(|source| active().find(|context| has_address(context, source)));
+    near.or_else(|| active().next()).cloned().ok_or_else(|| {
+        let text = match contexts.len() {
+            0 => "there is no RDMA device".to_owned(),
+            count => format!("none of {count} RDMA devices has an active port"),
+        };
+        io::Error::new(io::ErrorKind::NotFound, text)
+    })
+}
+
+fn has_active_port(context: &DeviceContext) -> bool {
+    let Ok(attributes) = context.query_device() else { return false };
+    let ports = 1..=u8::try_from(attributes.phys_port_cnt()).unwrap_or(u8::MAX);
+    ports.into_iter().any(|port| context.query_port(port).is_ok_and(|port| port.port_state() == PortState::Active))
+}
+
+fn has_address(context: &DeviceContext, address: IpAddr) -> bool {
+    let gid = match address {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => address.into(),
+    };
+    context.query_gid_table().is_ok_and(|entries| entries.iter().any(|entry| entry.gid() == gid))
+}
+
+/// The address that packets to `address` come from, by the routing table. Nothing is sent.
+fn source_of(address: SocketAddr) -> Option<IpAddr> {
+    if address.ip().is_unspecified() {
+        return None;
+    }
+    let any: SocketAddr = if address.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(address).ok()?;
+    socket.local_addr().ok().map(|local| local.ip())
+}
+
+/// A GID as the IP address that it stands for on Ethernet.
+pub(crate) fn in_words(gid: Gid) -> IpAddr {
+    gid.ipv4().map_or_else(|| Ipv6Addr::from(gid).into(), IpAddr::from)
+}
+
+/// A verb's error with the kind that its errno has, and itself as the source.
+pub(super) fn verb(error: VerbError) -> io::Error {
+    let kind = match error.errno().raw() {
+        libc::ENODEV | libc::EIO => io::ErrorKind::NetworkDown,
+        _ => error.kind(),
+    };
+    io::Error::new(kind, error)
+}
+
+fn unavailable(error: &VerbError) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, error.to_string())
+}

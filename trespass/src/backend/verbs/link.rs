@@ -1,0 +1,497 @@
+//! One connection: its queue pair, and what is posted there.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use sideway::error::VerbError;
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::memory_region::RemoteKey;
+use sideway::ibverbs::memory_window::{BindInformation, MemoryWindow, MemoryWindowType};
+use sideway::ibverbs::protection_domain::ProtectionDomain;
+use sideway::ibverbs::queue_pair::{
+    Connected, GenericQueuePair, GenericSendQueue, PostSendGuard, QueuePair, QueuePairAttribute, QueuePairState,
+    SendQueue, SetScatterGatherEntry, WorkRequestFlags,
+};
+use sideway::rdmacm::Identifier;
+
+use super::{SEND_QUEUE, SIGNAL_EVERY, WINDOWS};
+use crate::backend::{Ended, LinkId, Remote, Request};
+use crate::memory::{Buf, Pool};
+
+/// How far a link is.
+#[derive(Debug)]
+pub(super) enum State {
+    /// A client, before the request to connect has left. The bytes are its hello.
+    Resolving(Vec<u8>),
+    /// A client that has asked, or a server that has accepted.
+    Connecting,
+    Established,
+    /// The queue pair is in the error state; the link ends when its requests are flushed and the peer has disconnected, or at the deadline.
+    Draining {
+        why: Ended,
+        is_flushed: bool,
+        is_disconnected: bool,
+        deadline: u64,
+    },
+}
+
+/// A connection. The queue pair is dropped first: until then the device may use the buffers and the windows.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) queue_pair: Option<GenericQueuePair>,
+    pub(super) identifier: Arc<Identifier>,
+    windows: Vec<Window>,
+    posted: VecDeque<Posted>,
+    /// Windows to bind before the next request.
+    binds: VecDeque<usize>,
+    /// Reads that a link which had failed was asked for.
+    pub(super) refused: Vec<(u32, Buf)>,
+    pub(super) id: LinkId,
+    pub(super) state: State,
+    pub(super) qp_number: u32,
+    /// Whether this side asked for the connection.
+    pub(super) is_client: bool,
+    /// Whether the request that marks the end was posted.
+    is_marked: bool,
+    /// The number of the oldest request in `posted`.
+    first: u32,
+    unsignaled: u32,
+    inline: usize,
+}
+
+/// A request that has not completed.
+#[derive(Debug)]
+enum Posted {
+    /// A SEND whose bytes were in the request.
+    Inline,
+    Send(Buf),
+    Read {
+        token: u32,
+        into: Buf,
+    },
+    Probe,
+    Bind(usize),
+    Invalidate(usize),
+    /// The last request of the queue pair.
+    End,
+}
+
+/// A key to a buffer, of a memory window if the device has them.
+#[derive(Debug)]
+struct Window {
+    window: Option<MemoryWindow>,
+    key: RemoteKey,
+    buffer: Option<Buf>,
+    /// Whether the key is being taken back.
+    is_closing: bool,
+}
+
+/// What completed requests come to.
+#[derive(Debug)]
+pub(super) enum Retired {
+    Sent(u32),
+    Read { token: u32, into: Buf, whole: bool },
+    Probed,
+}
+
+impl Link {
+    pub(super) fn new(id: LinkId, identifier: Arc<Identifier>, state: State) -> Self {
+        Self {
+            queue_pair: None,
+            identifier,
+            windows: Vec::new(),
+            posted: VecDeque::new(),
+            binds: VecDeque::new(),
+            refused: Vec::new(),
+            id,
+            state,
+            qp_number: 0,
+            is_client: false,
+            is_marked: false,
+            first: 0,
+            unsignaled: 0,
+            inline: 0,
+        }
+    }
+
+    /// Takes the queue pair that was made through the identifier.
+    pub(super) fn adopt(&mut self, queue_pair: GenericQueuePair, inline: u32) {
+        self.qp_number = queue_pair.qp_number();
+        self.queue_pair = Some(queue_pair);
+        self.inline = inline as usize;
+    }
+
+    /// Posts requests from the front, up to what the send queue and `room` allow, in one list. Returns how many places they took.
+    ///
+    /// # Errors
+    ///
+    /// The driver refused. What it may have taken stays here until the queue pair has ended.
+    pub(super) fn post(
+        &mut self,
+        requests: &mut VecDeque<Request>,
+        (room, pool): (usize, &Pool),
+        spare: &mut Vec<Buf>,
+    ) -> io::Result<usize> {
+        let room = room.min((SEND_QUEUE as usize).saturating_sub(self.posted.len()));
+        let Some(queue_pair) = &mut self.queue_pair else { return Ok(0) };
+        let mut batch = Batch {
+            windows: &mut self.windows,
+            posted: &mut self.posted,
+            binds: &mut self.binds,
+            number: Numbers { id: self.id, first: self.first },
+            unsignaled: &mut self.unsignaled,
+            inline: self.inline,
+            pool,
+        };
+        match queue_pair.queues().0 {
+            GenericSendQueue::Basic(queue) => batch.fill(queue, requests, room, spare),
+            GenericSendQueue::Extended(queue) => batch.fill(queue, requests, room, spare),
+        }
+    }
+
+    /// Takes all requests of a link that has failed.
+    pub(super) fn refuse(&mut self, requests: &mut VecDeque<Request>, spare: &mut Vec<Buf>) {
+        for request in requests.drain(..) {
+            match request {
+                Request::Send(buf) => spare.push(buf),
+                Request::Read { token, into, .. } => self.refused.push((token, into)),
+                // Exposed buffers come back when the link ends.
+                Request::Conceal(_) | Request::Probe => {}
+            }
+        }
+    }
+
+    /// Chooses a key for a buffer, which is bound before the next request.
+    pub(super) fn expose(&mut self, buffer: Buf, domain: Option<&Arc<ProtectionDomain>>) -> Result<Remote, Buf> {
+        let Some(region) = buffer.region() else { return Err(buffer) };
+        let address = buffer.as_ptr() as u64;
+        let Some(domain) = domain else {
+            let key = region.rkey();
+            self.windows.push(Window { window: None, key, buffer: Some(buffer), is_closing: false });
+            return Ok(Remote { address, key: key.raw() });
+        };
+        let free = self.windows.iter().position(|window| window.buffer.is_none());
+        let index = match free {
+            Some(index) => index,
+            None if self.windows.len() >= WINDOWS => return Err(buffer),
+            None => match domain.alloc_mw(MemoryWindowType::Type2) {
+                Ok(window) => {
+                    let key = window.rkey();
+                    self.windows.push(Window { window: Some(window), key, buffer: None, is_closing: false });
+                    self.windows.len() - 1
+                }
+                Err(error) => {
+                    log::warn!("no memory window, so a message is copied: {error}");
+                    return Err(buffer);
+                }
+            },
+        };
+        let Some(window) = self.windows.get_mut(index) else { return Err(buffer) };
+        window.key = window.key.inc_rkey();
+        window.buffer = Some(buffer);
+        self.binds.push_back(index);
+        Ok(Remote { address, key: window.key.raw() })
+    }
+
+    /// Moves the queue pair to the error state, and posts the request whose flush marks the end. False if there is none to wait for.
+    pub(super) fn flush(&mut self) -> bool {
+        let Some(queue_pair) = &mut self.queue_pair else { return false };
+        if let Err(error) = queue_pair.modify(QueuePairAttribute::new().setup_state(QueuePairState::Error)) {
+            log::debug!("a queue pair is destroyed without a flush: {error}");
+            return false;
+        }
+        let number = Numbers { id: self.id, first: self.first }.at(self.posted.len());
+        let mut guard = queue_pair.start_post_send();
+        guard.construct_wr(number, WorkRequestFlags::Signaled).setup_send().setup_no_data();
+        self.posted.push_back(Posted::End);
+        self.is_marked = true;
+        match guard.post() {
+            Ok(()) => true,
+            Err(error) => {
+                log::debug!("a queue pair is destroyed without a flush: {error}");
+                false
+            }
+        }
+    }
+
+    /// Ends the requests up to `number`, all of them well but the last, which ended as `is_well` says. Returns how many places they had,
+    /// and 0 for a number that is none of theirs.
+    #[inline]
+    pub(super) fn retire(
+        &mut self,
+        number: u32,
+        is_well: bool,
+        spare: &mut Vec<Buf>,
+        mut report: impl FnMut(Retired),
+    ) -> usize {
+        let count = number.wrapping_sub(self.first) as usize + 1;
+        if count > self.posted.len() {
+            return 0;
+        }
+        self.first = number.wrapping_add(1);
+        let mut sent = 0;
+        for (index, posted) in self.posted.drain(..count).enumerate() {
+            let whole = is_well || index + 1 < count;
+            match posted {
+                Posted::Inline => sent += u32::from(whole),
+                Posted::Send(buf) => {
+                    sent += u32::from(whole);
+                    spare.push(buf);
+                }
+                Posted::Read { token, into } => report(Retired::Read { token, into, whole }),
+                Posted::Probe if whole => report(Retired::Probed),
+                Posted::Probe => {}
+                Posted::Bind(index) if whole => bound(self.windows.get_mut(index)),
+                // The key works until the queue pair ends.
+                Posted::Bind(_) => {}
+                Posted::Invalidate(index) if whole => {
+                    if let Some(window) = self.windows.get_mut(index) {
+                        window.is_closing = false;
+                        spare.extend(window.buffer.take());
+                    }
+                }
+                Posted::Invalidate(_) => {}
+                Posted::End => {
+                    if let State::Draining { is_flushed, .. } = &mut self.state {
+                        *is_flushed = true;
+                    }
+                }
+            }
+        }
+        if sent > 0 {
+            report(Retired::Sent(sent));
+        }
+        count
+    }
+
+    /// Destroys the queue pair. Its buffers return; if the driver does not destroy it, they are leaked, as the device may use them.
+    ///
+    /// # Errors
+    ///
+    /// That of the driver. Receives of the shared queue may be in use for ever, too.
+    pub(super) fn end(mut self, spare: &mut Vec<Buf>, mut report: impl FnMut(Retired)) -> Result<Ended, VerbError> {
+        let closed = self.queue_pair.take().map_or(Ok(()), GenericQueuePair::close);
+        if let Err(error) = closed {
+            std::mem::forget(self.posted);
+            std::mem::forget(self.windows);
+            return Err(error);
+        }
+        for posted in self.posted.drain(..) {
+            match posted {
+                Posted::Send(buf) => spare.push(buf),
+                Posted::Read { token, into } => report(Retired::Read { token, into, whole: false }),
+                _ => {}
+            }
+        }
+        for (token, into) in self.refused.drain(..) {
+            report(Retired::Read { token, into, whole: false });
+        }
+        spare.extend(self.windows.drain(..).filter_map(|window| window.buffer));
+        Ok(match self.state {
+            State::Draining { why, .. } => why,
+            _ => Ended::Closed,
+        })
+    }
+
+    /// Entries of the completion queue that are kept for the link: for its requests, and for the one that marks the end.
+    pub(super) fn entries(&self) -> usize {
+        if self.queue_pair.is_none() { 0 } else { self.posted.len() + usize::from(!self.is_marked) }
+    }
+}
+
+fn bound(window: Option<&mut Window>) {
+    let Some(Window { window: Some(window), key, .. }) = window else { return };
+    if let Err(error) = window.set_rkey(*key) {
+        log::debug!("{error}");
+    }
+}
+
+/// The numbers of a link's requests: its index, seven bits of its generation, and a count.
+#[derive(Clone, Copy)]
+pub(super) struct Numbers {
+    id: LinkId,
+    first: u32,
+}
+
+/// Links that a backend has at most: their indices have 24 bits in a request's number.
+pub(super) const LINKS: u32 = 1 << 24;
+
+impl Numbers {
+    #[inline]
+    fn at(self, place: usize) -> u64 {
+        let link = u64::from(self.id.generation & 0x7f) << 24 | u64::from(self.id.index & (LINKS - 1));
+        link << 32 | u64::from(self.first.wrapping_add(place as u32))
+    }
+
+    /// The index of the link that a request is of.
+    #[inline]
+    pub(super) fn index(wr_id: u64) -> usize {
+        (wr_id >> 32) as usize & (LINKS as usize - 1)
+    }
+
+    /// Whether a request is of this link, and not of an earlier one with the same index.
+    #[inline]
+    pub(super) fn is_of(wr_id: u64, id: LinkId) -> bool {
+        (wr_id >> 56) as u32 == id.generation & 0x7f
+    }
+}
+
+/// A list of requests under construction.
+struct Batch<'l> {
+    windows: &'l mut Vec<Window>,
+    posted: &'l mut VecDeque<Posted>,
+    binds: &'l mut VecDeque<usize>,
+    number: Numbers,
+    unsignaled: &'l mut u32,
+    inline: usize,
+    pool: &'l Pool,
+}
+
+impl Batch<'_> {
+    #[inline]
+    fn fill<Q: SendQueue<Service = Connected>>(
+        &mut self,
+        queue: &mut Q,
+        requests: &mut VecDeque<Request>,
+        room: usize,
+        spare: &mut Vec<Buf>,
+    ) -> io::Result<usize> {
+        let mut taken = self.bind(queue, room)?;
+        let mut guard = queue.start_post_send();
+        let count = requests.len().min(room - taken);
+        // Whether a buffer waits for a completion that none of the requests so far asks for.
+        let mut holds = false;
+        for index in 0..count {
+            let Some(request) = requests.pop_front() else { break };
+            let number = self.number.at(self.posted.len());
+            let is_last = index + 1 == count;
+            let mut flags = |waits: bool, holds: &mut bool| {
+                *self.unsignaled += 1;
+                if waits || *self.unsignaled >= SIGNAL_EVERY || is_last && *holds {
+                    (*self.unsignaled, *holds) = (0, false);
+                    return WorkRequestFlags::Signaled;
+                }
+                WorkRequestFlags::empty()
+            };
+            match request {
+                Request::Send(buf) if buf.len() <= self.inline => {
+                    let flags = flags(false, &mut holds);
+                    guard.construct_wr(number, flags).setup_send().setup_inline_data(&buf);
+                    spare.push(buf);
+                    self.posted.push_back(Posted::Inline);
+                }
+                Request::Send(buf) => {
+                    let buf = own(self.pool, buf)?;
+                    holds = true;
+                    let flags = flags(false, &mut holds);
+                    let request = guard.construct_wr(number, flags).setup_send();
+                    // SAFETY: the buffer goes to `posted`.
+                    unsafe { gather(request, &buf)? };
+                    self.posted.push_back(Posted::Send(buf));
+                }
+                Request::Read { token, into, from } => {
+                    let flags = flags(true, &mut holds);
+                    let key = RemoteKey::from_raw(from.key);
+                    let request = guard.construct_wr(number, flags).setup_read(key, from.address);
+                    // SAFETY: the buffer goes to `posted`.
+                    unsafe { gather(request, &into)? };
+                    self.posted.push_back(Posted::Read { token, into });
+                }
+                Request::Probe => {
+                    let flags = flags(true, &mut holds);
+                    guard.construct_wr(number, flags).setup_write(RemoteKey::from_raw(0), 0).setup_no_data();
+                    self.posted.push_back(Posted::Probe);
+                }
+                Request::Conceal(remote) => {
+                    let is_it = |window: &Window| window.key.raw() == remote.key && window.buffer.is_some();
+                    let Some(index) = self.windows.iter().position(is_it) else { continue };
+                    let Some(window) = self.windows.get_mut(index).filter(|window| !window.is_closing) else {
+                        continue;
+                    };
+                    if window.window.is_none() {
+                        spare.extend(self.windows.swap_remove(index).buffer);
+                        continue;
+                    }
+                    window.is_closing = true;
+                    holds = true;
+                    let flags = flags(false, &mut holds);
+                    guard.construct_wr(number, flags).setup_local_inv(window.key);
+                    self.posted.push_back(Posted::Invalidate(index));
+                }
+            }
+            taken += 1;
+        }
+        guard.post().map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(taken)
+    }
+
+    /// Binds the windows that wait for it.
+    #[inline]
+    fn bind<Q: SendQueue<Service = Connected>>(&mut self, queue: &mut Q, room: usize) -> io::Result<usize> {
+        if self.binds.is_empty() {
+            return Ok(0);
+        }
+        self.bind_all(queue, room)
+    }
+
+    #[cold]
+    fn bind_all<Q: SendQueue<Service = Connected>>(&mut self, queue: &mut Q, room: usize) -> io::Result<usize> {
+        let mut taken = 0;
+        while taken < room
+            && let Some(index) = self.binds.pop_front()
+        {
+            let Some(Window { window: Some(window), key, buffer: Some(buffer), .. }) = self.windows.get_mut(index)
+            else {
+                continue;
+            };
+            let Some(region) = buffer.region() else { continue };
+            let part =
+                BindInformation::new(region, buffer.as_ptr() as u64, buffer.len() as u64, AccessFlags::RemoteRead);
+            let number = self.number.at(self.posted.len());
+            *self.unsignaled += 1;
+            let flags = match *self.unsignaled {
+                SIGNAL_EVERY.. => WorkRequestFlags::Signaled,
+                _ => WorkRequestFlags::empty(),
+            };
+            if flags == WorkRequestFlags::Signaled {
+                *self.unsignaled = 0;
+            }
+            let mut guard = queue.start_post_send();
+            guard.construct_wr(number, flags).setup_bind_mw(window, *key, part);
+            self.posted.push_back(Posted::Bind(index));
+            taken += 1;
+            guard.post().map_err(|error| io::Error::other(error.to_string()))?;
+        }
+        Ok(taken)
+    }
+}
+
+/// A buffer of the pool with the bytes of `buf`: itself, or a copy.
+#[inline]
+fn own(pool: &Pool, buf: Buf) -> io::Result<Buf> {
+    if pool.owns(&buf) { Ok(buf) } else { copy(pool, &buf) }
+}
+
+#[cold]
+fn copy(pool: &Pool, bytes: &[u8]) -> io::Result<Buf> {
+    let mut copy = pool.alloc(bytes.len()).ok_or(io::ErrorKind::OutOfMemory)?;
+    copy.copy_from_slice(bytes);
+    Ok(copy)
+}
+
+/// Names a buffer's bytes in a request.
+///
+/// # Safety
+///
+/// The buffer stays, and nothing refers to its bytes, until the request has completed or its queue pair was destroyed: the caller puts it
+/// into `posted`, which gives it back then and not before.
+#[inline]
+unsafe fn gather(request: impl SetScatterGatherEntry, buf: &Buf) -> io::Result<()> {
+    let (Some(region), Ok(length)) = (buf.region(), u32::try_from(buf.len())) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the buffer is not registered with the device"));
+    };
+    // SAFETY: the bytes are within the region, which stays registered as long as the buffer; the rest is the caller's promise.
+    unsafe { request.setup_sge(region.lkey(), buf.as_ptr() as u64, length) };
+    Ok(())
+}

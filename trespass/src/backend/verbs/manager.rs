@@ -1,0 +1,297 @@
+//! Connections by address: rdma_cm, one event at a time, without waiting.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{Timespec, epoll};
+use sideway::ibverbs::device::DeviceInfo;
+use sideway::ibverbs::queue_pair::GenericQueuePair;
+use sideway::rdmacm::{
+    ConnectionInfo, ConnectionParameter, Event, EventKind, EventStatus, Identifier, PortSpace, RejectReason, Rejection,
+};
+
+use super::device::{in_words, verb};
+use super::link::{LINKS, Link, State};
+use super::{Incoming, LINGER, Verbs, now};
+use crate::backend::{Ended, Established, Events, IncomingId, LinkId, ListenerId};
+use crate::memory::Buf;
+
+/// How long each step of finding the peer may take: its hardware address, then the route.
+const RESOLVE: Duration = Duration::from_secs(2);
+/// Local ACK timeout, 4.096 us × 2^14: 67 ms.
+const ACK_TIMEOUT: u8 = 14;
+/// Retries without an acknowledgement: eight times 67 ms to four times that, so that a lost peer is noticed within seconds.
+const RETRIES: u8 = 7;
+/// Retries if the peer has no receive: finite, since it has by its credits. 7 would be without end.
+const RNR_RETRIES: u8 = 6;
+
+/// What an identifier is of.
+#[derive(Clone, Copy, Debug)]
+enum Owner {
+    Listener(ListenerId),
+    Link(LinkId),
+}
+
+impl Verbs {
+    pub(super) fn bind(&mut self, listener: ListenerId, address: SocketAddr, backlog: u32) -> io::Result<SocketAddr> {
+        let id = self.manager.create_id(PortSpace::Tcp).map_err(verb)?;
+        id.setup_context(Owner::Listener(listener));
+        id.bind_addr(address).map_err(verb)?;
+        id.listen(i32::try_from(backlog).unwrap_or(i32::MAX)).map_err(verb)?;
+        let mut address = address;
+        address.set_port(id.port());
+        self.listeners.insert(listener.0, id);
+        Ok(address)
+    }
+
+    pub(super) fn resolve(&mut self, link: LinkId, address: SocketAddr, hello: &[u8]) -> io::Result<()> {
+        if link.index >= LINKS {
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "a worker has at most 2^24 links"));
+        }
+        let id = self.manager.create_id(PortSpace::Tcp).map_err(verb)?;
+        id.setup_context(Owner::Link(link));
+        id.resolve_addr(None, address, RESOLVE).map_err(verb)?;
+        self.enter(Link::new(link, id, State::Resolving(hello.to_vec())));
+        Ok(())
+    }
+
+    /// Accepts a request to connect; dropped on an error, it is rejected.
+    pub(super) fn answer(&mut self, incoming: IncomingId, link: LinkId, hello: &[u8]) -> io::Result<()> {
+        let Some(Incoming { identifier: id, info, .. }) = self.incoming.remove(&incoming.0) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        id.setup_context(Owner::Link(link));
+        let queue_pair = self.make_queue_pair(&id)?;
+        let mut entry = Link::new(link, Arc::clone(&id), State::Connecting);
+        entry.adopt(queue_pair, self.device.inline);
+        let mut parameter = self.parameter(hello);
+        parameter
+            .setup_responder_resources(self.device.reads.min(info.responder_resources()))
+            .setup_initiator_depth(self.device.reads.min(info.initiator_depth()));
+        id.accept(&parameter).map_err(verb)?;
+        self.settle(entry);
+        Ok(())
+    }
+
+    /// Ends a link in any state.
+    pub(super) fn close(&mut self, id: LinkId, why: Ended) {
+        let Some(link) = self.link(id) else { return };
+        match link.state {
+            State::Draining { .. } => {}
+            State::Established => {
+                drain(link, why, false);
+                self.unsettled.push(id.index);
+            }
+            State::Resolving(_) | State::Connecting => abandon(link, why),
+        }
+    }
+
+    /// Takes the events of the connection manager.
+    pub(super) fn manage(&mut self, events: &mut impl Events, _spare: &mut Vec<Buf>) -> usize {
+        let mut ready = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 2];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let Ok(count) = epoll::wait(&self.epoll, &mut ready[..], Some(&at_once)) else { return 0 };
+        if !ready.iter().take(count).any(|event| event.data.u64() == 1) {
+            return 0;
+        }
+        let mut count = 0;
+        loop {
+            match self.manager.try_get_cm_event() {
+                Ok(Some(event)) => self.handle(event, events),
+                Ok(None) => return count,
+                Err(error) => {
+                    log::error!("{error}");
+                    return count;
+                }
+            }
+            count += 1;
+        }
+    }
+
+    fn handle(&mut self, event: Event, events: &mut impl Events) {
+        let listener = event.listener_id().and_then(|id| id.get_context::<Owner>());
+        let (id, kind) = event.into_parts();
+        if let EventKind::ConnectRequest(info) = kind {
+            return match listener.as_deref() {
+                Some(&Owner::Listener(listener)) => self.request(listener, id, info, events),
+                // Dropped, it is rejected.
+                _ => {}
+            };
+        }
+        let Some(&Owner::Link(number)) = id.get_context::<Owner>().as_deref() else {
+            return log::debug!("{kind:?} at a listener");
+        };
+        let Some(link) = self.link(number).filter(|link| Arc::ptr_eq(&link.identifier, &id)) else { return };
+        let stepped = match (&mut link.state, kind) {
+            (State::Resolving(_), EventKind::AddressResolved) => self.find_route(&id),
+            (State::Resolving(hello), EventKind::RouteResolved) => {
+                let hello = std::mem::take(hello);
+                self.ask(number, &id, &hello)
+            }
+            (State::Connecting, EventKind::Established(info)) => {
+                link.state = State::Established;
+                let hello: &[u8] = if link.is_client { info.private_data() } else { &[] };
+                return events.established(number, describe(&id), hello);
+            }
+            (State::Draining { is_disconnected, .. }, EventKind::Disconnected(_)) => return *is_disconnected = true,
+            (State::Established, EventKind::Disconnected(_)) => {
+                drain(link, Ended::PeerClosed, true);
+                return self.unsettled.push(number.index);
+            }
+            (State::Established, EventKind::DeviceRemoval) => {
+                drain(link, failure(io::ErrorKind::NetworkDown, "the device was removed"), true);
+                return self.unsettled.push(number.index);
+            }
+            (State::Resolving(_) | State::Connecting, kind) => return refused(link, &kind),
+            // What comes late, or means nothing to a connection that works: an unreachable neighbour, the end of TIMEWAIT.
+            (_, kind) => return log::debug!("{kind:?}"),
+        };
+        if let Err(error) = stepped
+            && let Some(link) = self.link(number)
+        {
+            abandon(link, Ended::Failed(error));
+        }
+    }
+
+    fn request(&mut self, listener: ListenerId, id: Arc<Identifier>, info: ConnectionInfo, events: &mut impl Events) {
+        if let Err(error) = self.check_device(&id) {
+            // Dropped, it is rejected.
+            return log::warn!("a request to connect is rejected: {error}");
+        }
+        let number = self.next_incoming;
+        self.next_incoming += 1;
+        let peer = id.peer_address().unwrap_or_else(unknown);
+        events.incoming(listener, IncomingId(number), peer, info.private_data());
+        self.incoming.insert(number, Incoming { identifier: id, info, listener });
+    }
+
+    fn find_route(&self, id: &Arc<Identifier>) -> io::Result<()> {
+        self.check_device(id)?;
+        id.resolve_route(RESOLVE).map_err(verb)
+    }
+
+    /// Makes the queue pair, and sends the request to connect.
+    fn ask(&mut self, number: LinkId, id: &Arc<Identifier>, hello: &[u8]) -> io::Result<()> {
+        let queue_pair = self.make_queue_pair(id)?;
+        let (inline, parameter) = (self.device.inline, self.parameter(hello));
+        let Some(mut link) = self.links.get_mut(number.index as usize).and_then(Option::take) else { return Ok(()) };
+        link.adopt(queue_pair, inline);
+        link.is_client = true;
+        link.state = State::Connecting;
+        self.settle(link);
+        id.connect(&parameter).map_err(verb)
+    }
+
+    /// Enters a link that has a queue pair.
+    fn settle(&mut self, link: Link) {
+        self.by_number.insert(link.qp_number, link.id.index);
+        // For the request that marks the end.
+        self.room -= 1;
+        self.enter(link);
+    }
+
+    fn make_queue_pair(&self, id: &Arc<Identifier>) -> io::Result<GenericQueuePair> {
+        if self.room == 0 {
+            let text = "the completion queue has no entry for another link; raise the number of receives";
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, text));
+        }
+        if let Err(error) = id.set_ack_timeout(ACK_TIMEOUT) {
+            log::debug!("{error}");
+        }
+        let mut builder = self.device.queue_pair(&self.cq);
+        id.create_qp_generic(builder.setup_srq(self.receives.queue())).map_err(verb)
+    }
+
+    fn parameter(&self, hello: &[u8]) -> ConnectionParameter {
+        let mut parameter = ConnectionParameter::new();
+        parameter
+            .setup_responder_resources(self.device.reads)
+            .setup_initiator_depth(self.device.reads)
+            .setup_retry_count(RETRIES)
+            .setup_rnr_retry_count(RNR_RETRIES)
+            .setup_srq(true)
+            .setup_private_data(hello);
+        parameter
+    }
+
+    /// Whether the connection is over this worker's device.
+    fn check_device(&self, id: &Arc<Identifier>) -> io::Result<()> {
+        let other = match id.get_device_context() {
+            Some(device) if Arc::ptr_eq(&device, &self.device.context) => return Ok(()),
+            Some(device) => device.name(),
+            None => "no device".to_owned(),
+        };
+        let text = format!("the connection is over {other}, and this worker uses {}", self.device_name());
+        Err(io::Error::new(io::ErrorKind::Unsupported, text))
+    }
+}
+
+/// Ends an established link: both sides disconnect, and its requests are flushed.
+pub(super) fn drain(link: &mut Link, why: Ended, is_disconnected: bool) {
+    let is_gone = match link.identifier.disconnect() {
+        Ok(()) => false,
+        Err(error) => {
+            log::debug!("{error}");
+            true
+        }
+    };
+    let is_flushed = !link.flush();
+    let deadline = now() + LINGER.as_nanos() as u64;
+    link.state = State::Draining { why, is_flushed, is_disconnected: is_disconnected || is_gone, deadline };
+}
+
+/// Ends a link that has posted nothing.
+fn abandon(link: &mut Link, why: Ended) {
+    link.state = State::Draining { why, is_flushed: true, is_disconnected: true, deadline: 0 };
+}
+
+/// Ends a link whose connection was not made.
+fn refused(link: &mut Link, kind: &EventKind) {
+    use io::ErrorKind::{ConnectionRefused, ConnectionReset, HostUnreachable, NetworkDown, TimedOut};
+    let why = match kind {
+        EventKind::Rejected(rejection) => match refusal(rejection) {
+            Some(refusal) => Ended::Rejected(refusal),
+            None => failure(ConnectionRefused, rejection),
+        },
+        EventKind::AddressError(status) => failure(HostUnreachable, &step("finding the address", *status)),
+        EventKind::RouteError(status) => failure(HostUnreachable, &step("finding the route", *status)),
+        EventKind::ConnectError(status) => failure(ConnectionReset, &step("connecting", *status)),
+        EventKind::Unreachable(unreachable) => failure(TimedOut, unreachable),
+        EventKind::Disconnected(_) => Ended::PeerClosed,
+        EventKind::DeviceRemoval => failure(NetworkDown, "the device was removed"),
+        kind => return log::debug!("{kind:?}"),
+    };
+    abandon(link, why);
+}
+
+/// What the peer's worker gave to `reject`; `None` if its machine rejected, or its worker without a word.
+fn refusal(rejection: &Rejection) -> Option<Vec<u8>> {
+    let by_program = rejection.reason().is_none_or(|reason| reason == RejectReason::ConsumerDefined);
+    let data = rejection.private_data();
+    (by_program && !data.trimmed().is_empty()).then(|| data.to_vec())
+}
+
+fn step(step: &str, status: EventStatus) -> String {
+    format!("{step}: {status}")
+}
+
+fn failure(kind: io::ErrorKind, text: impl ToString) -> Ended {
+    Ended::Failed(io::Error::new(kind, text.to_string()))
+}
+
+pub(super) fn describe(id: &Arc<Identifier>) -> Established {
+    let device = id.get_device_context().map_or_else(String::new, |device| device.name());
+    let port = id.port_num().unwrap_or(0);
+    let gid = id.local_gid().map_or_else(String::new, |gid| format!(" GID {}", in_words(gid)));
+    Established {
+        local: id.local_address().unwrap_or_else(unknown),
+        peer: id.peer_address().unwrap_or_else(unknown),
+        path: format!("{device} port {port}{gid}"),
+    }
+}
+
+fn unknown() -> SocketAddr {
+    (Ipv4Addr::UNSPECIFIED, 0).into()
+}

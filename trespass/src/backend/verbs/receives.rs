@@ -1,0 +1,80 @@
+//! The shared receive queue, and the buffers that are posted there.
+
+use std::io;
+
+use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
+
+use crate::memory::Buf;
+
+/// Marks the number of a receive among those of requests.
+const RECEIVE: u64 = 1 << 63;
+
+/// Receives that all queue pairs take from. The queue ends before the buffers.
+#[derive(Debug)]
+pub(super) struct Receives {
+    queue: SharedReceiveQueue,
+    posted: Vec<Option<Buf>>,
+    free: Vec<u32>,
+}
+
+impl Receives {
+    pub(super) fn new(queue: SharedReceiveQueue, depth: u32) -> Self {
+        Self { queue, posted: (0..depth).map(|_| None).collect(), free: (0..depth).rev().collect() }
+    }
+
+    pub(super) fn queue(&self) -> &SharedReceiveQueue {
+        &self.queue
+    }
+
+    /// Posts buffers in one list, and leaves what the queue has no room for.
+    ///
+    /// # Errors
+    ///
+    /// The driver refused; buffers that it may have taken stay here.
+    pub(super) fn post(&mut self, buffers: &mut Vec<Buf>) -> io::Result<()> {
+        let count = buffers.len().min(self.free.len());
+        if count == 0 {
+            return Ok(());
+        }
+        let mut guard = self.queue.start_post_recv();
+        for buf in buffers.drain(buffers.len() - count..) {
+            // A buffer that no device knows is not posted, and goes back where it came from.
+            let Some(region) = buf.region() else { continue };
+            let (Some(slot), Ok(length)) = (self.free.pop(), u32::try_from(buf.len())) else { continue };
+            let (lkey, address) = (region.lkey(), buf.as_ptr() as u64);
+            // SAFETY: the bytes are registered and stay with the buffer, which stands in `posted` until the completion has been polled
+            // or the queue has ended; nothing refers to them meanwhile.
+            unsafe { guard.construct_wr(RECEIVE | u64::from(slot)).setup_sge(lkey, address, length) };
+            if let Some(place) = self.posted.get_mut(slot as usize) {
+                *place = Some(buf);
+            }
+        }
+        guard.post().map_err(|error| io::Error::other(error.to_string()))
+    }
+
+    /// Whether `wr_id` is a receive's.
+    #[inline]
+    pub(super) fn is_receive(wr_id: u64) -> bool {
+        wr_id & RECEIVE != 0
+    }
+
+    /// The buffer of a receive that has completed.
+    #[inline]
+    pub(super) fn take(&mut self, wr_id: u64) -> Option<Buf> {
+        let slot = wr_id as u32;
+        let buf = self.posted.get_mut(slot as usize)?.take()?;
+        self.free.push(slot);
+        Some(buf)
+    }
+
+    /// How many are posted.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.posted.len() - self.free.len()
+    }
+
+    /// Keeps the posted buffers for ever: a queue pair that was not destroyed may use them.
+    pub(super) fn leak(&mut self) {
+        self.posted.drain(..).for_each(std::mem::forget);
+    }
+}

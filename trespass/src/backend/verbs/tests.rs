@@ -1,0 +1,234 @@
+//! Two workers' backends on softrnic, in one process.
+
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// What a backend has reported.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    pub(super) incoming: Vec<(IncomingId, Vec<u8>)>,
+    pub(super) established: Vec<(LinkId, Vec<u8>, String)>,
+    pub(super) received: Vec<Vec<u8>>,
+    pub(super) sent: u32,
+    pub(super) read: Vec<(u32, Vec<u8>, bool)>,
+    pub(super) probed: u32,
+    pub(super) ended: Vec<(LinkId, Ended)>,
+}
+
+impl Events for Log {
+    fn incoming(&mut self, _: ListenerId, incoming: IncomingId, _: SocketAddr, hello: &[u8]) {
+        self.incoming.push((incoming, hello.to_vec()));
+    }
+    fn established(&mut self, link: LinkId, established: super::super::Established, hello: &[u8]) {
+        self.established.push((link, hello.to_vec(), established.path));
+    }
+    fn received(&mut self, _: LinkId, message: Buf) {
+        self.received.push(message.to_vec());
+    }
+    fn sent(&mut self, _: LinkId, requests: u32) {
+        self.sent += requests;
+    }
+    fn read(&mut self, _: LinkId, token: u32, into: Buf, whole: bool) {
+        self.read.push((token, into.to_vec(), whole));
+    }
+    fn probed(&mut self, _: LinkId) {
+        self.probed += 1;
+    }
+    fn ended(&mut self, link: LinkId, why: Ended) {
+        self.ended.push((link, why));
+    }
+}
+
+pub(super) struct Side {
+    pub(super) verbs: Verbs,
+    pub(super) log: Log,
+    pub(super) spare: Vec<Buf>,
+}
+
+pub(super) const LINK: LinkId = LinkId { index: 3, generation: 300 };
+const RECEIVES: u32 = 64;
+
+impl Side {
+    fn new() -> Self {
+        softrnic::register().unwrap();
+        let options = Options { receives: RECEIVES, memory: 64 << 20, ..Options::default() };
+        let mut verbs = Verbs::open(&options, None).unwrap();
+        let mut buffers: Vec<Buf> = (0..RECEIVES).map(|_| verbs.pool().segment().unwrap()).collect();
+        verbs.post_receives(&mut buffers);
+        assert!(buffers.is_empty());
+        Self { verbs, log: Log::default(), spare: Vec::new() }
+    }
+
+    pub(super) fn poll(&mut self) -> usize {
+        self.verbs.poll(64, &mut self.log, &mut self.spare)
+    }
+
+    fn buf(&self, bytes: &[u8]) -> Buf {
+        let mut buf = self.verbs.pool().alloc(bytes.len()).unwrap();
+        buf.copy_from_slice(bytes);
+        buf
+    }
+
+    fn post(&mut self, requests: impl IntoIterator<Item = Request>) {
+        let mut requests: VecDeque<Request> = requests.into_iter().collect();
+        let begun = Instant::now();
+        while !requests.is_empty() {
+            self.verbs.post(LINK, &mut requests, &mut self.spare);
+            self.poll();
+            assert!(begun.elapsed() < Duration::from_secs(30), "{requests:?}");
+        }
+    }
+
+    /// Buffers that are neither free nor posted as receives.
+    fn missing(&mut self) -> usize {
+        self.spare.clear();
+        let posted = self.verbs.receives.len();
+        self.verbs.pool().outstanding() - posted
+    }
+}
+
+fn until(sides: &mut [Side; 2], done: impl Fn(&[Side; 2]) -> bool) {
+    let begun = Instant::now();
+    while !done(sides) {
+        sides.iter_mut().for_each(|side| drop(side.poll()));
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?} {:?}", sides[0].log, sides[1].log);
+    }
+}
+
+pub(super) fn connected() -> [Side; 2] {
+    let mut sides = [Side::new(), Side::new()];
+    let address = sides[0].verbs.listen(ListenerId(7), "127.0.0.1:0".parse().unwrap(), 8).unwrap();
+    sides[1].verbs.connect(LINK, address, b"client's hello").unwrap();
+    until(&mut sides, |sides| !sides[0].log.incoming.is_empty());
+    let (incoming, hello) = sides[0].log.incoming.remove(0);
+    assert!(hello.starts_with(b"client's hello"));
+    sides[0].verbs.accept(incoming, LINK, b"server's hello");
+    until(&mut sides, |sides| sides.iter().all(|side| !side.log.established.is_empty()));
+    assert!(sides[1].log.established[0].1.starts_with(b"server's hello"));
+    assert!(sides[0].log.established[0].1.is_empty());
+    assert!(sides[0].log.established[0].2.starts_with("soft0 port 1 GID"), "{:?}", sides[0].log.established);
+    sides
+}
+
+#[test]
+fn messages_arrive_in_order_and_buffers_return() {
+    let mut sides = connected();
+    let lengths = [1, 64, 96, 97, 4096, 4096 + HEADROOM];
+    for round in 0..10 {
+        let messages: Vec<Vec<u8>> = lengths.iter().map(|&length| vec![round; length]).collect();
+        let requests: Vec<Request> = messages.iter().map(|bytes| Request::Send(sides[1].buf(bytes))).collect();
+        sides[1].post(requests);
+        until(&mut sides, |sides| sides[0].log.received.len() == messages.len());
+        assert_eq!(std::mem::take(&mut sides[0].log.received), messages);
+    }
+    sides[1].post([Request::Probe]);
+    until(&mut sides, |sides| sides[1].log.probed == 1);
+    assert_eq!(sides[1].log.sent, 60);
+    sides[1].verbs.disconnect(LINK);
+    until(&mut sides, |sides| sides.iter().all(|side| !side.log.ended.is_empty()));
+    assert!(matches!(sides[1].log.ended[..], [(LINK, Ended::Closed)]), "{:?}", sides[1].log);
+    assert!(matches!(sides[0].log.ended[..], [(LINK, Ended::PeerClosed)]), "{:?}", sides[0].log);
+    let room = |side: &Side| side.verbs.cq.cqe() - RECEIVES;
+    for side in &mut sides {
+        assert_eq!(side.missing(), 0);
+        assert_eq!(side.verbs.room as u32, room(side));
+    }
+}
+
+#[test]
+fn an_exposed_buffer_is_read_until_its_key_is_taken_back() {
+    let mut sides = connected();
+    let bytes: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
+    let buffer = sides[0].buf(&bytes);
+    let remote = sides[0].verbs.expose(LINK, buffer).unwrap();
+    let announce = sides[0].buf(b"announce");
+    sides[0].post([Request::Send(announce)]);
+    until(&mut sides, |sides| !sides[1].log.received.is_empty());
+    let into = sides[1].verbs.pool().alloc(bytes.len()).unwrap();
+    sides[1].post([Request::Read { token: 5, into, from: remote }]);
+    until(&mut sides, |sides| !sides[1].log.read.is_empty());
+    assert_eq!(sides[1].log.read.remove(0), (5, bytes, true));
+
+    sides[0].post([Request::Conceal(remote)]);
+    until(&mut sides, |sides| !sides[0].spare.is_empty());
+    let into = sides[1].verbs.pool().alloc(16).unwrap();
+    sides[1].post([Request::Read { token: 6, into, from: remote }]);
+    until(&mut sides, |sides| sides.iter().all(|side| !side.log.ended.is_empty()));
+    assert!(matches!(sides[1].log.read[..], [(6, _, false)]));
+    let Ended::Failed(error) = &sides[1].log.ended[0].1 else { panic!("{:?}", sides[1].log) };
+    assert!(error.to_string().contains("remote access error"), "{error}");
+    assert_eq!(sides.each_mut().map(Side::missing), [0, 0]);
+}
+
+#[test]
+fn a_refusal_arrives_with_its_bytes() {
+    let mut sides = [Side::new(), Side::new()];
+    let address = sides[0].verbs.listen(ListenerId(1), "127.0.0.1:0".parse().unwrap(), 8).unwrap();
+    sides[1].verbs.connect(LINK, address, b"hello").unwrap();
+    until(&mut sides, |sides| !sides[0].log.incoming.is_empty());
+    let (incoming, _) = sides[0].log.incoming.remove(0);
+    sides[0].verbs.reject(incoming, b"no: wrong version");
+    until(&mut sides, |sides| !sides[1].log.ended.is_empty());
+    assert!(matches!(&sides[1].log.ended[0].1, Ended::Rejected(bytes) if bytes.starts_with(b"no: wrong version")));
+    assert!(sides[1].verbs.links.iter().all(Option::is_none));
+}
+
+#[test]
+fn connecting_to_nobody_is_refused() {
+    let mut sides = [Side::new(), Side::new()];
+    let address = sides[0].verbs.listen(ListenerId(1), "127.0.0.1:0".parse().unwrap(), 8).unwrap();
+    sides[0].verbs.unlisten(ListenerId(1));
+    sides[1].verbs.connect(LINK, address, b"hello").unwrap();
+    until(&mut sides, |sides| !sides[1].log.ended.is_empty());
+    let Ended::Failed(error) = &sides[1].log.ended[0].1 else { panic!("{:?}", sides[1].log) };
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused, "{error}");
+}
+
+#[test]
+fn a_worker_that_vanishes_ends_its_peers_links() {
+    let mut sides = connected();
+    let Side { verbs, .. } = std::mem::replace(&mut sides[0], Side::new());
+    drop(verbs);
+    let probe = Request::Probe;
+    sides[1].post([probe]);
+    until(&mut sides, |sides| !sides[1].log.ended.is_empty());
+    assert!(matches!(sides[1].log.ended[..], [(LINK, Ended::PeerClosed | Ended::Failed(_))]));
+    assert_eq!(sides[1].missing(), 0);
+}
+
+#[test]
+fn a_sleeper_is_woken_by_a_message_and_by_a_disconnect() {
+    let mut sides = connected();
+    let sleep = |side: &mut Side| {
+        let mut fds = [rustix::event::PollFd::from_borrowed_fd(side.verbs.fd(), rustix::event::PollFlags::IN)];
+        let limit = rustix::event::Timespec { tv_sec: 30, tv_nsec: 0 };
+        assert_eq!(rustix::event::poll(&mut fds, Some(&limit)).unwrap(), 1);
+    };
+    while sides[0].poll() > 0 || !sides[0].verbs.arm().unwrap() {}
+    let message = sides[1].buf(b"wake up");
+    sides[1].post([Request::Send(message)]);
+    sleep(&mut sides[0]);
+    sides[0].poll();
+    assert_eq!(sides[0].log.received, [b"wake up"]);
+
+    while sides[0].poll() > 0 || !sides[0].verbs.arm().unwrap() {}
+    sides[1].verbs.disconnect(LINK);
+    sleep(&mut sides[0]);
+    until(&mut sides, |sides| !sides[0].log.ended.is_empty());
+}
+
+#[test]
+fn a_link_that_ends_gives_back_what_it_is_asked_to_post() {
+    let mut sides = connected();
+    sides[1].verbs.disconnect(LINK);
+    let (message, into) = (sides[1].buf(&[1; 4096]), sides[1].buf(&[0; 64]));
+    let mut requests: VecDeque<Request> =
+        [Request::Send(message), Request::Read { token: 1, into, from: Remote { address: 0, key: 0 } }].into();
+    let side = &mut sides[1];
+    side.verbs.post(LINK, &mut requests, &mut side.spare);
+    assert!(requests.is_empty());
+    until(&mut sides, |sides| !sides[1].log.ended.is_empty());
+    assert!(matches!(sides[1].log.read[..], [(1, _, false)]));
+    assert_eq!(sides[1].missing(), 0);
+}

@@ -1,0 +1,17 @@
+//! Prints what connections of this machine run over, and what to change: see [`trespass::doctor`].
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    #[cfg(feature = "softrnic")]
+    if let Err(error) = softrnic::register() {
+        // The report shows what is there without it.
+        let _ = writeln!(io::stderr(), "warning: {error}");
+    }
+    let report = trespass::doctor();
+    match write!(io::stdout(), "{report}") {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
