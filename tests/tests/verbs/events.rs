@@ -159,7 +159,7 @@ fn an_object_that_other_code_made_is_an_address_and_is_acknowledged() {
     // An event about nothing, which no driver should raise.
     world.recording.raise(&world.context, Raised::of_device(Type::CompletionQueueError.raw()));
     let error = events.get_async_event(LONG).unwrap_err();
-    assert!(error.to_string().ends_with("the driver reported an event of an object and named none"), "{error}");
+    assert!(error.to_string().ends_with("the driver reported an event of an object without naming the object"), "{error}");
     assert_eq!(acknowledged(&world.recording), 0, "the library would follow the pointer");
     // SAFETY: made above, and used no more.
     assert_eq!(unsafe { sys::ibv_destroy_cq(foreign) }, 0);

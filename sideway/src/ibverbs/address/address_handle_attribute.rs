@@ -1,4 +1,4 @@
-//! `struct ibv_ah_attr`: the way to a peer.
+//! `struct ibv_ah_attr`: the path to a peer.
 
 use std::fmt;
 
@@ -7,10 +7,11 @@ use rdma_mummy_sys::{ibv_ah_attr, ibv_gid, ibv_global_route};
 
 use super::{Gid, StaticRate};
 
-/// `struct ibv_ah_attr` — the way to a peer: the address vector of a queue pair, or what an address handle is made from.
+/// `struct ibv_ah_attr` — the path to a peer: the address vector of a queue pair, or the attributes of an address
+/// handle.
 ///
-/// On Ethernet (RoCE) a way is a port of this side, the index of one of its GIDs, and the GID of the peer. On an InfiniBand
-/// subnet it is a port and the LID of the peer; beyond the subnet, both.
+/// On Ethernet (RoCE) a path consists of a local port, the index of one of its GIDs, and the peer's GID. Within an
+/// InfiniBand subnet it consists of a port and the peer's LID; beyond the subnet, of all four.
 ///
 /// ```
 /// use sideway::ibverbs::address::{AddressHandleAttribute, Gid};
@@ -29,7 +30,7 @@ pub struct AddressHandleAttribute {
 }
 
 impl AddressHandleAttribute {
-    /// A way with all fields zero: without a global route, and from no port.
+    /// Creates a path with all fields zero: without a global route and without a port.
     pub const fn new() -> Self {
         let grh = ibv_global_route {
             dgid: ibv_gid { raw: [0; 16] },
@@ -41,52 +42,52 @@ impl AddressHandleAttribute {
         Self { attr: ibv_ah_attr { grh, dlid: 0, sl: 0, src_path_bits: 0, static_rate: 0, is_global: 0, port_num: 0 } }
     }
 
-    /// What C has.
+    /// Wraps the C struct.
     pub(crate) const fn from_raw(attr: ibv_ah_attr) -> Self {
         Self { attr }
     }
 
-    /// The same for C.
+    /// Returns the C struct.
     pub(crate) const fn as_raw(&self) -> &ibv_ah_attr {
         &self.attr
     }
 
-    /// `dlid`: the LID of the peer, in host order; 0 on Ethernet.
+    /// `dlid`: sets the peer's LID, in host order; 0 on Ethernet.
     pub fn setup_dest_lid(&mut self, dest_lid: u16) -> &mut Self {
         self.attr.dlid = dest_lid;
         self
     }
 
-    /// `sl`: the service level, 0 to 15. On Ethernet its lower three bits are the priority of the VLAN tag.
+    /// `sl`: sets the service level, 0 to 15. On Ethernet its lower three bits are the priority of the VLAN tag.
     pub fn setup_service_level(&mut self, service_level: u8) -> &mut Self {
         self.attr.sl = service_level;
         self
     }
 
-    /// `port_num`: the port of this side, from 1.
+    /// `port_num`: sets the local port, from 1.
     pub fn setup_port(&mut self, port_num: u8) -> &mut Self {
         self.attr.port_num = port_num;
         self
     }
 
-    /// `src_path_bits`: what is added to the LID of the port, where it has several (see
+    /// `src_path_bits`: sets the offset added to the port's LID, if it has several (see
     /// [`PortAttr::lmc`](crate::ibverbs::device_context::PortAttr::lmc)).
     pub fn setup_src_path_bits(&mut self, src_path_bits: u8) -> &mut Self {
         self.attr.src_path_bits = src_path_bits;
         self
     }
 
-    /// `static_rate`: the highest rate on the path.
+    /// `static_rate`: sets the highest rate on the path.
     pub fn setup_static_rate(&mut self, static_rate: StaticRate) -> &mut Self {
-        // All values that have a name are below 128. A larger one than the field holds stays one that has none.
+        // All named values are below 128. A larger value than the field holds becomes another unnamed one.
         self.attr.static_rate = u8::try_from(static_rate.raw()).unwrap_or(u8::MAX);
         self
     }
 
-    /// `grh`: the global route, all of it: the GID of the peer, the flow label (20 bits), the index of the GID of this side,
-    /// the hop limit (1 to 255; 0 and 1 stay on the subnet), and the traffic class (with RoCE v2 the TOS byte of IP).
+    /// `grh`: sets the whole global route: the peer's GID, the flow label (20 bits), the index of the local GID, the
+    /// hop limit (1 to 255; 0 and 1 stay on the subnet), and the traffic class (with RoCE v2 the TOS byte of IP).
     ///
-    /// A way with a global route [is global](Self::is_global). Ethernet needs one always.
+    /// A path with a global route [is global](Self::is_global). Ethernet always needs one.
     pub fn setup_grh(
         &mut self,
         dest_gid: &Gid,
@@ -102,41 +103,41 @@ impl AddressHandleAttribute {
             .setup_grh_traffic_class(traffic_class)
     }
 
-    /// `grh.dgid`: the GID of the peer. The way [is global](Self::is_global) from then on.
+    /// `grh.dgid`: sets the peer's GID. Makes the path [global](Self::is_global).
     pub fn setup_grh_dest_gid(&mut self, dest_gid: &Gid) -> &mut Self {
         self.attr.grh.dgid = (*dest_gid).into();
         self.global()
     }
 
-    /// `grh.flow_label`: a label of 20 bits; with RoCE v2 the UDP source port is computed from it, and 0 lets the driver
-    /// choose. The way [is global](Self::is_global) from then on.
+    /// `grh.flow_label`: sets a label of 20 bits; RoCE v2 derives the UDP source port from it, and 0 lets the driver
+    /// choose. Makes the path [global](Self::is_global).
     pub fn setup_grh_flow_label(&mut self, flow_label: u32) -> &mut Self {
         self.attr.grh.flow_label = flow_label;
         self.global()
     }
 
-    /// `grh.sgid_index`: which entry of the GID table of the port packets come from; it decides about the version of RoCE
-    /// and the VLAN. The way [is global](Self::is_global) from then on.
+    /// `grh.sgid_index`: sets the index of the source GID in the port's table; it determines the RoCE version and the
+    /// VLAN. Makes the path [global](Self::is_global).
     pub fn setup_grh_src_gid_index(&mut self, src_gid_index: u8) -> &mut Self {
         self.attr.grh.sgid_index = src_gid_index;
         self.global()
     }
 
-    /// `grh.hop_limit`: how many routers a packet may pass; with RoCE v2 the TTL of IP. The way
-    /// [is global](Self::is_global) from then on.
+    /// `grh.hop_limit`: sets the maximum number of routers; with RoCE v2 the TTL of IP. Makes the path
+    /// [global](Self::is_global).
     pub fn setup_grh_hop_limit(&mut self, hop_limit: u8) -> &mut Self {
         self.attr.grh.hop_limit = hop_limit;
         self.global()
     }
 
-    /// `grh.traffic_class`: with RoCE v2 the TOS byte of IP, DSCP in its upper six bits. The way
-    /// [is global](Self::is_global) from then on.
+    /// `grh.traffic_class`: with RoCE v2 sets the TOS byte of IP, DSCP in its upper six bits. Makes the path
+    /// [global](Self::is_global).
     pub fn setup_grh_traffic_class(&mut self, traffic_class: u8) -> &mut Self {
         self.attr.grh.traffic_class = traffic_class;
         self.global()
     }
 
-    /// Forgets the global route: packets stay on the InfiniBand subnet and carry no GIDs.
+    /// Removes the global route: packets stay on the InfiniBand subnet and carry no GIDs.
     pub fn clear_grh(&mut self) -> &mut Self {
         self.attr.grh = Self::new().attr.grh;
         self.attr.is_global = 0;
@@ -148,71 +149,71 @@ impl AddressHandleAttribute {
         self
     }
 
-    /// `dlid`: the LID of the peer, in host order.
+    /// `dlid`: returns the peer's LID, in host order.
     pub fn dest_lid(&self) -> u16 {
         self.attr.dlid
     }
 
-    /// `sl`: the service level.
+    /// `sl`: returns the service level.
     pub fn service_level(&self) -> u8 {
         self.attr.sl
     }
 
-    /// `port_num`: the port of this side, from 1.
+    /// `port_num`: returns the local port, from 1.
     pub fn port(&self) -> u8 {
         self.attr.port_num
     }
 
-    /// `src_path_bits`: what is added to the LID of the port.
+    /// `src_path_bits`: returns the offset added to the port's LID.
     pub fn src_path_bits(&self) -> u8 {
         self.attr.src_path_bits
     }
 
-    /// `static_rate`: the highest rate on the path.
+    /// `static_rate`: returns the highest rate on the path.
     pub fn static_rate(&self) -> StaticRate {
         StaticRate::from_raw(self.attr.static_rate.into())
     }
 
-    /// `is_global`: whether packets carry GIDs; the fields of the global route count only then.
+    /// `is_global`: whether packets carry GIDs; otherwise the fields of the global route are unused.
     pub fn is_global(&self) -> bool {
         self.attr.is_global != 0
     }
 
-    /// `grh.dgid`: the GID of the peer.
+    /// `grh.dgid`: returns the peer's GID.
     pub fn grh_dest_gid(&self) -> Gid {
         self.attr.grh.dgid.into()
     }
 
-    /// `grh.flow_label`: the flow label.
+    /// `grh.flow_label`: returns the flow label.
     pub fn grh_flow_label(&self) -> u32 {
         self.attr.grh.flow_label
     }
 
-    /// The UDP source port that RoCE v2 packets on this way have, where the flow label is not 0: see
+    /// Returns the UDP source port of RoCE v2 packets on this path, if the flow label is not 0: see
     /// [`flow_label_to_udp_sport`].
     pub fn udp_source_port(&self) -> Option<u16> {
         let label = self.grh_flow_label();
         (self.is_global() && label != 0).then(|| flow_label_to_udp_sport(label))
     }
 
-    /// `grh.sgid_index`: the index of the GID of this side.
+    /// `grh.sgid_index`: returns the index of the local GID.
     pub fn grh_src_gid_index(&self) -> u8 {
         self.attr.grh.sgid_index
     }
 
-    /// `grh.hop_limit`: how many routers a packet may pass.
+    /// `grh.hop_limit`: returns the maximum number of routers.
     pub fn grh_hop_limit(&self) -> u8 {
         self.attr.grh.hop_limit
     }
 
-    /// `grh.traffic_class`: the traffic class.
+    /// `grh.traffic_class`: returns the traffic class.
     pub fn grh_traffic_class(&self) -> u8 {
         self.attr.grh.traffic_class
     }
 }
 
-/// `ibv_flow_label_to_udp_sport(fl)` — the UDP source port, 0xc000 to 0xffff in host order, that a flow label of 20 bits gives
-/// with RoCE v2. Routers choose among paths by it.
+/// `ibv_flow_label_to_udp_sport(fl)` — returns the UDP source port that RoCE v2 derives from a flow label of 20 bits:
+/// 0xc000 to 0xffff, in host order. Routers use it to choose among paths.
 ///
 /// # References
 ///
@@ -252,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_is_what_c_gets() {
+    fn setters_fill_the_c_struct() {
         let gid = Gid { raw: [9; 16] };
         let mut way = AddressHandleAttribute::new();
         way.setup_dest_lid(0x1234).setup_service_level(3).setup_port(2).setup_src_path_bits(1);
@@ -267,12 +268,12 @@ mod tests {
         assert_eq!((back.grh_dest_gid(), back.static_rate()), (gid, StaticRate::Gbps100));
         assert!(!way.clear_grh().is_global());
         assert!(way.grh_dest_gid().is_zero());
-        // 256 is not "as fast as the port".
+        // 256 must not become `Max`.
         assert_eq!(way.setup_static_rate(StaticRate::from_raw(256)).static_rate(), StaticRate::from_raw(255));
     }
 
     #[test]
-    fn each_part_of_the_global_route_makes_the_way_global() {
+    fn each_global_route_setter_makes_path_global() {
         let part = |setup: fn(&mut AddressHandleAttribute) -> &mut AddressHandleAttribute| {
             setup(&mut AddressHandleAttribute::new()).is_global()
         };
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flow_label_gives_the_source_port() {
+    fn flow_label_determines_source_port() {
         let mut way = AddressHandleAttribute::new();
         assert_eq!(way.udp_source_port(), None);
         way.setup_grh_flow_label(0);
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_shows_the_global_route_only_where_there_is_one() {
+    fn debug_prints_global_route_only_if_set() {
         let mut way = AddressHandleAttribute::new();
         assert!(!format!("{way:?}").contains("gid"));
         way.setup_grh_src_gid_index(3);

@@ -1,4 +1,4 @@
-//! The Ethernet address behind a GID.
+//! The Ethernet address of a GID.
 
 use std::fmt;
 
@@ -10,12 +10,13 @@ use crate::error::VerbError;
 use crate::ffi::check_errno;
 use crate::ibverbs::device_context::DeviceContext;
 
-/// Where frames to a peer go: what [`resolve_eth_l2_from_gid`](DeviceContext::resolve_eth_l2_from_gid) finds out.
+/// The destination of Ethernet frames to a peer, returned by
+/// [`resolve_eth_l2_from_gid`](DeviceContext::resolve_eth_l2_from_gid).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EthernetAddress {
-    /// The hardware address, in the order of the wire.
+    /// The hardware address, in network order.
     pub mac: [u8; 6],
-    /// The number of the VLAN, 0 to 4095; `None` where frames have no tag.
+    /// The VLAN number, 0 to 4095; `None` if frames have no tag.
     pub vlan_id: Option<u16>,
 }
 
@@ -28,21 +29,22 @@ impl fmt::Display for EthernetAddress {
 }
 
 impl DeviceContext {
-    /// `ibv_resolve_eth_l2_from_gid(context, attr, eth_mac, vid)` — finds out the hardware address and VLAN of the peer at the
-    /// end of a way, asking the network (ARP, neighbour discovery) where the system does not know it. It takes up to seconds.
+    /// `ibv_resolve_eth_l2_from_gid(context, attr, eth_mac, vid)` — resolves the hardware address and VLAN of the peer
+    /// at the end of a path. If the system does not have them cached, it queries the network (ARP, neighbour
+    /// discovery), which may take seconds.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: a port or GID index that the device has not, or a way without a global route.
-    /// - `ETIMEDOUT`: nobody answered.
+    /// - `EINVAL`: the device has no such port or GID index, or the path has no global route.
+    /// - `ETIMEDOUT`: no reply.
     /// - `ENETUNREACH`, `EHOSTUNREACH`: there is no route.
     #[doc(alias = "ibv_resolve_eth_l2_from_gid")]
     pub fn resolve_eth_l2_from_gid(&self, way: &AddressHandleAttribute) -> Result<EthernetAddress, VerbError> {
-        /// Above all numbers: no VLAN.
+        /// Exceeds all VLAN numbers: no VLAN.
         const NO_VLAN: u16 = 0xffff;
         let mut attr = *way.as_raw();
         let (mut mac, mut vlan_id) = ([0; 6], NO_VLAN);
-        // SAFETY: the context is open, the attributes are complete, and six bytes and a number can be written.
+        // SAFETY: the context is open, the attributes are initialised, and six bytes and a number can be written.
         let ret = unsafe { sys::ibv_resolve_eth_l2_from_gid(self.raw(), &mut attr, mac.as_mut_ptr(), &mut vlan_id) };
         check_errno("ibv_resolve_eth_l2_from_gid", ret).map_err(|error| explain_way(error, self, way))?;
         Ok(EthernetAddress { mac, vlan_id: (vlan_id <= 0xfff).then_some(vlan_id) })

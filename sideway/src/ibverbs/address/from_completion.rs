@@ -1,4 +1,4 @@
-//! The way back to the sender of a datagram.
+//! The return path to the sender of a datagram.
 
 use std::ptr;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::ibverbs::protection_domain::ProtectionDomain;
 const VERB: &str = "ibv_init_ah_from_wc";
 
 impl DeviceContext {
-    /// `ibv_init_ah_from_wc(context, port_num, wc, grh, ah_attr)` — the way back to the sender of a datagram that came to this
-    /// port (counted from 1). `header` is the first 40 bytes of the receive; it is read only where the completion says that
-    /// there is one, which is always so on Ethernet.
+    /// `ibv_init_ah_from_wc(context, port_num, wc, grh, ah_attr)` — returns the path to the sender of a datagram
+    /// received on this port (counted from 1). `header` is the first 40 bytes of the receive. It is used only if the
+    /// completion has the flag for a header, which Ethernet always sets.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: there is a header and it was not given.
-    /// - `EPROTONOSUPPORT`: the header is of no known form.
-    /// - another errno where no GID of the port is the one that the datagram was sent to.
+    /// - `EINVAL`: the completion has a header, and `header` is `None`.
+    /// - `EPROTONOSUPPORT`: the header has an unknown format.
+    /// - Another errno if no GID of the port is the datagram's destination.
     ///
     /// # References
     ///
@@ -39,7 +39,7 @@ impl DeviceContext {
         if has_header && header.is_none() {
             return Err(VerbError::invalid(
                 VERB,
-                "the completion says that a global routing header was received: give the first 40 bytes of the buffer",
+                "the completion has a global routing header; pass the first 40 bytes of the buffer",
             ));
         }
         let Some(mut wc) = source.to_raw() else {
@@ -48,7 +48,7 @@ impl DeviceContext {
         let mut grh = header.map(|header| header.to_raw());
         let grh = grh.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
         let mut attr = *AddressHandleAttribute::new().as_raw();
-        // SAFETY: the context is open; completion and attributes are there, and so is the header where it is read.
+        // SAFETY: the context is open; completion and attributes are live, and so is the header if it is read.
         let ret = unsafe { sys::ibv_init_ah_from_wc(self.raw(), port_num, &mut wc, grh, &mut attr) };
         check_errno(VERB, ret).map_err(|error| self.explain_header(error, port_num, header))?;
         Ok(AddressHandleAttribute::from_raw(attr))
@@ -60,10 +60,10 @@ impl DeviceContext {
         match header {
             _ if error.hint().is_some() => error,
             Some(header) if header.form() == RoutingHeaderForm::Unknown => error.with_hint(
-                "the header is neither a global routing header nor IPv4: are these the first 40 bytes of the receive?",
+                "the header is neither a global routing header nor IPv4; pass the first 40 bytes of the receive",
             ),
             Some(header) => error.with_hint(format!(
-                "perhaps no GID of port {port_num} is {}, which the datagram was sent to",
+                "port {port_num} probably has no GID {}, the datagram's destination; pass the receiving port",
                 header.dest_gid()
             )),
             None => error,
@@ -72,13 +72,12 @@ impl DeviceContext {
 }
 
 impl ProtectionDomain {
-    /// `ibv_create_ah_from_wc(pd, wc, grh, port_num)` — an address handle for the way back to the sender of a datagram:
-    /// [`init_ah_from_wc`](DeviceContext::init_ah_from_wc), then [`create_ah`](Self::create_ah), each of which says
-    /// by itself what was wrong.
+    /// `ibv_create_ah_from_wc(pd, wc, grh, port_num)` — creates an address handle to the sender of a datagram:
+    /// [`init_ah_from_wc`](DeviceContext::init_ah_from_wc), then [`create_ah`](Self::create_ah).
     ///
     /// # Errors
     ///
-    /// As for the two.
+    /// As for these two.
     ///
     /// # References
     ///

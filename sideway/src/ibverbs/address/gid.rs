@@ -6,13 +6,13 @@ use std::str::FromStr;
 
 use rdma_mummy_sys::ibv_gid;
 
-/// `union ibv_gid` — the 128-bit address of a port, in the form of an IPv6 address.
+/// `union ibv_gid` — the 128-bit address of a port, formatted as an IPv6 address.
 ///
-/// With InfiniBand it is a subnet prefix and a GUID; with RoCE v2 it is the IPv6 address of the interface, or its IPv4 address
-/// mapped into IPv6 (`::ffff:192.0.2.1`).
+/// With InfiniBand it is a subnet prefix and a GUID. With RoCE v2 it is the interface's IPv6 address, or its IPv4
+/// address mapped to IPv6 (`::ffff:192.0.2.1`).
 ///
-/// `Display` prints all eight groups (`fe80:0000:0000:0000:0002:c903:0033:1045`), so that columns line up; for the short form
-/// convert to [`Ipv6Addr`]. Parsing takes both.
+/// `Display` prints all eight groups (`fe80:0000:0000:0000:0002:c903:0033:1045`), so that columns align; convert to
+/// [`Ipv6Addr`] for the short form. Parsing accepts both.
 ///
 /// ```
 /// use sideway::ibverbs::address::Gid;
@@ -26,50 +26,50 @@ use rdma_mummy_sys::ibv_gid;
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Gid {
-    /// The bytes in the order of the wire: the first byte is the most significant one.
+    /// The bytes in network order: the first byte is the most significant one.
     pub raw: [u8; 16],
 }
 
 impl Gid {
-    /// Whether all bytes are zero: an entry of the table that is not in use.
+    /// Whether all bytes are zero: an unused table entry.
     #[inline]
     pub fn is_zero(&self) -> bool {
         self.raw == [0; 16]
     }
 
-    /// Whether it is a unicast link-local address, `fe80::/10`: such a GID reaches its own link only.
+    /// Whether the GID is a unicast link-local address, `fe80::/10`, valid only on its own link.
     #[inline]
     pub fn is_unicast_link_local(&self) -> bool {
         let [first, second, ..] = self.raw;
         first == 0xfe && second & 0xc0 == 0x80
     }
 
-    /// Whether it is that of a multicast group: `ff00::/8`, or a mapped IPv4 group, `::ffff:224.0.0.0/100`.
+    /// Whether the GID is that of a multicast group: `ff00::/8`, or a mapped IPv4 group, `::ffff:224.0.0.0/100`.
     #[inline]
     pub fn is_multicast(&self) -> bool {
         let [first, ..] = self.raw;
         first == 0xff || self.ipv4().is_some_and(|address| address.is_multicast())
     }
 
-    /// Whether it holds an IPv4 address, `::ffff:0:0/96`.
+    /// Whether the GID holds an IPv4 address, `::ffff:0:0/96`.
     #[inline]
     pub fn is_ipv4_mapped(&self) -> bool {
         self.ipv4().is_some()
     }
 
-    /// The IPv4 address of a GID that [is one](Self::is_ipv4_mapped).
+    /// Returns the IPv4 address, if the GID [holds one](Self::is_ipv4_mapped).
     #[inline]
     pub fn ipv4(&self) -> Option<Ipv4Addr> {
         Ipv6Addr::from(*self).to_ipv4_mapped()
     }
 
-    /// The upper half, in host order.
+    /// Returns the upper half, in host order.
     #[inline]
     pub fn subnet_prefix(&self) -> u64 {
         (u128::from_be_bytes(self.raw) >> 64) as u64
     }
 
-    /// The lower half, in host order; with InfiniBand the GUID of the port.
+    /// Returns the lower half, in host order; with InfiniBand the port's GUID.
     #[inline]
     pub fn interface_id(&self) -> u64 {
         u128::from_be_bytes(self.raw) as u64
@@ -78,7 +78,7 @@ impl Gid {
 
 impl From<ibv_gid> for Gid {
     fn from(gid: ibv_gid) -> Self {
-        // SAFETY: both views of the union are sixteen bytes of plain integers, for which any bits are a value.
+        // SAFETY: both views of the union are sixteen bytes of plain integers, for which all bits are valid.
         Self { raw: unsafe { gid.raw } }
     }
 }
@@ -101,7 +101,7 @@ impl From<Gid> for Ipv6Addr {
     }
 }
 
-/// The mapped form, `::ffff:a.b.c.d`.
+/// Returns the mapped form, `::ffff:a.b.c.d`.
 impl From<Ipv4Addr> for Gid {
     fn from(address: Ipv4Addr) -> Self {
         address.to_ipv6_mapped().into()
@@ -123,7 +123,7 @@ impl fmt::Debug for Gid {
 
 /// The text is not a GID.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a GID: it is written as an IPv6 address, such as fe80::1 or ::ffff:192.0.2.1")]
+#[error("`{text}` is not a GID: write an IPv6 address, such as fe80::1 or ::ffff:192.0.2.1")]
 pub struct ParseGidError {
     text: String,
 }
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_told_apart() {
+    fn gid_kinds_are_recognized() {
         assert!(Gid::default().is_zero());
         assert!(!gid("::1").is_zero());
         assert!(gid("fe80::1").is_unicast_link_local());
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     #[cfg(feature = "serde")]
-    fn serde_has_the_bytes() {
+    fn serde_encodes_the_bytes() {
         let gid = gid("::ffff:10.0.0.1");
         let text = serde_json::to_string(&gid).unwrap();
         assert_eq!(text, r#"{"raw":[0,0,0,0,0,0,0,0,0,0,255,255,10,0,0,1]}"#);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn all_groups_are_printed_and_width_is_kept() {
+    fn display_prints_all_groups_and_honours_width() {
         let gid = gid("fe80::1");
         assert_eq!(gid.to_string(), "fe80:0000:0000:0000:0000:0000:0000:0001");
         assert_eq!(format!("{gid:<41}|"), "fe80:0000:0000:0000:0000:0000:0000:0001  |");
@@ -189,14 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_gid_is_named() {
+    fn invalid_text_is_rejected_by_name() {
         let error = "mlx5_0".parse::<Gid>().unwrap_err();
         assert!(error.to_string().starts_with("`mlx5_0` is not a GID"), "{error}");
     }
 
     proptest! {
         #[test]
-        fn text_and_c_round_trip(raw: [u8; 16]) {
+        fn text_and_c_struct_round_trip(raw: [u8; 16]) {
             let gid = Gid { raw };
             prop_assert_eq!(gid.to_string().parse::<Gid>(), Ok(gid));
             prop_assert_eq!(Ipv6Addr::from(gid).to_string().parse::<Gid>(), Ok(gid));
@@ -205,7 +205,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text in ".*") {
+        fn arbitrary_text_does_not_panic(text in ".*") {
             let _ = text.parse::<Gid>();
         }
     }

@@ -1,4 +1,4 @@
-//! `struct ibv_gid_entry`: one line of the GID table of a port, and its protocol.
+//! `struct ibv_gid_entry`: an entry of a port's GID table, and its protocol.
 
 use std::ffi::CStr;
 
@@ -10,7 +10,7 @@ use crate::error::Errno;
 use crate::ffi::{last_errno, open_enum};
 use crate::ibverbs::device_context::LinkLayer;
 
-/// `struct ibv_gid_entry` — one entry of the GID table of a port, with its protocol and its network interface.
+/// `struct ibv_gid_entry` — an entry of a port's GID table, with its protocol and its network interface.
 #[doc(alias = "ibv_gid_entry")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GidEntry {
@@ -31,40 +31,40 @@ impl GidEntry {
         Self::new(entry.gid.into(), entry.gid_index, entry.port_num, gid_type, entry.ndev_ifindex)
     }
 
-    /// The GID.
+    /// Returns the GID.
     pub fn gid(&self) -> Gid {
         self.gid
     }
 
-    /// Where it stands in the table of its port, from 0: what
-    /// [`setup_grh_src_gid_index`](super::AddressHandleAttribute::setup_grh_src_gid_index) takes.
+    /// Returns the entry's index in its port's table, from 0: the argument of
+    /// [`setup_grh_src_gid_index`](super::AddressHandleAttribute::setup_grh_src_gid_index).
     pub fn gid_index(&self) -> u32 {
         self.gid_index
     }
 
-    /// The port, from 1.
+    /// Returns the port, from 1.
     pub fn port_num(&self) -> u32 {
         self.port_num
     }
 
-    /// The protocol.
+    /// Returns the protocol.
     pub fn gid_type(&self) -> GidType {
         self.gid_type
     }
 
-    /// The index of the network interface behind the GID; 0 where there is none, as with InfiniBand.
+    /// Returns the index of the GID's network interface; 0 if it has none, as with InfiniBand.
     pub fn netdev_index(&self) -> u32 {
         self.netdev_index
     }
 
-    /// `if_indextoname(ifindex, ifname)` — the name of the network interface behind the GID, such as `eth0`.
+    /// `if_indextoname(ifindex, ifname)` — returns the name of the GID's network interface, such as `eth0`.
     ///
     /// The index is looked up in the network namespace of the calling thread.
     ///
     /// # Errors
     ///
-    /// [`NetdevNameError::NoNetdev`] where no interface is behind the GID, and [`NetdevNameError::Lookup`] where the
-    /// interface has gone or is in another network namespace.
+    /// [`NetdevNameError::NoNetdev`] if the GID has no interface, and [`NetdevNameError::Lookup`] if the interface was
+    /// removed or is in another network namespace.
     ///
     /// # References
     ///
@@ -80,24 +80,24 @@ impl GidEntry {
         if found.is_null() {
             return Err(NetdevNameError::Lookup { netdev_index: self.netdev_index, errno: last_errno() });
         }
-        // SAFETY: the function has succeeded, and so has written a name that ends in a zero byte into the buffer.
+        // SAFETY: the function has succeeded, so the buffer holds a name that ends in a zero byte.
         Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
     }
 }
 
-/// Why the network interface behind a GID has no name to give.
+/// The name of a GID's network interface could not be determined.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetdevNameError {
-    /// No network interface is behind the GID.
-    #[error("no network interface is behind this GID")]
+    /// The GID has no network interface.
+    #[error("this GID has no network interface")]
     NoNetdev,
-    /// The network namespace of the calling thread has no such interface.
-    #[error("if_indextoname: {errno}: interface {netdev_index} has gone or is in another network namespace")]
+    /// The calling thread's network namespace has no such interface.
+    #[error("if_indextoname: {errno}: interface {netdev_index} was removed, or is in another network namespace")]
     Lookup {
-        /// The index of the interface.
+        /// The interface's index.
         netdev_index: u32,
-        /// What `if_indextoname` gave.
+        /// The errno of `if_indextoname`.
         errno: Errno,
     },
 }
@@ -105,9 +105,9 @@ pub enum NetdevNameError {
 crate::error::debug_is_text!(NetdevNameError);
 
 open_enum! {
-    /// `enum ibv_gid_type` — the protocol that packets from a GID are sent with.
+    /// `enum ibv_gid_type` — the protocol of packets sent from a GID.
     ///
-    /// The same address often stands in the table twice, once for each version of RoCE.
+    /// An address often has two entries in the table, one for each version of RoCE.
     #[doc(alias = "ibv_gid_type")]
     pub enum GidType {
         /// InfiniBand.
@@ -120,9 +120,9 @@ open_enum! {
 }
 
 impl GidType {
-    /// Reads the text of `/sys/class/infiniband/DEVICE/ports/PORT/gid_attrs/types/INDEX`.
+    /// Parses the text of `/sys/class/infiniband/DEVICE/ports/PORT/gid_attrs/types/INDEX`.
     ///
-    /// The kernel has one text for InfiniBand and RoCE v1, and the link layer tells which it is.
+    /// The kernel uses the same text for InfiniBand and RoCE v1; the link layer distinguishes them.
     pub(crate) fn from_sysfs(text: &str, link_layer: LinkLayer) -> Option<Self> {
         match text.trim() {
             "RoCE v2" => Some(Self::RoceV2),
@@ -138,7 +138,7 @@ mod gid_type_tests {
     use super::*;
 
     #[test]
-    fn the_kernel_s_texts_are_read() {
+    fn kernel_texts_are_parsed() {
         let read = GidType::from_sysfs;
         assert_eq!(read("RoCE v2\n", LinkLayer::Ethernet), Some(GidType::RoceV2));
         assert_eq!(read("IB/RoCE v1\n", LinkLayer::Ethernet), Some(GidType::RoceV1));
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn interfaces_are_named_or_the_reason_is() {
+    fn netdev_name_returns_name_or_reason() {
         assert_eq!(entry(0).netdev_name(), Err(NetdevNameError::NoNetdev));
         let error = entry(u32::MAX).netdev_name().unwrap_err();
         assert!(matches!(error, NetdevNameError::Lookup { netdev_index: u32::MAX, .. }), "{error:?}");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_type_passes_through() {
+    fn unknown_gid_type_passes_through() {
         let gid = Gid { raw: [7; 16] }.into();
         let raw = ibv_gid_entry { gid, gid_index: 9, port_num: 2, gid_type: 77, ndev_ifindex: 5 };
         let entry = GidEntry::from_raw(&raw);

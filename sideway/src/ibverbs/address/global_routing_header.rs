@@ -1,4 +1,4 @@
-//! `struct ibv_grh`: what stands in front of a datagram.
+//! `struct ibv_grh`: the header before a received datagram.
 
 use std::net::Ipv4Addr;
 use std::{fmt, ptr};
@@ -7,20 +7,21 @@ use rdma_mummy_sys::ibv_grh;
 
 use super::Gid;
 
-/// Where the IPv4 header begins, in the form of RoCE v2 over IPv4.
+/// Offset of the IPv4 header with RoCE v2 over IPv4.
 const IPV4: usize = 20;
 
-/// The least an IPv4 header can be, in bytes: it has no options here.
+/// The length of an IPv4 header without options, in bytes.
 const IPV4_LENGTH: usize = 20;
 
-/// `struct ibv_grh` — the 40 bytes in front of a received datagram, of any form.
+/// `struct ibv_grh` — the 40 bytes before a received datagram, in any format.
 ///
-/// Every receive of a datagram has room for them at its start; a
-/// [flag](crate::ibverbs::completion::WorkCompletionFlags::GlobalRoutingHeader) of the completion says whether they were
-/// written, which on Ethernet they always are. On InfiniBand and with RoCE v1 it is a global routing header, with RoCE v2 over IPv6
-/// the IPv6 header, which has the same layout, and with RoCE v2 over IPv4 20 bytes without meaning and the IPv4 header.
+/// Every datagram receive reserves them at its start. A
+/// [flag](crate::ibverbs::completion::WorkCompletionFlags::GlobalRoutingHeader) of the completion states whether they
+/// were written, which is always so on Ethernet. On InfiniBand and with RoCE v1 they are a global routing header; with
+/// RoCE v2 over IPv6 the IPv6 header, which has the same layout; with RoCE v2 over IPv4 20 unused bytes and the IPv4
+/// header.
 ///
-/// Any bytes are legal.
+/// All byte values are valid.
 ///
 /// ```
 /// use sideway::ibverbs::address::{GlobalRoutingHeader, RoutingHeaderForm};
@@ -36,7 +37,7 @@ pub struct GlobalRoutingHeader {
     bytes: [u8; Self::LENGTH],
 }
 
-/// Which header it is.
+/// The format of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RoutingHeaderForm {
@@ -44,30 +45,30 @@ pub enum RoutingHeaderForm {
     Global,
     /// An IPv4 header in the second half.
     Ipv4,
-    /// Neither: the fields mean nothing, and read as those of a global routing header.
+    /// Neither: the fields are meaningless, and read as those of a global routing header.
     Unknown,
 }
 
 impl GlobalRoutingHeader {
-    /// How many bytes a datagram has in front of its data.
+    /// The number of bytes before a datagram's data.
     pub const LENGTH: usize = 40;
 
-    /// The header with these bytes, in the order in which they were received.
+    /// Creates the header from these bytes, in the order received.
     pub const fn from_bytes(bytes: [u8; Self::LENGTH]) -> Self {
         Self { bytes }
     }
 
-    /// The header at the start of a buffer; `None` where that is shorter than 40 bytes.
+    /// Creates the header from the start of a buffer; `None` if that is shorter than 40 bytes.
     pub fn from_prefix(buffer: &[u8]) -> Option<Self> {
         buffer.first_chunk().map(|bytes| Self { bytes: *bytes })
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub const fn as_bytes(&self) -> &[u8; Self::LENGTH] {
         &self.bytes
     }
 
-    /// Which header it is. What looks like both is IPv4 where its checksum is right, as in the library.
+    /// Returns the format. If both match, the header is IPv4 if its checksum is correct, as in the library.
     pub fn form(&self) -> RoutingHeaderForm {
         let is_global = self.byte(0) >> 4 == 6;
         let is_ipv4 = self.byte(IPV4) >> 4 == 4;
@@ -80,7 +81,7 @@ impl GlobalRoutingHeader {
         }
     }
 
-    /// The GID of the sender: of an IPv4 address, the mapped form.
+    /// Returns the sender's GID; for an IPv4 address, the mapped form.
     pub fn source_gid(&self) -> Gid {
         match self.form() {
             RoutingHeaderForm::Ipv4 => self.ipv4_address(IPV4 + 12).into(),
@@ -88,7 +89,7 @@ impl GlobalRoutingHeader {
         }
     }
 
-    /// The GID that the datagram was sent to: of an IPv4 address, the mapped form.
+    /// Returns the destination GID; for an IPv4 address, the mapped form.
     pub fn dest_gid(&self) -> Gid {
         match self.form() {
             RoutingHeaderForm::Ipv4 => self.ipv4_address(IPV4 + 16).into(),
@@ -96,7 +97,7 @@ impl GlobalRoutingHeader {
         }
     }
 
-    /// The traffic class; with IPv4 the TOS byte. DSCP is in its upper six bits, congestion in its lower two.
+    /// Returns the traffic class; with IPv4 the TOS byte. DSCP is in its upper six bits, ECN in its lower two.
     pub fn traffic_class(&self) -> u8 {
         match self.form() {
             RoutingHeaderForm::Ipv4 => self.byte(IPV4 + 1),
@@ -104,7 +105,7 @@ impl GlobalRoutingHeader {
         }
     }
 
-    /// The flow label, 20 bits in host order; 0 with IPv4, which has none.
+    /// Returns the flow label, 20 bits in host order; 0 with IPv4, which has none.
     pub fn flow_label(&self) -> u32 {
         match self.form() {
             RoutingHeaderForm::Ipv4 => 0,
@@ -112,7 +113,7 @@ impl GlobalRoutingHeader {
         }
     }
 
-    /// The hop limit that was left; with IPv4 the TTL.
+    /// Returns the remaining hop limit; with IPv4 the TTL.
     pub fn hop_limit(&self) -> u8 {
         match self.form() {
             RoutingHeaderForm::Ipv4 => self.byte(IPV4 + 8),
@@ -120,7 +121,7 @@ impl GlobalRoutingHeader {
         }
     }
 
-    /// Which header follows: 0x1b for InfiniBand's own, 17 for UDP.
+    /// Returns the type of the next header: 0x1b for InfiniBand's own, 17 for UDP.
     pub fn next_header(&self) -> u8 {
         match self.form() {
             RoutingHeaderForm::Ipv4 => self.byte(IPV4 + 9),
@@ -128,7 +129,7 @@ impl GlobalRoutingHeader {
         }
     }
 
-    /// How many bytes followed this header in the packet, its other headers and checksums among them.
+    /// Returns the number of bytes after this header in the packet, including other headers and checksums.
     pub fn payload_length(&self) -> u16 {
         match self.form() {
             RoutingHeaderForm::Ipv4 => self.half_word(IPV4 + 2).saturating_sub(IPV4_LENGTH as u16),
@@ -136,10 +137,10 @@ impl GlobalRoutingHeader {
         }
     }
 
-    /// The struct for C.
+    /// Returns the C struct.
     pub(super) fn to_raw(self) -> ibv_grh {
         const _: () = assert!(size_of::<ibv_grh>() == GlobalRoutingHeader::LENGTH);
-        // SAFETY: so many bytes are there, and any are an ibv_grh: it has integers alone.
+        // SAFETY: the bytes have this length, and all are a valid ibv_grh, which has only integers.
         unsafe { ptr::read_unaligned(self.bytes.as_ptr().cast()) }
     }
 
@@ -164,7 +165,7 @@ impl GlobalRoutingHeader {
         [self.byte(at), self.byte(at + 1), self.byte(at + 2), self.byte(at + 3)].into()
     }
 
-    /// RFC 791: the ones' complement sum of all half words, the checksum among them, is all ones.
+    /// RFC 791: the ones' complement sum of all half words, including the checksum, is all ones.
     fn ipv4_checksum_is_right(&self) -> bool {
         let sum: u32 = (IPV4..IPV4 + IPV4_LENGTH).step_by(2).map(|at| u32::from(self.half_word(at))).sum();
         let folded = (sum & 0xffff) + (sum >> 16);
@@ -191,7 +192,7 @@ mod tests {
 
     use super::*;
 
-    /// From 192.0.2.1 to 192.0.2.2, TOS 0xb8, TTL 63, UDP, 60 bytes in all; the checksum is worked out by hand.
+    /// From 192.0.2.1 to 192.0.2.2, TOS 0xb8, TTL 63, UDP, 60 bytes in total; the checksum is computed by hand.
     fn ipv4() -> [u8; 40] {
         let mut bytes = [0; 40];
         let header = [0x45, 0xb8, 0, 60, 0, 0, 0x40, 0, 63, 17, 0xb6, 0xf5, 192, 0, 2, 1, 192, 0, 2, 2];
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_global_header_is_read() {
+    fn global_header_fields_are_read() {
         let header = GlobalRoutingHeader::from_bytes(global());
         assert_eq!(header.form(), RoutingHeaderForm::Global);
         assert_eq!(header.source_gid(), "fe80::1".parse().unwrap());
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv4_header_is_read_behind_its_padding() {
+    fn ipv4_header_is_read_after_padding() {
         let mut bytes = ipv4();
         for padding in [0, 0x60, 0xff] {
             bytes[..20].fill(padding);
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_both_is_told_by_the_checksum() {
+    fn ambiguous_header_is_decided_by_checksum() {
         let mut bytes = ipv4();
         bytes[0] = 0x60;
         bytes[30] ^= 1;
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_buffer_has_no_header() {
+    fn short_buffer_has_no_header() {
         assert_eq!(GlobalRoutingHeader::from_prefix(&[0; 39]), None);
         let mut buffer = [7; 41];
         buffer[..40].copy_from_slice(&global());
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn c_gets_the_bytes_as_they_came() {
+    fn c_struct_keeps_the_bytes() {
         let raw = GlobalRoutingHeader::from_bytes(global()).to_raw();
         assert_eq!(u32::from_be(raw.version_tclass_flow), 0x6b8a_bcde);
         assert_eq!((u16::from_be(raw.paylen), raw.next_hdr, raw.hop_limit), (0x102, 0x1b, 64));
@@ -269,7 +270,7 @@ mod tests {
         }
 
         #[test]
-        fn a_right_checksum_is_seen(mut bytes: [u8; 40]) {
+        fn correct_checksum_is_recognized(mut bytes: [u8; 40]) {
             (bytes[0], bytes[20], bytes[30], bytes[31]) = (0x60, 0x45, 0, 0);
             let half = |at: usize| u32::from(bytes[at]) << 8 | u32::from(bytes[at + 1]);
             let mut sum: u32 = (20..40).step_by(2).map(half).sum();

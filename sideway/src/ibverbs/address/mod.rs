@@ -1,6 +1,6 @@
-//! Where a message goes and where it comes from: GIDs, the table of GIDs of a port, and address vectors.
+//! Addresses of messages: GIDs, the GID tables of ports, and address vectors.
 //!
-//! | C | here |
+//! | C | Rust |
 //! |---|---|
 //! | `union ibv_gid` | [`Gid`] |
 //! | `enum ibv_gid_type` | [`GidType`] |
@@ -10,7 +10,7 @@
 //! | `struct ibv_grh` | [`GlobalRoutingHeader`] |
 //! | `enum ibv_rate` | [`StaticRate`] |
 //!
-//! The tables are read with [`query_gid_table`](super::device_context::DeviceContext::query_gid_table) and its neighbours.
+//! Read the tables with [`query_gid_table`](super::device_context::DeviceContext::query_gid_table) and related methods.
 
 mod address_handle;
 mod address_handle_attribute;

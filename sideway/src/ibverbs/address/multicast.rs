@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use super::{Gid, GidType};
 
 impl Gid {
-    /// The GID by which an IP multicast group goes on Ethernet, or `None` where the address is none of a group or the
-    /// protocol none of RoCE's. (On InfiniBand the GID holds the partition key as well: librdmacm's
-    /// `rdma_join_multicast` gives it.)
+    /// Returns the GID of an IP multicast group on Ethernet, or `None` if the address is not that of a group or the
+    /// protocol is not RoCE. (On InfiniBand the GID also contains the partition key: use librdmacm's
+    /// `rdma_join_multicast`.)
     ///
-    /// An IPv6 group is its own GID. An IPv4 group is mapped: `::ffff:239.1.2.3` with RoCE v2, and, because that version has
-    /// no IP header to tell them apart by, `ff0e::ffff:239.1.2.3` with RoCE v1.
+    /// An IPv6 group is its own GID. An IPv4 group is mapped: `::ffff:239.1.2.3` with RoCE v2. With RoCE v1, which has
+    /// no IP header to distinguish them, it is `ff0e::ffff:239.1.2.3`.
     ///
     /// ```
     /// use std::net::Ipv4Addr;
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_mapped_as_the_kernel_maps_them() {
+    fn groups_are_mapped_as_in_the_kernel() {
         let gid = |group: &str, gid_type| Gid::of_multicast_group(group.parse().unwrap(), gid_type);
         let text = |text: &str| Some(text.parse::<Gid>().unwrap());
         assert_eq!(gid("224.0.0.1", GidType::RoceV2), text("::ffff:224.0.0.1"));
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_are_multicast() {
+    fn both_mapped_forms_are_multicast() {
         for text in ["ff02::1", "ff0e::ffff:224.0.0.1", "::ffff:224.0.0.1", "::ffff:239.255.255.255"] {
             assert!(text.parse::<Gid>().unwrap().is_multicast(), "{text}");
         }

@@ -6,12 +6,12 @@ use rdma_mummy_sys::ibv_rate as raw;
 use crate::ffi::open_enum;
 
 open_enum! {
-    /// `enum ibv_rate` — the rate that packets are held below on their way, for a path that is slower than the port.
+    /// `enum ibv_rate` — the maximum packet rate on a path that is slower than the port.
     ///
-    /// The names give gigabits a second. RoCE devices ignore it.
+    /// The names are in gigabits per second. RoCE devices ignore the rate.
     #[doc(alias = "ibv_rate")]
     pub enum StaticRate {
-        /// As fast as the port sends.
+        /// As fast as the port.
         Max = raw::IBV_RATE_MAX.0,
         /// 2.5 Gbit/s.
         Gbps2_5 = raw::IBV_RATE_2_5_GBPS.0 => "2.5 Gbit/s",
@@ -63,10 +63,10 @@ open_enum! {
 }
 
 impl StaticRate {
-    /// `ibv_rate_to_mult(rate)` — the rate as a multiple of 2.5 Gbit/s, rounded where its name is rounded:
+    /// `ibv_rate_to_mult(rate)` — returns the rate as a multiple of 2.5 Gbit/s, rounded if its name is rounded:
     /// [`Gbps28`](Self::Gbps28) is 11 and [`Gbps50`](Self::Gbps50) 20. `None` for [`Max`](Self::Max), for 14, 25, 56,
-    /// 100, 112, 168, 200 and 300 Gbit/s, and for rates that are not known. [`to_mbps`](Self::to_mbps) tells all but
-    /// the first and the last, and better.
+    /// 100, 112, 168, 200 and 300 Gbit/s, and for unknown rates. Prefer [`to_mbps`](Self::to_mbps), which is exact for
+    /// all but `Max` and unknown rates.
     ///
     /// # References
     ///
@@ -76,7 +76,7 @@ impl StaticRate {
         u32::try_from(sys::ibv_rate_to_mult(raw(self.raw()))).ok()
     }
 
-    /// `mult_to_ibv_rate(mult)` — the rate that is so many times 2.5 Gbit/s; `None` where there is none.
+    /// `mult_to_ibv_rate(mult)` — returns the rate of `mult` times 2.5 Gbit/s; `None` if there is none.
     ///
     /// # References
     ///
@@ -86,7 +86,8 @@ impl StaticRate {
         known(sys::mult_to_ibv_rate(mult.try_into().ok()?))
     }
 
-    /// `ibv_rate_to_mbps(rate)` — the rate in Mbit/s, rounded down; `None` for [`Max`](Self::Max) and rates that are not known.
+    /// `ibv_rate_to_mbps(rate)` — returns the rate in Mbit/s, rounded down; `None` for [`Max`](Self::Max) and unknown
+    /// rates.
     ///
     /// # References
     ///
@@ -96,7 +97,7 @@ impl StaticRate {
         u32::try_from(sys::ibv_rate_to_mbps(raw(self.raw()))).ok()
     }
 
-    /// `mbps_to_ibv_rate(mbps)` — the rate of exactly so many Mbit/s; `None` where there is none.
+    /// `mbps_to_ibv_rate(mbps)` — returns the rate of exactly `mbps` Mbit/s; `None` if there is none.
     ///
     /// # References
     ///
@@ -107,7 +108,7 @@ impl StaticRate {
     }
 }
 
-/// The library gives `IBV_RATE_MAX` where no rate fits.
+/// The library returns `IBV_RATE_MAX` if no rate matches.
 fn known(rate: raw) -> Option<StaticRate> {
     (rate != raw::IBV_RATE_MAX).then(|| StaticRate::from_raw(rate.0))
 }

@@ -1,4 +1,4 @@
-//! `ibv_get_async_event`: waiting for something to happen.
+//! `ibv_get_async_event`: waiting for asynchronous events.
 
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -18,29 +18,29 @@ const GET_EVENT: &str = "ibv_get_async_event";
 
 /// The asynchronous events of an open device.
 ///
-/// A device context has one queue of events; all channels made of it, and their clones, take from that queue, from any thread, and
-/// each event goes to one of them. What nobody takes stays in the kernel until the context is closed.
+/// A device context has one event queue. All channels made from it, and their clones, read from that queue on any
+/// thread, and each event goes to one of them. Events that are not read stay in the kernel until the context is closed.
 ///
-/// The descriptor becomes readable when an event comes and is in non-blocking mode, so that it fits `poll(2)`, `epoll(7)` and async
-/// runtimes through [`AsFd`]; [`get_async_event`](Self::get_async_event) waits by itself. A runtime should also watch for errors
-/// (`POLLERR`, which `poll(2)` reports in any case): that is how the kernel tells that the device is gone.
+/// The descriptor is non-blocking and becomes readable when an event arrives. It works with `poll(2)`, `epoll(7)` and
+/// async runtimes through [`AsFd`]; [`get_async_event`](Self::get_async_event) waits itself. A runtime should also
+/// watch for errors (`POLLERR`, which `poll(2)` always reports): the kernel uses it to report device removal.
 #[derive(Clone, Debug)]
 pub struct AsyncEventChannel {
     context: Arc<DeviceContext>,
 }
 
 impl DeviceContext {
-    /// Begins to listen to the asynchronous events of the device, by putting `async_fd` of the context into non-blocking mode. It
-    /// stays so: other code that waits in `ibv_get_async_event` on the same context finds `EAGAIN` there.
+    /// Starts reading the device's asynchronous events, by setting the context's `async_fd` to non-blocking mode. Other
+    /// code that calls `ibv_get_async_event` on the same context gets `EAGAIN` from then on.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` where the device has no descriptor for events; else the errno of `fcntl(2)`.
+    /// `EOPNOTSUPP` if the device has no event descriptor; otherwise the errno of `fcntl(2)`.
     pub fn async_events(self: &Arc<Self>) -> Result<AsyncEventChannel, VerbError> {
         let channel = AsyncEventChannel { context: Arc::clone(self) };
         if channel.as_raw_fd() < 0 {
             return Err(VerbError::new(GET_EVENT, Errno::EOPNOTSUPP)
-                .with_hint("the provider of the device has no descriptor for asynchronous events"));
+                .with_hint("the device's provider has no descriptor for asynchronous events"));
         }
         set_nonblocking(channel.as_raw_fd())?;
         Ok(channel)
@@ -48,16 +48,16 @@ impl DeviceContext {
 }
 
 impl AsyncEventChannel {
-    /// `ibv_get_async_event(context, event)` — waits for the next event, without limit where `timeout` is `None`, and
-    /// acknowledges it (`ibv_ack_async_event`).
+    /// `ibv_get_async_event(context, event)` — waits for the next event, and acknowledges it (`ibv_ack_async_event`).
+    /// There is no time limit if `timeout` is `None`.
     ///
-    /// Events of objects that are being destroyed are left out.
+    /// Events of objects being destroyed are skipped.
     ///
     /// # Errors
     ///
-    /// - `ETIMEDOUT`: `timeout` has passed.
-    /// - `EIO`, `ENODEV`: the device is gone, and no event will come any more.
-    /// - else the errno of the verb or of `poll(2)`.
+    /// - `ETIMEDOUT`: `timeout` expired.
+    /// - `EIO`, `ENODEV`: the device was removed, and no more events will arrive.
+    /// - Otherwise the errno of the verb or of `poll(2)`.
     ///
     /// # References
     ///
@@ -68,11 +68,11 @@ impl AsyncEventChannel {
         wait_for(GET_EVENT, "asynchronous event", self.as_raw_fd(), timeout, || self.next_event())
     }
 
-    /// The next event if there is one now.
+    /// Returns the next event if one is pending.
     ///
     /// # Errors
     ///
-    /// As [`get_async_event`](Self::get_async_event); `EAGAIN` is `Ok(None)`.
+    /// As for [`get_async_event`](Self::get_async_event), but `EAGAIN` becomes `Ok(None)`.
     pub fn try_get_async_event(&self) -> Result<Option<AsyncEvent>, VerbError> {
         let event = self.next_event()?;
         if event.is_none() {
@@ -81,38 +81,38 @@ impl AsyncEventChannel {
         Ok(event)
     }
 
-    /// The next event if there is one now; where the device is gone there is none.
+    /// Returns the next event if one is pending; `None` after device removal.
     fn next_event(&self) -> Result<Option<AsyncEvent>, VerbError> {
         let _alone = self.context.objects().taking.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            // SAFETY: integers and pointers, of which zero is a value.
+            // SAFETY: integers and pointers, for which zero is valid.
             let mut event: ibv_async_event = unsafe { mem::zeroed() };
             let is_taken = take_event(GET_EVENT, self.as_raw_fd(), || {
-                // SAFETY: the context is open as long as `self`, and the event is there to be filled.
+                // SAFETY: the context is open as long as `self`, and the event can be written.
                 unsafe { sys::ibv_get_async_event(self.context.raw(), &mut event) }
             })?;
             if !is_taken {
                 return Ok(None);
             }
             if is_of_nothing(&event) {
-                // Acknowledging it would follow the pointer.
+                // Acknowledging it would dereference the pointer.
                 return Err(VerbError::new(GET_EVENT, Errno::EIO)
-                    .with_hint("the driver reported an event of an object and named none"));
+                    .with_hint("the driver reported an event of an object without naming the object"));
             }
-            // SAFETY: zeroed, filled just now, and acknowledged only below.
+            // SAFETY: zeroed, just filled in, and acknowledged only below.
             let element = unsafe { AsyncEventElement::find(self.context.objects(), &event) };
-            // No code of the program ran since the event was taken, so that nothing which waits for this acknowledgement (the
-            // destruction of the object on another thread) can be something that this thread waits for.
-            // SAFETY: taken just now, and acknowledged once. The object is alive until then.
+            // No code of the program has run since the event was taken. So this thread cannot be waiting for anything
+            // that waits for this acknowledgement, such as the object's destruction on another thread.
+            // SAFETY: just taken, and acknowledged once. The object is live until then.
             unsafe { sys::ibv_ack_async_event(&mut event) };
             if let Some(element) = element {
                 return Ok(Some(AsyncEvent::new(AsyncEventType::from_raw(event.event_type.0), element)));
             }
-            // The object is being destroyed: its event interests nobody.
+            // The object is being destroyed: skip its event.
         }
     }
 
-    /// The device that the events are of.
+    /// Returns the device.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         &self.context
     }
@@ -127,16 +127,16 @@ impl AsRawFd for AsyncEventChannel {
 
 impl AsFd for AsyncEventChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor is open as long as the context; one below zero was refused by `async_events`.
+        // SAFETY: the descriptor is open as long as the context; `async_events` rejects negative ones.
         unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) }
     }
 }
 
-/// Whether an event that is about an object names none.
+/// Whether the event should name an object but has a null pointer.
 fn is_of_nothing(event: &ibv_async_event) -> bool {
     match AsyncEventType::from_raw(event.event_type.0).subject() {
         Subject::CompletionQueue | Subject::QueuePair | Subject::SharedReceiveQueue | Subject::WorkQueue => {
-            // SAFETY: the members are pointers of one place and size, which was zeroed before it was filled.
+            // SAFETY: the members are pointers at the same offset and of the same size, zeroed before the call.
             unsafe { event.element.cq }.is_null()
         }
         Subject::Port | Subject::Device | Subject::Unknown => false,

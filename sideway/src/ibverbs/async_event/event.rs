@@ -1,4 +1,4 @@
-//! `struct ibv_async_event`: what happened, and to what.
+//! `struct ibv_async_event`: an event and its object.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -13,10 +13,10 @@ use crate::ibverbs::queue_pair::{QueuePairCore, QueuePairRef};
 use crate::ibverbs::shared_receive_queue::{SharedReceiveQueueCore, SharedReceiveQueueRef};
 use crate::ibverbs::work_queue::{WorkQueueCore, WorkQueueRef};
 
-/// `struct ibv_async_event` — something happened to the device, a port, or an object. It is acknowledged already.
+/// `struct ibv_async_event` — an event of the device, a port, or an object; already acknowledged.
 ///
-/// It keeps the C object that it is about alive, with all that this was made from. Where it is the last to do so, dropping it
-/// destroys the object, on the thread that drops it.
+/// It keeps its C object and that object's parents alive. If it holds the last reference, dropping it destroys the
+/// object, on the dropping thread.
 #[doc(alias = "ibv_async_event")]
 #[derive(Clone, Debug)]
 pub struct AsyncEvent {
@@ -29,23 +29,23 @@ impl AsyncEvent {
         Self { event_type, element }
     }
 
-    /// What happened.
+    /// Returns the type of the event.
     pub fn event_type(&self) -> AsyncEventType {
         self.event_type
     }
 
-    /// To what it happened.
+    /// Returns the object of the event.
     pub fn element(&self) -> &AsyncEventElement {
         &self.element
     }
 
-    /// To what it happened, for who wants to keep that.
+    /// Converts the event to its object.
     pub fn into_element(self) -> AsyncEventElement {
         self.element
     }
 }
 
-/// As one line: `port active: port 1`, `send queue drained: QP 17`.
+/// Prints one line: `port active: port 1`, `send queue drained: QP 17`.
 impl fmt::Display for AsyncEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.event_type.fmt(f)?;
@@ -55,7 +55,7 @@ impl fmt::Display for AsyncEvent {
             AsyncEventElement::SharedReceiveQueue(srq) => write!(f, ": SRQ with the context {}", srq.srq_context()),
             AsyncEventElement::WorkQueue(queue) => write!(f, ": WQ {}", queue.wq_number()),
             AsyncEventElement::Port(port) => write!(f, ": port {port}"),
-            AsyncEventElement::Foreign(address) => write!(f, ": object of other code at {address:#x}"),
+            AsyncEventElement::Foreign(address) => write!(f, ": foreign object at {address:#x}"),
             AsyncEventElement::Device | AsyncEventElement::Unknown => Ok(()),
         }
     }
@@ -67,7 +67,7 @@ const _: () = {
     is_shared_between_threads::<super::AsyncEventChannel>();
 };
 
-/// What an event is about.
+/// The object of an event.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum AsyncEventElement {
@@ -83,24 +83,24 @@ pub enum AsyncEventElement {
     Port(u32),
     /// The device as a whole.
     Device,
-    /// An object that other code has made on the same device context, or one that stays with its thread: its address.
-    /// That is a number to compare, not to follow: the event is acknowledged, and the object may be gone.
+    /// The address of an object not created by this crate on the same device context, or confined to its thread.
+    /// Compare it only: the event is acknowledged, so the object may be destroyed.
     Foreign(usize),
-    /// The event's type is not known to this version of the crate, and so what it is about is not either.
+    /// The event's type, and so its object, is unknown to this version of the crate.
     Unknown,
 }
 
 impl AsyncEventElement {
-    /// What the event names; `None` for an object that is being destroyed.
+    /// Returns the object that the event names; `None` if it is being destroyed.
     ///
     /// # Safety
     ///
     /// - `event` was zeroed and then filled by `ibv_get_async_event`.
-    /// - It is not acknowledged yet: its object, whoever made it, is not destroyed.
+    /// - It is not acknowledged yet, so its object is not destroyed.
     pub(super) unsafe fn find(objects: &AffiliatedObjects, event: &ibv_async_event) -> Option<Self> {
         let element = event.element;
-        // SAFETY: each member is read where the event's type says that it was written, and none is an invalid value for any bytes:
-        // all were zero before. The pointers are compared and not followed.
+        // SAFETY: each member is read only if the event's type states that it was written, and all values are valid:
+        // the bytes were zero before. The pointers are compared and not dereferenced.
         unsafe {
             match AsyncEventType::from_raw(event.event_type.0).subject() {
                 Subject::CompletionQueue => {
@@ -141,8 +141,8 @@ fn named<T, C>(
 
 /// The objects of one device context that its events can name.
 ///
-/// The context pointers that C keeps for its user (`qp_context` and its like) would lead there too, but not for objects that
-/// other code has made on the same context: their addresses are simply not found here.
+/// C's user contexts (`qp_context` and others) cannot be used instead, because other code may create objects on the
+/// same context. The addresses of such objects are not in these maps.
 #[derive(Debug, Default)]
 pub(crate) struct AffiliatedObjects {
     pub(crate) completion_queues: Registry<CompletionQueueCore>,

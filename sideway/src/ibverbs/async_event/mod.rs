@@ -1,4 +1,4 @@
-//! Asynchronous events: what a device reports of itself, its ports, and the objects made on it.
+//! Asynchronous events: reports about a device, its ports, and its objects.
 //!
 //! ```text
 //! DeviceContext ── async_events ──► AsyncEventChannel ── get_async_event ──► AsyncEvent
@@ -6,9 +6,9 @@
 //!                                                                              └─ element      to what
 //! ```
 //!
-//! Nobody has to listen. Who does not learns of a broken queue from its completions, and of a port from asking; who does can act
-//! before a request fails. An event holds the object that it is about, and is acknowledged before it is handed out: destroying an
-//! object never waits for a program that has taken an event and forgotten it.
+//! Reading events is optional. A program that does not read them learns of a broken queue from its completions, and of
+//! a port's state by querying it; one that reads them can react before a request fails. An event references its object,
+//! and is acknowledged before it is returned: destroying an object never waits for a program that keeps an event.
 //!
 //! ```no_run
 //! use sideway::ibverbs::async_event::AsyncEventElement;
