@@ -3,7 +3,7 @@
 //! ```text
 //! cli       the command line, made into a plan
 //! plan      what is measured, and where: the same for both sides
-//! control   the two sides talk over TCP: who they are, the plan, where the queue pairs are, results
+//! control   the control channel over TCP: versions, the plan, queue pair addresses, results
 //! endpoint  a side: device, memory, queue pairs; of sideway, or a fake for tests
 //! run       the loops
 //! stats     what comes out of them

@@ -7,6 +7,6 @@ use stride_perf::{cli, program};
 fn main() -> ExitCode {
     match cli::parse(std::env::args_os()) {
         Ok(job) => program::run(job),
-        Err(answer) => program::answer(&answer),
+        Err(error) => program::print_parse_result(&error),
     }
 }

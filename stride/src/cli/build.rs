@@ -1,4 +1,4 @@
-//! Options made into a plan.
+//! Builds the plan from the options.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::plan::{
     Placement, Plan, Queues, RunLength, SWEPT, Semantics, SideConfig, Transport, Workload, size,
 };
 
-/// What the command's first word says.
+/// The first word of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Write,
@@ -19,8 +19,8 @@ pub(super) enum Verb {
     Atomic,
 }
 
-/// The plan of a test, checked. What was not given is as perftest has it, where that makes sense; and what of it was set to be like
-/// perftest's altogether, as a sentence.
+/// Builds and checks the plan of a test. Missing options get perftest's defaults where sensible. Also returns a note on
+/// what `--like-perftest` has set.
 pub(super) fn plan(
     verb: Verb,
     is_latency: bool,
@@ -36,7 +36,7 @@ pub(super) fn plan(
     let watches =
         operation == Operation::Write && matches!(measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt));
     let (sizes, is_sweep) = sizes(operation, (transport, watches), is_latency, messages, mtu)?;
-    // Each port has threads of its own, and a latency one alone.
+    // By default, each port has one thread; a latency test has one in total.
     let ports = u32::try_from(client.count()).unwrap_or(u32::MAX);
     let threads = load.threads.unwrap_or(if is_latency { 1 } else { ports });
     let preset = Preset::of(test, operation, is_latency, transport);
@@ -69,12 +69,12 @@ pub(super) fn plan(
     }
     plan.placement.is_relaxed &= !plan.polls_memory();
     plan.check_named(if is_sweep && messages.msg_size.is_none() { SWEPT } else { NAMED })?;
-    let said = preset.said(test, &plan);
-    Ok((plan, said))
+    let note = preset.note(test, &plan);
+    Ok((plan, note))
 }
 
-/// How many messages have one completion: what was given; else one, where they are done in no order; else a post list; else 100 or as many
-/// as are under way; and whether large ones have one each all the same.
+/// The number of messages per completion: as given; otherwise 1 if completions are unordered; otherwise the post list;
+/// otherwise 100, at most the queue depth. Also returns whether each large message requests a completion.
 fn moderation(load: &Load, transport: Transport, tx_depth: u32, post_list: Option<u32>) -> (u32, bool) {
     match (load.cq_mod, post_list) {
         (Some(given), _) => (given, false),
@@ -84,7 +84,7 @@ fn moderation(load: &Load, transport: Transport, tx_depth: u32, post_list: Optio
     }
 }
 
-/// The same as perftest has it: large messages have one each only where all are large and of chosen sizes.
+/// perftest's moderation: each large message requests a completion only if all sizes are large and were listed.
 fn perftest_moderation(
     load: &Load,
     transport: Transport,
@@ -141,7 +141,7 @@ fn measure(
     Ok(Measure::Latency(messages.latency.unwrap_or(default)))
 }
 
-/// The sizes, and whether they are a sweep. Who watches memory sees a packet come where they have no order.
+/// The sizes, and whether they are a sweep. If an unordered receiver polls memory, messages are limited to one packet.
 fn sizes(
     operation: Operation,
     (transport, watches): (Transport, bool),
@@ -172,9 +172,9 @@ fn sizes(
         if let Some(from) = from
             && from > to
         {
-            let said = if messages.max_msg_size.is_some() { "--max-msg-size" } else { "the largest size," };
+            let option = if messages.max_msg_size.is_some() { "--max-msg-size" } else { "the largest size," };
             return Err(Contradiction(format!(
-                "--min-msg-size {from} is above {said} {to}; give --max-msg-size {from} or more"
+                "--min-msg-size {from} is above {option} {to}; give --max-msg-size {from} or more"
             )));
         }
         let from = from.unwrap_or(2).min(to);
@@ -184,7 +184,7 @@ fn sizes(
         _ if operation.is_atomic() => 8,
         true => 2,
         false if is_datagram => u64::from(mtu.unwrap_or(1024)),
-        // What every device has room for in a message.
+        // The largest message that all devices support.
         false if transport == Transport::Srd && matches!(operation, Operation::Send | Operation::SendWithImmediate) => {
             4096
         }
@@ -193,7 +193,7 @@ fn sizes(
     Ok((vec![size], false))
 }
 
-/// The options of a sweep that are given.
+/// The given options of a sweep.
 fn swept(messages: &Messages) -> Vec<&'static str> {
     let all = [
         ("--all-sizes", messages.all_sizes),

@@ -1,4 +1,4 @@
-//! The words of the command line, and the pages that are made of them.
+//! The commands and their help.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use clap_complete::Shell;
 
 use super::options::{Local, Server, Test};
 
-/// How the program ends; `program::exit` has the numbers.
+/// Exit statuses; [`Exit`](crate::program) has the numbers.
 const EXIT_STATUS: &str = "\
 Exit status:
   0    done
@@ -20,12 +20,12 @@ Exit status:
   5    RDMA failed: queue pairs did not connect, a request failed, or --validate found other bytes
   130  ended by SIGINT (Ctrl-C), and 143 by SIGTERM";
 
-/// A text below a help, followed by the exit statuses.
+/// Appends the exit statuses to a help text.
 fn with_exit_status(text: &str) -> String {
     format!("{text}\n\n{EXIT_STATUS}")
 }
 
-/// What stands below the help of the program.
+/// Text below the program's help.
 const EXAMPLES: &str = "\
 Examples:
   stride-perf                                       server for any test
@@ -36,11 +36,11 @@ Examples:
   stride-perf self-test                             every operation and transport, checked
 Each command has its own help: stride-perf write bw --help";
 
-/// What stands below the help of the self-test.
+/// Text below the help of the self-test.
 const SELF_TEST: &str = "\
 Takes some seconds. Fails if anything the device supports fails, or if it supports nothing.";
 
-/// What stands below the help of a test.
+/// Text below the help of a test.
 const TEST_EXAMPLES: &str = "\
 Examples:
   stride-perf write bw -q 4 --threads 4 -D 10s HOST      four threads, ten seconds per size
@@ -50,7 +50,7 @@ Examples:
 The client's options apply to both sides, except \"This side\": a server needs none.
 Sizes and counts take k, K, M and G, powers of 1024; times take us, ms, s, m and h.";
 
-/// What stands below the brief help of a test.
+/// Text below the brief help of a test.
 const TEST_BRIEF: &str = "\
 --help lists all options with examples; the manual page explains them: stride-perf man write bw";
 
@@ -110,7 +110,7 @@ pub(super) enum Word {
     },
 }
 
-/// The brief help of a latency has other options than that of a bandwidth.
+/// The brief help of latency tests shows different options.
 fn brief_of_latency(arg: Arg) -> Arg {
     match arg.get_id().as_str() {
         "latency" | "sleeps_on_events" => arg.hide_short_help(false),
@@ -119,7 +119,7 @@ fn brief_of_latency(arg: Arg) -> Arg {
     }
 }
 
-/// What is measured.
+/// The arguments of a test.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
 pub(super) struct Measured {
@@ -127,7 +127,7 @@ pub(super) struct Measured {
     pub(super) measure: What,
 }
 
-/// The second word.
+/// The second word of the command.
 #[derive(Debug, Subcommand)]
 pub(super) enum What {
     /// Bandwidth and message rate.
@@ -138,7 +138,7 @@ pub(super) enum What {
     Lat(Box<Test>),
 }
 
-/// A plot.
+/// The arguments of `plot`.
 #[derive(Debug, Args)]
 pub(super) struct Plot {
     /// Files written by --json, or output of perftest.
@@ -163,11 +163,11 @@ pub(super) fn with_all_options(command: Command) -> Command {
     brief.mut_args(with_one_line).mut_subcommands(with_all_options)
 }
 
-/// Writes what completes the options in a shell.
+/// Writes a shell completion script.
 ///
 /// # Errors
 ///
-/// Those of `to`.
+/// Errors of `to`.
 pub fn completions(shell: Shell, to: &mut dyn Write) -> io::Result<()> {
     let mut page = Vec::new();
     clap_complete::generate(shell, &mut Program::command(), "stride-perf", &mut page);

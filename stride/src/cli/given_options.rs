@@ -1,41 +1,45 @@
-//! Which options the user has given, and sentences on those that do nothing.
+//! Collects the options that the user gave, and warns of those without effect.
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command};
 
 use crate::plan::{Given, Plan, RunLength, Transport, time};
 
-/// A sentence for each of these that was given.
-pub(super) fn idle(given: &Given, options: &[&str], whose: &str) -> Vec<String> {
+/// Warns of each of these options that was given.
+pub(super) fn without_effect(given: &Given, options: &[&str], context: &str) -> Vec<String> {
     let there = options.iter().filter(|option| given.has(&[option]));
-    there.map(|option| format!("{option} has no effect for {whose}")).collect()
+    there.map(|option| format!("{option} has no effect for {context}")).collect()
 }
 
-/// A sentence for each that was given and does nothing in a plan.
-pub(super) fn idle_in(plan: &Plan, given: &Given) -> Vec<String> {
+/// Warns of each given option without effect in this plan.
+pub(super) fn without_effect_in(plan: &Plan, given: &Given) -> Vec<String> {
     let mut all = Vec::new();
     if !plan.workload.operation.takes_receive() {
-        all.extend(idle(given, &["--rx-depth"], &format!("{}, which consumes no receives", plan.workload.operation)));
+        all.extend(without_effect(
+            given,
+            &["--rx-depth"],
+            &format!("{}, which consumes no receives", plan.workload.operation),
+        ));
     }
     if matches!(plan.attributes.transport, Transport::Uc | Transport::Ud) {
-        all.extend(idle(
+        all.extend(without_effect(
             given,
             &["--qp-timeout"],
             &format!("{}, which does not retransmit", plan.attributes.transport),
         ));
     }
     if plan.attributes.transport == Transport::Srd {
-        all.extend(idle(given, &["--qp-timeout"], "SRD, whose device controls retransmission"));
+        all.extend(without_effect(given, &["--qp-timeout"], "SRD, whose device controls retransmission"));
     }
     if plan.polls_memory() {
-        let whose = "a latency that polls memory, which always uses strict ordering";
-        all.extend(idle(given, &["--no-relaxed-ordering"], whose));
+        let context = "a latency that polls memory, which always uses strict ordering";
+        all.extend(without_effect(given, &["--no-relaxed-ordering"], context));
     }
     if let (RunLength::Time { time, .. }, Some(interval), false) =
         (plan.workload.amount, plan.sampling.interval, plan.workload.is_endless)
         && interval >= time
     {
-        all.extend(idle(
+        all.extend(without_effect(
             given,
             &["--interval"],
             &format!("a test of {}, which is shorter than two intervals of {}", time::show(time), time::show(interval)),
@@ -53,7 +57,7 @@ pub(super) fn idle_in(plan: &Plan, given: &Given) -> Vec<String> {
     all
 }
 
-/// The long names of all options that stand there, below whichever subcommands.
+/// The long names of all given options, including those of subcommands.
 pub(super) fn given(mut command: &Command, mut matches: &ArgMatches) -> Given {
     let mut names = Vec::new();
     loop {
@@ -80,8 +84,8 @@ mod tests {
     }
 
     #[test]
-    fn what_does_nothing_is_said() {
-        for (words, said) in [
+    fn option_without_effect_causes_a_warning() {
+        for (words, warning) in [
             ("write bw -r 64", "--rx-depth has no effect for write, which consumes no receives"),
             ("atomic bw -r 64", "--rx-depth has no effect for fetch-and-add, which consumes no receives"),
             ("send bw -c ud -u 14", "--qp-timeout has no effect for UD, which does not retransmit"),
@@ -96,12 +100,12 @@ mod tests {
             ),
             ("write bw --threads 4 --cpu 0", "--cpu names 1 of the 4 processors that --threads can use"),
         ] {
-            assert_eq!(warnings(words), [said], "{words}");
+            assert_eq!(warnings(words), [warning], "{words}");
         }
     }
 
     #[test]
-    fn what_does_something_is_not() {
+    fn option_with_effect_causes_no_warning() {
         for words in [
             "send bw -r 64",
             "write bw --imm -r 64",

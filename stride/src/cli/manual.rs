@@ -7,10 +7,10 @@ use clap_mangen::Man;
 
 use super::command::Program;
 
-/// What the page of a test explains besides its options: `# HEADING` lines, and paragraphs between empty lines.
+/// Sections of a test's manual page: `# HEADING` lines, and paragraphs separated by empty lines.
 const SECTIONS: &str = include_str!("manual.txt");
 
-/// The command with these words; none is the program.
+/// The command with these words; the program if there are none.
 pub(super) fn command(words: &[String]) -> Option<Command> {
     let mut program = Program::command();
     program.build();
@@ -21,7 +21,7 @@ pub(super) fn command(words: &[String]) -> Option<Command> {
 ///
 /// # Errors
 ///
-/// Those of `to`; `InvalidInput` if no command has these words.
+/// Errors of `to`; `InvalidInput` if no command has these words.
 pub fn man(words: &[String], to: &mut dyn Write) -> io::Result<()> {
     let command = command(words).ok_or(io::ErrorKind::InvalidInput)?;
     Man::new(command.clone()).render(to)?;
@@ -50,7 +50,7 @@ mod tests {
         let mut page = Vec::new();
         man(&["write".to_owned(), "bw".to_owned()], &mut page).unwrap();
         let page = String::from_utf8(page).unwrap();
-        // The option, the text that --help leaves out, a section.
+        // An option, a text that `--help` omits, and a section.
         assert!(
             page.contains("post\\-list")
                 && page.contains("perftest\\*(Aqs \\-q with \\-O")

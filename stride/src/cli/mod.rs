@@ -1,4 +1,4 @@
-//! The command line, made into what is to be done.
+//! The command line: parses the arguments into a [`Job`].
 
 mod build;
 mod command;
@@ -19,78 +19,78 @@ pub use clap_complete::Shell;
 use self::build::Verb;
 pub use self::command::completions;
 use self::command::{Measured, Program, What, Word, with_all_options};
-use self::given_options::{idle, idle_in};
+use self::given_options::{without_effect, without_effect_in};
 pub use self::manual::man;
 pub use self::options::Output;
 use self::options::{Local, Remote, Server};
 use crate::control::{ControlOptions, Family, LEAST_TIMEOUT, PORT};
 use crate::plan::{Contradiction, Given, Plan, SideConfig, time};
 
-/// What the user wants.
+/// What the program is to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Job {
-    /// To measure.
+    /// Run a test.
     Measure(Box<Measurement>),
-    /// To serve those who measure.
+    /// Serve clients.
     Serve(Box<Service>),
-    /// To try all that a device can.
+    /// Test all operations and transports of a device.
     SelfTest(SideConfig),
-    /// A list of what there is.
+    /// List the devices.
     Devices,
-    /// A plot of runs.
+    /// Plot several runs.
     Plot {
-        /// Files that `--json` has written.
+        /// Files from `--json`, or output of perftest.
         runs: Vec<PathBuf>,
-        /// The plot.
+        /// The output file.
         output: PathBuf,
     },
-    /// What completes the options in a shell.
+    /// Print a shell completion script.
     Completions(Shell),
-    /// The manual page of the command with these words.
+    /// Print the manual page of the command with these words.
     Man(Vec<String>),
 }
 
-/// A test, seen from the client.
+/// A test, as the client runs it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
     /// The test.
     pub plan: Plan,
-    /// What of it was given.
+    /// The options that the user gave.
     pub given: Given,
-    /// Name or address of the server; none is in this process.
+    /// Name or address of the server; `None` for `--loopback`.
     pub server: Option<String>,
-    /// How it is reached.
+    /// Options of the control channel.
     pub contact: ControlOptions,
-    /// For how long it is tried; none is once.
+    /// How long to wait for the server; `None` for one attempt.
     pub wait: Option<Duration>,
-    /// What is made of the results.
+    /// Output options.
     pub output: Output,
-    /// Sentences on options that do nothing here.
+    /// Warnings of options without effect.
     pub warnings: Vec<String>,
-    /// Sentences on what was set that was not given.
+    /// Notes on values that were set automatically.
     pub notes: Vec<String>,
 }
 
 /// A server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Service {
-    /// Where it stands, as far as it was said here.
+    /// Its configuration, as far as given.
     pub place: SideConfig,
-    /// The test that it was given, for comparison with the client's.
+    /// A test given for comparison with the client's.
     pub test: Option<(Plan, Given)>,
-    /// How it is reached.
+    /// Options of the control channel.
     pub contact: ControlOptions,
-    /// It ends after one test.
+    /// Exit after one test.
     pub is_one_off: bool,
-    /// Sentences on options that do nothing here.
+    /// Warnings of options without effect.
     pub warnings: Vec<String>,
 }
 
-/// Reads a command line, of which the first word is the program's name.
+/// Parses a command line. The first word is the name of the program.
 ///
 /// # Errors
 ///
-/// Help and version, which `exit` prints and leaves with 0; and what is wrong, which it prints and leaves with 2.
+/// Help and version, which `exit` prints with status 0, and invalid arguments, which it prints with status 2.
 pub fn parse<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> Result<Job, clap::Error> {
     let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
     let is_long = arguments.iter().any(|argument| argument == "--help" || argument == "help");
@@ -100,7 +100,7 @@ pub fn parse<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) 
     if is_long && matches.as_ref().is_err_and(|error| error.kind() == ErrorKind::DisplayHelp) {
         matches = with_all_options(Program::command()).try_get_matches_from(arguments);
     }
-    let matches = matches.map_err(|error| perftest::told(with_test(error), &command))?;
+    let matches = matches.map_err(|error| perftest::with_tip(with_test(error), &command))?;
     let given = given_options::given(&command, &matches);
     let program = Program::from_arg_matches(&matches)?;
     let job = match program.word {
@@ -124,7 +124,7 @@ pub fn parse<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) 
     job.map_err(|contradiction| clap::Error::raw(ErrorKind::ArgumentConflict, format!("{contradiction}\n")))
 }
 
-/// Who gives a server alone, as to the programs of perftest, is told that a test has to be named.
+/// Explains a missing test, if the user gave only a server as with perftest's programs.
 fn with_test(mut error: clap::Error) -> clap::Error {
     if let (ErrorKind::InvalidSubcommand, None, Some(ContextValue::String(word))) =
         (error.kind(), error.get(ContextKind::SuggestedSubcommand), error.get(ContextKind::InvalidSubcommand).cloned())
@@ -171,45 +171,45 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
     };
     let contact = contact(&test.contact)?;
     let own = test.local.place().map_err(Contradiction)?;
-    if test.meeting.loopback && test.server.is_some() {
+    if test.connect.loopback && test.server.is_some() {
         return Err(Contradiction("--loopback runs both sides in this process; leave out the server".to_owned()));
     }
     check_output(is_latency, &test.output)?;
-    if test.server.is_none() && !test.meeting.loopback {
+    if test.server.is_none() && !test.connect.loopback {
         let client = SideConfig::default().spread(own.count());
         let (plan, _) = build::plan(verb, is_latency, (&test, &given), client, own.clone())?;
         let options = client_only();
         let options: Vec<_> = options.iter().map(String::as_str).collect();
-        let idle = idle(&given, &options, "a server; name a server to run a client");
+        let without_effect = without_effect(&given, &options, "a server; name a server to run a client");
         let is_one_off = test.contact.one_off;
-        let service = Service { place: own, test: Some((plan, given)), contact, is_one_off, warnings: idle };
+        let service = Service { place: own, test: Some((plan, given)), contact, is_one_off, warnings: without_effect };
         return Ok(Job::Serve(Box::new(service)));
     }
     test.server.as_deref().map_or(Ok(()), |server| reachable(server, contact.port))?;
     let mut server = test.remote.place(&test.local).map_err(Contradiction)?;
-    // What is said of one port holds for all, where the other side has several.
+    // A value for one port applies to all, if the peer has several.
     let ports = own.count().max(server.count());
     let own = own.spread(ports);
     server = server.spread(ports);
-    let mut warnings = idle(&given, &["--one-off"], "a client");
-    if test.meeting.loopback {
-        warnings = idle(&given, &["--one-off", "--wait-server", "--port", "--ipv4", "--ipv6"], "--loopback");
+    let mut warnings = without_effect(&given, &["--one-off"], "a client");
+    if test.connect.loopback {
+        warnings = without_effect(&given, &["--one-off", "--wait-server", "--port", "--ipv4", "--ipv6"], "--loopback");
         if server.gpu_registration.is_some() && server.memory.is_none() {
             return Err(Contradiction(
                 "--remote-gpu-registration requires --remote-use-cuda; give --remote-use-cuda as well".to_owned(),
             ));
         }
-        // What is said of this side only holds for the other one too: both are here.
+        // With `--loopback`, options of this side apply to the server as well.
         server = server.or(&SideConfig { memory: None, cpus: None, gpu_registration: None, ..own.clone() });
     }
     let (plan, note) = build::plan(verb, is_latency, (&test, &given), own, server)?;
-    warnings.extend(idle_in(&plan, &given));
+    warnings.extend(without_effect_in(&plan, &given));
     Ok(Job::Measure(Box::new(Measurement {
         plan,
         given,
         server: test.server,
         contact,
-        wait: test.meeting.wait_server,
+        wait: test.connect.wait_server,
         output: test.output,
         warnings,
         notes: note.into_iter().collect(),
@@ -220,7 +220,7 @@ fn is_ipv6(text: &str) -> bool {
     text.parse::<std::net::Ipv6Addr>().is_ok()
 }
 
-/// Whether a server can be meant by this name and port.
+/// Rejects a server name that cannot be meant, such as one with a port.
 fn reachable(server: &str, port: u16) -> Result<(), Contradiction> {
     if port == 0 {
         return Err(Contradiction(
@@ -299,12 +299,12 @@ fn check_output(is_latency: bool, output: &Output) -> Result<(), Contradiction> 
     output.plot.as_deref().map_or(Ok(()), picture)
 }
 
-/// A file by its folders and its name; `./` says nothing.
+/// The components of a path, without `./`.
 fn plain(file: &Path) -> impl Iterator<Item = Component<'_>> {
     file.components().filter(|part| *part != Component::CurDir)
 }
 
-/// Whether a plot can be written to a file of this name.
+/// Checks that the format of a plot is supported.
 fn picture(file: &Path) -> Result<(), Contradiction> {
     let ending = file.extension().map(|ending| ending.to_string_lossy().to_lowercase());
     match ending.as_deref() {

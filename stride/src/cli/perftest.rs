@@ -1,24 +1,24 @@
-//! Options of perftest that are called otherwise here, that nothing needs, or that are not there.
+//! perftest's options that have another name here, are not needed or are not supported.
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
-/// What becomes of an option of perftest.
+/// What to do instead of an option of perftest.
 #[derive(Clone, Copy, Debug)]
 enum Here {
-    /// It has another name.
+    /// Use another option.
     Named(&'static str),
-    /// It is done, or said, without.
+    /// Leave it out: it is the default.
     Needless(&'static str),
-    /// There is nothing like it.
+    /// Leave it out: it is not supported.
     Missing(&'static str),
-    /// There is nothing like it: why, and what serves instead.
+    /// Not supported, for this reason; use this instead.
     Replaced(&'static str, &'static str),
 }
 
 use Here::{Missing, Named, Needless, Replaced};
 
-/// The words of perftest, and what to do with each.
+/// perftest's options, and what to do instead.
 const WORDS: [(&[&str], Here); 59] = [
     (&["--report_gbits"], Needless("the table has Gb/s")),
     (&["-F", "--CPU-freq"], Needless("no figure depends on the processor's frequency")),
@@ -87,7 +87,7 @@ const WORDS: [(&[&str], Here); 59] = [
     (&["--disable_numa"], Named("--no-numa")),
 ];
 
-/// What is said of a word of perftest, where it is one.
+/// The tip for an option of perftest.
 fn tip(word: &str) -> Option<String> {
     let (_, here) = WORDS.iter().find(|(words, _)| words.contains(&word))?;
     Some(match here {
@@ -98,14 +98,14 @@ fn tip(word: &str) -> Option<String> {
     })
 }
 
-/// An error of an option that is not there, with what helps in place of what does not: what begins with a dash is no value.
-pub(super) fn told(error: Error, command: &Command) -> Error {
+/// Adds the tip to an error for an unknown option, and removes clap's suggestion to pass it as a value.
+pub(super) fn with_tip(error: Error, command: &Command) -> Error {
     let word = match (error.kind(), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) if word.starts_with('-') => word.clone(),
         _ => return error,
     };
     let tip = tip(&word);
-    let mut told = Error::new(error.kind()).with_cmd(command);
+    let mut with_tip = Error::new(error.kind()).with_cmd(command);
     for (kind, value) in error.context() {
         let is_kept = match kind {
             ContextKind::Suggested => false,
@@ -113,13 +113,13 @@ pub(super) fn told(error: Error, command: &Command) -> Error {
             _ => true,
         };
         if is_kept {
-            told.insert(kind, value.clone());
+            with_tip.insert(kind, value.clone());
         }
     }
     if let Some(tip) = tip {
-        told.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+        with_tip.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
-    told
+    with_tip
 }
 
 #[cfg(test)]
@@ -129,12 +129,12 @@ mod tests {
     use super::*;
     use crate::cli::parse;
 
-    fn said(words: &str) -> String {
+    fn error(words: &str) -> String {
         parse(format!("stride-perf {words} h").split_whitespace()).unwrap_err().to_string()
     }
 
     #[test]
-    fn options_of_perftest_are_known_by_one_tip() {
+    fn perftest_options_have_one_tip() {
         for (words, tip) in [
             ("write bw -N", " is not needed: the peak"),
             ("write bw --noPeak", " is not needed: the peak"),
@@ -168,26 +168,26 @@ mod tests {
             ("write bw --use-srq", " is not supported: only xrc and dc"),
             ("write bw --aes_xts", " is not supported: encryption"),
         ] {
-            let said = said(words);
-            assert!(said.contains(&format!("tip: perftest's option{tip}")), "{words}: {said}");
-            assert_eq!(said.matches("tip: ").count(), 1, "{words}: {said}");
-            assert!(!said.contains("Usage:") && !said.contains("-- -"), "{words}: {said}");
+            let error = error(words);
+            assert!(error.contains(&format!("tip: perftest's option{tip}")), "{words}: {error}");
+            assert_eq!(error.matches("tip: ").count(), 1, "{words}: {error}");
+            assert!(!error.contains("Usage:") && !error.contains("-- -"), "{words}: {error}");
         }
     }
 
     #[test]
-    fn what_nobody_knows_is_not_said_to_be_a_value() {
+    fn unknown_option_is_not_suggested_as_a_value() {
         for word in ["-J", "--nothing-like-it"] {
-            let said = said(&format!("write bw {word}"));
-            assert!(said.contains(&format!("unexpected argument '{word}'")) && said.contains("Usage:"), "{said}");
-            assert!(!said.contains("as a value"), "{said}");
+            let error = error(&format!("write bw {word}"));
+            assert!(error.contains(&format!("unexpected argument '{word}'")) && error.contains("Usage:"), "{error}");
+            assert!(!error.contains("as a value"), "{error}");
         }
-        assert!(said("write bw --msg-sizes 4").contains("'--msg-size'"), "{}", said("write bw --msg-sizes 4"));
-        assert!(said("write bw h").contains("unexpected argument 'h'"));
+        assert!(error("write bw --msg-sizes 4").contains("'--msg-size'"), "{}", error("write bw --msg-sizes 4"));
+        assert!(error("write bw h").contains("unexpected argument 'h'"));
     }
 
     #[test]
-    fn words_of_perftest_are_none_of_this_program() {
+    fn perftest_options_with_tips_do_not_exist_here() {
         let mut command = <crate::cli::command::Program as clap::CommandFactory>::command();
         command.build();
         let mut all = BTreeSet::new();

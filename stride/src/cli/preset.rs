@@ -1,19 +1,19 @@
-//! What perftest has where nobody says otherwise, and this program has not: for figures of both side by side.
+//! `--like-perftest`: perftest's defaults where this program's differ.
 
 use std::time::Duration;
 
 use super::options::Test;
 use crate::plan::{Measure, Operation, Plan, RunLength, Transport};
 
-/// What a test is that is to be like perftest's, where its options leave it open. All else is the same without.
+/// The values that `--like-perftest` sets for options that were not given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Preset {
     is_on: bool,
-    /// Messages of a size.
+    /// Messages per size.
     pub(super) count: Option<u64>,
-    /// Receives that are posted together.
+    /// Receives posted together.
     pub(super) receive_list: Option<u32>,
-    /// Bytes that are inline.
+    /// Inline bytes.
     pub(super) inline: Option<u32>,
 }
 
@@ -24,7 +24,7 @@ impl Preset {
         }
         let is_write = matches!(operation, Operation::Write | Operation::WriteWithImmediate);
         let is_send = matches!(operation, Operation::Send | Operation::SendWithImmediate);
-        // Of writes it is what it is here, and XRC is not told apart.
+        // For writes it equals the default here, and perftest treats XRC as RC.
         let inline = match transport {
             _ if !is_latency || !is_send || test.local.use_cuda.is_some() || test.remote.remote_use_cuda.is_some() => {
                 None
@@ -41,18 +41,18 @@ impl Preset {
         }
     }
 
-    /// Messages before those that count.
+    /// Warm-up messages.
     pub(super) fn warm_up(&self) -> Option<u64> {
         self.is_on.then_some(0)
     }
 
-    /// The time before the one that counts.
+    /// Warm-up time.
     pub(super) fn warm_up_of(&self, time: Duration) -> Option<Duration> {
         self.is_on.then_some(time / 4)
     }
 
-    /// What it has set in a plan, as options.
-    pub(super) fn said(&self, test: &Test, plan: &Plan) -> Option<String> {
+    /// A note that lists the values as options.
+    pub(super) fn note(&self, test: &Test, plan: &Plan) -> Option<String> {
         if !self.is_on {
             return None;
         }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_said() {
+    fn note_lists_the_values_set() {
         for (words, set) in [
             ("write bw", "--warm-up 0"),
             ("read bw", "--warm-up 0 --iters 1000"),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_has_what_is_said_and_what_is_given_counts() {
+    fn plan_has_the_preset_unless_given() {
         let plan = client("send lat --like-perftest").plan;
         assert_eq!(plan.workload.amount, RunLength::Messages { count: 1000, warm_up: 0 });
         assert_eq!((plan.queues.inline, plan.queues.receive_list), (Some(236), Some(1)));

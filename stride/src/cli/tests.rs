@@ -29,12 +29,12 @@ fn refusal(line: &str) -> String {
 }
 
 #[test]
-fn the_command_is_consistent() {
+fn clap_command_is_consistent() {
     Program::command().debug_assert();
 }
 
 #[test]
-fn published_forms_are_understood() {
+fn published_command_lines_parse() {
     let service = server("stride-perf write bw -d mlx5_0 -n 100000 -a --max-msg-size 8388608");
     assert_eq!(service.place.device.as_deref(), Some("mlx5_0"));
     assert_eq!(service.contact.port, 18515);
@@ -68,7 +68,7 @@ fn published_forms_are_understood() {
 }
 
 #[test]
-fn what_is_not_given_is_as_perftest_has_it() {
+fn defaults_are_those_of_perftest() {
     let plan = client("stride-perf write bw host").plan;
     assert_eq!(
         plan,
@@ -118,11 +118,11 @@ fn moderation_follows_its_rule() {
     assert_eq!(one("-s 64 -l 8 -Q 4"), 4);
     assert_eq!(one("-s 64K -Q 100"), 100);
     assert_eq!(one("-s 64K -l 8"), 8);
-    // A size has the same alone and in a sweep.
+    // A size has the same moderation alone and in a sweep.
     assert_eq!(one("--min-msg-size 64K --max-msg-size 64K"), one("-s 64K"));
     assert_eq!(one("-s 64K,1M"), 1);
     assert_eq!(every("-a"), [1, 100].into());
-    // As perftest has it, where that is asked for.
+    // perftest's moderation with `--like-perftest`.
     assert_eq!([one("-a --like-perftest"), one("-s 64K --like-perftest")], [100, 1]);
     let every = one;
     assert_eq!([every("-s 64 -c srd"), every("-s 64 -l 8 -c srd")], [1; 2], "they are done in any order");
@@ -130,7 +130,7 @@ fn moderation_follows_its_rule() {
 }
 
 #[test]
-fn sizes_times_and_places_are_read() {
+fn sizes_times_and_devices_are_parsed() {
     let job =
         client("stride-perf send bw -s 64,4K,1M -D 2m --warm-up 3 --cpu 0,2-3 --remote-device mlx5_1 --remote-cpu 7 h");
     assert_eq!(job.plan.workload.sizes, [64, 4096, 1 << 20]);
@@ -147,7 +147,7 @@ fn sizes_times_and_places_are_read() {
 }
 
 #[test]
-fn contradictions_are_sentences() {
+fn conflicting_options_are_errors_with_a_remedy() {
     for (options, part) in [
         ("write bw -D 5 -n 7 h", "--duration and --iters"),
         ("write bw -s 64 -a h", "--msg-size conflicts with --all-sizes; leave out --msg-size, or it"),
@@ -196,13 +196,13 @@ fn contradictions_are_sentences() {
         ("write bw -q 9999999999 h", "too large"),
         ("write lat --use-cuda 0 --latency rtt h", "give --imm"),
     ] {
-        let said = refusal(&format!("stride-perf {options}"));
-        assert!(said.contains(part), "{options}: {said}");
+        let error = refusal(&format!("stride-perf {options}"));
+        assert!(error.contains(part), "{options}: {error}");
     }
 }
 
 #[test]
-fn without_a_server_it_is_one() {
+fn command_without_server_is_a_server() {
     let service = server("stride-perf");
     assert_eq!((service.test, service.is_one_off), (None, false));
     let service = server("stride-perf -d mlx5_1 --one-off");
@@ -217,7 +217,7 @@ fn without_a_server_it_is_one() {
 }
 
 #[test]
-fn both_sides_can_be_here() {
+fn loopback_configures_both_sides() {
     let job = client("stride-perf write bw -a --loopback -d soft0 --use-cuda 0 --one-off");
     assert_eq!(job.server, None);
     assert_eq!(job.plan.placement.server, SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() });
@@ -225,12 +225,12 @@ fn both_sides_can_be_here() {
     let job = client("stride-perf write bw --loopback --use-cuda 0 --gpu-registration address --no-numa");
     assert_eq!(job.plan.placement.client.gpu_registration, Some(GpuRegistration::Address));
     assert_eq!(job.plan.placement.server, SideConfig { is_bound: Some(false), ..SideConfig::default() });
-    let said = refusal("stride-perf write bw --loopback --remote-gpu-registration dmabuf");
-    assert!(said.contains("give --remote-use-cuda as well"), "{said}");
+    let error = refusal("stride-perf write bw --loopback --remote-gpu-registration dmabuf");
+    assert!(error.contains("give --remote-use-cuda as well"), "{error}");
 }
 
 #[test]
-fn the_self_test_lists_what_it_takes() {
+fn self_test_help_lists_its_options_only() {
     let help = refusal("stride-perf self-test --help");
     for absent in ["--dualport", "mlx5_1", "1,2", "--rdma-cm", "bandwidth go over", "one for each"] {
         assert!(!help.contains(absent), "{absent}: {help}");
@@ -243,7 +243,7 @@ fn the_self_test_lists_what_it_takes() {
 }
 
 #[test]
-fn other_words_have_their_jobs() {
+fn other_commands_parse() {
     assert_eq!(run("stride-perf devices"), Ok(Job::Devices));
     let place = SideConfig { device: Some("mlx5_0".to_owned()), port: Some(2), ..SideConfig::default() };
     assert_eq!(run("stride-perf self-test -d mlx5_0 -i 2"), Ok(Job::SelfTest(place)));
@@ -285,7 +285,7 @@ fn help_has_topics_and_examples() {
 }
 
 #[test]
-fn every_option_that_hints_name_is_there() {
+fn options_in_hints_exist() {
     let mut command = Program::command();
     command.build();
     for words in [["write", "bw"], ["send", "lat"]] {
@@ -300,7 +300,7 @@ fn every_option_that_hints_name_is_there() {
     }
 }
 
-/// The names between backquotes in a line.
+/// The names in backquotes of a line.
 fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
@@ -342,7 +342,7 @@ fn each_option_of_a_plan_is_a_member_of_its_json() {
 }
 
 #[test]
-fn a_test_can_have_no_end() {
+fn test_can_be_endless() {
     let plan = client("stride-perf write bw -D forever --interval 2s h").plan;
     let warm_up = Duration::from_secs(2);
     assert!(
@@ -351,25 +351,25 @@ fn a_test_can_have_no_end() {
     assert_eq!(plan.sampling.interval, Some(warm_up));
     assert!(client("stride-perf read lat --run-infinitely --like-perftest h").plan.workload.is_endless);
     assert!(!client("stride-perf write bw -D 5 h").plan.workload.is_endless);
-    for (words, said) in [
+    for (words, expected) in [
         ("-D forever -n 5", "--duration and --iters"),
         ("--run-infinitely -D 5", "cannot be used with"),
         ("-D forever -a", "give one --msg-size"),
         ("-D ever", "us, ms, s, m or h (or `forever`)"),
     ] {
         let sentence = refusal(&format!("stride-perf write bw {words} h"));
-        assert!(sentence.contains(said), "{words}: {sentence}");
+        assert!(sentence.contains(expected), "{words}: {sentence}");
     }
 }
 
 #[test]
-fn a_bandwidth_goes_over_as_many_ports_as_are_named() {
+fn bandwidth_test_uses_all_named_ports() {
     let of = |words: &str| {
         let plan = client(&format!("stride-perf write bw {words}")).plan;
-        let said = |place: &SideConfig| place.options().join(" ");
+        let options = |place: &SideConfig| place.options().join(" ");
         (
-            said(&plan.placement.client),
-            said(&plan.placement.server),
+            options(&plan.placement.client),
+            options(&plan.placement.server),
             plan.placement.server.count(),
             plan.queues.threads,
             plan.queues.queue_pairs,
@@ -384,13 +384,13 @@ fn a_bandwidth_goes_over_as_many_ports_as_are_named() {
     let both = "--ib-port 1,2";
     assert_eq!(of("-O h"), (both.to_owned(), both.to_owned(), 2, 2, 2));
     assert_eq!(of("-O --remote-ib-port 2 h").1, "--ib-port 2");
-    // The server may have devices of its own for these.
+    // The server may have other devices.
     assert_eq!(of("-d a,b --remote-ib-port 1,1 h").1, "--ib-port 1");
     assert_eq!(of("-d mlx4_0 -i 1,1 h").0, "--device mlx4_0 --ib-port 1");
     assert_eq!(of("-d mlx4_0 -i 1,2 -x 3,5 h").0, "--device mlx4_0 --ib-port 1,2 --gid-index 3,5");
     let service = server("stride-perf write bw -d mlx5_0,mlx5_1");
     assert_eq!((service.place.count(), service.test.map(|(plan, _)| plan.queues.threads)), (2, Some(2)));
-    for (words, said) in [
+    for (words, expected) in [
         ("write lat -d mlx5_0,mlx5_1 h", "a latency test uses one port"),
         ("write bw -d mlx5_0,mlx5_1 -R h", "--rdma-cm supports one port"),
         ("write bw -d mlx5_0,mlx5_1 -q 3 h", "--qp-count 3, the total of all ports"),
@@ -408,12 +408,12 @@ fn a_bandwidth_goes_over_as_many_ports_as_are_named() {
         ("self-test -d a,b -O", "self-test supports one port; give one --device and leave out -O\n"),
     ] {
         let sentence = refusal(&format!("stride-perf {words}"));
-        assert!(sentence.contains(said), "{words}: {sentence}");
+        assert!(sentence.contains(expected), "{words}: {sentence}");
     }
 }
 
 #[test]
-fn sides_have_partitions_and_ways_of_their_own() {
+fn partition_and_lid_options_apply_per_side() {
     let plan = client(
         "stride-perf write bw --pkey-index 1 --dlid 0x13 --remote-pkey-index 2 --remote-dlid 20 --flow-label 0xfffff -W x,y h",
     )
@@ -423,7 +423,7 @@ fn sides_have_partitions_and_ways_of_their_own() {
     assert_eq!((plan.attributes.flow_label, plan.sampling.counters.len()), (0xfffff, 2));
     let service = server("stride-perf --pkey-index 3 --dlid 4");
     assert_eq!((service.place.pkey_index, service.place.dlid), (Some(3), Some(4)));
-    // Both sides of one process are of one device.
+    // In one process, both sides use one device.
     assert_eq!(client("stride-perf write bw --pkey-index 3 --loopback").plan.placement.server.pkey_index, Some(3));
     let idle = server("stride-perf write bw -W all");
     assert!(idle.warnings.iter().any(|warning| warning.starts_with("--counters has no effect")), "{:?}", idle.warnings);

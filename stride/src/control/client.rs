@@ -1,4 +1,4 @@
-//! The side that measures.
+//! The client: makes the requests and measures.
 
 use std::os::fd::AsFd;
 
@@ -8,69 +8,70 @@ use super::interval_check::IntervalCheck;
 use super::keepalive::Keepalive;
 use super::message::{Done, Message, Offer, Request};
 use super::path::{self, Near};
-use crate::endpoint::{Counted, Endpoint, EndpointFactory, Glimpse, Path, PeerInfo, PortInfo, Role};
-use crate::plan::{NAMED, Room, SWEPT, Transport};
+use crate::endpoint::{Counted, Endpoint, EndpointFactory, Path, PeerInfo, PortInfo, Role, StepProgress};
+use crate::plan::{NAMED, PathLimits, SWEPT, Transport};
 use crate::stats::{Figures, Interval};
 
-/// Who looks on while a test runs.
+/// Observes a running test.
 pub trait Watch {
-    /// Both sides are open, and this is the way between them.
+    /// Both sides are open; `path` is the path between them.
     fn met(&mut self, _client: &PortInfo, _server: &PortInfo, _path: &Path) {}
 
-    /// So much of a step is done, of one; `false` ends the test within it, or before it where nothing is.
+    /// A step has progressed to `done` (0.0 to 1.0). Returning `false` ends the test, within the step or before it
+    /// starts.
     fn progress(&mut self, _size: u64, _done: f64) -> bool {
         true
     }
 
-    /// A part of the step of this size is over, which goes on: what this side has seen of it, or the server where this one sees nothing.
+    /// An interval of the running step has ended: figures of this side, or of the server if this side measures nothing.
     fn interval(&mut self, _size: u64, _interval: &Interval) {}
 
-    /// A step is done.
+    /// A step has ended.
     fn step(&mut self, _step: &Step) {}
 
-    /// This side has a sentence for the user.
+    /// A remark of this side for the user.
     fn remark(&mut self, _text: &str) {}
 
-    /// The server has a sentence for the user.
+    /// A remark of the server for the user.
     fn note(&mut self, _text: &str) {}
 }
 
-/// Nobody.
+/// Observes nothing.
 impl Watch for () {}
 
-/// What came of a size.
+/// The results of one size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// Bytes of a message.
+    /// Message size in bytes.
     pub size: u64,
-    /// What the client has measured.
+    /// The client's figures.
     pub client: Option<Figures>,
-    /// What the server has.
+    /// The server's figures.
     pub server: Option<Figures>,
-    /// By how much counters have changed, where any were asked for.
+    /// Changes of the requested counters.
     pub counters: Option<Counted>,
-    /// It was done as planned, and not ended before.
+    /// The step ran to its planned end.
     pub is_whole: bool,
 }
 
-/// What came of a test.
+/// The results of a test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// This side.
+    /// The client.
     pub client: PortInfo,
-    /// The other.
+    /// The server.
     pub server: PortInfo,
-    /// The way between them.
+    /// The path between them.
     pub path: Path,
-    /// A step for each size that was measured.
+    /// One step per measured size.
     pub steps: Vec<Step>,
 }
 
-/// Does a test with the server at the other end, who was greeted.
+/// Runs a test with the server on the connection, after the handshake.
 ///
 /// # Errors
 ///
-/// What failed at either side; the other one is told.
+/// The failure of either side. The server receives this side's.
 pub fn measure(
     mut connection: Connection,
     near: Near,
@@ -115,7 +116,7 @@ impl Client<'_> {
         }
         self.watch.met(side.facts(), &offer.facts, &path);
         let mut steps: Vec<Step> = Vec::new();
-        let sizes = self.fitting(path.room(&[side.facts(), &offer.facts]));
+        let sizes = self.fitting(path.limits(&[side.facts(), &offer.facts]));
         for size in &sizes {
             if !self.watch.progress(*size, 0.0) {
                 break;
@@ -133,14 +134,14 @@ impl Client<'_> {
         Ok(Outcome { client: side.facts().clone(), server: offer.facts, path, steps })
     }
 
-    /// The next message, after the notes that came before it.
+    /// Receives the next message, after passing on the notes before it.
     fn receive(&mut self) -> Result<Message, Failure> {
         let message = self.connection.receive();
-        self.pass_notes();
+        self.forward_notes();
         message
     }
 
-    fn pass_notes(&mut self) {
+    fn forward_notes(&mut self) {
         for note in self.connection.notes() {
             self.watch.note(&note);
         }
@@ -157,19 +158,19 @@ impl Client<'_> {
         let asked: Vec<_> = ours.zip(theirs.copied().chain(std::iter::repeat(None))).map(<[_; 2]>::from).collect();
         let path = path::choose_all(client, &offer.facts, &asked, plan, near)?;
         let is_default = !self.request.given.has(&[NAMED, SWEPT]);
-        let room = path.room(&[client, &offer.facts]);
-        if !is_default || !plan.workload.sizes.iter().any(|size| plan.fits(*size, room)) {
-            plan.check_room(room, if self.request.given.has(&[NAMED]) { NAMED } else { SWEPT })?;
+        let limits = path.limits(&[client, &offer.facts]);
+        if !is_default || !plan.workload.sizes.iter().any(|size| plan.fits(*size, limits)) {
+            plan.check_limits(limits, if self.request.given.has(&[NAMED]) { NAMED } else { SWEPT })?;
         }
         Ok(path)
     }
 
-    /// The sizes; a sweep that nobody gave an end has it where messages have no room any more.
-    fn fitting(&mut self, room: Room) -> Vec<u64> {
+    /// The sizes of the test. A sweep without a given end stops at the largest message that the path supports.
+    fn fitting(&mut self, limits: PathLimits) -> Vec<u64> {
         let plan = &self.request.plan;
-        let (sizes, others): (Vec<u64>, _) = plan.workload.sizes.iter().partition(|size| plan.fits(**size, room));
+        let (sizes, others): (Vec<u64>, _) = plan.workload.sizes.iter().partition(|size| plan.fits(**size, limits));
         if !others.is_empty() {
-            let most = plan.limit(room).unwrap_or(u32::MAX);
+            let most = plan.limit(limits).unwrap_or(u32::MAX);
             let remark = if plan.attributes.transport == Transport::Ud {
                 format!("a datagram holds at most {most} bytes on this path; larger sizes are skipped")
             } else {
@@ -183,7 +184,7 @@ impl Client<'_> {
         sizes
     }
 
-    /// With the server's queue pairs, which this brings back.
+    /// Connects the queue pairs. Returns the server's.
     fn connect(&mut self, side: &mut dyn Endpoint, path: &Path) -> Result<PeerInfo, Failure> {
         self.connection.send(&Message::Path(path.clone()))?;
         let ours = side.create_queue_pairs(path)?;
@@ -209,17 +210,17 @@ impl Client<'_> {
             other => return self.connection.unexpected(&other, "ready"),
         }
         self.connection.send(&Message::Go)?;
-        let mut told = IntervalCheck::new(&self.request.plan, size);
-        let (client, mut server, is_whole) = self.run(side, size, &mut told)?;
+        let mut check = IntervalCheck::new(&self.request.plan, size);
+        let (client, mut server, is_whole) = self.run(side, size, &mut check)?;
         let was_cut = !is_whole;
-        // What has no end of its own is whole when the user ends it.
+        // An endless step is complete when the user ends it.
         let is_whole = is_whole || self.request.plan.workload.is_endless;
         self.connection.send(&Message::Done(Done { is_whole }))?;
         while server.is_none() {
             match self.receive()? {
                 Message::Progress(_) => {}
                 Message::Interval(interval) if !self.request.plan.client_sends() => {
-                    told.take(&interval).or_else(|what| self.connection.broken(what))?;
+                    check.take(&interval).or_else(|what| self.connection.broken(what))?;
                     self.watch.interval(size, &interval);
                 }
                 Message::Figures(figures) => server = Some(figures),
@@ -228,7 +229,7 @@ impl Client<'_> {
         }
         let client = self.settle(side, (size, client), was_cut)?;
         let counters = self.count(side)?;
-        // Of a step that was cut short not every place has its bytes.
+        // After a step that was cut short, some slots have no message.
         if self.request.plan.workload.is_validated && is_whole {
             side.check(size).map_err(Failure::rdma)?;
             match self.receive()? {
@@ -239,7 +240,7 @@ impl Client<'_> {
         Ok(Step { size, client, server: server.flatten(), counters, is_whole })
     }
 
-    /// The figures of this side, once all that the server has sent has had the time to come.
+    /// The client's figures, after the server's late messages have had time to arrive.
     fn settle(
         &mut self,
         side: &mut dyn Endpoint,
@@ -249,8 +250,8 @@ impl Client<'_> {
         let (mut keepalive, mut trouble) = (Keepalive::new(), None);
         let (connection, watch) = (&mut *self.connection, &mut *self.watch);
         let settled = side.settle(size, figures, was_cut, &mut || {
-            // What the server says now is of what follows.
-            trouble = trouble.take().or_else(|| keepalive.say(connection, 1.0).err());
+            // Messages from the server now belong to the next step.
+            trouble = trouble.take().or_else(|| keepalive.report(connection, 1.0).err());
             trouble.is_none() && watch.progress(size, 1.0)
         });
         match trouble {
@@ -259,7 +260,7 @@ impl Client<'_> {
         }
     }
 
-    /// What the counters of both sides say, where any are asked for.
+    /// The counter changes of both sides, if requested.
     fn count(&mut self, side: &mut dyn Endpoint) -> Result<Option<Counted>, Failure> {
         if self.request.plan.sampling.counters.is_empty() {
             return Ok(None);
@@ -271,30 +272,31 @@ impl Client<'_> {
         }
     }
 
-    /// What this side has measured, and what the server has, if it was done first; and whether the user has let both do all.
+    /// Runs the step. Returns the client's figures, the server's if it finished first, and whether the user let the
+    /// step run to its end.
     #[expect(clippy::type_complexity, reason = "the server's result contradicts what the client measured")]
     fn run(
         &mut self,
         side: &mut dyn Endpoint,
         size: u64,
-        told: &mut IntervalCheck,
+        check: &mut IntervalCheck,
     ) -> Result<(Option<Figures>, Option<Option<Figures>>, bool), Failure> {
         let (mut server, mut trouble, mut is_whole) = (None, None, true);
         let mut keepalive = Keepalive::new();
         let (connection, watch) = (&mut *self.connection, &mut *self.watch);
         let only_answers = !self.request.plan.client_sends();
         let readable_fd = connection.readable_fd();
-        let run = side.run(size, readable_fd.as_ref().map(AsFd::as_fd), &mut |Glimpse { done, intervals }| {
+        let run = side.run(size, readable_fd.as_ref().map(AsFd::as_fd), &mut |StepProgress { done, intervals }| {
             if trouble.is_some() || !is_whole {
                 return false;
             }
             intervals.iter().for_each(|interval| watch.interval(size, interval));
             match keepalive.beat(connection, done) {
-                // Who has told its figures says nothing more.
-                Ok(heard) if heard.is_empty() && server.is_none() => trouble = connection.silence(),
-                Ok(heard) => heard.into_iter().for_each(|message| match message {
+                // A server that has sent its figures sends no further progress.
+                Ok(received) if received.is_empty() && server.is_none() => trouble = connection.silence(),
+                Ok(received) => received.into_iter().for_each(|message| match message {
                     Message::Figures(figures) if server.is_none() => server = Some(figures),
-                    Message::Interval(interval) if only_answers && server.is_none() => match told.take(&interval) {
+                    Message::Interval(interval) if only_answers && server.is_none() => match check.take(&interval) {
                         Ok(()) => watch.interval(size, &interval),
                         Err(what) => trouble = trouble.take().or_else(|| connection.broken::<()>(what).err()),
                     },
@@ -303,15 +305,15 @@ impl Client<'_> {
                 Err(failure) => trouble = Some(failure),
             }
             is_whole = watch.progress(size, done);
-            // Who only answers is done when the other side is.
+            // A passive client ends when the server does.
             trouble.is_none() && is_whole && !(only_answers && server.is_some())
         });
-        self.pass_notes();
+        self.forward_notes();
         match (run, trouble) {
             (_, Some(failure)) => Err(failure),
             (Ok(client), None) => Ok((client, server, is_whole)),
             (Err(error), None) => match self.connection.arrived() {
-                // Both may have failed of the same cause, which only one of them sees.
+                // Both sides may have failed for the same cause, which only one of them can report.
                 Err(theirs @ Failure::Theirs(..)) => Err(Failure::rdma(error.context(theirs.to_string()))),
                 _ => Err(Failure::rdma(error)),
             },

@@ -1,4 +1,4 @@
-//! A conversation with the other side, message by message.
+//! The control connection to the peer, message by message.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,23 +11,23 @@ use super::wire::{Deadline, Wire, read_some};
 use crate::endpoint::Role;
 use crate::plan::time;
 
-/// For how long the last words of a conversation are waited for.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long to wait for the peer's final messages.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The most letters of a sentence of the other side's that are kept.
-const LONGEST_SENTENCE: usize = 4096;
+/// Maximum length of a text from the peer, in characters.
+const MAX_TEXT: usize = 4096;
 
-/// The most notes of the other side's that are kept at a time.
-const MOST_NOTES: usize = 256;
+/// Maximum number of unread notes from the peer.
+const MAX_NOTES: usize = 256;
 
-/// A conversation with the other side.
+/// The control connection to the peer.
 pub struct Connection {
     wire: Box<dyn Wire>,
     role: Role,
     timeout: Duration,
-    heard: Instant,
+    last_received: Instant,
     notes: Vec<String>,
-    /// Of the other side's program, once it has said who it is.
+    /// Version of the peer's program, once received.
     version: Option<String>,
 }
 
@@ -38,17 +38,18 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Says who this is, and hears who is there.
+    /// Exchanges the first messages.
     ///
     /// # Errors
     ///
-    /// `Stranger` where it is no side of this version, `Busy` where it is a server that serves another, `Broken` where it is silent,
-    /// `Unreachable` where it closes the connection: a server may have ended, and another may be about to start.
-    pub fn greet(wire: impl Wire + 'static, role: Role, timeout: Duration) -> Result<(Self, Hello), Failure> {
+    /// `Incompatible` if the peer is another program or version, `Busy` if the server serves another client, `Broken`
+    /// if the peer is silent, `Unreachable` if it closes the connection: a server may have ended, and another may be
+    /// about to start.
+    pub fn handshake(wire: impl Wire + 'static, role: Role, timeout: Duration) -> Result<(Self, Hello), Failure> {
         let hello = Hello { version: env!("CARGO_PKG_VERSION").to_owned(), busy: None };
-        let (wire, heard) = (Box::new(wire), Instant::now());
-        let mut new = Self { wire, role, timeout, heard, notes: Vec::new(), version: None };
-        // A stranger may have closed already; what it has said tells more than that.
+        let (wire, last_received) = (Box::new(wire), Instant::now());
+        let mut new = Self { wire, role, timeout, last_received, notes: Vec::new(), version: None };
+        // An incompatible peer may have closed the connection; the data that it sent explains more than that.
         let sent = new.write(&Message::Hello(hello));
         let theirs = new.hello()?;
         sent.map_err(|error| new.lost(&error))?;
@@ -59,97 +60,98 @@ impl Connection {
         }
     }
 
-    /// Which side this is.
+    /// The role of this side.
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// How long the other side may be silent.
+    /// How long the peer may be silent.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// From now on the other side may be silent for so long.
+    /// Changes how long the peer may be silent.
     pub(super) fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Says something.
+    /// Sends a message.
     pub(super) fn send(&mut self, message: &Message) -> Result<(), Failure> {
         self.write(message).map_err(|error| {
-            // Who has closed may have said why.
-            match self.read(Deadline::after(LAST_WORDS.min(self.timeout))) {
+            // A peer that has closed may have sent the cause.
+            match self.read(Deadline::after(CLOSE_TIMEOUT.min(self.timeout))) {
                 Err(failure @ Failure::Theirs(..)) => failure,
                 _ => self.lost(&error),
             }
         })
     }
 
-    /// Hears what is due, before the time-out.
+    /// Receives the next message, until the time-out.
     pub(super) fn receive(&mut self) -> Result<Message, Failure> {
         self.read(Deadline::after(self.timeout))
     }
 
-    /// What failed here while both did the same, with what the other side says of it within a moment: both may have failed of one cause.
+    /// A local failure of a joint operation, with the peer's report if one arrives within a moment: both may have the
+    /// same cause.
     pub(super) fn failed(&mut self, error: anyhow::Error) -> Failure {
-        match self.read(Deadline::after(LAST_WORDS.min(self.timeout))) {
+        match self.read(Deadline::after(CLOSE_TIMEOUT.min(self.timeout))) {
             Err(theirs @ Failure::Theirs(..)) => Failure::rdma(error.context(theirs.to_string())),
             _ => Failure::rdma(error),
         }
     }
 
-    /// What has arrived already.
+    /// Returns a message that has already arrived.
     pub(super) fn arrived(&mut self) -> Result<Option<Message>, Failure> {
         let has_input = self.wire.has_input().map_err(|error| self.lost(&error))?;
         if has_input { self.receive().map(Some) } else { Ok(None) }
     }
 
-    /// A file that can be read when something may have arrived; none where there is no such file.
+    /// A descriptor that becomes readable when data may have arrived, if there is one.
     pub(super) fn readable_fd(&mut self) -> Option<OwnedFd> {
         self.wire.readable_fd()
     }
 
-    /// The failure that the other side is where it does not say that it is at work, while a step runs.
+    /// A failure if the peer has sent no progress for the time-out while a step runs.
     pub(super) fn silence(&self) -> Option<Failure> {
         let text =
             || format!("was silent for {} during the measurement; it may be hung or stopped", time::show(self.timeout));
-        (self.heard.elapsed() > self.timeout).then(|| self.broken::<()>(text()).err()).flatten()
+        (self.last_received.elapsed() > self.timeout).then(|| self.broken::<()>(text()).err()).flatten()
     }
 
-    /// Sentences for this side's user, that came since the last call.
+    /// Remarks of the peer for the user, since the last call.
     pub(super) fn notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    /// The failure that another message than the one that was due is.
+    /// The failure for an unexpected message.
     pub(super) fn unexpected<T>(&self, found: &Message, due: &str) -> Result<T, Failure> {
         self.broken(format!("sent `{}`, expected `{due}`", found.name()))
     }
 
-    /// What the other side does and must not, as a failure.
+    /// The failure for a protocol violation of the peer.
     pub(super) fn broken<T>(&self, what: impl AsRef<str>) -> Result<T, Failure> {
         Err(Failure::Broken(format!("the {} {}", self.other(), what.as_ref())))
     }
 
-    /// Tells the other side why this one ends, where that is not what it has said itself.
+    /// Sends the cause to the peer, unless the peer reported it.
     pub(super) fn part(&mut self, failure: &Failure) {
         let text = match failure {
             Failure::Ours(error) | Failure::Rdma(error) => format!("{error:#}"),
             Failure::Broken(text) => text.clone(),
-            Failure::Theirs(..) | Failure::Unreachable(_) | Failure::Busy(_) | Failure::Stranger(_) => return,
+            Failure::Theirs(..) | Failure::Unreachable(_) | Failure::Busy(_) | Failure::Incompatible(_) => return,
         };
-        // It may be gone already.
+        // The peer may have disconnected.
         let reason = Reason { text, is_rdma: failure.cause() == Cause::Rdma };
         let _ = self.write(&Message::Error(reason));
-        // Who was silent for so long does not close either.
-        if self.heard.elapsed() <= self.timeout {
+        // A peer that is silent will not close the connection either.
+        if self.last_received.elapsed() <= self.timeout {
             self.linger();
         }
     }
 
-    /// Waits a moment for the other side to close: what was said last could be lost if this side did so first.
+    /// Waits a moment for the peer to close. Closing first could discard the last message.
     pub(super) fn linger(&mut self) {
-        linger(&mut *self.wire, LAST_WORDS);
+        linger(&mut *self.wire, CLOSE_TIMEOUT);
     }
 
     fn other(&self) -> &'static str {
@@ -163,17 +165,17 @@ impl Connection {
         write(&mut *self.wire, message, self.timeout)
     }
 
-    /// The next message that is neither a note nor an error.
+    /// Reads the next message other than notes and errors.
     fn read(&mut self, deadline: Deadline) -> Result<Message, Failure> {
         loop {
             let frame = Frame::read(&mut *self.wire, deadline).or_else(|unframed| self.unframed(unframed))?;
-            self.heard = Instant::now();
+            self.last_received = Instant::now();
             match Message::unpack(frame.kind, &frame.body) {
                 Ok(Message::Error(Reason { text, is_rdma })) => {
                     let other = if self.role == Role::Client { Role::Server } else { Role::Client };
                     return Err(Failure::Theirs(other, Reason { text: short(text), is_rdma }));
                 }
-                Ok(Message::Note(text)) if self.notes.len() < MOST_NOTES => self.notes.push(short(text)),
+                Ok(Message::Note(text)) if self.notes.len() < MAX_NOTES => self.notes.push(short(text)),
                 Ok(Message::Note(_)) => {}
                 Ok(message) => return Ok(message),
                 Err(Unread::Kind(kind)) => {
@@ -219,17 +221,17 @@ impl Connection {
         })
     }
 
-    /// Who is there.
+    /// Reads the peer's hello.
     fn hello(&mut self) -> Result<Hello, Failure> {
-        let stranger = |text: String| Err(Failure::Stranger(text));
+        let incompatible = |text: String| Err(Failure::Incompatible(text));
         let frame = match Frame::read(&mut *self.wire, Deadline::after(self.timeout)) {
             Ok(frame) => frame,
-            Err(Unframed::Foreign(bytes)) => return stranger(format!("the peer is {}", speaker(&bytes))),
+            Err(Unframed::Foreign(bytes)) => return incompatible(format!("the peer is {}", speaker(&bytes))),
             Err(Unframed::End(_)) => return Err(Failure::Unreachable(closed())),
             Err(Unframed::Io(error)) if is_reset(&error) => return Err(Failure::Unreachable(closed())),
             Err(other) => return self.unframed(other),
         };
-        self.heard = Instant::now();
+        self.last_received = Instant::now();
         let hello = match Message::unpack(frame.kind, &frame.body) {
             Ok(Message::Hello(hello)) => Some(hello),
             _ => None,
@@ -237,7 +239,7 @@ impl Connection {
         if frame.protocol != PROTOCOL {
             let version = hello.map_or_else(|| "unknown version".to_owned(), |hello| short(hello.version));
             let ours = env!("CARGO_PKG_VERSION");
-            return stranger(format!(
+            return incompatible(format!(
                 "the peer is stride-perf {version} with protocol {}, this is {ours} with protocol {PROTOCOL}; use the \
                  same version on both sides",
                 frame.protocol
@@ -253,7 +255,7 @@ pub(super) fn write(wire: &mut dyn Wire, message: &Message, timeout: Duration) -
     frame.write(wire, Deadline::after(timeout))
 }
 
-/// Reads and drops what comes, until the end or for so long.
+/// Reads and discards data until the end of the stream, or for `time`.
 fn linger(wire: &mut dyn Wire, time: Duration) {
     let deadline = Deadline::after(time);
     let mut bytes = [0; 4096];
@@ -272,5 +274,5 @@ fn is_reset(error: &io::Error) -> bool {
 }
 
 fn short(text: String) -> String {
-    if text.len() <= LONGEST_SENTENCE { text } else { text.chars().take(LONGEST_SENTENCE).chain(['…']).collect() }
+    if text.len() <= MAX_TEXT { text } else { text.chars().take(MAX_TEXT).chain(['…']).collect() }
 }

@@ -6,53 +6,53 @@ use super::message::Reason;
 use crate::endpoint::Role;
 use crate::plan::Contradiction;
 
-/// Why a test ended. Each prints as a sentence for the user.
+/// Why a test ended. Each prints as an error for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// No side was reached, or it closed the connection before its hello.
+    /// The peer was not reached, or closed the connection before its hello.
     #[error("{0}")]
     Unreachable(String),
-    /// The server serves somebody else.
+    /// The server serves another client.
     #[error("{0}")]
     Busy(String),
-    /// Who is there is no stride-perf, or another version of it.
+    /// The peer is not stride-perf, or a different version.
     #[error("{0}")]
-    Stranger(String),
-    /// The other side fell silent, went away or said what it must not.
+    Incompatible(String),
+    /// The peer became silent, disconnected or violated the protocol.
     #[error("{0}")]
     Broken(String),
-    /// What the other side could not do, in its own words.
+    /// The peer's failure, with its text.
     #[error("the {}: {}", name(*.0), .1.text)]
     Theirs(Role, Reason),
-    /// What this side could not do.
+    /// A failure of this side.
     #[error("{0:#}")]
     Ours(anyhow::Error),
-    /// What failed of RDMA at this side, once its queue pairs were made.
+    /// An RDMA failure of this side, after queue pairs were created.
     #[error("{0:#}")]
     Rdma(anyhow::Error),
 }
 
-/// What a failure is of, for those who look at no sentence.
+/// The class of a failure, for the exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The other side: it was not reached, is another program or is gone.
+    /// Connection to the peer: unreachable, another program, or disconnected.
     Contact,
-    /// RDMA: queue pairs that do not connect, requests that fail, bytes that are not those that were sent.
+    /// RDMA: queue pairs do not connect, requests fail, or data is corrupt.
     Rdma,
-    /// All else: what is asked for is not there, or cannot be.
+    /// Everything else: missing or unsupported.
     Other,
 }
 
 impl Failure {
-    /// What this side could not do with its queue pairs, unless it is the system that has failed.
+    /// A failure of this side's queue pairs, unless the system caused it.
     pub(super) fn rdma(error: anyhow::Error) -> Self {
         if error.is::<io::Error>() { Self::Ours(error) } else { Self::Rdma(error) }
     }
 
-    /// What it is of, at whichever side.
+    /// The class, on either side.
     pub fn cause(&self) -> Cause {
         match self {
-            Self::Unreachable(_) | Self::Busy(_) | Self::Stranger(_) | Self::Broken(_) => Cause::Contact,
+            Self::Unreachable(_) | Self::Busy(_) | Self::Incompatible(_) | Self::Broken(_) => Cause::Contact,
             Self::Theirs(_, reason) if reason.is_rdma => Cause::Rdma,
             Self::Rdma(_) => Cause::Rdma,
             Self::Theirs(..) | Self::Ours(_) => Cause::Other,
@@ -72,7 +72,7 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
-/// As it stands in sentences.
+/// The role in texts.
 pub(super) fn name(role: Role) -> &'static str {
     match role {
         Role::Client => "client",
@@ -87,14 +87,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_system_refuses_is_not_of_rdma() {
+    fn system_errors_are_not_rdma_failures() {
         assert_eq!(Failure::rdma(anyhow!("a request failed")).cause(), Cause::Rdma);
         let thread: anyhow::Result<()> = Err(io::Error::from_raw_os_error(libc::EAGAIN)).context("thread 7 of 7");
         assert_eq!(Failure::rdma(thread.unwrap_err()).cause(), Cause::Other);
     }
 
     #[test]
-    fn the_other_side_says_what_its_own_is_of() {
+    fn peer_failure_carries_its_class() {
         for is_rdma in [false, true] {
             let failure = Failure::Theirs(Role::Server, Reason { text: "a sentence".to_owned(), is_rdma });
             assert_eq!(failure.cause(), if is_rdma { Cause::Rdma } else { Cause::Other });

@@ -1,9 +1,9 @@
-//! The intervals that the server tells of a step, which are shown as they come.
+//! Checks the intervals that the server reports while a step runs.
 
 use crate::plan::{Measure, Plan};
 use crate::stats::{Interval, Seen};
 
-/// How far the intervals of a step have come.
+/// The end of the last interval of a step.
 #[derive(Debug)]
 pub(super) struct IntervalCheck {
     measure: Measure,
@@ -16,11 +16,12 @@ impl IntervalCheck {
         Self { measure: plan.workload.measure, size, end: 0.0 }
     }
 
-    /// Takes the next one, which is of what is measured, begins where the last one ended or later, and has numbers that can be.
+    /// Accepts the next interval if its kind fits the plan, it does not start before the end of the last one, and its
+    /// numbers are plausible.
     ///
     /// # Errors
     ///
-    /// What the server has said and must not.
+    /// The protocol violation of the server.
     pub(super) fn take(&mut self, interval: &Interval) -> Result<(), String> {
         let Interval { start, end, seen } = *interval;
         match (self.measure, seen) {
@@ -28,7 +29,7 @@ impl IntervalCheck {
             (Measure::Bandwidth, Seen::Latency { .. }) => return Err("reported times, expected message counts".into()),
             (Measure::Latency(_), Seen::Bandwidth { .. }) => return Err("reported messages, expected times".into()),
         }
-        // What is no number is in no range.
+        // NaN is in no range.
         if !(self.end..=f64::MAX).contains(&start) || !(start..=f64::MAX).contains(&end) {
             return Err(format!(
                 "reported an interval from {start} s to {end} s after one that ended at {} s",
@@ -53,7 +54,7 @@ mod tests {
     use super::*;
     use crate::plan::{Semantics, Workload};
 
-    fn told(measure: Measure) -> IntervalCheck {
+    fn check(measure: Measure) -> IntervalCheck {
         IntervalCheck::new(&Plan { workload: Workload { measure, ..Workload::default() }, ..Plan::default() }, 64)
     }
 
@@ -62,37 +63,37 @@ mod tests {
     }
 
     #[test]
-    fn one_follows_the_other() {
-        let mut told = told(Measure::Bandwidth);
+    fn overlapping_interval_is_rejected() {
+        let mut check = check(Measure::Bandwidth);
         for right in
             [bandwidth(0.0, 1.0, 7), bandwidth(1.0, 2.0, 0), bandwidth(2.5, 2.5, 1), bandwidth(2.5, 4.0, u64::MAX)]
         {
-            told.take(&right).unwrap();
+            check.take(&right).unwrap();
         }
         for (start, end) in
             [(3.9, 5.0), (4.0, 3.9), (-1e300, 5.0), (f64::NAN, 5.0), (4.0, f64::NAN), (4.0, f64::INFINITY)]
         {
-            let said = told.take(&bandwidth(start, end, 1)).unwrap_err();
-            assert_eq!(said, format!("reported an interval from {start} s to {end} s after one that ended at 4 s"));
+            let error = check.take(&bandwidth(start, end, 1)).unwrap_err();
+            assert_eq!(error, format!("reported an interval from {start} s to {end} s after one that ended at 4 s"));
         }
-        told.take(&bandwidth(4.0, 5.0, 1)).unwrap();
+        check.take(&bandwidth(4.0, 5.0, 1)).unwrap();
     }
 
     #[test]
-    fn it_is_of_what_is_measured() {
+    fn interval_of_another_kind_is_rejected() {
         let times =
             |min| Interval { start: 0.0, end: 1.0, seen: Seen::Latency { samples: 1, min, mean: 1.0, max: 1.0 } };
         let latency = Measure::Latency(Semantics::Ack);
-        assert_eq!(told(Measure::Bandwidth).take(&times(1.0)).unwrap_err(), "reported times, expected message counts");
-        assert_eq!(told(latency).take(&bandwidth(0.0, 1.0, 1)).unwrap_err(), "reported messages, expected times");
-        told(latency).take(&times(1.0)).unwrap();
+        assert_eq!(check(Measure::Bandwidth).take(&times(1.0)).unwrap_err(), "reported times, expected message counts");
+        assert_eq!(check(latency).take(&bandwidth(0.0, 1.0, 1)).unwrap_err(), "reported messages, expected times");
+        check(latency).take(&times(1.0)).unwrap();
         for (measure, wrong) in [
             (latency, times(-1.0)),
             (latency, times(f64::INFINITY)),
             (Measure::Bandwidth, bandwidth(0.0, f64::MIN_POSITIVE, u64::MAX)),
         ] {
-            let said = told(measure).take(&wrong).unwrap_err();
-            assert!(said.starts_with("reported an impossible interval: "), "{said}");
+            let error = check(measure).take(&wrong).unwrap_err();
+            assert!(error.starts_with("reported an impossible interval: "), "{error}");
         }
     }
 }

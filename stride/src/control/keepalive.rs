@@ -1,4 +1,4 @@
-//! What is heard and said of the other side while a step runs.
+//! Keepalive on the control connection while a step runs.
 
 use std::time::{Duration, Instant};
 
@@ -6,27 +6,28 @@ use super::connection::Connection;
 use super::failure::Failure;
 use super::message::Message;
 
-/// How often the connection is looked at, at most.
+/// Minimum time between two reads of the connection.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
-/// How often the other side is told, whose time-out may be shorter than this side's, and is `LEAST_TIMEOUT` at least.
-/// A little less than the time from one look of a side's to the next, so that it is said at each of them.
-const SAY: Duration = Duration::from_millis(180);
-/// How many messages are taken in at a look, at most: who floods this side does not hold it.
+/// Interval of progress messages. The peer's time-out may be shorter than this side's, and is at least `LEAST_TIMEOUT`.
+///
+/// A little less than the time between two reads, so that each read also sends.
+const REPORT_INTERVAL: Duration = Duration::from_millis(180);
+/// Maximum number of messages per read, so that a flood does not block this side.
 const MOST: usize = 1000;
 
-/// Looks at a connection now and then, and tells the other side that this one is at work.
+/// Reads the connection now and then, and sends progress.
 #[derive(Debug)]
 pub(super) struct Keepalive {
     looked: Option<Instant>,
-    told: Instant,
+    last_report: Instant,
 }
 
 impl Keepalive {
     pub(super) fn new() -> Self {
-        Self { looked: None, told: Instant::now() }
+        Self { looked: None, last_report: Instant::now() }
     }
 
-    /// What has arrived, other than that the other side is at work, if it is time to look: intervals, and the first other message.
+    /// Returns messages that have arrived, without progress, if a read is due: intervals, and the first other message.
     pub(super) fn beat(&mut self, connection: &mut Connection, done: f64) -> Result<Vec<Message>, Failure> {
         let now = Instant::now();
         let often = LOOK.min(connection.timeout() / 8);
@@ -34,28 +35,28 @@ impl Keepalive {
             return Ok(Vec::new());
         }
         self.looked = Some(now);
-        self.say(connection, done)?;
-        let mut heard = Vec::new();
+        self.report(connection, done)?;
+        let mut received = Vec::new();
         for _ in 0..MOST {
             match connection.arrived()? {
                 None => break,
                 Some(Message::Progress(_)) => {}
-                Some(interval @ Message::Interval(_)) => heard.push(interval),
-                // What comes after it is of what follows.
+                Some(interval @ Message::Interval(_)) => received.push(interval),
+                // Messages after this one belong to the next step.
                 Some(other) => {
-                    heard.push(other);
+                    received.push(other);
                     break;
                 }
             }
         }
-        Ok(heard)
+        Ok(received)
     }
 
-    /// Tells the other side, if it is time to.
-    pub(super) fn say(&mut self, connection: &mut Connection, done: f64) -> Result<(), Failure> {
+    /// Sends progress, if it is due.
+    pub(super) fn report(&mut self, connection: &mut Connection, done: f64) -> Result<(), Failure> {
         let now = Instant::now();
-        if now.duration_since(self.told) >= SAY.min(connection.timeout() / 4) {
-            self.told = now;
+        if now.duration_since(self.last_report) >= REPORT_INTERVAL.min(connection.timeout() / 4) {
+            self.last_report = now;
             connection.send(&Message::Progress(if done.is_finite() { done } else { 0.0 }))?;
         }
         Ok(())
@@ -68,7 +69,7 @@ mod tests {
     use crate::control::LEAST_TIMEOUT;
 
     #[test]
-    fn the_shortest_time_out_hears_of_the_other_side_several_times() {
-        assert!(SAY * 5 <= LEAST_TIMEOUT, "{SAY:?}");
+    fn shortest_timeout_spans_several_reports() {
+        assert!(REPORT_INTERVAL * 5 <= LEAST_TIMEOUT, "{REPORT_INTERVAL:?}");
     }
 }

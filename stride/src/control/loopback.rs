@@ -13,7 +13,8 @@ use super::path::Near;
 use super::server::{Host, serve_one};
 use crate::endpoint::{EndpointFactory, Role};
 
-/// Ends the conversation when it is dropped, also by a panic: a thread of a test may have a copy of either socket until it ends.
+/// Shuts the connection down on drop, also after a panic: a worker thread may have a copy of either socket until it
+/// ends.
 struct Ending(UnixStream);
 
 impl Drop for Ending {
@@ -22,11 +23,11 @@ impl Drop for Ending {
     }
 }
 
-/// Does a test with a server in a thread of this process.
+/// Runs a test with a server on a thread of this process.
 ///
 /// # Errors
 ///
-/// What failed at either side.
+/// The failure of either side.
 pub fn loopback(
     factory: &dyn EndpointFactory,
     request: &Request,
@@ -43,11 +44,11 @@ pub fn loopback(
         let _end = our_end;
         scope.spawn(move || {
             let _end = their_end;
-            let (connection, _) = Connection::greet(theirs, Role::Server, timeout)?;
-            // What fails here the client is told, and tells.
+            let (connection, _) = Connection::handshake(theirs, Role::Server, timeout)?;
+            // The client receives this failure and reports it.
             serve_one(connection, factory, &Host::default(), &mut |_| ())
         });
-        let (connection, _) = Connection::greet(ours, Role::Client, timeout)?;
+        let (connection, _) = Connection::handshake(ours, Role::Client, timeout)?;
         measure(connection, Near::default(), factory, request, watch)
     })
 }

@@ -1,4 +1,4 @@
-//! What the sides say to each other.
+//! The messages of the control channel.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -8,54 +8,54 @@ use crate::endpoint::{Changes, Path, PeerInfo, PortInfo};
 use crate::plan::{Given, Plan};
 use crate::stats::{Figures, Interval};
 
-/// What both say first, of whichever version they are.
+/// The first message of both sides, in all versions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// Version of the program.
     pub version: String,
-    /// Why the server does not serve just now.
+    /// Why the server does not accept the client.
     #[serde(default)]
     pub busy: Option<String>,
 }
 
-/// What the server says of its side.
+/// The server's side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Offer {
-    /// The side.
+    /// Device and port.
     pub facts: PortInfo,
-    /// The GID that was asked for, by either side.
+    /// The GID index that either user gave.
     pub gid_index: Option<u32>,
-    /// Those that were of further ports.
+    /// Those of further ports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_gid_indices: Vec<Option<u32>>,
 }
 
-/// What was asked for, and what of it was given.
+/// The requested test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
     /// The test.
     pub plan: Plan,
-    /// What of it the user has given.
+    /// The options that the user gave.
     pub given: Given,
 }
 
 /// The end of a step at the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
-    /// All of the plan was done, and the user has not ended it before.
+    /// The step ran to its planned end.
     pub is_whole: bool,
 }
 
 /// Why a side ends the test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
-    /// A sentence for the other's user.
+    /// The error for the peer's user.
     pub text: String,
-    /// It is of RDMA: queue pairs, requests, the bytes that came.
+    /// The class is RDMA: queue pairs, requests or corrupt data.
     pub is_rdma: bool,
 }
 
-/// The messages, each with its number in a frame, its name in sentences, and the function that reads its JSON.
+/// Declares the messages, each with its number in a frame, its name in texts, and the function that reads its JSON.
 macro_rules! messages {
     ($($(#[$doc:meta])* $kind:literal $name:literal $Variant:ident $(($Body:ty) by $read:ident)?;)*) => {
         /// A message.
@@ -65,7 +65,7 @@ macro_rules! messages {
         }
 
         impl Message {
-            /// Its kind as a number.
+            /// The number of its kind.
             pub(crate) fn kind(&self) -> u16 {
                 match self {
                     $(Self::$Variant { .. } => $kind,)*
@@ -80,7 +80,8 @@ macro_rules! messages {
                 }
             }
 
-            /// The message of a kind, of this JSON. No text in it has characters that steer a terminal.
+            /// Decodes a message. Replaces control characters in all texts, so that the peer cannot control the
+            /// terminal.
             pub(super) fn unpack(kind: u16, body: &[u8]) -> Result<Self, Unread> {
                 match kind {
                     $($kind => Ok(Self::$Variant $(($read(kind, body)?))?),)*
@@ -99,57 +100,57 @@ macro_rules! messages {
 }
 
 messages! {
-    /// Both: who this is.
+    /// Both: program and version.
     1 "hello" Hello(Hello) by read;
     /// Client: the test.
     2 "request" Request(Box<Request>) by request;
     /// Server: its side is open.
     3 "offer" Offer(Box<Offer>) by read;
-    /// Client: how the queue pairs are connected.
+    /// Client: the path.
     4 "path" Path(Path) by read;
-    /// Both: where the queue pairs are.
+    /// Both: addresses of the queue pairs.
     5 "ends" PeerInfo(PeerInfo) by read;
     /// Both: the queue pairs are connected.
     6 "connected" Connected;
-    /// Client: the next step is of so many bytes.
+    /// Client: the size of the next step, in bytes.
     7 "size" Size(u64) by read;
-    /// Server: it is prepared for it.
+    /// Server: the step is prepared.
     8 "ready" Ready;
-    /// Client: it is, too, and begins.
+    /// Client: the step is prepared here too, and starts.
     9 "go" Go;
-    /// Both, while a step runs: how much of it is done.
+    /// Both, while a step runs: the completed fraction.
     10 "progress" Progress(f64) by read;
-    /// Client: its part of the step is over.
+    /// Client: its part of the step has ended.
     11 "done" Done(Done) by read;
-    /// Server, while a step runs of which the client sees nothing: a part of it is over.
+    /// Server, if the client measures nothing: an interval has ended.
     18 "interval" Interval(Interval) by read;
-    /// Server: its part is over, and what it measured.
+    /// Server: its part has ended, with its figures.
     12 "figures" Figures(Option<Figures>) by read;
-    /// Server, where messages are checked: those that it got are right.
+    /// Server, with validation: its received messages are correct.
     16 "checked" Checked;
-    /// Server, where counters are asked for: by how much they have changed.
+    /// Server, with counters: their changes.
     17 "counted" Counted(Option<Changes>) by read;
-    /// Both: a sentence for the other's user.
+    /// Both: a remark for the peer's user.
     13 "note" Note(String) by read;
-    /// Both: what failed. Nothing comes after it.
+    /// Both: a failure. No message follows.
     14 "error" Error(Reason) by read;
-    /// Client: that was all.
+    /// Client: the test has ended.
     15 "end" End;
 }
 
-/// Why a frame is no message.
+/// Why a frame is not a message.
 #[derive(Debug)]
 pub(super) enum Unread {
-    /// There is no such kind.
+    /// The kind is unknown.
     Kind(u16),
-    /// The JSON is not of it.
+    /// The JSON does not match the kind.
     Body(&'static str, serde_json::Error),
-    /// It asks for what this version does not know.
+    /// The request has a member that this version does not support.
     Newer(String),
 }
 
 impl Message {
-    /// Its kind in sentences.
+    /// Its name in texts.
     pub(super) fn name(&self) -> &'static str {
         name(self.kind())
     }
@@ -161,37 +162,37 @@ fn read<T: DeserializeOwned>(kind: u16, body: &[u8]) -> Result<T, Unread> {
     serde_json::from_value(value).map_err(|error| Unread::Body(name(kind), error))
 }
 
-/// A request of which this version knows all: what it left out would be another test than the one that was asked for.
+/// Decodes a request. Fails on unsupported members, because a server that ignored one would run a different test.
 fn request(kind: u16, body: &[u8]) -> Result<Box<Request>, Unread> {
     let unread = |error| Unread::Body(name(kind), error);
-    let mut said: Value = serde_json::from_slice(body).map_err(unread)?;
-    clean(&mut said);
-    let request = Request::deserialize(&said).map_err(unread)?;
-    let known = serde_json::to_value(&request).map_err(unread)?;
-    match unknown(&said, &known) {
+    let mut received: Value = serde_json::from_slice(body).map_err(unread)?;
+    clean(&mut received);
+    let request = Request::deserialize(&received).map_err(unread)?;
+    let supported = serde_json::to_value(&request).map_err(unread)?;
+    match unknown(&received, &supported) {
         Some(member) => Err(Unread::Newer(member)),
         None => Ok(Box::new(request)),
     }
 }
 
-/// The first member that asks for something, and that is not among those that are known.
-fn unknown(said: &Value, known: &Value) -> Option<String> {
-    // What is none, no, zero or empty asks for nothing.
-    let asks = |value: &Value| match value {
+/// The first member with a value that is not among the supported ones.
+fn unknown(received: &Value, supported: &Value) -> Option<String> {
+    // Null, false, zero and empty values request nothing.
+    let requests = |value: &Value| match value {
         Value::Null | Value::Bool(false) => false,
         Value::Number(number) => number.as_f64() != Some(0.0),
         Value::Array(values) => !values.is_empty(),
         Value::Object(values) => !values.is_empty(),
         _ => true,
     };
-    let (said, known) = (said.as_object()?, known.as_object()?);
-    said.iter().find_map(|(name, value)| match known.get(name) {
-        None => asks(value).then(|| name.clone()),
-        Some(known) => unknown(value, known).map(|member| format!("{name}.{member}")),
+    let (received, supported) = (received.as_object()?, supported.as_object()?);
+    received.iter().find_map(|(name, value)| match supported.get(name) {
+        None => requests(value).then(|| name.clone()),
+        Some(supported) => unknown(value, supported).map(|member| format!("{name}.{member}")),
     })
 }
 
-/// Makes every text of the other side's one that can be printed.
+/// Replaces control characters in all texts.
 fn clean(value: &mut Value) {
     match value {
         Value::String(text) => *text = cleaned(text).unwrap_or_else(|| std::mem::take(text)),
@@ -209,7 +210,7 @@ fn clean(value: &mut Value) {
     }
 }
 
-/// A text without what steers a terminal, where it has any.
+/// The text without control characters, if it has any.
 fn cleaned(text: &str) -> Option<String> {
     let clean = |letter: char| if letter.is_control() && letter != '\n' { '\u{fffd}' } else { letter };
     text.contains(char::is_control).then(|| text.chars().map(clean).collect())
@@ -225,7 +226,7 @@ mod tests {
     use crate::stats::Seen;
 
     #[test]
-    fn messages_come_as_they_went() {
+    fn messages_round_trip() {
         let request = Request { plan: Plan::default(), given: std::iter::once("--iters".to_owned()).collect() };
         let hello = Hello { version: "1".to_owned(), busy: None };
         let path = Path { client_gid: Some(3), server_gid: None, mtu: 4096, others: Vec::new() };
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_and_not_known_is_refused() {
+    fn unsupported_member_is_rejected() {
         let request = Request { plan: Plan::default(), given: Given::default() };
         let whole = serde_json::to_value(&request).unwrap();
         let read = |path: &str, value: Value| {
@@ -291,7 +292,7 @@ mod tests {
             ("/weather", "weather"),
         ] {
             assert_eq!(read(path, Value::from(7)), Err(member.to_owned()));
-            // What a newer version says where it is not used.
+            // Members of a newer version that are not in use.
             for nothing in [Value::Null, Value::from(false), Value::from(0), Value::from(0.0), Value::Array(Vec::new())]
             {
                 assert_eq!(read(path, nothing), Ok(true), "{path}");
@@ -300,20 +301,21 @@ mod tests {
     }
 
     #[test]
-    fn plan_keeps_the_names_of_its_protocol() {
-        // A server of the same protocol refuses a test for a name that it does not have: another name takes the next protocol.
+    fn plan_members_match_the_protocol_version() {
+        // A server of the same protocol rejects a test with an unknown member, so a renamed member requires a new
+        // protocol number.
         let names = "operation measure transport sizes_bytes amount is_endless queue_pairs threads tx_depth rx_depth post_list receive_list \
                      cq_moderation is_each_large_signaled is_bidirectional is_reversed inline_bytes mtu_bytes qp_timeout service_level \
                      traffic_class flow_label is_relaxed is_on_demand has_own_regions sleeps_on_events is_validated timeout_seconds \
                      rate_limit_gigabits_per_second burst_size gap_seconds interval_seconds counters uses_rdma_cm client server";
-        assert_eq!(PROTOCOL, 4, "the names above are of protocol 4");
+        assert_eq!(PROTOCOL, 4, "the names above belong to protocol 4");
         let plan = serde_json::to_value(Plan::default()).unwrap();
         let missing: Vec<_> = names.split_whitespace().filter(|name| plan.get(name).is_none()).collect();
         assert!(missing.is_empty(), "{missing:?} is missing: {plan}");
     }
 
     #[test]
-    fn texts_do_not_steer_the_terminal() {
+    fn control_characters_are_replaced() {
         let body = serde_json::to_vec("\u{1b}[2Jgone\u{7}\nline").unwrap();
         let Message::Note(text) = Message::unpack(13, &body).unwrap() else { panic!() };
         assert_eq!(text, "\u{fffd}[2Jgone\u{fffd}\nline");
@@ -324,18 +326,18 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_bounded() {
+    fn json_depth_is_bounded() {
         assert!(Message::unpack(2, "[".repeat(1 << 20).as_bytes()).is_err());
     }
 
     proptest! {
         #[test]
-        fn any_body_is_read_without_a_panic(kind in 0_u16..20, body in prop::collection::vec(any::<u8>(), 0..100)) {
+        fn arbitrary_body_does_not_panic(kind in 0_u16..20, body in prop::collection::vec(any::<u8>(), 0..100)) {
             let _ = Message::unpack(kind, &body);
         }
 
         #[test]
-        fn any_text_is_read_without_a_panic(kind in 0_u16..20, body in "[\\[\\]{}:,\"a-z0-9.-]{0,60}") {
+        fn arbitrary_text_does_not_panic(kind in 0_u16..20, body in "[\\[\\]{}:,\"a-z0-9.-]{0,60}") {
             let _ = Message::unpack(kind, body.as_bytes());
         }
     }

@@ -1,23 +1,23 @@
-//! The control channel: the two sides exchange over TCP who they are, what is measured, where the queue pairs are, when each step
-//! begins, and what came of it.
+//! The control channel. Over TCP, the two sides exchange their versions, the plan, the addresses of the queue pairs,
+//! the start of each step and the results.
 //!
 //! ```text
 //! client                                server
-//! hello                                 hello             who is there: told apart from whatever else may listen
+//! hello                                 hello             program and version
 //! request                                                 the plan
-//!                                       note …, offer     its side is open
-//! path, ends                            ends              the server's when it has the client's: both can be long
+//!                                       note …, offer     the server's side is open
+//! path, ends                            ends              the server's after the client's, because both can be long
 //! connected                             connected
-//! size                                  ready             for each size: what is to be received is posted
-//! go                                                      both begin
+//! size                                  ready             for each size: receives are posted
+//! go                                                      both start
 //! progress …, done                      progress …, interval …, figures
-//!                                       counted           where counters are asked for
-//!                                       checked           where messages are checked
+//!                                       counted           if counters are requested
+//!                                       checked           if messages are validated
 //! end
 //! ```
 //!
-//! Either side ends it with `error` and a sentence, which the other one shows. Nothing is waited for longer than the time-out; a side
-//! whose step runs says so by `progress`.
+//! Either side ends the exchange with `error` and a text, which the peer prints. Each wait has the time-out; a side
+//! sends `progress` while its step runs.
 
 mod client;
 mod connection;
@@ -39,7 +39,9 @@ pub use self::failure::{Cause, Failure};
 pub use self::frame::PROTOCOL;
 pub use self::loopback::loopback;
 pub use self::message::{Done, Hello, Message, Offer, Reason, Request};
-pub use self::options::{Carrier, ControlOptions, Family, LEAST_TIMEOUT, Met, PORT, connect, connect_telling, listen};
+pub use self::options::{
+    Carrier, ControlOptions, Family, LEAST_TIMEOUT, Met, PORT, connect, connect_reporting, listen,
+};
 pub use self::path::{Near, choose, choose_all};
 pub use self::server::{Event, Host, serve_one};
 pub use self::service::{Stop, serve};

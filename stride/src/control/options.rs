@@ -1,4 +1,4 @@
-//! How the sides find each other.
+//! How client and server connect.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -19,46 +19,46 @@ use crate::plan::time;
 /// The default TCP port.
 pub const PORT: u16 = 18515;
 
-/// How long a client waits before it tries again.
+/// Pause of a client between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How long a server that is busy is tried again where nobody asks to wait.
-const MOMENT: Duration = Duration::from_secs(2);
+/// How long to retry a busy server without `--wait-server`.
+const BUSY_RETRY: Duration = Duration::from_secs(2);
 
-/// What is advised where a server is not there or busy and nobody has waited for it.
+/// Remedy without `--wait-server`.
 const WAIT: &str = "give --wait-server";
 
-/// The same, where somebody has.
+/// Remedy with `--wait-server`.
 const LONGER: &str = "give a longer --wait-server";
 
-/// The shortest time-out that both sides can keep: each says several times within it that it is at work.
+/// The shortest time-out. Both sides send progress several times within it.
 pub const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What the messages of the sides go over.
+/// The transport of the control channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Carrier {
-    /// A connection of TCP.
+    /// TCP.
     #[default]
-    // Documents of earlier versions, which had a channel over rdma_cm too, are still read.
+    // Documents of earlier versions, which also had a channel over rdma_cm, can still be read.
     #[serde(alias = "rdma_cm")]
     Tcp,
-    /// Nothing: both sides are in one process.
+    /// None: both sides are in one process.
     Process,
 }
 
-/// How the sides meet.
+/// Options of the control channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlOptions {
     /// The server's port.
     pub port: u16,
-    /// The one family that is used.
+    /// The only address family to use.
     pub family: Option<Family>,
-    /// The other side may be silent for so long.
+    /// How long the peer may be silent.
     pub timeout: Duration,
 }
 
-/// A family of addresses.
+/// An address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// IPv4.
@@ -67,55 +67,55 @@ pub enum Family {
     V6,
 }
 
-/// A server that was reached.
+/// A connected server.
 #[derive(Debug)]
 pub struct Met {
-    /// The conversation, after the greeting.
+    /// The connection, after the handshake.
     pub connection: Connection,
-    /// The addresses of it.
+    /// Its addresses.
     pub near: Near,
-    /// Version of the server's program.
+    /// Version of the server.
     pub version: String,
 }
 
-/// Reaches a server by its name or address. With `wait` a server that is not there, or busy, is tried again for so long; without, one that is
-/// busy for a moment: it may be about to end its last test.
+/// Connects to a server by name or address. With `wait`, retries a server that is unreachable or busy for that time.
+/// Without it, retries a busy server briefly, because its last test may be about to end.
 ///
 /// # Errors
 ///
-/// `Unreachable`, `Busy`, `Stranger`, `Broken`.
+/// `Unreachable`, `Busy`, `Incompatible`, `Broken`.
 pub fn connect(host: &str, contact: &ControlOptions, wait: Option<Duration>) -> Result<Met, Failure> {
-    connect_telling(host, contact, wait, |_| {})
+    connect_reporting(host, contact, wait, |_| {})
 }
 
-/// The same, which tells once why the server has to be waited for.
+/// As [`connect`]; calls `report` once with the cause if the server has to be waited for.
 ///
 /// # Errors
 ///
-/// The same.
-pub fn connect_telling(
+/// As for [`connect`].
+pub fn connect_reporting(
     host: &str,
     contact: &ControlOptions,
     wait: Option<Duration>,
-    tell: impl FnOnce(&str),
+    report: impl FnOnce(&str),
 ) -> Result<Met, Failure> {
     let begin = Instant::now();
-    let (mut busy, mut tell) = (None, Some(tell));
+    let (mut busy, mut report) = (None, Some(report));
     loop {
         match connect_once(host, contact) {
-            Err(failure @ Failure::Busy(_)) if wait.is_none() && begin.elapsed() < MOMENT => {
+            Err(failure @ Failure::Busy(_)) if wait.is_none() && begin.elapsed() < BUSY_RETRY => {
                 busy.get_or_insert(failure);
                 thread::sleep(PAUSE);
             }
-            // That it was there, and busy, says more.
+            // That the server was busy before explains more.
             Err(failure) if wait.is_none() => return Err(advised(busy.unwrap_or(failure), wait)),
             Err(failure @ (Failure::Unreachable(_) | Failure::Busy(_))) => {
                 let left = wait.unwrap_or_default().saturating_sub(begin.elapsed());
                 if left.is_zero() {
                     return Err(advised(failure, wait));
                 }
-                if let Some(tell) = tell.take() {
-                    tell(cause(&failure.to_string()));
+                if let Some(report) = report.take() {
+                    report(cause(&failure.to_string()));
                 }
                 thread::sleep(left.min(PAUSE));
             }
@@ -124,15 +124,15 @@ pub fn connect_telling(
     }
 }
 
-/// A failure with what can be done where the server is not there or busy, after so long a wait; none is none.
+/// Adds the remedy to a failure, if the server was unreachable or busy; `wait` is the time waited.
 fn advised(failure: Failure, wait: Option<Duration>) -> Failure {
-    // What is wrong, and that it has not changed.
+    // Inserts the time after the cause.
     let late = |text: &str, time: Duration| {
         let cause = cause(text);
         text.replacen(cause, &format!("{cause}, still after {}", time::show(time)), 1)
     };
     match (failure, wait) {
-        // A busy server does not know for how long it was waited for.
+        // A busy server cannot know how long the client has waited.
         (Failure::Busy(text), None) => Failure::Busy(format!("{text}; try later, or {WAIT}")),
         (Failure::Busy(text), Some(time)) => Failure::Busy(format!("{}; try later, or {LONGER}", late(&text, time))),
         (Failure::Unreachable(text), Some(time)) => Failure::Unreachable(late(&text, time).replacen(WAIT, LONGER, 1)),
@@ -140,7 +140,7 @@ fn advised(failure: Failure, wait: Option<Duration>) -> Failure {
     }
 }
 
-/// What is wrong, without what can be done.
+/// The cause, without the remedy.
 fn cause(text: &str) -> &str {
     text.split_once("; ").map_or(text, |(cause, _)| cause)
 }
@@ -167,11 +167,11 @@ fn meet(stream: TcpStream, contact: &ControlOptions) -> Result<Met, Failure> {
     tune(&stream, contact.timeout);
     let ip = |address: io::Result<SocketAddr>| address.ok().map(|address| address.ip().to_canonical());
     let near = Near { client: ip(stream.local_addr()), server: ip(stream.peer_addr()) };
-    greet(stream, near, contact)
+    handshake(stream, near, contact)
 }
 
-fn greet(wire: impl Wire + 'static, near: Near, contact: &ControlOptions) -> Result<Met, Failure> {
-    let (connection, hello) = Connection::greet(wire, Role::Client, contact.timeout)?;
+fn handshake(wire: impl Wire + 'static, near: Near, contact: &ControlOptions) -> Result<Met, Failure> {
+    let (connection, hello) = Connection::handshake(wire, Role::Client, contact.timeout)?;
     Ok(Met { connection, near, version: hello.version })
 }
 
@@ -196,11 +196,12 @@ fn resolve(host: &str, contact: &ControlOptions) -> Result<Vec<SocketAddr>, Fail
     if all.is_empty() { Err(Failure::Unreachable(format!("{host} has no {missing}"))) } else { Ok(all) }
 }
 
-/// What the system gives, which may take long, or `TimedOut`. It cannot be broken off: its thread ends when the system answers.
+/// Calls `ask` on a thread, or returns `TimedOut`. The call cannot be cancelled; its thread ends when the system
+/// answers.
 fn within<T: Send + 'static>(time: Duration, ask: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     let (sender, receiver) = channel();
     thread::Builder::new().name("names".to_owned()).spawn(move || {
-        // Nobody waits any more where this fails.
+        // Fails if the caller no longer waits.
         let _ = sender.send(ask());
     })?;
     receiver.recv_timeout(time).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
@@ -213,7 +214,7 @@ fn unreachable(host: &str, address: SocketAddr, error: &io::Error) -> String {
             "cannot connect to {host}, TCP port {port}: connection refused; start `stride-perf` there, or {WAIT}, or give \
              the server's --port"
         ),
-        // The last router says that the host is not there, or a firewall does.
+        // The last router, or a firewall, reports that the host is unreachable.
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock | io::ErrorKind::HostUnreachable => format!(
             "cannot connect to {host}, TCP port {port}: no answer; check that the host is up and that no firewall drops \
               the port (RoCE v2 also requires UDP port 4791)"
@@ -222,11 +223,11 @@ fn unreachable(host: &str, address: SocketAddr, error: &io::Error) -> String {
     }
 }
 
-/// Listens for clients. With port 0 the system chooses one.
+/// Listens for clients. Port 0 lets the system choose.
 ///
 /// # Errors
 ///
-/// `Unreachable`, if the port is taken.
+/// `Unreachable`, if the port is in use.
 pub fn listen(contact: &ControlOptions) -> Result<TcpListener, Failure> {
     let port = contact.port;
     let four = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
@@ -234,7 +235,7 @@ pub fn listen(contact: &ControlOptions) -> Result<TcpListener, Failure> {
     let listener = match contact.family {
         Some(Family::V4) => listen_at(four, false),
         Some(Family::V6) => listen_at(six, true),
-        // Where there is no IPv6 the other is enough.
+        // Without IPv6, IPv4 is enough.
         None => listen_at(six, false).or_else(|error| match error.kind() {
             io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => Err(error),
             _ => listen_at(four, false),
@@ -264,7 +265,7 @@ fn listen_at(address: SocketAddr, only: bool) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Messages go at once, and a host that is gone is found out. What the system does not take is left as it is.
+/// Sends messages without delay and detects dead hosts. Unsupported options keep their defaults.
 pub(super) fn tune(stream: &TcpStream, timeout: Duration) {
     let socket = SockRef::from(stream);
     let second = Duration::from_secs(1);
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_names_are_resolved() {
+    fn names_and_addresses_are_resolved() {
         let found = |host: &str, family| resolve(host, &contact(7, family)).map_err(|failure| failure.to_string());
         assert_eq!(found("127.0.0.1", None), Ok(vec!["127.0.0.1:7".parse().unwrap()]));
         assert_eq!(found("[::1]", None), Ok(vec!["[::1]:7".parse().unwrap()]));
@@ -295,19 +296,19 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_not_waited_for_without_end() {
+    fn name_resolution_has_a_timeout() {
         let (answer, question) = channel::<()>();
         let ask = move || Ok(question.recv().is_ok());
         assert_eq!(within(Duration::from_millis(5), ask).unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(answer);
         assert_eq!(within(Duration::from_secs(30), || Ok(7)).unwrap(), 7);
-        // What names.invalid comes to the system decides, but not after the time-out.
+        // The result for names.invalid depends on the system, but it arrives within the time-out.
         let Err(Failure::Unreachable(text)) = resolve("names.invalid", &contact(7, None)) else { panic!() };
         assert!(text.starts_with("cannot resolve names.invalid: "), "{text}");
     }
 
     #[test]
-    fn nobody_is_named() {
+    fn unreachable_error_names_host_and_port() {
         let listener = listen(&contact(0, Some(Family::V4))).unwrap();
         let port = listener.local_addr().unwrap().port();
         drop(listener);
@@ -316,24 +317,24 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_not_there_is_told_as_one_that_is_silent() {
+    fn unreachable_host_is_reported_as_silent() {
         let address = "192.0.2.77:7".parse().unwrap();
-        let said = |code| unreachable("h", address, &io::Error::from_raw_os_error(code));
+        let text = |code| unreachable("h", address, &io::Error::from_raw_os_error(code));
         for code in [libc::EHOSTUNREACH, libc::ETIMEDOUT] {
-            assert!(said(code).starts_with("cannot connect to h, TCP port 7: no answer; check"), "{}", said(code));
+            assert!(text(code).starts_with("cannot connect to h, TCP port 7: no answer; check"), "{}", text(code));
         }
-        assert!(said(libc::ENETUNREACH).starts_with("cannot connect to h, TCP port 7: "));
+        assert!(text(libc::ENETUNREACH).starts_with("cannot connect to h, TCP port 7: "));
     }
 
     #[test]
-    fn who_waits_is_told_why_and_not_to_wait_in_the_end() {
+    fn waiting_client_gets_the_cause_and_the_final_error() {
         let listener = listen(&contact(0, Some(Family::V4))).unwrap();
         let port = listener.local_addr().unwrap().port();
         drop(listener);
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let wait = Some(Duration::from_millis(450));
-        let end = connect_telling("127.0.0.1", &contact(port, None), wait, |why| told.push(why.to_owned()));
-        assert_eq!(told, [format!("cannot connect to 127.0.0.1, TCP port {port}: connection refused")]);
+        let end = connect_reporting("127.0.0.1", &contact(port, None), wait, |why| reported.push(why.to_owned()));
+        assert_eq!(reported, [format!("cannot connect to 127.0.0.1, TCP port {port}: connection refused")]);
         let text = end.unwrap_err().to_string();
         assert!(text.contains(&format!("TCP port {port}: connection refused, still after 450ms; start ")), "{text}");
         assert!(text.contains("or give a longer --wait-server, or"), "{text}");
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_taken_once() {
+    fn port_in_use_error_names_the_option() {
         let listener = listen(&contact(0, Some(Family::V4))).unwrap();
         let port = listener.local_addr().unwrap().port();
         let Err(failure) = listen(&contact(port, Some(Family::V4))) else { panic!() };

@@ -1,4 +1,4 @@
-//! The side that serves.
+//! The server: serves the requests of a client.
 
 use std::os::fd::AsFd;
 use std::thread::sleep;
@@ -14,48 +14,48 @@ use crate::endpoint::{Endpoint, EndpointFactory, Path, PortInfo, Role};
 use crate::plan::{Given, Plan, PortSelector, SideConfig};
 use crate::stats::Figures;
 
-/// What a server was given.
+/// Options of the server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Host {
-    /// Where it stands, as far as that was said to it.
+    /// Its configuration, as far as given.
     pub place: SideConfig,
-    /// The test that it was given, for comparison.
+    /// A test given for comparison.
     pub test: Option<(Plan, Given)>,
 }
 
-/// What happens at a server.
+/// Events of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// Somebody has come, from this address.
+    /// A client has connected from this address.
     Client(String),
-    /// It wants this.
+    /// The client requests this test.
     Asked(Box<Plan>),
-    /// A sentence for the user, which the client has also got.
+    /// A remark for the user, also sent to the client.
     Note(String),
-    /// Both sides are connected: this one, and the way to the other.
+    /// Both sides are connected: this port, and the path.
     Met(Box<PortInfo>, Path),
-    /// A step is done, of this size.
+    /// A step of this size has ended.
     Step(u64),
-    /// The client has ended a step of this size before its end.
+    /// The client has cut a step of this size short.
     Cut(u64),
-    /// The client has all that it wanted.
+    /// The client has ended the test.
     End,
-    /// This went wrong with the client.
+    /// The test failed.
     Failed(String),
 }
 
-/// Serves the client at the other end, who was greeted. Whether it has asked for a test is known from the events.
+/// Serves the client on the connection, after the handshake. The events show whether it has requested a test.
 ///
 /// # Errors
 ///
-/// What failed at either side; the other one is told.
+/// The failure of either side. The client receives this side's.
 pub fn serve_one(
     mut connection: Connection,
     factory: &dyn EndpointFactory,
     host: &Host,
-    tell: &mut dyn FnMut(Event),
+    report: &mut dyn FnMut(Event),
 ) -> Result<(), Failure> {
-    let served = Server { connection: &mut connection, factory, host, tell }.test();
+    let served = Server { connection: &mut connection, factory, host, report }.test();
     if let Err(failure) = &served {
         connection.part(failure);
     }
@@ -66,7 +66,7 @@ struct Server<'a> {
     connection: &'a mut Connection,
     factory: &'a dyn EndpointFactory,
     host: &'a Host,
-    tell: &'a mut dyn FnMut(Event),
+    report: &'a mut dyn FnMut(Event),
 }
 
 impl Server<'_> {
@@ -75,21 +75,21 @@ impl Server<'_> {
             Message::Request(request) => *request,
             other => return self.connection.unexpected(&other, "request"),
         };
-        (self.tell)(Event::Asked(Box::new(plan.clone())));
-        self.say_differences(&plan, &given)?;
+        (self.report)(Event::Asked(Box::new(plan.clone())));
+        self.report_differences(&plan, &given)?;
         plan.check()?;
-        self.stand_here(&mut plan, &given)?;
+        self.apply_options(&mut plan, &given)?;
         let mut side = self.factory.open(&plan, &plan.placement.server, Role::Server)?;
         let other_gid_indices = plan.placement.server.others.iter().map(|spot| spot.gid_index).collect();
         let offer =
             Offer { facts: side.facts().clone(), gid_index: plan.placement.server.gid_index, other_gid_indices };
         self.connection.send(&Message::Offer(Box::new(offer)))?;
         let path = self.connect(&mut *side, &plan)?;
-        (self.tell)(Event::Met(Box::new(side.facts().clone()), path.clone()));
+        (self.report)(Event::Met(Box::new(side.facts().clone()), path.clone()));
         loop {
             match self.connection.receive()? {
                 Message::Size(size)
-                    if plan.workload.sizes.contains(&size) && plan.fits(size, path.room(&[side.facts()])) =>
+                    if plan.workload.sizes.contains(&size) && plan.fits(size, path.limits(&[side.facts()])) =>
                 {
                     self.step(&mut *side, &plan, size)?;
                 }
@@ -98,19 +98,19 @@ impl Server<'_> {
                         .connection
                         .broken(format!("requests size {size}, which was not in the plan or does not fit"));
                 }
-                // It looks for what this side has sent.
+                // The client waits for arrivals of this side's messages.
                 Message::Progress(_) if plan.looks_for_arrivals() && plan.server_sends() => {}
                 Message::End => break,
                 other => return self.connection.unexpected(&other, "size"),
             }
         }
         side.end();
-        (self.tell)(Event::End);
+        (self.report)(Event::End);
         Ok(())
     }
 
-    /// What the client leaves open is as this server was started.
-    fn stand_here(&mut self, plan: &mut Plan, given: &Given) -> Result<(), Failure> {
+    /// Fills in what the client leaves open from this server's options.
+    fn apply_options(&mut self, plan: &mut Plan, given: &Given) -> Result<(), Failure> {
         let mut own = self.host.place.clone();
         if plan.attributes.uses_rdma_cm && own.gid_index.take().is_some() {
             self.note(
@@ -127,19 +127,19 @@ impl Server<'_> {
         }
         own = self.with_ports(own, &plan.placement.server)?;
         plan.placement.server = plan.placement.server.clone().or(&own);
-        // Where the client knows of the memory it has none inline either.
+        // A client that has reported the GPU memory sends nothing inline either.
         let is_gpu = plan.placement.server.memory.as_ref().is_some_and(|memory| memory.cuda().is_some());
         if let Some(inline @ 1..) = plan.queues.inline.filter(|_| is_gpu && !given.has(&["--inline"])) {
             plan.queues.inline = None;
             self.note(format!("the server's --use-cuda disables the default of {inline} bytes inline on its side"))?;
         }
-        // It was right before.
+        // The plan was valid before.
         let options = own.options().join(" ");
         plan.check()
             .map_err(|why| anyhow!("it was started with {options}, which conflicts with this test: {why}").into())
     }
 
-    /// The place that this server was given, for a test over as many ports as its client asks for.
+    /// This server's configuration, for the number of ports that the client requests.
     fn with_ports(&mut self, own: SideConfig, asked: &SideConfig) -> Result<SideConfig, Failure> {
         let (count, names) = (asked.count(), own.port_options());
         match own.count() {
@@ -167,7 +167,7 @@ impl Server<'_> {
         }
     }
 
-    fn say_differences(&mut self, plan: &Plan, given: &Given) -> Result<(), Failure> {
+    fn report_differences(&mut self, plan: &Plan, given: &Given) -> Result<(), Failure> {
         let mut notes = plan.placement.server.differences(&self.host.place);
         if let Some((own, own_given)) = &self.host.test {
             notes.extend(plan.differences(given, own, own_given));
@@ -177,7 +177,7 @@ impl Server<'_> {
 
     fn note(&mut self, note: String) -> Result<(), Failure> {
         self.connection.send(&Message::Note(note.clone()))?;
-        (self.tell)(Event::Note(note));
+        (self.report)(Event::Note(note));
         Ok(())
     }
 
@@ -188,7 +188,7 @@ impl Server<'_> {
         };
         path::check(&path, side.facts()).or_else(|what| self.connection.broken(what))?;
         let ours = side.create_queue_pairs(&path)?;
-        // The client sends before it receives: where both did, each could wait for the other to take in what is long.
+        // The client sends before it receives. If both sent first, each could block on a long message of the other.
         let theirs = match self.connection.receive()? {
             Message::PeerInfo(ends) => ends,
             other => return self.connection.unexpected(&other, "ends"),
@@ -203,7 +203,7 @@ impl Server<'_> {
         }
     }
 
-    /// The figures of a step, once all that the client has sent has had the time to come.
+    /// The server's figures, after the client's late messages have had time to arrive.
     fn settle(
         &mut self,
         side: &mut dyn Endpoint,
@@ -212,12 +212,12 @@ impl Server<'_> {
         done: &mut Option<Done>,
     ) -> Result<Option<Figures>, Failure> {
         let (connection, mut keepalive, mut trouble) = (&mut *self.connection, Keepalive::new(), None);
-        let mut hear = |done: &mut Option<Done>| {
+        let mut receive = |done: &mut Option<Done>| {
             match keepalive.beat(connection, 1.0) {
-                Ok(heard) if heard.is_empty() && done.is_none() => {
+                Ok(received) if received.is_empty() && done.is_none() => {
                     trouble = trouble.take().or_else(|| connection.silence())
                 }
-                Ok(heard) => heard.into_iter().for_each(|message| match message {
+                Ok(received) => received.into_iter().for_each(|message| match message {
                     Message::Done(theirs) if done.is_none() => *done = Some(theirs),
                     other => trouble = connection.unexpected::<()>(&other, "done").err(),
                 }),
@@ -226,13 +226,13 @@ impl Server<'_> {
             trouble.is_none()
         };
         if plan.looks_for_arrivals() && plan.workload.direction.is_both() {
-            // The client goes on to its own end.
-            while done.is_none() && hear(done) {
+            // The client's sending ends later.
+            while done.is_none() && receive(done) {
                 sleep(LOOK);
             }
         }
         let was_cut = plan.workload.is_endless || done.is_some_and(|done| !done.is_whole);
-        let settled = side.settle(size, figures, was_cut, &mut || hear(done));
+        let settled = side.settle(size, figures, was_cut, &mut || receive(done));
         match trouble {
             Some(failure) => Err(failure),
             None => settled.map_err(Failure::rdma),
@@ -246,24 +246,24 @@ impl Server<'_> {
             Message::Go => {}
             other => return self.connection.unexpected(&other, "go"),
         }
-        // A side that sends messages of its own goes on to the last one, even where the client is done with its own.
+        // A side that sends its own messages continues to the last one, even if the client has finished.
         let ends_alone =
             (plan.workload.direction.is_reversed() || plan.workload.direction.is_both()) && !plan.workload.is_endless;
-        // The client would see nothing before the figures.
-        let tells = plan.workload.direction.is_reversed() && !plan.workload.operation.takes_receive();
+        // Otherwise the client would see nothing before the figures.
+        let reports = plan.workload.direction.is_reversed() && !plan.workload.operation.takes_receive();
         let (mut done, mut trouble) = (None, None);
         let mut keepalive = Keepalive::new();
         let connection = &mut *self.connection;
         let readable_fd = connection.readable_fd();
         let run = side.run(size, readable_fd.as_ref().map(AsFd::as_fd), &mut |part| {
-            for interval in part.intervals.iter().filter(|_| tells) {
+            for interval in part.intervals.iter().filter(|_| reports) {
                 trouble = trouble.take().or_else(|| connection.send(&Message::Interval(*interval)).err());
             }
             match keepalive.beat(connection, part.done) {
-                Ok(heard) if heard.is_empty() && done.is_none() => {
+                Ok(received) if received.is_empty() && done.is_none() => {
                     trouble = trouble.take().or_else(|| connection.silence());
                 }
-                Ok(heard) => heard.into_iter().for_each(|message| match message {
+                Ok(received) => received.into_iter().for_each(|message| match message {
                     Message::Done(theirs) if done.is_none() => done = Some(theirs),
                     other => trouble = connection.unexpected::<()>(&other, "done").err(),
                 }),
@@ -291,7 +291,7 @@ impl Server<'_> {
             side.check(size).map_err(Failure::rdma)?;
             self.connection.send(&Message::Checked)?;
         }
-        (self.tell)(if is_whole { Event::Step(size) } else { Event::Cut(size) });
+        (self.report)(if is_whole { Event::Step(size) } else { Event::Cut(size) });
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! What frames go over: TCP, or a socket within the process.
+//! Byte streams for frames: TCP, or a socket pair within the process.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -9,24 +9,24 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 
-/// A stream of bytes between two sides, of which reading and writing can be limited in time.
+/// A byte stream with a time limit for reads and writes.
 pub trait Wire: Read + Write {
-    /// From now on a read or write that takes longer fails, with `WouldBlock` or `TimedOut`.
+    /// Limits later reads and writes to `time`; they fail with `WouldBlock` or `TimedOut`.
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// Errors of the system.
     fn limit(&mut self, time: Duration) -> io::Result<()>;
 
-    /// Whether a read would return at once: with bytes, the end, or an error.
+    /// Whether a read would return at once with data, end of file or an error.
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// Errors of the system.
     fn has_input(&mut self) -> io::Result<bool>;
 
-    /// A file that can be read where [`has_input`](Self::has_input) is so, and now and then besides, until that was asked; none where there is
-    /// no such file.
+    /// A descriptor that becomes readable when [`has_input`](Self::has_input) may be true, if there is one. It can stay
+    /// readable until that is called.
     fn readable_fd(&mut self) -> Option<OwnedFd> {
         None
     }
@@ -43,13 +43,13 @@ macro_rules! wire {
 
             fn has_input(&mut self) -> io::Result<bool> {
                 let mut this = [PollFd::new(self, PollFlags::IN)];
-                // A signal interrupts even a look that does not wait.
+                // A signal interrupts even a poll without a time-out.
                 let found = retry_on_intr(|| poll(&mut this, Some(&Timespec::default())))?;
                 Ok(found > 0)
             }
 
             fn readable_fd(&mut self) -> Option<OwnedFd> {
-                // Where no file is left the step has none of its own either, and says so.
+                // Without a free descriptor, the step fails for its own lack of one and reports that.
                 self.as_fd().try_clone_to_owned().ok()
             }
         }
@@ -58,7 +58,7 @@ macro_rules! wire {
 
 wire!(TcpStream, UnixStream);
 
-/// When something has to be over.
+/// A point in time at which an operation must end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
     end: Instant,
@@ -70,18 +70,18 @@ impl Deadline {
         Self { end: now.checked_add(time).unwrap_or(now) }
     }
 
-    /// What is left.
+    /// The remaining time.
     ///
     /// # Errors
     ///
-    /// `TimedOut` where nothing is.
+    /// `TimedOut` if none remains.
     pub(super) fn left(self) -> io::Result<Duration> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
 }
 
-/// Reads what is there, some bytes or the end, before the deadline.
+/// Reads available bytes, or the end of file, before the deadline.
 pub(super) fn read_some(wire: &mut dyn Wire, into: &mut [u8], deadline: Deadline) -> io::Result<usize> {
     loop {
         wire.limit(deadline.left()?)?;
@@ -93,7 +93,7 @@ pub(super) fn read_some(wire: &mut dyn Wire, into: &mut [u8], deadline: Deadline
     }
 }
 
-/// Writes all of it before the deadline.
+/// Writes all bytes before the deadline.
 pub(super) fn write_all(wire: &mut dyn Wire, mut bytes: &[u8], deadline: Deadline) -> io::Result<()> {
     while !bytes.is_empty() {
         wire.limit(deadline.left()?)?;
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_arrive_and_ends_are_seen() {
+    fn bytes_and_end_of_file_arrive() {
         let (mut one, mut other) = UnixStream::pair().unwrap();
         assert!(!other.has_input().unwrap());
         one.write_all(b"abc").unwrap();
@@ -129,11 +129,11 @@ mod tests {
     }
 
     #[test]
-    fn silence_and_fullness_end() {
+    fn blocked_reads_and_writes_time_out() {
         let (mut one, _other) = UnixStream::pair().unwrap();
         let soon = || Deadline::after(Duration::from_millis(10));
         assert_eq!(read_some(&mut one, &mut [0], soon()).unwrap_err().kind(), io::ErrorKind::TimedOut);
-        let more_than_has_room = vec![0; 1 << 24];
-        assert_eq!(write_all(&mut one, &more_than_has_room, soon()).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let more_than_fits = vec![0; 1 << 24];
+        assert_eq!(write_all(&mut one, &more_than_fits, soon()).unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 }

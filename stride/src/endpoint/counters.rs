@@ -1,6 +1,7 @@
-//! What the kernel counts of a port: `counters` are those of its packets, `hw_counters` those of its driver.
+//! Port counters from sysfs: `counters` has those of packets, `hw_counters` those of the driver.
 //!
-//! Each is a file with a number. What a peer asks for is looked up among the names that are there, and makes no path.
+//! Each counter is a file with a number. Requested names are compared with the existing ones, and never become part of
+//! a path.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,30 +15,31 @@ use serde::{Deserialize, Serialize};
 use super::PortInfo;
 use crate::plan::ALL_COUNTERS;
 
-/// The folders, below that of a port.
+/// Folders of counters, relative to that of the port.
 const KINDS: [&str; 2] = ["counters", "hw_counters"];
-/// A driver may give the numbers that it has read so many milliseconds ago; the file says how many.
+/// Drivers may cache values; this file has the lifetime of the cache in milliseconds.
 const LIFESPAN: &str = "hw_counters/lifespan";
-/// No longer is waited for newer ones.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Longest wait for fresh values.
+const MAX_LIFESPAN: Duration = Duration::from_secs(1);
 
-/// By how much counters have changed, by their names, such as `hw_counters/out_of_buffer`. None is of a port that has no counters, by the name
-/// of that, such as `mlx5_0/1`, where another of its side has.
+/// Changes of counters by name, such as `hw_counters/out_of_buffer`. `None` marks a port without counters, by its name
+/// such as `mlx5_0/1`, while another port of the side has some.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Changes(pub BTreeMap<String, Option<i64>>);
 
-/// The same of both sides. That which has no counters is none.
+/// The changes on both sides. `None` if a side has no counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
-    /// The client's.
+    /// On the client.
     pub client: Option<Changes>,
-    /// The server's.
+    /// On the server.
     pub server: Option<Changes>,
 }
 
 impl Changes {
-    /// Those of each port of a side. Where it has several, names begin with the device and the port, as in `mlx5_0/1/counters/symbol_error`.
+    /// Combines the changes of a side's ports. With several ports, names start with device and port, as in
+    /// `mlx5_0/1/counters/symbol_error`.
     pub(super) fn of_ports<'f>(ports: impl Iterator<Item = (&'f PortInfo, Option<Self>)>) -> Option<Self> {
         let mut ports: Vec<_> = ports.collect();
         if ports.len() < 2 {
@@ -79,12 +81,12 @@ impl fmt::Display for Changes {
     }
 }
 
-/// What is asked for, among the counters that there are.
+/// Finds the requested counters among the existing ones.
 ///
 /// # Errors
 ///
-/// A sentence for the user: what there is not, and all that there is.
-pub(super) fn find(there: &[String], asked: &[String], whose: &str) -> Result<Vec<String>, String> {
+/// An error that names the unknown counter and lists the existing ones.
+pub(super) fn find(there: &[String], asked: &[String], owner: &str) -> Result<Vec<String>, String> {
     if asked == [ALL_COUNTERS] {
         return Ok(there.to_vec());
     }
@@ -95,7 +97,7 @@ pub(super) fn find(there: &[String], asked: &[String], whose: &str) -> Result<Ve
         found.extend(there.iter().filter(is_it).cloned());
         if found.len() == before {
             let all = if there.is_empty() { "none at all".to_owned() } else { there.join(", ") };
-            return Err(format!("--counters {name}: no such counter on {whose}; it has {all}"));
+            return Err(format!("--counters {name}: no such counter on {owner}; it has {all}"));
         }
     }
     found.sort_unstable();
@@ -108,40 +110,41 @@ pub(super) fn find(there: &[String], asked: &[String], whose: &str) -> Result<Ve
 pub(super) struct Counters {
     folder: PathBuf,
     names: Vec<String>,
-    /// Only those are told of that have changed.
+    /// All counters were requested; only those that changed are reported.
     is_all: bool,
     before: BTreeMap<String, i128>,
 }
 
 impl Counters {
-    /// Those that are asked for, of the port with this folder; none where nothing is, or all are and there is none.
+    /// Opens the requested counters of the port with this folder. `None` if none is requested, or if all are and the
+    /// port has none.
     ///
     /// # Errors
     ///
-    /// The same.
-    pub(super) fn open(folder: Option<PathBuf>, asked: &[String], whose: &str) -> Result<Option<Self>, String> {
+    /// As for [`find`].
+    pub(super) fn open(folder: Option<PathBuf>, asked: &[String], owner: &str) -> Result<Option<Self>, String> {
         if asked.is_empty() {
             return Ok(None);
         }
         let folder = folder.unwrap_or_default();
-        let names = find(&there(&folder), asked, whose)?;
+        let names = find(&there(&folder), asked, owner)?;
         let is_all = asked == [ALL_COUNTERS];
         Ok((!names.is_empty()).then(|| Self { folder, names, is_all, before: BTreeMap::new() }))
     }
 
-    /// From now on changes count.
+    /// Stores the current values; changes count from here.
     pub(super) fn begin(&mut self) {
         self.before = self.now();
     }
 
-    /// By how much they have changed since. The driver has time to count what has come.
+    /// Returns the changes since [`begin`](Self::begin). Waits first, so that the driver can update its values.
     pub(super) fn changes(&self) -> Changes {
         if self.names.iter().any(|name| name.starts_with(KINDS[1])) {
             let milliseconds = number(&self.folder.join(LIFESPAN)).and_then(|number| u64::try_from(number).ok());
-            thread::sleep(Duration::from_millis(milliseconds.unwrap_or(0)).min(PATIENCE));
+            thread::sleep(Duration::from_millis(milliseconds.unwrap_or(0)).min(MAX_LIFESPAN));
         }
         let changes = self.now().into_iter().filter_map(|(name, now)| {
-            // One that was set to zero meanwhile has gone down.
+            // A counter that was reset meanwhile has a negative change.
             let change = now - self.before.get(&name)?;
             Some((name, Some(i64::try_from(change).unwrap_or(i64::MAX))))
         });
@@ -154,7 +157,7 @@ impl Counters {
     }
 }
 
-/// The names of those that can be read.
+/// The names of the readable counters.
 fn there(folder: &Path) -> Vec<String> {
     let mut names = Vec::new();
     for kind in KINDS {
@@ -175,7 +178,7 @@ fn number(file: &Path) -> Option<i128> {
 mod tests {
     use super::*;
 
-    /// The folder of a port, which goes in the end.
+    /// A temporary port folder, removed on drop.
     struct Port(PathBuf);
 
     impl Port {
@@ -210,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_changed_is_told() {
+    fn changes_are_reported_since_begin() {
         let port = Port::new("counters");
         let mut named = port.open(&["symbol_error", "hw_counters/out_of_buffer"]).unwrap().unwrap();
         let mut all = port.open(&["all"]).unwrap().unwrap();
@@ -221,7 +224,7 @@ mod tests {
         port.write("hw_counters/out_of_buffer", "1");
         assert_eq!(named.changes().to_string(), "counters/symbol_error +0, hw_counters/out_of_buffer -6");
         assert_eq!(all.changes().to_string(), "counters/port_xmit_data +615, hw_counters/out_of_buffer -6");
-        // What begins anew counts from there.
+        // Changes count from the second `begin`.
         all.begin();
         port.write("counters/symbol_error", "6");
         assert_eq!(all.changes().to_string(), "counters/symbol_error +1");
@@ -230,22 +233,22 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_are_not_there_are_named_with_those_that_are() {
+    fn unknown_counter_error_lists_the_existing_ones() {
         let port = Port::new("no-counters");
         let there = "counters/port_xmit_data, counters/symbol_error, hw_counters/out_of_buffer";
         for name in ["port_rcv_errors", "lifespan", "hw_counters/symbol_error", "../counters/symbol_error", "x", ""] {
-            let said = port.open(&["symbol_error", name]).err();
-            assert_eq!(said, Some(format!("--counters {name}: no such counter on port 1 of it; it has {there}")));
+            let error = port.open(&["symbol_error", name]).err();
+            assert_eq!(error, Some(format!("--counters {name}: no such counter on port 1 of it; it has {there}")));
         }
         assert!(port.open(&[]).unwrap().is_none());
         let all = [ALL_COUNTERS.to_owned()];
         assert!(Counters::open(None, &all, "it").unwrap().is_none());
-        let said = Counters::open(None, &["x".to_owned()], "it").err();
-        assert_eq!(said.as_deref(), Some("--counters x: no such counter on it; it has none at all"));
+        let error = Counters::open(None, &["x".to_owned()], "it").err();
+        assert_eq!(error.as_deref(), Some("--counters x: no such counter on it; it has none at all"));
     }
 
     #[test]
-    fn counters_of_several_ports_say_of_which_they_are() {
+    fn counters_of_several_ports_have_a_port_prefix() {
         use crate::endpoint::fake::Fake;
         use crate::endpoint::{EndpointFactory, Role};
         use crate::plan::{Plan, SideConfig};
@@ -267,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_in_both_folders_is_both() {
+    fn name_in_both_folders_selects_both() {
         let port = Port::new("both-counters");
         port.write("hw_counters/symbol_error", "5");
         let counters = port.open(&["symbol_error", "counters/symbol_error"]).unwrap().unwrap();

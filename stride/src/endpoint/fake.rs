@@ -1,4 +1,4 @@
-//! A factory of endpoints without devices, that makes figures up from the plan: for tests of all but the loops.
+//! Endpoints without devices, which compute figures from the plan. Tests of everything but the loops use them.
 
 use std::os::fd::BorrowedFd;
 use std::thread::{sleep, yield_now};
@@ -8,63 +8,63 @@ use anyhow::{Error, Result, bail};
 
 use super::counters::{self, Changes};
 use super::{
-    Endpoint, EndpointFactory, GidInfo, Glimpse, Intake, Partition, Path, PeerInfo, PortInfo, QpAddress, Role,
+    Endpoint, EndpointFactory, GidInfo, Intake, Partition, Path, PeerInfo, PortInfo, QpAddress, Role, StepProgress,
     Unsupported,
 };
 use crate::plan::{ALL_COUNTERS, Measure, Memory, Operation, Plan, RunLength, Semantics, SideConfig, Transport};
 use crate::stats::{Bandwidth, Figures, Interval, Latency, Seen};
 
-/// What a side does.
+/// Stages of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// It is opened.
+    /// Open the device.
     Open,
-    /// It makes queue pairs.
+    /// Create queue pairs.
     MakeEnds,
-    /// It connects them.
+    /// Connect queue pairs.
     Connect,
-    /// It makes ready for a size.
+    /// Prepare a size.
     Prepare,
-    /// It runs.
+    /// Run a step.
     Run,
 }
 
 /// A factory of endpoints without devices.
 #[derive(Clone, Debug, Default)]
 pub struct Fake {
-    /// The side that fails, and where.
+    /// The side that fails, and the stage.
     pub fails: Option<(Role, Stage)>,
-    /// The side whose run does not end before it is told to.
+    /// The side whose run ends only when it is stopped.
     pub waits: Option<Role>,
     /// The side whose run takes much longer than the other's.
     pub late: Option<Role>,
     /// Neither side measures anything.
     pub is_idle: bool,
-    /// Bytes of a packet, where they are fewer than 4096.
+    /// The MTU in bytes, if less than 4096.
     pub mtu: Option<u32>,
-    /// It is one of InfiniBand, rather than Ethernet.
+    /// The port is InfiniBand instead of Ethernet.
     pub is_infiniband: bool,
-    /// What the device has not.
+    /// The operation that the device lacks.
     pub lacks: Option<Operation>,
-    /// Its driver in the kernel, where it is to be of another.
+    /// The name of its kernel driver, if different from the default.
     pub provider: Option<&'static str>,
-    /// Bytes of the longest message of each side, where there is a limit.
+    /// The longest message of each side in bytes, if limited.
     pub longest: [Option<u32>; 2],
 }
 
 /// The P_Keys of a port.
 const PKEYS: [u16; 3] = [0xffff, 0x8001, 0x0001];
 
-/// The counters of a port, of which the last never changes.
+/// The counters of a port. The last one never changes.
 const COUNTERS: [&str; 3] = ["counters/port_rcv_data", "counters/port_xmit_data", "hw_counters/out_of_buffer"];
 
-/// Between two looks of a side that is late: the other's words have come meanwhile.
+/// Interval between two reports of a late side, during which messages of the peer arrive.
 const BEAT: Duration = Duration::from_millis(50);
 
-/// Nanoseconds of a message of no bytes.
+/// Nanoseconds per message of zero bytes.
 const BASE: f64 = 1000.0;
 
-/// Bytes in a nanosecond: 100 gigabits a second.
+/// Bytes per nanosecond: 100 Gb/s.
 const SPEED: f64 = 12.5;
 
 impl EndpointFactory for Fake {
@@ -122,13 +122,13 @@ impl FakeEndpoint {
         Ok(())
     }
 
-    /// Whether this side measures: who sends, and who takes messages in.
+    /// Whether this side measures: the sender, and a receiver.
     fn measures(&self) -> bool {
         let is_sender = (self.role == Role::Client) != self.plan.workload.direction.is_reversed();
         is_sender || self.plan.workload.direction.is_both() || self.plan.workload.operation.takes_receive()
     }
 
-    /// An interval of a step: one is told, or one at each look where it does not end by itself.
+    /// An interval of a step: one in total, or one per report if the run does not end on its own.
     fn interval(&self, size: u64, index: u32) -> Interval {
         let seen = match self.figures(size) {
             Figures::Bandwidth(_) => Seen::Bandwidth { messages: (1e9 / gap(size)) as u64 },
@@ -202,7 +202,7 @@ impl Endpoint for FakeEndpoint {
         &mut self,
         size: u64,
         _: Option<BorrowedFd<'_>>,
-        tell: &mut dyn FnMut(Glimpse<'_>) -> bool,
+        report: &mut dyn FnMut(StepProgress<'_>) -> bool,
     ) -> Result<Option<Figures>> {
         self.reach(Stage::Run)?;
         if self.prepared.take() != Some(size) {
@@ -215,7 +215,7 @@ impl Endpoint for FakeEndpoint {
             let is_due = measures && (0.5..0.75).contains(&done);
             let interval = is_due.then(|| self.interval(size, index));
             index += u32::from(is_due);
-            tell(Glimpse { done, intervals: interval.as_slice() })
+            report(StepProgress { done, intervals: interval.as_slice() })
         };
         while see(done) && (waits || done < 1.0) {
             done = if waits { 0.5 } else { done + 0.25 };
@@ -225,12 +225,12 @@ impl Endpoint for FakeEndpoint {
         if let Figures::Bandwidth(bandwidth) = &mut figures
             && !waits
         {
-            // What it was not let do it has not measured.
+            // A run that was stopped early has measured less.
             bandwidth.messages = (bandwidth.messages as f64 * done) as u64;
             bandwidth.seconds *= done;
             let ports = self.plan.ports();
             if ports > 1 {
-                // The second has twice what the first has, and so on.
+                // The second port has twice the messages of the first, and so on.
                 let all = u64::from(ports * (ports + 1) / 2);
                 let of =
                     |at: u32| Bandwidth { messages: bandwidth.messages * u64::from(at) / all, ..bandwidth.clone() };
@@ -290,7 +290,7 @@ fn facts(place: &SideConfig, role: Role) -> PortInfo {
     }
 }
 
-/// Nanoseconds between one message and the next.
+/// Nanoseconds between two messages.
 fn gap(size: u64) -> f64 {
     (size as f64 / SPEED).max(BASE / 100.0)
 }
@@ -306,7 +306,7 @@ fn bandwidth(plan: &Plan, size: u64) -> Bandwidth {
     };
     let whole = ((seconds / interval) as usize).min(1000);
     let each = (interval * 1e9 / gap(size)) as u64;
-    // Of four intervals one is slower, so that they differ.
+    // One interval of four is slower, so that they differ.
     let intervals = (0..whole).map(|index| if index % 4 == 1 { each - each / 10 } else { each }).collect();
     Bandwidth { messages, seconds, intervals, interval, cpu: Some(1.0), ..Bandwidth::default() }
 }

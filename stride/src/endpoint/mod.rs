@@ -1,4 +1,5 @@
-//! A side of a test: device, memory and queue pairs. One of sideway, and a fake one that needs none, for tests of all the rest.
+//! One side of a test: device, memory and queue pairs. Implemented on sideway, and by a fake for tests of everything
+//! else.
 
 pub mod fake;
 
@@ -19,21 +20,21 @@ use sideway::error::VerbError;
 pub use self::counters::{Changes, Counted};
 pub use self::port_info::{GidInfo, GpuInfo, Partition, PortInfo, Registration, SOFTRNIC};
 pub use self::verbs::{Abilities, DevicePort, Found, Gpus, NearGpus, Nearness, Verbs, gpus, ports};
-use crate::plan::{Plan, Room, SideConfig, Transport};
+use crate::plan::{PathLimits, Plan, SideConfig, Transport};
 use crate::stats::{Figures, Interval};
 
-/// Which of the two a side is.
+/// The role of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// It measures, and asks for everything.
+    /// Measures and makes all requests.
     Client,
-    /// It serves.
+    /// Serves the client.
     Server,
 }
 
 impl Role {
-    /// The other one.
+    /// The opposite role.
     pub fn other(self) -> Self {
         match self {
             Self::Client => Self::Server,
@@ -42,71 +43,72 @@ impl Role {
     }
 }
 
-/// Where sides come from.
+/// Creates endpoints.
 pub trait EndpointFactory: Send + Sync {
-    /// Opens the device that a place names or leaves open, with all that the plan needs of it but the queue pairs.
+    /// Opens the device that `place` names, or a suitable one, with everything that the plan requires except the queue
+    /// pairs.
     ///
     /// # Errors
     ///
-    /// A sentence for the user: what is missing, and what can be done.
+    /// An error for the user with cause and remedy.
     fn open(&self, plan: &Plan, place: &SideConfig, role: Role) -> Result<Box<dyn Endpoint>>;
 
-    /// Whether what a place names is there, before anybody asks for a test.
+    /// Checks that what `place` names exists, before a client requests a test.
     ///
     /// # Errors
     ///
-    /// The same.
+    /// An error for the user with cause and remedy.
     fn look(&self, _place: &SideConfig) -> Result<()> {
         Ok(())
     }
 }
 
-/// How the queue pairs of both sides are to be connected.
+/// The path between the queue pairs of both sides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Path {
-    /// The GID of the client's side by its index; none where only the LID counts.
+    /// Index of the client's GID; `None` if only the LID is used.
     pub client_gid: Option<u32>,
-    /// The server's.
+    /// Index of the server's GID.
     pub server_gid: Option<u32>,
-    /// Bytes of payload in a packet.
+    /// Path MTU in bytes.
     #[serde(rename = "mtu_bytes")]
     pub mtu: u32,
-    /// Those of further ports, in the order in which both sides name them.
+    /// The paths of further ports, in the order in which both sides name them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<Self>,
 }
 
 impl Path {
-    /// That of each port.
+    /// The path of each port.
     pub fn all(&self) -> impl Iterator<Item = &Self> {
         iter::once(self).chain(&self.others)
     }
 
-    /// What each of them has room for, with these sides at its ends.
-    pub fn room(&self, sides: &[&PortInfo]) -> Room {
+    /// Limits that apply to messages on all paths between these sides.
+    pub fn limits(&self, sides: &[&PortInfo]) -> PathLimits {
         let longest = sides.iter().flat_map(|side| side.all()).filter_map(|port| port.longest).min();
-        Room { mtu: self.all().map(|path| path.mtu).min().unwrap_or(self.mtu), longest }
+        PathLimits { mtu: self.all().map(|path| path.mtu).min().unwrap_or(self.mtu), longest }
     }
 }
 
-/// Where a side's queue pairs are, and its memory.
+/// A side's queue pairs and memory, as sent to the peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerInfo {
-    /// Local identifier of the port.
+    /// LID of the port.
     pub lid: u16,
-    /// The GID, as an address of IPv6; none where only the LID counts.
+    /// The GID in IPv6 notation; `None` if only the LID is used.
     pub gid: Option<String>,
-    /// Reads and atomics that each of the queue pairs answers at a time.
+    /// Reads and atomics that each queue pair can serve at a time.
     pub reads: u8,
-    /// The queue pairs of the port, in the order of the threads.
+    /// The queue pairs of the port, ordered by thread.
     pub queue_pairs: Vec<QpAddress>,
-    /// Messages of up to so many bytes are handed over in the request itself, as the queue pairs take them.
+    /// Messages of up to this size are sent inline.
     #[serde(rename = "inline_bytes")]
     pub inline: u32,
-    /// Where the server waits for the queue pairs of the client, where the connection manager connects them.
+    /// The address for connection requests, if librdmacm connects the queue pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listening: Option<Listening>,
-    /// Those of further ports.
+    /// Information on further ports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<Self>,
 }
@@ -118,53 +120,53 @@ impl PeerInfo {
     }
 }
 
-/// Where a server listens with the connection manager.
+/// The librdmacm address at which the server listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listening {
-    /// The port, of the connection manager's.
+    /// The port in the port space of librdmacm.
     pub port: u16,
-    /// What each request is to say, so that no other is taken for one.
+    /// A token that each request must contain; others are rejected.
     pub token: u64,
 }
 
-/// A queue pair, and the memory that the other side's reads and writes.
+/// A queue pair and the memory that the peer reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QpAddress {
-    /// Its number.
+    /// The queue pair number.
     pub number: u32,
-    /// The number of its first packet.
+    /// The initial packet sequence number.
     pub psn: u32,
-    /// The first byte of its memory.
+    /// The start of the memory.
     pub address: u64,
-    /// The key of it.
+    /// The remote key of the memory.
     pub rkey: u32,
-    /// What takes the other side's messages in, where that is not the queue pair itself.
+    /// The object that receives the peer's messages, if it is not the queue pair itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intake: Option<Intake>,
 }
 
-/// What takes messages in.
+/// An object that receives messages in place of the sending queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Intake {
-    /// The receiving end of an extended reliable connection.
+    /// An XRC receiver.
     Xrc {
-        /// The number of the queue pair that the other side's is connected with.
+        /// Number of the XRC receive queue pair.
         number: u32,
-        /// The number of the shared receive queue that messages are to name.
+        /// Number of the shared receive queue.
         srq: u32,
     },
-    /// A target of dynamic connections.
+    /// A DC target.
     Dc {
-        /// Its number.
+        /// The target's number.
         number: u32,
-        /// Its access key.
+        /// The DC access key.
         key: u64,
     },
 }
 
 impl Intake {
-    /// Whether it is what a queue pair of a service has.
+    /// Whether `intake` is what a queue pair of this transport has.
     pub fn is_of(intake: Option<&Self>, transport: Transport) -> bool {
         match transport {
             Transport::Xrc => matches!(intake, Some(Self::Xrc { .. })),
@@ -174,97 +176,97 @@ impl Intake {
     }
 }
 
-/// What is seen of a step while it runs.
+/// Progress of a running step.
 #[derive(Clone, Copy, Debug)]
-pub struct Glimpse<'a> {
-    /// How much of it is done, of one (0.0 to 1.0).
+pub struct StepProgress<'a> {
+    /// Fraction completed, 0.0 to 1.0.
     pub done: f64,
-    /// The intervals that are over since the last one.
+    /// The intervals that ended since the last report.
     pub intervals: &'a [Interval],
 }
 
-/// A side that is open.
+/// An open side.
 pub trait Endpoint {
-    /// What it is.
+    /// Information on the device and its port.
     fn facts(&self) -> &PortInfo;
 
-    /// Makes the queue pairs.
+    /// Creates the queue pairs.
     ///
     /// # Errors
     ///
-    /// A sentence for the user.
+    /// An error for the user with cause and remedy.
     fn create_queue_pairs(&mut self, path: &Path) -> Result<PeerInfo>;
 
-    /// Connects them with the other side's.
+    /// Connects the queue pairs to those of the peer.
     ///
     /// # Errors
     ///
-    /// A sentence for the user.
+    /// An error for the user with cause and remedy.
     fn connect(&mut self, path: &Path, theirs: &PeerInfo) -> Result<()>;
 
-    /// Makes ready for messages of so many bytes: what is to be received is posted when this returns.
+    /// Prepares a step with messages of `size` bytes. Receives are posted when this returns.
     ///
     /// # Errors
     ///
-    /// A sentence for the user.
+    /// An error for the user with cause and remedy.
     fn prepare(&mut self, size: u64) -> Result<()>;
 
-    /// Does the step that it was prepared for. `tell` is called now and then, at least once a second and soon after the file `readable_fd` can be read,
-    /// with what is done so far; where it says `false` the step ends. At a side that only answers that is how it ends in any case: the other
-    /// side is done, and what has arrived is still to be counted.
+    /// Runs the prepared step. Calls `report` at least once a second, and soon after `readable_fd` becomes readable.
+    /// The step ends when `report` returns `false`. A passive side always ends this way: the peer has ended, and the
+    /// arrivals remain to be counted.
     ///
     /// # Errors
     ///
-    /// A sentence for the user: what failed, on which queue pair, and what that usually means.
+    /// An error for the user: the failed operation, its queue pair and the usual cause.
     fn run(
         &mut self,
         size: u64,
         readable_fd: Option<BorrowedFd<'_>>,
-        tell: &mut dyn FnMut(Glimpse<'_>) -> bool,
+        report: &mut dyn FnMut(StepProgress<'_>) -> bool,
     ) -> Result<Option<Figures>>;
 
-    /// Looks whether anything has come of messages that nobody counts, once the other side has sent its last: brings back the figures of the
-    /// run, with what was found. What has not come may be waited for, less where the step was cut short, and no longer than `tell`, which is
-    /// called meanwhile, says `true`.
+    /// Checks whether any plain write of an unreliable transport has arrived, after the peer has sent its last message.
+    /// Returns the figures of the run with the result. Waits for late messages, less after a step that was cut short,
+    /// and only while `report` returns `true`.
     ///
     /// # Errors
     ///
-    /// A sentence for the user.
+    /// An error for the user with cause and remedy.
     fn settle(
         &mut self,
         _size: u64,
         figures: Option<Figures>,
         _was_cut: bool,
-        _tell: &mut dyn FnMut() -> bool,
+        _report: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Figures>> {
         Ok(figures)
     }
 
-    /// Ends the connections, once both sides are done.
+    /// Disconnects, after both sides have finished.
     fn end(&mut self) {}
 
-    /// By how much the counters that the plan names have changed since the side was made ready for the step, once both sides have run it;
-    /// none where it names none, or all and the device has none.
+    /// Changes of the counters that the plan names since the step was prepared, after both sides have run it. `None` if
+    /// the plan names none, or names all and the device has none.
     fn counted(&mut self) -> Option<Changes> {
         None
     }
 
-    /// Looks at what has come, where the plan says so, once both sides have run.
+    /// Validates what has arrived, if the plan requires it, after both sides have run.
     ///
     /// # Errors
     ///
-    /// A sentence for the user: the first byte that is wrong.
+    /// An error with the first wrong byte.
     fn check(&mut self, _size: u64) -> Result<()> {
         Ok(())
     }
 }
 
-/// A device lacks what a test needs: a sentence for the user.
+/// The device lacks something that the test requires. The text is for the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unsupported(pub String);
 
-/// Whether an error reports that a device or its driver lacks what was asked for.
+/// Whether an error reports that the device or its driver lacks a feature.
 pub fn is_unsupported(error: &anyhow::Error) -> bool {
     let lacks = [libc::EOPNOTSUPP, libc::ENOSYS, libc::EPROTONOSUPPORT];
     error.chain().any(|cause| {
@@ -280,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_not_is_told_from_who_fails() {
+    fn missing_features_are_distinguished_from_failures() {
         let of = |code| VerbError::new("ibv_create_qp", sideway::error::Errno::from_raw(code));
         let within = |error: VerbError| Err::<(), _>(error).context("queue pairs").unwrap_err();
         for code in [libc::EOPNOTSUPP, libc::ENOSYS, libc::EPROTONOSUPPORT] {

@@ -1,4 +1,4 @@
-//! Which processors are near to a device.
+//! Processors near a device.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use crate::plan::cpus;
 pub(super) struct Nodes(Vec<(u32, Vec<u32>)>);
 
 impl Nodes {
-    /// Those of this machine; none where its system does not say.
+    /// The nodes of this machine; none if sysfs has no list.
     pub(super) fn of_system() -> Self {
         Self::read(Path::new("/sys/devices/system/node")).unwrap_or_default()
     }
@@ -27,7 +27,7 @@ impl Nodes {
             let name = entry.file_name();
             let number = name.to_str().and_then(|name| name.strip_prefix("node")?.parse::<u32>().ok());
             let Some(number) = number else { continue };
-            // A node of memory alone has no processors.
+            // A node with memory only has no processors.
             let list = fs::read_to_string(entry.path().join("cpulist")).unwrap_or_default();
             nodes.push((number, cpus::parse(list.trim()).unwrap_or_default()));
         }
@@ -35,14 +35,15 @@ impl Nodes {
         Ok(Self(nodes))
     }
 
-    /// The nodes of processors, each once.
+    /// The nodes of these processors, each once.
     pub(super) fn of(&self, cpus: &[u32]) -> Vec<u32> {
         let has = |own: &[u32]| own.iter().any(|cpu| cpus.contains(cpu));
         self.0.iter().filter(|(_, own)| has(own)).map(|(node, _)| *node).collect()
     }
 
-    /// Where threads run that nobody has placed: on the processors of the device's node. None where the machine has one node, where the
-    /// device has none with processors, or where these threads may not run on all processors that are `online`: somebody has placed them.
+    /// The processors for threads that are not bound otherwise: those of the device's node. `None` if the machine has
+    /// one node, if the device's node has no processors, or if the threads may not run on all `online` processors,
+    /// because then something has bound them.
     pub(super) fn bound(&self, node: Option<u32>, allowed: &[u32], online: &[u32]) -> Option<Vec<u32>> {
         let has_several = self.0.iter().filter(|(_, own)| !own.is_empty()).count() > 1;
         let is_placed = online.is_empty() || online.iter().any(|cpu| !allowed.contains(cpu));
@@ -50,7 +51,7 @@ impl Nodes {
         (has_several && !is_placed).then(|| own.clone())
     }
 
-    /// The processors of a node that are among these, as `--cpu` takes them; empty where there are none, or the node is not known.
+    /// The processors of a node among these, in the syntax of `--cpu`. Empty if there are none or the node is unknown.
     pub(super) fn near(&self, node: Option<u32>, among: &[u32]) -> String {
         let found = self.0.iter().find(|(number, _)| Some(*number) == node);
         let own = found.into_iter().flat_map(|(_, own)| own).copied();
@@ -58,19 +59,19 @@ impl Nodes {
     }
 }
 
-/// The processors that are at work; none where the system does not say.
+/// The processors that are online; none if sysfs has no list.
 pub(super) fn online() -> Vec<u32> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     cpus::parse(text.trim()).unwrap_or_default()
 }
 
-/// The processors where this thread may run.
+/// The processors on which this thread may run.
 pub(super) fn allowed() -> Vec<u32> {
     let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
     (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).filter_map(|cpu| u32::try_from(cpu).ok()).collect()
 }
 
-/// Has this thread run on these processors.
+/// Binds this thread to these processors.
 pub(super) fn run_on(cpus: &[u32]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for cpu in cpus {
@@ -82,16 +83,17 @@ pub(super) fn run_on(cpus: &[u32]) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Whether threads can be had to run there.
+/// Whether a thread can be bound to these processors.
 pub(super) fn can_run_on(cpus: &[u32]) -> bool {
     thread::scope(|scope| scope.spawn(|| run_on(cpus).is_ok()).join()).unwrap_or(false)
 }
 
-/// This thread is on some processors, until this is dropped.
+/// Keeps this thread on some processors until dropped.
 #[derive(Debug)]
 pub(super) struct Bound(Option<CpuSet>);
 
-/// Has this thread run on these processors for a while; where there are none, and where the system does not let it, it stays where it is.
+/// Binds this thread to these processors until the result is dropped. Does nothing if there are none, or if the system
+/// refuses.
 pub(super) fn bind(cpus: &[u32]) -> Bound {
     if cpus.is_empty() {
         return Bound(None);
@@ -103,22 +105,22 @@ pub(super) fn bind(cpus: &[u32]) -> Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            // It ran there before.
+            // The thread ran there before, so this does not fail.
             let _ = sched_setaffinity(None, before);
         }
     }
 }
 
-/// Whether threads can run on these processors, which `named` names.
+/// Checks that threads can run on these processors, given with the option `named`.
 ///
 /// # Errors
 ///
-/// A sentence for the user: the first one where none can.
-pub(super) fn check(wanted: &[u32], named: &str) -> Result<()> {
+/// An error for the user with the first processor on which no thread can run.
+pub(super) fn check(cpus: &[u32], named: &str) -> Result<()> {
     let allowed = allowed();
-    // In a thread of its own, as it moves.
+    // Uses a separate thread, because binding moves it.
     let tried = thread::scope(|scope| {
-        let try_all = || wanted.iter().find_map(|cpu| run_on(&[*cpu]).err().map(|error| (*cpu, error)));
+        let try_all = || cpus.iter().find_map(|cpu| run_on(&[*cpu]).err().map(|error| (*cpu, error)));
         scope.spawn(try_all).join()
     });
     match tried {
@@ -134,7 +136,7 @@ pub(super) fn check(wanted: &[u32], named: &str) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// A machine with two nodes of processors and one of memory.
+    /// A machine with two nodes of processors and one with memory only.
     fn machine() -> Nodes {
         let folder = std::env::temp_dir().join(format!("stride-nodes-{}", std::process::id()));
         for (node, list) in [("node1", "4-7,12-15\n"), ("node0", "0-3,8-11\n"), ("node2", "\n"), ("power", "x")] {
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_processors_and_processors_of_nodes() {
+    fn nodes_and_processors_map_to_each_other() {
         let nodes = machine();
         assert_eq!(nodes.of(&[0, 9]), [0]);
         assert_eq!(nodes.of(&[3, 4]), [0, 1]);
@@ -163,16 +165,16 @@ mod tests {
     }
 
     #[test]
-    fn threads_go_to_the_node_of_the_device_where_nobody_has_placed_them() {
+    fn unbound_threads_use_the_node_of_the_device() {
         let nodes = machine();
         let all: Vec<u32> = (0..16).collect();
         let second = vec![4, 5, 6, 7, 12, 13, 14, 15];
         assert_eq!(nodes.bound(Some(1), &all, &all), Some(second.clone()));
-        // By taskset, numactl or a container; and of a system that does not say what there is.
+        // Bound by taskset, numactl or a container; and on a system without a list.
         assert_eq!(nodes.bound(Some(1), &all[..8], &all), None);
         assert_eq!(nodes.bound(Some(1), &second, &all), None);
         assert_eq!(nodes.bound(Some(1), &all, &[]), None);
-        // A device of no node, of one that is of memory alone, and of one that is not there.
+        // A device without a node, on a node with memory only, and on an unknown node.
         for none in [None, Some(2), Some(3)] {
             assert_eq!(nodes.bound(none, &all, &all), None);
         }
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_goes_back_where_it_was() {
+    fn thread_returns_to_its_processors() {
         thread::spawn(|| {
             let before = allowed();
             let bound = bind(&before[..1]);
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn processors_that_are_not_there_are_named() {
+    fn missing_processor_error_names_it() {
         let allowed = allowed();
         assert!(!allowed.is_empty());
         check(&allowed, "--cpu").unwrap();

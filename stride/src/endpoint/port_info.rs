@@ -1,4 +1,4 @@
-//! What a side says of itself: for the other one, and for the report.
+//! What a side reports about itself, to the peer and in results.
 
 use std::fmt;
 use std::iter;
@@ -7,120 +7,120 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::Memory;
 
-/// A side.
+/// A port of a side, with its machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PortInfo {
     /// Version of this program.
     pub version: String,
-    /// Name of the machine, and its system.
+    /// Host name.
     pub host: String,
-    /// As `uname` says it.
+    /// Kernel release, as in `uname -r`.
     pub kernel: String,
-    /// The system that runs on it, which its containers share, from one start of it to the next; of softrnic's devices with the network
-    /// namespace and the user, as they reach no other. Empty where nobody says.
+    /// Identifies the running system: its boot ID, which its containers share. For softrnic devices also network
+    /// namespace and user, because these devices reach nothing else. Empty if unknown.
     #[serde(default)]
     pub machine: String,
-    /// Model of its processors; empty where the system names none.
+    /// Processor model; empty if the system reports none.
     #[serde(default)]
     pub cpu_model: String,
-    /// What sets their frequency, such as `performance`, several where they differ; empty where the system knows of nothing.
+    /// Frequency governor, such as `performance`; several if they differ, empty if unknown.
     #[serde(default)]
     pub cpu_governor: String,
-    /// Name of the device.
+    /// Device name.
     pub device: String,
-    /// What provides it: `softrnic`, or the system's driver.
+    /// Provider: `softrnic`, or the kernel driver.
     pub provider: String,
-    /// Version of its firmware; empty where it has none.
+    /// Firmware version; empty if none.
     pub firmware: String,
-    /// Vendor and part, as numbers.
+    /// Vendor ID.
     pub vendor_id: u32,
-    /// The part.
+    /// Vendor's part ID.
     pub vendor_part_id: u32,
-    /// The port that is used.
+    /// Port number.
     pub port: u8,
     /// `Ethernet` or `InfiniBand`.
     pub link_layer: String,
-    /// What the port says of its speed, in gigabits a second.
+    /// Port speed in Gb/s, as the port reports it.
     #[serde(rename = "gigabits_per_second")]
     pub gigabits: Option<f64>,
-    /// The most bytes of payload in a packet of the port's.
+    /// Active MTU of the port in bytes.
     #[serde(rename = "mtu_bytes")]
     pub mtu: u32,
-    /// The most bytes of a message, where the service has a limit of its own.
+    /// Longest message in bytes, if the transport has its own limit.
     #[serde(default, rename = "longest_message_bytes", skip_serializing_if = "Option::is_none")]
     pub longest: Option<u32>,
-    /// Local identifier, of InfiniBand.
+    /// LID (InfiniBand).
     pub lid: u16,
-    /// The LID that its packets go to, where it was given one by hand.
+    /// Destination LID given by the user.
     #[serde(default)]
     pub dlid: Option<u16>,
-    /// The partition of its queue pairs; none where the connection manager chooses it, or the device has none.
+    /// Partition of the queue pairs. `None` if librdmacm chooses it, or if the device has none.
     #[serde(default)]
     pub partition: Option<Partition>,
-    /// The GIDs of the port.
+    /// GIDs of the port.
     pub gids: Vec<GidInfo>,
-    /// Where the messages lie.
+    /// Memory of the messages.
     pub memory: Memory,
-    /// The GPU, where they lie in one's memory.
+    /// The GPU, if messages are in its memory.
     #[serde(default)]
     pub gpu: Option<GpuInfo>,
-    /// And how that is registered.
+    /// How GPU memory is registered.
     #[serde(default)]
     pub registration: Option<Registration>,
     /// NUMA node of the device.
     pub numa_node: Option<u32>,
-    /// The processors of its threads; empty where the system decides.
+    /// Processors of the threads; empty if the system chooses.
     pub cpus: Vec<u32>,
-    /// NUMA nodes of the processors where its threads may run; empty where the system does not say.
+    /// NUMA nodes on which the threads may run; empty if unknown.
     pub thread_nodes: Vec<u32>,
-    /// The processors of the device's node, as `--cpu` takes them; empty where they are not known.
+    /// Processors of the device's node, in the syntax of `--cpu`; empty if unknown.
     pub near_cpus: String,
-    /// Its threads are bound to those processors, though nobody has named any.
+    /// The threads are bound to those processors by default.
     #[serde(rename = "is_bound_to_node", default)]
     pub is_bound: bool,
-    /// Reads and atomics that its queue pairs can have under way, and can answer at a time.
+    /// Outstanding reads and atomics of a queue pair as requester, and as responder.
     pub reads: [u32; 2],
-    /// Messages of up to so many bytes are handed over in the request itself; none before its queue pairs are made.
+    /// Messages of up to this size are sent inline. `None` before queue pairs exist.
     #[serde(rename = "inline_bytes", default)]
     pub inline: Option<u32>,
-    /// The same of further ports, where the test goes over several: of this device or of others.
+    /// Further ports of the test, of this device or of others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<Self>,
 }
 
-/// An entry of a port's table of GIDs.
+/// An entry of a port's GID table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GidInfo {
-    /// Its index.
+    /// The index.
     pub index: u32,
-    /// The GID, written as an address of IPv6.
+    /// The GID in IPv6 notation.
     pub gid: String,
     /// `IB`, `RoCE v1` or `RoCE v2`.
     pub kind: String,
-    /// The network interface; empty where there is none.
+    /// The network interface; empty if none.
     pub interface: String,
-    /// Bits of its address that are its network's, where the system knows.
+    /// Prefix length of its subnet, if known.
     pub prefix: Option<u8>,
 }
 
-/// An entry of a port's table of P_Keys.
+/// An entry of a port's P_Key table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partition {
-    /// Its index.
+    /// The index.
     pub index: u16,
-    /// The key: the partition, and in the highest bit whether the port is a full member.
+    /// The P_Key: the partition, with the full-membership bit as the highest.
     pub key: u16,
 }
 
 impl Partition {
     const FULL: u16 = 1 << 15;
 
-    /// The partition of an entry of a table with so many.
+    /// Returns the entry at `index` of a table with `length` entries.
     ///
     /// # Errors
     ///
-    /// A sentence for the user, where it has no such entry, or an empty one.
-    pub(super) fn find(index: u16, length: u16, key: impl Fn(u16) -> Option<u16>, whose: &str) -> Result<Self, String> {
+    /// An error for the user, if there is no such entry or it is empty.
+    pub(super) fn find(index: u16, length: u16, key: impl Fn(u16) -> Option<u16>, owner: &str) -> Result<Self, String> {
         let is_used = |key: &u16| key & !Self::FULL != 0;
         if let Some(key) = Some(index).filter(|index| *index < length).and_then(&key).filter(is_used) {
             return Ok(Self { index, key });
@@ -131,10 +131,10 @@ impl Partition {
             texts.push(format!("{} more", keys.len() - texts.len()));
         }
         let there = if texts.is_empty() { "none at all".to_owned() } else { texts.join(", ") };
-        Err(format!("--pkey-index {index}: no P_Key at this index of {whose}; it has {there}"))
+        Err(format!("--pkey-index {index}: no P_Key at this index of {owner}; it has {there}"))
     }
 
-    /// Whether packets of one port are taken in by the other: both are members of one partition, and not both limited ones.
+    /// Whether the ports can communicate: same partition, and at least one is a full member.
     pub fn meets(self, other: Self) -> bool {
         (self.key ^ other.key) & !Self::FULL == 0 && (self.key | other.key) & Self::FULL != 0
     }
@@ -146,30 +146,30 @@ impl fmt::Display for Partition {
     }
 }
 
-/// The provider of devices in software.
+/// The provider of software devices.
 pub const SOFTRNIC: &str = "softrnic";
 
 impl PortInfo {
-    /// Those of each port.
+    /// This port and the further ones.
     pub fn all(&self) -> impl Iterator<Item = &Self> {
         iter::once(self).chain(&self.others)
     }
 
-    /// The port, in sentences and tables.
+    /// Device and port, for texts and tables.
     pub fn name(&self) -> String {
         format!("{} port {}", self.device, self.port)
     }
 
-    /// Whether its device is in software, and reaches no network.
+    /// Whether the device is a software device that reaches no network.
     pub fn is_soft(&self) -> bool {
         self.provider == SOFTRNIC
     }
 
-    /// Whether a side can send to what a place names.
+    /// Checks that the port's link layer has LIDs if `--dlid` is given.
     ///
     /// # Errors
     ///
-    /// A sentence for the user.
+    /// An error for the user.
     pub(super) fn check_dlid(&self) -> Result<(), String> {
         match self.dlid {
             Some(lid) if self.link_layer != "InfiniBand" => Err(format!(
@@ -184,13 +184,13 @@ impl PortInfo {
 /// A GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuInfo {
-    /// Its number, in the order of the CUDA driver.
+    /// Index in the order of the CUDA driver.
     pub index: u32,
-    /// As its vendor calls it.
+    /// Product name.
     pub name: String,
-    /// Where it is, as sysfs has it.
+    /// PCI address in sysfs notation.
     pub pci_address: String,
-    /// Its NUMA node.
+    /// NUMA node.
     pub numa_node: Option<u32>,
 }
 
@@ -200,13 +200,13 @@ impl fmt::Display for GpuInfo {
     }
 }
 
-/// How memory of a GPU is registered.
+/// How GPU memory is registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Registration {
     /// As a DMA buffer.
     DmaBuf,
-    /// By its address: `nvidia_peermem` with a NIC, the CUDA driver's copies with softrnic.
+    /// By address: `nvidia_peermem` with a NIC, copies by the CUDA driver with softrnic.
     PeerMemory,
 }
 
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn partitions_have_members_of_two_kinds() {
+    fn partition_requires_one_full_member() {
         let of = |key| Partition { index: 0, key };
         for (one, other, expected) in [
             (0xffff, 0xffff, true),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_partitions_that_are_not_there_are_named_with_those_that_are() {
+    fn missing_p_key_error_lists_the_existing_ones() {
         let keys = [0xffff, 0, 0x8001, 0x8000];
         let find = |index, length| {
             Partition::find(index, length, |index| keys.get(usize::from(index)).copied(), "port 1 of it")

@@ -1,9 +1,9 @@
-//! How long the prefix of an address's subnet is, as the kernel has it.
+//! Prefix length of an address's subnet, from the kernel.
 
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Bits of the subnet of an address of an interface; none where the kernel does not say.
+/// Prefix length of an interface's address; `None` if unknown.
 pub(super) fn of(address: Ipv6Addr, interface: &str) -> Option<u8> {
     let read = |file| fs::read_to_string(file).unwrap_or_default();
     match address.to_ipv4_mapped() {
@@ -12,7 +12,8 @@ pub(super) fn of(address: Ipv6Addr, interface: &str) -> Option<u8> {
     }
 }
 
-/// From the kernel's list of addresses of IPv6: the address in hexadecimal, a number, the bits of its prefix in hexadecimal, …, the interface.
+/// Reads the kernel's list of IPv6 addresses: address in hexadecimal, interface index, prefix length in hexadecimal, …,
+/// interface.
 fn in_addresses(list: &str, address: Ipv6Addr, interface: &str) -> Option<u8> {
     list.lines().find_map(|line| {
         let words: Vec<_> = line.split_whitespace().collect();
@@ -22,8 +23,8 @@ fn in_addresses(list: &str, address: Ipv6Addr, interface: &str) -> Option<u8> {
     })
 }
 
-/// From the kernel's routes of IPv4, of which those without a gateway are the subnets of interfaces: the interface, the destination, the
-/// gateway, …, and in the eighth column the mask, each a hexadecimal number whose bytes in memory are in the order of the network.
+/// Reads the kernel's IPv4 routes. Those without a gateway are the subnets of interfaces. Columns: interface,
+/// destination, gateway, …, mask in the eighth; numbers are hexadecimal, in network byte order in memory.
 fn in_routes(list: &str, address: Ipv4Addr, interface: &str) -> Option<u8> {
     let bits =
         |text| u32::from_str_radix(text, 16).ok().map(|number: u32| Ipv4Addr::from(number.to_ne_bytes()).to_bits());
@@ -42,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_of_ipv6_has_the_prefix_that_stands_beside_it() {
+    fn ipv6_address_has_its_listed_prefix() {
         let list = "00000000000000000000000000000001 01 80 10 80       lo\n\
                     fd000000000000000000000000000002 04 38 00 82     eth0\n\
                     fd000000000000000000000000000003 04 zz 00 82     eth0\n\
@@ -56,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_ipv4_has_the_longest_prefix_that_it_is_in() {
+    fn ipv4_address_has_its_longest_matching_prefix() {
         let number = |address: [u8; 4]| format!("{:08X}", u32::from_ne_bytes(address));
         let line = |interface: &str, to, gateway, mask| {
             format!("{interface}\t{}\t{}\t0001\t0\t0\t0\t{}\t0\t0\t0\n", number(to), number(gateway), number(mask))
@@ -74,8 +75,8 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_knows_of_this_machine() {
-        // Where there is IPv6 at all.
+    fn kernel_lists_the_loopback_address() {
+        // Only if IPv6 is enabled.
         if fs::read_to_string("/proc/net/if_inet6").is_ok_and(|list| list.contains(" lo")) {
             assert_eq!(of(Ipv6Addr::LOCALHOST, "lo"), Some(128));
         }

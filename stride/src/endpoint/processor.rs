@@ -1,16 +1,16 @@
-//! What the processors of this machine are, and what sets how fast they run: what is measured depends on both.
+//! Processor model and frequency governor, which affect the results.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// The model, as the system names that of the first; empty where it names none, as on AArch64.
+/// The model of the first processor; empty if the system reports none, as on AArch64.
 pub(super) fn model() -> String {
     named(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
 }
 
-/// What sets their frequency (cpufreq), such as `performance`; several where they differ, separated by commas. Empty where nothing does that
-/// the system knows of, as in most virtual machines.
+/// The cpufreq governor, such as `performance`; several, separated by commas, if they differ. Empty if there is none,
+/// as in most virtual machines.
 pub(super) fn governor() -> String {
     governors(Path::new("/sys/devices/system/cpu/cpufreq"))
 }
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_model_is_that_of_the_first() {
+    fn model_is_that_of_the_first_processor() {
         let list =
             "processor\t: 0\nmodel\t\t: 1\nmodel name\t: AMD EPYC 9R14  96-Core Processor \n\nmodel name\t: another\n";
         assert_eq!(named(list), "AMD EPYC 9R14 96-Core Processor");
@@ -41,14 +41,14 @@ mod tests {
     }
 
     #[test]
-    fn governors_that_differ_are_all_told() {
+    fn different_governors_are_all_listed() {
         let folder = std::env::temp_dir().join(format!("stride-governors-{}", std::process::id()));
         for (policy, governor) in [("policy0", "powersave\n"), ("policy4", "performance\n"), ("policy8", "powersave\n")]
         {
             fs::create_dir_all(folder.join(policy)).unwrap();
             fs::write(folder.join(policy).join("scaling_governor"), governor).unwrap();
         }
-        // It has others beside the policies.
+        // The folder has other files as well.
         fs::write(folder.join("boost"), "1\n").unwrap();
         assert_eq!(governors(&folder), "performance,powersave");
         fs::remove_dir_all(&folder).unwrap();

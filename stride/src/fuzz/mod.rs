@@ -1,7 +1,7 @@
-//! What users and other hosts send, as functions of bytes: for the fuzz targets (`fuzz/` of the repository), which call them with
-//! bytes of their choice, and for the test that calls them with those that are kept (`fuzz/corpus`).
+//! Functions that process untrusted input, for the fuzz targets (`fuzz/` of the repository) and for the test that
+//! replays the inputs in `fuzz/corpus`.
 //!
-//! Each tells whether what came was believed to its end. None of them panics.
+//! Each returns whether the input was accepted to its end. None of them panics.
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,7 @@ use crate::report::plot::{self, Format};
 use crate::report::table::{Columns, Table};
 use crate::report::{Series, Style, histogram, series};
 
-/// A command line, a word on each line.
+/// A command line, one word per line.
 pub fn command_line(text: &[u8]) -> bool {
     let words = text.split(|&byte| byte == b'\n').map(|word| OsString::from_vec(word.to_vec()));
     match crate::cli::parse(std::iter::once(OsString::from("stride-perf")).chain(words)) {
@@ -34,7 +34,7 @@ pub fn command_line(text: &[u8]) -> bool {
     }
 }
 
-/// Says what it was told to, and then nothing more. What is said to it is lost.
+/// Returns prepared data, then nothing. Written data is discarded.
 struct Script(Cursor<Vec<u8>>);
 
 impl Read for Script {
@@ -59,22 +59,22 @@ impl Wire for Script {
     }
 
     fn has_input(&mut self) -> io::Result<bool> {
-        // The end comes as silence: how often a step looks depends on how long it takes.
+        // The end looks like silence: how often a step polls depends on its duration.
         Ok(self.0.position() < self.0.get_ref().len() as u64)
     }
 }
 
-/// All that the other side sends: to a server where the first byte is even, and else to a client.
-pub fn conversation(input: &[u8]) -> bool {
+/// Messages of a peer: to a server if the first byte is even, otherwise to a client.
+pub fn control(input: &[u8]) -> bool {
     let Some((choice, script)) = input.split_first() else { return false };
     let role = if choice.is_multiple_of(2) { Role::Server } else { Role::Client };
-    talk(role, script.to_vec()).is_ok()
+    exchange(role, script.to_vec()).is_ok()
 }
 
-fn talk(role: Role, script: Vec<u8>) -> Result<(), Failure> {
-    // It is over with the script, long before.
-    let patience = Duration::from_secs(60);
-    let (connection, _) = Connection::greet(Script(Cursor::new(script)), role, patience)?;
+fn exchange(role: Role, script: Vec<u8>) -> Result<(), Failure> {
+    // The script ends long before this time-out.
+    let timeout = Duration::from_secs(60);
+    let (connection, _) = Connection::handshake(Script(Cursor::new(script)), role, timeout)?;
     match role {
         Role::Server => serve_one(connection, &Fake::default(), &Host::default(), &mut |_| ()),
         Role::Client => {
@@ -84,7 +84,8 @@ fn talk(role: Role, script: Vec<u8>) -> Result<(), Failure> {
     }
 }
 
-/// A file that `--compare` and `plot` read: whether there are rows in it. They are compared with themselves, drawn and written.
+/// A file that `--compare` and `plot` read. Returns whether it has rows, which are compared with themselves, plotted
+/// and written.
 pub fn results(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(text);
     let Ok(all) = series(&text, "a file") else { return false };
@@ -94,12 +95,12 @@ pub fn results(text: &[u8]) -> bool {
     if let Ok(document) = Document::read(&text) {
         rewrite(&document);
     }
-    // Where there is nothing to draw, that is said.
+    // An error if there is nothing to plot.
     let _ = plot::draw(&all, Format::Svg);
     all.iter().any(|series| !series.rows.is_empty())
 }
 
-/// Compares it, and shows it.
+/// Compares and prints a series.
 fn write(series: &Series) {
     let mut out = Vec::new();
     let comparison = Comparison::of(series, series, 5.0).expect("both are alike");
@@ -114,7 +115,7 @@ fn write(series: &Series) {
     }
 }
 
-/// Writes a document again, which is then the same.
+/// Writes and rereads a document; the result is equal.
 fn rewrite(document: &Document) {
     let mut out = Vec::new();
     let csv = Csv::new(&document.environment);
@@ -127,6 +128,6 @@ fn rewrite(document: &Document) {
     document.write(&mut out).expect("memory");
     let text = String::from_utf8(out).expect("JSON");
     let again = Document::read(&text).expect("what was written is read");
-    // As text, as what is no number is no other's equal.
+    // Compared as text, because NaN is not equal to itself.
     assert_eq!(format!("{again:?}"), format!("{document:?}"));
 }

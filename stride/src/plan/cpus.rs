@@ -1,13 +1,13 @@
-//! Processors as people and the kernel write them: numbers and ranges, separated by commas.
+//! Processor lists as in the kernel: numbers and ranges, separated by commas.
 
 /// More processors than any machine has.
 const MOST: u32 = 65536;
 
-/// Such as `0,2-5`.
+/// Parses a list such as `0,2-5`.
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// What is wrong with the text.
 pub fn parse(text: &str) -> Result<Vec<u32>, String> {
     let number = |text: &str| match text.parse::<u32>() {
         Ok(number) if number < MOST => Ok(number),
@@ -28,7 +28,7 @@ pub fn parse(text: &str) -> Result<Vec<u32>, String> {
     Ok(cpus)
 }
 
-/// As [`parse`] reads them. They are in order.
+/// Formats processors, which are in order, as [`parse`] reads them.
 pub fn show(cpus: &[u32]) -> String {
     let ranges = cpus.chunk_by(|one, next| one.checked_add(1) == Some(*next));
     let ranges = ranges.filter_map(|range| Some((*range.first()?, *range.last()?)));
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_are_numbers_and_ranges() {
+    fn processor_list_round_trips() {
         assert_eq!(parse("0,2-5,1"), Ok(vec![0, 2, 3, 4, 5, 1]));
         for wrong in ["", "a", "3-1", "1-", "0-4294967295", "1,,2"] {
             assert!(parse(wrong).is_err(), "{wrong}");

@@ -1,4 +1,4 @@
-//! How a GPU is named.
+//! Names of GPUs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A place on the PCI bus.
+/// A PCI address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PciAddress {
     domain: u32,
@@ -16,28 +16,28 @@ pub struct PciAddress {
     function: u8,
 }
 
-/// A GPU, as a user names it.
+/// A GPU as given by the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GpuName {
-    /// Its number, in the order of the CUDA driver.
+    /// Index in the order of the CUDA driver.
     Index(u32),
-    /// Where it is.
+    /// PCI address.
     Address(PciAddress),
 }
 
-/// How memory of a GPU is to be registered.
+/// How to register GPU memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum GpuRegistration {
     /// As a DMA buffer.
     #[value(name = "dmabuf")]
     DmaBuf,
-    /// By its address (module nvidia_peermem).
+    /// By address (module nvidia_peermem).
     Address,
 }
 
 impl fmt::Display for GpuRegistration {
-    /// As the option has it.
+    /// The value of the option.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::DmaBuf => "dmabuf",
@@ -46,7 +46,7 @@ impl fmt::Display for GpuRegistration {
     }
 }
 
-/// What is no name of a GPU.
+/// The text is not the name of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("not a GPU's index, such as 0, nor its PCI address, such as 0000:3b:00.0")]
 pub struct NoGpuName;
@@ -54,7 +54,8 @@ pub struct NoGpuName;
 impl FromStr for PciAddress {
     type Err = NoGpuName;
 
-    /// `[domain:]bus:device[.function]`, in hexadecimal digits of either case: as sysfs, `lspci`, `nvidia-smi` and CUDA have it.
+    /// `[domain:]bus:device[.function]`, in hexadecimal digits of either case, as sysfs, `lspci`, `nvidia-smi` and CUDA
+    /// print it.
     fn from_str(text: &str) -> Result<Self, NoGpuName> {
         let number = |part: &str, most: usize| {
             let is_one = !part.is_empty() && part.len() <= most && part.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -76,7 +77,7 @@ impl FromStr for PciAddress {
 }
 
 impl fmt::Display for PciAddress {
-    /// As sysfs has it.
+    /// In sysfs notation.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { domain, bus, device, function } = self;
         write!(f, "{domain:04x}:{bus:02x}:{device:02x}.{function:x}")
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_as_tools_write_them() {
+    fn pci_addresses_of_common_tools_are_parsed() {
         for (text, expected) in [
             ("0000:17:00.0", "0000:17:00.0"),
             ("17:00.0", "0000:17:00.0"),
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_an_index() {
+    fn number_is_an_index() {
         assert_eq!("4".parse(), Ok(GpuName::Index(4)));
         assert_eq!("0000:17:00.0".parse::<GpuName>(), "17:00.0".parse().map(GpuName::Address));
         for wrong in ["", "-1", "1234567890", "gpu0"] {

@@ -1,6 +1,6 @@
-//! What is to be measured, and where: what the command line says, checked, and the same for both sides.
+//! The plan of a test: the checked command line, the same on both sides.
 //!
-//! The client decides and sends its plan to the server, which adds what only it can know.
+//! The client sends its plan to the server, which adds its own options.
 
 mod check;
 pub mod cpus;
@@ -17,7 +17,7 @@ mod workload;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::check::{Contradiction, LONGEST, MOST_DEPTH, MOST_QUEUE_PAIRS, MOST_SAMPLES, MOST_THREADS, Room};
+pub use self::check::{Contradiction, LONGEST, MOST_DEPTH, MOST_QUEUE_PAIRS, MOST_SAMPLES, MOST_THREADS, PathLimits};
 pub use self::gpu::{GpuName, GpuRegistration, NoGpuName, PciAddress};
 pub use self::operation::{Measure, Operation, Semantics, Transport};
 pub use self::queues::{QpAttributes, Queues};
@@ -36,22 +36,22 @@ pub const SWEPT: &str = "--max-msg-size";
 
 /// The word for every counter of a port.
 pub const ALL_COUNTERS: &str = "all";
-/// Where nobody says otherwise, a message of more bytes has a completion of its own.
+/// By default, each message above this size requests a completion.
 pub const LARGE: u64 = 8192;
 
-/// Messages of a latency, where nobody says how many.
+/// Default number of messages of a latency test.
 pub const LATENCY_MESSAGES: u64 = 1000;
 
-/// Messages of a bandwidth on each queue pair, likewise.
+/// Default number of messages of a bandwidth test per queue pair.
 pub const BANDWIDTH_MESSAGES: u64 = 5000;
 
-/// A test: the same operation at one size after another.
+/// A test: one operation with one size after another.
 ///
-/// Each option is a field of a part. The parts whose options do not depend on others are read by clap as they are; JSON has all fields at one
-/// level.
+/// Each option is a field of a part. clap reads the parts whose options do not depend on others directly. JSON has all
+/// fields at one level.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What is sent, how much of it, in which direction, and how fast.
+    /// What is sent, how much, in which direction, and how fast.
     #[serde(flatten)]
     pub workload: Workload,
     /// Queue pairs, their queues, and the threads that drive them.
@@ -63,18 +63,18 @@ pub struct Plan {
     /// What is observed while messages are sent.
     #[serde(flatten)]
     pub sampling: Sampling,
-    /// Where the sides are, and how their memory is registered.
+    /// Devices and memory of both sides.
     #[serde(flatten)]
     pub placement: Placement,
 }
 
 impl Plan {
-    /// Ports of each side. The first of the queue pairs, and of the threads, are at the first; all have as many.
+    /// Ports per side. Queue pairs and threads are distributed equally, those of the first port first.
     pub fn ports(&self) -> u32 {
         u32::try_from(self.placement.client.count()).unwrap_or(u32::MAX)
     }
 
-    /// Of this many requests of a size the last is signaled.
+    /// Request a completion every this many requests of a size.
     pub fn moderation(&self, size: u64) -> u32 {
         if self.queues.is_each_large_signaled && size > LARGE { 1 } else { self.queues.cq_moderation }
     }

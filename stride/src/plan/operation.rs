@@ -1,32 +1,32 @@
-//! What is done, and what of it is measured.
+//! The operation and the kind of measurement.
 
 use std::fmt;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// What is done with each message.
+/// The operation of each message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
     /// RDMA write.
     Write,
-    /// RDMA write that takes a receive for its immediate.
+    /// RDMA write with immediate data, which consumes a receive.
     WriteWithImmediate,
     /// RDMA read.
     Read,
-    /// Send into a receive.
+    /// Send.
     Send,
-    /// Send with an immediate.
+    /// Send with immediate data.
     SendWithImmediate,
-    /// Atomic fetch-and-add, of eight bytes.
+    /// 8-byte fetch-and-add.
     FetchAdd,
-    /// Atomic compare-and-swap, of eight bytes.
+    /// 8-byte compare-and-swap.
     CompareSwap,
 }
 
 impl Operation {
-    /// The same without an immediate.
+    /// The operation without immediate data.
     pub fn without_immediate(self) -> Self {
         match self {
             Self::WriteWithImmediate => Self::Write,
@@ -35,17 +35,17 @@ impl Operation {
         }
     }
 
-    /// Whether each message takes a receive of the other side's.
+    /// Whether each message consumes a receive of the peer.
     pub fn takes_receive(self) -> bool {
         matches!(self, Self::WriteWithImmediate | Self::Send | Self::SendWithImmediate)
     }
 
-    /// Whether the data goes from the other side to the one that asks.
+    /// Whether data flows from the responder to the requester.
     pub fn fetches(self) -> bool {
         matches!(self, Self::Read | Self::FetchAdd | Self::CompareSwap)
     }
 
-    /// Whether it is of eight bytes, whatever else is said.
+    /// Whether the size is always eight bytes.
     pub fn is_atomic(self) -> bool {
         matches!(self, Self::FetchAdd | Self::CompareSwap)
     }
@@ -65,25 +65,25 @@ impl fmt::Display for Operation {
     }
 }
 
-/// What is measured.
+/// The kind of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
-    /// Bytes and messages in a time.
+    /// Bandwidth and message rate.
     Bandwidth,
-    /// The time of a message.
+    /// Latency of a message.
     Latency(Semantics),
 }
 
-/// From when to when a latency is.
+/// The start and end of a latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Semantics {
-    /// Half of a message and its answer.
+    /// Half of a round trip.
     Oneway,
-    /// From the post to the completion.
+    /// From post to completion.
     Ack,
-    /// A message and its answer.
+    /// A round trip.
     Rtt,
 }
 
@@ -97,7 +97,7 @@ impl fmt::Display for Semantics {
     }
 }
 
-/// The service of the queue pairs.
+/// The transport of the queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
@@ -109,14 +109,14 @@ pub enum Transport {
     Ud,
     /// Extended reliable connection.
     Xrc,
-    /// Dynamic connections, of mlx5 devices.
+    /// Dynamically connected, on mlx5 devices.
     Dc,
-    /// Scalable reliable datagrams, of EFA devices.
+    /// Scalable reliable datagrams, on EFA devices.
     Srd,
 }
 
 impl Transport {
-    /// That which devices alone have whose driver in the kernel has this name.
+    /// The transport that only devices with this kernel driver support.
     pub fn of_driver(name: &str) -> Option<Self> {
         match name {
             "mlx5_core" => Some(Self::Dc),
@@ -130,13 +130,13 @@ impl Transport {
         matches!(self, Self::Rc | Self::Xrc | Self::Dc | Self::Srd)
     }
 
-    /// Whether messages come, and are done, in the order in which they were sent.
+    /// Whether messages arrive and complete in order.
     pub fn is_ordered(self) -> bool {
         self != Self::Srd
     }
 
-    /// Whether it has the operation: as the InfiniBand specification says (volume 1, table 42), dynamic connections what a
-    /// reliable connection has, and scalable reliable datagrams all but atomics.
+    /// Whether the transport supports the operation: RC, UC, UD and XRC as in the InfiniBand specification (volume 1,
+    /// table 42), DC as RC, SRD everything but atomics.
     pub fn has(self, operation: Operation) -> bool {
         match self {
             Self::Rc | Self::Xrc | Self::Dc => true,
@@ -165,13 +165,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drivers_may_have_a_service_of_their_own() {
+    fn driver_name_selects_its_transport() {
         let of = ["mlx5_core", "efa", "mlx4_core", "softrnic", ""].map(Transport::of_driver);
         assert_eq!(of, [Some(Transport::Dc), Some(Transport::Srd), None, None, None]);
     }
 
     #[test]
-    fn services_have_the_operations_of_the_specification() {
+    fn transports_support_the_operations_of_the_specification() {
         use Operation::{CompareSwap, FetchAdd, Read, Send, SendWithImmediate, Write, WriteWithImmediate};
         let all = [Write, WriteWithImmediate, Read, Send, SendWithImmediate, FetchAdd, CompareSwap];
         let of = |transport: Transport| all.map(|operation| transport.has(operation));

@@ -11,13 +11,13 @@ use super::{Transport, values};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Args)]
 #[command(next_help_heading = "Queues")]
 pub struct Queues {
-    /// Queue pairs, of all threads together.
+    /// Queue pairs, in total over all threads.
     #[arg(skip = 1_u32)]
     pub queue_pairs: u32,
-    /// Threads of each side, with a completion queue each.
+    /// Threads per side, each with a completion queue.
     #[arg(skip = 1_u32)]
     pub threads: u32,
-    /// Sends in flight on a queue pair.
+    /// Sends in flight per queue pair.
     #[arg(skip = 128_u32)]
     pub tx_depth: u32,
     /// Receives posted per queue pair.
@@ -30,11 +30,11 @@ pub struct Queues {
     #[serde(default)]
     #[arg(long = "recv-post-list", value_name = "N", value_parser = values::count, hide_short_help = true)]
     pub receive_list: Option<u32>,
-    /// Of this many requests the last is signaled.
+    /// A completion is requested every this many requests.
     #[arg(skip = 1_u32)]
     pub cq_moderation: u32,
-    /// Each request whose message is above [`LARGE`](super::LARGE) is signaled as well: what a message is signaled with depends on its size
-    /// alone.
+    /// Also request a completion for each message above [`LARGE`](super::LARGE). Moderation then depends on the message
+    /// size alone.
     #[serde(default)]
     #[arg(skip)]
     pub is_each_large_signaled: bool,
@@ -48,7 +48,7 @@ pub struct Queues {
     ///
     /// The wake-up is part of each latency; the column CPU shows what sleeping saves. A plain write raises no event at its
     /// destination, so its one-way and round-trip latency cannot be measured this way.
-    // The name in documents of earlier versions.
+    // Name in documents of earlier versions.
     #[serde(alias = "has_events")]
     #[arg(short = 'e', long = "events", hide_short_help = true)]
     pub sleeps_on_events: bool,
@@ -115,11 +115,11 @@ pub struct QpAttributes {
     /// --device that does not match it is refused. With XRC, both directions use the one connection. UC, XRC, --mtu, --sl,
     /// --tclass, --flow-label and --qp-timeout work as without -R. Not with several ports, --pkey-index or --dlid. iWARP devices
     /// are refused.
-    // The name in documents of earlier versions.
+    // Name in documents of earlier versions.
     #[serde(alias = "by_address")]
     #[arg(short = 'R', long = "rdma-cm")]
     pub uses_rdma_cm: bool,
-    /// The server's address then, as the client has reached it over TCP; none where both sides are in one process.
+    /// The server's address for librdmacm, as the client reached it over TCP. `None` if both sides are in one process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[arg(skip)]
     pub address: Option<IpAddr>,

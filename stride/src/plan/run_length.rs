@@ -1,4 +1,4 @@
-//! How much is done at each size.
+//! Run length: how much to measure per size.
 
 use std::time::Duration;
 
@@ -6,41 +6,41 @@ use serde::{Deserialize, Serialize};
 
 use super::BANDWIDTH_MESSAGES;
 
-/// How much is done at each size.
+/// How much to measure per size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunLength {
-    /// So many messages on each queue pair, after others that do not count.
+    /// A number of messages per queue pair, after a warm-up.
     Messages {
-        /// Those that count.
+        /// Messages that count.
         count: u64,
-        /// Those before.
+        /// Warm-up messages.
         warm_up: u64,
     },
-    /// For so long, after a time that does not count.
+    /// A time, after a warm-up.
     Time {
-        /// That counts.
+        /// The time that counts.
         #[serde(with = "seconds", rename = "time_seconds")]
         time: Duration,
-        /// Before.
+        /// The warm-up.
         #[serde(with = "seconds", rename = "warm_up_seconds")]
         warm_up: Duration,
     },
 }
 
 impl Default for RunLength {
-    /// That of a bandwidth.
+    /// The default of bandwidth tests.
     fn default() -> Self {
         Self::Messages { count: BANDWIDTH_MESSAGES, warm_up: 128 }
     }
 }
 
-/// As long as a side waits where nobody says otherwise.
+/// Default time-out.
 pub(super) fn half_a_minute() -> Duration {
     Duration::from_secs(30)
 }
 
-/// As a number of seconds.
+/// Serializes a duration as a number of seconds.
 pub(super) mod seconds {
     use std::time::Duration;
 
@@ -57,7 +57,7 @@ pub(super) mod seconds {
     }
 }
 
-/// As a number of seconds, or null.
+/// Serializes an optional duration as a number of seconds, or null.
 pub(super) mod maybe_seconds {
     use std::time::Duration;
 

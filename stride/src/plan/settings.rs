@@ -1,4 +1,4 @@
-//! The values of a plan under the names of their options, and which of them the user has given.
+//! The values of a plan by option name, and which of them the user gave.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use serde_json::Value;
 
 use super::{Measure, Operation, Placement, Plan, QpAttributes, Queues, RunLength, Sampling, Workload, size, time};
 
-/// The options that the user has given, by their long names, such as `--iters`.
+/// Options that the user gave, by their long names, such as `--iters`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Given(BTreeSet<String>);
 
 impl Given {
-    /// Whether one of these is among them.
+    /// Whether one of these was given.
     pub fn has(&self, options: &[&str]) -> bool {
         options.iter().any(|option| self.0.contains(*option))
     }
 
-    /// One of these that is among them.
+    /// The first of these that was given.
     fn first<'a>(&self, options: &'a [String]) -> Option<&'a str> {
         options.iter().map(String::as_str).find(|option| self.0.contains(*option))
     }
@@ -34,13 +34,13 @@ impl FromIterator<String> for Given {
 /// A value of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// The options that set it, the one that is named where it was not given first.
+    /// The options that set the value, the main one first.
     pub options: Vec<String>,
-    /// The value, for people.
+    /// The formatted value.
     pub value: String,
 }
 
-/// The options of clap in the parts of a plan: each has the name of its member in JSON.
+/// The clap options in the parts of a plan. Each has the name of its JSON member.
 pub(crate) fn declared() -> Command {
     let parts = [
         Workload::augment_args,
@@ -57,7 +57,7 @@ impl Setting {
         Self { options: options.iter().map(|option| (*option).to_owned()).collect(), value }
     }
 
-    /// An option as the plan has it; one without a value has the default that its help names.
+    /// Formats an option's value; without a value, the default that its help names.
     fn of(option: &Arg, plan: &Value) -> Self {
         let member = option.get_id().as_str();
         let is_negated = matches!(option.get_action(), ArgAction::SetFalse);
@@ -86,7 +86,7 @@ fn yes(is: bool) -> String {
 }
 
 impl Plan {
-    /// The operation, and what of it is measured.
+    /// The operation and the kind of measurement.
     pub fn title(&self) -> String {
         let measure = match self.workload.measure {
             Measure::Bandwidth => "bw".to_owned(),
@@ -95,7 +95,8 @@ impl Plan {
         format!("{} {measure}", self.workload.operation)
     }
 
-    /// All values but those of a side's own place: first those that several options set, then each declared option.
+    /// All values except those of a side's own configuration: first those that several options set, then each declared
+    /// option.
     pub fn settings(&self) -> Vec<Setting> {
         let Self { workload, queues, .. } = self;
         let (amount, warm_up) = match workload.amount {
@@ -119,14 +120,15 @@ impl Plan {
             Setting::new(&["--reversed"], yes(workload.direction.is_reversed())),
         ];
         let plan = serde_json::to_value(self).unwrap_or_default();
-        // Counters change no figure.
+        // Counters do not affect the figures.
         let options = declared();
         let options = options.get_arguments().filter(|option| option.get_id() != "counters");
         settings.extend(options.map(|option| Setting::of(option, &plan)));
         settings
     }
 
-    /// What a server was given for a test and the client wants otherwise: a sentence for each. The client's values count.
+    /// Lists the values for which the server was given an option that differs from the client's. The client's values
+    /// apply.
     pub fn differences(&self, given: &Given, server: &Self, server_given: &Given) -> Vec<String> {
         let mut sentences = Vec::new();
         if (self.workload.operation, self.workload.measure) != (server.workload.operation, server.workload.measure) {
@@ -152,7 +154,7 @@ impl Plan {
     }
 }
 
-/// A few sizes by name, many by the first and the last.
+/// Lists a few sizes, or the first and last of many.
 fn sizes(all: &[u64]) -> String {
     match all {
         [] => "none".to_owned(),
@@ -168,36 +170,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_server_was_given_differs() {
+    fn only_given_server_options_are_reported() {
         let client = Plan::default();
         let server = Plan { queues: Queues { queue_pairs: 4, threads: 2, ..client.queues.clone() }, ..client.clone() };
         let none = Given::default();
         assert_eq!(client.differences(&none, &server, &none), Vec::<String>::new());
         let given: Given = ["--qp-count".to_owned(), "--tx-depth".to_owned()].into_iter().collect();
-        let told = client.differences(&none, &server, &given);
-        assert_eq!(told, ["--qp-count of the server is 4; the client's 1 (not given there) applies"]);
-        let told = client.differences(&given, &server, &given);
-        assert_eq!(told, ["--qp-count of the server is 4; the client's 1 applies"]);
+        let differences = client.differences(&none, &server, &given);
+        assert_eq!(differences, ["--qp-count of the server is 4; the client's 1 (not given there) applies"]);
+        let differences = client.differences(&given, &server, &given);
+        assert_eq!(differences, ["--qp-count of the server is 4; the client's 1 applies"]);
     }
 
     #[test]
-    fn sizes_differ_whichever_option_gave_them() {
+    fn sizes_are_compared_for_any_size_option() {
         let client = Plan::default();
         let server = Plan {
             workload: Workload { sizes: size::sweep(2, 1 << 20, 2.0), ..client.workload.clone() },
             ..client.clone()
         };
         let given: Given = [String::from("--all-sizes")].into_iter().collect();
-        let told = client.differences(&given, &server, &given);
-        assert_eq!(told, ["--all-sizes of the server is 20 sizes from 2 to 1M; the client's 64K applies"]);
+        let differences = client.differences(&given, &server, &given);
+        assert_eq!(differences, ["--all-sizes of the server is 20 sizes from 2 to 1M; the client's 64K applies"]);
     }
 
     #[test]
-    fn another_test_is_said() {
+    fn different_test_is_reported() {
         let client = Plan::default();
         let server =
             Plan { workload: Workload { operation: Operation::Read, ..client.workload.clone() }, ..client.clone() };
-        let told = client.differences(&Given::default(), &server, &Given::default());
-        assert_eq!(told, ["the server was started for read bw; the client's write bw applies"]);
+        let differences = client.differences(&Given::default(), &server, &Given::default());
+        assert_eq!(differences, ["the server was started for read bw; the client's write bw applies"]);
     }
 }

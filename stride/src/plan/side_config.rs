@@ -1,76 +1,76 @@
-//! Where a side stands.
+//! Configuration of a side.
 
 use clap::{ArgAction, Args};
 use serde::{Deserialize, Serialize};
 
 use super::GpuRegistration;
 
-/// The device, memory and processors of a side. What is none is chosen by that side.
+/// Device, memory and processors of a side. The side chooses a value for each `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SideConfig {
-    /// Name of the device.
+    /// Device name.
     pub device: Option<String>,
-    /// Port of the device, from 1.
+    /// Port number, from 1.
     pub port: Option<u8>,
-    /// Index in the table of GIDs.
+    /// Index in the GID table.
     pub gid_index: Option<u32>,
-    /// Index in the table of P_Keys, of partitions.
+    /// Index in the P_Key table.
     #[serde(default)]
     pub pkey_index: Option<u16>,
-    /// The LID that its packets go to; none is the one that the other side says of itself.
+    /// Destination LID; by default the one that the peer reports.
     #[serde(default)]
     pub dlid: Option<u16>,
-    /// Where the messages lie.
+    /// Memory of the messages.
     pub memory: Option<Memory>,
-    /// Processors, one for each thread in turn.
+    /// Processors, assigned to threads in turn.
     pub cpus: Option<Vec<u32>>,
-    /// How memory of a GPU is registered.
+    /// How GPU memory is registered.
     #[serde(default)]
     pub gpu_registration: Option<GpuRegistration>,
-    /// Threads that have no processors may be bound to those of the device's NUMA node; none is yes.
+    /// Bind threads without assigned processors to the device's NUMA node; default yes.
     #[serde(default)]
     pub is_bound: Option<bool>,
-    /// Further ports, where the test goes over several: of the same device or of others.
+    /// Further ports of the test, of the same device or of others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<PortSelector>,
 }
 
-/// A port of a side. What is none is chosen by that side.
+/// A port of a side. The side chooses a value for each `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortSelector {
-    /// Name of the device.
+    /// Device name.
     pub device: Option<String>,
-    /// Port of the device, from 1.
+    /// Port number, from 1.
     pub port: Option<u8>,
-    /// Index in its table of GIDs.
+    /// Index in the GID table.
     pub gid_index: Option<u32>,
 }
 
-/// Where messages lie.
+/// Memory of messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Memory {
-    /// Pages of the host.
+    /// Host memory in normal pages.
     Host,
-    /// Huge pages of the host.
+    /// Host memory in huge pages.
     HugePages,
-    /// A GPU's: its number, or its address on the PCI bus.
+    /// GPU memory: index or PCI address of the GPU.
     Cuda(String),
 }
 
 impl SideConfig {
-    /// How many ports it has.
+    /// Number of ports.
     pub fn count(&self) -> usize {
         1 + self.others.len()
     }
 
-    /// Each port.
+    /// All ports.
     pub fn spots(&self) -> Vec<PortSelector> {
         let first = PortSelector { device: self.device.clone(), port: self.port, gid_index: self.gid_index };
         std::iter::once(first).chain(self.others.iter().cloned()).collect()
     }
 
-    /// With these ports; without any, with what it has.
+    /// Replaces the ports, unless `spots` is empty.
     #[must_use]
     pub fn at(mut self, spots: Vec<PortSelector>) -> Self {
         let mut spots = spots.into_iter();
@@ -81,12 +81,12 @@ impl SideConfig {
         self
     }
 
-    /// A place for each of its ports.
+    /// One configuration per port.
     pub fn each_port(&self) -> Vec<Self> {
         self.spots().into_iter().map(|spot| self.clone().at(vec![spot])).collect()
     }
 
-    /// With so many ports, where it has one: what is said of it holds for all.
+    /// Repeats the only port `count` times; several ports stay as they are.
     #[must_use]
     pub fn spread(self, count: usize) -> Self {
         let spots = self.spots();
@@ -96,14 +96,14 @@ impl SideConfig {
         }
     }
 
-    /// With its first port alone.
+    /// Keeps the first port only.
     #[must_use]
     pub fn first(mut self) -> Self {
         self.others.clear();
         self
     }
 
-    /// This one, and what it leaves open as another has it. What that says of one port holds for all of this one's.
+    /// Fills in missing values from `other`. A value for one port applies to all ports of `self`.
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
         let theirs = other.clone().spread(self.count()).spots();
@@ -116,7 +116,7 @@ impl SideConfig {
             }
         });
         let spots = spots.collect();
-        // Of memory that is not taken the registration is not either.
+        // The registration is taken along with the memory only.
         let is_gpu = self.memory.as_ref().is_none_or(|memory| memory.cuda().is_some());
         let registration = other.gpu_registration.filter(|_| is_gpu);
         Self {
@@ -131,19 +131,19 @@ impl SideConfig {
         .at(spots)
     }
 
-    /// Where a server that was given `own` is asked to stand elsewhere by its client: a sentence for each. The client's values count.
+    /// Lists the values that the client overrides in the server's own configuration. The client's values apply.
     pub fn differences(&self, own: &Self) -> Vec<String> {
         let both = self.each().into_iter().zip(own.each());
         let others = both.filter_map(|(asked, own)| asked.zip(own).filter(|(asked, own)| asked != own));
         others.map(|(asked, own)| format!("the server was started with {own}; the client's {asked} applies")).collect()
     }
 
-    /// Those of its options that have a value for each of its ports.
+    /// The options that have one value per port.
     pub fn port_options(&self) -> String {
         self.each().into_iter().take(3).flatten().collect::<Vec<_>>().join(" ")
     }
 
-    /// Its options, as on a command line.
+    /// All options, as on a command line.
     pub fn options(&self) -> Vec<String> {
         self.each().into_iter().flatten().collect()
     }
@@ -169,7 +169,7 @@ impl SideConfig {
     }
 }
 
-/// An option with what is said of each port: once, where that is the same of all; none, where nothing is said.
+/// Formats an option with one value per port, or once if all are equal. `None` without values.
 fn listed<T: ToString>(option: &str, values: impl Iterator<Item = Option<T>>) -> Option<String> {
     let mut texts: Vec<_> = values.flatten().map(|value| value.to_string()).collect();
     if texts.windows(2).all(|pair| pair[0] == pair[1]) {
@@ -179,7 +179,7 @@ fn listed<T: ToString>(option: &str, values: impl Iterator<Item = Option<T>>) ->
 }
 
 impl Memory {
-    /// The GPU, where it is one's.
+    /// The GPU, if messages are in GPU memory.
     pub fn cuda(&self) -> Option<&str> {
         match self {
             Self::Cuda(gpu) => Some(gpu),
@@ -188,7 +188,7 @@ impl Memory {
     }
 }
 
-/// Where the sides are, and how their memory is registered.
+/// Devices and memory of both sides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Args)]
 #[command(next_help_heading = "Memory")]
 pub struct Placement {
@@ -210,10 +210,10 @@ pub struct Placement {
     #[serde(default)]
     #[arg(long = "mr-per-qp", hide_short_help = true)]
     pub has_own_regions: bool,
-    /// Where the client is.
+    /// The client's configuration.
     #[arg(skip)]
     pub client: SideConfig,
-    /// Where the server is, as far as the client chooses.
+    /// The server's configuration, as far as the client chooses it.
     #[arg(skip)]
     pub server: SideConfig,
 }
@@ -235,13 +235,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_goes_before_what_is_there() {
+    fn given_values_override_defaults() {
         let asked = || SideConfig { device: Some("mlx5_0".to_owned()), ..SideConfig::default() };
         let own = SideConfig { device: Some("mlx5_1".to_owned()), port: Some(2), ..SideConfig::default() };
         let both = asked().or(&own);
         assert_eq!((both.device.as_deref(), both.port), (Some("mlx5_0"), Some(2)));
-        let told = asked().differences(&own);
-        assert_eq!(told, ["the server was started with --device mlx5_1; the client's --device mlx5_0 applies"]);
+        let differences = asked().differences(&own);
+        assert_eq!(differences, ["the server was started with --device mlx5_1; the client's --device mlx5_0 applies"]);
     }
 
     fn devices(names: &[&str]) -> SideConfig {
@@ -250,18 +250,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_one_port_holds_for_all() {
+    fn value_of_one_port_applies_to_all() {
         let one = SideConfig { pkey_index: Some(3), ..devices(&["mlx5_0"]) };
         let both = one.clone().spread(2);
         assert_eq!(both.spots(), devices(&["mlx5_0", "mlx5_0"]).spots());
         assert_eq!(both.options(), ["--device mlx5_0", "--pkey-index 3"]);
         assert_eq!(both.each_port(), [one.clone(), one.clone()]);
         assert_eq!((both.clone().first(), both.count()), (one, 2));
-        assert_eq!(devices(&["a", "b"]).spread(3), devices(&["a", "b"]), "of several nobody knows which");
+        assert_eq!(devices(&["a", "b"]).spread(3), devices(&["a", "b"]), "several ports are not repeated");
     }
 
     #[test]
-    fn each_port_is_as_it_is_said_to_be() {
+    fn values_per_port_apply_in_order() {
         let asked = || SideConfig { port: Some(2), ..SideConfig::default() }.spread(2);
         let found = asked().or(&devices(&["mlx5_0", "mlx5_1"]));
         assert_eq!(found.options(), ["--device mlx5_0,mlx5_1", "--ib-port 2"]);
@@ -269,12 +269,15 @@ mod tests {
         assert_eq!(asked().or(&devices(&["a", "b", "c"])).count(), 2);
         let asked = devices(&["mlx5_0", "mlx5_1"]);
         assert_eq!(asked.differences(&asked), [""; 0]);
-        let told = asked.differences(&devices(&["mlx5_2"]));
-        assert_eq!(told, ["the server was started with --device mlx5_2; the client's --device mlx5_0,mlx5_1 applies"]);
+        let differences = asked.differences(&devices(&["mlx5_2"]));
+        assert_eq!(
+            differences,
+            ["the server was started with --device mlx5_2; the client's --device mlx5_0,mlx5_1 applies"]
+        );
     }
 
     #[test]
-    fn how_memory_is_registered_goes_with_the_memory() {
+    fn gpu_registration_is_taken_with_the_memory() {
         let own = SideConfig {
             memory: Some(Memory::Cuda("0".to_owned())),
             gpu_registration: Some(GpuRegistration::DmaBuf),

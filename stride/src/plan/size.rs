@@ -1,16 +1,16 @@
-//! Sizes of messages: as they are written, and one after another.
+//! Message sizes: parsing, formatting and sweeps.
 
 /// The largest message of all transports: 2 GiB.
 pub const LARGEST: u64 = 1 << 31;
 
-/// The most sizes of a plan.
+/// Maximum number of sizes of a plan.
 pub const MOST_SIZES: usize = 4096;
 
-/// A number with a suffix or none: `k` or `K`, `M` and `G` are powers of 1024. `KiB`, `MiB` and `GiB` are the same.
+/// Parses a number with an optional suffix. `k` or `K`, `M` and `G` are powers of 1024, as are `KiB`, `MiB` and `GiB`.
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// What is wrong with the text.
 pub fn parse(text: &str) -> Result<u64, String> {
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
@@ -25,7 +25,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
 }
 
-/// As [`parse`] reads it, with the largest suffix that leaves a whole number.
+/// Formats a size as [`parse`] reads it, with the largest suffix that leaves an integer.
 pub fn show(bytes: u64) -> String {
     for (shift, suffix) in [(30, "G"), (20, "M"), (10, "K")] {
         if bytes != 0 && bytes.trailing_zeros() >= shift {
@@ -35,8 +35,8 @@ pub fn show(bytes: u64) -> String {
     bytes.to_string()
 }
 
-/// From one size up to another, each the one before it times a factor, rounded down, and larger by one byte at least. Ends after
-/// [`MOST_SIZES`] and one more.
+/// Sizes from `from` to `to`. Each is the previous one times `factor`, rounded down, but at least one byte larger.
+/// Stops after [`MOST_SIZES`] plus one.
 pub fn sweep(from: u64, to: u64, factor: f64) -> Vec<u64> {
     let next = |size: &u64| size.checked_add(1).map(|above| ((*size as f64 * factor) as u64).max(above));
     std::iter::successors(Some(from), next).take_while(|size| *size <= to).take(MOST_SIZES + 1).collect()
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_read() {
+    fn formatted_size_parses_back() {
         for size in [0, 1, 1023, 1024, 1536, 65536, 8 << 20, 3 << 30] {
             assert_eq!(parse(&show(size)), Ok(size));
         }
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn sweeps_end() {
+    fn sweep_is_finite() {
         assert_eq!(sweep(2, 8 << 20, 2.0).len(), 23);
         assert_eq!(sweep(1, 10, 1.5), [1, 2, 3, 4, 6, 9]);
         assert!(sweep(5, 4, 2.0).is_empty());

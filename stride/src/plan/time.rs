@@ -1,12 +1,12 @@
-//! Times as they are written.
+//! Times: parsing and formatting.
 
 use std::time::Duration;
 
-/// Seconds, or a number with `us`, `ms`, `s`, `m` or `h`.
+/// Parses seconds, or a number with `us`, `ms`, `s`, `m` or `h`.
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// What is wrong with the text.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -22,7 +22,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * seconds).map_err(|_| "too long".to_owned())
 }
 
-/// As [`parse`] reads it: whole hours or minutes as such, and else seconds, or a smaller unit below one.
+/// Formats a time as [`parse`] reads it: whole hours or minutes, otherwise seconds, or a smaller unit below one second.
 pub fn show(time: Duration) -> String {
     let seconds = time.as_secs();
     match time {
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_shown_as_it_would_be_typed() {
+    fn formatted_time_is_as_typed() {
         for text in ["0s", "7us", "3.5us", "250ms", "1.5ms", "5s", "1.5s", "90s", "2m", "1h", "8760h"] {
             assert_eq!(show(parse(text).unwrap()), text);
         }
@@ -71,7 +71,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_is_read_again(time in 0..u64::from(u32::MAX) * 1_000_000) {
+        fn formatted_time_parses_back(time in 0..u64::from(u32::MAX) * 1_000_000) {
             let time = Duration::from_nanos(time);
             let again = parse(&show(time)).unwrap();
             prop_assert!(again.abs_diff(time) <= Duration::from_nanos(1), "{time:?} is shown as {} and read as {again:?}", show(time));

@@ -1,20 +1,20 @@
-//! How options are written on the command line.
+//! Value parsers of options.
 
 use std::time::Duration;
 
 use super::{GpuName, Memory, NoGpuName, cpus, size, time};
 
-/// A number of bytes, or of messages: with `k`, `K`, `M` or `G`, or none.
+/// A number of bytes or messages, with an optional suffix `k`, `K`, `M` or `G`.
 pub(crate) fn number(text: &str) -> Result<u64, String> {
     size::parse(text)
 }
 
-/// A number of 32 bits, with the same suffixes.
+/// A 32-bit number with the same suffixes.
 pub(crate) fn count(text: &str) -> Result<u32, String> {
     u32::try_from(size::parse(text)?).map_err(|_| "too large".to_owned())
 }
 
-/// A number of 32 bits, or one with `0x` in hexadecimal digits, as labels are written.
+/// A 32-bit number, decimal or hexadecimal with `0x`.
 pub(crate) fn hexadecimal(text: &str) -> Result<u32, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),
@@ -23,7 +23,7 @@ pub(crate) fn hexadecimal(text: &str) -> Result<u32, String> {
     parsed.map_err(|_| "not a 32-bit number, such as 99 or 0x63".to_owned())
 }
 
-/// A local identifier, likewise.
+/// A LID, decimal or hexadecimal with `0x`.
 pub(crate) fn lid(text: &str) -> Result<u16, String> {
     let number = hexadecimal(text).ok().and_then(|number| u16::try_from(number).ok());
     number.ok_or_else(|| "not a 16-bit number, such as 19 or 0x13".to_owned())
@@ -34,11 +34,11 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     time::parse(text)
 }
 
-/// How long a size is measured.
+/// The value of `--duration`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
     Time(Duration),
-    /// Until the user ends it.
+    /// Until the user ends the test.
     Forever,
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn microseconds(text: &str) -> Result<Duration, String> {
     if bare { duration(&format!("{text}us")) } else { duration(text) }
 }
 
-/// A number that is above zero.
+/// A number above zero.
 pub(crate) fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
@@ -64,7 +64,7 @@ pub(crate) fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
-/// By how much each size is larger than the one before it.
+/// The ratio of a size to the previous one.
 pub(crate) fn factor(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(factor) if factor.is_finite() && factor > 1.0 => Ok(factor),
@@ -76,12 +76,12 @@ pub(crate) fn factor(text: &str) -> Result<f64, String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cpus(pub(crate) Vec<u32>);
 
-/// Such as `0,2-5`.
+/// Processors such as `0,2-5`.
 pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
     cpus::parse(text).map(Cpus)
 }
 
-/// A GPU: its number, or its address on the PCI bus, such as `0000:3b:00.0`.
+/// A GPU: index, or PCI address such as `0000:3b:00.0`.
 pub(crate) fn gpu(text: &str) -> Result<Memory, NoGpuName> {
     text.parse::<GpuName>().map(|_| Memory::Cuda(text.to_owned()))
 }
@@ -91,13 +91,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_of_a_message_is_in_microseconds() {
+    fn message_time_defaults_to_microseconds() {
         assert_eq!(microseconds("3.5"), Ok(Duration::from_nanos(3500)));
         assert_eq!(microseconds("1ms"), Ok(Duration::from_millis(1)));
     }
 
     #[test]
-    fn identifiers_and_labels_may_be_hexadecimal() {
+    fn lids_and_flow_labels_accept_hexadecimal() {
         assert_eq!([hexadecimal("99"), hexadecimal("0xfffff"), hexadecimal("0")], [Ok(99), Ok(0xfffff), Ok(0)]);
         assert_eq!([lid("19"), lid("0x13"), lid("65535")], [Ok(19), Ok(0x13), Ok(0xffff)]);
         for wrong in ["", "0x", "x1", "-1", "1k", "4294967296", "0x100000000"] {

@@ -1,4 +1,4 @@
-//! What is sent, how much of it, in which direction, and how fast; and what is observed of it.
+//! The workload of a test: what is sent, how much, in which direction and how fast; and what is sampled.
 
 use std::time::Duration;
 
@@ -8,28 +8,28 @@ use serde::{Deserialize, Serialize};
 use super::run_length::{half_a_minute, maybe_seconds, seconds};
 use super::{Measure, Operation, RunLength, values};
 
-/// What is sent, how much of it, in which direction, and how fast.
+/// What is sent, how much, in which direction, and how fast.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Args)]
 #[command(next_help_heading = "Messages")]
 pub struct Workload {
-    /// What is done.
+    /// The operation.
     #[arg(skip = Operation::Write)]
     pub operation: Operation,
-    /// What of it is measured.
+    /// The kind of measurement.
     #[arg(skip = Measure::Bandwidth)]
     pub measure: Measure,
-    /// Bytes of a message, one step for each.
+    /// Message sizes in bytes, one step each.
     #[serde(rename = "sizes_bytes")]
     #[arg(skip)]
     pub sizes: Vec<u64>,
-    /// How much of it, at each size.
+    /// Run length per size.
     #[arg(skip)]
     pub amount: RunLength,
-    /// The user ends it, with all that was measured so far; the amount is the longest time then.
+    /// The test runs until the user ends it, and then reports everything measured. The run length is an upper limit.
     #[serde(default)]
     #[arg(skip)]
     pub is_endless: bool,
-    /// Which side sends.
+    /// The sending side.
     #[serde(flatten)]
     #[arg(skip)]
     pub direction: Direction,
@@ -61,20 +61,20 @@ pub struct Workload {
     pub gap: Option<Duration>,
 }
 
-/// Which side sends, reads or changes the other's memory.
+/// The side that sends, or accesses the peer's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Flags", into = "Flags")]
 pub enum Direction {
     /// The client.
     #[default]
     Forward,
-    /// The server, and the client only answers.
+    /// The server; the client is passive.
     Reversed,
-    /// Both.
+    /// Both sides.
     Both,
 }
 
-/// A direction as JSON has it.
+/// A direction in JSON.
 #[derive(Serialize, Deserialize)]
 struct Flags {
     is_bidirectional: bool,
@@ -107,7 +107,7 @@ impl Direction {
         self == Self::Both
     }
 
-    /// Whether the server sends alone.
+    /// Whether only the server sends.
     pub fn is_reversed(self) -> bool {
         self == Self::Reversed
     }
@@ -135,7 +135,7 @@ impl Default for Workload {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Args)]
 #[command(next_help_heading = "Results")]
 pub struct Sampling {
-    /// A message of a latency that may have been lost is waited for this long.
+    /// How long a latency test waits for a message that may have been lost.
     #[serde(rename = "timeout_seconds", with = "seconds", default = "half_a_minute")]
     #[arg(skip = half_a_minute())]
     pub timeout: Duration,
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_direction_is_two_flags_in_json() {
+    fn direction_has_two_flags_in_json() {
         for (direction, json) in [
             (Direction::Forward, r#"{"is_bidirectional":false,"is_reversed":false}"#),
             (Direction::Reversed, r#"{"is_bidirectional":false,"is_reversed":true}"#),

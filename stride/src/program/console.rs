@@ -1,4 +1,4 @@
-//! What a user sees while a test runs, and what is kept of it.
+//! Console output of a running test, and its results.
 
 use std::io::{self, Write, stdout};
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use super::interrupt::{Interrupt, Signal};
 use super::progress::Progress;
-use super::{is_broken_pipe, say, undelivered};
+use super::{is_broken_pipe, print_line, undelivered};
 use crate::cli::Output;
 use crate::control::{Carrier, Cause, Failure, Step, Watch};
 use crate::endpoint::{Path, PortInfo};
@@ -19,35 +19,35 @@ use crate::report::table::{Columns, Table};
 use crate::report::{self, Environment, Row, Style};
 use crate::stats::{Figures, Interval, Seen};
 
-/// What a user sees while a test runs.
+/// Console output of a running test, and its results.
 pub(super) struct Console {
     plan: Plan,
     command_line: Vec<String>,
     started: SystemTime,
     is_stream: bool,
-    /// Nobody may look any more, and results are wanted all the same: in files, or held to limits.
+    /// Continue without a reader of standard output, because results also go to files or limits.
     goes_on_unseen: bool,
     table: Table,
     progress: Progress,
     interrupt: Interrupt,
-    /// The size that is measured, or was last.
+    /// The current or last size.
     size: Option<u64>,
-    /// The signal that has ended the test before its end.
+    /// The signal that ended the test early.
     pub(super) ended_by: Option<Signal>,
-    /// Warnings that were given before anything was measured.
+    /// Warnings given before the measurement.
     pub(super) warned: Vec<String>,
-    /// What it runs in, once that is known.
+    /// The environment, once known.
     pub(super) environment: Option<Environment>,
     pub(super) rows: Vec<Row>,
-    /// Sizes that were done as planned, and of which there is no row.
+    /// Complete sizes without a row.
     pub(super) unmeasured: Vec<u64>,
-    /// Sizes at which nothing has arrived over a part of the ways, or all where it was cut, with a sentence on it.
+    /// Sizes without any arrivals on some paths, or on all if cut short, each with a warning.
     pub(super) silent: Vec<(u64, String)>,
-    /// Nobody looks any more at what has no end of its own.
+    /// The reader of an endless test has closed standard output.
     is_left_alone: bool,
-    /// What the messages of the sides go over.
+    /// The transport of the control channel.
     pub(super) exchange: Carrier,
-    /// Standard output did not take something.
+    /// An error of standard output.
     pub(super) trouble: Option<io::Error>,
 }
 
@@ -60,7 +60,7 @@ impl Console {
             command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
             started: SystemTime::now(),
             is_stream,
-            goes_on_unseen: output.has_others(),
+            goes_on_unseen: output.has_other_outputs(),
             table: Table::new(plan.workload.measure, columns, Style::of(&stdout())),
             progress: Progress::new(!is_stream && !plan.workload.is_endless),
             interrupt: Interrupt::default(),
@@ -77,30 +77,30 @@ impl Console {
         }
     }
 
-    /// A failure in a sentence, with the size at which RDMA has failed where there are several.
-    pub(super) fn told(&self, failure: &Failure) -> String {
+    /// The text of a failure, with the size of an RDMA failure if there are several sizes.
+    pub(super) fn error_text(&self, failure: &Failure) -> String {
         match self.size.filter(|_| self.plan.workload.sizes.len() > 1 && failure.cause() == Cause::Rdma) {
             Some(size) => format!("at {}: {failure}", report::bytes_in_words(size)),
             None => failure.to_string(),
         }
     }
 
-    /// A server is not there yet, or busy: this is why.
+    /// The server is unreachable or busy, for this cause.
     pub(super) fn waits(&self, host: &str, why: &str) {
-        self.progress.suspend(|| say(&format!("waiting for {host}: {why}")));
+        self.progress.suspend(|| print_line(&format!("waiting for {host}: {why}")));
     }
 
-    /// The server was reached at this address, by which queue pairs are connected where that was asked for.
+    /// The server was reached at this address, which librdmacm uses if requested.
     pub(super) fn reached(&mut self, address: Option<IpAddr>) {
         self.plan.attributes.address = address.filter(|_| self.plan.attributes.uses_rdma_cm);
     }
 
-    /// The test is over.
+    /// The test has ended.
     pub(super) fn end(&self) {
         self.progress.end();
     }
 
-    /// Whether somebody may have read it.
+    /// Prints a part of the table. Returns whether it was written.
     fn print(&mut self, print: impl FnOnce(&Table, &mut dyn Write) -> Result<()>) -> bool {
         let Self { progress, table, trouble, goes_on_unseen, .. } = self;
         match progress.suspend(|| shown(false, |out| print(table, out))) {
@@ -115,7 +115,7 @@ impl Console {
     }
 }
 
-/// Prints to standard output. Who reads it may have seen enough, which is no fault where the results are wanted elsewhere too.
+/// Prints to standard output. A closed pipe is not an error if the results also go elsewhere.
 pub(super) fn shown(goes_on_unseen: bool, print: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let mut out = stdout().lock();
     match print(&mut out).and_then(|()| Ok(out.flush()?)) {
@@ -126,26 +126,26 @@ pub(super) fn shown(goes_on_unseen: bool, print: impl FnOnce(&mut dyn Write) -> 
 
 impl Watch for Console {
     fn met(&mut self, client: &PortInfo, server: &PortInfo, path: &Path) {
-        // Before, nothing is lost where a signal ends the program.
+        // Until here, a signal that ends the program loses nothing.
         match Interrupt::watch() {
             Ok(interrupt) => self.interrupt = interrupt,
-            Err(error) => {
-                say(&format!("warning: cannot catch signals, so Ctrl-C ends the program without results: {error}"))
-            }
+            Err(error) => print_line(&format!(
+                "warning: cannot catch signals, so Ctrl-C ends the program without results: {error}"
+            )),
         }
         let stands_in = softrnic(&self.plan, [client, server]);
         let stands_in = stands_in.filter(|hint| *hint == Hint::Softrnic { is_chosen: false });
         self.warned.extend(stands_in.map(|hint| hint.to_string()));
         self.warned.extend(far_sides([client, server]).map(|hint| hint.to_string()));
         self.warned.extend(same_port(client).map(|hint| hint.to_string()));
-        self.warned.iter().for_each(|warning| say(&format!("warning: {warning}")));
+        self.warned.iter().for_each(|warning| print_line(&format!("warning: {warning}")));
         let sides = [client.clone(), server.clone()];
         let mut environment =
             Environment::new(self.started, self.command_line.clone(), self.plan.clone(), path.clone(), sides);
         environment.exchange = self.exchange;
         self.environment = Some(environment.clone());
         if self.plan.workload.is_endless {
-            say(goes_on(&self.plan));
+            print_line(endless_notice(&self.plan));
         }
         if self.is_stream {
             self.print(|_, out| Ok(Event::start(environment).write(out)?));
@@ -169,14 +169,14 @@ impl Watch for Console {
     }
 
     fn interval(&mut self, size: u64, interval: &Interval) {
-        self.progress.tell(size, interval);
+        self.progress.show_interval(size, interval);
         let is_read = if self.is_stream {
             let event = Event::interval(size, interval);
             self.print(|_, out| Ok(event.write(out)?))
         } else {
             !self.plan.workload.is_endless || self.print(|table, out| Ok(table.interval(out, size, interval)?))
         };
-        // Else it would go on for ever. It ends as by a signal, now that there is something of it.
+        // Otherwise the test would never end. It ends as by a signal, once it has a result.
         let has_some = match interval.seen {
             Seen::Bandwidth { messages: count } | Seen::Latency { samples: count, .. } => count > 0,
         };
@@ -186,11 +186,11 @@ impl Watch for Console {
     fn step(&mut self, step: &Step) {
         self.progress.forget();
         let sides = self.environment.as_ref().map(|environment| [&environment.client, &environment.server]);
-        for text in undelivered::told(step, sides) {
+        for text in undelivered::warnings(step, sides) {
             self.remark(&text);
             self.silent.push((step.size, text));
         }
-        // What has no end of its own may end before it has begun.
+        // An endless test may end before it has a result.
         let is_planned = step.is_whole && !self.plan.workload.is_endless;
         let Some(figures) = together(step).filter(|figures| is_planned || has_some(figures)) else {
             if step.is_whole {
@@ -216,21 +216,21 @@ impl Watch for Console {
     }
 
     fn remark(&mut self, text: &str) {
-        self.progress.suspend(|| say(&format!("warning: {text}")));
+        self.progress.suspend(|| print_line(&format!("warning: {text}")));
     }
 
     fn note(&mut self, text: &str) {
-        self.progress.suspend(|| say(&from_server(text)));
+        self.progress.suspend(|| print_line(&from_server(text)));
     }
 }
 
-/// What the server says, of which it is the subject.
+/// A remark of the server, with the server as its subject.
 fn from_server(text: &str) -> String {
     let is_subject = text.starts_with("the server ") || text.starts_with("the server's ");
     if is_subject { text.to_owned() } else { format!("the server: {text}") }
 }
 
-/// Whether anything was measured, if only that nothing of what was sent has arrived.
+/// Whether anything was measured, including that no message arrived.
 fn has_some(figures: &Figures) -> bool {
     match figures {
         Figures::Bandwidth(bandwidth) => {
@@ -240,13 +240,13 @@ fn has_some(figures: &Figures) -> bool {
     }
 }
 
-/// What both sides have measured together.
+/// The combined figures of both sides.
 fn together(step: &Step) -> Option<Figures> {
     match (&step.client, &step.server) {
-        (Some(Figures::Bandwidth(ours)), Some(Figures::Bandwidth(theirs))) if theirs.is_of_receiver() => {
+        (Some(Figures::Bandwidth(ours)), Some(Figures::Bandwidth(theirs))) if theirs.is_receiver_side() => {
             Some(Figures::Bandwidth(ours.received(theirs)))
         }
-        (Some(Figures::Bandwidth(ours)), Some(Figures::Bandwidth(theirs))) if ours.is_of_receiver() => {
+        (Some(Figures::Bandwidth(ours)), Some(Figures::Bandwidth(theirs))) if ours.is_receiver_side() => {
             Some(Figures::Bandwidth(theirs.received(ours)))
         }
         (Some(Figures::Bandwidth(ours)), Some(Figures::Bandwidth(theirs))) => {
@@ -256,8 +256,8 @@ fn together(step: &Step) -> Option<Figures> {
     }
 }
 
-/// What is said of a test without an end of its own.
-fn goes_on(plan: &Plan) -> &'static str {
+/// The notice of an endless test.
+fn endless_notice(plan: &Plan) -> &'static str {
     if plan.workload.direction.is_both() {
         "runs until Ctrl-C; each row counts what the client sends, the last row both directions"
     } else {
@@ -265,7 +265,7 @@ fn goes_on(plan: &Plan) -> &'static str {
     }
 }
 
-/// What stands above the table: what is measured, and between whom.
+/// The header of the table: what is measured, and between which ports.
 fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> String {
     let what = match plan.workload.measure {
         Measure::Bandwidth if plan.workload.direction.is_both() => "bandwidth, both ways".to_owned(),
@@ -276,7 +276,7 @@ fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> Strin
     let port = |facts: &PortInfo, gid: Option<u32>| {
         let found = facts.gids.iter().find(|fact| Some(fact.index) == gid);
         let gid = match found {
-            // The manager chooses, and does not ask the tables.
+            // librdmacm chooses the GID.
             _ if plan.attributes.uses_rdma_cm => String::new(),
             None => format!(", LID {}", facts.lid),
             Some(fact) => format!(", GID {} ({}, {})", fact.index, fact.gid, fact.kind),
@@ -290,7 +290,7 @@ fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> Strin
         let node = report::bound(facts);
         format!("{} on {}{gid}{lid}{partition}{memory}{node}", facts.name(), facts.host)
     };
-    // Of who sends data, which reads and atomics do not.
+    // Inline sizes apply to senders of data, which reads and atomics have none of.
     let inline = |facts: &PortInfo, sends: bool| {
         let inline = facts.inline.filter(|_| sends && !plan.workload.operation.fetches());
         inline.map_or_else(String::new, |bytes| match bytes {
@@ -298,7 +298,7 @@ fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> Strin
             bytes => format!(", up to {bytes} bytes inline"),
         })
     };
-    // A line for each port.
+    // One line per port.
     let side = |facts: &PortInfo, gid: fn(&Path) -> Option<u32>, sends: bool| {
         let ports = facts.all().zip(path.all());
         let ports = ports.map(|(facts, path)| format!("{}{}", port(facts, gid(path)), inline(facts, sends)));
@@ -333,7 +333,7 @@ fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> Strin
     )
 }
 
-/// How many messages have one completion, at all sizes.
+/// The completion moderation of all sizes.
 fn completions(plan: &Plan) -> String {
     let all = |is: fn(&u64) -> bool| plan.workload.sizes.iter().all(is);
     match plan.queues.cq_moderation {
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_stands_above_the_table() {
+    fn header_describes_the_test() {
         let head = line_of(|_| {});
         assert!(head.contains(", RC, 1 queue pair, MTU 1024, -t 128 -l 1 -Q 1\n"), "{head}");
         assert_eq!(head.matches(", GID ").count(), 2, "{head}");
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn each_port_has_a_line_above_the_table() {
+    fn header_has_a_line_per_port() {
         let place = SideConfig { device: Some("mlx4_0".to_owned()), ..SideConfig::default() };
         let mut place = place.spread(2);
         place.others[0].port = Some(2);
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_of_the_server_name_it_once() {
+    fn server_remarks_name_the_server_once() {
         for text in ["the server was started with --device a,b", "the server's --dlid has no effect"] {
             assert_eq!(from_server(text), text);
         }
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ended_and_of_which_nothing_arrived_has_a_row() {
+    fn ended_size_without_arrivals_has_a_row() {
         let Ok(Job::Measure(measurement)) = cli::parse("stride-perf write bw -c uc --loopback".split_whitespace())
         else {
             panic!("it is to be measured")
@@ -429,21 +429,21 @@ mod tests {
             let sent = Bandwidth { messages, seconds: 1.0, sent: Some(messages), ..Bandwidth::default() };
             let taken = Bandwidth { arrived, ..Bandwidth::default() };
             let [client, server] = [sent, taken].map(|side| Some(Figures::Bandwidth(side)));
-            // What has no end of its own is whole when its user ends it.
+            // An endless test is complete when the user ends it.
             screen.step(&Step { size: 64, client, server, counters: None, is_whole: is_endless });
             (screen.rows.len(), screen.silent.len())
         };
         assert_eq!(seen(true, 50, Some(0)), (1, 0));
         assert_eq!(seen(false, 50, Some(0)), (1, 1));
         assert_eq!(seen(false, 50, Some(50)), (1, 0));
-        // It was ended before anything was sent.
+        // Ended before the first message.
         assert_eq!([seen(true, 0, Some(0)), seen(false, 0, Some(0))], [(0, 0); 2]);
     }
 
     #[test]
-    fn rows_of_one_direction_are_said_to_be() {
-        assert_eq!(goes_on(&Plan::default()), "runs until Ctrl-C");
-        let both = goes_on(&Plan {
+    fn endless_notice_explains_bidirectional_rows() {
+        assert_eq!(endless_notice(&Plan::default()), "runs until Ctrl-C");
+        let both = endless_notice(&Plan {
             workload: Workload { direction: Direction::Both, ..Workload::default() },
             ..Plan::default()
         });
@@ -451,22 +451,22 @@ mod tests {
     }
 
     #[test]
-    fn completions_are_said_of_all_sizes() {
-        let said = |sizes: &[u64], by_size| {
+    fn header_has_the_moderation_of_all_sizes() {
+        let found = |sizes: &[u64], by_size| {
             let head = line_of(|plan| {
                 (plan.workload.sizes, plan.queues.cq_moderation, plan.queues.is_each_large_signaled) =
                     (sizes.to_vec(), 100, by_size);
             });
-            head.lines().next().and_then(|line| line.split_once(" -l 1 ")).map(|(_, said)| said.to_owned()).unwrap()
+            head.lines().next().and_then(|line| line.split_once(" -l 1 ")).map(|(_, found)| found.to_owned()).unwrap()
         };
-        assert_eq!(said(&[64, 8192], true), "-Q 100");
-        assert_eq!(said(&[64, 8193], true), "-Q 100, above 8 KiB -Q 1");
-        assert_eq!(said(&[8193], true), "-Q 1");
-        assert_eq!(said(&[8193], false), "-Q 100");
+        assert_eq!(found(&[64, 8192], true), "-Q 100");
+        assert_eq!(found(&[64, 8193], true), "-Q 100, above 8 KiB -Q 1");
+        assert_eq!(found(&[8193], true), "-Q 1");
+        assert_eq!(found(&[8193], false), "-Q 100");
     }
 
     #[test]
-    fn what_goes_inline_is_said_of_who_sends() {
+    fn header_has_inline_sizes_of_senders() {
         let facts =
             Fake::default().open(&Plan::default(), &SideConfig::default(), Role::Client).unwrap().facts().clone();
         let bound = PortInfo { inline: Some(220), is_bound: true, numa_node: Some(1), ..facts.clone() };
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_connection_manager_chooses_is_not_named() {
+    fn header_omits_gids_with_rdma_cm() {
         let head =
             line_of(|plan| (plan.attributes.uses_rdma_cm, plan.attributes.address) = (true, "192.0.2.7".parse().ok()));
         assert!(head.contains(", by address 192.0.2.7, -t ") && !head.contains("GID"), "{head}");

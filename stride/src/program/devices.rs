@@ -1,4 +1,4 @@
-//! The list of devices.
+//! The command `devices`.
 
 use std::fmt;
 use std::io::Write;
@@ -7,7 +7,7 @@ use crate::endpoint::{Abilities, DevicePort, Found, GpuInfo, Gpus, NearGpus, gpu
 use crate::plan::{Operation, Transport};
 use anyhow::Result;
 
-/// Records whose columns are as wide as their widest line. A cell may have several lines.
+/// A table with aligned columns. A cell may have several lines.
 #[derive(Default)]
 struct Grid(Vec<Vec<String>>);
 
@@ -37,7 +37,7 @@ impl fmt::Display for Grid {
     }
 }
 
-/// Prints what there is to measure.
+/// Prints devices, ports, GIDs and GPUs.
 pub(super) fn devices(out: &mut dyn Write) -> Result<()> {
     let gpus = gpus();
     let mut table = Grid::default();
@@ -75,7 +75,7 @@ pub(super) fn devices(out: &mut dyn Write) -> Result<()> {
     }
 }
 
-/// What each of the devices can.
+/// Prints the capabilities of each device.
 fn print_abilities(out: &mut dyn Write, all: &[(String, Result<Abilities, String>)]) -> Result<()> {
     let mut table = Grid::default();
     table.push(["device", "transports", "atomics", "reads", "on-demand paging", "completions", "inline bytes"]);
@@ -108,14 +108,14 @@ fn print_abilities(out: &mut dyn Write, all: &[(String, Result<Abilities, String
     )?)
 }
 
-/// The services, that of the vendor last.
+/// The transports, the vendor's last.
 fn transports(can: &Abilities) -> String {
     let all = can.transports.iter().map(ToString::to_string);
     let all: Vec<_> = all.chain(can.vendors.map(|transport| format!("{transport} (not tried)"))).collect();
     if all.is_empty() { "none".to_owned() } else { all.join(", ") }
 }
 
-/// The services with on-demand paging, with the operations where it is not for all of a service.
+/// The transports with on-demand paging, with their operations if not all are supported.
 fn paging(can: &Abilities) -> String {
     let of = |(transport, operations): &(Transport, Vec<Operation>)| {
         let word =
@@ -128,7 +128,7 @@ fn paging(can: &Abilities) -> String {
     if all.is_empty() { "no".to_owned() } else { all.join("\n") }
 }
 
-/// Operations that paging may tell apart.
+/// Operations with separate on-demand paging capabilities.
 const ALL: [Operation; 4] = [Operation::Write, Operation::Read, Operation::Send, Operation::FetchAdd];
 
 fn print_gpus(out: &mut dyn Write, gpus: &[GpuInfo]) -> Result<()> {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_devices_can_is_a_line_for_each() {
+    fn capabilities_have_a_line_per_device() {
         let one = abilities();
         let refusals = vec![(Transport::Xrc, "ibv_open_xrcd: ENOMEM".to_owned())];
         let mlx5 = Abilities { vendors: Some(Transport::Dc), has_extended_queues: false, refusals, ..abilities() };
@@ -194,14 +194,14 @@ mod tests {
     }
 
     #[test]
-    fn paging_is_told_with_its_operations_where_it_has_not_all() {
+    fn partial_paging_lists_its_operations() {
         let on_demand = vec![
             (Transport::Rc, ALL.to_vec()),
             (Transport::Ud, vec![Operation::Send]),
             (Transport::Uc, vec![Operation::Send]),
             (Transport::Xrc, vec![Operation::Write, Operation::FetchAdd]),
         ];
-        let told = paging(&Abilities { on_demand, ..abilities() });
-        assert_eq!(told, "RC\nUD\nUC (send)\nXRC (write, atomic)");
+        let text = paging(&Abilities { on_demand, ..abilities() });
+        assert_eq!(text, "RC\nUD\nUC (send)\nXRC (write, atomic)");
     }
 }

@@ -1,29 +1,29 @@
-//! How the program ends. Arguments that make no sense end it with 2, before anything else.
+//! Exit statuses. Invalid arguments exit with 2 before anything else runs.
 
 use std::process::ExitCode;
 
 use super::interrupt::Signal;
 use crate::control::{Cause, Failure};
 
-/// How the program ends.
+/// The outcome of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exit {
-    /// As it should.
+    /// Success.
     Done,
-    /// Something has failed.
+    /// A failure.
     Failed,
-    /// The test was done, and a limit of the user's was missed, or the baseline.
+    /// The test ran, and missed a limit or the baseline.
     Missed,
-    /// The other side was not reached, or is gone.
+    /// The peer was unreachable or disconnected.
     NoContact,
-    /// RDMA has failed while the sides were connected, or as they were to be.
+    /// RDMA failed on or while connecting queue pairs.
     Rdma,
-    /// The user has ended the test before its end.
+    /// The user ended the test early.
     Interrupted(Signal),
 }
 
 impl Exit {
-    /// After a failure.
+    /// The outcome for a failure.
     pub(super) fn of(failure: &Failure) -> Self {
         match failure.cause() {
             Cause::Contact => Self::NoContact,

@@ -1,4 +1,4 @@
-//! Files for results, some of which are open already: what standard output or standard error leads to.
+//! Output files. Some are already open: those of standard output and standard error.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Write, stderr, stdout};
@@ -8,23 +8,23 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Whether a file can be written, before a long test has run for it. What it holds stays.
+/// Checks that a file can be written, before a long test runs. Keeps its contents.
 pub(super) fn can_be_written(file: &Path) -> Result<()> {
     if is_open(file) {
         return Ok(());
     }
-    // Also a link to what is not there yet: what is removed below is no link.
+    // A dangling link counts as present, so it is not removed below.
     let is_there = file.symlink_metadata().is_ok();
     let opened = File::options().append(true).create(true).open(file);
     opened.with_context(|| format!("cannot write {}", file.display()))?;
     if !is_there {
-        // It comes again with the results.
+        // It is created again with the results.
         let _ = fs::remove_file(file);
     }
     Ok(())
 }
 
-/// A file for results, in place of what it held. What is open already goes on where it is: others may have written to it before.
+/// Creates an output file and truncates it. A file that is already open is appended to, because it may have other data.
 pub(super) fn create(file: &Path) -> io::Result<File> {
     let (mut out, mut err) = (stdout(), stderr());
     if let Ok(there) = fs::metadata(file) {
@@ -40,19 +40,19 @@ pub(super) fn create(file: &Path) -> io::Result<File> {
     if is_descriptor(file) { File::options().append(true).open(file) } else { File::create(file) }
 }
 
-/// Whether it was opened by who has started the program.
+/// Whether the process inherited a descriptor of the file.
 pub(super) fn is_open(file: &Path) -> bool {
     let is_either = |there: Metadata| is_same(&there, stdout().as_fd()) || is_same(&there, stderr().as_fd());
     is_descriptor(file) || fs::metadata(file).is_ok_and(is_either)
 }
 
-/// Whether a descriptor leads to this file.
+/// Whether a descriptor refers to this file.
 fn is_same(file: &Metadata, descriptor: BorrowedFd<'_>) -> bool {
     let opened = descriptor.try_clone_to_owned().and_then(|descriptor| File::from(descriptor).metadata());
     opened.is_ok_and(|opened| (opened.dev(), opened.ino()) == (file.dev(), file.ino()))
 }
 
-/// Whether a name is that of a descriptor of this process: `/dev/fd/3`, `/dev/stdout` and those that they stand for.
+/// Whether a name refers to a descriptor of this process: `/dev/fd/3`, `/dev/stdout`, or what they link to.
 fn is_descriptor(file: &Path) -> bool {
     let plain: PathBuf = file.components().filter(|part| *part != Component::CurDir).collect();
     let is_number = |name: &Path| {
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_are_known_by_their_names() {
+    fn descriptor_names_are_recognized() {
         for name in ["/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/./fd/63", "/proc/self/fd/2"] {
             assert!(is_descriptor(Path::new(name)), "{name}");
         }
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_its_own_loses_what_it_held() {
+    fn created_file_is_truncated() {
         let file = std::env::temp_dir().join(format!("stride-created-{}", std::process::id()));
         fs::write(&file, "old and long").unwrap();
         can_be_written(&file).unwrap();

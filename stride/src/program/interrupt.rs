@@ -1,4 +1,4 @@
-//! Ctrl-C, and who asks a process to end otherwise.
+//! SIGINT (Ctrl-C) and SIGTERM.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
-/// What a user ends a program with.
+/// The signals that end a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
     /// SIGINT: Ctrl-C.
@@ -30,7 +30,7 @@ impl Signal {
         }
     }
 
-    /// What a program exits with that such a signal has ended, as shells have it.
+    /// The exit status after this signal, as shells define it.
     pub(super) fn status(self) -> u8 {
         match self {
             Self::Interrupt => 130,
@@ -48,27 +48,27 @@ impl fmt::Display for Signal {
     }
 }
 
-/// Who ends a program may tell it twice at once: itself, and the group that it is of. What comes so soon is the same wish.
-const ONE_WISH: Duration = Duration::from_millis(300);
+/// Repeated signals within this time count as one: a sender may signal both the process and its group.
+const REPEAT_WINDOW: Duration = Duration::from_millis(300);
 
-/// Has the second such signal end the program at once.
+/// Makes the second signal end the program at once.
 pub(super) fn end_at_second() -> io::Result<()> {
     let has_one = Arc::new(AtomicBool::new(false));
     for signal in Signal::ALL {
         flag::register_conditional_shutdown(signal.number(), signal.status().into(), Arc::clone(&has_one))?;
     }
     let mut signals = Signals::new(Signal::ALL.map(Signal::number))?;
-    // It sleeps until the first, and ends then.
+    // The thread sleeps until the first signal, and then exits.
     thread::Builder::new().spawn(move || {
         if signals.forever().next().is_some() {
-            thread::sleep(ONE_WISH);
+            thread::sleep(REPEAT_WINDOW);
             has_one.store(true, Ordering::Relaxed);
         }
     })?;
     Ok(())
 }
 
-/// The first such signal is noted from now on, and the second, where it is a wish of its own, ends the program at once.
+/// Records the first signal. The second one ends the program at once, unless it follows immediately.
 #[derive(Debug, Default)]
 pub(super) struct Interrupt(Arc<AtomicUsize>);
 
@@ -82,7 +82,7 @@ impl Interrupt {
         Ok(new)
     }
 
-    /// The signal that came.
+    /// The signal received.
     pub(super) fn signal(&self) -> Option<Signal> {
         let index = self.0.load(Ordering::Relaxed).checked_sub(1)?;
         Signal::ALL.get(index).copied()

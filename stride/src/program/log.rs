@@ -1,10 +1,10 @@
-//! What the libraries warn of, on standard error.
+//! Prints log messages of libraries to standard error.
 
 use ::log::{Level, LevelFilter, Log, Metadata, Record};
 
-use super::say;
+use super::print_line;
 
-/// Warnings and errors; what a driver of this or another crate has to say besides is for those who debug it.
+/// Prints warnings and errors. Lower levels are for developers of a crate.
 struct Warnings;
 
 impl Log for Warnings {
@@ -15,14 +15,14 @@ impl Log for Warnings {
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
             let name = if record.level() == Level::Error { "error" } else { "warning" };
-            say(&format!("{name}: {}", record.args()));
+            print_line(&format!("{name}: {}", record.args()));
         }
     }
 
     fn flush(&self) {}
 }
 
-/// Has them printed from now on, unless somebody else does.
+/// Installs the logger, unless another one is installed.
 pub(super) fn print_warnings() {
     if ::log::set_logger(&Warnings).is_ok() {
         ::log::set_max_level(LevelFilter::Warn);

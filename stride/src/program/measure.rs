@@ -1,4 +1,4 @@
-//! A test, seen from the client.
+//! Runs a test as the client.
 
 use std::fs;
 use std::io::{BufWriter, IsTerminal, Write, stderr, stdout};
@@ -10,7 +10,7 @@ use super::console::{Console, shown};
 use super::exit::Exit;
 use super::interrupt::Signal;
 use super::verdict::{Baseline, Verdict};
-use super::{files, plot_cmd, say};
+use super::{files, plot_cmd, print_line};
 use crate::cli::{Measurement, Output};
 use crate::control::{self, Carrier, Request};
 use crate::endpoint::EndpointFactory;
@@ -23,13 +23,13 @@ use crate::report::verdict;
 use crate::report::{Environment, Style, bytes_in_words, columns, histogram};
 use crate::stats::Bandwidth;
 
-/// Does a test, and makes of it what was asked for.
+/// Runs a test and writes its results.
 pub(super) fn measure(measurement: Measurement, factory: &dyn EndpointFactory) -> Result<Exit> {
     let Measurement { plan, given, server, contact, wait, output, warnings, notes } = measurement;
-    warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
-    notes.iter().for_each(|note| say(note));
-    if let Some(warning) = untold(&plan, &output, stderr().is_terminal()) {
-        say(&format!("warning: {warning}"));
+    warnings.iter().for_each(|warning| print_line(&format!("warning: {warning}")));
+    notes.iter().for_each(|note| print_line(note));
+    if let Some(warning) = interval_warning(&plan, &output, stderr().is_terminal()) {
+        print_line(&format!("warning: {warning}"));
     }
     let baseline = output.compare.as_deref().map(|file| Baseline::read(file, &plan)).transpose()?;
     let named = [&output.json, &output.csv, &output.plot];
@@ -41,7 +41,7 @@ pub(super) fn measure(measurement: Measurement, factory: &dyn EndpointFactory) -
     };
     let request = Request { plan, given };
     let outcome = match &server {
-        Some(host) => control::connect_telling(host, &contact, wait, |why| screen.waits(host, why)).and_then(|met| {
+        Some(host) => control::connect_reporting(host, &contact, wait, |why| screen.waits(host, why)).and_then(|met| {
             screen.reached(met.near.server);
             control::measure(met.connection, met.near, factory, &request, &mut screen)
         }),
@@ -51,15 +51,15 @@ pub(super) fn measure(measurement: Measurement, factory: &dyn EndpointFactory) -
     if let Some(error) = screen.trouble.take() {
         return Err(error.into());
     }
-    let hints = told(&screen);
+    let hints = hints_of(&screen);
     if !output.json_stream {
         end(&screen, &hints, &output)?;
         if let Some(text) = outcome.as_ref().ok().and_then(|_| compared(&request.plan, &screen)) {
-            say(&text);
+            print_line(&text);
         }
     }
-    let failure = outcome.as_ref().err().map(|failure| screen.told(failure));
-    // A test without an end of its own has come to it by a signal, once there is something of it.
+    let failure = outcome.as_ref().err().map(|failure| screen.error_text(failure));
+    // An endless test is complete after a signal, once it has a result.
     let is_end = request.plan.workload.is_endless && failure.is_none() && !screen.rows.is_empty();
     let ended_by = screen.ended_by.filter(|_| !is_end);
     let interrupted = ended_by.map(|signal| cut(signal, &screen, &request.plan));
@@ -67,42 +67,42 @@ pub(super) fn measure(measurement: Measurement, factory: &dyn EndpointFactory) -
     let judgement = if error.is_none() { Verdict::of(&output, &screen, baseline)? } else { Verdict::default() };
     keep(&output, &screen, &hints, error.clone(), judgement.verdict())?;
     if let Some((signal, error)) = ended_by.zip(error.as_ref()) {
-        say(error);
+        print_line(error);
         return Ok(Exit::Interrupted(signal));
     }
     if let Err(failure) = &outcome {
-        say(&format!("error: {}", screen.told(failure)));
+        print_line(&format!("error: {}", screen.error_text(failure)));
         return Ok(Exit::of(failure));
     }
-    judgement.tell(&output)?;
+    judgement.report(&output)?;
     Ok(judgement.exit())
 }
 
-/// That intervals were asked for, and nobody is told of one: the row of a latency has none.
-fn untold(plan: &Plan, output: &Output, is_terminal: bool) -> Option<&'static str> {
+/// A warning if `--interval` was given and nothing shows the intervals: latency rows have none.
+fn interval_warning(plan: &Plan, output: &Output, is_terminal: bool) -> Option<&'static str> {
     let is_latency = matches!(plan.workload.measure, Measure::Latency(_));
-    let is_told = output.json_stream || is_terminal || plan.workload.is_endless;
-    (is_latency && plan.sampling.interval.is_some() && !is_told).then_some(
+    let is_shown = output.json_stream || is_terminal || plan.workload.is_endless;
+    (is_latency && plan.sampling.interval.is_some() && !is_shown).then_some(
         "--interval has no effect for a latency if standard error is not a terminal; give --json-stream for an event \
          per interval, or -D forever for a row",
     )
 }
 
-/// That what has arrived is what was sent, where that was looked at: nothing else would tell of it.
+/// A message that validation has succeeded, because no other output shows it.
 fn compared(plan: &Plan, screen: &Console) -> Option<String> {
     let sizes = screen.rows.iter().filter(|row| plan.workload.is_validated && row.is_whole).count();
     let at = if sizes == 1 { String::new() } else { format!(", for each of {sizes} sizes") };
     (sizes > 0).then(|| format!("--validate: all data is correct{at}"))
 }
 
-/// What a signal has left of a test.
+/// A message with the extent of a test that a signal ended.
 fn cut(signal: Signal, screen: &Console, plan: &Plan) -> String {
     let rows = &screen.rows;
-    let room = screen
+    let limits = screen
         .environment
         .as_ref()
-        .map(|environment| environment.path.room(&[&environment.client, &environment.server]));
-    let all = plan.workload.sizes.iter().filter(|size| room.is_none_or(|room| plan.fits(**size, room))).count();
+        .map(|environment| environment.path.limits(&[&environment.client, &environment.server]));
+    let all = plan.workload.sizes.iter().filter(|size| limits.is_none_or(|limits| plan.fits(**size, limits))).count();
     let whole = rows.iter().filter(|row| row.is_whole).count();
     let part = rows.iter().find(|row| !row.is_whole);
     let part = part.map_or_else(String::new, |row| format!(", and a part of {}", bytes_in_words(row.size)));
@@ -115,15 +115,15 @@ fn cut(signal: Signal, screen: &Console, plan: &Plan) -> String {
     format!("ended by {signal}: the results are incomplete, {whole} of {all} sizes are complete{part}{early}")
 }
 
-/// What limits the test, in sentences.
-fn told(screen: &Console) -> Vec<String> {
+/// Hints on what limits the test.
+fn hints_of(screen: &Console) -> Vec<String> {
     let Some(environment) = &screen.environment else { return Vec::new() };
     let Environment { plan, path, client, server, .. } = environment;
     let rows: Vec<_> = screen.rows.iter().filter(|row| row.is_whole).cloned().collect();
     let mut unmeasured = screen.unmeasured.clone();
     unmeasured.extend(rows.iter().filter(|row| row.bandwidth().is_some_and(Bandwidth::is_blank)).map(|row| row.size));
     if plan.workload.is_endless {
-        // Its user has ended it, and no option has.
+        // The user has ended the test early, so no option is at fault.
         unmeasured.clear();
     }
     let given = Given { plan, path, sides: [client, server], rows: &rows, unmeasured: &unmeasured };
@@ -131,24 +131,24 @@ fn told(screen: &Console) -> Vec<String> {
     silent.chain(hints(&given).iter().map(ToString::to_string)).collect()
 }
 
-/// What stands below the table.
+/// Prints the lines below the table.
 fn end(screen: &Console, hints: &[String], output: &Output) -> Result<()> {
     if let [row] = screen.rows.as_slice()
         && let Some(latency) = row.latency()
     {
-        shown(output.has_others(), |out| {
+        shown(output.has_other_outputs(), |out| {
             writeln!(out)?;
             Ok(histogram::write(out, latency, columns(), Style::of(&stdout()))?)
         })?;
     }
-    // What was a warning before is not said twice.
+    // Does not repeat earlier warnings.
     let is_said = |hint: &String| screen.warned.contains(hint) || screen.silent.iter().any(|(_, text)| text == hint);
     let new = hints.iter().filter(|hint| !is_said(hint));
-    new.for_each(|hint| say(&format!("hint: {hint}")));
+    new.for_each(|hint| print_line(&format!("hint: {hint}")));
     Ok(())
 }
 
-/// Ends the stream, and writes the files.
+/// Ends the event stream and writes the files.
 fn keep(
     output: &Output,
     screen: &Console,
@@ -160,13 +160,13 @@ fn keep(
     if output.json_stream {
         let count = rows.len() as u64;
         let end = End { rows: count, hints: hints.to_vec(), error: error.clone(), verdict: verdict.clone() };
-        shown(output.has_others(), |out| Ok(Event::End(end).write(out)?))?;
+        shown(output.has_other_outputs(), |out| Ok(Event::End(end).write(out)?))?;
     }
     let Some(environment) = &screen.environment else {
         let named = [&output.json, &output.csv, &output.plot].into_iter().flatten();
         let old = named.filter(|file| !files::is_open(file));
         let old = old.filter(|file| fs::metadata(file).is_ok_and(|facts| facts.is_file() && facts.len() > 0));
-        old.for_each(|file| say(&format!("nothing was measured; {} is unchanged", file.display())));
+        old.for_each(|file| print_line(&format!("nothing was measured; {} is unchanged", file.display())));
         return Ok(());
     };
     let mut document = Document::new(environment.clone(), rows.clone(), hints.to_vec());
@@ -187,7 +187,7 @@ fn keep(
         if plot::has_points(&series) {
             plot_cmd::draw(&series, file)?;
         } else {
-            say(&format!("nothing to plot; {} is not written", file.display()));
+            print_line(&format!("nothing to plot; {} is not written", file.display()));
         }
     }
     Ok(())
@@ -209,29 +209,29 @@ mod tests {
     use crate::endpoint::fake::{Fake, Stage};
     use std::os::fd::BorrowedFd;
 
-    use crate::endpoint::{self, Endpoint, Glimpse, PeerInfo, PortInfo, Role, Verbs};
+    use crate::endpoint::{self, Endpoint, PeerInfo, PortInfo, Role, StepProgress, Verbs};
     use crate::plan::SideConfig;
     use crate::stats::Figures;
 
-    /// Devices of which one side's messages come to nothing: the other side's memory is not where it is told to be, which UC tells nobody.
-    struct Deaf(Role, Of);
+    /// Devices on which one side's messages do not arrive: their destination is changed, and UC reports no error.
+    struct LossyFactory(Role, Loss);
 
-    /// Of which of the other side's ports.
+    /// The ports of the peer that receive nothing.
     #[derive(Clone, Copy)]
-    enum Of {
+    enum Loss {
         All,
         Second,
     }
 
-    struct DeafEndpoint(Box<dyn Endpoint>, Option<Of>);
+    struct LossyEndpoint(Box<dyn Endpoint>, Option<Loss>);
 
-    impl EndpointFactory for Deaf {
+    impl EndpointFactory for LossyFactory {
         fn open(&self, plan: &Plan, place: &SideConfig, role: Role) -> Result<Box<dyn Endpoint>> {
-            Ok(Box::new(DeafEndpoint(Verbs.open(plan, place, role)?, (role == self.0).then_some(self.1))))
+            Ok(Box::new(LossyEndpoint(Verbs.open(plan, place, role)?, (role == self.0).then_some(self.1))))
         }
     }
 
-    impl Endpoint for DeafEndpoint {
+    impl Endpoint for LossyEndpoint {
         fn facts(&self) -> &PortInfo {
             self.0.facts()
         }
@@ -244,7 +244,7 @@ mod tests {
             let mut theirs = theirs.clone();
             let of = self.1;
             let spoil = |ends: &mut PeerInfo| ends.queue_pairs.iter_mut().for_each(|end| end.rkey ^= 0x5555);
-            if matches!(of, Some(Of::All)) {
+            if matches!(of, Some(Loss::All)) {
                 spoil(&mut theirs);
             }
             theirs.others.iter_mut().filter(|_| of.is_some()).for_each(spoil);
@@ -259,9 +259,9 @@ mod tests {
             &mut self,
             size: u64,
             readable_fd: Option<BorrowedFd<'_>>,
-            tell: &mut dyn FnMut(Glimpse<'_>) -> bool,
+            report: &mut dyn FnMut(StepProgress<'_>) -> bool,
         ) -> Result<Option<Figures>> {
-            self.0.run(size, readable_fd, tell)
+            self.0.run(size, readable_fd, report)
         }
 
         fn settle(
@@ -269,15 +269,15 @@ mod tests {
             size: u64,
             figures: Option<Figures>,
             was_cut: bool,
-            tell: &mut dyn FnMut() -> bool,
+            report: &mut dyn FnMut() -> bool,
         ) -> Result<Option<Figures>> {
-            self.0.settle(size, figures, was_cut, tell)
+            self.0.settle(size, figures, was_cut, report)
         }
     }
 
     #[test]
-    fn limits_are_missed_by_writes_of_which_nothing_arrives() {
-        let file = std::env::temp_dir().join(format!("stride-deaf-{}.json", std::process::id()));
+    fn undelivered_writes_miss_limits() {
+        let file = std::env::temp_dir().join(format!("stride-lossy-{}.json", std::process::id()));
         let run = |words: &str, factory: &dyn EndpointFactory| {
             let words = format!("{words} -c uc -d soft0 --loopback --min-mpps 0.000001 --json {}", file.display());
             let end = exit(&words, factory);
@@ -285,7 +285,7 @@ mod tests {
             fs::remove_file(&file).unwrap();
             (end, document)
         };
-        for (words, deaf) in [
+        for (words, lossy) in [
             ("write bw -n 500 -s 64", Role::Client),
             ("write bw -n 5 --warm-up 0 -s 1M -q 2 --threads 2", Role::Client),
             ("write bw -D 20ms --warm-up 0 -s 4K", Role::Client),
@@ -294,35 +294,35 @@ mod tests {
             let (end, whole) = run(words, &Verbs);
             let row = whole.rows[0].bandwidth().unwrap();
             assert_eq!((end, row.arrived), (Exit::Done, None), "{words}: {row:?}");
-            let (end, none) = run(words, &Deaf(deaf, Of::All));
+            let (end, none) = run(words, &LossyFactory(lossy, Loss::All));
             let row = none.rows[0].bandwidth().unwrap();
             assert_eq!((end, row.messages, row.arrived), (Exit::Missed, 0, Some(0)), "{words}: {row:?}");
             assert!(row.sent > Some(0) && none.hints.iter().any(|hint| hint.contains("none of ")), "{:?}", none.hints);
             let verdict = none.verdict.unwrap();
             assert!(!verdict.is_held && none.hints.iter().all(|hint| !hint.contains("--imm")), "{:?}", none.hints);
         }
-        // Of two directions the other one counts, and both are asked for.
-        for deaf in [Role::Client, Role::Server] {
-            let (end, one) = run("write bw -n 500 -s 64 -b", &Deaf(deaf, Of::All));
+        // With both directions, the other one counts, and both are required.
+        for lossy in [Role::Client, Role::Server] {
+            let (end, one) = run("write bw -n 500 -s 64 -b", &LossyFactory(lossy, Loss::All));
             let row = one.rows[0].bandwidth().unwrap();
-            assert_eq!((end, row.messages, row.arrived), (Exit::Missed, 500, None), "{deaf:?}: {row:?}");
-            let whose = if deaf == Role::Client { "client" } else { "server" };
-            let start = format!("64 B: nothing that the {whose} sent arrived. ");
+            assert_eq!((end, row.messages, row.arrived), (Exit::Missed, 500, None), "{lossy:?}: {row:?}");
+            let name = if lossy == Role::Client { "client" } else { "server" };
+            let start = format!("64 B: nothing that the {name} sent arrived. ");
             assert!(one.hints.iter().any(|hint| hint.starts_with(&start)), "{:?}", one.hints);
             assert!(!one.verdict.unwrap().is_held);
         }
     }
 
     #[test]
-    fn a_port_over_which_nothing_arrives_counts_for_nothing() {
-        let file = std::env::temp_dir().join(format!("stride-deaf-port-{}.json", std::process::id()));
+    fn port_without_arrivals_counts_as_zero() {
+        let file = std::env::temp_dir().join(format!("stride-lossy-port-{}.json", std::process::id()));
         for words in ["-n 500", "-n 500 --reversed", "-D 20ms --warm-up 0", "-n 500 -b"] {
             let words = format!(
                 "write bw {words} -s 64 -c uc -q 2 -d soft0,soft0 --loopback --min-mpps 0.000001 --json {}",
                 file.display()
             );
-            let deaf = if words.contains("--reversed") { Role::Server } else { Role::Client };
-            let end = exit(&words, &Deaf(deaf, Of::Second));
+            let lossy = if words.contains("--reversed") { Role::Server } else { Role::Client };
+            let end = exit(&words, &LossyFactory(lossy, Loss::Second));
             let document = Document::read(&fs::read_to_string(&file).unwrap()).unwrap();
             fs::remove_file(&file).unwrap();
             let row = document.rows[0].bandwidth().unwrap();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_at_which_rdma_fails_is_told_where_there_are_several() {
+    fn rdma_failure_names_the_size_among_several() {
         let file = std::env::temp_dir().join(format!("stride-size-{}.json", std::process::id()));
         let error = |sizes: &str| {
             let factory = Fake { fails: Some((Role::Server, Stage::Run)), ..Fake::default() };
@@ -359,36 +359,36 @@ mod tests {
     }
 
     #[test]
-    fn intervals_that_nobody_is_told_of_are_said_to_be() {
-        let said = |words: &str, is_terminal| match cli::parse(format!("stride-perf {words} h").split_whitespace()) {
-            Ok(Job::Measure(measurement)) => untold(&measurement.plan, &measurement.output, is_terminal),
+    fn interval_without_output_causes_a_warning() {
+        let warning = |words: &str, is_terminal| match cli::parse(format!("stride-perf {words} h").split_whitespace()) {
+            Ok(Job::Measure(measurement)) => interval_warning(&measurement.plan, &measurement.output, is_terminal),
             other => panic!("{words}: {other:?}"),
         };
         for words in ["write lat --interval 1 -n 5000", "write lat --interval 1 -D 5"] {
-            assert!(said(words, false).unwrap().starts_with("--interval has no effect for a latency"), "{words}");
-            assert_eq!(said(words, true), None, "{words}");
-            assert_eq!(said(&format!("{words} --json-stream"), false), None, "{words}");
+            assert!(warning(words, false).unwrap().starts_with("--interval has no effect for a latency"), "{words}");
+            assert_eq!(warning(words, true), None, "{words}");
+            assert_eq!(warning(&format!("{words} --json-stream"), false), None, "{words}");
         }
         for words in ["write lat -n 5000", "write bw --interval 1 -n 5000", "write lat --interval 1 -D forever"] {
-            assert_eq!(said(words, false), None, "{words}");
+            assert_eq!(warning(words, false), None, "{words}");
         }
     }
 
     #[test]
-    fn the_exit_says_what_has_failed() {
+    fn exit_status_follows_the_failure() {
         let words = "write bw -s 64 -n 1000 --loopback";
         assert_eq!(exit(words, &Fake::default()), Exit::Done);
         for (stage, expected) in [(Stage::Open, Exit::Failed), (Stage::Connect, Exit::Rdma), (Stage::Run, Exit::Rdma)] {
             let factory = Fake { fails: Some((Role::Server, stage)), ..Fake::default() };
             assert_eq!(exit(words, &factory), expected, "{stage:?}");
         }
-        // The name has no address anywhere.
+        // The reserved name has no address.
         assert_eq!(exit("write bw names.invalid", &Fake::default()), Exit::NoContact);
         assert_eq!(exit(&format!("{words} --min-mpps 1000"), &Fake::default()), Exit::Missed);
     }
 
     #[test]
-    fn what_has_nothing_to_plot_is_judged_all_the_same() {
+    fn empty_run_is_still_checked_against_limits() {
         let file = |ending| std::env::temp_dir().join(format!("stride-blank-{}.{ending}", std::process::id()));
         let (json, svg) = (file("json"), file("svg"));
         for (words, is_idle) in [("write bw -D 1ms -s 1G", false), ("write lat -D 1ms -s 8M", true)] {
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_its_user_ends_before_it_has_begun_was_not_too_short() {
+    fn early_end_by_the_user_causes_no_duration_hint() {
         let Ok(Job::Measure(measurement)) = cli::parse("stride-perf write bw -D forever --loopback".split_whitespace())
         else {
             panic!("it is to be measured")
@@ -427,13 +427,13 @@ mod tests {
                 [facts.clone(), facts],
             ));
             screen.unmeasured = vec![64];
-            let has_hint = told(&screen).iter().any(|hint| hint.contains("Try a longer -D"));
+            let has_hint = hints_of(&screen).iter().any(|hint| hint.contains("Try a longer -D"));
             assert_eq!(has_hint, !is_endless);
         }
     }
 
     #[test]
-    fn what_was_not_measured_misses_a_limit() {
+    fn unmeasured_size_misses_a_limit() {
         let factory = Fake { is_idle: true, ..Fake::default() };
         let words = "write lat --loopback -D 1ms -s 8M";
         assert_eq!(exit(words, &factory), Exit::Done);

@@ -1,4 +1,4 @@
-//! What the program does, for each job of the command line.
+//! Runs the jobs of the command line.
 
 mod console;
 mod devices;
@@ -23,7 +23,7 @@ use self::exit::Exit;
 use crate::cli::{self, Job};
 use crate::endpoint::Verbs;
 
-/// Does a job. Results go to standard output, everything else to standard error.
+/// Runs a job. Results go to standard output, everything else to standard error.
 pub fn run(job: Job) -> ExitCode {
     log::print_warnings();
     let done = match job {
@@ -37,32 +37,32 @@ pub fn run(job: Job) -> ExitCode {
     };
     match done {
         Ok(exit) => exit.code(),
-        // Who reads the output has seen enough.
+        // The reader has closed standard output, which is not an error.
         Err(error) if is_broken_pipe(&error) => Exit::Done.code(),
         Err(error) => {
             let error = format!("{error:#}{}", more_files(&error));
-            say(&format!("error: {error}"));
+            print_line(&format!("error: {error}"));
             Exit::Failed.code()
         }
     }
 }
 
-/// What to do where the process has as many files as it may have, and nothing has said so.
+/// A remedy for a lack of file descriptors, unless the error has one.
 fn more_files(error: &anyhow::Error) -> &'static str {
     let is_full = error.downcast_ref::<io::Error>().is_some_and(|error| error.raw_os_error() == Some(libc::EMFILE));
     if is_full && !format!("{error:#}").contains("ulimit") { "; raise the limit (`ulimit -n`)" } else { "" }
 }
 
-/// Says what the command line comes to where it is no job: the help, the version, or what is wrong with it.
-pub fn answer(answer: &clap::Error) -> ExitCode {
-    let told = answer.print().and_then(|()| io::stdout().flush());
-    match told {
-        Err(error) if !answer.use_stderr() && error.kind() != io::ErrorKind::BrokenPipe => {
-            say(&format!("error: standard output: {error}"));
+/// Prints the help, the version or the error of a command line that is not a job.
+pub fn print_parse_result(error: &clap::Error) -> ExitCode {
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    match printed {
+        Err(cause) if !error.use_stderr() && cause.kind() != io::ErrorKind::BrokenPipe => {
+            print_line(&format!("error: standard output: {cause}"));
             Exit::Failed.code()
         }
-        // Of those that clap has, each fits into a byte.
-        _ => u8::try_from(answer.exit_code()).map_or(Exit::Failed.code(), ExitCode::from),
+        // clap's statuses fit into a byte.
+        _ => u8::try_from(error.exit_code()).map_or(Exit::Failed.code(), ExitCode::from),
     }
 }
 
@@ -72,9 +72,9 @@ fn print(what: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// A line for the user, beside the results.
-fn say(text: &str) {
-    // Where nobody can be told, nobody is.
+/// Prints a line to standard error.
+fn print_line(text: &str) {
+    // An error while writing errors is ignored.
     let _ = writeln!(io::stderr(), "{text}");
 }
 

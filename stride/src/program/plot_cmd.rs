@@ -1,4 +1,4 @@
-//! Plots of runs.
+//! The command `plot`.
 
 use std::fs;
 use std::io::Write;
@@ -10,7 +10,7 @@ use super::files;
 use crate::report::plot::{self, Format};
 use crate::report::{Series, series, text};
 
-/// Draws the runs of these files, ours or perftest's, into one plot.
+/// Plots the runs in these files, of this program or of perftest.
 pub(super) fn paint(runs: &[PathBuf], output: &Path) -> Result<()> {
     let mut all = Vec::new();
     for (run, name) in runs.iter().zip(names(runs)) {
@@ -21,14 +21,14 @@ pub(super) fn paint(runs: &[PathBuf], output: &Path) -> Result<()> {
     draw(&all, output)
 }
 
-/// Draws series into a file, whose ending says how.
+/// Draws series into a file, in the format of its extension.
 pub(super) fn draw(series: &[Series], output: &Path) -> Result<()> {
     let picture = plot::draw(series, Format::of(output)?)?;
     let written = files::create(output).and_then(|mut file| file.write_all(&picture));
     written.with_context(|| format!("cannot write {}", output.display()))
 }
 
-/// What the runs are called: the names of their files without the ending, with as much of what stands around it as tells them apart.
+/// Names of the runs: file names without extension, with as much of the path as makes them unique.
 fn names(runs: &[PathBuf]) -> Vec<String> {
     let of = |run: &PathBuf, folders: usize| {
         let name = if folders == 0 { run.file_stem() } else { run.file_name() };
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_have_the_part_of_their_names_that_tells_them_apart() {
+    fn run_names_are_unique_and_short() {
         let of = |runs: &[&str]| names(&runs.iter().map(PathBuf::from).collect::<Vec<_>>());
         assert_eq!(of(&["a/run.json", "b/other.json"]), ["run", "other"]);
         assert_eq!(of(&["a/run.json", "b/run.json"]), ["a/run.json", "b/run.json"]);

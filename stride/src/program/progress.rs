@@ -1,4 +1,4 @@
-//! How far a step is, and how fast it goes, on a terminal.
+//! The progress bar on a terminal.
 
 use std::cell::RefCell;
 use std::io::{IsTerminal, Write, stderr};
@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 use crate::report;
 use crate::stats::{Interval, Seen};
 
-/// Characters of a whole bar.
+/// Characters of a full bar.
 const WIDTH: usize = 30;
 
-/// The shortest time between two drawings.
+/// Minimum time between two updates.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A bar below the table, which goes when a row comes; nothing where standard error is no terminal.
+/// A bar below the table, erased when a row is printed. `None` if standard error is not a terminal.
 #[derive(Debug)]
 pub(super) struct Progress(Option<RefCell<Bar>>);
 
-/// A line on the terminal.
+/// The line on the terminal.
 #[derive(Debug, Default)]
 struct Bar {
     size: String,
     done: f64,
     speed: String,
-    /// When it was drawn last; none if it is not on the terminal. A server may have to be waited for before.
+    /// Time of the last update; `None` if the bar is not visible, for instance while waiting for a server.
     drawn: Option<Instant>,
 }
 
@@ -37,9 +37,9 @@ impl Bar {
 
     fn draw(&mut self) {
         self.drawn = Some(Instant::now());
-        // A line that wraps could not be erased.
+        // A wrapped line could not be erased.
         let line: String = self.line().chars().take(report::columns().saturating_sub(1)).collect();
-        // A terminal that is gone shows nothing.
+        // Errors of a closed terminal are ignored.
         let _ = write!(stderr(), "\r\x1b[2K{line}").and_then(|()| stderr().flush());
     }
 
@@ -51,11 +51,11 @@ impl Bar {
 }
 
 impl Progress {
-    pub(super) fn new(is_wanted: bool) -> Self {
-        Self((is_wanted && stderr().is_terminal()).then(RefCell::default))
+    pub(super) fn new(is_enabled: bool) -> Self {
+        Self((is_enabled && stderr().is_terminal()).then(RefCell::default))
     }
 
-    /// So much of a size is done, of one.
+    /// Shows the completed fraction of a size.
     pub(super) fn show(&self, size: u64, done: f64) {
         if let Some(bar) = &self.0 {
             let mut bar = bar.borrow_mut();
@@ -66,21 +66,21 @@ impl Progress {
         }
     }
 
-    /// So it goes at a size, since the last time.
-    pub(super) fn tell(&self, size: u64, interval: &Interval) {
+    /// Shows the figures of an interval.
+    pub(super) fn show_interval(&self, size: u64, interval: &Interval) {
         if let Some(bar) = &self.0 {
             bar.borrow_mut().speed = line(size, interval);
         }
     }
 
-    /// A size is done: what was told is of that.
+    /// A size is complete: clears its figures.
     pub(super) fn forget(&self) {
         if let Some(bar) = &self.0 {
             bar.borrow_mut().speed.clear();
         }
     }
 
-    /// Has something printed without the bar in between.
+    /// Erases the bar while `print` runs.
     pub(super) fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
         let Some(bar) = &self.0 else { return print() };
         bar.borrow().erase();
@@ -92,7 +92,7 @@ impl Progress {
         printed
     }
 
-    /// It goes.
+    /// Erases the bar.
     pub(super) fn end(&self) {
         if let Some(bar) = &self.0 {
             bar.borrow().erase();
@@ -101,7 +101,7 @@ impl Progress {
     }
 }
 
-/// An interval in a few words.
+/// Formats an interval in one line.
 fn line(size: u64, interval: &Interval) -> String {
     match (interval.seen, interval.rates(size)) {
         (Seen::Latency { min, mean, max, .. }, _) => {
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bar_grows_with_what_is_done() {
+    fn bar_shows_the_completed_fraction() {
         let of = |done| Bar { size: "4 KiB".to_owned(), done, ..Bar::default() }.line();
         assert_eq!(of(0.0), format!("4 KiB [{}] 0 %  ", "░".repeat(30)));
         assert_eq!(of(0.505), format!("4 KiB [{}{}] 50 %  ", "█".repeat(15), "░".repeat(15)));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_is_told_in_a_line() {
+    fn interval_is_formatted_in_a_line() {
         let of = |seen| line(1000, &Interval { start: 2.0, end: 4.0, seen });
         assert_eq!(of(Seen::Bandwidth { messages: 5_000_000 }), "20.000 Gb/s  2.500 Mmsg/s");
         let times = Seen::Latency { samples: 5, min: 900.0, mean: 1234.5, max: 1e6 };

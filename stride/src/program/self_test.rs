@@ -1,4 +1,4 @@
-//! All that a device can, each a short test with both sides in this process.
+//! The command `self-test`: a short test of each operation and transport, with both sides in this process.
 
 use std::io::{self, Write, stdout};
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::plan::{
     Transport, Workload,
 };
 
-/// What a device of any vendor may have.
+/// Transports that devices of any vendor may support.
 const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc];
 
-/// What those of one vendor alone may have besides.
+/// Transports of one vendor.
 const OF_VENDORS: [Transport; 2] = [Transport::Dc, Transport::Srd];
 
 const OPERATIONS: [Operation; 7] = [
@@ -29,12 +29,12 @@ const OPERATIONS: [Operation; 7] = [
     Operation::CompareSwap,
 ];
 
-/// Nothing takes longer that works.
+/// A working test is far shorter.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Tries all of it on the device of a place.
+/// Runs the self-test on a device.
 pub(super) fn self_test(place: &SideConfig, factory: &dyn EndpointFactory) -> Result<Exit> {
-    // What is missing for all of it is said once.
+    // An error that applies to all tests is reported once.
     factory.look(place)?;
     let mut out = stdout().lock();
     let report = run(place, factory, &mut out)?;
@@ -42,7 +42,7 @@ pub(super) fn self_test(place: &SideConfig, factory: &dyn EndpointFactory) -> Re
     Ok(report.exit())
 }
 
-/// A test of them.
+/// One test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Case {
     operation: Operation,
@@ -55,7 +55,7 @@ impl Case {
         format!("{} {}", self.operation, if self.is_latency { "lat" } else { "bw" })
     }
 
-    /// Few messages of several sizes, more than one under way where that is measured.
+    /// A plan with few messages of several sizes, and several in flight for bandwidth.
     fn plan(self, place: &SideConfig) -> Plan {
         let Self { operation, transport, is_latency } = self;
         let on_gpu = place.memory.as_ref().is_some_and(|memory| memory.cuda().is_some());
@@ -66,7 +66,7 @@ impl Case {
         };
         let sizes = match transport {
             _ if operation.is_atomic() => vec![8],
-            // One packet.
+            // At most one packet.
             Transport::Ud | Transport::Srd => vec![1, 64, 1024],
             _ => vec![1, 64, 4096, 65536],
         };
@@ -95,14 +95,14 @@ impl Case {
     }
 }
 
-/// What came of a test.
+/// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// All bytes came.
+    /// All data arrived.
     Works,
-    /// The device has it not, and why.
+    /// The device does not support it, with the cause.
     Lacks(String),
-    /// It failed, and what of.
+    /// It failed, with class and cause.
     Fails(Cause, String),
 }
 
@@ -131,7 +131,7 @@ impl Verdict {
     }
 }
 
-/// Where the head comes from.
+/// Records the port for the header.
 #[derive(Default)]
 struct Met(Option<(PortInfo, Path)>);
 
@@ -141,19 +141,19 @@ impl Watch for Met {
     }
 }
 
-/// All that came out.
+/// All results.
 #[derive(Debug, Default)]
 struct Report(Vec<(Case, Verdict)>);
 
-/// The transports that the device of a place may have.
+/// The transports that the device may support.
 fn transports(place: &SideConfig, factory: &dyn EndpointFactory) -> Vec<Transport> {
-    // Where it cannot be opened, each test says so.
+    // If the device cannot be opened, each test reports that.
     let side = factory.open(&Plan::default(), place, Role::Client);
     let provider = side.map_or_else(|_| String::new(), |side| side.facts().provider.clone());
     TRANSPORTS.into_iter().chain(Transport::of_driver(&provider)).collect()
 }
 
-/// Tries all, and writes a line for each operation as it is done.
+/// Runs all tests. Writes a line per operation as soon as it is complete.
 fn run(place: &SideConfig, factory: &dyn EndpointFactory, out: &mut dyn Write) -> io::Result<Report> {
     let (mut report, mut met) = (Report::default(), Met::default());
     let transports = transports(place, factory);
@@ -192,18 +192,18 @@ fn head(met: Option<&(PortInfo, Path)>, transports: &[Transport], out: &mut dyn 
 }
 
 impl Report {
-    /// What stands below the table: the reasons, each once, and the sum.
+    /// Writes the causes below the table, each once, and the totals.
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out)?;
-        let mut told: Vec<(&str, &str, Vec<Case>)> = Vec::new();
+        let mut causes: Vec<(&str, &str, Vec<Case>)> = Vec::new();
         for (case, verdict) in &self.0 {
             let (Verdict::Lacks(text) | Verdict::Fails(_, text)) = verdict else { continue };
-            match told.iter_mut().find(|(word, known, _)| (*word, *known) == (verdict.word(), text.as_str())) {
+            match causes.iter_mut().find(|(word, cause, _)| (*word, *cause) == (verdict.word(), text.as_str())) {
                 Some((.., cases)) => cases.push(*case),
-                None => told.push((verdict.word(), text, vec![*case])),
+                None => causes.push((verdict.word(), text, vec![*case])),
             }
         }
-        for (word, text, cases) in told {
+        for (word, text, cases) in causes {
             writeln!(out, "{word}: {}: {text}", self.names(&cases))?;
         }
         let count = |word| self.0.iter().filter(|(_, verdict)| verdict.word() == word).count();
@@ -211,7 +211,7 @@ impl Report {
         out.flush()
     }
 
-    /// Tests by their transport, in few words where they are all of it.
+    /// Names tests by transport, briefly if all tests of a transport are included.
     fn names(&self, cases: &[Case]) -> String {
         if cases.len() == self.0.len() {
             return "everything".to_owned();
@@ -232,7 +232,7 @@ impl Report {
         let works = self.0.iter().any(|(_, verdict)| *verdict == Verdict::Works);
         match () {
             () if failed(Cause::Rdma) => Exit::Rdma,
-            // Where nothing works nothing was tested.
+            // If nothing works, nothing was tested.
             () if failed(Cause::Other) || failed(Cause::Contact) || !works => Exit::Failed,
             () => Exit::Done,
         }
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_works_is_a_table() {
+    fn self_test_prints_a_table() {
         let (exit, text) = play(&Fake::default());
         assert_eq!(exit, Exit::Done);
         assert_eq!(
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_vendor_has_is_tried_on_its_devices() {
+    fn vendor_transport_is_tested_on_its_devices() {
         for (provider, name) in [("mlx5_core", " DC"), ("efa", "SRD")] {
             let (exit, text) = play(&Fake { provider: Some(provider), ..Fake::default() });
             assert_eq!(exit, Exit::Done);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_device_has_not_is_no_failure() {
+    fn unsupported_test_is_not_a_failure() {
         let (exit, text) = play(&Fake { lacks: Some(Operation::Read), ..Fake::default() });
         assert_eq!(exit, Exit::Done);
         let reason = "no: read bw, read lat over RC; read bw, read lat over XRC: fake0 does not support read\n";
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_decides_the_exit() {
+    fn failure_class_determines_the_exit_status() {
         for (stage, expected) in [(Stage::Run, Exit::Rdma), (Stage::Open, Exit::Failed)] {
             let (exit, text) = play(&Fake { fails: Some((Role::Server, stage)), ..Fake::default() });
             assert_eq!(exit, expected);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transport_of_which_nothing_works_is_named_once() {
+    fn fully_unsupported_transport_is_named_once() {
         let case = |transport, is_latency| Case { operation: Operation::Send, transport, is_latency };
         let lacks = || Verdict::Lacks("it has none".to_owned());
         let report = Report(vec![
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn every_plan_can_be() {
+    fn all_plans_are_valid() {
         for (operation, transport) in OPERATIONS.into_iter().flat_map(|one| {
             let all = TRANSPORTS.into_iter().chain(OF_VENDORS);
             all.map(move |other| (one, other))
@@ -335,7 +335,7 @@ mod tests {
                 assert_eq!(plan.check().is_ok(), transport.has(operation), "{} over {transport}", case.name());
             }
         }
-        // A GPU's memory is not watched, and over UC nothing is acknowledged.
+        // GPU memory is not polled, and UC has no acknowledgements.
         let place = SideConfig { memory: Some(Memory::Cuda("0".to_owned())), ..SideConfig::default() };
         let case = Case { operation: Operation::Write, transport: Transport::Rc, is_latency: true };
         assert_eq!(case.plan(&place).check(), Ok(()));

@@ -1,4 +1,4 @@
-//! A server.
+//! Runs a server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use signal_hook::iterator::Signals;
 
 use super::exit::Exit;
 use super::interrupt::{Signal, end_at_second};
-use super::say;
+use super::print_line;
 use crate::cli::Service;
 use crate::control::{self, Event, Host, Stop};
 use crate::endpoint::{EndpointFactory, Path, PortInfo};
@@ -17,11 +17,11 @@ use crate::plan::{Measure, SideConfig};
 use crate::report;
 use crate::report::hints::far;
 
-/// Serves until it is stopped.
+/// Serves clients until stopped.
 pub(super) fn serve(service: Service, factory: &dyn EndpointFactory) -> Result<Exit> {
     let Service { place, test, contact, is_one_off, warnings } = service;
-    warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
-    // What is missing is told now, and not to each client.
+    warnings.iter().for_each(|warning| print_line(&format!("warning: {warning}")));
+    // Reports a missing device now, not to each client.
     if place != SideConfig::default() {
         factory.look(&place)?;
     }
@@ -32,50 +32,50 @@ pub(super) fn serve(service: Service, factory: &dyn EndpointFactory) -> Result<E
     let mut signals = Signals::new(Signal::ALL.map(Signal::number))?;
     let (handle, stop) = (signals.handle(), Stop::new(&listener)?);
     let serving = Arc::new(AtomicBool::new(false));
-    // It ends with the handle, or with the program.
+    // The thread ends with the handle, or with the program.
     let is_serving = Arc::clone(&serving);
     let watching = thread::spawn(move || {
         if signals.forever().next().is_some() {
             if is_serving.load(Ordering::Relaxed) {
-                say("exits after this test; press Ctrl-C again to exit at once");
+                print_line("exits after this test; press Ctrl-C again to exit at once");
             }
             stop.stop();
         }
     });
-    say(&format!("waiting for clients on TCP port {port}; press Ctrl-C to exit"));
-    let mut tell = |event: Event| {
+    print_line(&format!("waiting for clients on TCP port {port}; press Ctrl-C to exit"));
+    let mut print_event = |event: Event| {
         match event {
-            // Until then the connection may be that of a port scanner.
+            // Until here, the connection may be that of a port scanner.
             Event::Asked(_) => serving.store(true, Ordering::Relaxed),
             Event::End | Event::Failed(_) => serving.store(false, Ordering::Relaxed),
             _ => {}
         }
-        tell(event);
+        print_event(event);
     };
-    let told = control::serve(&listener, factory, &host, contact.timeout, is_one_off, &mut tell);
+    let served = control::serve(&listener, factory, &host, contact.timeout, is_one_off, &mut print_event);
     handle.close();
-    // It has no result.
+    // The thread has no result.
     let _ = watching.join();
-    match told {
+    match served {
         Ok(()) => Ok(Exit::Done),
         Err(failure) => {
-            say(&format!("error: {failure}"));
+            print_line(&format!("error: {failure}"));
             Ok(Exit::of(&failure))
         }
     }
 }
 
-/// Prints a line for each thing that happens.
-fn tell(event: Event) {
+/// Prints a line for each event.
+fn print_event(event: Event) {
     if let Event::Met(facts, _) = &event {
-        facts.all().filter_map(|port| far(port, "--cpu")).for_each(|hint| say(&format!("  warning: {hint}")));
+        facts.all().filter_map(|port| far(port, "--cpu")).for_each(|hint| print_line(&format!("  warning: {hint}")));
     }
-    say(&line(event));
+    print_line(&line(event));
 }
 
 fn line(event: Event) -> String {
     match event {
-        Event::Client(whom) => format!("{whom}: connected"),
+        Event::Client(peer) => format!("{peer}: connected"),
         Event::Asked(plan) => {
             let what = if plan.workload.measure == Measure::Bandwidth { "bandwidth" } else { "latency" };
             let sizes = match plan.workload.sizes.as_slice() {
@@ -105,7 +105,7 @@ mod tests {
     use crate::plan::{Plan, Workload};
 
     #[test]
-    fn sizes_are_told_with_their_unit() {
+    fn sizes_are_printed_with_their_unit() {
         let plan = Plan { workload: Workload { sizes: vec![2], ..Workload::default() }, ..Plan::default() };
         assert_eq!(line(Event::Asked(plan.into())), "  write bandwidth, 2 B");
         assert_eq!(line(Event::Step(2)), "  2 B done");

@@ -1,13 +1,14 @@
-//! Ways of a test over which nothing of what was sent has come, while something has over others.
+//! Paths of a test over which no message arrived, while messages arrived over others.
 
 use crate::control::Step;
 use crate::endpoint::PortInfo;
 use crate::report::bytes_in_words as bytes;
 use crate::stats::{Bandwidth, Figures};
 
-/// A sentence for each direction, and for each port of one over which something came, of which nothing has arrived. Where nothing has over any,
-/// the row says so; of a step that was ended before its end no hint does, and a sentence is here.
-pub(super) fn told(step: &Step, sides: Option<[&PortInfo; 2]>) -> Vec<String> {
+/// A warning for each direction, or port of a direction, over which nothing arrived while something did over others. If
+/// nothing arrived over any path, the row shows that; for a step that was cut short, there is no hint, so this returns
+/// a warning.
+pub(super) fn warnings(step: &Step, sides: Option<[&PortInfo; 2]>) -> Vec<String> {
     let (Some(Figures::Bandwidth(client)), Some(Figures::Bandwidth(server))) = (&step.client, &step.server) else {
         return Vec::new();
     };
@@ -60,33 +61,33 @@ mod tests {
     }
 
     #[test]
-    fn a_direction_of_which_nothing_arrives_is_told_of() {
-        for (client, server, whose) in [
+    fn direction_without_arrivals_causes_a_warning() {
+        for (client, server, name) in [
             (of(Some(9), None), of(Some(9), Some(0)), "client"),
             (of(Some(9), Some(0)), of(Some(9), None), "server"),
             (of(Some(9), Some(0)), of(Some(9), Some(7)), "server"),
         ] {
-            let said = told(&step(client, server, true), None);
-            assert!(said.len() == 1 && said[0].starts_with(&format!("64 B: nothing that the {whose} ")), "{said:?}");
+            let found = warnings(&step(client, server, true), None);
+            assert!(found.len() == 1 && found[0].starts_with(&format!("64 B: nothing that the {name} ")), "{found:?}");
         }
-        assert_eq!(told(&step(of(Some(9), None), of(Some(9), None), true), None), [""; 0]);
+        assert_eq!(warnings(&step(of(Some(9), None), of(Some(9), None), true), None), [""; 0]);
     }
 
     #[test]
-    fn that_nothing_arrives_at_all_is_told_of_what_was_cut_alone() {
+    fn lack_of_arrivals_causes_a_warning_only_after_a_cut() {
         let (sent, none) = (of(Some(9), None), of(None, Some(0)));
-        assert_eq!(told(&step(sent.clone(), none.clone(), true), None), [""; 0]);
-        let said = told(&step(sent, none.clone(), false), None);
-        assert_eq!(said, ["64 B: none of the 9 messages sent before the end arrived."]);
-        assert_eq!(told(&step(of(Some(0), None), none, false), None), [""; 0]);
+        assert_eq!(warnings(&step(sent.clone(), none.clone(), true), None), [""; 0]);
+        let found = warnings(&step(sent, none.clone(), false), None);
+        assert_eq!(found, ["64 B: none of the 9 messages sent before the end arrived."]);
+        assert_eq!(warnings(&step(of(Some(0), None), none, false), None), [""; 0]);
     }
 
     #[test]
-    fn a_port_over_which_nothing_comes_is_told_of() {
+    fn port_without_arrivals_causes_a_warning() {
         let with = |ports: Vec<Bandwidth>, all: Bandwidth| Bandwidth { ports, ..all };
         let client = with(vec![of(Some(5), None), of(Some(4), None)], of(Some(9), None));
         let server = with(vec![of(None, None), of(None, Some(0))], of(None, None));
-        let said = told(&step(client, server, true), None);
-        assert!(said.len() == 1 && said[0].contains("the client sent from port 2 of the test"), "{said:?}");
+        let found = warnings(&step(client, server, true), None);
+        assert!(found.len() == 1 && found[0].contains("the client sent from port 2 of the test"), "{found:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a test was as good as it was to be: within limits, and beside a baseline.
+//! Compares a test with its limits and its baseline.
 
 use std::fs;
 use std::io::stdout;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow};
 
 use super::console::{Console, shown};
 use super::exit::Exit;
-use super::say;
+use super::print_line;
 use crate::cli::Output;
 use crate::plan::Plan;
 use crate::report::compare::{self, Comparison};
@@ -17,17 +17,17 @@ use crate::report::limits::{Limits, Miss};
 use crate::report::verdict;
 use crate::report::{Environment, Row, Series, Style, bytes, series, text};
 
-/// By how many per cent a row may be worse than the baseline.
+/// Default of `--threshold` in percent.
 const THRESHOLD: f64 = 5.0;
 
-/// What a test is compared with: a run of this program, or of perftest, which says nothing of what it ran in.
+/// The baseline: a run of this program, or of perftest, whose output has no environment.
 pub(super) struct Baseline {
     series: Series,
     environment: Option<Environment>,
 }
 
 impl Baseline {
-    /// The first test of a file that is alike, before anything is measured.
+    /// Reads the first comparable test of a file, before anything is measured.
     pub(super) fn read(file: &Path, plan: &Plan) -> Result<Self> {
         let cannot = || format!("cannot read {}", file.display());
         let text = text(fs::read(file).with_context(cannot)?).with_context(cannot)?;
@@ -59,23 +59,23 @@ impl Baseline {
     }
 }
 
-/// What is measured now, under its name.
+/// The current run as a series.
 fn this_run(plan: &Plan, rows: Vec<Row>) -> Series {
     Series::of_plan("this run", plan, rows)
 }
 
-/// Whether the limits were kept, and the baseline.
+/// Whether the limits and the baseline were met.
 #[derive(Default)]
 pub(super) struct Verdict {
-    /// Something was asked.
+    /// A limit or baseline was given.
     is_asked: bool,
     misses: Vec<Miss>,
-    /// With what else differs, where the baseline says what it ran in.
+    /// With other differences, if the baseline has an environment.
     comparison: Option<(Comparison, Option<Vec<String>>)>,
 }
 
 impl Verdict {
-    /// Of what was measured, beside the baseline.
+    /// Compares the results.
     pub(super) fn of(output: &Output, screen: &Console, baseline: Option<Baseline>) -> Result<Self> {
         let max_p99 = output.max_p99.map(|time| time.as_secs_f64() * 1e6);
         let limits = Limits { min_gbps: output.min_gbps, min_mpps: output.min_mpps, max_p99 };
@@ -92,33 +92,35 @@ impl Verdict {
         Ok(Self { is_asked: !limits.are_none() || comparison.is_some(), misses, comparison })
     }
 
-    /// For JSON; none where nothing was asked.
+    /// The verdict for JSON; `None` if nothing was requested.
     pub(super) fn verdict(&self) -> Option<verdict::Verdict> {
         let comparison = self.comparison.as_ref();
         let compared = comparison.map(|(comparison, differences)| (comparison, differences.clone()));
         self.is_asked.then(|| verdict::Verdict::new(&self.misses, compared))
     }
 
-    /// Says it to people. A stream has had it in its last event.
-    pub(super) fn tell(&self, output: &Output) -> Result<()> {
-        self.misses.iter().for_each(|miss| say(&format!("missed: {miss}")));
+    /// Prints the verdict. An event stream has it in its last event.
+    pub(super) fn report(&self, output: &Output) -> Result<()> {
+        self.misses.iter().for_each(|miss| print_line(&format!("missed: {miss}")));
         let Some((comparison, differences)) = &self.comparison else { return Ok(()) };
         match differences {
-            Some(differences) => differences.iter().for_each(|difference| say(&format!("differs: {difference}"))),
-            None => {
-                say("the baseline is perftest's output, which does not list all of its options; compare them by hand")
+            Some(differences) => {
+                differences.iter().for_each(|difference| print_line(&format!("differs: {difference}")))
             }
+            None => print_line(
+                "the baseline is perftest's output, which does not list all of its options; compare them by hand",
+            ),
         }
         if output.json_stream {
             return Ok(());
         }
-        shown(output.has_others(), |out| {
+        shown(output.has_other_outputs(), |out| {
             writeln!(out)?;
             Ok(comparison.write(out, Style::of(&stdout()))?)
         })
     }
 
-    /// How the program is to end.
+    /// The outcome of the program.
     pub(super) fn exit(&self) -> Exit {
         if self.verdict().is_none_or(|verdict| verdict.is_held) { Exit::Done } else { Exit::Missed }
     }
@@ -131,7 +133,7 @@ mod tests {
     use crate::report::sample;
 
     #[test]
-    fn what_was_not_measured_is_worse_than_the_baseline() {
+    fn unmeasured_size_is_worse_than_the_baseline() {
         let measure = Measure::Bandwidth;
         let rows = [64, 128].map(|size| sample::bandwidth_row(size, 1000)).to_vec();
         let series = this_run(&sample::plan(measure), rows.clone());

@@ -1,4 +1,4 @@
-//! New rows against those of another time.
+//! Compares a run with a baseline.
 
 use std::io::{Result, Write};
 
@@ -9,51 +9,51 @@ use serde_json::Value;
 use super::{Environment, Row, Series, Style, bytes, bytes_in_words, fixed};
 use crate::plan::{Measure, Plan};
 
-/// Rows of two tests, size by size.
+/// A comparison of two tests, size by size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     measure: Measure,
-    /// In per cent: what is less counts as the same.
+    /// Threshold in percent; smaller changes count as equal.
     threshold: f64,
     changes: Vec<Change>,
-    /// Sizes that only the old test has.
+    /// Sizes that only the baseline has.
     gone: Vec<u64>,
     /// Sizes that only the new test has.
     added: Vec<u64>,
-    /// Sizes of the old test that were done now, and of which nothing was measured.
+    /// Sizes of the baseline for which the new test has no result.
     blank: Vec<u64>,
 }
 
 /// One size in both tests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// Bytes of a message.
+    /// Message size in bytes.
     pub size: u64,
-    /// What decides, in the old test and in the new one: average gigabits a second, or the median in nanoseconds.
+    /// The compared value, old and new: average Gb/s, or the median in nanoseconds.
     pub values: [f64; 2],
-    /// Of a latency also the 99th percentile of both, in nanoseconds, where it is known. It is shown and does not decide, as it differs
-    /// from run to run.
+    /// For latencies, the 99th percentile, old and new, in nanoseconds, if finite. It is shown only, because it varies
+    /// between runs.
     pub p99: Option<[f64; 2]>,
 }
 
-/// What a comparison comes to.
+/// The outcome of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// No size is worse by more than the threshold.
     Held,
-    /// At least one is, or nothing was measured of one that was done.
+    /// At least one size is worse, or has no result.
     Worse,
     /// The tests have no size in common.
     Nothing,
 }
 
 impl Comparison {
-    /// Compares what is new with what was. Rows that are not whole count as missing.
+    /// Compares a new test with an old one. Rows that were cut short count as missing.
     ///
     /// # Errors
     ///
-    /// A sentence for the user, where the two have measured different things.
+    /// An error for the user, if the two measured different things.
     pub fn of(old: &Series, new: &Series, threshold: f64) -> anyhow::Result<Self> {
         if old.measure != new.measure {
             bail!("{} has {}, and {} has {}", old.name, called(old.measure), new.name, called(new.measure));
@@ -96,7 +96,7 @@ impl Comparison {
         })
     }
 
-    /// Of sizes that were done now and have no row, those that the old test has are worse.
+    /// Marks completed sizes without a row as worse, if the baseline has them.
     pub fn with_unmeasured(mut self, sizes: &[u64]) -> Self {
         self.blank = self.gone.iter().copied().filter(|size| sizes.contains(size)).collect();
         self
@@ -107,7 +107,7 @@ impl Comparison {
         &self.changes
     }
 
-    /// What it comes to.
+    /// The outcome.
     pub fn outcome(&self) -> Outcome {
         if self.changes.is_empty() && self.blank.is_empty() {
             return Outcome::Nothing;
@@ -116,7 +116,7 @@ impl Comparison {
         if is_blank || self.changes.iter().any(|change| self.is_worse(change)) { Outcome::Worse } else { Outcome::Held }
     }
 
-    /// By how much of a hundred a size is better: more of a bandwidth, less of a latency.
+    /// The improvement of a size in percent: higher bandwidth or lower latency.
     pub fn gain(&self, change: &Change) -> f64 {
         match self.measure {
             Measure::Bandwidth => percent(change.values),
@@ -129,12 +129,12 @@ impl Comparison {
         self.gain(change) < -self.threshold
     }
 
-    /// In per cent: what is less counts as the same.
+    /// Threshold in percent; smaller changes count as equal.
     pub fn threshold(&self) -> f64 {
         self.threshold
     }
 
-    /// Sizes that only the old test has.
+    /// Sizes that only the baseline has.
     pub fn gone(&self) -> &[u64] {
         &self.gone
     }
@@ -144,11 +144,11 @@ impl Comparison {
         &self.added
     }
 
-    /// Writes a line for each size, and what is missing.
+    /// Writes a line per size, and the missing sizes.
     ///
     /// # Errors
     ///
-    /// Those of the writer.
+    /// Errors of the writer.
     pub fn write(&self, out: &mut dyn Write, style: Style) -> Result<()> {
         let (unit, scale) = match self.measure {
             Measure::Bandwidth => ("Gb/s", 1.0),
@@ -199,32 +199,31 @@ impl Change {
     fn of(old: &Row, new: &Row) -> Option<Self> {
         let size = new.size;
         if let (Some(old), Some(new)) = (old.latency(), new.latency()) {
-            let known = |values: [f64; 2]| values.iter().all(|value| value.is_finite()).then_some(values);
-            let medians = known([old.p50, new.p50]).or_else(|| known([old.mean, new.mean]))?;
-            return Some(Self { size, values: medians, p99: known([old.p99, new.p99]) });
+            let finite = |values: [f64; 2]| values.iter().all(|value| value.is_finite()).then_some(values);
+            let medians = finite([old.p50, new.p50]).or_else(|| finite([old.mean, new.mean]))?;
+            return Some(Self { size, values: medians, p99: finite([old.p99, new.p99]) });
         }
         let values = [old.average()?.gigabits_per_second, new.average()?.gigabits_per_second];
         Some(Self { size, values, p99: None })
     }
 }
 
-/// What differs between two tests beside their numbers: settings, devices, machines, in words. Sizes, versions and addresses are not among
-/// it.
+/// Lists other differences of two tests: settings, devices and machines. Sizes, versions and addresses are ignored.
 pub fn differences(old: &Environment, new: &Environment) -> Vec<String> {
     let mut all = settings(&old.plan, &new.plan);
     let [old, new] = [old, new].map(|environment| serde_json::to_value(environment).unwrap_or_default());
     let parts = [("path", "the path's "), ("client", "the client's "), ("server", "the server's ")];
-    for (part, whose) in parts {
-        all.extend(differing(&old[part], &new[part], whose));
+    for (part, owner) in parts {
+        all.extend(differing(&old[part], &new[part], owner));
         let others = |side: &Value| side[part]["others"].as_array().cloned().unwrap_or_default();
         for (at, (before, now)) in others(&old).iter().zip(&others(&new)).enumerate() {
-            all.extend(differing(before, now, &format!("port {} of the test, {whose}", at + 2)));
+            all.extend(differing(before, now, &format!("port {} of the test, {owner}", at + 2)));
         }
     }
     all
 }
 
-/// By the options that set them.
+/// Differences by option.
 fn settings(old: &Plan, new: &Plan) -> Vec<String> {
     let mut all = Vec::new();
     if old.title() != new.title() {
@@ -248,22 +247,22 @@ fn settings(old: &Plan, new: &Plan) -> Vec<String> {
     all
 }
 
-/// Members of an object that say nothing of how fast it is.
+/// Members of an object that do not affect performance.
 const IDLE: [&str; 9] =
     ["machine", "version", "gids", "lid", "port", "client_gid", "server_gid", "partition", "others"];
 
-fn differing(old: &Value, new: &Value, whose: &str) -> Vec<String> {
+fn differing(old: &Value, new: &Value, owner: &str) -> Vec<String> {
     let members = new.as_object().into_iter().flatten().filter(|(name, _)| !IDLE.contains(&name.as_str()));
     members
         .map(|(name, value)| (name, &old[name.as_str()], value))
         .filter(|(_, before, now)| before != now)
         .map(|(name, before, now)| {
-            format!("{whose}{}: {} then, {} now", name.replace('_', " "), words(before), words(now))
+            format!("{owner}{}: {} then, {} now", name.replace('_', " "), words(before), words(now))
         })
         .collect()
 }
 
-/// A value as people say it.
+/// Formats a value.
 fn words(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),
@@ -280,7 +279,7 @@ fn words(value: &Value) -> String {
     }
 }
 
-/// From the first to the second, of a hundred of the first.
+/// The change in percent of the first value.
 fn percent([old, new]: [f64; 2]) -> f64 {
     if old == new { 0.0 } else { (new - old) / old * 100.0 }
 }
@@ -321,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_not_whole_is_missing_on_either_side() {
+    fn row_cut_short_counts_as_missing() {
         let whole = bandwidths("it", &[(64, 1_000_000), (128, 1_000_000)]);
         let mut cut = whole.clone();
         cut.rows[1].is_whole = false;
@@ -332,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn less_bandwidth_is_worse() {
+    fn lower_bandwidth_is_worse() {
         let old = bandwidths("old", &[(2, 10), (64, 1_000_000), (128, 1_000_000), (4096, 1_000_000)]);
         let new = bandwidths("new", &[(64, 940_000), (128, 1_030_000), (4096, 1_100_000), (8192, 10)]);
         let comparison = Comparison::of(&old, &new, 5.0).unwrap();
@@ -350,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn more_latency_is_worse() {
+    fn higher_latency_is_worse() {
         let (old, new) = (latencies(Semantics::Ack, &[(8, 1000)]), latencies(Semantics::Ack, &[(8, 1100)]));
         let comparison = Comparison::of(&old, &new, 5.0).unwrap();
         assert_eq!(comparison.outcome(), Outcome::Worse);
@@ -361,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_alike_is_compared() {
+    fn different_measurements_are_not_compared() {
         let of = |old: &Series, new: &Series| Comparison::of(old, new, 5.0).unwrap_err().to_string();
         let ack = latencies(Semantics::Ack, &[]);
         let oneway = latencies(Semantics::Oneway, &[]);
@@ -373,19 +372,19 @@ mod tests {
     }
 
     #[test]
-    fn services_and_ways_are_compared_with_themselves() {
+    fn different_transports_and_directions_are_not_compared() {
         let old = bandwidths("old", &[]);
         let of = |old: &Series, change: fn(&mut Series)| {
             let mut new = bandwidths("new", &[]);
             change(&mut new);
             Comparison::of(old, &new, 5.0).map(drop).map_err(|error| error.to_string())
         };
-        let said = of(&old, |new| new.transport = Some(Transport::Uc)).unwrap_err();
-        assert_eq!(said, "old is over RC, and new is over UC; give --transport");
-        let said = of(&old, |new| new.is_bidirectional = Some(true)).unwrap_err();
-        assert_eq!(said, "old is one way, and new is both ways; see --bidirectional");
+        let error = of(&old, |new| new.transport = Some(Transport::Uc)).unwrap_err();
+        assert_eq!(error, "old is over RC, and new is over UC; give --transport");
+        let error = of(&old, |new| new.is_bidirectional = Some(true)).unwrap_err();
+        assert_eq!(error, "old is one way, and new is both ways; see --bidirectional");
         assert_eq!(of(&old, |new| (new.transport, new.is_bidirectional) = (None, None)), Ok(()));
-        // perftest calls both by one name.
+        // perftest has one name for both.
         let immediate = |new: &mut Series| new.operation = Some(Operation::WriteWithImmediate);
         assert!(of(&old, immediate).is_err());
         let old = Series { hides_immediates: true, ..old };
@@ -394,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_short_is_not_compared() {
+    fn cut_sizes_are_not_compared() {
         let (mut old, new) = (bandwidths("old", &[(2, 10), (4, 10)]), bandwidths("new", &[(2, 10), (4, 10)]));
         old.rows[1].is_whole = false;
         let comparison = Comparison::of(&old, &new, 5.0).unwrap();
@@ -403,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_compared_one_by_one() {
+    fn differences_of_further_ports_are_listed() {
         let one = sample::environment(Measure::Bandwidth);
         let two = sample::over_two_ports(one.clone());
         let expected = ["ports of each side: 1 then, 2 now", "--qp-count: 1 then, 2 now", "--threads: 1 then, 2 now"];
@@ -419,13 +418,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_common_is_no_success() {
+    fn no_common_size_is_not_a_success() {
         let comparison = Comparison::of(&bandwidths("old", &[(2, 10)]), &bandwidths("new", &[(4, 10)]), 5.0).unwrap();
         assert_eq!(comparison.outcome(), Outcome::Nothing);
     }
 
     #[test]
-    fn what_was_done_and_has_no_row_is_worse() {
+    fn completed_size_without_row_is_worse() {
         let old = bandwidths("old", &[(2, 10), (4, 10), (64, 10)]);
         let of = |new: &[(u64, u64)], unmeasured: &[u64]| {
             Comparison::of(&old, &bandwidths("new", new), 5.0).unwrap().with_unmeasured(unmeasured)
@@ -435,13 +434,13 @@ mod tests {
         let expected = ["worse: nothing was measured, the old test has a result: 4 B", "not measured now: 2 B"];
         assert_eq!(written(&blank)[2..], expected);
         assert_eq!(blank.gone(), [2, 4]);
-        // What the old test has not is not held to it.
+        // Sizes that the baseline lacks are not compared.
         assert_eq!(of(&[(64, 10)], &[8]).outcome(), Outcome::Held);
         assert_eq!(of(&[], &[64]).outcome(), Outcome::Worse, "it is in both");
     }
 
     #[test]
-    fn from_nothing_to_something_is_no_number() {
+    fn change_from_zero_has_no_percentage() {
         let comparison = Comparison::of(&bandwidths("old", &[(2, 0)]), &bandwidths("new", &[(2, 10)]), 5.0).unwrap();
         assert_eq!(comparison.outcome(), Outcome::Held);
         assert!(written(&comparison)[1].contains(" - "), "{:?}", written(&comparison));
@@ -450,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_else_differs_is_named() {
+    fn other_differences_are_listed() {
         let old = sample::environment(Measure::Bandwidth);
         let mut new = old.clone();
         assert_eq!(differences(&old, &new), [""; 0]);

@@ -1,4 +1,4 @@
-//! All that a number depends on.
+//! The environment of a test.
 
 use std::time::SystemTime;
 
@@ -9,30 +9,30 @@ use crate::control::Carrier;
 use crate::endpoint::{Path, PortInfo};
 use crate::plan::Plan;
 
-/// All that a number depends on, as far as it can be known.
+/// Everything known that affects the figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
-    /// Version of this program on the side that writes.
+    /// Version of the program that writes the results.
     pub version: String,
-    /// When the test began: UTC, as RFC 3339 has it.
+    /// Start of the test, UTC, in RFC 3339 format.
     pub time: String,
     /// The command line.
     pub command_line: Vec<String>,
-    /// What was asked for.
+    /// The plan.
     pub plan: Plan,
-    /// How the queue pairs are connected.
+    /// The path of the queue pairs.
     pub path: Path,
-    /// What the messages of the sides went over.
+    /// The transport of the control channel.
     #[serde(default)]
     pub exchange: Carrier,
-    /// The side that asked.
+    /// The client.
     pub client: PortInfo,
-    /// The side that served.
+    /// The server.
     pub server: PortInfo,
 }
 
 impl Environment {
-    /// Of a test that begins at a time.
+    /// The environment of a test that starts at `time`.
     pub fn new(
         time: SystemTime,
         command_line: Vec<String>,
@@ -45,8 +45,8 @@ impl Environment {
     }
 }
 
-/// The ports of a test, each of the client with the one of the server that it is connected with. What is there several times, with other
-/// GIDs, is told apart by these.
+/// The names of a test's ports, each with the remote port it is connected to. Ports used several times, with different
+/// GIDs, are named with these.
 pub fn ports(client: &PortInfo, server: &PortInfo, path: &Path) -> Vec<String> {
     let join = |(ours, theirs): (String, String)| if ours == theirs { ours } else { format!("{ours} to {theirs}") };
     let gid = |facts: &PortInfo, gid: Option<u32>| {
@@ -60,7 +60,7 @@ pub fn ports(client: &PortInfo, server: &PortInfo, path: &Path) -> Vec<String> {
     (0..short.len()).map(|at| if is_ambiguous(at) { long[at].clone() } else { short[at].clone() }).collect()
 }
 
-/// Where the threads of a side are bound to by themselves, as the end of a line; empty where they are not.
+/// The NUMA node to which threads are bound by default, as the end of a line; empty if unbound.
 pub fn bound(facts: &PortInfo) -> String {
     let node = facts.numa_node.filter(|_| facts.is_bound);
     node.map_or_else(String::new, |node| format!(", threads on NUMA node {node}"))
@@ -73,7 +73,7 @@ mod tests {
     use crate::report::sample;
 
     #[test]
-    fn one_port_with_two_gids_is_named_with_these() {
+    fn repeated_port_is_named_with_its_gid() {
         let mut both = sample::over_two_ports(sample::environment(Measure::Bandwidth));
         both.client.others[0].port = 1;
         both.server.others[0].device = "mlx5_0".to_owned();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_named_with_those_that_they_are_connected_with() {
+    fn ports_are_named_with_their_peer() {
         let of = |environment: &Environment| ports(&environment.client, &environment.server, &environment.path);
         let one = sample::environment(Measure::Bandwidth);
         assert_eq!(of(&one), ["mlx5_0 port 1"]);

@@ -1,49 +1,49 @@
-//! A histogram of times in the terminal.
+//! Prints a histogram on the terminal.
 
 use std::io::{Result, Write};
 
 use super::{Style, fixed};
 use crate::stats::Latency;
 
-/// The most lines of the same length of time.
+/// Maximum number of lines of equal width.
 const LINES: usize = 20;
 
-/// A bin is not longer than this share of its end.
+/// A bin is not wider than this fraction of its upper end.
 const BIN: f64 = 1.0 / 128.0;
 
-/// Columns before the bar: the end of the line's times, and its share.
+/// Columns before the bar: upper end of the line, and its share.
 const LABELS: usize = 25;
 
-/// Writes it in so many columns: lines of the same length of time up to the 99th percentile, then one each up to the 99.9th, the 99.99th and
-/// the longest.
+/// Writes a histogram `columns` wide: lines of equal width up to the 99th percentile, then one line each up to p99.9,
+/// p99.99 and the maximum.
 ///
 /// # Errors
 ///
-/// Those of the writer.
+/// Errors of the writer.
 pub fn write(out: &mut dyn Write, latency: &Latency, columns: usize, style: Style) -> Result<()> {
     if latency.histogram.is_empty() {
         return writeln!(out, "no times of single messages");
     }
     let lines = lines(latency);
     let most = lines.iter().map(|line| line.count).fold(0.0, f64::max);
-    let room = columns.saturating_sub(LABELS).max(10);
+    let width = columns.saturating_sub(LABELS).max(10);
     let (dim, drawn) = (style.dim, style.bar);
     let decimals = decimals(latency.samples);
     for line in lines {
         let share = fixed(100.0 * line.count / latency.samples as f64, 7, decimals);
         let end = fixed(line.end / 1000.0, 9, 3);
-        let bar = bar(line.count / most, room);
+        let bar = bar(line.count / most, width);
         writeln!(out, "≤ {end:>9} us {dim}{share:>7} %{dim:#} {drawn}{bar}{drawn:#}")?;
     }
     Ok(())
 }
 
-/// Digits behind the point of a percentage that so many samples can tell apart.
+/// Number of decimals of a percentage that this many samples can distinguish.
 fn decimals(samples: u64) -> usize {
     [100, 1000, 10_000].iter().filter(|most| samples > **most).count()
 }
 
-/// Times up to an end, and how many.
+/// Samples up to an upper end.
 struct Line {
     end: f64,
     count: f64,
@@ -65,7 +65,7 @@ fn lines(latency: &Latency) -> Vec<Line> {
     lines
 }
 
-/// Of a bin a part may lie in each of two lines, and no part of a sample does: each line has whole ones, and all together as many as before.
+/// A bin may overlap two lines, but a sample cannot: rounds each line to whole samples and keeps the total.
 fn whole(lines: &mut [Line]) {
     let (mut exact, mut counted) = (0.0, 0.0);
     for line in lines {
@@ -75,7 +75,7 @@ fn whole(lines: &mut [Line]) {
     }
 }
 
-/// Where the lines end.
+/// Upper ends of the lines.
 fn ends(latency: &Latency) -> Vec<f64> {
     let mut ends = body(latency);
     for end in [latency.p99_9, latency.p99_99, latency.max] {
@@ -86,7 +86,7 @@ fn ends(latency: &Latency) -> Vec<f64> {
     ends
 }
 
-/// Where the lines of the same length of time end. Where the clock is so coarse that each bin is one of its times, each has a line.
+/// Upper ends of the lines of equal width. With a coarse clock, where each bin is one tick, each tick has a line.
 fn body(latency: &Latency) -> Vec<f64> {
     let limit = latency.p99.min(latency.max);
     let bins: Vec<_> = latency.histogram.iter().map(|bin| bin.0).take_while(|end| *end <= limit).collect();
@@ -98,7 +98,7 @@ fn body(latency: &Latency) -> Vec<f64> {
     (1..=count).map(|line| latency.min + range * line as f64 / count as f64).collect()
 }
 
-/// The share of a bin that lies in a line.
+/// The share of a bin that overlaps a line.
 fn overlap(bin: (f64, f64), line: (f64, f64)) -> f64 {
     if bin.1 <= bin.0 {
         return f64::from(u8::from(line.0 < bin.1 && bin.1 <= line.1));
@@ -106,13 +106,13 @@ fn overlap(bin: (f64, f64), line: (f64, f64)) -> f64 {
     ((bin.1.min(line.1) - bin.0.max(line.0)) / (bin.1 - bin.0)).max(0.0)
 }
 
-/// A bar of a share of the room, to an eighth of a column. What is there is seen.
-fn bar(share: f64, room: usize) -> String {
+/// A bar for a share of `width`, in steps of an eighth of a column; at least one step.
+fn bar(share: f64, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     if share <= 0.0 || !share.is_finite() {
         return String::new();
     }
-    let eighths = ((share * (room * 8) as f64).round() as usize).max(1);
+    let eighths = ((share * (width * 8) as f64).round() as usize).max(1);
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }
 
@@ -128,13 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn times_of_a_coarse_clock_have_a_line_each() {
+    fn coarse_ticks_have_a_line_each() {
         let expected = "≤     0.010 us      75 % ██████████\n≤     0.012 us      25 % ███▍\n";
         assert_eq!(text(&[10, 10, 12, 10], 32), expected);
     }
 
     #[test]
-    fn shares_are_those_that_so_many_samples_can_have() {
+    fn shares_have_the_precision_of_the_samples() {
         let ticks: Vec<u64> = (0..500).map(|i| 1000 + (i * i) % 1777).collect();
         let text = text(&ticks, 80);
         let shares: Vec<_> = text.lines().map(|line| line[16..].split_whitespace().next().unwrap()).collect();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_have_lines_of_their_own() {
+    fn tail_percentiles_have_their_own_lines() {
         let mut ticks: Vec<u64> = (0..100_000).map(|i| 1000 + i % 1000).collect();
         ticks.extend([5_000_000; 3]);
         let text = text(&ticks, 80);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_known_that_is_said() {
+    fn missing_histogram_is_reported() {
         let unknown = Latency {
             samples: 5,
             histogram: Vec::new(),
@@ -172,8 +172,8 @@ mod tests {
     }
 
     #[test]
-    fn bins_of_two_lengths_are_not_seen() {
-        // Where the bins become twice as long, at 1024.
+    fn bins_of_two_widths_do_not_distort() {
+        // Around 1024, bins double in width.
         let ticks: Vec<u64> = (0..60_000).map(|i| 1000 + i % 60).collect();
         let latency = Latency::of(ticks, 1.0, Semantics::Ack).unwrap();
         let lines = lines(&latency);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_longer_than_the_terminal() {
+    fn lines_fit_the_terminal() {
         let ticks: Vec<u64> = (0..10_000).map(|i| 1000 + (i * i) % 100_000).collect();
         for columns in [40, 80, 200] {
             let text = text(&ticks, columns);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_come_to_a_hundred() {
+    fn shares_add_up_to_100_percent() {
         let ticks: Vec<u64> = (0..10_000).map(|i| 1000 + (i * i) % 100_000).collect();
         let latency = Latency::of(ticks, 1.0, Semantics::Ack).unwrap();
         let sum: f64 = lines(&latency).iter().map(|line| line.count).sum();

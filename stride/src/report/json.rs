@@ -1,4 +1,4 @@
-//! Documents for programs: one for a whole test, or a line for each event of it. `schema/stride-perf.schema.json` describes both.
+//! JSON output: a document per test, or a line per event. `schema/stride-perf.schema.json` describes both.
 
 use std::io::{self, Write};
 
@@ -10,85 +10,85 @@ use super::{Environment, Row, Series};
 use crate::plan::{Measure, Plan, Semantics};
 use crate::stats::{Interval, Seen};
 
-/// The number of the schema. It changes when a reader of the last one would read something wrong.
+/// The number of the schema. It changes if readers of the previous one would misinterpret data.
 pub const FORMAT: u32 = 1;
 
-/// A whole test.
+/// The results of a test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Document {
-    /// [`FORMAT`] of the one who wrote it.
+    /// [`FORMAT`] of the writer.
     pub format: u32,
-    /// All that the rows depend on.
+    /// The environment.
     pub environment: Environment,
-    /// What a latency is; none where a bandwidth was measured.
+    /// The semantics of a latency; `None` for a bandwidth.
     pub semantics: Option<Semantics>,
-    /// What was measured, in the order of the test.
+    /// The results, in the order of the test.
     pub rows: Vec<Row>,
-    /// What a user would be told of them.
+    /// Hints for the user.
     pub hints: Vec<String>,
-    /// What ended the test before its end.
+    /// The error that ended the test.
     pub error: Option<String>,
-    /// What it comes to, where limits or a baseline were given and it came to its end.
+    /// The verdict, if limits or a baseline were given and the test is complete.
     #[serde(default)]
     pub verdict: Option<Verdict>,
 }
 
-/// An event of a test, a line of a stream.
+/// An event of a test, one line of a stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub enum Event {
-    /// It begins.
+    /// The test starts.
     Start(Box<Start>),
-    /// A part of the time is over in which a size is measured.
+    /// An interval of a size has ended.
     Interval(Part),
-    /// A size is measured.
+    /// A size is complete.
     Row(Row),
-    /// It is over.
+    /// The test has ended.
     End(End),
 }
 
-/// A test begins.
+/// The start of a test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
-    /// [`FORMAT`] of the one who wrote it.
+    /// [`FORMAT`] of the writer.
     pub format: u32,
-    /// All that the rows depend on.
+    /// The environment.
     pub environment: Environment,
-    /// What a latency is; none where a bandwidth was measured.
+    /// The semantics of a latency; `None` for a bandwidth.
     pub semantics: Option<Semantics>,
 }
 
-/// A part of the time in which a size is measured.
+/// An interval of a size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Part {
-    /// Bytes of a message.
+    /// Message size in bytes.
     pub size_bytes: u64,
-    /// What was seen of it.
+    /// The figures of the interval.
     #[serde(flatten)]
     pub interval: Interval,
-    /// Of a bandwidth, all bytes.
+    /// For a bandwidth, the number of bytes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bytes: Option<u64>,
-    /// And their rate, 10^9 bits of payload a second.
+    /// For a bandwidth, the rate in 10^9 bits of payload per second.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub gigabits_per_second: Option<f64>,
 }
 
-/// A test is over.
+/// The end of a test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct End {
-    /// How many rows there were.
+    /// Number of rows.
     pub rows: u64,
-    /// What a user would be told of them.
+    /// Hints for the user.
     pub hints: Vec<String>,
-    /// What ended the test before its end.
+    /// The error that ended the test.
     pub error: Option<String>,
-    /// What it comes to, where limits or a baseline were given and it came to its end.
+    /// The verdict, if limits or a baseline were given and the test is complete.
     #[serde(default)]
     pub verdict: Option<Verdict>,
 }
 
-/// What a latency of a plan is.
+/// The semantics of a plan's latency.
 fn semantics(plan: &Plan) -> Option<Semantics> {
     match plan.workload.measure {
         Measure::Bandwidth => None,
@@ -97,13 +97,13 @@ fn semantics(plan: &Plan) -> Option<Semantics> {
 }
 
 impl Event {
-    /// The first of a stream.
+    /// The first event of a stream.
     pub fn start(environment: Environment) -> Self {
         let semantics = semantics(&environment.plan);
         Self::Start(Box::new(Start { format: FORMAT, environment, semantics }))
     }
 
-    /// A part of the time in which messages of a size are measured.
+    /// An interval of a size.
     pub fn interval(size: u64, interval: &Interval) -> Self {
         let bytes = match interval.seen {
             Seen::Bandwidth { messages } => Some(messages.saturating_mul(size)),
@@ -113,11 +113,11 @@ impl Event {
         Self::Interval(Part { size_bytes: size, interval: *interval, bytes, gigabits_per_second })
     }
 
-    /// Writes it as a line.
+    /// Writes the event as a line.
     ///
     /// # Errors
     ///
-    /// Those of the writer.
+    /// Errors of the writer.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", serde_json::to_string(self)?)?;
         out.flush()
@@ -125,18 +125,17 @@ impl Event {
 }
 
 impl Document {
-    /// Of a test that came to its end; [`Document::error`] is to be set where it did not, and [`Document::verdict`] where
-    /// there is one.
+    /// A complete test. Set [`Document::error`] if it is incomplete, and [`Document::verdict`] if there is one.
     pub fn new(environment: Environment, rows: Vec<Row>, hints: Vec<String>) -> Self {
         let semantics = semantics(&environment.plan);
         Self { format: FORMAT, environment, semantics, rows, hints, error: None, verdict: None }
     }
 
-    /// Writes it: a row on each line, so that it can be looked at and compared by line.
+    /// Writes the document with one row per line, so that line-based tools can compare it.
     ///
     /// # Errors
     ///
-    /// Those of the writer.
+    /// Errors of the writer.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{{\n\"format\": {},", self.format)?;
         writeln!(out, "\"environment\": {},", serde_json::to_string_pretty(&self.environment)?)?;
@@ -149,11 +148,11 @@ impl Document {
         out.flush()
     }
 
-    /// Reads what [`Document::write`] or a stream of [`Event::write`] wrote.
+    /// Reads the output of [`Document::write`], or a stream of [`Event::write`].
     ///
     /// # Errors
     ///
-    /// A sentence for the user: what of it is not a document of this program, or that another version wrote it.
+    /// An error for the user, if the text is not such output or has another format number.
     pub fn read(text: &str) -> anyhow::Result<Self> {
         #[derive(Deserialize)]
         struct Head {
@@ -179,7 +178,7 @@ impl Document {
     }
 }
 
-/// The document of a stream. One that was cut off has no end, and that is its error.
+/// Converts a stream into a document. A truncated stream has no end, which becomes its error.
 fn gathered(events: Vec<Event>) -> Option<Document> {
     let mut events = events.into_iter();
     let Some(Event::Start(start)) = events.next() else { return None };
@@ -246,7 +245,7 @@ mod tests {
         schema(of).iter_errors(value).map(|error| format!("{error} at {}", error.instance_path())).collect()
     }
 
-    /// It goes over two ports.
+    /// A test over two ports.
     fn wide() -> Document {
         Document::new(
             sample::over_two_ports(sample::environment(Measure::Bandwidth)),
@@ -256,20 +255,20 @@ mod tests {
     }
 
     #[test]
-    fn documents_come_back_as_they_went() {
+    fn documents_round_trip() {
         for document in [bandwidth(), wide(), latency(), judged(bandwidth())] {
             let text = sample::written(|out| document.write(out));
             assert_eq!(Document::read(&text).unwrap(), document, "{text}");
         }
     }
 
-    /// Messages that may be lost are counted on both sides.
+    /// Counts messages that may be lost on both sides.
     fn lose(document: &mut Document) {
         let Figures::Bandwidth(bandwidth) = &mut document.rows[0].figures else { panic!("a bandwidth") };
         (bandwidth.sent, bandwidth.arrived) = (Some(128), Some(100));
     }
 
-    /// Counters were asked for.
+    /// Adds counters.
     fn counted(mut document: Document) -> Document {
         document.environment.plan.sampling.counters = vec!["symbol_error".to_owned(), "out_of_buffer".to_owned()];
         let of_ports = [("mlx5_0/1", None), ("mlx5_1/1/counters/symbol_error", Some(2))];
@@ -278,7 +277,7 @@ mod tests {
         document
     }
 
-    /// Limits and a baseline were given, and both are missed.
+    /// Adds missed limits and a missed baseline.
     fn judged(mut document: Document) -> Document {
         let (old, new) = (sample::bandwidth_row(64, 2000), sample::bandwidth_row(64, 1000));
         let series = |row: &Row| Series { rows: vec![row.clone()], ..document.series("it") };
@@ -289,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_are_as_the_schema_says() {
+    fn documents_match_the_schema() {
         let mut failed = bandwidth();
         failed.error = Some("the peer is gone".to_owned());
         let mut lost = bandwidth();
@@ -319,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_as_the_schema_says() {
+    fn events_match_the_schema() {
         let mut lost = bandwidth();
         lose(&mut lost);
         for document in
@@ -335,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_says_no_too() {
+    fn schema_rejects_invalid_documents() {
         let whole = serde_json::to_value(bandwidth()).unwrap();
         let without = |path: &str, name: &str| {
             let mut value = whole.clone();
@@ -361,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_has_what_follows_from_it() {
+    fn interval_event_has_derived_members() {
         let interval = Interval { start: 1.0, end: 1.5, seen: Seen::Bandwidth { messages: 1_000_000 } };
         let value = serde_json::to_value(Event::interval(64, &interval)).unwrap();
         let expected = json!({
@@ -399,16 +398,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_document_is_said() {
-        let said = |text: &str| format!("{:#}", Document::read(text).unwrap_err());
-        assert_eq!(said(""), "it is empty");
-        assert!(said("{}").starts_with("it is not JSON of stride-perf: missing field `format`"), "{}", said("{}"));
-        assert!(said("hello").starts_with("it is not JSON of stride-perf: "), "{}", said("hello"));
-        assert_eq!(said("{\"format\": 7}"), "its format is 7; this version of stride-perf reads format 1");
-        let error = Some("nobody listens".to_owned());
+    fn text_that_is_not_a_document_is_an_message() {
+        let message = |text: &str| format!("{:#}", Document::read(text).unwrap_err());
+        assert_eq!(message(""), "it is empty");
+        assert!(
+            message("{}").starts_with("it is not JSON of stride-perf: missing field `format`"),
+            "{}",
+            message("{}")
+        );
+        assert!(message("hello").starts_with("it is not JSON of stride-perf: "), "{}", message("hello"));
+        assert_eq!(message("{\"format\": 7}"), "its format is 7; this version of stride-perf reads format 1");
+        let error = Some("connection refused".to_owned());
         let end = Event::End(End { rows: 0, hints: Vec::new(), error, verdict: None });
         let text = sample::written(|out| end.write(out));
-        assert_eq!(said(&text), "it has no results: the test did not start: nobody listens");
-        assert!(said("{\"format\": 1}").contains("missing field"), "{}", said("{\"format\": 1}"));
+        assert_eq!(message(&text), "it has no results: the test did not start: connection refused");
+        assert!(message("{\"format\": 1}").contains("missing field"), "{}", message("{\"format\": 1}"));
     }
 }

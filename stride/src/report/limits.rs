@@ -1,49 +1,49 @@
-//! What rows must reach, for tests that are to fail.
+//! Limits that rows must meet, for tests that are to fail otherwise.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::fmt;
 
 use super::{Row, bytes_in_words};
 
-/// What every row must reach. What is none is not asked.
+/// The limits of every row. `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// The least average, in 10^9 bits a second.
+    /// Minimum average in Gb/s.
     pub min_gbps: Option<f64>,
-    /// The least average, in millions of messages a second.
+    /// Minimum average in million messages per second.
     pub min_mpps: Option<f64>,
-    /// The longest 99th percentile, in microseconds.
+    /// Maximum 99th percentile in microseconds.
     pub max_p99: Option<f64>,
 }
 
-/// A row that does not reach what it must.
+/// A limit that a row has missed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Miss {
-    /// Bytes of a message.
+    /// Message size in bytes.
     pub size: u64,
-    /// What it has; not a number where nothing was measured.
+    /// The value; NaN if nothing was measured.
     pub found: f64,
-    /// What it must have.
+    /// The limit.
     pub limit: f64,
-    /// Which of them it is of.
+    /// The kind of limit.
     pub measure: Measured,
-    /// Whatever it has: over a direction, or a port, nothing has arrived.
+    /// Missed regardless of the value, because nothing arrived in a direction or over a port.
     pub is_silent: bool,
 }
 
-/// What a limit is of.
+/// The kind of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measured {
-    /// Average gigabits a second.
+    /// Average Gb/s.
     Gigabits,
-    /// Average millions of messages a second.
+    /// Average million messages per second.
     Rate,
     /// 99th percentile in microseconds.
     P99,
 }
 
 impl Measured {
-    /// The option of such a limit.
+    /// The option of the limit.
     pub fn option(self) -> &'static str {
         match self {
             Self::Gigabits => "--min-gbps",
@@ -54,13 +54,14 @@ impl Measured {
 }
 
 impl Limits {
-    /// Whether anything is asked.
+    /// Whether there are no limits.
     pub fn are_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The rows that miss one, and sizes that were done and have no row, which miss all. A row that does not know what is asked of it, or has
-    /// no messages, misses it; and one of a size that is `silent`: nothing has arrived over one of several ways, however much has over the others.
+    /// The limits that rows miss. Complete sizes without a row miss all limits. A row misses a limit if its value is
+    /// unknown or it has no messages, and if its size is `silent`: nothing arrived over one of several paths,
+    /// regardless of the others.
     pub fn missed(&self, rows: &[Row], unmeasured: &[u64], silent: &[u64]) -> Vec<Miss> {
         let all = [(self.min_gbps, Measured::Gigabits), (self.min_mpps, Measured::Rate), (self.max_p99, Measured::P99)];
         let none = unmeasured.iter().flat_map(|&size| {
@@ -121,20 +122,20 @@ mod tests {
     use crate::report::sample;
 
     #[test]
-    fn bandwidths_below() {
+    fn bandwidth_below_the_limit_is_missed() {
         let rows = [64, 4096, 8192].map(|size| sample::bandwidth_row(size, 1_000_000));
         let limits = Limits { min_gbps: Some(32.768), max_p99: Some(0.0), ..Limits::default() };
-        let said: Vec<_> = limits.missed(&rows, &[], &[]).iter().map(ToString::to_string).collect();
-        assert_eq!(said, ["64 B: 0.512 Gb/s, less than the 32.768 Gb/s of --min-gbps"]);
+        let texts: Vec<_> = limits.missed(&rows, &[], &[]).iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["64 B: 0.512 Gb/s, less than the 32.768 Gb/s of --min-gbps"]);
         assert_eq!(Limits::default().missed(&rows, &[], &[]), []);
     }
 
     #[test]
-    fn message_rates_below() {
+    fn message_rate_below_the_limit_is_missed() {
         let rows = [64, 128].map(|size| sample::bandwidth_row(size, 1_000_000 * (size / 64)));
         let limits = Limits { min_mpps: Some(2.0), ..Limits::default() };
-        let said: Vec<_> = limits.missed(&rows, &[], &[]).iter().map(ToString::to_string).collect();
-        assert_eq!(said, ["64 B: 1.000000 million messages a second, less than the 2 of --min-mpps"]);
+        let texts: Vec<_> = limits.missed(&rows, &[], &[]).iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["64 B: 1.000000 million messages a second, less than the 2 of --min-mpps"]);
         // A row can miss both.
         let limits = Limits { min_gbps: Some(100.0), ..limits };
         assert_eq!(limits.missed(&rows, &[], &[]).len(), 3);
@@ -142,15 +143,15 @@ mod tests {
     }
 
     #[test]
-    fn latencies_above() {
+    fn latency_above_the_limit_is_missed() {
         let rows = [(2, 1000), (4096, 2000)].map(|(size, time)| sample::latency_row(size, time));
         let limits = Limits { max_p99: Some(2.5), ..Limits::default() };
-        let said: Vec<_> = limits.missed(&rows, &[], &[]).iter().map(ToString::to_string).collect();
-        assert_eq!(said, ["4 KiB: p99 of 3.979 us, more than the 2.5 us of --max-p99"]);
+        let texts: Vec<_> = limits.missed(&rows, &[], &[]).iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["4 KiB: p99 of 3.979 us, more than the 2.5 us of --max-p99"]);
     }
 
     #[test]
-    fn what_is_not_known_misses() {
+    fn unknown_value_misses_a_limit() {
         let mut row = sample::latency_row(2, 1000);
         if let crate::stats::Figures::Latency(latency) = &mut row.figures {
             latency.p99 = f64::NAN;
@@ -159,10 +160,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_misses_all() {
+    fn unmeasured_size_misses_all_limits() {
         let limits = Limits { max_p99: Some(1.0), ..Limits::default() };
-        let said: Vec<_> = limits.missed(&[], &[8 << 20], &[]).iter().map(ToString::to_string).collect();
-        assert_eq!(said, ["8 MiB: nothing was measured; --max-p99 requires 1"]);
+        let texts: Vec<_> = limits.missed(&[], &[8 << 20], &[]).iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["8 MiB: nothing was measured; --max-p99 requires 1"]);
         assert_eq!(Limits::default().missed(&[], &[8 << 20], &[]), []);
         let mut none = sample::bandwidth_row(64, 1_000_000);
         if let crate::stats::Figures::Bandwidth(bandwidth) = &mut none.figures {
@@ -173,13 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn a_way_over_which_nothing_arrives_misses_whatever_the_others_have() {
+    fn path_without_arrivals_misses_a_limit() {
         let rows = [64, 128].map(|size| sample::bandwidth_row(size, 1_000_000));
         let limits = Limits { min_gbps: Some(0.1), min_mpps: Some(0.1), max_p99: None };
         assert_eq!(limits.missed(&rows, &[], &[]), []);
-        let said: Vec<_> = limits.missed(&rows, &[], &[128]).iter().map(ToString::to_string).collect();
+        let texts: Vec<_> = limits.missed(&rows, &[], &[128]).iter().map(ToString::to_string).collect();
         let expected =
             |option| format!("128 B: nothing arrived in one direction or over one port; {option} requires 0.1");
-        assert_eq!(said, [expected("--min-gbps"), expected("--min-mpps")]);
+        assert_eq!(texts, [expected("--min-gbps"), expected("--min-mpps")]);
     }
 }

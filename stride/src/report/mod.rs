@@ -1,6 +1,7 @@
-//! What was measured, for people and for programs.
+//! Results for people and programs.
 //!
-//! Everything here takes plain values and writes into what it is given. Only [`Style::of`] and [`columns`] ask what the terminal has.
+//! Everything here takes plain values and writes to a given writer. Only [`Style::of`] and [`columns`] query the
+//! terminal.
 
 mod environment;
 mod read;

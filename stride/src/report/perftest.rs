@@ -1,13 +1,15 @@
-//! Reads what the programs of perftest print.
+//! Reads the output of perftest's programs.
 
 use super::{Row, Series};
 use crate::plan::{Measure, Operation, Semantics, Transport};
 use crate::stats::{Bandwidth, Figures, Latency};
 
-/// The tests in a text, each with its rows: bandwidths and latencies of any of its versions, of one size or of many, by count or by time.
+/// Reads all tests in a text with their rows: bandwidth and latency tests of any version, with one or several sizes, by
+/// count or by time.
 ///
-/// Of a bandwidth the average is taken; perftest's peak is of another kind than an interval. Its longest latency is the third longest, or the
-/// second, and its deviation is too small where it is below a microsecond: they are taken as they are. What is not printed is not a number.
+/// For bandwidth tests, this reads the average; perftest's peak differs from an interval. Its maximum latency is the
+/// third or second longest, and its standard deviation is too small below a microsecond; both are used as printed.
+/// Missing values are NaN.
 pub fn read(text: &str, name: &str) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
     let mut title = Title::default();
@@ -30,7 +32,7 @@ pub fn read(text: &str, name: &str) -> Vec<Series> {
     all
 }
 
-/// What the line `RDMA_Write BW Test` says.
+/// The content of the line `RDMA_Write BW Test`.
 #[derive(Default)]
 struct Title {
     operation: Option<Operation>,
@@ -50,7 +52,7 @@ impl Title {
     }
 
     fn series(&self, name: &str, columns: &[Column]) -> Series {
-        // What a read or an atomic brings back is there with the completion of the request.
+        // A read or an atomic has its data when the request completes.
         let semantics = if self.operation.is_some_and(Operation::fetches) { Semantics::Ack } else { Semantics::Oneway };
         let is_latency = columns.iter().any(|column| matches!(column, Column::P50 | Column::Mean));
         let measure = if is_latency { Measure::Latency(semantics) } else { Measure::Bandwidth };
@@ -66,14 +68,14 @@ impl Title {
     }
 }
 
-/// What stands behind `Connection type`.
+/// The transport after `Connection type`.
 fn service(text: &str) -> Option<Transport> {
     let word = text.trim_start_matches([' ', '\t', ':']).split_whitespace().next()?;
     let all = [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc, Transport::Dc, Transport::Srd];
     all.into_iter().find(|transport| transport.to_string() == word)
 }
 
-/// Which operation a title names. Whether there are immediates it does not say.
+/// Operations by title. The title does not show immediate data.
 const KINDS: [(&str, Operation); 5] = [
     ("RDMA_Write", Operation::Write),
     ("RDMA_Read", Operation::Read),
@@ -82,15 +84,15 @@ const KINDS: [(&str, Operation); 5] = [
     ("CMP_AND_SWAP", Operation::CompareSwap),
 ];
 
-/// What a column is.
+/// The kinds of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Column {
     Size,
     Count,
-    /// 2^20 bytes a second, though older versions call them `MB`.
+    /// 2^20 bytes per second; older versions print `MB`.
     Mebibytes,
     Gigabits,
-    /// 10^6 messages a second.
+    /// 10^6 messages per second.
     MessageRate,
     Min,
     Max,
@@ -99,11 +101,11 @@ enum Column {
     Stdev,
     P99,
     P99_9,
-    /// What there is no place for.
+    /// A column without a counterpart.
     Other,
 }
 
-/// The text of each head. One that begins as another does stands before it.
+/// The text of each column head. Prefixes of other heads come after those.
 const HEADS: [(&str, Column); 18] = [
     ("#bytes", Column::Size),
     ("#iterations", Column::Count),
@@ -114,7 +116,7 @@ const HEADS: [(&str, Column); 18] = [
     ("MsgRate[Mpps]", Column::MessageRate),
     ("BW Port", Column::Other),
     ("MsgRate Port", Column::Other),
-    // Of all processors of the machine, rather than of the program.
+    // Of all processors of the machine, not of the program.
     ("CPU_Util[%]", Column::Other),
     ("t_min[usec]", Column::Min),
     ("t_max[usec]", Column::Max),
@@ -126,7 +128,7 @@ const HEADS: [(&str, Column); 18] = [
     ("tps average", Column::Other),
 ];
 
-/// The columns of a head, from left to right.
+/// The columns of a header, from left to right.
 fn head(line: &str) -> Vec<Column> {
     let mut found: Vec<_> =
         HEADS.iter().flat_map(|&(text, column)| line.match_indices(text).map(move |(at, _)| (at, column))).collect();
@@ -134,7 +136,7 @@ fn head(line: &str) -> Vec<Column> {
     found.into_iter().map(|(_, column)| column).collect()
 }
 
-/// The numbers of a line, if it has nothing else, and as many as there are columns, or some less where the last are not printed.
+/// The numbers of a line, if it has only numbers, and as many as columns or a few less.
 fn numbers(line: &str, columns: usize) -> Option<Vec<f64>> {
     let values: Vec<f64> = line.split_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
     (values.len() >= 3 && values.len() <= columns).then_some(values)
@@ -168,14 +170,14 @@ fn latency(samples: u64, of: impl Fn(Column) -> Option<f64>) -> Latency {
     }
 }
 
-/// The window follows from the number of messages and the rate that is printed with the more digits.
+/// Derives the window from the number of messages and the rate that is printed more precisely.
 fn bandwidth(size: u64, messages: u64, of: impl Fn(Column) -> Option<f64>) -> Option<Bandwidth> {
     let bytes = of(Column::Gigabits)
         .map(|gigabits| gigabits * 1e9 / 8.0)
         .or_else(|| of(Column::Mebibytes).map(|mebibytes| mebibytes * f64::from(1 << 20)))?;
     let by_bytes = bytes / size as f64;
     let by_messages = of(Column::MessageRate).unwrap_or(0.0) * 1e6;
-    // The step of each as a share of it: two decimals of the one, six of the other.
+    // The relative precision of each: two decimals of one, six of the other.
     let printed = of(Column::Gigabits).or_else(|| of(Column::Mebibytes)).unwrap_or(0.0);
     let rate = if by_messages > 0.0 && 1.0 / by_messages < 0.01 / printed { by_messages } else { by_bytes };
     let seconds = if rate > 0.0 && rate.is_finite() { messages as f64 / rate } else { 0.0 };
@@ -188,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// A page as the programs print it, from their heads and numbers of ours.
+    /// A page as the programs print it, with our own headers and numbers.
     fn page(title: &str, head: &str, rows: &[&str]) -> String {
         let rule = "-".repeat(87);
         let rows = rows.join("\n ");
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn bandwidth_in_all_units() {
+    fn bandwidth_is_read_in_all_units() {
         let rows = ["65536      5000             11660.10           11657.31\t\t   0.186517"];
         for unit in ["MB/sec", "MiB/sec"] {
             let head = format!("#bytes     #iterations    BW peak[{unit}]    BW average[{unit}]   MsgRate[Mpps]");
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn bandwidth_with_processor_time_and_ports() {
+    fn bandwidth_is_read_with_cpu_and_port_columns() {
         let head = "#bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]    CPU_Util[%]";
         let series = one(&page("Send Bidirectional BW", head, &["1024  1000 0.00  8.19  1.000000  12.50"]));
         near(series.rows[0].average().unwrap().messages_per_second, 1e6, 1e-9);
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_service_is_read_where_it_stands() {
+    fn transport_is_read_from_its_line() {
         let head = "#bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]";
         let text = page("RDMA_Write BW", head, &["64 1000 0.00 8.19 1.000000"]);
         let of = |line: &str| one(&text.replacen(" Mtu ", &format!("{line}\n Mtu "), 1));
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_by_count() {
+    fn latency_is_read_by_count() {
         let head = "#bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] ";
         let rows = [
             "2       1000          0.93           3.58         0.95     \t       0.96        \t0.05   \t\t1.06    \t\t3.58   ",
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_of_old_versions_and_by_time() {
+    fn latency_is_read_from_old_versions_and_by_time() {
         let head = "#bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]";
         assert_eq!(read(&page("Send Latency", head, &["2 1000 0.93 3.58 0.95"]), "old")[0].rows.len(), 1);
         let head = " #bytes        #iterations       t_avg[usec]    tps average";
@@ -307,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn several_tests_of_one_text() {
+    fn several_tests_are_read_from_one_text() {
         let bandwidth = "#bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]";
         let latency = "#bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] ";
         let text = page("RDMA_Write BW", bandwidth, &["2 5000 7.30 7.25 3.801088", "4 5000 15.5 15.1 3.958374"])
@@ -318,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_have_none() {
+    fn other_texts_have_no_tests() {
         for text in
             ["", "1 2 3 4 5", "{\"a\": 5}", "#bytes\n1 2 3", "#bytes #iterations\n-1 5 7", "RDMA_Write BW Test\n"]
         {

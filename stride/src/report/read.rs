@@ -1,15 +1,15 @@
-//! Results that were written at another time.
+//! Reads results of earlier runs.
 
 use anyhow::{Context, Result, ensure};
 
 use super::json::Document;
 use super::{Series, perftest};
 
-/// The text of a file in UTF-8, with or without a byte order mark.
+/// The text of a UTF-8 file, with or without a byte order mark.
 ///
 /// # Errors
 ///
-/// A sentence for the user, if it is other text or none.
+/// An error for the user, if the file has another encoding.
 pub fn text(bytes: Vec<u8>) -> Result<String> {
     let text = String::from_utf8(bytes).context("not UTF-8; convert it, for example with iconv")?;
     Ok(match text.strip_prefix('\u{feff}') {
@@ -18,11 +18,11 @@ pub fn text(bytes: Vec<u8>) -> Result<String> {
     })
 }
 
-/// The tests in a text, under a name: a document or a stream of this program, or what the programs of perftest print.
+/// Reads the tests in a text, under a name: JSON of this program, or output of perftest's programs.
 ///
 /// # Errors
 ///
-/// A sentence for the user, where it is neither.
+/// An error for the user, if it is other_text_is_an_error.
 pub fn series(text: &str, name: &str) -> Result<Vec<Series>> {
     if text.trim_start().starts_with('{') {
         return Ok(vec![Document::read(text)?.series(name)]);
@@ -39,7 +39,7 @@ mod tests {
     use crate::report::sample;
 
     #[test]
-    fn documents_and_texts() {
+    fn json_and_perftest_output_are_read() {
         let rows = vec![sample::bandwidth_row(64, 1000)];
         let document = Document::new(sample::environment(Measure::Bandwidth), rows, Vec::new());
         let text = sample::written(|out| document.write(out));
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_is_dropped_and_other_encodings_are_refused() {
+    fn byte_order_mark_is_dropped_and_other_encodings_are_errors() {
         assert_eq!(text("\u{feff}#bytes ü".into()).unwrap(), "#bytes ü");
         assert_eq!(text("#bytes ü".into()).unwrap(), "#bytes ü");
         let error = text(b"\xff\xfe#\0".to_vec()).unwrap_err().to_string();
@@ -57,9 +57,9 @@ mod tests {
     }
 
     #[test]
-    fn neither() {
-        let said = |text: &str| format!("{:#}", series(text, "any").unwrap_err());
-        assert_eq!(said("hello"), "it is neither JSON of stride-perf nor output of a perftest program");
-        assert!(said(" {}").contains("not JSON of stride-perf"), "{}", said(" {}"));
+    fn other_text_is_an_error() {
+        let error = |text: &str| format!("{:#}", series(text, "any").unwrap_err());
+        assert_eq!(error("hello"), "it is neither JSON of stride-perf nor output of a perftest program");
+        assert!(error(" {}").contains("not JSON of stride-perf"), "{}", error(" {}"));
     }
 }

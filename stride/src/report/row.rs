@@ -1,4 +1,4 @@
-//! What was measured at each size.
+//! The results of each size.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,27 +6,27 @@ use crate::endpoint::Counted;
 use crate::plan::{Measure, Operation, Plan, Transport};
 use crate::stats::{Bandwidth, Figures, Latency, Rates};
 
-/// What was measured at one size.
+/// The results of one size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "Record", from = "Record")]
 pub struct Row {
-    /// Bytes of a message.
+    /// Message size in bytes.
     pub size: u64,
-    /// What came out.
+    /// The figures.
     pub figures: Figures,
-    /// By how much counters have changed, where any were asked for.
+    /// Counter changes, if requested.
     pub counters: Option<Counted>,
-    /// All that was planned was measured: the user has not ended the test meanwhile.
+    /// The size ran to its planned end.
     pub is_whole: bool,
 }
 
 impl Row {
-    /// Of a size that was measured as planned.
+    /// A complete row.
     pub fn new(size: u64, figures: Figures) -> Self {
         Self { size, figures, counters: None, is_whole: true }
     }
 
-    /// What came out, where it is a bandwidth.
+    /// The bandwidth, if it is one.
     pub fn bandwidth(&self) -> Option<&Bandwidth> {
         match &self.figures {
             Figures::Bandwidth(bandwidth) => Some(bandwidth),
@@ -34,7 +34,7 @@ impl Row {
         }
     }
 
-    /// What came out, where it is a latency.
+    /// The latency, if it is one.
     pub fn latency(&self) -> Option<&Latency> {
         match &self.figures {
             Figures::Bandwidth(_) => None,
@@ -42,39 +42,39 @@ impl Row {
         }
     }
 
-    /// The average rates, where it is a bandwidth.
+    /// The average rates of a bandwidth.
     pub fn average(&self) -> Option<Rates> {
         self.bandwidth().map(|bandwidth| bandwidth.average(self.size))
     }
 
-    /// The average rates of each port, where it is a bandwidth over several.
+    /// The average rates per port of a bandwidth over several ports.
     pub fn port_averages(&self) -> Vec<Rates> {
         let ports = self.bandwidth().map_or(&[][..], |bandwidth| &bandwidth.ports);
         ports.iter().map(|port| port.average(self.size)).collect()
     }
 
-    /// The slowest interval, the one in the middle, and the fastest, where it is a bandwidth of several.
+    /// The slowest, median and fastest interval of a bandwidth with several intervals.
     pub fn jitter(&self) -> Option<[Rates; 3]> {
         self.bandwidth()?.jitter(self.size)
     }
 }
 
-/// The rows of one test, of this program or another, under a name.
+/// The rows of one test under a name, of this program or another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// What it is called.
+    /// The name.
     pub name: String,
-    /// What was done; none where that is not known.
+    /// The operation; `None` if unknown.
     pub operation: Option<Operation>,
-    /// Nobody says whether the messages had immediates.
+    /// Whether immediate data was used is unknown.
     pub hides_immediates: bool,
-    /// What of it was measured.
+    /// The kind of measurement.
     pub measure: Measure,
-    /// The service of the queue pairs; none where that is not known.
+    /// The transport; `None` if unknown.
     pub transport: Option<Transport>,
-    /// Whether both sides sent; none where that is not known.
+    /// Whether both sides sent; `None` if unknown.
     pub is_bidirectional: Option<bool>,
-    /// What came out.
+    /// The rows.
     pub rows: Vec<Row>,
 }
 
@@ -93,7 +93,7 @@ impl Series {
     }
 }
 
-/// A row as documents have it: with what follows from the rest, so that readers need not reckon.
+/// A row in JSON, with derived values for readers.
 #[derive(Serialize, Deserialize)]
 struct Record {
     size_bytes: u64,
@@ -140,7 +140,7 @@ mod tests {
     use crate::report::sample;
 
     #[test]
-    fn rows_come_back_as_they_went() {
+    fn rows_round_trip() {
         let mut counted = sample::latency_row(8, 1000);
         counted.counters = Some(sample::counted());
         let rows = [
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_have_what_follows_from_the_rest() {
+    fn json_rows_have_derived_members() {
         let value = serde_json::to_value(sample::bandwidth_row(4096, 1_000_000)).unwrap();
         assert_eq!(value["size_bytes"], 4096);
         assert_eq!(value["kind"], "bandwidth");

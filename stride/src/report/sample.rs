@@ -1,4 +1,4 @@
-//! Values for tests.
+//! Sample values for tests.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use crate::endpoint::{Changes, Counted, GidInfo, Partition, Path, PortInfo};
 use crate::plan::{Measure, Memory, Placement, Plan, Queues, RunLength, Semantics, SideConfig, Workload};
 use crate::stats::{Bandwidth, Figures, Latency};
 
-/// So many messages in a second, in four intervals.
+/// A number of messages in one second, in four intervals.
 pub(crate) fn bandwidth_row(size: u64, messages: u64) -> Row {
     let intervals = [9, 10, 11, 10].map(|share| messages * share / 40).to_vec();
     let bandwidth =
@@ -15,7 +15,7 @@ pub(crate) fn bandwidth_row(size: u64, messages: u64) -> Row {
     Row::new(size, Figures::Bandwidth(bandwidth))
 }
 
-/// The same over two ports, of which the first has done a quarter.
+/// A row over two ports; the first has a quarter of the messages.
 pub(crate) fn ports_row(size: u64, messages: u64) -> Row {
     let mut row = bandwidth_row(size, messages);
     let of = |messages| bandwidth_row(size, messages).bandwidth().cloned().unwrap_or_default();
@@ -25,14 +25,14 @@ pub(crate) fn ports_row(size: u64, messages: u64) -> Row {
     row
 }
 
-/// A thousand times from so many nanoseconds to twice as many.
+/// A thousand samples between `nanoseconds` and twice that.
 pub(super) fn latency_row(size: u64, nanoseconds: u64) -> Row {
     let ticks = (0..1000).map(|i| nanoseconds + nanoseconds * i / 1000);
     let latency = Latency::of(ticks, 1.0, Semantics::Rtt).unwrap();
     Row::new(size, Figures::Latency(latency))
 }
 
-/// Counters of both sides, of which one has none.
+/// Counters of both sides; the server has none.
 pub(super) fn counted() -> Counted {
     let changes = [("counters/symbol_error", 0), ("hw_counters/out_of_buffer", -6)];
     Counted {
@@ -110,7 +110,7 @@ pub(crate) fn environment(measure: Measure) -> Environment {
     Environment::new(time, command_line, plan(measure), path(), ["one", "two"].map(facts))
 }
 
-/// The same over two ports, of two devices at the server.
+/// The environment of a test over two ports, on two devices of the server.
 pub(super) fn over_two_ports(mut environment: Environment) -> Environment {
     let Environment { plan, path, client, server, .. } = &mut environment;
     (plan.queues.queue_pairs, plan.queues.threads) = (2, 2);
@@ -122,7 +122,7 @@ pub(super) fn over_two_ports(mut environment: Environment) -> Environment {
     environment
 }
 
-/// What was written.
+/// The written text.
 pub(super) fn written(write: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>) -> String {
     let mut out = Vec::new();
     write(&mut out).unwrap();

@@ -1,29 +1,29 @@
-//! What a terminal has: colours, where there are any, and columns.
+//! Terminal colours and width.
 
 use anstyle::{AnsiColor, Style as Ansi};
 
-/// How parts of the output look.
+/// Styles of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
-    /// Heads of columns.
+    /// Column heads.
     pub head: Ansi,
-    /// What is beside the point.
+    /// Secondary information.
     pub dim: Ansi,
-    /// What is better.
+    /// Improvements.
     pub good: Ansi,
-    /// What is worse, or missed.
+    /// Regressions and missed limits.
     pub bad: Ansi,
-    /// What is drawn.
+    /// Bars.
     pub bar: Ansi,
 }
 
 impl Style {
-    /// As letters alone: what is not for a terminal.
+    /// No colours, for output that is not a terminal.
     pub fn plain() -> Self {
         Self::default()
     }
 
-    /// In colours.
+    /// With colours.
     pub fn coloured() -> Self {
         let of = |colour: AnsiColor| colour.on_default();
         Self {
@@ -35,7 +35,7 @@ impl Style {
         }
     }
 
-    /// In colours where a stream is a terminal that has them, and neither `NO_COLOR` nor the like speaks against it.
+    /// With colours, if the stream is a terminal that supports them and `NO_COLOR` or the like is not set.
     pub fn of<S: anstream::stream::RawStream>(stream: &S) -> Self {
         match anstream::AutoStream::choice(stream) {
             anstream::ColorChoice::Never => Self::plain(),
@@ -44,7 +44,7 @@ impl Style {
     }
 }
 
-/// How many columns the terminal of the standard output has; what is none has 80.
+/// The width of the terminal on standard output; 80 if it is not a terminal.
 pub fn columns() -> usize {
     terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0))
 }
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_terminal_has_no_colours() {
+    fn output_without_terminal_has_no_colours() {
         assert_eq!(Style::of(&Vec::new()), Style::plain());
     }
 }

@@ -1,4 +1,4 @@
-//! A table that grows line by line.
+//! The results table, printed row by row.
 
 use std::io::{Result, Write};
 
@@ -8,27 +8,27 @@ use crate::endpoint::{Changes, Counted};
 use crate::plan::{Measure, Semantics};
 use crate::stats::{Bandwidth, Figures, Interval, Latency, Seen};
 
-/// Which columns a table of bandwidths has beside those that it always has.
+/// The optional columns of a bandwidth table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
-    /// The slowest interval and the one in the middle, beside the fastest.
+    /// The slowest and median interval, besides the fastest.
     pub intervals: bool,
     /// Processor time.
     pub cpu: bool,
 }
 
-/// A table: its head, and then a line for each row. All lines are of the same width.
+/// The results table. All lines have the same width.
 #[derive(Debug)]
 pub struct Table {
     title: String,
     columns: Vec<Column>,
-    /// What the ports are called, where there are several.
+    /// Port names, if there are several.
     ports: Vec<String>,
     style: Style,
 }
 
 impl Table {
-    /// Of what is measured.
+    /// A table for this kind of measurement.
     pub fn new(measure: Measure, columns: Columns, style: Style) -> Self {
         match measure {
             Measure::Bandwidth => Self { title: String::new(), columns: bandwidth(columns), ports: Vec::new(), style },
@@ -39,16 +39,16 @@ impl Table {
         }
     }
 
-    /// With names of the ports, in the order of those of each row.
+    /// Sets the port names, in the order of each row.
     pub fn name_ports(&mut self, names: Vec<String>) {
         self.ports = names;
     }
 
-    /// Writes the head.
+    /// Writes the header.
     ///
     /// # Errors
     ///
-    /// Those of the writer.
+    /// Errors of the writer.
     pub fn head(&self, out: &mut dyn Write) -> Result<()> {
         let head = self.style.head;
         if !self.title.is_empty() {
@@ -60,12 +60,12 @@ impl Table {
         out.flush()
     }
 
-    /// Writes the line of a row. A column that a row knows nothing of has a dash; a row that is not whole says so. What each port has
-    /// done stands below, where there are several, and what counters say.
+    /// Writes the line of a row. Unknown values are dashes; a row that was cut short is marked. Lines for ports and
+    /// counters follow, if there are any.
     ///
     /// # Errors
     ///
-    /// Those of the writer.
+    /// Errors of the writer.
     pub fn row(&self, out: &mut dyn Write, row: &Row) -> Result<()> {
         let mark = if row.is_whole { "" } else { "  cut short" };
         writeln!(out, "{}{mark}", self.line(|column| column.text(row)))?;
@@ -83,11 +83,11 @@ impl Table {
         out.flush()
     }
 
-    /// Writes the line of a part of a row that is not over: what there is to say of it.
+    /// Writes the line of an interval, with what is text of it.
     ///
     /// # Errors
     ///
-    /// Those of the writer.
+    /// Errors of the writer.
     pub fn interval(&self, out: &mut dyn Write, size: u64, interval: &Interval) -> Result<()> {
         let unknown = f64::NAN;
         let figures = match interval.seen {
@@ -113,11 +113,11 @@ impl Table {
         self.row(out, &Row::new(size, figures))
     }
 
-    /// Writes the line of a size at which nothing was measured.
+    /// Writes the line of a size without results.
     ///
     /// # Errors
     ///
-    /// Those of the writer.
+    /// Errors of the writer.
     pub fn blank(&self, out: &mut dyn Write, size: u64) -> Result<()> {
         let text = |column: &Column| match column.value {
             Value::Size => column.size(size),
@@ -136,7 +136,7 @@ impl Table {
 /// Between columns.
 const GAP: &str = "  ";
 
-/// From when to when, for those who do not know the names.
+/// Explains the semantics.
 fn meaning(semantics: Semantics) -> &'static str {
     match semantics {
         Semantics::Oneway => "half of the round trip",
@@ -153,7 +153,7 @@ struct Column {
     value: Value,
 }
 
-/// What a column has of a row.
+/// The value of a column.
 #[derive(Debug)]
 enum Value {
     Size,
@@ -163,12 +163,12 @@ enum Value {
 
 impl Column {
     fn text(&self, row: &Row) -> String {
-        let known = match self.value {
+        let text = match self.value {
             Value::Size => Some(self.size(row.size)),
             Value::Count(of) => of(row).map(|value| count(value, self.width)),
             Value::Number(decimals, of) => of(row).map(|value| fixed(value, self.width, decimals)),
         };
-        known.unwrap_or_else(|| "-".to_owned())
+        text.unwrap_or_else(|| "-".to_owned())
     }
 
     fn size(&self, size: u64) -> String {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn bandwidth_of_one_interval() {
+    fn bandwidth_without_intervals_has_a_dash() {
         let table = Table::new(Measure::Bandwidth, Columns::default(), Style::plain());
         let bandwidth = Bandwidth { messages: 10, seconds: 1.0, ..Bandwidth::default() };
         let row = Row::new(1_000_000, Figures::Bandwidth(bandwidth));
@@ -284,14 +284,14 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_was_cut_short_says_so() {
+    fn row_cut_short_is_marked() {
         let table = Table::new(Measure::Bandwidth, Columns::default(), Style::plain());
         let row = Row { is_whole: false, ..sample::bandwidth_row(64, 5) };
         assert!(lines(&table, &[row])[2].ends_with("  cut short"));
     }
 
     #[test]
-    fn intervals_have_what_is_known_of_them() {
+    fn interval_line_has_known_values_only() {
         let line = |measure, seen| {
             let table = Table::new(measure, Columns { intervals: true, cpu: true }, Style::plain());
             let interval = Interval { start: 3.0, end: 4.0, seen };
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_without_figures_has_dashes() {
+    fn size_without_results_has_dashes() {
         let table = Table::new(Measure::Latency(Semantics::Oneway), Columns::default(), Style::plain());
         let line = sample::written(|out| table.blank(out, 8 << 20));
         let words: Vec<_> = line.split_whitespace().collect();
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_stand_below_their_row() {
+    fn counters_follow_their_row() {
         let table = Table::new(Measure::Bandwidth, Columns::default(), Style::plain());
         let row = Row { counters: Some(sample::counted()), ..sample::bandwidth_row(64, 5) };
         let expected =
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_stand_below_their_row() {
+    fn ports_follow_their_row() {
         let mut table = Table::new(Measure::Bandwidth, Columns::default(), Style::plain());
         table.name_ports(["mlx5_0 port 1", "mlx5_1 port 1"].map(str::to_owned).to_vec());
         let row = Row { counters: Some(sample::counted()), ..sample::ports_row(4096, 1_000_000) };
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_only_where_asked_for() {
+    fn colours_appear_only_if_enabled() {
         let table = Table::new(Measure::Bandwidth, Columns::default(), Style::coloured());
         let [names, .., row] = &lines(&table, &[sample::bandwidth_row(64, 5)])[..] else { unreachable!("three lines") };
         assert!(names.contains('\u{1b}'));
@@ -348,7 +348,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
         #[test]
-        fn lines_are_of_one_width(size in 0u64..1 << 36, messages: u64, seconds in 0.0f64..1e6, base in 1u64..1 << 40) {
+        fn lines_have_equal_width(size in 0u64..1 << 36, messages: u64, seconds in 0.0f64..1e6, base in 1u64..1 << 40) {
             let table = Table::new(Measure::Bandwidth, Columns { intervals: true, cpu: true }, Style::plain());
             let bandwidth = Bandwidth { messages, seconds, cpu: Some(seconds), ..Bandwidth::default() };
             let all = lines(&table, &[Row::new(size, Figures::Bandwidth(bandwidth))]);

@@ -1,10 +1,11 @@
-//! The time of day.
+//! Formats the time of day.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const DAY: u64 = 86_400;
 
-/// A time as RFC 3339 has it, in UTC, to the second: `2026-07-01T12:00:00Z`. What is before 1970 is its first second.
+/// Formats a time as in RFC 3339, in UTC, to the second: `2026-07-01T12:00:00Z`. Times before 1970 become its first
+/// second.
 pub fn rfc3339(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (year, month, day) = civil(seconds / DAY);
@@ -12,11 +13,11 @@ pub fn rfc3339(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// Year, month and day, from the days since 1970. Years are counted here from March, so that the day of a leap year comes last.
+/// Year, month and day of the days since 1970. Years are counted from March here, so that the leap day comes last.
 fn civil(days: u64) -> (u64, u64, u64) {
-    /// From the first of March of the year 0 to the first of January of 1970.
+    /// From 1 March of year 0 to 1 January 1970.
     const BEFORE: u64 = 719_468;
-    /// In 400 years.
+    /// Days in 400 years.
     const CYCLE: u64 = 146_097;
     let days = days + BEFORE;
     let of_cycle = days % CYCLE;
@@ -40,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_are_known() {
+    fn sample_times_are_formatted() {
         assert_eq!(at(0), "1970-01-01T00:00:00Z");
         assert_eq!(at(951_782_399), "2000-02-28T23:59:59Z");
         assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
@@ -51,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn days_follow_each_other_through_a_whole_cycle_of_years() {
+    fn days_are_consecutive_over_400_years() {
         let lengths = |year: u64| {
             let is_leap = (year.is_multiple_of(4) && !year.is_multiple_of(100)) || year.is_multiple_of(400);
             [31, if is_leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]

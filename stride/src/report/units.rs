@@ -1,6 +1,6 @@
-//! Numbers as people read them.
+//! Formats numbers with units.
 
-/// Bytes of a message: `64`, `4 KiB`, `1 MiB`; plain where it is no multiple of those.
+/// A message size: `64`, `4 KiB`, `1 MiB`; in bytes if not a multiple of these.
 pub fn bytes(size: u64) -> String {
     let whole = |unit: u64| size >= unit && size.is_multiple_of(unit);
     match size {
@@ -11,13 +11,13 @@ pub fn bytes(size: u64) -> String {
     }
 }
 
-/// The same within a sentence, where no column says what the number is of: `2 B`, `4 KiB`.
+/// A message size with its unit, for sentences: `2 B`, `4 KiB`.
 pub fn bytes_in_words(size: u64) -> String {
     let text = bytes(size);
     if text.ends_with('B') { text } else { text + " B" }
 }
 
-/// A number in at most so many characters, with as many of the decimals as fit. What is not a number is a dash.
+/// A number in at most `width` characters, with as many decimals as fit. NaN is a dash.
 pub fn fixed(value: f64, width: usize, decimals: usize) -> String {
     if !value.is_finite() {
         return "-".to_owned();
@@ -29,7 +29,7 @@ pub fn fixed(value: f64, width: usize, decimals: usize) -> String {
         .unwrap_or_else(|| format!("{value:.1e}"))
 }
 
-/// A whole number in at most so many characters; one that is longer is written by its first digits.
+/// An integer in at most `width` characters; longer numbers are in scientific notation.
 pub(super) fn count(value: u64, width: usize) -> String {
     let text = value.to_string();
     if text.len() <= width { text } else { format!("{:.2e}", value as f64) }
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_have_binary_units() {
+    fn sizes_have_binary_units() {
         let of = [0, 2, 1000, 1023, 1024, 1536, 4096, 65_536, 1 << 20, 8 << 20, (1 << 20) + 1024, 1 << 30].map(bytes);
         let expected =
             ["0", "2", "1000", "1023", "1 KiB", "1536", "4 KiB", "64 KiB", "1 MiB", "8 MiB", "1025 KiB", "1 GiB"];
@@ -48,13 +48,13 @@ mod tests {
     }
 
     #[test]
-    fn bytes_in_a_sentence_are_never_bare_numbers() {
+    fn sizes_in_sentences_have_a_unit() {
         let of = [0, 2, 1023, 1024, 1536, 8 << 20].map(bytes_in_words);
         assert_eq!(of, ["0 B", "2 B", "1023 B", "1 KiB", "1536 B", "8 MiB"]);
     }
 
     #[test]
-    fn decimals_give_way_to_digits() {
+    fn decimals_are_dropped_to_fit() {
         assert_eq!(fixed(1.23456, 8, 3), "1.235");
         assert_eq!(fixed(12345.678, 8, 3), "12345.68");
         assert_eq!(fixed(12_345_678.0, 8, 3), "12345678");
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_keep_their_width() {
+    fn counts_fit_their_width() {
         assert_eq!(count(5_000_000, 8), "5000000");
         assert_eq!(count(u64::MAX, 12), "1.84e19");
     }

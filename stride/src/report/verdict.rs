@@ -1,63 +1,63 @@
-//! What a test comes to where limits or a baseline were given, for programs.
+//! The verdict of a test with limits or a baseline, for programs.
 
 use serde::{Deserialize, Serialize};
 
 use super::compare::{Comparison, Outcome};
 use super::limits::Miss;
 
-/// What a test comes to.
+/// The verdict of a test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Every limit is kept, and no size is worse than the baseline by more than the threshold.
+    /// All limits are met, and no size is worse than the baseline by more than the threshold.
     pub is_held: bool,
-    /// The limits that were missed.
+    /// The missed limits.
     pub misses: Vec<Missed>,
-    /// Beside the baseline; none where none was given.
+    /// The comparison; `None` without a baseline.
     pub comparison: Option<Compared>,
 }
 
 /// A limit that a size has missed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Missed {
-    /// Bytes of a message.
+    /// Message size in bytes.
     pub size_bytes: u64,
-    /// The option that has set it.
+    /// The option of the limit.
     pub option: String,
-    /// What it must have, in the option's unit.
+    /// The limit, in the option's unit.
     pub limit: f64,
-    /// What it has; none where that is no number.
+    /// The value; `None` if it is not a number.
     pub found: Option<f64>,
 }
 
-/// A test beside the baseline.
+/// The comparison with a baseline.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
-    /// By so many per cent a size may be worse.
+    /// Threshold in percent.
     pub threshold_percent: f64,
-    /// What it comes to.
+    /// The outcome.
     pub outcome: Outcome,
     /// Each size of both.
     pub sizes: Vec<Size>,
     /// Sizes of the baseline that were not measured now.
     pub missing_bytes: Vec<u64>,
-    /// Sizes that the baseline has not.
+    /// Sizes that the baseline lacks.
     pub added_bytes: Vec<u64>,
-    /// What else differs, in sentences; none where the baseline does not say what it ran in.
+    /// Other differences, as sentences; `None` if the baseline has no environment.
     pub differences: Option<Vec<String>>,
 }
 
-/// A size beside the baseline's.
+/// A size, compared with the baseline.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Size {
-    /// Bytes of a message.
+    /// Message size in bytes.
     pub size_bytes: u64,
-    /// What decides, then: average gigabits a second, or the median in nanoseconds.
+    /// The old value: average Gb/s, or the median in nanoseconds.
     pub old: Option<f64>,
-    /// And now.
+    /// The new value.
     pub new: Option<f64>,
-    /// By how many per cent it is better: more of a bandwidth, less of a latency. None where that is no number.
+    /// Improvement in percent: higher bandwidth or lower latency. `None` if not a number.
     pub gain_percent: Option<f64>,
-    /// By more than the threshold.
+    /// Worse by more than the threshold.
     pub is_worse: bool,
 }
 
@@ -66,7 +66,7 @@ fn number(value: f64) -> Option<f64> {
 }
 
 impl Verdict {
-    /// Of these misses, and this comparison with what else differs.
+    /// A verdict from missed limits, and a comparison with other differences.
     pub fn new(misses: &[Miss], compared: Option<(&Comparison, Option<Vec<String>>)>) -> Self {
         let misses = misses.iter().map(|miss| Missed {
             size_bytes: miss.size,
@@ -109,7 +109,7 @@ mod tests {
     use crate::report::{Series, sample};
 
     #[test]
-    fn limits_and_the_baseline_decide_together() {
+    fn limits_and_baseline_form_one_verdict() {
         let series = |rows: &[(u64, u64)]| {
             let rows = rows.iter().map(|&(size, messages)| sample::bandwidth_row(size, messages)).collect();
             Series::of_plan("it", &sample::plan(Measure::Bandwidth), rows)

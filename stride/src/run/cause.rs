@@ -1,32 +1,32 @@
-//! What a failed completion means, and what usually is the cause.
+//! Describes failed completions with their usual cause.
 
 use std::fmt;
 
 use anyhow::Error;
 use sideway::ibverbs::completion::WorkCompletionStatus as Status;
 
-use super::qp_driver::lane_of;
+use super::qp_driver::qp_index;
 
-/// A request that failed. It prints as a sentence for the user.
+/// A request that failed. `Display` prints a sentence for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failed {
     status: Status,
     vendor: u32,
-    /// The queue pair.
+    /// The queue pair number.
     number: u32,
-    /// The same by its place among those of the thread.
-    pub(crate) lane: usize,
-    /// It was to take a message in.
+    /// Index of the queue pair within its thread.
+    pub(crate) qp: usize,
+    /// The request was a receive.
     pub(crate) is_receive: bool,
-    /// The queue pair at the other side, and where that is.
+    /// The remote queue pair and its address.
     peer: Option<String>,
 }
 
 impl Failed {
-    /// Of a queue pair's number, and what the request was called.
+    /// Takes the queue pair's number and the request's `wr_id`.
     #[cold]
     pub(crate) fn new(status: Status, vendor: u32, number: u32, wr_id: u64) -> Self {
-        Self { status, vendor, number, lane: lane_of(wr_id), is_receive: false, peer: None }
+        Self { status, vendor, number, qp: qp_index(wr_id), is_receive: false, peer: None }
     }
 }
 
@@ -48,13 +48,13 @@ impl fmt::Display for Failed {
 
 impl std::error::Error for Failed {}
 
-/// An error of the queue on which receives complete.
+/// Marks an error as one of a receive.
 #[cold]
 pub(crate) fn of_receive(error: Error) -> Error {
     change(error, |failed| failed.is_receive = true)
 }
 
-/// The same error with who is at the other side, where it is of a request.
+/// Adds the remote queue pair to an error of a request.
 #[cold]
 pub(crate) fn with_peer(error: Error, peer: impl FnOnce(&Failed) -> Option<String>) -> Error {
     change(error, |failed| failed.peer = peer(failed))
@@ -70,7 +70,7 @@ fn change(error: Error, change: impl FnOnce(&mut Failed)) -> Error {
     }
 }
 
-/// The usual cause, and what to try.
+/// The usual cause of a status, with a remedy.
 fn likely(status: Status) -> Option<&'static str> {
     Some(match status {
         Status::RetryCounterExceededError => {
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_is_told_with_its_cause() {
+    fn failed_request_names_status_and_cause() {
         let text = Failed::new(Status::RetryCounterExceededError, 0x81, 0x12, 0).to_string();
         assert!(text.starts_with("a request on queue pair 0x12 failed: transport retry counter exceeded"), "{text}");
         assert!(text.contains("(vendor's code 0x81): the peer did not acknowledge"), "{text}");
@@ -110,8 +110,8 @@ mod tests {
     }
 
     #[test]
-    fn the_other_end_of_the_connection_is_told() {
-        let peer = |failed: &Failed| Some(format!("queue pair 0x{} of it", failed.lane));
+    fn failed_request_names_the_remote_queue_pair() {
+        let peer = |failed: &Failed| Some(format!("queue pair 0x{} of it", failed.qp));
         let failed = || Error::from(Failed::new(Status::RemoteAccessError, 0, 0x12, 7 << 32 | 5));
         let text = with_peer(failed(), peer).to_string();
         assert!(

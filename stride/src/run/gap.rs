@@ -1,4 +1,4 @@
-//! The pause between two messages of a latency.
+//! The pause between two messages of a latency test (`--gap`).
 
 use std::time::{Duration, Instant};
 
@@ -12,22 +12,22 @@ use super::request::Request;
 use super::signal::{EMPTY_POLLS, Idle, Signal};
 use super::wait::LONGEST;
 
-/// The pause between two messages of a latency.
+/// The pause between two messages of a latency test.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gap {
-    /// How long it is.
+    /// Length of the pause.
     pub(crate) length: Duration,
-    /// The thread sleeps meanwhile, rather than poll on.
+    /// Sleep during the pause instead of polling.
     pub(crate) sleeps: bool,
 }
 
 impl Gap {
-    /// Lets the time pass after a message; the next begins now.
+    /// Waits for the length of the pause. The next sample starts afterwards.
     #[cold]
     #[inline(never)]
     pub(super) fn pass<S, R, C>(
         self,
-        lane: &mut QpDriver<'_, S, R>,
+        qp: &mut QpDriver<'_, S, R>,
         queue: &mut C,
         samples: &mut Samples,
         signal: &Signal,
@@ -39,9 +39,9 @@ impl Gap {
     {
         let (begin, mut idle) = (Instant::now(), Idle::default());
         loop {
-            // A device in software does its work by being polled, and a queue pair that fails says so there.
+            // Polling drives software devices, and returns the error of a queue pair that failed.
             queue.poll(|done| {
-                lane.finish(done.wr_id);
+                qp.finish(done.wr_id);
             })?;
             let left = self.length.saturating_sub(begin.elapsed());
             if left.is_zero() || signal.has_stopped() {

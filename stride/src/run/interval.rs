@@ -1,4 +1,4 @@
-//! What is told of a step while it runs, from what its threads leave in the signal.
+//! Intervals of a running step, computed from what its threads have put into the [`Signal`].
 
 use std::time::{Duration, Instant};
 
@@ -7,12 +7,13 @@ use super::tsc::{Scale, Tsc};
 use crate::plan::{Measure, Plan, Semantics};
 use crate::stats::{Interval, Seen, share};
 
-/// As long is an interval of which nobody says how long it is.
+/// Interval length if `--interval` is absent.
 const USUAL: Duration = Duration::from_secs(1);
-/// And the shortest that is told while the step runs: who looks on does so seldom.
+/// The shortest interval that is reported while the step runs. Reading progress more often would disturb the
+/// measurement.
 pub(crate) const SHORTEST: Duration = Duration::from_millis(100);
 
-/// How long the intervals of a plan are that are told while it runs.
+/// Length of the intervals that are reported while the plan runs.
 pub(crate) fn length(plan: &Plan) -> Duration {
     plan.sampling.interval.unwrap_or(USUAL).max(SHORTEST)
 }
@@ -22,10 +23,10 @@ pub(crate) fn length(plan: &Plan) -> Duration {
 pub(crate) struct Intervals {
     length: Duration,
     semantics: Option<Semantics>,
-    /// When the first began, of messages and of times.
+    /// Start of the first interval; `first` is its counterpart for latencies.
     begin: Option<Instant>,
     first: Option<(Tsc, Scale)>,
-    /// Where the last one has ended, and when the next is over.
+    /// End of the last interval, and when the next one is due.
     last: Option<(Moment, Instant)>,
     is_over: bool,
 }
@@ -39,15 +40,17 @@ impl Intervals {
         Self { length: length(plan), semantics, begin: None, first: None, last: None, is_over: false }
     }
 
-    /// Those that are over since the last look. What is left at the end is one where it is half as long as the others.
+    /// Returns the intervals that ended since the last look. At the end, the remainder is an interval if it has at
+    /// least half the length.
     pub(crate) fn look(&mut self, signal: &Signal, now: Instant) -> Vec<Interval> {
         match self.semantics {
-            Some(semantics) => signal.spells().iter().map(|spell| self.times(spell, semantics)).collect(),
+            Some(semantics) => signal.take_samples().iter().map(|window| self.times(window, semantics)).collect(),
             None => self.messages(signal, now).into_iter().collect(),
         }
     }
 
-    /// When the next is over, where that is known: messages are counted at a look, and times by who measures them.
+    /// When the next interval is due, if known. Bandwidth intervals end at a look; the measuring thread ends latency
+    /// intervals itself.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.last.filter(|_| !self.is_over).map(|(_, due)| due)
     }
@@ -66,7 +69,7 @@ impl Intervals {
         if end.at < due && (closed.is_none() || since < self.length / 2) {
             return None;
         }
-        // One that was looked at late is longer, and those after it end when they would have.
+        // After a late look, the interval is longer; later intervals keep their schedule.
         let late = end.at.saturating_duration_since(due).as_nanos() / self.length.as_nanos().max(1);
         let next = due + self.length * u32::try_from(late + 1).unwrap_or(u32::MAX);
         self.last = Some((end, next));
@@ -75,14 +78,14 @@ impl Intervals {
         Some(Interval { start: from(last.at), end: from(end.at), seen: Seen::Bandwidth { messages } })
     }
 
-    fn times(&mut self, spell: &SampleWindow, semantics: Semantics) -> Interval {
-        // With one scale for all: each begins where the last one has ended.
-        let (first, scale) = *self.first.get_or_insert_with(|| (spell.start, Scale::now()));
+    fn times(&mut self, window: &SampleWindow, semantics: Semantics) -> Interval {
+        // All intervals use one scale, so each starts exactly at the end of the previous one.
+        let (first, scale) = *self.first.get_or_insert_with(|| (window.start, Scale::now()));
         let from = |at: Tsc| scale.seconds(at.since(first));
-        let (part, samples) = (share(semantics) * scale.tick(), spell.samples);
-        let mean = spell.sum as f64 / samples.max(1) as f64 * part;
-        let (min, max) = (spell.min as f64 * part, spell.max as f64 * part);
-        Interval { start: from(spell.start), end: from(spell.end), seen: Seen::Latency { samples, min, mean, max } }
+        let (part, samples) = (share(semantics) * scale.tick(), window.samples);
+        let mean = window.sum as f64 / samples.max(1) as f64 * part;
+        let (min, max) = (window.min as f64 * part, window.max as f64 * part);
+        Interval { start: from(window.start), end: from(window.end), seen: Seen::Latency { samples, min, mean, max } }
     }
 }
 
@@ -100,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_count_from_the_first_that_does() {
+    fn intervals_start_with_the_window() {
         let (signal, mut intervals) = (Signal::default(), Intervals::new(&plan(Measure::Bandwidth)));
         let begin = Instant::now();
         let at = |milliseconds| begin + Duration::from_millis(milliseconds);
@@ -120,13 +123,13 @@ mod tests {
         assert_eq!(intervals.due(), Some(at(1400)));
         signal.add(20);
         assert_eq!(seen(&mut intervals, 1390), []);
-        // Somebody else had the processor.
+        // The thread did not run for a while.
         assert_eq!(seen(&mut intervals, 1830), [(210.0, 830.0, messages(20))]);
         signal.add(5);
         assert_eq!(seen(&mut intervals, 2010), [(830.0, 1010.0, messages(5))]);
         signal.add(7);
         signal.close(at(2110));
-        // What is done to empty the queues does not count.
+        // Messages that complete while the queues drain do not count.
         signal.add(128);
         assert_eq!(seen(&mut intervals, 2500), [(1010.0, 1110.0, messages(7))]);
         assert_eq!(seen(&mut intervals, 9999), []);
@@ -134,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_rest_is_not_told() {
+    fn short_remainder_is_not_reported() {
         let (signal, mut intervals) = (Signal::default(), Intervals::new(&plan(Measure::Bandwidth)));
         let begin = Instant::now();
         signal.open(begin);
@@ -143,16 +146,16 @@ mod tests {
     }
 
     #[test]
-    fn times_are_of_their_semantics() {
+    fn oneway_intervals_have_half_the_round_trip() {
         let plan = plan(Measure::Latency(Semantics::Oneway));
         let (signal, mut intervals) = (Signal::default(), Intervals::new(&plan));
         let start = Tsc::now();
-        let spell = |from, to| {
+        let window = |from, to| {
             let at = |seconds| start.after(Duration::from_secs(seconds));
-            [1000, 4000].into_iter().fold(SampleWindow::new(at(from)), |spell, time| spell.with(time)).until(at(to))
+            [1000, 4000].into_iter().fold(SampleWindow::new(at(from)), |window, time| window.with(time)).until(at(to))
         };
-        signal.tell(spell(5, 6));
-        signal.tell(spell(6, 8));
+        signal.add_samples(window(5, 6));
+        signal.add_samples(window(6, 8));
         let seen = intervals.look(&signal, Instant::now());
         let rounded = seen.iter().map(|one| (one.start.round(), one.end.round())).collect::<Vec<_>>();
         assert_eq!(rounded, [(0.0, 1.0), (1.0, 3.0)]);
@@ -163,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_are_long_enough_to_be_looked_at() {
+    fn interval_length_has_a_minimum() {
         let of = |interval| length(&Plan { sampling: Sampling { interval, ..Sampling::default() }, ..Plan::default() });
         assert_eq!([None, Some(Duration::from_millis(1))].map(of), [USUAL, SHORTEST]);
         assert_eq!(of(Some(Duration::from_secs(7))), Duration::from_secs(7));

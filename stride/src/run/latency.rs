@@ -1,4 +1,4 @@
-//! One message under way at a time.
+//! Latency loops: one message in flight at a time.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use super::wait::LONGEST;
 use crate::plan::{Transport, time};
 use crate::stats::Tally;
 
-/// When to end: after so many messages, or at a time.
+/// When the loop ends: after a number of messages, or at a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
     Count(u64),
@@ -34,35 +34,35 @@ impl Until {
     }
 }
 
-/// How two sides take turns.
+/// How the two sides take turns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turns {
-    /// This side has the first.
+    /// This side sends first.
     pub(crate) begins: bool,
     pub(crate) until: Until,
-    /// Where messages may be lost.
-    pub(crate) patience: Option<Patience>,
-    /// The pause before each message but the first, of the side that begins.
+    /// Limit for a missing message, if the transport may lose messages.
+    pub(crate) loss_timeout: Option<LossTimeout>,
+    /// Pause before each message but the first, on the side that sends first.
     pub(crate) gap: Option<Gap>,
 }
 
-/// How long a message is waited for that may have been lost.
+/// How long to wait for a message that may have been lost.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct LossTimeout {
     pub(crate) most: Duration,
     pub(crate) service: Transport,
 }
 
-/// A side that waits for the other's message.
+/// A wait for the peer's message.
 struct Wait {
     turns: Turns,
-    /// Messages that have gone there and back.
+    /// Round trips completed so far.
     count: u64,
     looks: u32,
     since: Option<Instant>,
 }
 
-/// Between two looks at the clock pass so many looks for a message.
+/// Polls between two reads of the clock.
 const SELDOM: u32 = 1024;
 
 impl Wait {
@@ -70,7 +70,7 @@ impl Wait {
         Self { turns, count, looks: 0, since: None }
     }
 
-    /// Nothing was there. Fails where that has been so for too long.
+    /// Called when a poll found nothing. Fails once the time limit has passed.
     #[inline]
     fn look(&mut self, has_slept: bool) -> Result<()> {
         self.looks = self.looks.wrapping_add(1);
@@ -82,7 +82,7 @@ impl Wait {
 
     #[cold]
     fn consider(&mut self) -> Result<()> {
-        let Some(Patience { most, service }) = self.turns.patience else { return Ok(()) };
+        let Some(LossTimeout { most, service }) = self.turns.loss_timeout else { return Ok(()) };
         let now = Instant::now();
         if now - *self.since.get_or_insert(now) < most {
             return Ok(());
@@ -100,57 +100,58 @@ impl Wait {
     }
 }
 
-/// Ticks from stamp to stamp.
+/// Time samples: ticks from stamp to stamp.
 #[derive(Debug)]
 pub(crate) struct Samples {
-    /// As far as there is room for them; each is below `u32::MAX`.
+    /// Samples in memory, up to its capacity; each is below `u32::MAX`.
     times: Vec<u32>,
-    /// Those for which there was no room any more, and those that are longer.
+    /// Samples that did not fit, and samples that are longer.
     older: Option<Tally>,
     last: Option<Tsc>,
-    /// Samples that are not kept, and the time before which none is.
+    /// Number of initial samples to discard; samples that start before `begin` are discarded too.
     skip: u64,
     begin: Option<Tsc>,
-    telling: Telling,
+    reporting: Reporting,
 }
 
-/// What of the times is told while the loop runs: reckoned when it is due, from the times that are kept, so that a message takes one look at
-/// whether it is.
+/// Interval reports while the loop runs. They are computed from the stored samples when due, so each message costs one
+/// comparison.
 #[derive(Debug)]
-struct Telling {
+struct Reporting {
     length: Duration,
-    /// When it is due: at once, where no time is kept yet.
+    /// When the next report is due; immediately, if no sample exists yet.
     due: Tsc,
     has_begun: bool,
-    /// What is not told yet, but for the times from an index on.
-    spell: SampleWindow,
+    /// Samples since the last report, except `times[from..]`.
+    window: SampleWindow,
     from: usize,
 }
 
 impl Samples {
-    /// With room for so many at a time. The first `skip` are left out.
-    pub(crate) fn new(room: usize, skip: u64) -> Self {
-        // Written once, so that no page is missing while it is measured.
-        let mut times = vec![1; room];
+    /// Creates memory for `capacity` samples. The first `skip` samples are discarded.
+    pub(crate) fn new(capacity: usize, skip: u64) -> Self {
+        // Written once, so that no page fault occurs during the measurement.
+        let mut times = vec![1; capacity];
         times.clear();
-        let spell = SampleWindow::new(Tsc::default());
-        let telling = Telling { length: Duration::from_secs(1), due: Tsc::default(), has_begun: false, spell, from: 0 };
-        Self { times, older: None, last: None, skip, begin: None, telling }
+        let window = SampleWindow::new(Tsc::default());
+        let reporting =
+            Reporting { length: Duration::from_secs(1), due: Tsc::default(), has_begun: false, window, from: 0 };
+        Self { times, older: None, last: None, skip, begin: None, reporting }
     }
 
-    /// For the side of which nobody asks.
+    /// For the side whose samples are not used.
     pub(crate) fn none() -> Self {
         Self::new(0, u64::MAX)
     }
 
-    /// Those before `begin` are left out too.
+    /// Discards samples that start before `begin`.
     pub(crate) fn from(self, begin: Tsc) -> Self {
         Self { begin: Some(begin), ..self }
     }
 
-    /// Told as often as that.
-    pub(crate) fn told_each(mut self, length: Duration) -> Self {
-        self.telling.length = length;
+    /// Reports an interval each `length`.
+    pub(crate) fn with_interval(mut self, length: Duration) -> Self {
+        self.reporting.length = length;
         self
     }
 
@@ -170,57 +171,57 @@ impl Samples {
                 Ok(short) if short < u32::MAX && self.times.len() < self.times.capacity() => self.times.push(short),
                 _ => self.fold(time),
             }
-            if now >= self.telling.due {
-                self.tell(last, now, signal);
+            if now >= self.reporting.due {
+                self.report(last, now, signal);
             }
         }
         now
     }
 
-    /// Tells what has come since the last time; that is part of no time.
+    /// Reports the samples since the last report. The time that this takes is part of no sample.
     #[cold]
     #[inline(never)]
-    fn tell(&mut self, last: Tsc, now: Tsc, signal: &Signal) {
-        if self.telling.has_begun {
+    fn report(&mut self, last: Tsc, now: Tsc, signal: &Signal) {
+        if self.reporting.has_begun {
             self.gather();
-            signal.tell(self.telling.spell.until(now));
-            self.telling.spell = SampleWindow::new(now);
+            signal.add_samples(self.reporting.window.until(now));
+            self.reporting.window = SampleWindow::new(now);
         } else {
-            // What a fold has added is of the first time, too.
-            self.telling.spell.start = last;
-            self.telling.has_begun = true;
+            // Samples that `fold` has added belong to the first interval too.
+            self.reporting.window.start = last;
+            self.reporting.has_begun = true;
         }
-        self.telling.due = now.after(self.telling.length);
+        self.reporting.due = now.after(self.reporting.length);
         self.last = Some(Tsc::now());
     }
 
-    /// Adds the times that are kept to what is to be told.
+    /// Adds the stored samples to the interval.
     fn gather(&mut self) {
-        let Telling { spell, from, .. } = &mut self.telling;
+        let Reporting { window, from, .. } = &mut self.reporting;
         let more = self.times.get(*from..).unwrap_or_default();
-        *spell = more.iter().fold(*spell, |spell, &time| spell.with(time.into()));
+        *window = more.iter().fold(*window, |window, &time| window.with(time.into()));
         *from = self.times.len();
     }
 
-    /// Tells the rest, where it is half as long as what is told otherwise.
+    /// Reports the remainder if it has at least half the length of an interval.
     pub(crate) fn end(&mut self, signal: &Signal) {
-        let Some(last) = self.last.filter(|_| self.telling.has_begun) else { return };
+        let Some(last) = self.last.filter(|_| self.reporting.has_begun) else { return };
         self.gather();
-        let spell = self.telling.spell.until(last);
-        if spell.samples > 0 && last.since(spell.start) >= Scale::now().ticks(self.telling.length / 2) {
-            signal.tell(spell);
+        let window = self.reporting.window.until(last);
+        if window.samples > 0 && last.since(window.start) >= Scale::now().ticks(self.reporting.length / 2) {
+            signal.add_samples(window);
         }
     }
 
-    /// Takes a time that does not go with the others: that there is room again is part of no time.
+    /// Adds a sample that is too long or does not fit. The time that this takes is part of no sample.
     #[cold]
     #[inline(never)]
     fn fold(&mut self, time: u64) {
         self.gather();
-        self.telling.spell = self.telling.spell.with(time);
+        self.reporting.window = self.reporting.window.with(time);
         let older = self.older.get_or_insert_with(Tally::new);
         if self.times.len() == self.times.capacity() {
-            self.telling.from = 0;
+            self.reporting.from = 0;
             older.add(self.times.iter().map(|&time| time.into()));
             self.times.clear();
         }
@@ -228,24 +229,24 @@ impl Samples {
         self.last = Some(Tsc::now());
     }
 
-    /// The next time is from now on, whatever has passed since the last.
+    /// Starts the next sample now, regardless of the time since the last stamp.
     pub(super) fn begin_anew(&mut self) {
         self.last = Some(Tsc::now());
     }
 
-    /// With a first stamp.
+    /// Sets the first stamp.
     #[cfg(test)]
     pub(crate) fn since(self, first: Tsc) -> Self {
         Self { last: Some(first), ..self }
     }
 
-    /// How many have room one by one.
+    /// Number of samples that fit in memory.
     #[cfg(test)]
-    pub(crate) fn room(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.times.capacity()
     }
 
-    /// What there is of them.
+    /// Combines all samples.
     pub(crate) fn tally(self) -> Tally {
         let mut all = self.older.unwrap_or_else(Tally::new);
         all.add(self.times.iter().map(|&time| time.into()));
@@ -253,9 +254,9 @@ impl Samples {
     }
 }
 
-/// Each message to its completion here, the first of the turns alone.
+/// Measures the time from posting each message to its local completion. One side sends, the other is passive.
 pub(crate) fn acknowledged<S, R, C>(
-    lane: &mut QpDriver<'_, S, R>,
+    qp: &mut QpDriver<'_, S, R>,
     queue: &mut C,
     turns: Turns,
     samples: &mut Samples,
@@ -269,24 +270,24 @@ where
     let mut count = 0;
     while !turns.until.is_reached(count, samples.stamp(signal)) && !signal.has_stopped() {
         if let Some(gap) = turns.gap.filter(|_| count > 0) {
-            gap.pass(lane, queue, samples, signal)?;
+            gap.pass(qp, queue, samples, signal)?;
         }
-        lane.post(1, true)?;
-        wait_own(lane, queue, signal)?;
+        qp.post(1, true)?;
+        wait_for_completion(qp, queue, signal)?;
         count += 1;
         signal.add(1);
     }
     Ok(())
 }
 
-/// Two sides in turn, of which each sees the other's message by its last byte, a counter.
+/// Both sides send in turn. Each detects the peer's message by its last byte, a counter.
 ///
 /// # Safety
 ///
-/// `out` is the last byte of the messages of the lane, and `back` the last of those that come; both are there and nobody else of this process
-/// uses them.
+/// `out` points to the last byte of the messages that the queue pair sends, `back` to the last byte of those that it
+/// receives. Both are valid, and no other code of this process accesses them.
 pub(crate) unsafe fn by_memory<S, R, C>(
-    lane: &mut QpDriver<'_, S, R>,
+    qp: &mut QpDriver<'_, S, R>,
     queue: &mut C,
     (out, back): (*mut u8, *mut u8),
     turns: Turns,
@@ -299,7 +300,7 @@ where
     C: Poll,
 {
     let Turns { begins, until, .. } = turns;
-    // SAFETY: the caller's promise; the device writes single bytes too.
+    // SAFETY: the caller guarantees that both are valid and unused elsewhere; devices write single bytes too.
     let (out, back) = unsafe { (AtomicU8::from_ptr(out), AtomicU8::from_ptr(back)) };
     let (mut count, mut turn) = (0_u64, 0_u8);
     loop {
@@ -308,16 +309,16 @@ where
             return Ok(());
         }
         if let Some(gap) = turns.gap.filter(|_| begins && count > 0) {
-            gap.pass(lane, queue, samples, signal)?;
+            gap.pass(qp, queue, samples, signal)?;
         }
         turn = turn.wrapping_add(1);
-        if !begins && !comes((back, turn), queue, lane, Wait::new(turns, count), signal)? {
+        if !begins && !wait_for_byte((back, turn), queue, qp, Wait::new(turns, count), signal)? {
             return Ok(());
         }
         out.store(turn, Ordering::Release);
-        lane.post(1, true)?;
-        wait_own(lane, queue, signal)?;
-        if begins && !comes((back, turn), queue, lane, Wait::new(turns, count), signal)? {
+        qp.post(1, true)?;
+        wait_for_completion(qp, queue, signal)?;
+        if begins && !wait_for_byte((back, turn), queue, qp, Wait::new(turns, count), signal)? {
             return Ok(());
         }
         count += 1;
@@ -328,12 +329,12 @@ where
     }
 }
 
-/// Waits for the byte; `false` where the loop is to stop.
+/// Waits for the byte. Returns `false` if the loop is stopped.
 #[inline]
-fn comes<S, R, C>(
+fn wait_for_byte<S, R, C>(
     (byte, turn): (&AtomicU8, u8),
     queue: &mut C,
-    lane: &mut QpDriver<'_, S, R>,
+    qp: &mut QpDriver<'_, S, R>,
     mut wait: Wait,
     signal: &Signal,
 ) -> Result<bool>
@@ -345,12 +346,12 @@ where
     let (mut looks, mut idle) = (0_u32, Idle::default());
     while byte.load(Ordering::Acquire) != turn {
         idle.look(LOOKS);
-        // Without a pause, which would be part of the time.
+        // No pause instruction: it would be part of the measured time.
         looks = looks.wrapping_add(1);
         if looks.is_multiple_of(128) {
-            // A device in software does its work by being polled, and a queue pair that fails says so there.
+            // Polling drives software devices, and returns the error of a queue pair that failed.
             queue.poll(|done| {
-                lane.finish(done.wr_id);
+                qp.finish(done.wr_id);
             })?;
             if signal.has_stopped() {
                 return Ok(false);
@@ -361,9 +362,9 @@ where
     Ok(true)
 }
 
-/// Two sides in turn, of which each sees the other's message by the completion of a receive.
+/// Both sides send in turn. Each detects the peer's message by the completion of a receive.
 pub(crate) fn by_receives<S, R, C>(
-    lane: &mut QpDriver<'_, S, R>,
+    qp: &mut QpDriver<'_, S, R>,
     queue: &mut C,
     receives: &mut Receives<'_, C>,
     turns: Turns,
@@ -398,10 +399,10 @@ where
             return Ok(());
         }
         if let Some(gap) = turns.gap.filter(|_| begins && count > 0) {
-            gap.pass(lane, queue, samples, signal)?;
+            gap.pass(qp, queue, samples, signal)?;
         }
-        lane.post(1, true)?;
-        wait_own(lane, queue, signal)?;
+        qp.post(1, true)?;
+        wait_for_completion(qp, queue, signal)?;
         if begins && !arrives(receives, count)? {
             return Ok(());
         }
@@ -413,18 +414,18 @@ where
     }
 }
 
-/// Waits until what was posted is done.
+/// Waits until the posted requests have completed.
 #[inline]
-fn wait_own<S, R, C>(lane: &mut QpDriver<'_, S, R>, queue: &mut C, signal: &Signal) -> Result<()>
+fn wait_for_completion<S, R, C>(qp: &mut QpDriver<'_, S, R>, queue: &mut C, signal: &Signal) -> Result<()>
 where
     S: SendQueue,
     R: Request<Service = S::Service>,
     C: Poll,
 {
     let mut idle = Idle::default();
-    while lane.under_way() > 0 {
+    while qp.in_flight() > 0 {
         let count = queue.poll(|done| {
-            lane.finish(done.wr_id);
+            qp.finish(done.wr_id);
         })?;
         if count == 0 {
             if signal.has_stopped() {

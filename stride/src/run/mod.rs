@@ -1,19 +1,19 @@
-//! The loops, and what they need: requests that are known before a loop begins, places in memory, the polling of completions.
+//! The measuring loops and their parts: prepared requests, memory slots, polling.
 //!
 //! ```text
 //! request    an operation as a type, so that a loop has no choice to make
-//! qp_driver  a queue pair with its places: posts, and counts what is done
-//! poll       completions of either kind of queue
-//! wait       sleeping until there are some
-//! bandwidth  many messages under way
-//! receive    the other side of messages that take receives
-//! pattern    what messages hold where their bytes are checked
-//! cas_check  what compare-and-swaps exchange where they are checked
-//! latency    one message under way, or two sides in turn
-//! gap        the pause between two of them
-//! interval   what is told of all that while it goes on
-//! tsc        when, in ticks
-//! cause      what a failed completion means
+//! qp_driver  a queue pair and its memory slots: posts requests and counts completions
+//! poll       polls completion queues of either kind
+//! wait       sleeps until a completion event
+//! bandwidth  keeps many messages in flight
+//! receive    the receiver of sends and of writes with immediate data
+//! pattern    contents of messages, if they are validated
+//! cas_check  values of compare-and-swaps, if they are validated
+//! latency    one message in flight, or two sides in turn
+//! gap        pauses between messages
+//! interval   progress reports while a step runs
+//! tsc        timestamps in ticks
+//! cause      failed completions and their usual cause
 //! ```
 
 mod bandwidth;
@@ -37,7 +37,7 @@ pub(crate) use self::bandwidth::{Send, Window, send};
 pub(crate) use self::cause::{Failed, with_peer};
 pub(crate) use self::gap::Gap;
 pub(crate) use self::interval::{Intervals, SHORTEST, length};
-pub(crate) use self::latency::{Patience, Samples, Turns, Until, acknowledged, by_memory, by_receives};
+pub(crate) use self::latency::{LossTimeout, Samples, Turns, Until, acknowledged, by_memory, by_receives};
 pub(crate) use self::poll::Poll;
 pub(crate) use self::qp_driver::{Places, QpDriver};
 pub(crate) use self::receive::{Intake, Opening, Receives, Refill, receive, take_count};
@@ -47,4 +47,4 @@ pub(crate) use self::request::{
 };
 pub(crate) use self::signal::Signal;
 pub(crate) use self::tsc::{Scale, Tsc};
-pub(crate) use self::wait::{Bell, Waiting};
+pub(crate) use self::wait::{CompletionEvents, Waiting};

@@ -1,73 +1,73 @@
-//! What messages hold where their bytes are checked.
+//! Contents of messages, if they are validated.
 
 use std::fmt;
 
-/// The byte of a message at this place of it. Messages of other sizes and queue pairs have other bytes.
-pub(crate) fn byte(size: u64, lane: usize, index: usize) -> u8 {
+/// The byte at `index` of a message. It differs between sizes and queue pairs.
+pub(crate) fn byte(size: u64, qp: usize, index: usize) -> u8 {
     let mixed = (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ size.wrapping_mul(31)
-        ^ (lane as u64 + 1).wrapping_mul(0x85eb);
+        ^ (qp as u64 + 1).wrapping_mul(0x85eb);
     (mixed >> 32) as u8 ^ mixed as u8
 }
 
-/// What stands where a message is to come: no byte of it.
-pub(crate) fn blank(size: u64, lane: usize, index: usize) -> u8 {
-    !byte(size, lane, index)
+/// Initial contents of a receive buffer: differs from the message in every byte.
+pub(crate) fn blank(size: u64, qp: usize, index: usize) -> u8 {
+    !byte(size, qp, index)
 }
 
-/// Looks at all places of messages, which were used in turn: the first `least` of them, and possibly more.
+/// Checks the message slots, which were used in turn: the first `least`, and any later slot that was used.
 ///
 /// # Errors
 ///
-/// The first byte that is wrong, also of a message that has not come while a later one has.
-pub(crate) fn check_all(places: &[Vec<u8>], least: u64, lane: usize, spare: usize) -> Result<(), Wrong> {
+/// Reports the first wrong byte, including a missing message if a later one arrived.
+pub(crate) fn check_all(places: &[Vec<u8>], least: u64, qp: usize, spare: usize) -> Result<(), Wrong> {
     let least = usize::try_from(least).unwrap_or(usize::MAX);
-    let used = places.iter().rposition(|message| !is_blank(message, lane)).map_or(0, |last| last + 1);
-    places.iter().take(used.max(least)).try_for_each(|message| check(message, lane, spare))
+    let used = places.iter().rposition(|message| !is_blank(message, qp)).map_or(0, |last| last + 1);
+    places.iter().take(used.max(least)).try_for_each(|message| check(message, qp, spare))
 }
 
-/// Whether nothing has come there.
-fn is_blank(message: &[u8], lane: usize) -> bool {
+/// Whether the slot is unchanged.
+fn is_blank(message: &[u8], qp: usize) -> bool {
     let size = message.len() as u64;
-    message.iter().enumerate().all(|(index, &found)| found == blank(size, lane, index))
+    message.iter().enumerate().all(|(index, &found)| found == blank(size, qp, index))
 }
 
-/// A byte that is not what was sent.
+/// A byte that differs from what was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wrong {
     size: u64,
-    lane: usize,
+    qp: usize,
     index: usize,
     found: u8,
 }
 
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { size, lane, index, found } = *self;
-        let expected = byte(size, lane, index);
+        let Self { size, qp, index, found } = *self;
+        let expected = byte(size, qp, index);
         write!(
             f,
-            "a message of {size} bytes on queue pair {lane} of its thread is corrupt: byte {index} is {found:#04x}, \
+            "a message of {size} bytes on queue pair {qp} of its thread is corrupt: byte {index} is {found:#04x}, \
              expected {expected:#04x} (the first wrong byte)"
         )?;
-        if found == blank(size, lane, index) {
+        if found == blank(size, qp, index) {
             write!(f, "; the slot is unchanged: nothing was written")?;
         }
         Ok(())
     }
 }
 
-/// Looks at a message that has come, without the last `spare` bytes of it.
+/// Checks a message that arrived, except its last `spare` bytes.
 ///
 /// # Errors
 ///
-/// The first byte that is wrong.
-pub(crate) fn check(message: &[u8], lane: usize, spare: usize) -> Result<(), Wrong> {
+/// Reports the first wrong byte.
+pub(crate) fn check(message: &[u8], qp: usize, spare: usize) -> Result<(), Wrong> {
     let size = message.len() as u64;
     let bytes = message.iter().take(message.len().saturating_sub(spare)).enumerate();
-    match bytes.into_iter().find(|&(index, &found)| found != byte(size, lane, index)) {
+    match bytes.into_iter().find(|&(index, &found)| found != byte(size, qp, index)) {
         None => Ok(()),
-        Some((index, &found)) => Err(Wrong { size, lane, index, found }),
+        Some((index, &found)) => Err(Wrong { size, qp, index, found }),
     }
 }
 
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_wrong_byte_is_told() {
+    fn first_wrong_byte_is_reported() {
         let mut message: Vec<u8> = (0..1000).map(|index| byte(1000, 3, index)).collect();
         assert_eq!(check(&message, 3, 0), Ok(()));
         assert!(check(&message, 2, 0).is_err());
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_found_however_many_were_sent() {
+    fn missing_message_before_an_arrived_one_is_found() {
         let (right, none): (Vec<u8>, Vec<u8>) = (0..64).map(|index| (byte(64, 1, index), blank(64, 1, index))).unzip();
         let of = |which: [bool; 4], least| {
             let places = which.map(|is_there| if is_there { right.clone() } else { none.clone() });
@@ -112,8 +112,8 @@ mod tests {
     }
 
     #[test]
-    fn bytes_differ_between_places_sizes_and_lanes() {
-        let of = |size, lane| (0..64).map(|index| byte(size, lane, index)).collect::<Vec<_>>();
+    fn bytes_differ_between_slots_sizes_and_queue_pairs() {
+        let of = |size, qp| (0..64).map(|index| byte(size, qp, index)).collect::<Vec<_>>();
         assert_ne!(of(64, 0), of(64, 1));
         assert_ne!(of(64, 0), of(65, 0));
         assert!(of(64, 0).windows(2).any(|pair| pair[0] != pair[1]));

@@ -1,4 +1,4 @@
-//! Completions, of either kind of queue.
+//! Polls completion queues of either kind.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use sideway::ibverbs::completion::{
 use super::cause::Failed;
 use super::signal::{EMPTY_POLLS, Idle};
 
-/// What a loop reads of a completion.
+/// The part of a completion that a loop reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
-    /// What the request was called.
+    /// The `wr_id` of the request.
     pub(crate) wr_id: u64,
 }
 
-/// A completion queue, as a loop sees it.
+/// A completion queue as the loops use it.
 pub(crate) trait Poll: Send {
-    /// Takes what is there; how many there were. A request that failed ends it.
+    /// Takes the available completions and returns their number. A failed request is an error.
     fn poll(&mut self, each: impl FnMut(Done)) -> Result<u32>;
 
-    /// Nothing was there at the last poll, nor at that of the other queue where the loop waits for both: other threads have their turn, or
-    /// this one sleeps until something comes, `most` at most. Whether it has slept.
+    /// Called when the last poll found nothing, here and on `other` if the loop waits for both. Yields the processor,
+    /// or sleeps until an event arrives, at most for `most`. Returns whether it has slept.
     fn rest(&mut self, other: Option<&Self>, most: impl FnOnce() -> Duration, idle: &mut Idle) -> Result<bool>;
 }
 
@@ -61,7 +61,7 @@ macro_rules! poll {
 
 poll!(BasicCompletionQueue, ExtendedCompletionQueue);
 
-/// Chooses once a poll: a copy of all loops for each kind of queue would take seconds to compile.
+/// Selects the kind once per poll: a copy of all loops for each kind would take seconds to compile.
 impl Poll for GenericCompletionQueue {
     #[inline(always)]
     fn poll(&mut self, each: impl FnMut(Done)) -> Result<u32> {

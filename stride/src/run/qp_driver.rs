@@ -1,4 +1,4 @@
-//! A queue pair with its places in memory: posts requests, and counts those that are done.
+//! A queue pair with its memory slots: posts requests and counts completions.
 
 use anyhow::Result;
 use sideway::ibverbs::queue_pair::{PostSendGuard, SendQueue};
@@ -6,12 +6,13 @@ use sideway::ibverbs::work_request::WorkRequestFlags;
 
 use super::request::{Memory, Request, Slot};
 
-/// Small messages go through so many bytes in a circle, and larger ones have one place: as perftest has it, so that figures compare.
-const CIRCLE: u64 = 4096;
-/// Where messages begin.
-const GRAIN: u64 = 64;
+/// Small messages rotate through this many bytes; a larger message always uses the same slot. perftest does the same,
+/// so figures compare.
+const ROTATION: u64 = 4096;
+/// Alignment of messages.
+const ALIGNMENT: u64 = 64;
 
-/// The places of a lane's messages, which come round.
+/// The slots of a queue pair's messages, used in rotation.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     slots: Box<[Slot]>,
@@ -19,25 +20,25 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Of messages of `size` bytes, at most so many of them from these addresses on.
+    /// Slots for messages of `size` bytes, from these addresses on.
     pub(crate) fn new(size: u64, local: u64, remote: u64) -> Self {
         let slots = Self::offsets(size, false).map(|at| Slot { local: local + at, remote: remote + at }).collect();
         Self { slots, next: 0 }
     }
 
-    /// Where they begin.
+    /// Offsets of the slots.
     pub(crate) fn offsets(size: u64, is_one: bool) -> impl Iterator<Item = u64> {
-        let step = size.max(GRAIN).next_multiple_of(GRAIN);
-        let count = if size <= CIRCLE / 2 && !is_one { CIRCLE / step } else { 1 };
+        let step = size.max(ALIGNMENT).next_multiple_of(ALIGNMENT);
+        let count = if size <= ROTATION / 2 && !is_one { ROTATION / step } else { 1 };
         (0..count).map(move |at| at * step)
     }
 
-    /// One place.
+    /// A single slot.
     pub(crate) fn one(local: u64, remote: u64) -> Self {
         Self { slots: Box::new([Slot { local, remote }]), next: 0 }
     }
 
-    /// The next place.
+    /// Returns the next slot.
     #[inline]
     pub(crate) fn next(&mut self) -> Slot {
         let slot = self.slots[self.next];
@@ -56,12 +57,12 @@ pub(crate) struct QpDriver<'q, S, R> {
     request: R,
     memory: Memory,
     places: Places,
-    /// The upper half of the numbers of its requests.
+    /// The upper half of its `wr_id`s.
     number: u64,
-    /// Of so many requests the last is signaled.
+    /// Every `moderation`-th request is signaled.
     moderation: u32,
     until_signal: u32,
-    /// Requests that were posted, and those of them that are known to be done.
+    /// Requests posted, and requests known to have completed.
     pub(crate) posted: u64,
     pub(crate) done: u64,
 }
@@ -69,7 +70,8 @@ pub(crate) struct QpDriver<'q, S, R> {
 impl<'q, S: SendQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
     /// # Safety
     ///
-    /// The memory at all the places is as [`Request::build`] asks, as long as requests of the lane are under way.
+    /// The memory of all slots must meet the requirements of [`Request::build`] while requests of the queue pair are in
+    /// flight.
     pub(crate) unsafe fn new(
         send: &'q mut S,
         request: R,
@@ -82,13 +84,13 @@ impl<'q, S: SendQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
         Self { send, request, memory, places, number, moderation, until_signal: moderation, posted: 0, done: 0 }
     }
 
-    /// Requests that are under way, as far as it is known.
+    /// Requests in flight, as far as known.
     #[inline]
-    pub(crate) fn under_way(&self) -> u64 {
+    pub(crate) fn in_flight(&self) -> u64 {
         self.posted.saturating_sub(self.done)
     }
 
-    /// Posts so many requests together; the last of them is signaled where it is the last of all.
+    /// Posts `count` requests together. If `is_end`, the last one is signaled.
     #[inline]
     pub(crate) fn post(&mut self, count: u32, is_end: bool) -> Result<()> {
         let mut batch = self.send.start_post_send();
@@ -103,46 +105,46 @@ impl<'q, S: SendQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
             };
             let wr_id = self.number | self.posted & 0xffff_ffff;
             let slot = self.places.next();
-            // SAFETY: the promise of `new`.
+            // SAFETY: the caller of `new` guarantees the memory.
             unsafe { self.request.build(batch.construct_wr(wr_id, flags), &self.memory, slot) };
         }
         Ok(batch.post()?)
     }
 
-    /// A request of this number is done, and all before it where they have an order; how many that were. A number that no request has is of
-    /// none.
+    /// Counts the request with this `wr_id` as completed, with all earlier ones if requests complete in order. Returns
+    /// how many that were: 0 for a `wr_id` that no request has.
     #[inline]
     pub(crate) fn finish(&mut self, wr_id: u64) -> u64 {
-        // Each tells of itself alone where they have no order.
+        // Without order, a completion covers its own request only.
         let more =
             if R::IS_ORDERED { newly_done(wr_id, self.done, self.posted) } else { one_done(self.done, self.posted) };
         self.done += more;
         more
     }
 
-    /// Whether what was posted last will be told of.
-    pub(crate) fn is_told_of_last(&self) -> bool {
+    /// Whether the last posted request is signaled.
+    pub(crate) fn is_last_signaled(&self) -> bool {
         self.until_signal == self.moderation
     }
 }
 
-/// How many requests are done that were not, now that the one of this number is.
+/// How many more requests have completed, now that the one with this `wr_id` has.
 #[inline]
 fn newly_done(wr_id: u64, done: u64, posted: u64) -> u64 {
-    // The lower half of the count, which is never 2^32 ahead.
+    // Compares the lower half of the count; posts are never 2^32 ahead.
     let more = u64::from((wr_id as u32).wrapping_sub(done as u32));
     if more > posted.saturating_sub(done) { 0 } else { more }
 }
 
-/// How many requests are done that were not, now that another one is: more than were posted are none.
+/// Counts one more completed request, but never more than were posted.
 #[inline]
 fn one_done(done: u64, posted: u64) -> u64 {
     u64::from(done < posted)
 }
 
-/// Which lane a request was of.
+/// Index of the queue pair in its thread.
 #[inline]
-pub(crate) fn lane_of(wr_id: u64) -> usize {
+pub(crate) fn qp_index(wr_id: u64) -> usize {
     (wr_id >> 32) as usize
 }
 
@@ -151,10 +153,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_that_no_request_has_counts_for_nothing() {
+    fn unknown_wr_id_counts_nothing() {
         assert_eq!(newly_done(7, 4, 9), 3);
         assert_eq!(newly_done(5 << 32 | 9, 4, 9), 5);
-        // The count goes on where the number of a request begins anew.
+        // The count continues when the number in the `wr_id` wraps.
         assert_eq!(newly_done(1, 0xffff_fffe, 0x1_0000_0005), 3);
         for wr_id in [3, 10, u64::MAX] {
             assert_eq!(newly_done(wr_id, 4, 9), 0, "{wr_id}");
@@ -162,14 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn without_an_order_each_counts_for_itself() {
-        // The third of four comes first: it says nothing of the two before it.
+    fn unordered_completion_counts_one() {
+        // If the third of four completes first, the first two are still in flight.
         assert_eq!([0, 1, 2, 3].map(|done| one_done(done, 4)), [1; 4]);
         assert_eq!(one_done(4, 4), 0);
     }
 
     #[test]
-    fn small_messages_go_round_in_a_page_and_large_ones_stay() {
+    fn small_messages_rotate_in_a_page_and_large_ones_do_not() {
         let mut places = Places::new(2, 0x1000, 0x9000);
         let first: Vec<_> = (0..65).map(|_| places.next()).collect();
         assert_eq!(first[1], Slot { local: 0x1040, remote: 0x9040 });

@@ -1,4 +1,4 @@
-//! The other side of messages that take receives: posts them again, in batches, as they are used.
+//! The receiver of sends and of writes with immediate data. Reposts used receives in batches.
 
 use std::time::{Duration, Instant};
 
@@ -8,56 +8,56 @@ use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
 use sideway::ibverbs::work_request::ReceiveQueue;
 
 use super::bandwidth::watch::Watch;
-use super::bandwidth::window::{Clock, Window, room};
+use super::bandwidth::window::{Clock, Window, interval_buffer};
 use super::cause::of_receive;
 use super::poll::Poll;
-use super::qp_driver::lane_of;
+use super::qp_driver::qp_index;
 use super::signal::{Idle, Signal};
 use super::wait::LONGEST;
 use crate::plan::RunLength;
 
-/// The receives of a thread's lanes, which complete on one queue.
+/// The receives of a thread's queue pairs, which complete on one queue.
 #[derive(Debug)]
 pub(crate) struct Receives<'q, C> {
     queue: &'q mut C,
-    lanes: Vec<Refill<'q>>,
-    /// Messages that have come.
+    qps: Vec<Refill<'q>>,
+    /// Messages received.
     pub(crate) taken: u64,
 }
 
-/// Where a lane's receives are posted.
+/// The queue to which receives are posted.
 #[derive(Debug)]
 pub(crate) enum Intake<'q> {
-    /// To its queue pair.
+    /// The receive queue of the queue pair.
     Own(&'q mut ReceiveQueue),
-    /// To the queue that the other side's messages name.
+    /// The shared receive queue that the peer's messages name.
     Named(&'q mut SharedReceiveQueue),
 }
 
-/// The receives of a lane, which all have the same place: nobody reads what comes there.
+/// The receives of one queue pair. All use the same buffer, because its contents are not read.
 #[derive(Debug)]
 pub(crate) struct Refill<'q> {
     intake: Intake<'q>,
     lkey: LocalKey,
     address: u64,
     length: u32,
-    /// To be posted again.
+    /// Receives to post again.
     used: u32,
-    /// So many are posted together.
+    /// Number of receives posted together.
     batch: u32,
 }
 
 impl<'q> Refill<'q> {
-    /// Receives of so many bytes at this address, of which `batch` are posted together.
+    /// Receives of `length` bytes at `address`; `batch` of them are posted together.
     ///
     /// # Safety
     ///
-    /// The memory there is registered as long as receives wait for messages, and nobody refers to it.
+    /// The memory must be registered while receives are outstanding, and no reference to it may exist.
     pub(crate) unsafe fn new(intake: Intake<'q>, lkey: LocalKey, address: u64, length: u32, batch: u32) -> Self {
         Self { intake, lkey, address, length, used: 0, batch: batch.max(1) }
     }
 
-    /// Posts so many, whose number is that of the lane.
+    /// Posts `count` receives, with the index of the queue pair in their `wr_id`.
     pub(super) fn post(&mut self, number: usize, count: u32) -> Result<()> {
         /// Posts to either kind of queue.
         macro_rules! post {
@@ -65,7 +65,7 @@ impl<'q> Refill<'q> {
                 let mut batch = $queue.start_post_recv();
                 for _ in 0..count {
                     let request = batch.construct_wr((number as u64) << 32);
-                    // SAFETY: the promise of `new`.
+                    // SAFETY: the caller of `new` guarantees that the memory is registered and not referenced.
                     unsafe { request.setup_sge(self.lkey, self.address, self.length) };
                 }
                 Ok(batch.post()?)
@@ -79,56 +79,56 @@ impl<'q> Refill<'q> {
 }
 
 impl<'q, C: Poll> Receives<'q, C> {
-    pub(crate) fn new(queue: &'q mut C, lanes: Vec<Refill<'q>>) -> Self {
-        Self { queue, lanes, taken: 0 }
+    pub(crate) fn new(queue: &'q mut C, qps: Vec<Refill<'q>>) -> Self {
+        Self { queue, qps, taken: 0 }
     }
 
-    /// The queue on which they complete.
+    /// The completion queue of the receives.
     pub(crate) fn queue(&self) -> &C {
         self.queue
     }
 
-    /// Nothing has come.
+    /// Called when a poll found nothing.
     #[inline(always)]
     pub(crate) fn rest(&mut self, idle: &mut Idle) -> Result<bool> {
         self.queue.rest(None, || LONGEST, idle)
     }
 
-    /// Posts so many more on each lane.
+    /// Posts `counts` more receives on each queue pair.
     pub(crate) fn add(&mut self, counts: &mut [u32]) -> Result<()> {
-        for ((number, lane), count) in self.lanes.iter_mut().enumerate().zip(counts) {
-            lane.post(number, std::mem::take(count))?;
+        for ((number, qp), count) in self.qps.iter_mut().enumerate().zip(counts) {
+            qp.post(number, std::mem::take(count))?;
         }
         Ok(())
     }
 
-    /// Takes what has come of an earlier step; how many receives of each lane are used.
+    /// Takes messages that arrived after an earlier step. Returns the used receives per queue pair.
     pub(crate) fn clear(&mut self) -> Result<Vec<u32>> {
         while self.take_only()? > 0 {}
-        Ok(self.lanes.iter_mut().map(|lane| std::mem::take(&mut lane.used)).collect())
+        Ok(self.qps.iter_mut().map(|qp| std::mem::take(&mut qp.used)).collect())
     }
 
     fn take_only(&mut self) -> Result<u32> {
-        let Self { queue, lanes, .. } = self;
+        let Self { queue, qps, .. } = self;
         let taken = queue.poll(|done| {
-            // What a driver makes up is of no lane.
-            if let Some(lane) = lanes.get_mut(lane_of(done.wr_id)) {
-                lane.used += 1;
+            // A driver may return a `wr_id` that belongs to no queue pair.
+            if let Some(qp) = qps.get_mut(qp_index(done.wr_id)) {
+                qp.used += 1;
             }
         });
         taken.map_err(of_receive)
     }
 
-    /// Takes what has come, and posts as many receives again; how many messages there were.
+    /// Takes the messages that have arrived and posts as many receives again. Returns the number of messages.
     #[inline]
     pub(crate) fn take(&mut self) -> Result<u32> {
         let count = self.take_only()?;
         if count > 0 {
             self.taken += u64::from(count);
-            for (number, lane) in self.lanes.iter_mut().enumerate() {
-                if lane.used >= lane.batch {
-                    let used = std::mem::take(&mut lane.used);
-                    lane.post(number, used)?;
+            for (number, qp) in self.qps.iter_mut().enumerate() {
+                if qp.used >= qp.batch {
+                    let used = std::mem::take(&mut qp.used);
+                    qp.post(number, used)?;
                 }
             }
         }
@@ -136,7 +136,7 @@ impl<'q, C: Poll> Receives<'q, C> {
     }
 }
 
-/// When what comes begins to count: after as many messages, or as much time, as with who sends them.
+/// When the receiver's window starts: after the sender's warm-up, by messages or by time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
     after: u64,
@@ -144,23 +144,23 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// Of a loop that begins now, over so many lanes.
-    pub(crate) fn new(amount: RunLength, lanes: u64) -> Self {
+    /// For a loop that starts now with this many queue pairs.
+    pub(crate) fn new(amount: RunLength, qps: u64) -> Self {
         let now = Instant::now();
         match amount {
-            RunLength::Messages { warm_up, .. } => Self { after: warm_up * lanes, at: now },
+            RunLength::Messages { warm_up, .. } => Self { after: warm_up * qps, at: now },
             RunLength::Time { warm_up, .. } => Self { after: 0, at: now + warm_up },
         }
     }
 
-    /// The moment, where it has come with so many messages.
+    /// The current time, if the window starts now that `taken` messages have arrived.
     fn now(&self, taken: u64) -> Option<Instant> {
         (taken >= self.after).then(Instant::now).filter(|now| *now >= self.at)
     }
 }
 
-/// Receives until so many have come, or nothing has for so long, or the loop is to stop. Where the messages are all that this side has to
-/// tell of, it opens the signal.
+/// Receives until `messages` have arrived, nothing has arrived for `quiet`, or the loop is stopped. With `opening`,
+/// also opens the window of the signal, because this side reports nothing but its receives.
 pub(crate) fn receive<C: Poll>(
     receives: &mut Receives<'_, C>,
     messages: u64,
@@ -168,72 +168,72 @@ pub(crate) fn receive<C: Poll>(
     mut opening: Option<Opening>,
     signal: &Signal,
 ) -> Result<()> {
-    let (mut told, mut rounds, mut last) = (receives.taken, 0_u32, Instant::now());
+    let (mut reported, mut rounds, mut last) = (receives.taken, 0_u32, Instant::now());
     let mut idle = Idle::default();
     while receives.taken < messages && !signal.has_stopped() {
         if receives.take()? == 0 {
             if receives.rest(&mut idle)? {
-                // Who sleeps looks at the time whenever it wakes up.
+                // A thread that slept reads the clock after each wake-up.
                 rounds |= 1023;
             }
         } else if let Some(now) = opening.and_then(|opening| opening.now(receives.taken)) {
-            signal.add(receives.taken - told);
-            (told, last, opening) = (receives.taken, now, None);
+            signal.add(receives.taken - reported);
+            (reported, last, opening) = (receives.taken, now, None);
             signal.open(now);
         }
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(1024) {
-            let more = receives.taken - told;
+            let more = receives.taken - reported;
             if more > 0 {
                 signal.add(more);
-                (told, last) = (receives.taken, Instant::now());
+                (reported, last) = (receives.taken, Instant::now());
             } else if quiet.is_some_and(|quiet| last.elapsed() > quiet) {
                 break;
             }
         }
     }
-    signal.add(receives.taken - told);
+    signal.add(receives.taken - reported);
     Ok(())
 }
 
-/// When nothing has come for so long after the other side has ended, nothing will.
+/// After the sender has ended, a silence of this length ends the step.
 const LINGER: Duration = Duration::from_millis(20);
-/// And what still comes after so long is of others.
+/// Messages that arrive later than this belong to another sender.
 const LONGEST_LINGER: Duration = Duration::from_secs(1);
 
-/// What arrives of messages that may be lost: how many in the whole step, and in which time those came that count.
+/// Counts the arrivals of an unreliable transport: in the whole step, and in the window.
 ///
-/// The window begins after as many messages, or as much time, as the other side's; it ends with the last message, as what does not come has
-/// no time. A thread that was too late to see one has a window of no length.
+/// The window starts after the sender's warm-up, by messages or by time. It ends with the last message, because the
+/// time of a missing message is unknown. A thread that started too late has a window of zero length.
 pub(crate) fn take_count<C: Poll>(
     receives: &mut Receives<'_, C>,
     amount: RunLength,
     interval: Option<Duration>,
     signal: &Signal,
 ) -> Result<Window> {
-    let (lanes, mut room) = (receives.lanes.len() as u64, room());
+    let (qps, mut buffer) = (receives.qps.len() as u64, interval_buffer());
     let begun = Instant::now();
     let (all, warm_up, begin, end) = match amount {
-        RunLength::Messages { count, warm_up } => ((count + warm_up) * lanes, warm_up * lanes, begun, None),
+        RunLength::Messages { count, warm_up } => ((count + warm_up) * qps, warm_up * qps, begun, None),
         RunLength::Time { time, warm_up } => (u64::MAX, 0, begun + warm_up, Some(begun + warm_up + time)),
     };
     let (mut watch, mut idle, mut clock) = (Watch::new(), Idle::default(), None::<Clock>);
-    // Messages when the window began, and when there were last more of them within it.
+    // Messages when the window started; messages in it at the last look, and the time of that look.
     let (mut before, mut counted, mut last) = (0, 0, begun);
-    let (mut told, mut quiet, mut stopped) = (0, None, None);
-    // The last look, which is not late where nothing has come.
+    let (mut reported, mut quiet, mut stopped) = (0, None, None);
+    // The last look. It is not late if nothing has arrived since.
     let mut looked = begun;
     while receives.taken < all {
         if receives.take()? == 0 && receives.rest(&mut idle)? {
             watch.is_due_next();
         }
         let taken = receives.taken;
-        // By number it begins with a message, which does not wait for the next look.
+        // A window by count starts with a message, without waiting for the next look.
         if clock.is_none() && end.is_none() && taken > 0 && taken >= warm_up {
-            let new = Clock::begin(interval, taken, std::mem::take(&mut room));
+            let new = Clock::begin(interval, taken, std::mem::take(&mut buffer));
             (before, counted, last) = (taken, taken, new.started);
-            signal.add(taken - told);
-            told = taken;
+            signal.add(taken - reported);
+            reported = taken;
             signal.open(new.started);
             clock = Some(new);
         }
@@ -242,9 +242,9 @@ pub(crate) fn take_count<C: Poll>(
         if signal.has_stopped() && now.duration_since(*stopped.get_or_insert(now)) > LONGEST_LINGER {
             break;
         }
-        if taken > told {
-            signal.add(taken - told);
-            (told, quiet) = (taken, None);
+        if taken > reported {
+            signal.add(taken - reported);
+            (reported, quiet) = (taken, None);
             let is_within = end.is_none_or(|end| now <= end);
             match &mut clock {
                 Some(clock) if is_within => {
@@ -252,9 +252,9 @@ pub(crate) fn take_count<C: Poll>(
                     clock.look(now, taken);
                     (counted, last) = (taken, now);
                 }
-                // Of a number it has begun above, or not yet.
+                // A window by count has started above, or not yet.
                 None if end.is_some() && is_within && now >= begin => {
-                    let new = Clock::begin(interval, taken, std::mem::take(&mut room));
+                    let new = Clock::begin(interval, taken, std::mem::take(&mut buffer));
                     (before, counted, last) = (taken, taken, new.started);
                     signal.open(new.started);
                     clock = Some(new);
@@ -268,8 +268,8 @@ pub(crate) fn take_count<C: Poll>(
     if end.is_none() && receives.taken > counted {
         (counted, last) = (receives.taken, Instant::now());
     }
-    signal.add(receives.taken - told);
-    let clock = clock.unwrap_or_else(|| Clock::begin(interval, counted, room));
+    signal.add(receives.taken - reported);
+    let clock = clock.unwrap_or_else(|| Clock::begin(interval, counted, buffer));
     let last = last.max(clock.started);
     signal.close(last);
     let window = clock.end_at(last, counted.saturating_sub(before));
@@ -277,8 +277,9 @@ pub(crate) fn take_count<C: Poll>(
     Ok(Window { arrived: Some(receives.taken), ..window })
 }
 
-/// A window by number with all of its messages. More of them may have been there than the warm-up's when it began: they have come at the
-/// rate of the others. Where these are less than half, the thread was late, and has no window of its own.
+/// Extends a window by count to all of its messages. Messages that had arrived before it started are assumed to have
+/// arrived at the rate of the others. If those others are less than half, the thread was late and has no window of its
+/// own.
 fn with_first(window: Window, all: u64) -> Window {
     let Window { started, ended, messages, .. } = window;
     if messages == 0 || messages < all / 2 {
@@ -293,7 +294,7 @@ mod tests {
     use super::super::poll::Done;
     use super::*;
 
-    /// A message at each look, until the signal is open and so many more have come.
+    /// Returns one message per poll, until the window is open and `more` messages have arrived.
     struct Steady<'s> {
         signal: &'s Signal,
         more: u64,
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_the_warm_up_is_of_no_interval() {
+    fn warm_up_messages_belong_to_no_interval() {
         let (moment, done) = opened(RunLength::Messages { count: 10, warm_up: 500 });
         assert_eq!((moment.done, done), (1500, 1510));
         let (begin, warm_up) = (Instant::now(), Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! An operation as a type: what a request of it looks like.
+//! Operations as types: each builds its requests.
 
 use std::sync::Arc;
 
@@ -11,59 +11,59 @@ use sideway::mlx5::DynamicallyConnected;
 
 use super::cas_check::CasCheck;
 
-/// The number that immediates have.
+/// The immediate data of all requests.
 const IMMEDIATE: u32 = 0x5354_5244;
 
-/// A place of a message, in the memory of both sides.
+/// A message slot in the memory of both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
-    /// The address here.
+    /// The local address.
     pub(crate) local: u64,
-    /// The address there.
+    /// The remote address.
     pub(crate) remote: u64,
 }
 
-/// The memory of all messages of a lane.
+/// The memory of all messages of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     pub(crate) lkey: LocalKey,
     pub(crate) rkey: RemoteKey,
-    /// Bytes of a message.
+    /// Bytes per message.
     pub(crate) length: u32,
-    /// The bytes are handed over in the request.
+    /// Send inline: the data is copied into the request.
     pub(crate) is_inline: bool,
 }
 
-/// What a request looks like, but for its place.
+/// An operation, without the slot of the message.
 pub(crate) trait Request: Send {
-    /// The service of the queue pairs that take it.
+    /// The service of the queue pairs that support the operation.
     type Service: Service;
 
-    /// Requests are done in the order in which they were posted, so that one that is signaled tells of those before it.
+    /// Requests complete in the order of their posting, so that a signaled request covers the earlier ones.
     const IS_ORDERED: bool = true;
 
-    /// Adds one to a batch.
+    /// Adds one request to a batch.
     ///
     /// # Safety
     ///
-    /// As for `setup_sge`: the memory at the place is registered with the key, as long as the memory says, until the request is done; it is
-    /// read or written by nobody else meanwhile, or by those alone to whom it does not matter what they find. Where it is inline it can be
-    /// read now.
+    /// As for `setup_sge`: the memory of the slot must be registered with the key and as long as `memory` states until
+    /// the request completes. Until then, no other code accesses it, except code that tolerates any contents. Inline
+    /// memory must be readable during this call.
     unsafe fn build<'g, G>(&'g self, handle: WorkRequestHandle<'_, G>, memory: &Memory, slot: Slot)
     where
         G: PostSendGuard<Service = Self::Service> + HoldsFor<'g>;
 }
 
-/// Ends a request with its data.
+/// Adds the data to a request.
 macro_rules! data {
     (gathered: $request:expr, $memory:expr, $slot:expr) => {{
         let (request, memory, slot) = ($request, $memory, $slot);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees registered memory of this length.
         unsafe { request.setup_sge(memory.lkey, slot.local, memory.length) };
     }};
     (either: $request:expr, $memory:expr, $slot:expr) => {{
         let (request, memory, slot) = ($request, $memory, $slot);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees registered, or for inline data readable, memory of this length.
         unsafe {
             if memory.is_inline {
                 let start = std::ptr::with_exposed_provenance::<u8>(slot.local as usize);
@@ -105,15 +105,15 @@ connected! {
     SendPlain, either => |handle, memory, slot| handle.setup_send();
 }
 
-/// A request whose operation is chosen at run time, and where it goes: all operations of a service share its loops, as each copy of them takes
-/// seconds to compile.
+/// An operation selected at run time, and its destination. All operations of a service share these loops, because each
+/// copy takes seconds to compile.
 #[derive(Clone, Debug)]
 pub(crate) struct Chosen<O, T> {
     pub(crate) operation: O,
     pub(crate) to: T,
 }
 
-/// An operation of all services but datagrams.
+/// An operation of all services except datagrams.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Message {
     Write,
@@ -123,23 +123,23 @@ pub(crate) enum Message {
     SendImmediate,
 }
 
-/// An operation of connections, extended and dynamic ones too.
+/// An operation of connected services, including XRC and DC.
 #[derive(Clone, Debug)]
 pub(crate) enum Any {
     Message(Message),
-    /// Addition of one.
+    /// Adds one.
     FetchAdd,
-    /// Exchange of zero by zero.
+    /// Compares with zero and stores zero.
     CompareSwap,
-    /// Exchange of what the one before it has left, where it is checked.
+    /// Compares with the value that the previous swap has stored (`--validate`).
     ChainedSwap(CasCheck),
 }
 
-/// The shared receive queue of the peer that a request of an extended connection names.
+/// The peer's shared receive queue, which each XRC request names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerQueue(pub(crate) u32);
 
-/// Where a request of dynamic connections goes.
+/// The destination of a DC request.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) way: Arc<AddressHandle>,
@@ -147,7 +147,7 @@ pub(crate) struct Target {
     pub(crate) key: u64,
 }
 
-/// Builds the request of a message.
+/// Builds a send or a write.
 macro_rules! message {
     ($message:expr, $handle:ident, $memory:ident, $slot:ident, |$request:ident| $addressed:expr) => {{
         macro_rules! end {
@@ -166,7 +166,7 @@ macro_rules! message {
     }};
 }
 
-/// Declares where requests of any operation go, and how they say so.
+/// Declares the destinations of requests of any operation, and how to set them.
 macro_rules! chosen {
     ($($Service:ident, $To:ty => |$request:ident, $to:ident| $addressed:expr;)*) => {$(
         impl Request for Chosen<Any, $To> {
@@ -220,7 +220,7 @@ impl Request for Chosen<Message, DatagramSend> {
     }
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 #[derive(Clone, Debug)]
 pub(crate) struct DatagramSend {
     pub(crate) way: Arc<AddressHandle>,
@@ -228,7 +228,7 @@ pub(crate) struct DatagramSend {
     pub(crate) qkey: u32,
 }
 
-/// The same with an immediate.
+/// The destination of a datagram with immediate data.
 #[derive(Clone, Debug)]
 pub(crate) struct DatagramSendImmediate(pub(crate) DatagramSend);
 

@@ -1,4 +1,4 @@
-//! What the threads of a side and the one that waits for them tell each other.
+//! State shared by the threads of a side and the thread that waits for them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
@@ -6,29 +6,29 @@ use std::time::Instant;
 
 use super::tsc::Tsc;
 
-/// What the threads of a side and the one that waits for them tell each other.
+/// State shared by the threads of a side and the thread that waits for them.
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
     stop: AtomicBool,
     done: AtomicU64,
-    /// Those who do nothing until then sleep here: on a small machine, whoever looks each millisecond is seen in the figures.
+    /// Threads without work sleep here. Waking up each millisecond would show in the figures of a small machine.
     sleepers: Mutex<()>,
     stopped: Condvar,
-    /// The time in which messages count: its begin is the first thread's, and its end too.
+    /// The window: the first thread to start opens it, the first to end closes it.
     opened: OnceLock<Moment>,
     closed: OnceLock<Moment>,
-    /// Times of a latency, of which a thread tells seldom.
-    spells: Mutex<Vec<SampleWindow>>,
+    /// Samples of latency intervals; a thread adds to them rarely.
+    intervals: Mutex<Vec<SampleWindow>>,
 }
 
-/// A time, and how many messages were done then.
+/// A point in time, and the messages completed by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
     pub(crate) at: Instant,
     pub(crate) done: u64,
 }
 
-/// Times of a latency between two moments, in ticks.
+/// Latency samples between two points in time, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SampleWindow {
     pub(crate) start: Tsc,
@@ -44,7 +44,7 @@ impl SampleWindow {
         Self { start, end: start, samples: 0, min: u64::MAX, max: 0, sum: 0 }
     }
 
-    /// With one more.
+    /// Adds a sample.
     pub(crate) fn with(self, time: u64) -> Self {
         let (min, max) = (self.min.min(time), self.max.max(time));
         Self { samples: self.samples + 1, min, max, sum: self.sum.saturating_add(time), ..self }
@@ -56,39 +56,39 @@ impl SampleWindow {
 }
 
 impl Signal {
-    /// The loops are to end.
+    /// Stops the loops.
     pub(crate) fn stop(&self) {
-        // With the lock, so that nobody falls asleep between his look and this.
+        // Takes the lock, so that no thread can fall asleep between its check and this store.
         let guard = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
         self.stop.store(true, Ordering::Relaxed);
         drop(guard);
         self.stopped.notify_all();
     }
 
-    /// Whether they are.
+    /// Whether the loops are to stop.
     #[inline]
     pub(crate) fn has_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Sleeps until they are.
+    /// Sleeps until the loops are to stop.
     pub(crate) fn wait(&self) {
         let guard = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
-        // A guard of a mutex that protects nothing.
+        // The guard belongs to a mutex that protects nothing.
         drop(self.stopped.wait_while(guard, |()| !self.has_stopped()));
     }
 
-    /// So many messages more are done.
+    /// Counts completed messages.
     pub(crate) fn add(&self, messages: u64) {
         self.done.fetch_add(messages, Ordering::Relaxed);
     }
 
-    /// From now on messages count, on this thread.
+    /// Opens the window, unless another thread has.
     pub(crate) fn open(&self, at: Instant) {
         self.opened.get_or_init(|| Moment { at, done: self.done() });
     }
 
-    /// And from now on none does any more.
+    /// Closes the window, unless another thread has.
     pub(crate) fn close(&self, at: Instant) {
         self.closed.get_or_init(|| Moment { at, done: self.done() });
     }
@@ -101,28 +101,28 @@ impl Signal {
         self.closed.get().copied()
     }
 
-    /// Tells of times.
-    pub(crate) fn tell(&self, spell: SampleWindow) {
-        self.spells.lock().unwrap_or_else(PoisonError::into_inner).push(spell);
+    /// Adds the samples of an interval.
+    pub(crate) fn add_samples(&self, samples: SampleWindow) {
+        self.intervals.lock().unwrap_or_else(PoisonError::into_inner).push(samples);
     }
 
-    /// What was told since the last look.
-    pub(crate) fn spells(&self) -> Vec<SampleWindow> {
-        std::mem::take(&mut *self.spells.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Takes the intervals added since the last call.
+    pub(crate) fn take_samples(&self) -> Vec<SampleWindow> {
+        std::mem::take(&mut *self.intervals.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How many are, of all threads.
+    /// Messages completed on all threads.
     pub(crate) fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 }
 
-/// Who looks in vain: now and then others have their turn, where there are fewer processors than threads that look.
+/// Counts polls that find nothing. Yields now and then, if there are fewer processors than polling threads.
 #[derive(Debug, Default)]
 pub(crate) struct Idle(u32);
 
 impl Idle {
-    /// One more look in vain, of so many after which others have their turn.
+    /// Counts an empty poll. Yields after each `most` of them.
     #[inline]
     pub(crate) fn look(&mut self, most: u32) {
         self.0 = self.0.wrapping_add(1);
@@ -132,7 +132,7 @@ impl Idle {
     }
 }
 
-/// So many empty polls of a completion queue take some tens of microseconds.
+/// This number of empty polls of a completion queue takes some tens of microseconds.
 pub(crate) const EMPTY_POLLS: u32 = 1024;
-/// And so many looks at a byte.
+/// This number of polls of a byte in memory takes about as long.
 pub(crate) const LOOKS: u32 = 16_384;

@@ -1,4 +1,4 @@
-//! The loops on two queue pairs of softrnic's, with completion queues that tell late.
+//! Tests the loops on two softrnic queue pairs, with completion queues that report late.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,10 +19,10 @@ use super::signal::Idle;
 use super::*;
 use crate::plan::{RunLength, Semantics, Transport};
 
-/// Requests under way.
+/// Requests in flight.
 const DEPTH: u32 = 16;
 
-/// One side. The memory goes behind the queue pair.
+/// One side. The memory is dropped after the queue pair.
 struct End {
     pair: BasicQueuePair,
     sends: BasicCompletionQueue,
@@ -30,7 +30,7 @@ struct End {
     memory: OwnedMemoryRegion,
 }
 
-/// Two sides, connected.
+/// Two connected sides.
 fn two_ends(service: QueuePairType) -> [End; 2] {
     softrnic::register().unwrap();
     let context = DeviceList::new().unwrap().find("soft0").unwrap().open().unwrap();
@@ -73,25 +73,25 @@ fn connect(context: &Arc<DeviceContext>, pair: &BasicQueuePair, peer: u32) {
     pair.modify(&to).unwrap();
 }
 
-/// A lane of the near side, with messages of 64 bytes.
-macro_rules! lane {
+/// A queue pair driver of the near side, with messages of 64 bytes.
+macro_rules! qp {
     ($near:expr, $far:expr, $request:expr, $moderation:expr) => {{
         let (local, remote) = ($near.memory.addr(), $far.memory.addr());
         let memory = Memory { lkey: $near.memory.lkey(), rkey: $far.memory.rkey(), length: 64, is_inline: false };
         let places = Places::new(64, local, remote);
-        // SAFETY: both regions are a page, outlive the queue pairs, and nobody looks at their bytes.
+        // SAFETY: both regions are one page, outlive the queue pairs, and no code reads their bytes.
         unsafe { QpDriver::new($near.pair.queues().0, $request, memory, places, 0, $moderation) }
     }};
 }
 
-/// A completion queue that tells what has come only now and then.
+/// A completion queue that reports completions only now and then.
 struct Late<'q> {
     queue: &'q mut BasicCompletionQueue,
     period: Duration,
     next: Instant,
     kept: Vec<Done>,
-    /// When something was told, and how much; and when it was asked next.
-    told: Vec<(Instant, usize, Option<Instant>)>,
+    /// When a report was made, how many completions it had, and the time of the next poll.
+    reported: Vec<(Instant, usize, Option<Instant>)>,
 }
 
 impl Poll for Late<'_> {
@@ -99,14 +99,14 @@ impl Poll for Late<'_> {
         let kept = &mut self.kept;
         self.queue.poll(|done| kept.push(done))?;
         let now = Instant::now();
-        if let Some((.., next @ None)) = self.told.last_mut() {
+        if let Some((.., next @ None)) = self.reported.last_mut() {
             *next = Some(now);
         }
         if now < self.next || self.kept.is_empty() {
             return Ok(0);
         }
         self.next = now + self.period;
-        self.told.push((now, self.kept.len(), None));
+        self.reported.push((now, self.kept.len(), None));
         let count = self.kept.len() as u32;
         self.kept.drain(..).for_each(&mut each);
         Ok(count)
@@ -118,12 +118,13 @@ impl Poll for Late<'_> {
 }
 
 #[test]
-fn what_is_done_in_a_time_counts_whenever_it_began() {
+fn timed_window_counts_completions_whenever_posted() {
     let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
-    let mut lane = [lane!(near, far, Write, 4)];
-    // Far below a tenth of the time, for which a completion is waited.
+    let mut qp = [qp!(near, far, Write, 4)];
+    // A tenth of the time, the limit for a completion, is far longer.
     let period = Duration::from_millis(2);
-    let mut late = Late { queue: &mut near.sends, period, next: Instant::now(), kept: Vec::new(), told: Vec::new() };
+    let mut late =
+        Late { queue: &mut near.sends, period, next: Instant::now(), kept: Vec::new(), reported: Vec::new() };
     let rules = Send {
         amount: RunLength::Time { time: Duration::from_millis(200), warm_up: Duration::from_millis(10) },
         depth: DEPTH.into(),
@@ -132,25 +133,25 @@ fn what_is_done_in_a_time_counts_whenever_it_began() {
         rate: None,
         burst: 1,
     };
-    let window = send(&mut lane, &mut late, None, &rules, &Signal::default()).unwrap();
-    let Late { told, .. } = late;
-    // Each completion is of four messages.
+    let window = send(&mut qp, &mut late, None, &rules, &Signal::default()).unwrap();
+    let Late { reported, .. } = late;
+    // Each completion covers four messages.
     let within = |at: Instant| window.started < at && at < window.ended;
-    let done: usize = told.iter().filter(|told| within(told.0)).map(|told| told.1).sum();
+    let done: usize = reported.iter().filter(|reported| within(reported.0)).map(|reported| reported.1).sum();
     assert!(done > 0 && window.ended - window.started >= Duration::from_millis(200), "{window:?}");
-    assert_eq!(window.messages, 4 * done as u64, "{window:?} {told:?}");
+    assert_eq!(window.messages, 4 * done as u64, "{window:?} {reported:?}");
     assert!(window.intervals.iter().sum::<u64>() <= window.messages, "{window:?}");
-    // It begins and ends with what it counts, not somewhere between.
+    // The window starts and ends with a completion, not between two.
     for edge in [window.started, window.ended] {
-        let is_at = told.iter().any(|told| told.0 <= edge && told.2.is_none_or(|next| edge <= next));
-        assert!(is_at, "{window:?} {told:?}");
+        let is_at = reported.iter().any(|reported| reported.0 <= edge && reported.2.is_none_or(|next| edge <= next));
+        assert!(is_at, "{window:?} {reported:?}");
     }
 }
 
 #[test]
-fn a_rate_is_not_exceeded_in_a_short_run() {
+fn rate_limit_holds_in_a_short_run() {
     let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
-    let mut lane = [lane!(near, far, Write, 1)];
+    let mut qp = [qp!(near, far, Write, 1)];
     for (warm_up, burst) in [(0, 1), (8, 1), (8, 5)] {
         let rules = Send {
             amount: RunLength::Messages { count: 10, warm_up },
@@ -160,18 +161,19 @@ fn a_rate_is_not_exceeded_in_a_short_run() {
             rate: Some(1000.0),
             burst,
         };
-        let window = send(&mut lane, &mut near.sends, None, &rules, &Signal::default()).unwrap();
+        let window = send(&mut qp, &mut near.sends, None, &rules, &Signal::default()).unwrap();
         let length = window.ended - window.started;
         assert!(window.messages == 10 && length >= Duration::from_millis(10), "{window:?}");
     }
 }
 
 #[test]
-fn a_window_ends_where_nothing_is_done_any_more() {
+fn window_ends_without_further_completions() {
     let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
-    let mut lane = [lane!(near, far, Write, 1)];
+    let mut qp = [qp!(near, far, Write, 1)];
     let next = Instant::now() + Duration::from_millis(400);
-    let mut late = Late { queue: &mut near.sends, period: Duration::ZERO, next, kept: Vec::new(), told: Vec::new() };
+    let mut late =
+        Late { queue: &mut near.sends, period: Duration::ZERO, next, kept: Vec::new(), reported: Vec::new() };
     let rules = Send {
         amount: RunLength::Time { time: Duration::from_millis(40), warm_up: Duration::ZERO },
         depth: DEPTH.into(),
@@ -180,66 +182,66 @@ fn a_window_ends_where_nothing_is_done_any_more() {
         rate: None,
         burst: 1,
     };
-    let window = send(&mut lane, &mut late, None, &rules, &Signal::default()).unwrap();
+    let window = send(&mut qp, &mut late, None, &rules, &Signal::default()).unwrap();
     assert!(window.messages == 0 && window.ended < next, "{window:?}");
 }
 
-/// A side whose first message nobody answers.
+/// A side whose first message gets no reply.
 fn alone(begins: bool, until: Until, by_memory_too: bool) -> String {
     let [mut near, far] = two_ends(QueuePairType::UnreliableConnection);
-    let patience = Patience { most: Duration::from_millis(40), service: Transport::Uc };
-    let turns = Turns { begins, until, patience: Some(patience), gap: None };
+    let loss_timeout = LossTimeout { most: Duration::from_millis(40), service: Transport::Uc };
+    let turns = Turns { begins, until, loss_timeout: Some(loss_timeout), gap: None };
     let (mut samples, signal) = (Samples::new(8, 0), Signal::default());
     let bytes = (near.memory.as_ptr(), near.memory.as_ptr().wrapping_add(64));
     if by_memory_too {
-        let mut lane = lane!(near, far, Write, 1);
-        // SAFETY: both bytes are of the region, and only this thread uses them.
-        unsafe { by_memory(&mut lane, &mut near.sends, bytes, turns, &mut samples, &signal) }
+        let mut qp = qp!(near, far, Write, 1);
+        // SAFETY: both bytes are in the region, and only this thread uses them.
+        unsafe { by_memory(&mut qp, &mut near.sends, bytes, turns, &mut samples, &signal) }
     } else {
-        let mut lane = lane!(near, far, SendPlain, 1);
+        let mut qp = qp!(near, far, SendPlain, 1);
         let mut receives = Receives::new(&mut near.receives, Vec::new());
-        by_receives(&mut lane, &mut near.sends, &mut receives, turns, &mut samples, &signal)
+        by_receives(&mut qp, &mut near.sends, &mut receives, turns, &mut samples, &signal)
     }
     .unwrap_err()
     .to_string()
 }
 
 #[test]
-fn a_message_that_is_lost_is_not_waited_for_without_end() {
+fn lost_message_ends_the_wait_with_an_error() {
     for until in [Until::Count(5), Until::Time(Tsc::now().after(Duration::from_secs(600)))] {
         for by_memory_too in [false, true] {
-            let said = alone(true, until, by_memory_too);
-            assert!(said.starts_with("message 1, or its reply, was lost: nothing arrived for 40ms"), "{said}");
-            assert!(said.contains("UC does not retransmit") && said.contains("--transport rc"), "{said}");
-            let said = alone(false, until, by_memory_too);
-            assert!(said.starts_with("message 1 was lost"), "{said}");
+            let error = alone(true, until, by_memory_too);
+            assert!(error.starts_with("message 1, or its reply, was lost: nothing arrived for 40ms"), "{error}");
+            assert!(error.contains("UC does not retransmit") && error.contains("--transport rc"), "{error}");
+            let error = alone(false, until, by_memory_too);
+            assert!(error.starts_with("message 1 was lost"), "{error}");
         }
     }
 }
 
-/// So many messages of one side.
+/// One side sends `count` messages.
 fn alone_for(count: u64) -> Turns {
-    Turns { begins: true, until: Until::Count(count), patience: None, gap: None }
+    Turns { begins: true, until: Until::Count(count), loss_timeout: None, gap: None }
 }
 
 #[test]
-fn a_pause_is_part_of_no_time() {
+fn gap_is_excluded_from_samples() {
     let length = Duration::from_millis(2);
     for sleeps in [false, true] {
         let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
-        let mut lane = lane!(near, far, Write, 1);
+        let mut qp = qp!(near, far, Write, 1);
         let (mut samples, signal, begin) = (Samples::new(16, 0), Signal::default(), Instant::now());
         let turns = Turns { gap: Some(Gap { length, sleeps }), ..alone_for(11) };
-        acknowledged(&mut lane, &mut near.sends, turns, &mut samples, &signal).unwrap();
+        acknowledged(&mut qp, &mut near.sends, turns, &mut samples, &signal).unwrap();
         let passed = begin.elapsed();
         let latency = samples.tally().latency(Scale::now().tick(), Semantics::Ack).unwrap();
         assert_eq!((latency.samples, signal.done()), (11, 11));
         let times = Duration::from_secs_f64(latency.mean * 11.0 * 0.999 / 1e9);
         assert!(passed >= length * 10 + times, "{passed:?} with {times:?} of messages");
     }
-    // Nobody waits for the end of a pause who is to stop.
+    // A stop also ends a pause.
     let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
-    let mut lane = lane!(near, far, Write, 1);
+    let mut qp = qp!(near, far, Write, 1);
     let signal = Signal::default();
     let turns = Turns { gap: Some(Gap { length: Duration::from_secs(3600), sleeps: true }), ..alone_for(2) };
     thread::scope(|scope| {
@@ -249,47 +251,47 @@ fn a_pause_is_part_of_no_time() {
             }
             signal.stop();
         });
-        acknowledged(&mut lane, &mut near.sends, turns, &mut Samples::none(), &signal).unwrap();
+        acknowledged(&mut qp, &mut near.sends, turns, &mut Samples::none(), &signal).unwrap();
     });
     assert!(signal.done() >= 1);
 }
 
 #[test]
-fn times_beyond_the_room_are_kept_as_a_histogram() {
+fn samples_beyond_capacity_are_kept_as_a_histogram() {
     let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
-    let mut lane = lane!(near, far, Write, 1);
-    let (mut samples, signal) = (Samples::new(16, 5).told_each(Duration::ZERO), Signal::default());
-    acknowledged(&mut lane, &mut near.sends, alone_for(105), &mut samples, &signal).unwrap();
+    let mut qp = qp!(near, far, Write, 1);
+    let (mut samples, signal) = (Samples::new(16, 5).with_interval(Duration::ZERO), Signal::default());
+    acknowledged(&mut qp, &mut near.sends, alone_for(105), &mut samples, &signal).unwrap();
     samples.end(&signal);
-    // Told with each message after the first, and each time once, those too that have no room any more.
-    let spells = signal.spells();
-    assert_eq!((spells.len(), spells.iter().map(|spell| spell.samples).sum::<u64>()), (99, 100));
-    assert!(spells.windows(2).all(|pair| pair[0].end == pair[1].start));
-    assert!(samples.room() < 32, "{samples:?}");
+    // Reported with each message after the first, each sample once, including those that did not fit.
+    let intervals = signal.take_samples();
+    assert_eq!((intervals.len(), intervals.iter().map(|interval| interval.samples).sum::<u64>()), (99, 100));
+    assert!(intervals.windows(2).all(|pair| pair[0].end == pair[1].start));
+    assert!(samples.capacity() < 32, "{samples:?}");
     let latency = samples.tally().latency(Scale::now().tick(), Semantics::Ack).unwrap();
     assert_eq!((latency.samples, latency.histogram.iter().map(|bin| bin.1).sum::<u64>()), (100, 100));
 }
 
 #[test]
-fn a_long_time_is_as_long_as_it_is() {
+fn sample_beyond_u32_keeps_its_length() {
     let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
-    let mut lane = lane!(near, far, Write, 1);
+    let mut qp = qp!(near, far, Write, 1);
     let mut samples = Samples::new(16, 0).since(Tsc::now().before(Duration::from_secs(10)));
-    acknowledged(&mut lane, &mut near.sends, alone_for(1), &mut samples, &Signal::default()).unwrap();
+    acknowledged(&mut qp, &mut near.sends, alone_for(1), &mut samples, &Signal::default()).unwrap();
     let latency = samples.tally().latency(Scale::now().tick(), Semantics::Ack).unwrap();
     assert_eq!(latency.samples, 2);
     assert!(latency.max >= 10e9 && latency.min < 10e9, "{latency:?}");
 }
 
-/// What arrives at the far side of so many messages that the near side sends.
+/// The window of the far side while the near side sends `messages` messages.
 fn counted(amount: RunLength, messages: u32, signal: &Signal) -> Window {
     let [near, far] = two_ends(QueuePairType::ReliableConnection);
     let (mut near, mut far) = (near, far);
-    let mut lane = lane!(near, far, SendPlain, 1);
+    let mut qp = qp!(near, far, SendPlain, 1);
     thread::scope(|scope| {
         let End { pair, receives, memory, .. } = &mut far;
         let intake = Intake::Own(pair.queues().1);
-        // SAFETY: the region is a page, goes behind the queue pair, and nobody looks at its bytes.
+        // SAFETY: the region is a page, outlives the queue pair, and no code reads its bytes.
         let mut refill = unsafe { Refill::new(intake, memory.lkey(), memory.addr(), 64, 1) };
         refill.post(0, DEPTH).unwrap();
         let counting = scope.spawn(move || {
@@ -297,9 +299,9 @@ fn counted(amount: RunLength, messages: u32, signal: &Signal) -> Window {
             take_count(&mut receives, amount, Some(Duration::from_millis(1)), signal).unwrap()
         });
         for _ in 0..messages {
-            lane.post(1, true).unwrap();
-            while lane.under_way() > 0 {
-                near.sends.poll(|done| _ = lane.finish(done.wr_id)).unwrap();
+            qp.post(1, true).unwrap();
+            while qp.in_flight() > 0 {
+                near.sends.poll(|done| _ = qp.finish(done.wr_id)).unwrap();
             }
             thread::sleep(Duration::from_micros(200));
         }
@@ -311,21 +313,21 @@ fn counted(amount: RunLength, messages: u32, signal: &Signal) -> Window {
 }
 
 #[test]
-fn what_arrives_after_the_warm_up_counts() {
+fn messages_after_the_warm_up_count() {
     let window = counted(RunLength::Messages { count: 60, warm_up: 40 }, 100, &Signal::default());
     assert_eq!(window.arrived, Some(100));
-    // Where it has slept, more than one may have been there when the warm-up was over, or too many for a window.
+    // If the thread slept, several messages may have been there at the end of the warm-up, or too many for a window.
     let length = window.ended - window.started;
     assert!(window.messages == 60 && length >= Duration::from_millis(5) || length.is_zero(), "{window:?}");
     assert!(window.intervals.iter().sum::<u64>() <= window.messages, "{window:?}");
 }
 
 #[test]
-fn who_was_late_counts_all_or_has_no_window() {
-    // So many are there already when it begins.
+fn late_receiver_counts_all_or_has_no_window() {
+    // The number of messages that have arrived before the receiver starts.
     let late = |count, warm_up, early| {
         let [mut near, mut far] = two_ends(QueuePairType::ReliableConnection);
-        let mut lane = lane!(near, far, SendPlain, 1);
+        let mut qp = qp!(near, far, SendPlain, 1);
         let End { pair, receives, memory, .. } = &mut far;
         let intake = Intake::Own(pair.queues().1);
         // SAFETY: as above.
@@ -333,9 +335,9 @@ fn who_was_late_counts_all_or_has_no_window() {
         refill.post(0, DEPTH).unwrap();
         let mut send = |count| {
             for _ in 0..count {
-                lane.post(1, true).unwrap();
-                while lane.under_way() > 0 {
-                    near.sends.poll(|done| _ = lane.finish(done.wr_id)).unwrap();
+                qp.post(1, true).unwrap();
+                while qp.in_flight() > 0 {
+                    near.sends.poll(|done| _ = qp.finish(done.wr_id)).unwrap();
                 }
             }
         };
@@ -360,7 +362,7 @@ fn who_was_late_counts_all_or_has_no_window() {
 }
 
 #[test]
-fn what_arrives_within_a_time_counts() {
+fn messages_within_the_time_count() {
     let amount = RunLength::Time { time: Duration::from_millis(20), warm_up: Duration::from_millis(5) };
     let mut windows = (0..50).map(|_| {
         let window = counted(amount, 300, &Signal::default());
@@ -369,15 +371,15 @@ fn what_arrives_within_a_time_counts() {
         assert!(window.messages < 300 && length <= Duration::from_millis(21), "{window:?}");
         window
     });
-    // Where others have the processors, the time may pass before anything is looked at.
+    // On a busy machine, the time may pass before the first poll.
     let found = windows.find(|window| window.messages > 0);
     assert!(found.is_some_and(|window| window.ended > window.started));
 }
 
 #[test]
-fn who_counts_does_not_wait_for_the_end_of_what_others_send() {
+fn receiver_ends_despite_traffic_from_others() {
     let [mut near, mut far] = two_ends(QueuePairType::ReliableConnection);
-    let mut lane = lane!(near, far, SendPlain, 1);
+    let mut qp = qp!(near, far, SendPlain, 1);
     let (signal, is_over) = (Signal::default(), AtomicBool::new(false));
     signal.stop();
     let End { pair, receives, memory, .. } = &mut far;
@@ -394,9 +396,9 @@ fn who_counts_does_not_wait_for_the_end_of_what_others_send() {
             window.unwrap()
         });
         while !is_over.load(Ordering::Relaxed) {
-            lane.post(1, true).unwrap();
-            while lane.under_way() > 0 {
-                near.sends.poll(|done| _ = lane.finish(done.wr_id)).unwrap();
+            qp.post(1, true).unwrap();
+            while qp.in_flight() > 0 {
+                near.sends.poll(|done| _ = qp.finish(done.wr_id)).unwrap();
             }
         }
         assert!(counting.join().unwrap().arrived > Some(0));

@@ -1,4 +1,4 @@
-//! Sleeping until a completion event comes, where a thread does not poll on.
+//! Sleeps until a completion event (`--events`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,38 +11,38 @@ use sideway::ibverbs::device_context::DeviceContext;
 use super::poll::{Done, Poll};
 use super::signal::Idle;
 
-/// The longest sleep, after which a loop looks whether it is to stop.
+/// The longest sleep, after which a loop checks whether it is stopped.
 pub(crate) const LONGEST: Duration = Duration::from_millis(20);
 
-/// What wakes a thread: the channel of its two completion queues.
+/// Completion events of a thread: the channel of its two completion queues.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct CompletionEvents {
     channel: Arc<CompletionChannel>,
-    /// By the number of a queue: an event was asked for and is not taken. It stays so from one step to the next.
-    is_asked: [AtomicBool; 2],
+    /// For each queue: an event is requested and has not arrived. Stays set from one step to the next.
+    is_requested: [AtomicBool; 2],
 }
 
-impl Bell {
+impl CompletionEvents {
     pub(crate) fn new(context: &Arc<DeviceContext>) -> Result<Self> {
         let channel = context.create_comp_channel().context("--events: cannot create a completion event channel")?;
-        Ok(Self { channel, is_asked: [AtomicBool::new(false), AtomicBool::new(false)] })
+        Ok(Self { channel, is_requested: [AtomicBool::new(false), AtomicBool::new(false)] })
     }
 
-    /// The channel, which the queues are made with. Their contexts are their numbers, 0 and 1.
+    /// The channel for creating the queues. Their `cq_context`s are 0 and 1.
     pub(crate) fn channel(&self) -> &Arc<CompletionChannel> {
         &self.channel
     }
 
-    fn is_asked(&self, number: usize) -> &AtomicBool {
-        // There are two.
-        &self.is_asked[number & 1]
+    fn is_requested(&self, number: usize) -> &AtomicBool {
+        // There are two queues.
+        &self.is_requested[number & 1]
     }
 
-    /// Sleeps until an event comes, or the time is over.
+    /// Sleeps until an event arrives, for at most `most`.
     fn wait(&self, most: Duration) -> Result<()> {
         match self.channel.get_cq_event(Some(most)) {
             Ok(event) => {
-                self.is_asked(event.cq_context()).store(false, Ordering::Relaxed);
+                self.is_requested(event.cq_context()).store(false, Ordering::Relaxed);
                 Ok(())
             }
             Err(error) if error.errno().raw() == libc::ETIMEDOUT => Ok(()),
@@ -51,41 +51,43 @@ impl Bell {
     }
 }
 
-/// A completion queue whose thread polls, or sleeps while it is empty if it has a bell.
+/// A completion queue that is polled, or, with events, waited for when it is empty.
 ///
-/// One type has both, and looks for the bell only if a poll finds nothing: a type for each would double the code of all loops.
+/// One type serves both, and checks for events only after an empty poll: a type for each would double the code of all
+/// loops.
 #[derive(Debug)]
 pub(crate) struct Waiting<'q, C> {
     queue: &'q mut C,
-    bell: Option<&'q Bell>,
+    events: Option<&'q CompletionEvents>,
 }
 
 impl<'q, C: CompletionQueue> Waiting<'q, C> {
-    pub(crate) fn new(queue: &'q mut C, bell: Option<&'q Bell>) -> Self {
-        Self { queue, bell }
+    pub(crate) fn new(queue: &'q mut C, events: Option<&'q CompletionEvents>) -> Self {
+        Self { queue, events }
     }
 
-    /// Requests an event, unless one is outstanding; whether this call has requested it.
-    fn ask(&self, bell: &Bell) -> Result<bool> {
-        let is_asked = bell.is_asked(self.queue.cq_context());
-        if is_asked.load(Ordering::Relaxed) {
+    /// Requests an event, unless one is outstanding. Returns whether this call requested it.
+    fn request(&self, events: &CompletionEvents) -> Result<bool> {
+        let is_requested = events.is_requested(self.queue.cq_context());
+        if is_requested.load(Ordering::Relaxed) {
             return Ok(false);
         }
         self.queue.req_notify(false)?;
-        is_asked.store(true, Ordering::Relaxed);
+        is_requested.store(true, Ordering::Relaxed);
         Ok(true)
     }
 
     #[cold]
     #[inline(never)]
-    fn sleep(&self, bell: &Bell, other: Option<&Self>, most: Duration) -> Result<bool> {
-        let mut is_new = self.ask(bell)?;
+    fn sleep(&self, events: &CompletionEvents, other: Option<&Self>, most: Duration) -> Result<bool> {
+        let mut is_new = self.request(events)?;
         if let Some(other) = other {
-            is_new |= other.ask(bell)?;
+            is_new |= other.request(events)?;
         }
-        // A completion from before the request raises no event: the loop polls once more. Each later one does.
+        // A completion that arrived before the request raises no event, so the loop polls once more. Each later one
+        // does.
         if !is_new {
-            bell.wait(most)?;
+            events.wait(most)?;
         }
         Ok(!is_new)
     }
@@ -99,9 +101,9 @@ impl<C: Poll + CompletionQueue> Poll for Waiting<'_, C> {
 
     #[inline(always)]
     fn rest(&mut self, other: Option<&Self>, most: impl FnOnce() -> Duration, idle: &mut Idle) -> Result<bool> {
-        match self.bell {
+        match self.events {
             None => self.queue.rest(None, most, idle),
-            Some(bell) => self.sleep(bell, other, most()),
+            Some(events) => self.sleep(events, other, most()),
         }
     }
 }

@@ -1,46 +1,46 @@
-//! Messages in a time.
+//! Bandwidth figures.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What a side has counted in its window: messages that it saw done within it.
+/// The counts of a side's window: messages that it saw complete in it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bandwidth {
     /// Messages on all queue pairs.
     pub messages: u64,
-    /// The length of the window, in seconds.
+    /// Length of the window in seconds.
     #[serde(rename = "window_seconds")]
     pub seconds: f64,
-    /// Messages of each interval, all of the same length; the last may be cut short and is not among them.
+    /// Messages per interval, all of the same length; without a partial interval at the end.
     #[serde(rename = "interval_messages")]
     pub intervals: Vec<u64>,
-    /// The length of an interval, in seconds.
+    /// Length of an interval in seconds.
     #[serde(rename = "interval_seconds")]
     pub interval: f64,
-    /// Processor time that the side has used, of all its threads, as a share of the window: 1.0 is one processor all the time.
+    /// Processor time of all threads of the side, relative to the window: 1.0 is one processor all the time.
     #[serde(rename = "cpu_share")]
     pub cpu: Option<f64>,
-    /// Messages that were sent in the whole step, those of the warm-up too, where messages may be lost: also plain writes, which nobody counts
-    /// where they arrive.
+    /// Messages sent in the whole step, including the warm-up, if messages may be lost; also for plain writes, whose
+    /// arrivals are not counted.
     #[serde(rename = "sent_messages", default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<u64>,
-    /// Messages that arrived in the whole step, those of the warm-up too, as the other side has counted them; of plain writes it is known only
-    /// where none did.
+    /// Messages that arrived in the whole step, including the warm-up, as counted by the peer. For plain writes, known
+    /// only if none did.
     #[serde(rename = "arrived_messages", default, skip_serializing_if = "Option::is_none")]
     pub arrived: Option<u64>,
-    /// What each port has done of it, where the test goes over several: each in its own window.
+    /// The figures of each port in its own window, if the test uses several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<Self>,
 }
 
-/// Where nobody said how long intervals are there are fewer than so many, or each is of a second and more.
+/// By default, there are fewer intervals than this, or each lasts one second or more.
 const MANY: usize = 20;
 
-/// And at least so many completions in one, as messages are counted by these.
+/// Minimum completions per interval on average, because messages are counted by completions.
 const COMPLETIONS: u64 = 16;
 
-/// Makes intervals of twice the length; an odd one at the end is left out.
+/// Merges pairs of intervals; an odd one at the end is dropped.
 pub(crate) fn in_pairs(intervals: &mut Vec<u64>) {
     let count = intervals.len() / 2;
     for at in 0..count {
@@ -49,19 +49,19 @@ pub(crate) fn in_pairs(intervals: &mut Vec<u64>) {
     intervals.truncate(count);
 }
 
-/// What messages of one size in a time come to.
+/// Rates of messages of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
-    /// 10^9 bits of payload a second.
+    /// 10^9 bits of payload per second.
     pub gigabits_per_second: f64,
-    /// 2^20 bytes of payload a second.
+    /// 2^20 bytes of payload per second.
     pub mebibytes_per_second: f64,
-    /// Messages a second.
+    /// Messages per second.
     pub messages_per_second: f64,
 }
 
 impl Rates {
-    /// So many messages of so many bytes in so many seconds; all zero where there was no time.
+    /// Rates of `messages` of `size` bytes in `seconds`; all zero if the time is zero.
     pub fn of(messages: u64, size: u64, seconds: f64) -> Self {
         let messages_per_second = if seconds > 0.0 { messages as f64 / seconds } else { 0.0 };
         let bytes = messages_per_second * size as f64;
@@ -74,7 +74,7 @@ impl Rates {
 }
 
 impl Bandwidth {
-    /// Whether no message was done, other than that all were lost.
+    /// Whether no message completed, other than that all were lost.
     pub fn is_blank(&self) -> bool {
         self.messages == 0 && (self.sent.unwrap_or(0) == 0 || self.arrived.is_none())
     }
@@ -84,7 +84,7 @@ impl Bandwidth {
         Rates::of(self.messages, size, self.seconds)
     }
 
-    /// The slowest interval, the one in the middle, and the fastest; none where the window was shorter than two intervals.
+    /// The slowest, median and fastest interval; `None` if the window has less than two intervals.
     pub fn jitter(&self, size: u64) -> Option<[Rates; 3]> {
         let mut intervals = self.intervals.clone();
         intervals.sort_unstable();
@@ -93,7 +93,7 @@ impl Bandwidth {
         (intervals.len() > 1).then(|| [first, middle, last].map(|messages| Rates::of(messages, size, self.interval)))
     }
 
-    /// With intervals as long as is useful, of those that are too short: `moderation` messages have one completion.
+    /// Merges intervals that are too short; `moderation` messages share a completion.
     #[must_use]
     pub(crate) fn settled(mut self, moderation: u32) -> Self {
         let needed = COMPLETIONS * u64::from(moderation);
@@ -106,13 +106,13 @@ impl Bandwidth {
         self
     }
 
-    /// With intervals of twice the length.
+    /// Doubles the interval length.
     fn twice(&mut self) {
         in_pairs(&mut self.intervals);
         self.interval *= 2.0;
     }
 
-    /// With intervals of this length, which is theirs, or twice that, or four times, and so on.
+    /// Doubles the interval length until it is `length`, a multiple of it by a power of two.
     #[must_use]
     pub(crate) fn with_interval(mut self, length: f64) -> Self {
         while self.interval > 0.0 && self.interval * 1.5 < length && !self.intervals.is_empty() {
@@ -121,29 +121,29 @@ impl Bandwidth {
         self
     }
 
-    /// What both directions of a test come to together, each of which had a window of its own: the messages of both, in the time that they
-    /// take at the sum of both averages. Where messages may be lost, each direction has the part of them that arrived.
+    /// Combines both directions of a test, each with its own window: the messages of both, at the sum of both average
+    /// rates. If messages may be lost, only those that arrived count.
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
         let both = self.reached(other).sum(&other.reached(self));
         Self { ports: self.by_port(other, Self::with), ..both }
     }
 
-    /// What of it the other side says has arrived, as far as it knows.
+    /// The part of it that arrived, as far as the receiver has counted.
     fn reached(&self, receiver: &Self) -> Self {
         match (self.sent, receiver.arrived) {
             (Some(_), Some(arrived)) => self.part(arrived),
-            (Some(_), None) if receiver.knows_ports() => self.of_ports(self.by_port(receiver, Self::reached)),
+            (Some(_), None) if receiver.has_port_counts() => self.of_ports(self.by_port(receiver, Self::reached)),
             _ => self.clone(),
         }
     }
 
-    /// Whether it is known of some ports alone what has arrived over them: nothing.
-    fn knows_ports(&self) -> bool {
+    /// Whether the receiver's only information is that nothing arrived over some ports.
+    fn has_port_counts(&self) -> bool {
         self.arrived.is_none() && self.ports.iter().any(|port| port.arrived.is_some())
     }
 
-    /// What these ports, of each of which it is known what counts, come to together.
+    /// Combines ports whose counts are known.
     fn of_ports(&self, ports: Vec<Self>) -> Self {
         match ports.iter().cloned().reduce(|one, other| one.sum(&other)) {
             Some(all) => Self { cpu: self.cpu, sent: self.sent, arrived: self.arrived, ports, ..all },
@@ -151,7 +151,7 @@ impl Bandwidth {
         }
     }
 
-    /// The same of each port, which is connected with the one in the same place.
+    /// Applies `both` to each port and its peer.
     fn by_port(&self, other: &Self, both: impl Fn(&Self, &Self) -> Self) -> Vec<Self> {
         if self.ports.len() != other.ports.len() {
             return Vec::new();
@@ -159,7 +159,7 @@ impl Bandwidth {
         self.ports.iter().zip(&other.ports).map(|(one, other)| both(one, other)).collect()
     }
 
-    /// With as many of the messages as arrived at the other side of those that were sent.
+    /// Scales to the messages that arrived, of those that were sent.
     fn part(&self, arrived: u64) -> Self {
         let share = (arrived as f64 / self.sent.unwrap_or(0).max(1) as f64).min(1.0);
         let of = |messages: u64| (messages as f64 * share) as u64;
@@ -179,18 +179,18 @@ impl Bandwidth {
         let [a, b] = [self, other].map(|one| one.clone().with_interval(interval).intervals);
         let intervals = a.iter().zip(&b).map(|(a, b)| a.saturating_add(*b)).collect();
         let cpu = self.cpu.zip(other.cpu).map(|(a, b)| a + b);
-        // What is known of one direction alone is not of both.
+        // A value known for one direction only is unknown for both.
         let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_add(b));
         let (sent, arrived) = (sum(self.sent, other.sent), sum(self.arrived, other.arrived));
         Self { messages, seconds, intervals, interval, cpu, sent, arrived, ports: Vec::new() }
     }
 
-    /// Whether it is of a side that only counts what arrives.
-    pub(crate) fn is_of_receiver(&self) -> bool {
-        self.sent.is_none() && (self.arrived.is_some() || self.knows_ports())
+    /// Whether these are the figures of a passive side that only counts arrivals.
+    pub(crate) fn is_receiver_side(&self) -> bool {
+        self.sent.is_none() && (self.arrived.is_some() || self.has_port_counts())
     }
 
-    /// What a side has sent, as the one has counted it to which it went: its rate is that of what arrived.
+    /// The sender's figures as counted by the receiver: the rate is that of the arrivals.
     #[must_use]
     pub(crate) fn received(&self, receiver: &Self) -> Self {
         let (sent, arrived, cpu) = (self.sent, receiver.arrived, self.cpu);
@@ -198,14 +198,14 @@ impl Bandwidth {
         if receiver.messages > 0 && receiver.seconds > 0.0 {
             return Self { sent, arrived, cpu, ports, ..receiver.clone() };
         }
-        // What came had no window of its own.
+        // The arrivals have no window of their own.
         match arrived {
             Some(count) => Self { arrived, intervals: Vec::new(), ports, ..self.part(count) },
             None => Self { ports, ..self.of_ports(self.by_port(receiver, Self::reached)) },
         }
     }
 
-    /// The window as a time.
+    /// The window as a duration.
     pub fn window(&self) -> Duration {
         Duration::try_from_secs_f64(self.seconds).unwrap_or_default()
     }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_have_decimal_bits_and_binary_bytes() {
+    fn rates_use_decimal_bits_and_binary_bytes() {
         let rates = Rates::of(1000, 1 << 20, 2.0);
         near(rates.gigabits_per_second, 4.194304);
         near(rates.mebibytes_per_second, 500.0);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_needs_two_intervals() {
+    fn jitter_requires_two_intervals() {
         let mut bandwidth = Bandwidth { interval: 0.5, intervals: vec![9], ..Bandwidth::default() };
         assert_eq!(bandwidth.jitter(8), None);
         bandwidth.intervals = vec![9, 1, 5];
@@ -241,11 +241,11 @@ mod tests {
     }
 
     #[test]
-    fn short_intervals_become_as_long_as_is_useful() {
+    fn short_intervals_are_merged() {
         let of = |intervals: Vec<u64>| Bandwidth { interval: 0.001, intervals, ..Bandwidth::default() };
         let settled = of(vec![1000; 30]).settled(1);
         assert_eq!((settled.intervals, settled.interval), (vec![2000; 15], 0.002));
-        // What few completions say is little.
+        // A few completions are not precise.
         let settled = of((0..16).map(|at| 200 * (at % 2)).collect()).settled(100);
         assert_eq!((settled.intervals, settled.interval), (vec![1600], 0.016));
         assert_eq!(of(vec![1; 8]).settled(1).jitter(1), None);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn directions_with_other_intervals_add_up() {
+    fn directions_with_different_intervals_add_up() {
         let one = Bandwidth { interval: 0.001, intervals: vec![1, 2, 3, 4, 5], ..Bandwidth::default() };
         let other = Bandwidth { interval: 0.002, intervals: vec![10, 10, 10], ..Bandwidth::default() };
         for both in [one.with(&other), other.with(&one)] {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrived_counts() {
+    fn arrivals_determine_the_rate() {
         let sent = Bandwidth { messages: 100, seconds: 1.0, cpu: Some(1.0), sent: Some(128), ..Bandwidth::default() };
         let of = |messages, seconds, arrived| Bandwidth {
             messages,
@@ -273,7 +273,7 @@ mod tests {
             ..Bandwidth::default()
         };
         let taken = of(90, 2.0, Some(112));
-        assert!(taken.is_of_receiver() && !sent.is_of_receiver() && !sent.received(&taken).is_of_receiver());
+        assert!(taken.is_receiver_side() && !sent.is_receiver_side() && !sent.received(&taken).is_receiver_side());
         let both = sent.received(&taken);
         assert_eq!((both.messages, both.seconds, both.cpu), (90, 2.0, Some(1.0)));
         assert_eq!((both.sent, both.arrived), (Some(128), Some(112)));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_directions_counts_what_arrived() {
+    fn arrivals_of_both_directions_add_up() {
         let of = |messages, sent, arrived| Bandwidth {
             messages,
             seconds: 1.0,
@@ -293,7 +293,7 @@ mod tests {
             arrived: Some(arrived),
             ..Bandwidth::default()
         };
-        // Of the one's 128 messages 64 arrived, of the other's 256 all.
+        // Of 128 messages of one direction, 64 arrived; of 256 of the other, all.
         let (one, other) = (of(100, 128, 256), of(200, 256, 64));
         let both = one.with(&other);
         assert_eq!((both.messages, both.sent, both.arrived), (250, Some(384), Some(320)));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn both_directions_of_each_port_add_up() {
+    fn directions_of_each_port_add_up() {
         let of = |messages: &[u64]| {
             let of = |messages| Bandwidth { messages, seconds: 1.0, ..Bandwidth::default() };
             Bandwidth { ports: messages.iter().copied().map(of).collect(), ..of(messages.iter().sum()) }
@@ -313,7 +313,7 @@ mod tests {
         let messages = |both: &Bandwidth| both.ports.iter().map(|port| port.messages).collect::<Vec<_>>();
         let both = of(&[100, 50]).with(&of(&[10, 5]));
         assert_eq!((both.messages, messages(&both)), (165, vec![110, 55]));
-        // A side that says nothing of its ports, or of others, is not guessed at.
+        // If a side reports no ports, or different ones, they are unknown.
         assert_eq!(messages(&of(&[100, 50]).with(&of(&[7]))), [0; 0]);
         let (mut sent, mut taken) = (of(&[100, 50]), of(&[90, 40]));
         for port in &mut sent.ports {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_port_over_which_nothing_arrived_nothing_counts() {
+    fn port_without_arrivals_counts_nothing() {
         let side = |seconds, ports: [(u64, Option<u64>, Option<u64>); 2]| {
             let of = |(messages, sent, arrived)| Bandwidth {
                 messages,
@@ -344,16 +344,16 @@ mod tests {
             Bandwidth { arrived: None, ports: vec![one.clone(), two.clone()], ..one.sum(&two) }
         };
         let sends = side(1.0, [(100, Some(128), None), (60, Some(128), None)]);
-        // Of the first port it is not known how many arrived, and of the second that none did.
+        // For the first port, arrivals are unknown; over the second, none arrived.
         let takes = side(0.0, [(0, None, None), (0, None, Some(0))]);
-        assert!(takes.is_of_receiver());
+        assert!(takes.is_receiver_side());
         let both = sends.received(&takes);
         assert_eq!((both.messages, both.sent, both.arrived, both.cpu), (100, Some(256), None, Some(1.0)));
         assert_eq!(both.intervals, [50, 50]);
         near(both.average(1).messages_per_second, 100.0);
         let ports = |both: &Bandwidth| both.ports.iter().map(|port| (port.messages, port.arrived)).collect::<Vec<_>>();
         assert_eq!(ports(&both), [(100, None), (0, Some(0))]);
-        // Of two directions the other one has all of its ports.
+        // With two directions, the other one includes all of its ports.
         let back = side(1.0, [(30, Some(64), None), (20, Some(64), Some(0))]);
         for both in [sends.with(&back), back.with(&sends)] {
             assert_eq!((both.messages, both.sent, both.arrived), (150, Some(384), None));
@@ -363,10 +363,10 @@ mod tests {
     }
 
     #[test]
-    fn of_a_direction_in_which_nothing_arrived_nothing_counts() {
+    fn direction_without_arrivals_counts_nothing() {
         let of =
             |messages, arrived| Bandwidth { messages, seconds: 1.0, sent: Some(128), arrived, ..Bandwidth::default() };
-        // What has been sent to the one who has nothing is the other's, of whose own it is not known how many arrived.
+        // The direction without arrivals counts nothing; the arrivals of the other one are unknown.
         for (one, other) in [(of(100, None), of(30, Some(0))), (of(30, Some(0)), of(100, None))] {
             let both = one.with(&other);
             assert_eq!((both.messages, both.sent, both.arrived), (30, Some(256), None));
@@ -384,7 +384,7 @@ mod tests {
         near(both.average(1).messages_per_second, 150.0);
         assert_eq!((both.messages, both.cpu), (200, Some(1.5)));
         assert!(one.seconds < both.seconds && both.seconds < other.seconds);
-        // One of them was cut short before its first message.
+        // One direction was cut short before its first message.
         let none = Bandwidth { seconds: 3.0, ..Bandwidth::default() };
         near(none.with(&other).average(1).messages_per_second, 50.0);
         assert_eq!((none.with(&none).messages, none.with(&none).seconds), (0, 3.0));

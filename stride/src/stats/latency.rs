@@ -1,54 +1,53 @@
-//! The times of messages.
+//! Latency figures.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Semantics;
 
-/// What many times come to, in nanoseconds. The percentiles are of times that were each kept, rounded up to three digits.
+/// Latency figures in nanoseconds. Percentiles come from all samples, rounded up to three digits.
 ///
-/// What is not known, as in results of other tools, is not a number.
+/// Unknown values, as in results of other tools, are NaN.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// How many there were.
+    /// Number of samples.
     pub samples: u64,
-    /// The shortest.
+    /// Minimum.
     #[serde(rename = "min_nanoseconds")]
     pub min: f64,
-    /// The mean.
+    /// Mean.
     #[serde(rename = "mean_nanoseconds")]
     pub mean: f64,
-    /// The standard deviation of all of them.
+    /// Standard deviation.
     #[serde(rename = "stdev_nanoseconds")]
     pub stdev: f64,
-    /// Half of them are not longer.
+    /// Median.
     #[serde(rename = "p50_nanoseconds")]
     pub p50: f64,
-    /// 90 of 100 are not longer.
+    /// 90th percentile.
     #[serde(rename = "p90_nanoseconds")]
     pub p90: f64,
-    /// 99 of 100 are not longer.
+    /// 99th percentile.
     #[serde(rename = "p99_nanoseconds")]
     pub p99: f64,
-    /// 999 of 1000 are not longer.
+    /// 99.9th percentile.
     #[serde(rename = "p99_9_nanoseconds")]
     pub p99_9: f64,
-    /// 9999 of 10,000 are not longer.
+    /// 99.99th percentile.
     #[serde(rename = "p99_99_nanoseconds")]
     pub p99_99: f64,
-    /// The longest.
+    /// Maximum.
     #[serde(rename = "max_nanoseconds")]
     pub max: f64,
-    /// How many there were of each length: the upper end of each bin, in nanoseconds, and the number in it. Bins without any are left out.
+    /// Histogram: upper end of each bin in nanoseconds, and its number of samples. Empty bins are omitted.
     #[serde(rename = "histogram_nanoseconds")]
     pub histogram: Vec<(f64, u64)>,
 }
 
 impl Latency {
-    /// What the times come to that a loop has kept, in ticks of a clock: all of them, on all threads. None where there are none.
+    /// Figures of samples in ticks of a clock, from all threads. `None` without samples.
     ///
-    /// What a loop keeps is always from the message to what it waited for. That [`Semantics::Oneway`] is half of it is said here and nowhere
-    /// else.
+    /// Loops always measure the whole time until the awaited event. Only this code halves it for [`Semantics::Oneway`].
     pub fn of<T, I>(ticks: I, nanoseconds_per_tick: f64, semantics: Semantics) -> Option<Self>
     where
         T: Into<u64>,
@@ -61,16 +60,16 @@ impl Latency {
     }
 }
 
-/// Many times, of which those that were taken are not kept one by one.
+/// Statistics of many samples, which are not kept individually.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     samples: u64,
     min: u64,
     max: u64,
     mean: f64,
-    /// The sum of the squares of what each is away from the mean.
+    /// The sum of squared deviations from the mean.
     squares: f64,
-    /// Of three digits. There always is one, as its bounds are in order.
+    /// A histogram with three digits. Always `Some`, because its bounds are valid.
     fine: Option<Histogram<u64>>,
 }
 
@@ -80,12 +79,12 @@ impl Tally {
         Self { samples: 0, min: u64::MAX, max: 0, mean: 0.0, squares: 0.0, fine }
     }
 
-    /// Takes more of them, in ticks of a clock.
+    /// Adds samples, in ticks of a clock.
     pub(crate) fn add(&mut self, ticks: impl Iterator<Item = u64> + Clone) {
         let (Some(min), Some(max)) = (ticks.clone().min(), ticks.clone().max()) else { return };
         let more = ticks.clone().count() as u64;
         let (mean, squares) = moments(ticks.clone(), min, more);
-        // Two parts come to a whole as Chan, Golub and LeVeque have it ("Updating formulae", 1979).
+        // Combines partial statistics as in Chan, Golub and LeVeque, "Updating formulae", 1979.
         let (before, away) = (self.samples as f64, mean - self.mean);
         self.samples += more;
         let share = more as f64 / self.samples as f64;
@@ -97,7 +96,7 @@ impl Tally {
         }
     }
 
-    /// What they come to. None where there are none.
+    /// The figures. `None` without samples.
     pub(crate) fn latency(&self, nanoseconds_per_tick: f64, semantics: Semantics) -> Option<Latency> {
         let Self { samples, min, max, mean, squares, fine } = self;
         let (min, max, fine) = (*min, *max, fine.as_ref().filter(|_| *samples > 0)?);
@@ -119,7 +118,7 @@ impl Tally {
     }
 }
 
-/// The part of a time that a loop keeps that is the latency.
+/// The fraction of a measured time that is the latency.
 pub(crate) fn share(semantics: Semantics) -> f64 {
     match semantics {
         Semantics::Oneway => 0.5,
@@ -127,8 +126,8 @@ pub(crate) fn share(semantics: Semantics) -> f64 {
     }
 }
 
-/// The mean, and the sum of the squares of what each is away from it. They are taken from what each is above the shortest, so that long
-/// times which hardly differ lose no digits.
+/// The mean, and the sum of squared deviations from it. Both are computed from the differences to the minimum, so that
+/// long times that hardly differ lose no digits.
 fn moments(ticks: impl Iterator<Item = u64> + Clone, min: u64, samples: u64) -> (f64, f64) {
     let above = ticks.map(|tick| (tick - min) as f64);
     let mean = above.clone().sum::<f64>() / samples as f64;
@@ -136,10 +135,10 @@ fn moments(ticks: impl Iterator<Item = u64> + Clone, min: u64, samples: u64) -> 
     (min as f64 + mean, squares)
 }
 
-/// The longest time that a histogram has a place for: 36 years of nanoseconds.
+/// The longest time that a histogram can hold: 36 years in nanoseconds.
 const LONGEST: u64 = 1 << 60;
 
-/// A histogram in bins of two digits: few enough for a document and a screen.
+/// A histogram with two digits, small enough for a document and a screen.
 fn bins(fine: &Histogram<u64>, max: u64) -> Option<Vec<(u64, u64)>> {
     let mut coarse = Histogram::<u64>::new_with_max(max.clamp(2, LONGEST), 2).ok()?;
     coarse.add(fine).ok()?;
@@ -162,12 +161,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_comes_to_nothing() {
+    fn no_samples_have_no_figures() {
         assert_eq!(Latency::of(std::iter::empty::<u32>(), 1.0, Semantics::Rtt), None);
     }
 
     #[test]
-    fn one_sample_is_all_of_them() {
+    fn single_sample_is_every_percentile() {
         let one = Latency::of([7u32], 2.0, Semantics::Rtt).unwrap();
         assert_eq!((one.samples, one.min, one.p50, one.p99_99, one.max), (1, 14.0, 14.0, 14.0, 14.0));
         assert_eq!((one.mean, one.stdev), (14.0, 0.0));
@@ -175,33 +174,33 @@ mod tests {
     }
 
     #[test]
-    fn no_time_at_all_is_a_time() {
+    fn zero_is_a_valid_sample() {
         let none = of(&[0, 0]);
         assert_eq!((none.samples, none.p50, none.max, none.stdev), (2, 0.0, 0.0, 0.0));
     }
 
     #[test]
-    fn deviations_below_a_microsecond_count() {
+    fn deviation_below_a_microsecond_is_precise() {
         let latency = of(&[2700, 3300, 2700, 3300]);
         assert!((latency.stdev - 300.0).abs() < 1e-9, "{}", latency.stdev);
         assert!((latency.mean - 3000.0).abs() < 1e-9, "{}", latency.mean);
     }
 
     #[test]
-    fn a_clock_that_jumps_is_no_end() {
+    fn huge_samples_do_not_panic() {
         let latency = of(&[1, u64::MAX]);
         assert_eq!((latency.min, latency.max, latency.samples), (1.0, u64::MAX as f64, 2));
     }
 
     #[test]
-    fn the_longest_is_neither_dropped_nor_rounded() {
+    fn maximum_is_exact() {
         let latency = of(&[1_000, 1_001, 123_456_789]);
         assert_eq!(latency.max, 123_456_789.0);
         assert_eq!(latency.p99_99, 123_456_789.0);
     }
 
     #[test]
-    fn one_way_is_half_of_the_way_there_and_back() {
+    fn oneway_is_half_of_the_round_trip() {
         let [half, whole] =
             [Semantics::Oneway, Semantics::Rtt].map(|it| Latency::of([10u32, 20, 30], 1.0, it).unwrap());
         assert_eq!((half.min, half.mean, half.p50, half.max), (5.0, 10.0, 10.0, 15.0));
@@ -210,14 +209,14 @@ mod tests {
         assert_eq!(half.histogram.last(), Some(&(15.0, 1)));
     }
 
-    /// The sample that a percentile is, by the plainest way.
+    /// The sample at a percentile, computed by sorting.
     fn sorted_at(sorted: &[u64], quantile: f64) -> f64 {
         let rank = (quantile * sorted.len() as f64).ceil().max(1.0) as usize;
         sorted[rank - 1] as f64
     }
 
     #[test]
-    fn parts_come_to_what_the_whole_comes_to() {
+    fn combined_parts_equal_the_whole() {
         let ticks: Vec<u64> = (0..10_000).map(|at| 1_000_000_000 + at * at % 9973).collect();
         let mut tally = Tally::new();
         for part in [&ticks[..1], &ticks[1..7000], &[], &ticks[7000..]] {
@@ -233,7 +232,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
         #[test]
-        fn percentiles_are_those_of_a_sort(mut ticks in prop::collection::vec(prop_oneof![0u64..5_000, 0u64..5_000_000_000], 1..400)) {
+        fn percentiles_match_sorted_samples(mut ticks in prop::collection::vec(prop_oneof![0u64..5_000, 0u64..5_000_000_000], 1..400)) {
             let latency = of(&ticks);
             ticks.sort_unstable();
             prop_assert_eq!(latency.samples, ticks.len() as u64);
@@ -251,7 +250,7 @@ mod tests {
         }
 
         #[test]
-        fn every_sample_is_in_one_bin(ticks in prop::collection::vec(0u64..10_000_000, 1..400)) {
+        fn bins_contain_all_samples(ticks in prop::collection::vec(0u64..10_000_000, 1..400)) {
             let latency = of(&ticks);
             prop_assert_eq!(latency.histogram.iter().map(|bin| bin.1).sum::<u64>(), latency.samples);
             prop_assert!(latency.histogram.windows(2).all(|bins| bins[0].0 < bins[1].0));

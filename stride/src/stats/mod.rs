@@ -1,4 +1,4 @@
-//! What the loops bring back, and what it comes to.
+//! Figures of the measuring loops.
 
 mod bandwidth;
 mod latency;
@@ -10,57 +10,57 @@ pub use self::bandwidth::{Bandwidth, Rates};
 pub use self::latency::Latency;
 pub(crate) use self::latency::{Tally, share};
 
-/// What a step has measured.
+/// The figures of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Figures {
-    /// Bytes and messages in a time.
+    /// Bandwidth and message rate.
     Bandwidth(Bandwidth),
-    /// The time of a message.
+    /// Latency.
     Latency(Latency),
 }
 
-/// A part of a step, told when it is over: what this side has seen done in it.
+/// Figures of an interval, reported while the step runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// When it began, in seconds from the first message that counts.
+    /// Start of the interval, in seconds from the first message that counts.
     #[serde(rename = "start_seconds")]
     pub start: f64,
-    /// When it ended.
+    /// End of the interval.
     #[serde(rename = "end_seconds")]
     pub end: f64,
-    /// What was seen.
+    /// The figures.
     #[serde(flatten)]
     pub seen: Seen,
 }
 
-/// What was seen in an interval.
+/// Figures of an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Seen {
-    /// Messages that were done.
+    /// Completed messages.
     Bandwidth {
         /// On all queue pairs.
         messages: u64,
     },
-    /// Times of messages, in nanoseconds.
+    /// Latencies in nanoseconds.
     Latency {
-        /// How many.
+        /// Number of samples.
         samples: u64,
-        /// The shortest.
+        /// Minimum.
         #[serde(rename = "min_nanoseconds")]
         min: f64,
-        /// The mean.
+        /// Mean.
         #[serde(rename = "mean_nanoseconds")]
         mean: f64,
-        /// The longest.
+        /// Maximum.
         #[serde(rename = "max_nanoseconds")]
         max: f64,
     },
 }
 
 impl Interval {
-    /// The rates of messages of so many bytes; none of a latency.
+    /// The rates of messages of `size` bytes; `None` for latencies.
     pub fn rates(&self, size: u64) -> Option<Rates> {
         match self.seen {
             Seen::Bandwidth { messages } => Some(Rates::of(messages, size, self.end - self.start)),

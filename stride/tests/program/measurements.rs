@@ -1,4 +1,4 @@
-//! Measurements, with a server as another process or with both sides in one.
+//! Measurements with a server in another process, or with both sides in one.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use stride_perf::endpoint::{Gpus, gpus};
 
 use super::{ends, port, program, run};
 
-/// A server, which is killed in the end.
+/// A server, killed on drop.
 struct Server(Child);
 
 impl Server {
@@ -20,20 +20,20 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended.
+        // The server may have exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The rows of a table: lines that begin with a number.
+/// The rows of a table: lines that start with a number.
 fn rows(out: &str) -> Vec<Vec<&str>> {
     let words = out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     words.filter(|words| words.len() > 6 && words[0].parse::<u64>().is_ok()).collect()
 }
 
 #[test]
-fn the_published_forms_work_as_written() {
+fn published_command_lines_work() {
     for words in [
         "write bw -d soft0 -n 1000 -a --max-msg-size 65536",
         "write bw -d soft0 -n 1000 -l 64 -t 4096",
@@ -49,10 +49,10 @@ fn the_published_forms_work_as_written() {
 }
 
 #[test]
-fn one_server_serves_any_test() {
+fn server_serves_any_test() {
     let port = port();
     let _server = Server::start(&format!("-p {port}"));
-    // What stands above the table, and the sizes with the messages of each; none where a time says how many.
+    // The header, and the sizes with their number of messages; `None` for timed tests.
     let cases: [(&str, &str, &[u64], Option<u64>); 25] = [
         (
             "send bw -n 500 -q 3 --threads 2 -R -c xrc -b",
@@ -121,7 +121,7 @@ fn one_server_serves_any_test() {
 }
 
 #[test]
-fn a_server_says_at_once_what_it_has_not() {
+fn server_rejects_missing_devices_at_start() {
     for (words, missing) in [
         ("--device nothing", "nothing"),
         ("--device soft0 --ib-port 7", "7"),
@@ -136,7 +136,7 @@ fn a_server_says_at_once_what_it_has_not() {
 }
 
 #[test]
-fn the_server_sends_where_it_is_asked_to() {
+fn reversed_test_sends_from_the_server() {
     let port = port();
     let _server = Server::start(&format!("-d soft0 --port {port}"));
     for words in ["write", "write --imm", "read", "send", "atomic", "send -c ud -s 512", "write -c uc", "send -D 100ms"]
@@ -149,7 +149,7 @@ fn the_server_sends_where_it_is_asked_to() {
         assert!(out.contains("bandwidth, sent by the server"), "{words}: {out}");
         let rows = rows(&out);
         assert_eq!(rows.len(), 1, "{words}: {out}");
-        // Of datagrams those count that the receiver has taken after the warm-up, which it may take several at a time.
+        // For datagrams, arrivals after the warm-up count, and the receiver may take several at a time.
         let messages: u64 = rows[0].iter().filter_map(|word| word.parse().ok()).nth(1).unwrap();
         assert!(words.contains("-D") || messages == 300 || words.contains("ud") && messages < 300, "{words}: {out}");
     }
@@ -158,7 +158,7 @@ fn the_server_sends_where_it_is_asked_to() {
 }
 
 #[test]
-fn both_sides_in_one_process_need_no_server() {
+fn loopback_requires_no_server() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let files =
         ["json", "csv", "svg", "png"].map(|ending| folder.join(format!("loopback.{ending}")).display().to_string());
@@ -173,7 +173,7 @@ fn both_sides_in_one_process_need_no_server() {
     assert_eq!(document["environment"]["client"]["device"], "soft0");
     assert_eq!(text(csv).lines().count(), 3);
     assert!(text(svg).contains("</svg>"));
-    // Runs are drawn together, and compared.
+    // Runs are plotted together and compared.
     ends(&run(&format!("plot {json} {json} -o {png}")), 0);
     assert!(std::fs::read(png).unwrap().starts_with(b"\x89PNG"));
     let against = format!("write bw -d soft0 -n 500 -s 64,4K --loopback --compare {json} --threshold 1000000");
@@ -181,7 +181,7 @@ fn both_sides_in_one_process_need_no_server() {
 }
 
 #[test]
-fn a_stream_is_a_line_for_each_event() {
+fn stream_has_a_line_per_event() {
     let (out, _) = ends(&run("write bw -d soft0 -n 200 -s 64,128 --loopback --json-stream"), 0);
     let events: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let kinds: Vec<_> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
@@ -189,7 +189,7 @@ fn a_stream_is_a_line_for_each_event() {
 }
 
 #[test]
-fn a_stream_tells_how_it_goes() {
+fn stream_has_intervals() {
     for (words, kind) in [
         ("write bw -D 600ms", "bandwidth"),
         ("send bw -D 600ms -b --threads 2", "bandwidth"),
@@ -230,7 +230,7 @@ fn a_stream_tells_how_it_goes() {
 }
 
 #[test]
-fn what_is_wrong_is_told_in_a_sentence() {
+fn errors_name_cause_and_remedy() {
     for (words, status, sentence) in [
         ("write bw -l 64 -t 32 --loopback", 2, "--post-list 64 is above --tx-depth 32"),
         ("write bw -s 5x --loopback", 2, "5x"),
@@ -295,15 +295,15 @@ fn what_is_wrong_is_told_in_a_sentence() {
 }
 
 #[test]
-fn a_device_that_the_address_does_not_lead_to_is_told() {
-    // All addresses are on the first.
+fn rdma_cm_with_another_device_is_an_error() {
+    // All addresses belong to the first device.
     let output = program("write bw -d soft1 -R --loopback").env("SOFTRNIC_DEVICES", "2").output().unwrap();
     let (_, err) = ends(&output, 1);
     assert!(err.contains("--device is soft1, but --rdma-cm resolves 127.0.0.1 to soft0"), "{err}");
 }
 
 #[test]
-fn transports_of_vendors_need_their_devices_and_not_their_libraries() {
+fn vendor_transport_without_its_device_is_an_error() {
     for (transport, vendor, variable) in
         [("dc", "mlx5 (ConnectX, BlueField)", "RDMA_MUMMY_LIBMLX5"), ("srd", "EFA", "RDMA_MUMMY_LIBEFA")]
     {
@@ -311,11 +311,11 @@ fn transports_of_vendors_need_their_devices_and_not_their_libraries() {
             let mut command = program(&format!("send bw -d soft0 -n 10 -s 64 --loopback -c {transport}"));
             let (_, err) = ends(&command.envs(path.map(|path| (variable, path))).output().unwrap(), 1);
             let sentence = format!(
-                "--transport {transport} requires a device of {vendor}, and soft0 of the client is of softrnic; name another with -d, or \
+                "--transport {transport} requires a device of {vendor}, and the provider of soft0 of the client is softrnic; name another with -d, or \
                  give --transport rc"
             );
             assert!(err.contains(&sentence), "{err}");
-            // Who asks for neither does not look for them.
+            // Other transports do not load these libraries.
             let mut command = program("send bw -d soft0 -n 10 -s 64 --loopback");
             ends(&command.envs(path.map(|path| (variable, path))).output().unwrap(), 0);
         }
@@ -323,16 +323,16 @@ fn transports_of_vendors_need_their_devices_and_not_their_libraries() {
 }
 
 #[test]
-fn a_machine_without_a_device_is_told_how_to_have_one() {
+fn machine_without_device_error_names_the_remedy() {
     let output = program("write bw -d soft0 --loopback").env("SOFTRNIC_DEVICES", "0").output().unwrap();
     let (_, err) = ends(&output, 1);
-    // Where the system has devices, they are named.
+    // If the system has devices, they are listed.
     let sentences = ["unset SOFTRNIC_DEVICES to use softrnic's", "no RDMA device is named `soft0`"];
     assert!(sentences.iter().any(|sentence| err.contains(sentence)), "{err}");
 }
 
 #[test]
-fn a_machine_without_a_gpu_is_told_what_was_looked_for() {
+fn machine_without_gpu_error_names_the_cause() {
     let (out, _) = ends(&run("devices"), 0);
     match gpus() {
         Gpus::None(why) => assert!(out.contains(&format!("no GPU: {why}")), "{out}"),
@@ -343,23 +343,24 @@ fn a_machine_without_a_gpu_is_told_what_was_looked_for() {
         let _ = writeln!(std::io::stderr(), "DID NOT RUN: this machine has libcuda");
         return;
     }
-    for (words, who) in [("--use-cuda 0", ""), ("--use-cuda 0000:17:00.0", ""), ("--remote-use-cuda 1", "the server: ")]
+    for (words, owner) in
+        [("--use-cuda 0", ""), ("--use-cuda 0000:17:00.0", ""), ("--remote-use-cuda 1", "the server: ")]
     {
         let (_, err) = ends(&run(&format!("write bw -d soft0 --loopback {words}")), 1);
         let name = words.split(' ').next_back().unwrap();
-        let sentence = format!("{who}--use-cuda {name}: libcuda.so.1 is missing: install NVIDIA's driver");
+        let sentence = format!("{owner}--use-cuda {name}: libcuda.so.1 is missing: install NVIDIA's driver");
         assert!(err.contains(&sentence), "{err}");
     }
 }
 
 #[test]
-fn devices_pages_and_help_are_printed() {
+fn devices_manual_and_help_are_printed() {
     let (out, err) = ends(&run("devices"), 0);
     assert!(!err.contains("overrun"), "{err}");
     assert!(out.contains("soft0") && out.contains("127.0.0.1"), "{out}");
     let row = out.lines().find(|line| line.contains("soft0")).unwrap();
     assert!(out.contains(" usable ") && row.contains(" yes "), "{out}");
-    // And what it can.
+    // The capabilities.
     assert!(out.contains(" inline bytes\n") && out.contains(" RC, UC, UD, XRC "), "{out}");
     assert!(ends(&run("completions bash"), 0).0.contains("stride-perf"));
     assert!(ends(&run("man"), 0).0.contains(".TH stride-perf"));
@@ -376,12 +377,12 @@ fn devices_pages_and_help_are_printed() {
 }
 
 #[test]
-fn short_runs_have_intervals_too() {
+fn short_runs_have_intervals() {
     for words in ["-D 500ms", "-n 200000 -s 64"] {
         let (out, _) = ends(&run(&format!("write bw -d soft0 {words} --loopback")), 0);
         let rows = rows(&out);
         assert_eq!(rows.len(), 1, "{words}: {out}");
-        // The slowest, the one in the middle and the fastest stand after the average.
+        // Slowest, median and fastest follow the average.
         let rates: Vec<f64> = rows[0].iter().filter_map(|word| word.parse().ok()).collect();
         assert!(!out.contains(" - "), "{words}: {out}");
         assert!(rates.len() > 6, "{words}: {out}");
@@ -389,14 +390,14 @@ fn short_runs_have_intervals_too() {
 }
 
 #[test]
-fn perftest_is_compared_with_too() {
+fn perftest_output_is_a_baseline() {
     let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("perftest.txt");
     let text = "RDMA_Write BW Test\n#bytes #iterations BW peak[MB/sec] BW average[MB/sec] MsgRate[Mpps]\n64 1000 0.01 0.01 0.000164\n";
     std::fs::write(&file, text).unwrap();
     let file = file.display();
     let (out, err) = ends(&run(&format!("write bw -d soft0 -n 500 -s 64 --loopback --compare {file}")), 0);
     assert!(out.contains("better") && err.contains("the baseline is perftest's output"), "{out}\n{err}");
-    // What is not alike is said before anything is measured.
+    // Incomparable tests are rejected before the measurement.
     let (out, err) = ends(&run(&format!("read bw -d soft0 -n 500 -s 64 --loopback --compare {file}")), 1);
     assert!(out.is_empty() && err.contains("the baseline is write, and this run is read"), "{out}\n{err}");
     std::fs::write(format!("{file}"), "hello").unwrap();
@@ -405,7 +406,7 @@ fn perftest_is_compared_with_too() {
 }
 
 #[test]
-fn files_are_tried_before_anything_is_measured() {
+fn output_files_are_checked_before_the_test() {
     let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("tried.json");
     std::fs::write(&file, "kept").unwrap();
     for words in ["--json /nowhere/run.json", "--csv /nowhere/run.csv", "--plot /nowhere/run.svg"] {
@@ -417,7 +418,7 @@ fn files_are_tried_before_anything_is_measured() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_named() {
+fn port_in_use_error_names_port_and_option() {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let (_, err) = ends(&run(&format!("-4 -p {port}")), 1);

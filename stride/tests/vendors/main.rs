@@ -1,4 +1,4 @@
-//! What the vendors' libraries are asked by both sides of a test, on devices that only write down what is done with them.
+//! Calls of both sides of a test into the vendors' libraries, on devices that only record them.
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
 
@@ -50,7 +50,7 @@ fn of<'c>(calls: &'c [Call], verb: &str) -> Vec<&'c Call> {
     calls.iter().filter(|call| call.verb == verb).collect()
 }
 
-/// The states that queue pairs were moved to, with what they were told on the way.
+/// The state changes of queue pairs, with their attribute masks.
 fn moves(calls: &[Call]) -> Vec<(u64, u64)> {
     of(calls, "modify_qp").iter().map(|call| (call.argument("state"), call.argument("mask"))).collect()
 }
@@ -59,13 +59,13 @@ fn bits(all: &[mask]) -> u64 {
     all.iter().fold(mask::IBV_QP_STATE.0, |all, one| all | one.0).into()
 }
 
-fn target(ends: &PeerInfo, lane: usize) -> (u32, u64) {
-    let Some(Intake::Dc { number, key }) = ends.queue_pairs[lane].intake else { panic!("{ends:?}") };
+fn target(ends: &PeerInfo, qp: usize) -> (u32, u64) {
+    let Some(Intake::Dc { number, key }) = ends.queue_pairs[qp].intake else { panic!("{ends:?}") };
     (number, key)
 }
 
 #[test]
-fn targets_are_ready_before_the_other_side_hears_of_them() {
+fn targets_are_ready_before_the_peer_receives_them() {
     install_mlx5();
     let recording = Recording::of_system();
     for (operation, rights) in [(Operation::Write, 0b0110), (Operation::Send, 0b0110), (Operation::FetchAdd, 0b1110)] {
@@ -77,19 +77,19 @@ fn targets_are_ready_before_the_other_side_hears_of_them() {
         let of_type = |kind| made.iter().filter(|call| call.argument("dc_type") == kind).copied().collect::<Vec<_>>();
         let (targets, initiators) = (of_type(TARGET), of_type(INITIATOR));
         assert_eq!([targets.len(), initiators.len(), made.len()], [3, 3, 6]);
-        for (lane, (target_made, initiator)) in targets.iter().zip(&initiators).enumerate() {
+        for (qp, (target_made, initiator)) in targets.iter().zip(&initiators).enumerate() {
             assert_eq!([target_made.argument("qp_type"), initiator.argument("qp_type")], [DRIVER; 2]);
             assert_eq!([target_made.argument("max_send_wr"), initiator.argument("max_recv_wr")], [0; 2]);
             // One more for the last request of a timed test.
             assert_eq!(initiator.argument("max_send_wr"), 9);
             assert_ne!(target_made.argument("srq"), 0);
-            let (number, key) = target(&ends, lane);
+            let (number, key) = target(&ends, qp);
             assert_eq!(target_made.argument("dct_access_key"), key);
-            assert_ne!([number, ends.queue_pairs[lane].number], [0; 2]);
+            assert_ne!([number, ends.queue_pairs[qp].number], [0; 2]);
         }
-        let keys: BTreeSet<u64> = (0..3).map(|lane| target(&ends, lane).1).collect();
+        let keys: BTreeSet<u64> = (0..3).map(|qp| target(&ends, qp).1).collect();
         assert_eq!(keys.len(), 3, "each has a key of its own");
-        // One queue of receives for each target.
+        // One receive queue per target.
         let receives = if operation == Operation::Send { 16 } else { 1 };
         let queues = of(&calls, "create_srq");
         assert_eq!(queues.iter().map(|call| call.argument("max_wr")).collect::<Vec<_>>(), [receives; 3]);
@@ -97,11 +97,11 @@ fn targets_are_ready_before_the_other_side_hears_of_them() {
         let ready = bits(&[mask::IBV_QP_PATH_MTU, mask::IBV_QP_MIN_RNR_TIMER, mask::IBV_QP_AV]);
         let each = [(state::IBV_QPS_INIT.0.into(), init), (state::IBV_QPS_RTR.0.into(), ready)];
         assert_eq!(moves(&calls), [each; 3].concat(), "of targets alone");
-        let told = recording.qp_attr().unwrap();
-        assert_eq!((told.path_mtu, told.min_rnr_timer), (ibv_mtu::IBV_MTU_1024, 12));
-        assert_eq!((told.ah_attr.is_global, told.ah_attr.port_num, told.ah_attr.sl), (1, 1, 3));
-        assert_eq!((told.ah_attr.grh.sgid_index, told.ah_attr.grh.traffic_class), (0, 32));
-        // The rights come with the first step, which a failure at the second leaves as the last.
+        let attributes = recording.qp_attr().unwrap();
+        assert_eq!((attributes.path_mtu, attributes.min_rnr_timer), (ibv_mtu::IBV_MTU_1024, 12));
+        assert_eq!((attributes.ah_attr.is_global, attributes.ah_attr.port_num, attributes.ah_attr.sl), (1, 1, 3));
+        assert_eq!((attributes.ah_attr.grh.sgid_index, attributes.ah_attr.grh.traffic_class), (0, 32));
+        // The access rights are set in the first step, so a failure of the second step leaves them readable.
         recording.fail("modify_qp", 1, Failure::documented(libc::EINVAL));
         side.create_queue_pairs(&path()).unwrap_err();
         assert_eq!(recording.qp_attr().unwrap().qp_access_flags, rights, "{operation}");
@@ -111,7 +111,7 @@ fn targets_are_ready_before_the_other_side_hears_of_them() {
 }
 
 #[test]
-fn initiators_name_the_target_of_the_other_side_with_each_request() {
+fn each_dc_request_names_the_peers_target() {
     install_mlx5();
     let recording = Recording::of_system();
     for operation in [
@@ -145,12 +145,15 @@ fn initiators_name_the_target_of_the_other_side_with_each_request() {
         let [to_init, to_receive, to_send] =
             [state::IBV_QPS_INIT, state::IBV_QPS_RTR, state::IBV_QPS_RTS].map(|to| u64::from(to.0));
         assert_eq!(moves(&calls), [[(to_init, init), (to_receive, receive), (to_send, send)]; 3].concat());
-        let told = recording.qp_attr().unwrap();
-        assert_eq!((told.timeout, told.retry_cnt, told.rnr_retry, told.max_rd_atomic), (14, 7, 7, 16));
+        let attributes = recording.qp_attr().unwrap();
+        assert_eq!(
+            (attributes.timeout, attributes.retry_cnt, attributes.rnr_retry, attributes.max_rd_atomic),
+            (14, 7, 7, 16)
+        );
         assert_eq!(of(&calls, "create_ah").len(), 3);
         server.connect(&path(), &near).unwrap();
         recording.calls();
-        // Receives wait where the target finds them.
+        // Receives are posted to the shared receive queue of the target.
         server.prepare(8).unwrap();
         let posted = recording.posted();
         let receives = if operation.takes_receive() { 16 * 3 } else { 0 };
@@ -168,7 +171,7 @@ fn initiators_name_the_target_of_the_other_side_with_each_request() {
             .map(|call| (call.argument("dctn") as u32, call.argument("dc_key")))
             .collect();
         named.sort_unstable();
-        let mut due: Vec<(u32, u64)> = (0..3).flat_map(|lane| [target(&far, lane); 25]).collect();
+        let mut due: Vec<(u32, u64)> = (0..3).flat_map(|qp| [target(&far, qp); 25]).collect();
         due.sort_unstable();
         assert_eq!(named, due, "{operation}");
         let posted = recording.posted();
@@ -178,7 +181,7 @@ fn initiators_name_the_target_of_the_other_side_with_each_request() {
             assert!(keys.contains(&request.rkey), "{operation}: {request:?}");
         }
         if is_validated {
-            // Each has a place of its own, and no two of a thread exchange the same.
+            // Each queue pair has its own slots, and no two swaps of a thread are equal.
             let operands: Vec<_> = posted.iter().map(|request| request.operands).collect();
             assert!(operands.iter().all(|(compare, swap)| compare != swap), "{operands:?}");
             let places: BTreeSet<_> = posted.iter().map(|request| request.remote_addr).collect();
@@ -191,7 +194,7 @@ fn initiators_name_the_target_of_the_other_side_with_each_request() {
 }
 
 #[test]
-fn dynamic_connections_are_in_the_partition_that_was_asked_for() {
+fn dc_queue_pairs_use_the_given_partition() {
     install_mlx5();
     let recording = Recording::of_system();
     recording.edit(|facts| facts.port.pkey_tbl_len = 3);
@@ -206,7 +209,7 @@ fn dynamic_connections_are_in_the_partition_that_was_asked_for() {
     };
     let (mut client, mut server) = (open(&plan, Role::Client), open(&plan, Role::Server));
     let far = server.create_queue_pairs(&path()).unwrap();
-    // The index comes with the first step, which a failure at the second leaves as the last.
+    // The index is set in the first step, so a failure of the second step leaves it readable.
     recording.fail("modify_qp", 1, Failure::documented(libc::EINVAL));
     client.create_queue_pairs(&path()).unwrap_err();
     assert_eq!(recording.qp_attr().unwrap().pkey_index, 2, "of targets");
@@ -217,7 +220,7 @@ fn dynamic_connections_are_in_the_partition_that_was_asked_for() {
 }
 
 #[test]
-fn a_latency_of_dynamic_connections_is_of_one_request_at_a_time() {
+fn dc_latency_test_has_one_request_in_flight() {
     install_mlx5();
     let recording = Recording::of_system();
     let plan = Plan {
@@ -241,12 +244,12 @@ fn a_latency_of_dynamic_connections_is_of_one_request_at_a_time() {
     let Some(Figures::Latency(latency)) = client.run(8, None, &mut |_| true).unwrap() else { panic!("it has times") };
     assert_eq!(latency.samples, 20);
     assert_eq!(of(&recording.calls(), "wr_set_dc_addr").len(), 25);
-    // What the client has posted was inline: the device was made so.
+    // The client posted inline data, as its queue pair was created.
     assert!(recording.posted().iter().all(|request| request.inline.as_ref().is_some_and(|bytes| bytes.len() == 8)));
 }
 
 #[test]
-fn what_names_no_target_is_not_connected() {
+fn peer_without_dc_target_is_an_error() {
     install_mlx5();
     let recording = Recording::of_system();
     let mut side = open(&plan(&recording, Transport::Dc, Operation::Write), Role::Client);
@@ -257,7 +260,7 @@ fn what_names_no_target_is_not_connected() {
 }
 
 #[test]
-fn scalable_datagrams_name_the_queue_pair_of_the_other_side_with_each_request() {
+fn each_srd_request_names_the_peers_queue_pair() {
     install_efa();
     let recording = Recording::of_system();
     recording.edit(|facts| facts.port.max_msg_sz = 8928);
@@ -314,7 +317,7 @@ fn scalable_datagrams_name_the_queue_pair_of_the_other_side_with_each_request() 
         let mut due: Vec<u32> = far.queue_pairs.iter().flat_map(|end| [end.number; 25]).collect();
         due.sort_unstable();
         assert_eq!(numbers, due, "{operation}");
-        // Devices of EFA take no other: IBV_SEND_SIGNALED.
+        // EFA devices support no other flag: IBV_SEND_SIGNALED.
         let posted = recording.posted();
         assert!(posted.len() == 75 && posted.iter().all(|request| request.flags == 1 << 1), "{operation}: {posted:?}");
         drop((client, server));
@@ -323,7 +326,7 @@ fn scalable_datagrams_name_the_queue_pair_of_the_other_side_with_each_request() 
 }
 
 #[test]
-fn a_latency_of_scalable_datagrams_has_sends_inline_as_far_as_the_device_says() {
+fn srd_latency_test_sends_inline_up_to_the_device_limit() {
     install_efa();
     let recording = Recording::of_system();
     for (operation, most) in [(Operation::Send, 32), (Operation::Write, 0), (Operation::WriteWithImmediate, 0)] {
@@ -349,7 +352,7 @@ fn a_latency_of_scalable_datagrams_has_sends_inline_as_far_as_the_device_says() 
 }
 
 #[test]
-fn how_often_a_message_goes_out_again_is_said_where_the_device_has_that_alone() {
+fn rnr_retry_is_set_only_if_the_device_supports_it() {
     install_efa();
     let recording = Recording::of_system();
     recording.without("rnr_retry");
@@ -357,7 +360,7 @@ fn how_often_a_message_goes_out_again_is_said_where_the_device_has_that_alone() 
     let (mut client, mut server) = (open(&plan, Role::Client), open(&plan, Role::Server));
     let far = server.create_queue_pairs(&path()).unwrap();
     client.create_queue_pairs(&path()).unwrap();
-    // The key comes with the first step, which a failure at the second leaves as the last.
+    // The Q_Key is set in the first step, so a failure of the second step leaves it readable.
     recording.fail("modify_qp", 1, Failure::documented(libc::EINVAL));
     client.connect(&path(), &far).unwrap_err();
     assert_eq!(recording.qp_attr().unwrap().qkey, 0x1111_1111, "as requests name it");
@@ -367,7 +370,7 @@ fn how_often_a_message_goes_out_again_is_said_where_the_device_has_that_alone() 
 }
 
 #[test]
-fn of_devices_that_nobody_names_one_of_the_vendor_is_taken() {
+fn vendor_device_is_preferred_by_default() {
     install_mlx5();
     install_efa();
     let (first, second) = (Recording::of_system(), Recording::of_system());
@@ -383,7 +386,7 @@ fn of_devices_that_nobody_names_one_of_the_vendor_is_taken() {
         };
         assert_eq!(open(&plan, Role::Client).facts().device, taken.name(), "{transport}");
     }
-    // Where none is, the sentence is of the first.
+    // If no device has the vendor's transport, the error names the first.
     second.without("mlx5dv_is_supported");
     let plan = Plan {
         placement: Placement {
@@ -392,12 +395,12 @@ fn of_devices_that_nobody_names_one_of_the_vendor_is_taken() {
         },
         ..plan(&first, Transport::Dc, Operation::Write)
     };
-    let Err(why) = Verbs.open(&plan, &plan.placement.client, Role::Client) else { panic!("none is of mlx5") };
-    assert!(why.to_string().contains(&format!("and {} of the client is of", first.name())), "{why}");
+    let Err(why) = Verbs.open(&plan, &plan.placement.client, Role::Client) else { panic!("no device is mlx5") };
+    assert!(why.to_string().contains(&format!("and the provider of {} of the client is", first.name())), "{why}");
 }
 
 #[test]
-fn operations_that_a_device_has_not_are_refused_by_name() {
+fn unsupported_operation_error_names_it() {
     install_efa();
     let recording = Recording::of_system();
     recording.without("rdma_read").without("rdma_write");
@@ -417,7 +420,7 @@ fn operations_that_a_device_has_not_are_refused_by_name() {
 }
 
 #[test]
-fn devices_of_other_vendors_are_refused_by_name() {
+fn device_of_another_vendor_is_rejected_by_name() {
     install_mlx5();
     install_efa();
     let recording = Recording::of_system();
@@ -430,9 +433,10 @@ fn devices_of_other_vendors_are_refused_by_name() {
             (Role::Client, &plan.placement.client, "the client", "with -d,"),
             (Role::Server, &plan.placement.server, "the server", "with --remote-device,"),
         ] {
-            let Err(why) = Verbs.open(&plan, place, role) else { panic!("it is of neither") };
+            let Err(why) = Verbs.open(&plan, place, role) else { panic!("it has another vendor") };
             let (why, device) = (format!("{why:#}"), recording.name());
-            let start = format!("--transport {name} requires a device of {vendor}, and {device} of {side} is of ");
+            let start =
+                format!("--transport {name} requires a device of {vendor}, and the provider of {device} of {side} is ");
             assert!(why.starts_with(&start) && why.contains(option) && why.ends_with("give --transport rc"), "{why}");
         }
     }

@@ -6,7 +6,7 @@ use stride_perf::endpoint::{Endpoint, EndpointFactory, Path, Role, Verbs};
 use stride_perf::plan::{Placement, Plan, PortSelector, Queues, RunLength, SideConfig, Workload};
 
 #[test]
-fn a_port_that_no_device_of_the_server_has_is_to_be_left_out() {
+fn missing_server_port_error_suggests_leaving_it_out() {
     let plan = Plan::default();
     let (_recording, place) = (Recording::of_system(), SideConfig { port: Some(9), ..SideConfig::default() });
     let error = Verbs.open(&plan, &place, Role::Server).map(drop).unwrap_err().to_string();
@@ -15,9 +15,9 @@ fn a_port_that_no_device_of_the_server_has_is_to_be_left_out() {
 }
 
 #[test]
-fn a_server_of_devices_of_one_port_says_what_its_client_is_to_give() {
+fn single_port_server_error_names_the_clients_options() {
     let plan = Plan { queues: Queues { queue_pairs: 2, threads: 2, ..Queues::default() }, ..Plan::default() };
-    let said = |devices: [Option<&str>; 2]| {
+    let error_of = |devices: [Option<&str>; 2]| {
         let spot = |(device, port): (Option<&str>, u8)| PortSelector {
             device: device.map(str::to_owned),
             port: Some(port),
@@ -28,20 +28,20 @@ fn a_server_of_devices_of_one_port_says_what_its_client_is_to_give() {
     };
     let (one, other) = (Recording::of_system(), Recording::of_system());
     let (names, without) = ([one.name(), other.name()], "has no port 2 (only port 1)");
-    let error = said([Some(&names[0]), Some(&names[1])]);
+    let error = error_of([Some(&names[0]), Some(&names[1])]);
     let way = "leave out the client's --remote-ib-port and -O and the server's --ib-port, or give 1, which applies to \
                each device";
     assert!(error.starts_with(&format!("{} {without}; {way}", names[1])), "{error}");
-    let error = said([Some(&names[0]), Some(&names[0])]);
+    let error = error_of([Some(&names[0]), Some(&names[0])]);
     let way = "give them to the client with --remote-device, such as mlx5_0,mlx5_1, and --remote-ib-port 1";
     assert!(error.starts_with(&format!("{} {without}; ", names[0])) && error.contains(way), "{error}");
-    let error = said([None, None]);
+    let error = error_of([None, None]);
     let start = "no device of the server has all of ports 1,2 active, from the client's --remote-ib-port or -O or its own --ib-port or -O (";
     assert!(error.starts_with(start) && error.contains(way), "{error}");
 }
 
 #[test]
-fn ports_of_no_device_that_is_named_are_of_one_that_has_them_all() {
+fn unnamed_ports_belong_to_one_device() {
     let (one, two) = (Recording::of_system(), of_two_ports());
     let spot = |port| PortSelector { port: Some(port), ..PortSelector::default() };
     let at = |ports: &[u8]| SideConfig::default().at(ports.iter().copied().map(spot).collect());
@@ -57,8 +57,11 @@ fn ports_of_no_device_that_is_named_are_of_one_that_has_them_all() {
         assert_eq!(of(&[1, 2], role), Ok(vec![(second.clone(), 1), (second.clone(), 2)]));
         assert_eq!(of(&[1, 1], role), Ok(vec![(first.clone(), 1), (second.clone(), 1)]), "port 1 of each");
     }
-    let said: Result<_, String> = of(&[1, 2, 1], Role::Server);
-    assert!(said.clone().is_err_and(|said| said.starts_with("--remote-ib-port 1,2,1 names a port twice")), "{said:?}");
+    let error_of: Result<_, String> = of(&[1, 2, 1], Role::Server);
+    assert!(
+        error_of.clone().is_err_and(|error_of| error_of.starts_with("--remote-ib-port 1,2,1 names a port twice")),
+        "{error_of:?}"
+    );
     Verbs.look(&at(&[1, 2])).unwrap();
     assert!(
         Verbs
@@ -69,7 +72,7 @@ fn ports_of_no_device_that_is_named_are_of_one_that_has_them_all() {
     );
 }
 
-/// A device with two ports, of which each has a GID.
+/// A device with two ports, each with a GID.
 fn of_two_ports() -> Recording {
     let recording = Recording::of_system();
     recording.edit(|facts| {
@@ -95,14 +98,14 @@ fn plan(recording: &Recording) -> Plan {
     }
 }
 
-/// What queue pairs were told in one of their three states, in the order of the queue pairs.
-fn told(calls: &[Call], state: ibv_qp_state, argument: &str) -> Vec<u64> {
+/// The values of an attribute in one of the state changes, ordered by queue pair.
+fn attribute_values(calls: &[Call], state: ibv_qp_state, argument: &str) -> Vec<u64> {
     let moves = calls.iter().filter(|call| call.verb == "modify_qp" && call.argument("state") == u64::from(state.0));
     moves.map(|call| call.argument(argument)).collect()
 }
 
 #[test]
-fn half_of_the_queue_pairs_are_at_each_port_of_a_device() {
+fn queue_pairs_divide_equally_among_ports() {
     let recording = of_two_ports();
     let plan = plan(&recording);
     plan.check().unwrap();
@@ -119,15 +122,15 @@ fn half_of_the_queue_pairs_are_at_each_port_of_a_device() {
     recording.calls();
     client.connect(&path, &far).unwrap();
     let calls = recording.calls();
-    assert_eq!(told(&calls, ibv_qp_state::IBV_QPS_INIT, "port"), [1, 1, 2, 2]);
-    assert_eq!(told(&calls, ibv_qp_state::IBV_QPS_RTR, "sgid_index"), [0, 0, 1, 1]);
-    // A side that has fewer ports than there are ways is told from one that has not.
+    assert_eq!(attribute_values(&calls, ibv_qp_state::IBV_QPS_INIT, "port"), [1, 1, 2, 2]);
+    assert_eq!(attribute_values(&calls, ibv_qp_state::IBV_QPS_RTR, "sgid_index"), [0, 0, 1, 1]);
+    // A path count that differs from the port count is an error.
     let message = client.create_queue_pairs(&way(0)).unwrap_err().to_string();
     assert_eq!(message, "1 paths for 2 ports of this side");
 }
 
 #[test]
-fn a_port_that_is_down_is_named() {
+fn inactive_port_error_names_it() {
     let recording = of_two_ports();
     recording.edit(|facts| facts.port.state = rdma_mummy_sys::ibv_port_state::IBV_PORT_DOWN);
     let plan = plan(&recording);

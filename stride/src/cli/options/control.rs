@@ -1,4 +1,4 @@
-//! How the two sides meet.
+//! Options of the control channel.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::plan::values;
 
-/// What both sides have.
+/// Options that client and server share.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Control channel")]
 pub(in crate::cli) struct ControlArgs {
@@ -29,10 +29,10 @@ pub(in crate::cli) struct ControlArgs {
     pub(in crate::cli) one_off: bool,
 }
 
-/// What a test has besides.
+/// Options of the client only.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Control channel")]
-pub(in crate::cli) struct Meeting {
+pub(in crate::cli) struct ConnectArgs {
     /// Keep trying to reach the server for this time.
     ///
     /// Applies while the server is unreachable, closes the connection before its hello, or is busy with another client. Without this option, a client retries a busy server

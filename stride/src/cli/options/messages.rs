@@ -1,11 +1,11 @@
-//! What is sent, how much of it, and the queues as far as their defaults depend on that.
+//! Workload options, and queue options whose defaults depend on them.
 
 use clap::{Args, ValueEnum};
 
 use crate::plan::values::{self, Length};
 use crate::plan::{Direction, Semantics};
 
-/// What is sent, and how much of it.
+/// Workload options.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Messages")]
 pub(in crate::cli) struct Messages {
@@ -107,7 +107,7 @@ impl Load {
     }
 }
 
-/// An atomic.
+/// An atomic operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum Atomic {
     /// Fetch-and-add.

@@ -1,11 +1,11 @@
-//! The options that the plan does not have as they are given. What is none was not given.
+//! The options that are not part of the plan as given. `None` if not given.
 
 mod control;
 mod messages;
 mod output;
 mod place;
 
-pub(super) use self::control::{ControlArgs, Meeting};
+pub(super) use self::control::{ConnectArgs, ControlArgs};
 pub(super) use self::messages::{Atomic, Load, Messages};
 pub use self::output::Output;
 pub(super) use self::place::{Local, Remote};
@@ -38,7 +38,7 @@ pub(super) struct Test {
     #[command(flatten)]
     pub(super) contact: ControlArgs,
     #[command(flatten)]
-    pub(super) meeting: Meeting,
+    pub(super) connect: ConnectArgs,
     #[command(flatten)]
     pub(super) sampling: Sampling,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! What is made of the results.
+//! Output options.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::plan::values;
 
-/// What is made of the results, besides the table.
+/// Output options.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 #[command(next_help_heading = "Results")]
 pub struct Output {
@@ -59,8 +59,8 @@ pub struct Output {
 }
 
 impl Output {
-    /// Whether the results are for others than who reads standard output.
-    pub fn has_others(&self) -> bool {
+    /// Whether results also go to files or limits.
+    pub fn has_other_outputs(&self) -> bool {
         let files = [&self.json, &self.csv, &self.plot, &self.compare];
         let has_limits = self.min_gbps.is_some() || self.min_mpps.is_some() || self.max_p99.is_some();
         has_limits || files.into_iter().any(Option::is_some)

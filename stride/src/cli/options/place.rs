@@ -1,11 +1,11 @@
-//! Where the sides stand.
+//! Options for device and memory of both sides.
 
 use clap::Args;
 
 use crate::plan::values::{self, Cpus};
 use crate::plan::{GpuRegistration, Memory, PortSelector, SideConfig};
 
-/// This side.
+/// Options of this side.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "This side")]
 pub(in crate::cli) struct Local {
@@ -71,7 +71,7 @@ pub(in crate::cli) struct Local {
     pub(in crate::cli) no_numa: bool,
 }
 
-/// The other side, as the client wants it.
+/// Options of the peer, given by the client.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Server side, chosen by the client")]
 pub(in crate::cli) struct Remote {
@@ -114,11 +114,11 @@ pub(in crate::cli) struct Remote {
 }
 
 impl Local {
-    /// As a plan has it.
+    /// Converts the options to the form of a plan.
     ///
     /// # Errors
     ///
-    /// A sentence, where memory is to be at two places, or ports cannot be told apart.
+    /// An error for the user, if memory options conflict or port lists do not match.
     pub(in crate::cli) fn place(&self) -> Result<SideConfig, String> {
         let memory = match (&self.use_cuda, self.huge_pages) {
             (Some(_), true) => {
@@ -129,7 +129,7 @@ impl Local {
             (None, false) => None,
         };
         let ports = if self.dualport { Some(BOTH.as_slice()) } else { self.ib_port.as_deref() };
-        // The server may have devices for those that its client names.
+        // The server may have other devices than those that its client names.
         if let (None, Some(ports)) = (&self.device, ports)
             && (1..ports.len()).any(|at| ports[..at].contains(&ports[at]))
         {
@@ -158,11 +158,11 @@ impl Local {
 }
 
 impl Remote {
-    /// As a plan has it, beside this side.
+    /// Converts the options to the form of a plan, given those of this side.
     ///
     /// # Errors
     ///
-    /// A sentence, where ports cannot be told apart.
+    /// An error for the user, if port lists do not match.
     pub(in crate::cli) fn place(&self, local: &Local) -> Result<SideConfig, String> {
         let both = local.dualport.then_some(BOTH.as_slice());
         let spots = spots(
@@ -183,13 +183,13 @@ impl Remote {
     }
 }
 
-/// The ports of a device that has two.
+/// The ports of a dual-port device.
 const BOTH: [u8; 2] = [1, 2];
 
-/// An option with what it was given, one for each port or one for all.
+/// An option with its values, one per port or one for all.
 type Listed<'a, T> = (&'a str, Option<&'a [T]>);
 
-/// The ports that these options name together; at least one, of which nothing may be said.
+/// The ports that these options name together; at least one, which may be unspecified.
 fn spots(
     (device_option, devices): Listed<'_, String>,
     (port_option, ports): Listed<'_, u8>,
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_value_holds_for_all_ports() {
+    fn single_value_applies_to_all_ports() {
         let names = ["mlx5_0", "mlx5_1"].map(str::to_owned);
         let of = |devices, ports, gids| spots(("-d", devices), ("-i", ports), ("-x", gids));
         assert_eq!(of(None, None, None), Ok(vec![PortSelector::default()]));
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(found[1], PortSelector { device: Some("mlx5_1".to_owned()), port: Some(2), gid_index: Some(5) });
         let found = of(Some(&names[..1]), Some(&[1, 2]), None).unwrap();
         assert_eq!(found[1], PortSelector { device: Some("mlx5_0".to_owned()), port: Some(2), gid_index: None });
-        let said = of(Some(&names), Some(&[1, 2, 1]), None).unwrap_err();
-        assert_eq!(said, "-i has 3 values and -d 2; give one per port, or one for all ports");
+        let error = of(Some(&names), Some(&[1, 2, 1]), None).unwrap_err();
+        assert_eq!(error, "-i has 3 values and -d 2; give one per port, or one for all ports");
     }
 }

@@ -1,4 +1,4 @@
-//! Frames: what a message is packed in.
+//! Frames, which carry the messages.
 //!
 //! ```text
 //! bytes  0..8   magic
@@ -8,49 +8,50 @@
 //!       16..    JSON
 //! ```
 //!
-//! The header and the first message, [`Hello`](super::message::Hello), are the same in all versions, so that those of different ones can
-//! tell each other.
+//! The header and the first message, [`Hello`](super::message::Hello), are the same in all versions, so that different
+//! versions can report their mismatch.
 
 use std::io;
 
 use super::wire::{Deadline, Wire, read_some, write_all};
 
-/// The version of the protocol. 2: a side that takes messages in which may be lost says how many came. 3: what fails
-/// is said with what it is of, ends say how much goes inline and of which kind is what takes messages in, sides tell what
-/// their ports have counted, and a server that sends alone tells of intervals. 4: members of the plan have other names
-/// (`uses_rdma_cm`, `sleeps_on_events`).
+/// The protocol version.
+///
+/// 2: receivers of an unreliable transport report arrivals. 3: failures have a class; queue pairs carry the inline
+/// limit and the kind of receiver; sides exchange counters; a server that sends alone reports intervals. 4: members of
+/// the plan were renamed (`uses_rdma_cm`, `sleeps_on_events`).
 pub const PROTOCOL: u16 = 4;
 
-/// First byte: no text. Last byte: none that a gateway would change.
+/// The first byte is not text; the last would be changed by a gateway that converts line ends.
 pub(super) const MAGIC: [u8; 8] = *b"\x93stride\n";
 
-/// The most bytes of a message.
+/// Maximum message length in bytes.
 pub(super) const LONGEST: u32 = 8 << 20;
 
-/// Bytes of a header.
+/// Header length in bytes.
 const HEADER: usize = 16;
 
-/// A message that is packed.
+/// An encoded message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Frame {
-    /// The version of who has sent it.
+    /// The sender's protocol version.
     pub(super) protocol: u16,
-    /// What it is.
+    /// The kind of message.
     pub(super) kind: u16,
     /// JSON.
     pub(super) body: Vec<u8>,
 }
 
-/// Why there is no frame.
+/// Why no frame was read.
 #[derive(Debug)]
 pub(super) enum Unframed {
-    /// The stream has ended, after so many bytes of one.
+    /// The stream ended within a frame, after this number of bytes.
     End(usize),
-    /// It begins with other bytes than one does.
+    /// The data does not start with the magic.
     Foreign(Vec<u8>),
-    /// It says that it is longer than one can be.
+    /// The length exceeds the limit.
     Long(u32),
-    /// Of the stream.
+    /// An error of the stream.
     Io(io::Error),
 }
 
@@ -61,7 +62,7 @@ impl From<io::Error> for Unframed {
 }
 
 impl Frame {
-    /// Writes it.
+    /// Writes the frame.
     pub(super) fn write(&self, wire: &mut dyn Wire, deadline: Deadline) -> io::Result<()> {
         let length = u32::try_from(self.body.len()).ok().filter(|length| *length <= LONGEST);
         let length = length.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "message too long"))?;
@@ -74,7 +75,7 @@ impl Frame {
         write_all(wire, &bytes, deadline)
     }
 
-    /// Reads one. Memory is taken for bytes that have come, and not for those that are said to come.
+    /// Reads a frame. Memory grows with the received bytes, not with the announced length.
     pub(super) fn read(wire: &mut dyn Wire, deadline: Deadline) -> Result<Self, Unframed> {
         let mut header = [0; HEADER];
         let mut have = 0;
@@ -107,7 +108,7 @@ impl Frame {
     }
 }
 
-/// What speaks by these first bytes.
+/// Identifies a foreign peer by its first bytes.
 pub(super) fn speaker(bytes: &[u8]) -> String {
     let starts = |start: &str| bytes.starts_with(start.as_bytes());
     let digits = |bytes: &[u8]| bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();

@@ -10,7 +10,7 @@ fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(10))
 }
 
-/// What a stream of these bytes, that then ends, is read as.
+/// Reads a frame from a stream of these bytes.
 fn read(bytes: &[u8]) -> Result<Frame, Unframed> {
     let (mut one, mut other) = UnixStream::pair().unwrap();
     one.write_all(bytes).unwrap();
@@ -19,7 +19,7 @@ fn read(bytes: &[u8]) -> Result<Frame, Unframed> {
 }
 
 #[test]
-fn frames_come_as_they_went() {
+fn frames_round_trip() {
     let (mut one, mut other) = UnixStream::pair().unwrap();
     for length in [0_usize, 1, 4096, 50_000] {
         let frame = Frame { protocol: 7, kind: 3, body: vec![b'x'; length] };
@@ -29,7 +29,7 @@ fn frames_come_as_they_went() {
 }
 
 #[test]
-fn layout_is_as_written() {
+fn layout_matches_the_documentation() {
     let (mut one, mut other) = UnixStream::pair().unwrap();
     Frame { protocol: 0x0102, kind: 0x0304, body: b"{}".to_vec() }.write(&mut one, soon()).unwrap();
     drop(one);
@@ -49,7 +49,7 @@ fn lengths_are_bounded() {
 }
 
 #[test]
-fn ends_and_silence_are_told_apart() {
+fn end_and_silence_are_different_errors() {
     assert!(matches!(read(b""), Err(Unframed::End(0))));
     assert!(matches!(read(b"\x93str"), Err(Unframed::End(4))));
     assert!(matches!(read(b"\x93stride\n\0\x01\0\x01\0\0\0\x05ab"), Err(Unframed::End(18))));
@@ -60,7 +60,7 @@ fn ends_and_silence_are_told_apart() {
 }
 
 #[test]
-fn others_are_known_by_their_first_bytes() {
+fn foreign_peers_are_identified_by_first_bytes() {
     for (bytes, part) in [
         (&b"6.29\0\0\0\0\0\0\0\0\0\0\0\0"[..], "perftest 6.29"),
         (b"HTTP/1.1 400 Bad", "a web server"),
@@ -76,13 +76,13 @@ fn others_are_known_by_their_first_bytes() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = read(&bytes);
         let _ = speaker(&bytes);
     }
 
     #[test]
-    fn any_header_takes_no_memory(rest in prop::collection::vec(any::<u8>(), 8..64)) {
+    fn announced_length_allocates_nothing(rest in prop::collection::vec(any::<u8>(), 8..64)) {
         let bytes: Vec<u8> = MAGIC.into_iter().chain(rest).collect();
         if let Ok(frame) = read(&bytes) {
             prop_assert!(frame.body.len() <= bytes.len());

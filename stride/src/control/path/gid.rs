@@ -1,11 +1,11 @@
-//! A GID, and how well it goes with another.
+//! GIDs, and the ranking of their pairs.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::Near;
 use crate::endpoint::PortInfo;
 
-/// A GID of a table.
+/// An entry of a GID table.
 #[derive(Clone, Debug)]
 pub(super) struct Gid {
     pub(super) index: u32,
@@ -14,11 +14,11 @@ pub(super) struct Gid {
     prefix: Option<u8>,
 }
 
-/// How good a pair is, the most important first.
+/// Rank of a pair, most significant first.
 pub(super) type Rank = (bool, bool, bool, bool, u8);
 
 impl Gid {
-    /// Those of a side, but for what cannot be read and the empty one.
+    /// The GIDs of a side, without unreadable and empty ones.
     pub(super) fn all(facts: &PortInfo) -> Vec<Self> {
         let read = facts.gids.iter().filter_map(|fact| {
             let gid = fact.gid.parse::<Ipv6Addr>().ok().filter(|gid| !gid.is_unspecified())?;
@@ -27,12 +27,12 @@ impl Gid {
         read.collect()
     }
 
-    /// The network of an InfiniBand port.
+    /// The subnet prefix of an InfiniBand GID.
     pub(super) fn subnet(&self) -> u64 {
         (self.gid.to_bits() >> 64) as u64
     }
 
-    /// The address of an interface, of RoCE.
+    /// The IP address of a RoCE GID.
     fn address(&self) -> IpAddr {
         self.gid.to_ipv4_mapped().map_or(IpAddr::V6(self.gid), IpAddr::V4)
     }
@@ -44,12 +44,12 @@ impl Gid {
         }
     }
 
-    /// Whether both are of the same type and family.
+    /// Whether both have the same type and address family.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         self.kind == other.kind && self.address().is_ipv4() == other.address().is_ipv4()
     }
 
-    /// Whether a packet can come from one to the other, as far as addresses tell.
+    /// Whether packets can reach `other`, as far as the addresses show.
     pub(super) fn reaches(&self, other: &Self, is_one_host: bool) -> bool {
         let loopback = [self, other].map(|gid| gid.address().is_loopback());
         let local = [self, other].map(Self::is_link_local);
@@ -62,14 +62,14 @@ impl Gid {
         }
     }
 
-    /// How good the pair is: not link-local, in one network, RoCE v2, not of this host only, and by the addresses that TCP uses.
+    /// Ranks a pair: not link-local, same network, RoCE v2, not loopback, and the addresses that TCP uses.
     pub(super) fn rank(&self, other: &Self, near: Near) -> Rank {
         let is_near =
             |gid: &Self, near: Option<IpAddr>| u8::from(near.is_some_and(|near| near.to_canonical() == gid.address()));
         let both = is_near(self, near.client) + is_near(other, near.server);
         let is_global = !self.is_link_local() && !other.is_link_local();
         let is_local = self.address().is_loopback() && other.address().is_loopback();
-        // One that TCP has used at both ends is better than one that merely could be.
+        // An address that TCP uses on both sides ranks above one on one side.
         let preference = both * 2 + u8::from(self.address().is_ipv4());
         (
             is_global,
@@ -96,7 +96,7 @@ impl Gid {
     }
 }
 
-/// In a sentence.
+/// Lists GIDs for an error.
 pub(super) fn list(gids: &[Gid]) -> String {
     if gids.is_empty() {
         return "none".to_owned();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_are_compared_by_their_bits() {
+    fn networks_are_compared_by_prefix_length() {
         assert!(gid("10.0.0.1", 24).is_in_network_of(&gid("10.0.0.200", 24)));
         assert!(!gid("10.0.0.1", 25).is_in_network_of(&gid("10.0.0.200", 25)));
         assert!(gid("fd00::1", 64).is_in_network_of(&gid("fd00::2", 64)));

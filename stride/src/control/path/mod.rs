@@ -1,4 +1,4 @@
-//! The way between both sides: a GID of each, and the length of packets.
+//! Selects the path between both sides: a GID of each, and the path MTU.
 
 mod gid;
 
@@ -8,7 +8,7 @@ use self::gid::Gid;
 use crate::endpoint::{Intake, Path, PeerInfo, PortInfo};
 use crate::plan::{Contradiction, Plan};
 
-/// The addresses by which the sides talk over TCP; none where they do not.
+/// The addresses of the control connection, if it is TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Near {
     /// The client's.
@@ -17,12 +17,12 @@ pub struct Near {
     pub server: Option<IpAddr>,
 }
 
-/// How the ports of two sides are to be connected: each with the one in the same place. `asked` are the indices of GIDs that were asked
-/// for, of the client and the server, for each port.
+/// Selects the paths between the ports of two sides, pairing them in order. `asked` has the requested GID indexes of
+/// client and server, per port.
 ///
 /// # Errors
 ///
-/// A sentence, where nothing fits.
+/// An error for the user, if no path fits.
 pub fn choose_all(
     client: &PortInfo,
     server: &PortInfo,
@@ -38,11 +38,11 @@ pub fn choose_all(
     Ok(Path { others: ways.collect(), ..first })
 }
 
-/// How two ports are to be connected.
+/// Selects the path between two ports.
 ///
 /// # Errors
 ///
-/// The same.
+/// An error for the user, if no path fits.
 pub fn choose(
     client: &PortInfo,
     server: &PortInfo,
@@ -60,23 +60,23 @@ pub fn choose(
     check_partitions(client, server)?;
     let mtu = packet(client, server, plan.attributes.mtu)?;
     let gids = if client.link_layer == "InfiniBand" {
-        // Only the header that GIDs stand in has a traffic class and a flow label.
+        // Only the GRH has a traffic class and a flow label.
         by_identifier(client, server, asked, plan.attributes.traffic_class != 0 || plan.attributes.flow_label != 0)?
     } else {
-        Some(uses_rdma_cm(client, server, asked, near)?)
+        Some(by_gid(client, server, asked, near)?)
     };
     let [client_gid, server_gid] = gids.map_or([None, None], |pair| pair.map(Some));
     Ok(Path { client_gid, server_gid, mtu, others: Vec::new() })
 }
 
-/// softrnic's devices reach those of the same user, in the same network namespace of their own machine.
+/// Checks softrnic devices, which connect only processes of the same user in the same network namespace of one host.
 fn check_softrnic(client: &PortInfo, server: &PortInfo) -> Result<(), Contradiction> {
     let name = |facts: &PortInfo| format!("{} of {}", facts.device, facts.host);
     match (client.is_soft(), server.is_soft()) {
         (false, false) => Ok(()),
         (true, true) => {
-            let is_known = !client.machine.is_empty() && !server.machine.is_empty();
-            if !is_known || client.machine == server.machine {
+            let has_both = !client.machine.is_empty() && !server.machine.is_empty();
+            if !has_both || client.machine == server.machine {
                 return Ok(());
             }
             refuse(format!(
@@ -99,7 +99,7 @@ fn check_softrnic(client: &PortInfo, server: &PortInfo) -> Result<(), Contradict
     }
 }
 
-/// Whether both are in one partition, where another than the first was asked for.
+/// Checks that both ports are in one partition, if another than the first was requested.
 fn check_partitions(client: &PortInfo, server: &PortInfo) -> Result<(), Contradiction> {
     match (client.partition, server.partition) {
         (Some(ours), Some(theirs)) if ours.index.max(theirs.index) > 0 && !ours.meets(theirs) => refuse(format!(
@@ -110,11 +110,11 @@ fn check_partitions(client: &PortInfo, server: &PortInfo) -> Result<(), Contradi
     }
 }
 
-/// Whether a path that a client names is one of this side's.
+/// Checks the client's path against this side's ports.
 ///
 /// # Errors
 ///
-/// What the client does and must not.
+/// The protocol violation of the client.
 pub(super) fn check(path: &Path, own: &PortInfo) -> Result<(), String> {
     let (ways, ports) = (path.all().count(), own.all().count());
     if ways != ports {
@@ -138,11 +138,11 @@ fn check_one(path: &Path, own: &PortInfo) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the other side's queue pairs are those of the plan.
+/// Checks the peer's queue pairs against the plan.
 ///
 /// # Errors
 ///
-/// What it does and must not.
+/// The protocol violation of the peer.
 pub(super) fn check_ends(ends: &PeerInfo, path: &Path, plan: &Plan) -> Result<(), String> {
     let (ports, ways) = (ends.all().count(), path.all().count());
     if ports != ways {
@@ -151,7 +151,7 @@ pub(super) fn check_ends(ends: &PeerInfo, path: &Path, plan: &Plan) -> Result<()
     ends.all().zip(path.all()).try_for_each(|(ends, path)| check_ends_of(ends, path, plan))
 }
 
-/// Those of one port.
+/// Checks the queue pairs of one port.
 fn check_ends_of(ends: &PeerInfo, path: &Path, plan: &Plan) -> Result<(), String> {
     let (found, due) = (ends.queue_pairs.len(), plan.queues.queue_pairs / plan.ports());
     if found != due as usize {
@@ -173,19 +173,19 @@ fn refuse<T>(sentence: String) -> Result<T, Contradiction> {
     Err(Contradiction(sentence))
 }
 
-/// The bytes of a packet: what was asked for, or the most that both can.
+/// The path MTU: the requested one, or the largest that both ports support.
 fn packet(client: &PortInfo, server: &PortInfo, asked: Option<u32>) -> Result<u32, Contradiction> {
     let most = client.mtu.min(server.mtu);
     let Some(asked) = asked.filter(|asked| *asked > most) else { return Ok(asked.unwrap_or(most)) };
-    let (whose, facts) = if client.mtu == most { ("client", client) } else { ("server", server) };
+    let (owner, facts) = if client.mtu == most { ("client", client) } else { ("server", server) };
     refuse(format!(
-        "--mtu {asked} is above {most}, the MTU of port {} of the {whose}'s {}; give --mtu {most}",
+        "--mtu {asked} is above {most}, the MTU of port {} of the {owner}'s {}; give --mtu {most}",
         facts.port, facts.device
     ))
 }
 
-/// On InfiniBand the local identifiers are enough, unless there are none, the sides are in different subnets, or GIDs were asked for or are
-/// `needed`.
+/// GIDs for InfiniBand. LIDs are enough, unless there are none, the sides are in different subnets, or GIDs are
+/// requested or `needed`.
 fn by_identifier(
     client: &PortInfo,
     server: &PortInfo,
@@ -196,9 +196,9 @@ fn by_identifier(
         let gids = Gid::all(facts);
         gids.into_iter().find(|gid| asked.is_none_or(|index| gid.index == index)).map(|gid| (gid.index, gid.subnet()))
     };
-    let missing = |whose: &str, facts: &PortInfo, asked: Option<u32>| {
+    let missing = |owner: &str, facts: &PortInfo, asked: Option<u32>| {
         let index = asked.map_or_else(String::new, |index| format!(" of index {index}"));
-        Contradiction(format!("port {} of the {whose}'s {} has no GID{index}", facts.port, facts.device))
+        Contradiction(format!("port {} of the {owner}'s {} has no GID{index}", facts.port, facts.device))
     };
     let (ours, theirs) = (subnet(client, asked[0]), subnet(server, asked[1]));
     let has_identifiers = client.lid != 0 && server.lid != 0;
@@ -211,8 +211,8 @@ fn by_identifier(
     Ok(Some([ours, theirs]))
 }
 
-/// On Ethernet: the best pair of both tables.
-fn uses_rdma_cm(
+/// GIDs for Ethernet: the best pair of both tables.
+fn by_gid(
     client: &PortInfo,
     server: &PortInfo,
     asked: [Option<u32>; 2],
@@ -222,7 +222,7 @@ fn uses_rdma_cm(
     let theirs = asked_of("server", "--remote-gid-index", server, asked[1])?;
     let is_one_host = client.host == server.host || near.server.is_none_or(|address| address.is_loopback());
     let pairs = ours.iter().flat_map(|ours| theirs.iter().map(move |theirs| (ours, theirs)));
-    // What was asked for on both sides is taken as it is, if it can work at all; else a pair has to have a chance.
+    // A pair requested on both sides is used if it can work at all; otherwise the pair must be reachable.
     let fits = |(ours, theirs): &(&Gid, &Gid)| {
         ours.is_like(theirs) && (asked.iter().all(Option::is_some) || ours.reaches(theirs, is_one_host))
     };
@@ -241,15 +241,15 @@ fn uses_rdma_cm(
     })
 }
 
-/// The GIDs of a side, or the one that was asked for.
-fn asked_of(whose: &str, option: &str, facts: &PortInfo, asked: Option<u32>) -> Result<Vec<Gid>, Contradiction> {
+/// The GIDs of a side, or the requested one.
+fn asked_of(owner: &str, option: &str, facts: &PortInfo, asked: Option<u32>) -> Result<Vec<Gid>, Contradiction> {
     let mut gids = Gid::all(facts);
     if let Some(index) = asked {
         let all = gid::list(&gids);
         gids.retain(|gid| gid.index == index);
         if gids.is_empty() {
             return refuse(format!(
-                "{option} {index}: no such GID on port {} of the {whose}'s {}; it has {all}",
+                "{option} {index}: no such GID on port {} of the {owner}'s {}; it has {all}",
                 facts.port, facts.device
             ));
         }

@@ -3,7 +3,7 @@ use crate::endpoint::fake::Fake;
 use crate::endpoint::{EndpointFactory, GidInfo, QpAddress, Role};
 use crate::plan::{Plan, QpAttributes, Queues, SideConfig, Transport};
 
-/// A side with these GIDs: an address, and its kind.
+/// A side with these GIDs: address and type.
 fn side(host: &str, gids: &[(&str, &str)]) -> PortInfo {
     let fake = Fake::default().open(&Plan::default(), &SideConfig::default(), Role::Client).unwrap();
     let gid = |(index, (address, kind)): (usize, &(&str, &str))| {
@@ -35,7 +35,7 @@ fn pair(client: &PortInfo, server: &PortInfo, asked: [Option<u32>; 2], near: Nea
 const NONE: [Option<u32>; 2] = [None, None];
 
 #[test]
-fn the_best_pair_is_taken() {
+fn best_pair_is_selected() {
     let usual = |last: u8| {
         let local = format!("fe80::{last}/64");
         let address = format!("10.0.0.{last}/24");
@@ -51,7 +51,7 @@ fn the_best_pair_is_taken() {
 }
 
 #[test]
-fn subnets_count_before_the_order_of_tables() {
+fn common_subnet_outranks_table_order() {
     let ours = side("a", &[("10.0.0.1/24", "RoCE v2"), ("10.0.1.1/24", "RoCE v2")]);
     let theirs = side("b", &[("10.0.1.2/24", "RoCE v2"), ("10.0.2.2/24", "RoCE v2")]);
     assert_eq!(pair(&ours, &theirs, NONE, near("192.168.0.1", "192.168.0.2")), Ok([1, 0]));
@@ -64,18 +64,18 @@ fn subnets_count_before_the_order_of_tables() {
 }
 
 #[test]
-fn families_and_kinds_do_not_mix() {
+fn pairs_have_one_family_and_type() {
     let ours = side("a", &[("10.0.0.1/24", "RoCE v2"), ("fd00::1/64", "RoCE v1")]);
     let theirs = side("b", &[("fd00::2/64", "RoCE v2"), ("10.0.0.2/24", "RoCE v1")]);
-    let said = pair(&ours, &theirs, NONE, Near::default()).unwrap_err();
-    assert!(said.contains("client: 0 (RoCE v2 10.0.0.1), 1 (RoCE v1 fd00::1)"), "{said}");
+    let error = pair(&ours, &theirs, NONE, Near::default()).unwrap_err();
+    assert!(error.contains("client: 0 (RoCE v2 10.0.0.1), 1 (RoCE v1 fd00::1)"), "{error}");
     assert!(pair(&ours, &theirs, [Some(0), Some(0)], Near::default()).is_err());
     let theirs = side("b", &[("fd00::2/64", "RoCE v2"), ("fd00::2/64", "RoCE v1")]);
     assert_eq!(pair(&ours, &theirs, NONE, Near::default()), Ok([1, 1]));
 }
 
 #[test]
-fn addresses_of_one_host_stay_on_it() {
+fn loopback_addresses_pair_on_one_host_only() {
     let soft = |host: &str, address: &str| {
         side(host, &[("127.0.0.1/8", "RoCE v2"), ("::1/128", "RoCE v2"), (address, "RoCE v2")])
     };
@@ -90,16 +90,16 @@ fn addresses_of_one_host_stay_on_it() {
 }
 
 #[test]
-fn indices_that_are_not_there_are_named() {
+fn missing_index_error_names_the_option() {
     let ours = side("a", &[("10.0.0.1/24", "RoCE v2")]);
-    let said = pair(&ours, &ours, [Some(7), None], Near::default()).unwrap_err();
-    assert!(said.starts_with("--gid-index 7: no such GID on port 1 of the client's fake0; it has 0"), "{said}");
-    let said = pair(&ours, &ours, [None, Some(7)], Near::default()).unwrap_err();
-    assert!(said.starts_with("--remote-gid-index 7"), "{said}");
+    let error = pair(&ours, &ours, [Some(7), None], Near::default()).unwrap_err();
+    assert!(error.starts_with("--gid-index 7: no such GID on port 1 of the client's fake0; it has 0"), "{error}");
+    let error = pair(&ours, &ours, [None, Some(7)], Near::default()).unwrap_err();
+    assert!(error.starts_with("--remote-gid-index 7"), "{error}");
 }
 
 #[test]
-fn infiniband_needs_gids_between_subnets_only() {
+fn infiniband_uses_gids_between_subnets_only() {
     let port = |lid: u16, gid: &str| {
         let side = side("a", &[(gid, "IB")]);
         PortInfo { link_layer: "InfiniBand".to_owned(), lid, ..side }
@@ -122,7 +122,7 @@ fn infiniband_needs_gids_between_subnets_only() {
 }
 
 #[test]
-fn partitions_are_one() {
+fn sides_must_share_a_partition() {
     let fake = |pkey_index, role| {
         let place = SideConfig { pkey_index, ..SideConfig::default() };
         let side = Fake::default().open(&Plan::default(), &place, role).unwrap();
@@ -136,17 +136,17 @@ fn partitions_are_one() {
         assert_eq!(of(ours, theirs), Ok(()));
     }
     assert!(of(Some(2), Some(2)).is_err());
-    let said = of(Some(1), None).unwrap_err();
+    let error = of(Some(1), None).unwrap_err();
     assert!(
-        said.starts_with("the client's P_Key 0x8001 (index 1) and the server's P_Key 0xffff (index 0) do not match"),
-        "{said}"
+        error.starts_with("the client's P_Key 0x8001 (index 1) and the server's P_Key 0xffff (index 0) do not match"),
+        "{error}"
     );
     let unknown = PortInfo { partition: None, ..fake(None, Role::Server) };
     assert!(choose(&fake(Some(1), Role::Client), &unknown, NONE, &Plan::default(), Near::default()).is_ok());
 }
 
 #[test]
-fn packets_fit_both_ports() {
+fn path_mtu_is_supported_by_both_ports() {
     let small = PortInfo { mtu: 1024, ..side("a", &[("10.0.0.1/24", "RoCE v2")]) };
     let large = side("a", &[("10.0.0.2/24", "RoCE v2")]);
     let mtu = |asked| {
@@ -162,7 +162,7 @@ fn packets_fit_both_ports() {
 }
 
 #[test]
-fn each_port_has_a_way_of_its_own() {
+fn ports_are_paired_in_order() {
     let ports = |last: u8| {
         let first = side("a", &[(&format!("10.0.0.{last}/24"), "RoCE v2")]);
         let second = side("a", &[("fe80::1/64", "RoCE v2"), (&format!("10.0.1.{last}/24"), "RoCE v2")]);
@@ -175,17 +175,17 @@ fn each_port_has_a_way_of_its_own() {
     let path = choose(&[]).unwrap();
     let ways: Vec<_> = path.all().map(|way| (way.client_gid, way.server_gid, way.mtu)).collect();
     assert_eq!(ways, [(Some(0), Some(0), 4096), (Some(1), Some(1), 1024)]);
-    // A message has to have room on each of them.
-    let room = path.room(&[&client, &server]);
-    assert_eq!((room.mtu, room.longest), (1024, Some(8928)));
+    // A message must fit all paths.
+    let limits = path.limits(&[&client, &server]);
+    assert_eq!((limits.mtu, limits.longest), (1024, Some(8928)));
     let asked = choose(&[NONE, [Some(0), None]]).unwrap();
     assert_eq!((asked.client_gid, asked.others[0].client_gid), (Some(0), Some(0)));
-    let said = choose(&[NONE, [Some(7), None]]).unwrap_err();
-    assert!(said.starts_with("--gid-index 7: no such GID on port 1 of the client's fake0"), "{said}");
+    let error = choose(&[NONE, [Some(7), None]]).unwrap_err();
+    assert!(error.starts_with("--gid-index 7: no such GID on port 1 of the client's fake0"), "{error}");
 }
 
 #[test]
-fn what_a_client_names_is_looked_at() {
+fn client_path_is_checked() {
     let own = side("a", &[("10.0.0.1/24", "RoCE v2")]);
     let path = Path { client_gid: Some(77), server_gid: Some(0), mtu: 4096, others: Vec::new() };
     assert_eq!(check(&path, &own), Ok(()));
@@ -234,7 +234,7 @@ fn what_a_client_names_is_looked_at() {
 }
 
 #[test]
-fn devices_of_efa_reach_each_other_by_the_one_gid_that_each_has() {
+fn efa_devices_use_their_only_gid() {
     let efa = |host, gid| {
         let mut facts = side(host, &[(gid, "IB")]);
         facts.link_layer = "Unspecified".to_owned();
@@ -249,24 +249,24 @@ fn devices_of_efa_reach_each_other_by_the_one_gid_that_each_has() {
 }
 
 #[test]
-fn softrnic_meets_itself_on_one_machine() {
+fn softrnic_connects_on_one_machine_only() {
     let host = |machine: &str, provider: &str, last: u8| {
         let side = side(machine, &[(&format!("10.0.0.{last}/24"), "RoCE v2")]);
         PortInfo { machine: machine.to_owned(), provider: provider.to_owned(), ..side }
     };
     let soft = |machine: &str| host(machine, "softrnic", 1);
-    let said = |client: &PortInfo, server: &PortInfo, near| pair(client, server, NONE, near).err().unwrap_or_default();
+    let error = |client: &PortInfo, server: &PortInfo, near| pair(client, server, NONE, near).err().unwrap_or_default();
     let far = near("10.0.0.1", "10.0.0.2");
-    assert_eq!(said(&soft("a"), &soft("a"), far), "");
-    // Containers have names of their own, and may share what softrnic meets in.
-    assert_eq!(said(&PortInfo { host: "container".to_owned(), ..soft("a") }, &soft("a"), far), "");
-    // A connection that is relayed has such an address too.
-    assert_ne!(said(&soft("a"), &soft("b"), near("127.0.0.1", "127.0.0.1")), "");
-    assert_eq!(said(&soft(""), &soft("b"), far), "");
-    let two = said(&soft("a"), &soft("b"), far);
+    assert_eq!(error(&soft("a"), &soft("a"), far), "");
+    // Containers have their own host names, and may share the namespace that softrnic uses.
+    assert_eq!(error(&PortInfo { host: "container".to_owned(), ..soft("a") }, &soft("a"), far), "");
+    // A relayed connection has a loopback address too.
+    assert_ne!(error(&soft("a"), &soft("b"), near("127.0.0.1", "127.0.0.1")), "");
+    assert_eq!(error(&soft(""), &soft("b"), far), "");
+    let two = error(&soft("a"), &soft("b"), far);
     assert!(two.contains("of one host only; run both sides there, or name network devices"), "{two}");
-    let server = said(&host("a", "mlx5", 2), &soft("b"), far);
+    let server = error(&host("a", "mlx5", 2), &soft("b"), far);
     assert!(server.starts_with("fake0 of b is a softrnic device") && server.ends_with("--remote-device"), "{server}");
-    let client = said(&soft("a"), &host("a", "mlx5", 2), far);
+    let client = error(&soft("a"), &host("a", "mlx5", 2), far);
     assert!(client.starts_with("fake0 of a is a softrnic device") && client.ends_with("with --device"), "{client}");
 }

@@ -9,7 +9,7 @@ use crate::endpoint::fake::Stage;
 use crate::plan::{Measure, Memory, PortSelector, Queues, Semantics, SideConfig};
 
 #[test]
-fn one_client_after_another_is_served() {
+fn clients_are_served_one_after_another() {
     let server = Running::usual();
     for queue_pairs in [1, 2, 500] {
         let request = request(|plan| (plan.queues.queue_pairs, plan.workload.sizes) = (queue_pairs, vec![64, 128]));
@@ -20,9 +20,9 @@ fn one_client_after_another_is_served() {
 }
 
 #[test]
-fn one_off_ends_after_a_test() {
+fn one_off_server_ends_after_one_test() {
     let server = Running::start(Fake::default(), Host::default(), LONG, true);
-    // Who asks for nothing is not counted.
+    // A client that requests no test does not count.
     drop(TcpStream::connect(server.address).unwrap());
     assert!(server.failure().contains("closed the connection"));
     server.measure(&request(|_| ()), &mut ()).unwrap();
@@ -36,7 +36,7 @@ fn one_off_ends_after_a_test() {
 }
 
 #[test]
-fn the_second_client_is_told_that_the_server_is_busy() {
+fn second_client_gets_a_busy_error() {
     let server = Running::usual();
     let first = connect("127.0.0.1", &server.contact(), None).unwrap();
     let Err(Failure::Busy(text)) = connect("127.0.0.1", &server.contact(), None) else { panic!() };
@@ -48,12 +48,12 @@ fn the_second_client_is_told_that_the_server_is_busy() {
 }
 
 #[test]
-fn silent_connections_delay_a_client_and_do_not_keep_it_out() {
+fn silent_connections_delay_clients_without_blocking_them() {
     let server = Running::usual();
     let silent = || TcpStream::connect(server.address).unwrap();
     let _first = silent();
     thread::scope(|scope| {
-        // As a health check does that connects again as soon as its connection ends.
+        // As a health check that reconnects as soon as its connection ends.
         scope.spawn(|| {
             let _ = silent().read_to_end(&mut Vec::new());
             let _ = silent().read_to_end(&mut Vec::new());
@@ -71,10 +71,10 @@ fn client_that_waits_for_a_silent_connection_is_not_served_after_the_stop() {
     let mut client = TcpStream::connect(server.address).unwrap();
     let hello = Message::Hello(Hello { version: "9".to_owned(), busy: None });
     connection::write(&mut client, &hello, LONG).unwrap();
-    // Until it is accepted, most often; this holds also if it is not.
+    // Usually the client is accepted by then; the test also holds if it is not.
     thread::sleep(Duration::from_millis(200));
     server.stop.stop();
-    // The end, or a reset.
+    // End of file, or a reset.
     let mut answer = Vec::new();
     let _ = client.read_to_end(&mut answer);
     assert!(answer.is_empty(), "{}", answer.escape_ascii());
@@ -91,7 +91,7 @@ fn silent_connections_during_a_test_do_not_delay_a_refusal() {
 }
 
 #[test]
-fn a_server_that_is_busy_for_a_moment_is_tried_again() {
+fn briefly_busy_server_is_retried() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let contact = ControlOptions { port: listener.local_addr().unwrap().port(), family: None, timeout: LONG };
     let server = thread::spawn(move || {
@@ -112,7 +112,7 @@ fn server_that_closes_before_its_hello_is_tried_again_while_the_client_waits() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let contact = ControlOptions { port: listener.local_addr().unwrap().port(), family: None, timeout: LONG };
     let server = thread::spawn(move || {
-        // The second one after it has read, which is an end and no reset.
+        // The second connection is closed after its hello is read: an end of file instead of a reset.
         drop(listener.accept().unwrap());
         let (mut stream, _) = listener.accept().unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
@@ -122,10 +122,10 @@ fn server_that_closes_before_its_hello_is_tried_again_while_the_client_waits() {
         connection::write(&mut stream, &hello, LONG).unwrap();
         let _ = stream.read_to_end(&mut Vec::new());
     });
-    let mut told = None;
-    let met = connect_telling("127.0.0.1", &contact, Some(LONG), |why| told = Some(why.to_owned())).unwrap();
+    let mut reported = None;
+    let met = connect_reporting("127.0.0.1", &contact, Some(LONG), |why| reported = Some(why.to_owned())).unwrap();
     assert_eq!(met.version, "9");
-    assert_eq!(told.unwrap(), "the peer closed the connection before its hello");
+    assert_eq!(reported.unwrap(), "the peer closed the connection before its hello");
     drop(met);
     server.join().unwrap();
 }
@@ -135,16 +135,16 @@ fn refused_client_reads_the_report_however_late_its_hello_is() {
     let server = Running::usual();
     let _first = connect("127.0.0.1", &server.contact(), None).unwrap();
     let mut late = TcpStream::connect(server.address).unwrap();
-    // The server has come to this client after the first one.
+    // The server has accepted this client after the first one.
     let Err(Failure::Busy(_)) = connect("127.0.0.1", &server.contact(), None) else { panic!() };
     let hello = Message::Hello(Hello { version: "9".to_owned(), busy: None });
     connection::write(&mut late, &hello, LONG).unwrap();
-    let Err(Failure::Busy(text)) = Connection::greet(late, Role::Client, LONG).map(drop) else { panic!() };
+    let Err(Failure::Busy(text)) = Connection::handshake(late, Role::Client, LONG).map(drop) else { panic!() };
     assert!(text.starts_with("the server is busy with a test for"), "{text}");
 }
 
 #[test]
-fn a_server_that_was_waited_for_is_found() {
+fn late_server_is_found_with_wait() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -160,7 +160,7 @@ fn a_server_that_was_waited_for_is_found() {
 }
 
 #[test]
-fn both_families_reach_a_server_that_has_both() {
+fn server_accepts_both_address_families() {
     let contact = ControlOptions { port: 0, family: None, timeout: LONG };
     let listener = listen(&contact).unwrap();
     let address = listener.local_addr().unwrap();
@@ -187,7 +187,7 @@ impl Watch for Notes {
 }
 
 #[test]
-fn options_of_the_server_that_differ_are_said_on_both_sides() {
+fn differing_server_options_are_reported_on_both_sides() {
     let given: Given = [String::from("--qp-count")].into_iter().collect();
     let place = SideConfig { device: Some("fake1".to_owned()), ..SideConfig::default() };
     let host = Host {
@@ -203,12 +203,12 @@ fn options_of_the_server_that_differ_are_said_on_both_sides() {
     let outcome = server.measure(&asked, &mut notes).unwrap();
     assert!(notes.0[1].starts_with("the server was started with --device fake1; the client's --device fake2 applies"));
     assert_eq!(outcome.server.device, "fake2");
-    let told: Vec<Event> = server.events.try_iter().collect();
-    assert!(told.contains(&Event::Note(notes.0[1].clone())));
+    let reported: Vec<Event> = server.events.try_iter().collect();
+    assert!(reported.contains(&Event::Note(notes.0[1].clone())));
 }
 
 #[test]
-fn a_server_that_was_given_ports_serves_tests_over_as_many_or_one() {
+fn server_with_ports_serves_tests_with_as_many_or_one() {
     let devices = |names: &[&str]| {
         let spot = |name: &&str| PortSelector { device: Some((*name).to_owned()), ..PortSelector::default() };
         SideConfig::default().at(names.iter().map(spot).collect())
@@ -248,9 +248,9 @@ fn a_server_that_was_given_ports_serves_tests_over_as_many_or_one() {
     let (_, notes) = serve(gids(&[2, 3]), open(1));
     assert_eq!(notes, ["the server was started with --gid-index 2,3, and the test uses one port: the first one"]);
     let (refused, _) = of(&["a", "b"], open(3));
-    let said = "the server: it was started with --device a,b, and the test uses 3 ports; start it with 3, ";
-    assert!(refused.clone().unwrap_err().starts_with(said), "{refused:?}");
-    // The client's count.
+    let text = "the server: it was started with --device a,b, and the test uses 3 ports; start it with 3, ";
+    assert!(refused.clone().unwrap_err().starts_with(text), "{refused:?}");
+    // The client's count applies.
     let (there, notes) = of(&["a", "b"], devices(&["c", "d", "c"]));
     assert_eq!(there.as_deref(), Ok("c,d,c"));
     assert_eq!(notes.len(), 1, "{notes:?}");
@@ -258,7 +258,7 @@ fn a_server_that_was_given_ports_serves_tests_over_as_many_or_one() {
 }
 
 #[test]
-fn a_gpu_of_the_server_counts_in_the_plan() {
+fn server_gpu_is_checked_against_the_plan() {
     let place = SideConfig { memory: Some(Memory::Cuda("0".to_owned())), ..SideConfig::default() };
     let server = Running::start(Fake::default(), Host { place, test: None }, LONG, false);
     let request =
@@ -269,7 +269,7 @@ fn a_gpu_of_the_server_counts_in_the_plan() {
 }
 
 #[test]
-fn an_index_that_the_server_was_started_with_does_not_count_where_addresses_decide() {
+fn server_gid_index_has_no_effect_with_rdma_cm() {
     let place = SideConfig { gid_index: Some(3), ..SideConfig::default() };
     let server = Running::start(Fake::default(), Host { place, test: None }, LONG, false);
     let mut notes = Notes::default();
@@ -278,7 +278,7 @@ fn an_index_that_the_server_was_started_with_does_not_count_where_addresses_deci
 }
 
 #[test]
-fn a_thousand_malformed_greetings_leave_the_server_as_it_was() {
+fn server_survives_a_thousand_malformed_handshakes() {
     let server = Running::start(Fake::default(), Host::default(), LONG, false);
     let mut seed = 0x2545_f491_4f6c_dd1d_u64;
     let mut random = || {
@@ -296,7 +296,8 @@ fn a_thousand_malformed_greetings_leave_the_server_as_it_was() {
         }
         bytes.truncate(1 + random() as usize % bytes.len());
         let mut stream = TcpStream::connect(server.address).unwrap();
-        // It may have been sent away already. What is read is the end, or a reset where the server has not read all: it has done with it.
+        // The server may already have closed the connection. The read returns end of file, or a reset if the server has
+        // unread data; either way it is done with this client.
         let _ = stream.write_all(&bytes);
         let _ = stream.shutdown(Shutdown::Write);
         let _ = stream.read_to_end(&mut Vec::new());

@@ -1,4 +1,4 @@
-//! Whole tests in memory.
+//! Complete tests in memory.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
@@ -8,14 +8,14 @@ use anyhow::Result;
 
 use super::*;
 use crate::endpoint::fake::Stage;
-use crate::endpoint::{Endpoint, EndpointFactory, Glimpse, Path, PeerInfo, PortInfo, Role};
+use crate::endpoint::{Endpoint, EndpointFactory, Path, PeerInfo, PortInfo, Role, StepProgress};
 use crate::plan::{
     Direction, LONGEST, Measure, Memory, Operation, PortSelector, RunLength, Semantics, SideConfig, Transport,
 };
 use crate::stats::{Figures, Interval, Seen};
 
 #[test]
-fn every_operation_runs_at_every_size() {
+fn every_operation_runs_with_every_size() {
     for operation in [Operation::Write, Operation::WriteWithImmediate, Operation::Read, Operation::Send] {
         let request = request(|plan| {
             (plan.workload.operation, plan.workload.sizes, plan.queues.queue_pairs) = (operation, vec![2, 64, 4096], 3)
@@ -33,35 +33,39 @@ fn every_operation_runs_at_every_size() {
 }
 
 #[test]
-fn who_looks_on_is_told_of_intervals() {
+fn observer_receives_intervals() {
     #[derive(Default)]
-    struct Told(Vec<(u64, Interval)>);
-    impl Watch for Told {
+    struct Observed(Vec<(u64, Interval)>);
+    impl Watch for Observed {
         fn interval(&mut self, size: u64, interval: &Interval) {
             self.0.push((size, *interval));
         }
     }
-    let mut told = Told::default();
+    let mut observed = Observed::default();
     let mut request = request(|plan| plan.workload.sizes = vec![2, 125_000]);
-    loopback(&Fake::default(), &request, LONG, &mut told).unwrap();
-    let sizes: Vec<_> = told.0.iter().map(|(size, _)| *size).collect();
+    loopback(&Fake::default(), &request, LONG, &mut observed).unwrap();
+    let sizes: Vec<_> = observed.0.iter().map(|(size, _)| *size).collect();
     assert_eq!(sizes, [2, 125_000]);
-    assert_eq!(told.0[1].1.rates(125_000).map(|rates| rates.gigabits_per_second), Some(100.0));
-    // What the server alone sends the client does not see: it is told.
+    assert_eq!(observed.0[1].1.rates(125_000).map(|rates| rates.gigabits_per_second), Some(100.0));
+    // The client sees nothing of a server that sends alone, so the server reports intervals.
     (request.plan.workload.direction, request.plan.workload.sizes) = (Direction::Reversed, vec![2, 3]);
-    let mut told = Told::default();
-    loopback(&Fake::default(), &request, LONG, &mut told).unwrap();
-    assert_eq!(told.0.iter().map(|(size, _)| *size).collect::<Vec<_>>(), [2, 3]);
+    let mut observed = Observed::default();
+    loopback(&Fake::default(), &request, LONG, &mut observed).unwrap();
+    assert_eq!(observed.0.iter().map(|(size, _)| *size).collect::<Vec<_>>(), [2, 3]);
     request.plan.workload.direction = Direction::Forward;
     request.plan.workload.measure = Measure::Latency(Semantics::Oneway);
     (request.plan.queues.tx_depth, request.plan.workload.sizes) = (1, vec![2]);
-    let mut told = Told::default();
-    loopback(&Fake::default(), &request, LONG, &mut told).unwrap();
-    assert!(matches!(told.0[..], [(2, Interval { seen: Seen::Latency { samples: 5000, .. }, .. })]), "{:?}", told.0);
+    let mut observed = Observed::default();
+    loopback(&Fake::default(), &request, LONG, &mut observed).unwrap();
+    assert!(
+        matches!(observed.0[..], [(2, Interval { seen: Seen::Latency { samples: 5000, .. }, .. })]),
+        "{:?}",
+        observed.0
+    );
 }
 
 #[test]
-fn a_server_with_memory_of_a_gpu_has_inline_only_what_was_given() {
+fn server_gpu_disables_default_inline() {
     #[derive(Default)]
     struct Notes(Vec<String>);
     impl Watch for Notes {
@@ -74,7 +78,7 @@ fn a_server_with_memory_of_a_gpu_has_inline_only_what_was_given() {
         let (ours, server) = UnixStream::pair().unwrap();
         let host = Host { place: place.clone(), ..Host::default() };
         let thread = thread::spawn(move || {
-            let (connection, _) = Connection::greet(server, Role::Server, LONG)?;
+            let (connection, _) = Connection::handshake(server, Role::Server, LONG)?;
             serve_one(connection, &Fake::default(), &host, &mut |_| ())
         });
         let mut request = request(|plan| {
@@ -82,7 +86,7 @@ fn a_server_with_memory_of_a_gpu_has_inline_only_what_was_given() {
             (plan.queues.tx_depth, plan.workload.sizes, plan.queues.inline) = (1, vec![64], Some(236));
         });
         request.given = given.iter().map(|option| (*option).to_owned()).collect();
-        let (connection, _) = Connection::greet(ours, Role::Client, LONG).unwrap();
+        let (connection, _) = Connection::handshake(ours, Role::Client, LONG).unwrap();
         let mut notes = Notes::default();
         let done = measure(connection, Near::default(), &Fake::default(), &request, &mut notes);
         let _ = thread.join().unwrap();
@@ -99,7 +103,7 @@ fn a_server_with_memory_of_a_gpu_has_inline_only_what_was_given() {
 }
 
 #[test]
-fn each_port_is_connected_with_the_one_in_the_same_place() {
+fn ports_connect_in_order() {
     let request = request(|plan| {
         (plan.queues.queue_pairs, plan.queues.threads) = (4, 2);
         let spot = |port, gid_index| PortSelector { device: Some("mlx4_0".to_owned()), port: Some(port), gid_index };
@@ -117,13 +121,13 @@ fn each_port_is_connected_with_the_one_in_the_same_place() {
 }
 
 #[test]
-fn queue_pairs_can_be_many() {
+fn many_queue_pairs_connect() {
     let request = request(|plan| plan.queues.queue_pairs = 4096);
     assert_eq!(loopback(&Fake::default(), &request, LONG, &mut ()).unwrap().steps.len(), 1);
 }
 
 #[test]
-fn latencies_and_datagrams_run() {
+fn latency_and_datagram_tests_run() {
     let request = request(|plan| {
         (plan.workload.operation, plan.attributes.transport, plan.workload.sizes) =
             (Operation::Send, Transport::Ud, vec![1024]);
@@ -134,7 +138,7 @@ fn latencies_and_datagrams_run() {
 }
 
 #[test]
-fn counters_of_both_sides_come_with_each_size() {
+fn each_step_has_counters_of_both_sides() {
     let counted = |names: &[&str]| {
         let request = request(|plan| {
             (plan.workload.sizes, plan.workload.is_validated) = (vec![2, 64], true);
@@ -156,14 +160,14 @@ fn counters_of_both_sides_come_with_each_size() {
             }
         }
     }
-    let said = counted(&["symbol_error"]).unwrap_err().to_string();
+    let error = counted(&["symbol_error"]).unwrap_err().to_string();
     assert!(
-        said.starts_with("--counters symbol_error: no such counter on port 1 of fake0; it has counters/"),
-        "{said}"
+        error.starts_with("--counters symbol_error: no such counter on port 1 of fake0; it has counters/"),
+        "{error}"
     );
 }
 
-/// A user who has seen enough soon.
+/// Ends the test early.
 struct Soon(u32);
 
 impl Watch for Soon {
@@ -174,7 +178,7 @@ impl Watch for Soon {
 }
 
 #[test]
-fn what_has_no_end_is_whole_when_the_user_ends_it() {
+fn endless_step_is_complete_when_stopped() {
     for (operation, direction) in [
         (Operation::Write, Direction::Forward),
         (Operation::Write, Direction::Reversed),
@@ -188,7 +192,7 @@ fn what_has_no_end_is_whole_when_the_user_ends_it() {
         let outcome = loopback(&Fake::default(), &request, LONG, &mut Soon(0)).unwrap();
         let [step] = &outcome.steps[..] else { panic!("{:?}", outcome.steps) };
         assert!(step.is_whole && (step.client.is_some() || step.server.is_some()), "{step:?}");
-        // One that has an end is cut short by the same user.
+        // The same user cuts a test with an end short.
         (request.plan.workload.is_endless, request.plan.workload.amount) =
             (false, RunLength::Time { time: LONG, warm_up: Duration::ZERO });
         let fake = Fake { waits: Some(Role::Client), ..Fake::default() };
@@ -198,7 +202,7 @@ fn what_has_no_end_is_whole_when_the_user_ends_it() {
 }
 
 #[test]
-fn every_service_is_agreed_on() {
+fn every_transport_runs() {
     for transport in [Transport::Rc, Transport::Uc, Transport::Xrc, Transport::Dc, Transport::Srd] {
         let outcome = loopback(&Fake::default(), &request(|plan| plan.attributes.transport = transport), LONG, &mut ());
         assert_eq!(outcome.unwrap().steps.len(), 1, "{transport}");
@@ -206,7 +210,7 @@ fn every_service_is_agreed_on() {
 }
 
 #[test]
-fn a_sweep_of_datagrams_ends_at_the_packets_of_the_way() {
+fn datagram_sweep_ends_at_the_path_mtu() {
     let fake = Fake { mtu: Some(1024), ..Fake::default() };
     let mut request = request(|plan| {
         (plan.workload.operation, plan.attributes.transport, plan.workload.sizes) =
@@ -223,14 +227,14 @@ fn a_sweep_of_datagrams_ends_at_the_packets_of_the_way() {
     let outcome = loopback(&fake, &request, LONG, &mut remarks).unwrap();
     assert_eq!(outcome.steps.iter().map(|step| step.size).collect::<Vec<_>>(), [512, 1024]);
     assert_eq!(remarks.0, 1);
-    // Who gives a size means it.
+    // A given size is not changed.
     request.given = ["--max-msg-size".to_owned()].into_iter().collect();
     let failure = loopback(&fake, &request, LONG, &mut ()).unwrap_err().to_string();
     assert!(failure.contains("the largest message has 4096; give --max-msg-size 1024 or less"), "{failure}");
 }
 
 #[test]
-fn a_sweep_ends_at_the_longest_message_of_both_sides() {
+fn sweep_ends_at_the_longest_supported_message() {
     let fake = Fake { longest: [Some(2048), Some(1024)], ..Fake::default() };
     let mut request = request(|plan| {
         (plan.workload.operation, plan.attributes.transport, plan.workload.sizes) =
@@ -249,27 +253,27 @@ fn a_sweep_ends_at_the_longest_message_of_both_sides() {
     request.given = ["--msg-size".to_owned()].into_iter().collect();
     let failure = loopback(&fake, &request, LONG, &mut ()).unwrap_err().to_string();
     assert!(failure.contains("has 4096; give --msg-size 1024 or less"), "{failure}");
-    // Of others it says nothing.
+    // Other transports have no such limit.
     request.plan.attributes.transport = Transport::Rc;
     assert_eq!(loopback(&fake, &request, LONG, &mut ()).unwrap().steps.len(), 4);
 }
 
 #[test]
-fn what_fails_at_a_side_is_told_by_its_name() {
+fn failure_names_the_side() {
     for stage in [Stage::Open, Stage::MakeEnds, Stage::Connect, Stage::Prepare, Stage::Run] {
         for role in [Role::Client, Role::Server] {
             let fake = Fake { fails: Some((role, stage)), waits: None, ..Fake::default() };
             let failure = loopback(&fake, &request(|_| ()), LONG, &mut ()).unwrap_err();
             let is_rdma = !matches!(stage, Stage::Open | Stage::MakeEnds);
             assert_eq!(failure.cause(), if is_rdma { Cause::Rdma } else { Cause::Other }, "{stage:?} {role:?}");
-            let whose = if role == Role::Server { "the server: " } else { "" };
-            assert_eq!(failure.to_string(), format!("{whose}fake0 fails at {stage:?}, as configured"));
+            let prefix = if role == Role::Server { "the server: " } else { "" };
+            assert_eq!(failure.to_string(), format!("{prefix}fake0 fails at {stage:?}, as configured"));
         }
     }
 }
 
 #[test]
-fn a_side_that_fails_ends_the_run_of_the_other() {
+fn failing_side_ends_the_peers_run() {
     let (client, server) = (Role::Client, Role::Server);
     for (fails, waits) in [(client, server), (server, client)] {
         let fake = Fake { fails: Some((fails, Stage::Run)), waits: Some(waits), ..Fake::default() };
@@ -280,14 +284,14 @@ fn a_side_that_fails_ends_the_run_of_the_other() {
 }
 
 #[test]
-fn a_side_that_only_answers_is_told_when_it_is_over() {
+fn passive_side_ends_with_its_peer() {
     let fake = Fake { fails: None, waits: Some(Role::Server), ..Fake::default() };
     let request = request(|plan| plan.workload.sizes = vec![1, 2, 3]);
     assert_eq!(loopback(&fake, &request, LONG, &mut ()).unwrap().steps.len(), 3);
 }
 
 #[test]
-fn a_client_that_only_answers_is_done_when_the_server_is() {
+fn passive_client_ends_with_the_server() {
     let fake = Fake { waits: Some(Role::Client), ..Fake::default() };
     let request = request(|plan| (plan.workload.direction, plan.workload.sizes) = (Direction::Reversed, vec![1, 2, 3]));
     let outcome = loopback(&fake, &request, LONG, &mut ()).unwrap();
@@ -298,7 +302,7 @@ fn a_client_that_only_answers_is_done_when_the_server_is() {
 }
 
 #[test]
-fn a_server_that_sends_too_does_all_of_its_own() {
+fn sending_server_completes_its_messages() {
     let fake = Fake { late: Some(Role::Server), ..Fake::default() };
     let time = Duration::from_secs(1);
     for amount in [RunLength::Time { time, warm_up: time / 10 }, RunLength::Messages { count: 5000, warm_up: 0 }] {
@@ -313,7 +317,7 @@ fn a_server_that_sends_too_does_all_of_its_own() {
     }
 }
 
-/// A factory whose endpoints log what they do, and wait for what may still come for longer than the shortest time-out.
+/// A factory prefix endpoints log their calls, and wait for late messages for longer than the shortest time-out.
 #[derive(Default)]
 struct Waiting {
     fake: Fake,
@@ -350,9 +354,9 @@ impl Endpoint for WaitingEndpoint {
         &mut self,
         size: u64,
         readable_fd: Option<BorrowedFd<'_>>,
-        tell: &mut dyn FnMut(Glimpse<'_>) -> bool,
+        report: &mut dyn FnMut(StepProgress<'_>) -> bool,
     ) -> Result<Option<Figures>> {
-        let figures = self.0.run(size, readable_fd, tell);
+        let figures = self.0.run(size, readable_fd, report);
         self.3.lock().unwrap().push((self.1, "has run"));
         figures
     }
@@ -362,11 +366,11 @@ impl Endpoint for WaitingEndpoint {
         _: u64,
         figures: Option<Figures>,
         was_cut: bool,
-        tell: &mut dyn FnMut() -> bool,
+        report: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Figures>> {
         self.3.lock().unwrap().push((self.1, if was_cut { "looks" } else { "waits" }));
         let end = Instant::now() + self.2;
-        while Instant::now() < end && tell() {
+        while Instant::now() < end && report() {
             thread::sleep(Duration::from_millis(20));
         }
         Ok(figures)
@@ -374,7 +378,7 @@ impl Endpoint for WaitingEndpoint {
 }
 
 #[test]
-fn what_may_still_come_is_waited_for_once_the_other_side_has_sent_its_last() {
+fn late_messages_are_awaited_after_both_sides_have_sent() {
     let unreliable = |change: fn(&mut Plan)| {
         request(|plan| {
             (plan.attributes.transport, plan.workload.sizes) = (Transport::Uc, vec![2, 3]);
@@ -390,7 +394,7 @@ fn what_may_still_come_is_waited_for_once_the_other_side_has_sent_its_last() {
             assert!(step[2..].iter().all(|(_, what)| *what == "waits"), "{late:?}: {log:?}");
         }
     }
-    // The other side does not take it for one that hangs.
+    // The peer does not treat it as hung.
     let short = LEAST_TIMEOUT;
     for change in [
         |plan: &mut Plan| plan.workload.direction = Direction::Both,
@@ -402,7 +406,7 @@ fn what_may_still_come_is_waited_for_once_the_other_side_has_sent_its_last() {
 }
 
 #[test]
-fn what_may_still_come_is_not_waited_for_where_the_step_was_cut() {
+fn late_messages_are_not_awaited_after_a_cut() {
     struct Impatient;
     impl Watch for Impatient {
         fn progress(&mut self, _: u64, done: f64) -> bool {
@@ -424,7 +428,7 @@ fn what_may_still_come_is_not_waited_for_where_the_step_was_cut() {
 }
 
 #[test]
-fn who_looks_on_can_end_it() {
+fn observer_can_end_a_step() {
     struct Impatient(Vec<u64>);
     impl Watch for Impatient {
         fn progress(&mut self, size: u64, done: f64) -> bool {
@@ -446,7 +450,7 @@ fn who_looks_on_can_end_it() {
 }
 
 #[test]
-fn who_looks_on_can_end_it_between_two_steps() {
+fn observer_can_end_the_test_between_steps() {
     struct Between;
     impl Watch for Between {
         fn progress(&mut self, size: u64, _: f64) -> bool {
@@ -459,7 +463,7 @@ fn who_looks_on_can_end_it_between_two_steps() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_here() {
+fn impossible_plan_is_rejected_by_the_client() {
     let failure = loopback(&Fake::default(), &request(|plan| plan.queues.threads = 2), LONG, &mut ()).unwrap_err();
     assert!(failure.to_string().starts_with("--threads 2"), "{failure}");
     let request =

@@ -1,4 +1,4 @@
-//! What a device can, as it says itself: in words where verbs ask it, and by what it makes where none does.
+//! Capabilities of a device: as its verbs report them, otherwise found by creating objects.
 
 use anyhow::{Error, Result};
 use sideway::ibverbs::completion::GenericCompletionQueue;
@@ -11,39 +11,39 @@ use super::pairs::Pairs;
 use crate::endpoint::is_unsupported;
 use crate::plan::{Operation, Plan, QpAttributes, Queues, Transport, Workload};
 
-/// The services that any device may have.
+/// The transports that any device may support.
 const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc];
 
-/// More bytes than any device takes in a request.
+/// More inline data than any device supports.
 const MOST: u32 = 1 << 16;
 
-/// What a device can.
+/// The capabilities of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Abilities {
-    /// The services of which it makes queue pairs.
+    /// Transports for which queue pairs can be created.
     pub transports: Vec<Transport>,
-    /// Why it makes none of others, where that is more than that it has them not.
+    /// Causes for other transports, unless they are plainly unsupported.
     pub refusals: Vec<(Transport, String)>,
-    /// That of its vendor, which is tried where a test asks for it, as it takes the vendor's library.
+    /// The vendor's transport. It is tried only if a test requires it, because that loads the vendor's library.
     pub vendors: Option<Transport>,
-    /// Reads and atomics that a queue pair can have under way, and can answer at a time.
+    /// Outstanding reads and atomics of a queue pair as requester, and as responder.
     pub reads: [u32; 2],
-    /// It has atomics.
+    /// Whether atomics are supported.
     pub has_atomics: bool,
-    /// The operations that go with on-demand paging, of the services that have any.
+    /// Operations with on-demand paging, by transport.
     pub on_demand: Vec<(Transport, Vec<Operation>)>,
-    /// Its completion queues are extended ones.
+    /// Whether completion queues are extended ones.
     pub has_extended_queues: bool,
-    /// The most bytes that the first of the services takes in a request itself; none where it has no service.
+    /// The inline limit of the first transport; `None` without a transport.
     pub inline: Option<u32>,
 }
 
 impl Abilities {
-    /// Of the device of a protection domain, whose driver in the kernel has this name.
+    /// Queries the device of a protection domain, whose kernel driver is `driver`.
     pub(super) fn of(pd: &Arc<ProtectionDomain>, driver: &str) -> Result<Self> {
         let context = pd.device_context();
         let device = context.query_device()?;
-        // A send, and the one more that `set_send_room` asks for.
+        // A send, and the additional one that `set_send_queue` requests.
         let queue = || context.create_cq_builder().setup_cqe(2).build_generic();
         let (sends, receives) = (queue()?, queue()?);
         let make = |transport, inline| {
@@ -78,14 +78,14 @@ impl Abilities {
     }
 }
 
-/// What is behind an error, without what was tried.
+/// The cause of an error, without the attempted operation.
 fn cause(error: &Error) -> String {
     error.root_cause().to_string()
 }
 
-/// The largest number that is taken, of those up to `MOST`, where all below one that is taken are.
+/// The largest accepted number up to [`MOST`], if all numbers below an accepted one are accepted.
 fn most(takes: impl Fn(u32) -> bool) -> u32 {
-    // What is known to be taken, and what is known not to be.
+    // The largest number known to be accepted, and the smallest known to be rejected.
     let (mut least, mut above) = (0, 16);
     while above < MOST && takes(above) {
         (least, above) = (above, above * 2);
@@ -105,7 +105,7 @@ mod tests {
     use crate::plan::SideConfig;
 
     #[test]
-    fn the_most_that_is_taken_is_found() {
+    fn largest_accepted_number_is_found() {
         for limit in [0, 1, 15, 16, 17, 220, 512, 4095, 4096, 30_000] {
             let asked = std::cell::Cell::new(0);
             let found = most(|inline| {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn softrnic_says_what_it_can() {
+    fn softrnic_reports_its_capabilities() {
         let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
         let (context, _) = device::open_one(&place, &[], |_| true).unwrap();
         let abilities = Abilities::of(&context.alloc_pd().unwrap(), SOFTRNIC).unwrap();

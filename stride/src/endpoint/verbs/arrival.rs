@@ -1,4 +1,4 @@
-//! Whether anything has arrived of writes of which nobody is told.
+//! Detects whether any plain write of an unreliable transport has arrived.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,25 +10,25 @@ use super::worker_resources::WorkerResources;
 use crate::plan::Plan;
 use crate::stats::{Bandwidth, Figures};
 
-/// For so long it is waited for what may still come, from when the other side has sent its last.
+/// How long to wait for late messages after the peer's last one.
 const LATE: Duration = Duration::from_secs(1);
-/// How often it is looked for.
+/// Interval between two checks.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Until when it is waited for what may still come. Of a step that was cut short the last messages do not count: those of its beginning are
-/// late if any are.
+/// When to stop waiting for late messages. After a step that was cut short, the time counts from its start, because its
+/// first messages would have arrived by then.
 pub(super) fn end(began: Option<Instant>, was_cut: bool) -> Instant {
     began.filter(|_| was_cut).unwrap_or_else(Instant::now) + LATE
 }
 
-/// Of each port, which has so many threads, whether anything of what the other side has written has come over it, or does until then: what was
-/// sent may still be on its way. Where `tell` says no it is not waited for.
+/// Determines for each port, with `threads` threads each, whether any write of the peer arrives before `end`. Stops
+/// waiting when `report` returns `false`.
 pub(super) fn awaited(
     resources: &[WorkerResources],
     threads: usize,
     size: u64,
     end: Instant,
-    tell: &mut dyn FnMut() -> bool,
+    report: &mut dyn FnMut() -> bool,
 ) -> Result<Vec<bool>> {
     let ports: Vec<_> = resources.chunks(threads.max(1)).collect();
     let mut come = vec![false; ports.len()];
@@ -37,8 +37,8 @@ pub(super) fn awaited(
         for (has_come, resources) in come.iter_mut().zip(&ports) {
             for worker in *resources {
                 *has_come = *has_come || contents::has_come(worker, size)?;
-                // The other side hears of this one meanwhile: there may be many queue pairs, and memory that is slow to look at.
-                goes_on &= tell();
+                // Report to the peer during the check: there may be many queue pairs, and memory that is slow to read.
+                goes_on &= report();
             }
         }
         if !goes_on || come.iter().all(|has_come| *has_come) {
@@ -48,7 +48,7 @@ pub(super) fn awaited(
     }
 }
 
-/// The figures of a side, with those ports over which nothing has come.
+/// Adds to a side's figures the ports over which nothing arrived.
 pub(super) fn marked(figures: Option<Figures>, plan: &Plan, come: &[bool]) -> Option<Figures> {
     if come.iter().all(|has_come| *has_come) {
         return figures;
@@ -76,7 +76,7 @@ mod tests {
     use crate::plan::{Placement, QpAttributes, RunLength, SideConfig, Transport, Workload};
 
     #[test]
-    fn nothing_has_come_over_some_ports() {
+    fn ports_without_arrivals_are_marked() {
         let of = |plan: &Plan, figures, come: &[bool]| match marked(figures, plan, come) {
             Some(Figures::Bandwidth(all)) => {
                 (all.messages, all.arrived, all.ports.iter().map(|port| port.arrived).collect::<Vec<_>>())
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_waited_only_where_something_may_come() {
+    fn wait_ends_early_if_nothing_more_can_arrive() {
         let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
         let amount = RunLength::Messages { count: 1, warm_up: 0 };
         let plan = Plan {
@@ -115,7 +115,7 @@ mod tests {
         };
         let now = Instant::now();
         assert!(looked(now + Duration::from_millis(200), true) >= Duration::from_millis(190));
-        // The other side has gone, or it was ended.
+        // The peer has disconnected, or the step was ended.
         assert!(looked(now + LATE * 100, false) < LATE);
         let ago = now.checked_sub(LATE * 2).unwrap();
         assert!(end(Some(ago), true) < now && end(Some(ago), false) > now && end(None, true) > now);

@@ -1,4 +1,4 @@
-//! The bytes of messages, where they are checked: written before a step, and looked at after it.
+//! Contents of messages for `--validate`: written before a step and checked after it.
 
 use anyhow::{Result, anyhow, ensure};
 
@@ -9,22 +9,22 @@ use crate::endpoint::Role;
 use crate::plan::{Measure, Operation, Plan, RunLength, Semantics, Transport};
 use crate::run::{Places, cas_check, pattern};
 
-/// What stands in an area of a queue pair's memory.
+/// Contents of an area of a queue pair's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Area {
     /// Messages.
     Filled,
-    /// Room for them, in which no byte is right.
+    /// No correct message byte.
     Blank,
     /// Zeros.
     Zero,
-    /// What swaps begin with.
+    /// Initial values for compare-and-swaps.
     CasCheck,
-    /// Room for what they return.
+    /// No value that a swap can return.
     Returned,
 }
 
-/// What a side's two areas hold before a step: that which messages go out from, and that where those of the other side come in.
+/// The contents of the outgoing and the incoming area before a step.
 fn areas(plan: &Plan, Part { sends, .. }: Part) -> (Area, Area) {
     match plan.workload.operation {
         Operation::FetchAdd => (Area::Zero, Area::Zero),
@@ -35,20 +35,20 @@ fn areas(plan: &Plan, Part { sends, .. }: Part) -> (Area, Area) {
     }
 }
 
-/// Writes the memory of a side for messages of so many bytes.
+/// Fills the memory of a side for messages of `size` bytes.
 pub(super) fn fill(worker: &mut WorkerResources, plan: &Plan, role: Role, size: u64) -> Result<()> {
     let (outgoing, incoming) = areas(plan, part(plan, role));
-    for lane in 0..worker.unposted.len() {
-        let place = worker.memory.offset(lane);
-        let memory = worker.memory.of_mut(lane);
+    for qp in 0..worker.unposted.len() {
+        let place = worker.memory.offset(qp);
+        let memory = worker.memory.of_mut(qp);
         for (area, memory) in [(outgoing, &mut memory.outgoing), (incoming, &mut memory.incoming)] {
             let bytes = 0..size as usize;
             let message = |number| match area {
-                Area::Filled => bytes.clone().map(|index| pattern::byte(size, lane, index)).collect(),
-                Area::Blank => bytes.clone().map(|index| pattern::blank(size, lane, index)).collect(),
+                Area::Filled => bytes.clone().map(|index| pattern::byte(size, qp, index)).collect(),
+                Area::Blank => bytes.clone().map(|index| pattern::blank(size, qp, index)).collect(),
                 Area::Zero => vec![0; bytes.len()],
-                Area::CasCheck => cas_check::value(lane, number, 0).to_ne_bytes().to_vec(),
-                Area::Returned => cas_check::blank(lane, number).to_ne_bytes().to_vec(),
+                Area::CasCheck => cas_check::value(qp, number, 0).to_ne_bytes().to_vec(),
+                Area::Returned => cas_check::blank(qp, number).to_ne_bytes().to_vec(),
             };
             for (number, offset) in offsets(plan, size, area).into_iter().enumerate() {
                 memory.write_at(place + offset, &message(number))?;
@@ -58,36 +58,36 @@ pub(super) fn fill(worker: &mut WorkerResources, plan: &Plan, role: Role, size: 
     Ok(())
 }
 
-/// Makes the last byte of each place where messages of the other side come in another than that of the messages, so that it tells of one that has
-/// come; of what no message goes to nothing is written, as each byte may cost a copy by a driver.
+/// Changes the last byte of each incoming slot to one that no message has there, so that an arrival is detectable.
+/// Other memory is not written, because each byte may cost a copy by a driver.
 pub(super) fn mark(worker: &mut WorkerResources, plan: &Plan, role: Role, size: u64) -> Result<()> {
     let Some(last) = (size as usize).checked_sub(1) else { return Ok(()) };
     let (goes_out, comes_in) = (part(plan, role).sends, part(plan, role.other()).sends);
-    for lane in 0..worker.unposted.len() {
-        let place = worker.memory.offset(lane);
-        let memory = worker.memory.of_mut(lane);
+    for qp in 0..worker.unposted.len() {
+        let place = worker.memory.offset(qp);
+        let memory = worker.memory.of_mut(qp);
         for offset in Places::offsets(size, false) {
             let end = place + offset + last as u64;
             if goes_out {
-                memory.outgoing.write_at(end, &[pattern::byte(size, lane, last)])?;
+                memory.outgoing.write_at(end, &[pattern::byte(size, qp, last)])?;
             }
             if comes_in {
-                memory.incoming.write_at(end, &[pattern::blank(size, lane, last)])?;
+                memory.incoming.write_at(end, &[pattern::blank(size, qp, last)])?;
             }
         }
     }
     Ok(())
 }
 
-/// Whether any message has come: the last byte of a place is another than before.
+/// Whether any message has arrived: the last byte of a slot has changed.
 pub(super) fn has_come(worker: &WorkerResources, size: u64) -> Result<bool> {
     let Some(last) = (size as usize).checked_sub(1) else { return Ok(true) };
-    for lane in 0..worker.unposted.len() {
+    for qp in 0..worker.unposted.len() {
         for offset in Places::offsets(size, false) {
             let mut byte = [0];
-            let end = worker.memory.offset(lane) + offset + last as u64;
-            worker.memory.of(lane).incoming.read_at(end, &mut byte)?;
-            if byte != [pattern::blank(size, lane, last)] {
+            let end = worker.memory.offset(qp) + offset + last as u64;
+            worker.memory.of(qp).incoming.read_at(end, &mut byte)?;
+            if byte != [pattern::blank(size, qp, last)] {
                 return Ok(true);
             }
         }
@@ -95,7 +95,7 @@ pub(super) fn has_come(worker: &WorkerResources, size: u64) -> Result<bool> {
     Ok(false)
 }
 
-/// Where messages begin in an area. What is received has one place.
+/// Offsets of the messages in an area. Received messages share one slot.
 fn offsets(plan: &Plan, size: u64, area: Area) -> Vec<u64> {
     let is_received =
         matches!(plan.workload.operation, Operation::Send | Operation::SendWithImmediate) && area == Area::Blank;
@@ -103,15 +103,16 @@ fn offsets(plan: &Plan, size: u64, area: Area) -> Vec<u64> {
     if is_received { vec![headroom] } else { Places::offsets(size, is_in_one_place(plan)).collect() }
 }
 
-/// Whether all messages have one place.
+/// Whether all messages share one slot.
 pub(super) fn is_in_one_place(plan: &Plan) -> bool {
     matches!(plan.workload.measure, Measure::Latency(_)) && plan.workload.operation == Operation::Write
 }
 
-/// Looks at what has come to a side, after both are done. Where requests are under way still, as where the user has ended a test without an end
-/// of its own and the other side takes nothing in any more, nobody can say what is to be there.
+/// Checks what a side has received, after both sides have finished. Checks nothing if requests are still in flight,
+/// because then the contents are undefined; this happens if the user ends an endless test and the peer no longer
+/// receives.
 pub(super) fn check(worker: &WorkerResources, plan: &Plan, role: Role, size: u64) -> Result<()> {
-    if worker.has_under_way {
+    if worker.has_in_flight {
         return Ok(());
     }
     let Part { sends, .. } = part(plan, role);
@@ -132,12 +133,12 @@ pub(super) fn check(worker: &WorkerResources, plan: &Plan, role: Role, size: u64
     }
 }
 
-/// The queue pairs of a thread that messages go over: of latencies one alone.
-fn lanes(worker: &WorkerResources, plan: &Plan) -> usize {
+/// Number of a thread's queue pairs that carry messages; one for latency tests.
+fn qps(worker: &WorkerResources, plan: &Plan) -> usize {
     if matches!(plan.workload.measure, Measure::Latency(_)) { 1 } else { worker.unposted.len() }
 }
 
-/// The messages of a queue pair, where their number is known.
+/// Messages per queue pair, if known.
 fn total(plan: &Plan) -> Option<u64> {
     match plan.workload.amount {
         RunLength::Messages { count, warm_up } => Some(count + warm_up),
@@ -145,22 +146,22 @@ fn total(plan: &Plan) -> Option<u64> {
     }
 }
 
-/// The messages that each queue pair has at least, in a time: places are used in turn, so that the first is used, and none after one that is
-/// not. Where a rate is limited the time may be over before each has had its turn.
-fn least(plan: &Plan, lane: usize) -> u64 {
-    u64::from(plan.workload.rate_limit.is_none() || lane == 0)
+/// The minimum number of messages per queue pair in a timed test. Slots are used in turn, so the first is used, and
+/// none after an unused one. With a rate limit, the time may end before each queue pair has had its turn.
+fn least(plan: &Plan, qp: usize) -> u64 {
+    u64::from(plan.workload.rate_limit.is_none() || qp == 0)
 }
 
-/// The eight bytes at each place of a queue pair.
+/// The eight bytes in each slot of a queue pair.
 fn words(
     worker: &WorkerResources,
-    lane: usize,
+    qp: usize,
     size: u64,
     memory: fn(&memory::Pair) -> &memory::Area,
 ) -> Result<Vec<u64>> {
     let word = |offset| {
         let mut word = [0; 8];
-        memory(worker.memory.of(lane)).read_at(worker.memory.offset(lane) + offset, &mut word)?;
+        memory(worker.memory.of(qp)).read_at(worker.memory.offset(qp) + offset, &mut word)?;
         Ok(u64::from_ne_bytes(word))
     };
     Places::offsets(size, false).map(word).collect()
@@ -172,52 +173,52 @@ fn check_area(
     size: u64,
     memory: fn(&memory::Pair) -> &memory::Area,
 ) -> Result<()> {
-    // The last byte is a counter where a side waits for it.
+    // The last byte is a counter if a side polls it.
     let in_turn = matches!(plan.workload.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt));
     let spare = usize::from(in_turn && plan.workload.operation == Operation::Write);
-    for lane in 0..lanes(worker, plan) {
-        let place = worker.memory.offset(lane);
+    for qp in 0..qps(worker, plan) {
+        let place = worker.memory.offset(qp);
         let mut messages = Vec::new();
         for offset in offsets(plan, size, Area::Blank) {
             let mut message = vec![0; size as usize];
-            memory(worker.memory.of(lane)).read_at(place + offset, &mut message)?;
+            memory(worker.memory.of(qp)).read_at(place + offset, &mut message)?;
             messages.push(message);
         }
-        pattern::check_all(&messages, total(plan).unwrap_or_else(|| least(plan, lane)), lane, spare)
+        pattern::check_all(&messages, total(plan).unwrap_or_else(|| least(plan, qp)), qp, spare)
             .map_err(|wrong| anyhow!("{wrong}"))?;
     }
     Ok(())
 }
 
-/// As many additions as there were requests are in the counters.
+/// Checks that the counters have as many additions as there were requests.
 fn check_sum(worker: &WorkerResources, plan: &Plan, size: u64) -> Result<()> {
     let Some(expected) = total(plan) else { return Ok(()) };
-    for lane in 0..lanes(worker, plan) {
-        // A peer can write anything there.
-        let sum = words(worker, lane, size, |pair| &pair.incoming)?.into_iter().fold(0, u64::wrapping_add);
+    for qp in 0..qps(worker, plan) {
+        // A peer can write any value there.
+        let sum = words(worker, qp, size, |pair| &pair.incoming)?.into_iter().fold(0, u64::wrapping_add);
         ensure!(
             sum == expected,
-            "the counters of queue pair {lane} of a thread hold {sum} after {expected} additions of one: additions were \
+            "the counters of queue pair {qp} of a thread hold {sum} after {expected} additions of one: additions were \
               lost or duplicated"
         );
     }
     Ok(())
 }
 
-/// The places hold what so many compare-and-swaps leave there, each of which has found what the one before it had left.
+/// Checks the slots that compare-and-swaps have changed.
 fn check_left(worker: &WorkerResources, plan: &Plan, size: u64) -> Result<()> {
-    for lane in 0..lanes(worker, plan) {
-        let words = words(worker, lane, size, |pair| &pair.incoming)?;
-        cas_check::check_left(&words, total(plan), least(plan, lane), lane).map_err(|wrong| anyhow!("{wrong}"))?;
+    for qp in 0..qps(worker, plan) {
+        let words = words(worker, qp, size, |pair| &pair.incoming)?;
+        cas_check::check_left(&words, total(plan), least(plan, qp), qp).map_err(|wrong| anyhow!("{wrong}"))?;
     }
     Ok(())
 }
 
-/// What the last swap at each place has brought back is what stood there before it.
+/// Checks the values that the last swap at each slot has returned.
 fn check_returned(worker: &WorkerResources, size: u64) -> Result<()> {
-    for (lane, &posted) in worker.posted.iter().enumerate() {
-        let words = words(worker, lane, size, |pair| &pair.outgoing)?;
-        cas_check::check_returned(&words, posted, lane).map_err(|wrong| anyhow!("{wrong}"))?;
+    for (qp, &posted) in worker.posted.iter().enumerate() {
+        let words = words(worker, qp, size, |pair| &pair.outgoing)?;
+        cas_check::check_returned(&words, posted, qp).map_err(|wrong| anyhow!("{wrong}"))?;
     }
     Ok(())
 }
@@ -242,7 +243,7 @@ mod tests {
         }
     }
 
-    /// Both sides of a test by one thread, after it; `meddle` has the server's before.
+    /// Runs both sides of a test on one thread, with `meddle` applied to the server first.
     fn played(plan: &Plan, meddle: impl FnOnce(&mut VerbsEndpoint)) -> [VerbsEndpoint; 2] {
         let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
         let open = |role| VerbsEndpoint::open(plan, &plan.placement.client, role).unwrap();
@@ -257,12 +258,12 @@ mod tests {
         [client, server]
     }
 
-    fn said(side: &mut VerbsEndpoint) -> String {
+    fn checked(side: &mut VerbsEndpoint) -> String {
         side.check(8).map_or_else(|error| error.to_string(), |()| String::new())
     }
 
     #[test]
-    fn what_swaps_leave_and_return_is_looked_at() {
+    fn changed_swap_results_are_detected() {
         let time = std::time::Duration::from_millis(5);
         for (amount, measure) in [
             (RunLength::Messages { count: 300, warm_up: 20 }, Measure::Bandwidth),
@@ -276,22 +277,23 @@ mod tests {
                 ..swaps(amount)
             };
             let [mut client, mut server] = played(&plan, |_| ());
-            assert_eq!([said(&mut client), said(&mut server)], ["", ""]);
-            let lane = queue_pairs as usize - 1;
-            let at = server.resources[0].memory.offset(lane) + 64 * 5;
-            server.resources[0].memory.of_mut(lane).incoming.write_at(at, &[0; 8]).unwrap();
-            let (told, start) = (said(&mut server), format!("slot 5 of queue pair {lane} of its thread holds 0x0000"));
-            assert!(told.starts_with(&start) && told.contains("the first wrong value"), "{told}");
-            assert_eq!(said(&mut client), "");
-            client.resources[0].memory.of_mut(lane).outgoing.write_at(at, &[0; 8]).unwrap();
-            let told = said(&mut client);
-            let expected = format!("in slot 5 of queue pair {lane} of its thread returned 0x0000000000000000");
-            assert!(told.starts_with("compare-and-swap ") && told.contains(&expected), "{told}");
+            assert_eq!([checked(&mut client), checked(&mut server)], ["", ""]);
+            let qp = queue_pairs as usize - 1;
+            let at = server.resources[0].memory.offset(qp) + 64 * 5;
+            server.resources[0].memory.of_mut(qp).incoming.write_at(at, &[0; 8]).unwrap();
+            let (error, start) =
+                (checked(&mut server), format!("slot 5 of queue pair {qp} of its thread holds 0x0000"));
+            assert!(error.starts_with(&start) && error.contains("the first wrong value"), "{error}");
+            assert_eq!(checked(&mut client), "");
+            client.resources[0].memory.of_mut(qp).outgoing.write_at(at, &[0; 8]).unwrap();
+            let error = checked(&mut client);
+            let expected = format!("in slot 5 of queue pair {qp} of its thread returned 0x0000000000000000");
+            assert!(error.starts_with("compare-and-swap ") && error.contains(&expected), "{error}");
         }
     }
 
     #[test]
-    fn queue_pairs_whose_turn_did_not_come_within_a_time_are_no_error() {
+    fn unused_queue_pairs_of_a_timed_test_are_valid() {
         let time = std::time::Duration::from_millis(5);
         let swaps = swaps(RunLength::Time { time, warm_up: std::time::Duration::ZERO });
         // One message in half a minute.
@@ -310,13 +312,13 @@ mod tests {
                     },
                     |_| (),
                 );
-                assert_eq!([said(&mut client), said(&mut server)], ["", ""], "{operation} {threads}");
+                assert_eq!([checked(&mut client), checked(&mut server)], ["", ""], "{operation} {threads}");
             }
         }
     }
 
     #[test]
-    fn what_is_under_way_still_is_not_checked() {
+    fn requests_in_flight_skip_the_check() {
         let time = std::time::Duration::from_secs(100);
         let plan = Plan {
             workload: Workload {
@@ -336,16 +338,16 @@ mod tests {
         let far = server.create_queue_pairs(&path).unwrap();
         client.connect(&path, &far).unwrap();
         client.prepare(8).unwrap();
-        // The server's queue pairs never come up: nothing is answered, and what is drained is given up.
+        // The server's queue pairs are never connected: nothing is acknowledged, and draining times out.
         client.run(8, None, &mut |_| false).unwrap();
-        assert_eq!(said(&mut client), "");
-        assert!(client.resources[0].has_under_way);
+        assert_eq!(checked(&mut client), "");
+        assert!(client.resources[0].has_in_flight);
         client.prepare(8).unwrap();
-        assert!(!client.resources[0].has_under_way);
+        assert!(!client.resources[0].has_in_flight);
     }
 
     #[test]
-    fn only_places_that_messages_leave_or_come_to_are_marked() {
+    fn only_used_slots_are_marked() {
         let amount = RunLength::Messages { count: 1, warm_up: 0 };
         let plan = Plan {
             workload: Workload { operation: Operation::Write, is_validated: false, ..swaps(amount).workload },
@@ -379,15 +381,15 @@ mod tests {
     }
 
     #[test]
-    fn a_swap_that_finds_another_value_is_told_by_both_sides() {
+    fn wrong_swap_is_reported_by_both_sides() {
         let plan = swaps(RunLength::Messages { count: 100, warm_up: 0 });
         let other = 7_u64.to_ne_bytes();
         let [mut client, mut server] = played(&plan, |server| {
             server.resources[0].memory.of_mut(0).incoming.write_at(2 * 64, &other).unwrap();
         });
-        let told = said(&mut server);
-        assert!(told.starts_with("slot 2 of queue pair 0 of its thread holds 0x0000000000000007"), "{told}");
-        let told = said(&mut client);
-        assert!(told.starts_with("compare-and-swap 2 in slot 2 of queue pair 0 of its thread returned"), "{told}");
+        let error = checked(&mut server);
+        assert!(error.starts_with("slot 2 of queue pair 0 of its thread holds 0x0000000000000007"), "{error}");
+        let error = checked(&mut client);
+        assert!(error.starts_with("compare-and-swap 2 in slot 2 of queue pair 0 of its thread returned"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! The device and port of a side, and what there is to say of them.
+//! Selects the device and port of a side, and describes them.
 
 use std::fs;
 use std::net::Ipv6Addr;
@@ -18,28 +18,28 @@ use crate::endpoint::processor;
 use crate::endpoint::{GidInfo, Partition, PortInfo, SOFTRNIC, Unsupported};
 use crate::plan::{Memory, Operation, Plan, SideConfig, Transport};
 
-/// A device that is named has no such port: a sentence.
+/// The named device has no such port. The text is for the user.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct NoPort(pub(super) String);
 
-/// No device can be used, where none is named.
+/// No device is usable, and none was named.
 #[derive(Debug, thiserror::Error)]
 #[error("no usable RDMA device: {reasons}{instead}")]
 pub(super) struct NoDevice {
-    /// Why, of each of them.
+    /// The cause for each device.
     pub(super) reasons: String,
-    /// What can be named instead, as the end of a sentence; empty where there is nothing.
+    /// The alternative, as the end of the sentence; empty if there is none.
     pub(super) instead: &'static str,
 }
 
-/// The devices, those of softrnic last.
+/// All devices, those of softrnic last.
 pub(super) fn list() -> Result<DeviceList> {
     softrnic::register().context("softrnic has no devices")?;
     match DeviceList::new() {
         Ok(list) if list.is_empty() => Err(no_device()),
         Ok(list) => Ok(list),
-        // A kernel whose RDMA modules are not loaded has no device.
+        // If the kernel's RDMA modules are not loaded, there is no device.
         Err(GetDeviceListError::Verb(error)) if error.errno().raw() == libc::ENOSYS => Err(no_device()),
         Err(error) => Err(error.into()),
     }
@@ -49,7 +49,8 @@ fn no_device() -> Error {
     anyhow!("no RDMA device found; unset SOFTRNIC_DEVICES to use softrnic's")
 }
 
-/// Opens the device that is named, or the first with an active port that is not taken; of those one that suits goes before others.
+/// Opens the named device, or the first with an active port that is not taken. Devices that `suits` accepts are
+/// preferred.
 pub(super) fn open_one(
     place: &SideConfig,
     taken: &[(String, u8)],
@@ -72,7 +73,7 @@ pub(super) fn open_one(
     pick(list.iter(), is_soft, open, |found| suits(&found.0))
 }
 
-/// The name of the first device on which all these ports are active; of those one that suits goes before others.
+/// The name of the first device on which all these ports are active. Devices that `suits` accepts are preferred.
 pub(super) fn with_ports(ports: &[u8], suits: impl Fn(&DeviceContext) -> bool) -> Result<String> {
     let list = list()?;
     let is_soft = |device: &Device<'_>| device.sysfs_path().is_none();
@@ -84,8 +85,8 @@ pub(super) fn with_ports(ports: &[u8], suits: impl Fn(&DeviceContext) -> bool) -
     pick(list.iter(), is_soft, open, |found| suits(&found.0)).map(|(context, _)| context.name())
 }
 
-/// The first that suits, or else the first that opens, or why none does. softrnic's stand in only where the system has no other device: who has
-/// one that is down wants to know that.
+/// Returns the first device that suits, otherwise the first that opens, otherwise an error with all causes. softrnic's
+/// device is used only if the system has no other: a user owner device is down needs that error.
 fn pick<D, T>(
     devices: impl Iterator<Item = D>,
     is_soft: impl Fn(&D) -> bool,
@@ -109,7 +110,7 @@ fn pick<D, T>(
     first.ok_or_else(|| NoDevice { reasons: reasons.join("; "), instead }.into())
 }
 
-/// Whether its queue pairs can be moved from state to state as those of InfiniBand and RoCE are.
+/// Checks that the device is not iWARP: its queue pairs are modified as those of InfiniBand and RoCE.
 pub(super) fn connects(name: &str, transport: TransportType) -> Result<()> {
     if transport == TransportType::IWarp {
         bail!("{name} is an iWARP device, which is not supported; name an InfiniBand or RoCE device with -d");
@@ -117,7 +118,7 @@ pub(super) fn connects(name: &str, transport: TransportType) -> Result<()> {
     Ok(())
 }
 
-/// The first active port of a device that is not taken, or that which is asked for; or why there is none.
+/// Opens the given port, or the first active one that is not taken. The error has the cause.
 fn first_active(
     device: &Device<'_>,
     asked: Option<u8>,
@@ -139,18 +140,18 @@ fn first_active(
     Ok((context, port))
 }
 
-/// How many ports a device has.
+/// Number of ports of a device.
 fn ports_of_device(context: &DeviceContext) -> Result<u8> {
     Ok(u8::try_from(context.query_device()?.phys_port_cnt()).unwrap_or(u8::MAX))
 }
 
-/// Why there is no such port, where there are so many.
+/// The error for a port number that the device does not have.
 fn no_port(name: &str, count: u8, asked: u8) -> String {
     let there = if count == 1 { "port 1".to_owned() } else { format!("ports 1 to {count}") };
     format!("{name} has no port {asked} (only {there})")
 }
 
-/// Of so many ports.
+/// Selects the given port, or the first active one, of `count` ports.
 fn active_port(
     name: &str,
     count: u8,
@@ -180,35 +181,35 @@ fn active(context: &DeviceContext, port: u8) -> Result<PortAttr> {
     Ok(attributes)
 }
 
-/// A port, with its state.
+/// A port with its state.
 #[derive(Clone, Debug)]
 pub struct DevicePort {
     /// `active`, `down`, …
     pub state: String,
-    /// Why it cannot be measured with, in a word or two.
+    /// Why the port cannot be used, in a word or two.
     pub obstacle: Option<&'static str>,
-    /// All else.
+    /// Everything else.
     pub facts: PortInfo,
-    /// The GPUs that are nearest to the device.
+    /// The GPUs nearest to the device.
     pub gpus: Option<NearGpus>,
 }
 
-/// What there is to measure with.
+/// The devices of the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     /// All ports of the devices that open.
     pub ports: Vec<DevicePort>,
-    /// Of each other one, why not.
+    /// The cause for each device that does not open.
     pub failed: Vec<String>,
-    /// What each device can, by its name, or why that is not known.
+    /// Capabilities by device name, or the cause why they are unknown.
     pub abilities: Vec<(String, Result<Abilities, String>)>,
 }
 
-/// All ports of all devices, and which of these GPUs are near them.
+/// Lists all ports of all devices, with the nearest of these GPUs.
 ///
 /// # Errors
 ///
-/// The list of devices cannot be had.
+/// An error if the list of devices is not available.
 pub fn ports(gpus: &Gpus) -> Result<Found> {
     Ok(gather(list()?.iter(), |device| {
         ports_of(device, gpus).map_err(|error| {
@@ -218,10 +219,10 @@ pub fn ports(gpus: &Gpus) -> Result<Found> {
     }))
 }
 
-/// What there is to say of a device.
+/// Ports and capabilities of a device.
 type Known = (Vec<DevicePort>, Result<Abilities, String>);
 
-/// One that cannot be opened hides no other.
+/// A device that cannot be opened does not hide the others.
 fn gather<D>(devices: impl Iterator<Item = D>, of: impl Fn(&D) -> Result<Known, String>) -> Found {
     let mut found = Found::default();
     for device in devices {
@@ -258,7 +259,7 @@ fn ports_of(device: &Device<'_>, gpus: &Gpus) -> Result<Known> {
     Ok((ports, abilities().map_err(|error: Error| format!("{error:#}"))))
 }
 
-/// Why a port cannot be measured with.
+/// Why a port cannot be used.
 fn obstacle(transport: TransportType, state: PortState) -> Option<&'static str> {
     match (transport, state) {
         (TransportType::IWarp, _) => Some("iWARP"),
@@ -267,11 +268,11 @@ fn obstacle(transport: TransportType, state: PortState) -> Option<&'static str> 
     }
 }
 
-/// Whether a device has the operation of a plan, as far as it says so.
+/// Checks that the device has the plan's operation, as far as it reports that.
 pub(super) fn can(context: &DeviceContext, plan: &Plan) -> Result<()> {
     let device = context.query_device()?;
     let atomics = device.atomic_cap() != AtomicCapability::None;
-    // What this says is of connections alone.
+    // The reported limits apply to connected transports only.
     let is_counted = matches!(plan.attributes.transport, Transport::Rc | Transport::Xrc | Transport::Dc);
     let reads = device.max_qp_init_rd_atom().min(device.max_qp_rd_atom());
     has(&context.name(), plan.workload.operation, atomics, !is_counted || reads > 0)
@@ -286,23 +287,23 @@ fn has(device: &str, operation: Operation, has_atomics: bool, has_reads: bool) -
     Err(Unsupported(format!("{device} does not support {missing}, or name another device with -d")).into())
 }
 
-/// What there is to say of a port that is active.
+/// Describes an active port.
 pub(super) fn facts(context: &DeviceContext, port: u8, place: &SideConfig) -> Result<PortInfo> {
     let facts = describe(context, port, &active(context, port)?, place)?;
     facts.check_dlid().map_err(Error::msg)?;
     Ok(facts)
 }
 
-/// The partition that a place names, or the first.
+/// The partition that `place` names, or the first.
 fn partition(
     context: &DeviceContext,
     port: u8,
     attributes: &PortAttr,
     place: &SideConfig,
 ) -> Result<Option<Partition>> {
-    let whose = format!("port {port} of {}", context.name());
+    let owner = format!("port {port} of {}", context.name());
     let key = |index| context.query_pkey(port, index).ok();
-    match Partition::find(place.pkey_index.unwrap_or(0), attributes.pkey_tbl_len(), key, &whose) {
+    match Partition::find(place.pkey_index.unwrap_or(0), attributes.pkey_tbl_len(), key, &owner) {
         Err(why) if place.pkey_index.is_some() => bail!(why),
         found => Ok(found.ok()),
     }
@@ -335,7 +336,7 @@ fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Si
         port,
         link_layer: attributes.link_layer().to_string(),
         gigabits: attributes.throughput(),
-        // One that nobody knows is taken for the smallest.
+        // An unknown MTU is treated as the smallest.
         mtu: attributes.active_mtu().bytes().unwrap_or(256),
         longest: None,
         lid: attributes.lid(),
@@ -356,7 +357,7 @@ fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Si
     })
 }
 
-/// The system that runs here; with what else softrnic's devices have to have in common, where it is of one of these.
+/// Identifies the running system; for softrnic devices also network namespace and user.
 fn machine(system: String, is_soft: bool) -> String {
     let namespace = fs::metadata("/proc/self/ns/net").ok().filter(|_| is_soft && !system.is_empty());
     match namespace {
@@ -390,22 +391,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_device_says_it_has_not_is_not_tried() {
-        let said = |operation, atomics, reads| {
+    fn reported_missing_operation_is_rejected() {
+        let result = |operation, atomics, reads| {
             has("efa_0", operation, atomics, reads).map_err(|error| error.downcast::<Unsupported>().unwrap().0)
         };
         for operation in [Operation::FetchAdd, Operation::CompareSwap] {
-            assert!(said(operation, false, true).unwrap_err().starts_with("efa_0 does not support atomics; "));
-            assert!(said(operation, true, false).unwrap_err().starts_with("efa_0 does not support reads; "));
-            assert_eq!(said(operation, true, true), Ok(()));
+            assert!(result(operation, false, true).unwrap_err().starts_with("efa_0 does not support atomics; "));
+            assert!(result(operation, true, false).unwrap_err().starts_with("efa_0 does not support reads; "));
+            assert_eq!(result(operation, true, true), Ok(()));
         }
-        assert!(said(Operation::Read, true, false).is_err());
-        assert_eq!(said(Operation::Read, false, true), Ok(()));
-        assert_eq!(said(Operation::Send, false, false), Ok(()));
+        assert!(result(Operation::Read, true, false).is_err());
+        assert_eq!(result(Operation::Read, false, true), Ok(()));
+        assert_eq!(result(Operation::Send, false, false), Ok(()));
     }
 
     #[test]
-    fn softrnics_devices_are_of_a_user_in_a_network_namespace() {
+    fn softrnic_machine_includes_namespace_and_user() {
         let of = |system: &str, is_soft| machine(system.to_owned(), is_soft);
         let namespace = fs::read_link("/proc/self/ns/net").unwrap().display().to_string();
         let number = namespace.trim_start_matches("net:[").trim_end_matches(']');
@@ -415,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn softrnic_stands_in_for_what_is_not_there_alone() {
+    fn softrnic_is_chosen_only_without_other_devices() {
         let pick_of = |devices: &[(&'static str, Result<u8, &str>)], suits: fn(&u8) -> bool| {
             let opened = |device: &(&'static str, Result<u8, &str>)| device.1.map_err(str::to_owned);
             let found = pick(devices.iter().copied(), |device| device.0.starts_with("soft"), opened, suits);
@@ -426,16 +427,20 @@ mod tests {
         assert_eq!(pick_of(&[soft], any), Ok(9));
         assert_eq!(pick_of(&[down, ("mlx5_1", Ok(1)), ("mlx5_2", Ok(2)), soft], any), Ok(1));
         assert_eq!(pick_of(&[("mlx5_1", Ok(1)), ("mlx5_2", Ok(2))], |found| *found == 2), Ok(2));
-        assert_eq!(pick_of(&[("mlx5_1", Ok(1)), soft], |found| *found == 9), Ok(1), "what it lacks is said later");
-        let said = pick_of(&[down, ("siw0", Err("siw0 is an iWARP device")), soft], any).unwrap_err();
+        assert_eq!(
+            pick_of(&[("mlx5_1", Ok(1)), soft], |found| *found == 9),
+            Ok(1),
+            "missing features are reported later"
+        );
+        let result = pick_of(&[down, ("siw0", Err("siw0 is an iWARP device")), soft], any).unwrap_err();
         let reasons =
             "no usable RDMA device: port 1 of mlx5_0 is down; siw0 is an iWARP device; to use softrnic's device";
-        assert!(said.starts_with(reasons) && said.ends_with("-d soft0"), "{said}");
+        assert!(result.starts_with(reasons) && result.ends_with("-d soft0"), "{result}");
         assert!(pick_of(&[down], any).unwrap_err().ends_with("is down"));
     }
 
     #[test]
-    fn a_device_that_does_not_open_hides_no_other() {
+    fn unopenable_device_does_not_hide_others() {
         let port = || {
             let list = list().unwrap();
             let soft = list.iter().find(|device| device.sysfs_path().is_none()).expect("softrnic is there");
@@ -451,14 +456,14 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_with_is_said() {
+    fn unusable_port_has_an_obstacle() {
         assert_eq!(obstacle(TransportType::InfiniBand, PortState::Active), None);
         assert_eq!(obstacle(TransportType::InfiniBand, PortState::Down), Some("not active"));
         assert_eq!(obstacle(TransportType::IWarp, PortState::Active), Some("iWARP"));
     }
 
     #[test]
-    fn a_port_that_is_not_there_is_told_from_one_that_is_down() {
+    fn missing_port_is_distinguished_from_inactive_port() {
         let of = |count, asked| {
             active_port("mlx5_0", count, asked, |port| if port == 2 { Ok(()) } else { Err("down".to_owned()) })
         };
@@ -470,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_of_iwarp_are_refused_by_name() {
+    fn iwarp_device_error_names_the_device() {
         let error = connects("siw_0", TransportType::IWarp).expect_err("it is none of ours").to_string();
         assert!(error.starts_with("siw_0 is an iWARP device") && error.contains("with -d"), "{error}");
         for transport in [TransportType::InfiniBand, TransportType::Unspecified, TransportType::Unknown] {

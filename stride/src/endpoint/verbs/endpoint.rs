@@ -1,4 +1,4 @@
-//! A side: opened, connected, and run at one size after another.
+//! One side of a test on sideway: opened, connected, then run for each size.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use sideway::ibverbs::device_context::Mtu;
 
 use super::arrival;
-use super::connect::{Joint, Manager, Manual};
+use super::connect::{Manager, Manual, Shared};
 use super::contents;
 use super::port_context::{self, PortContext};
 use super::ports;
@@ -23,33 +23,34 @@ use super::worker_wait::{WorkerCount, WorkerWait};
 use super::{vendor, worker};
 use crate::endpoint::counters::Counters;
 use crate::endpoint::numa;
-use crate::endpoint::{Changes, Endpoint, Glimpse, Path, PeerInfo, PortInfo, QpAddress, Role};
+use crate::endpoint::{Changes, Endpoint, Path, PeerInfo, PortInfo, QpAddress, Role, StepProgress};
 use crate::plan::{Plan, RunLength, SideConfig, cpus};
 use crate::run::{Intervals, SHORTEST, Scale, Signal, length};
 use crate::stats::Figures;
 
-/// How often what is done is told where nobody asks for more, and at most: it is part of what is measured where processors are few.
+/// Interval of progress reports. Reports are part of the measurement if processors are few.
 const TICK: Duration = Duration::from_millis(200);
-/// The same where nothing but that look tells what the other side says.
-const DEAF_TICK: Duration = Duration::from_millis(100);
-/// And of who measures nothing, and goes on when the other side is done.
+/// Reporting interval if the control channel has no readable descriptor, so that only this tick reads the peer's
+/// messages.
+const READ_TICK: Duration = Duration::from_millis(100);
+/// Reporting interval of a side that measures nothing and continues when the peer has finished.
 const WAITING_TICK: Duration = Duration::from_millis(20);
-/// Of the time of an interval, which is looked at as it ends.
+/// Ticks per interval, so that an interval is reported soon after it ends.
 const TICKS: u32 = 5;
 
-/// A side of sideway.
+/// A side on sideway.
 pub(super) struct VerbsEndpoint {
     plan: Plan,
     role: Role,
-    /// Of the first port, with those of the others.
+    /// The first port, with the further ones in it.
     facts: PortInfo,
-    /// Of each thread, those of the first port first.
+    /// Resources per thread, those of the first port first.
     pub(super) resources: Vec<WorkerResources>,
     ends: Option<PeerInfo>,
-    /// Where the connection manager connects the queue pairs.
+    /// librdmacm state, if it connects the queue pairs.
     manager: Option<Manager>,
     ports: Vec<PortContext>,
-    /// When the step was begun.
+    /// Start of the step.
     began: Option<Instant>,
 }
 
@@ -60,7 +61,7 @@ impl VerbsEndpoint {
             Role::Server => "the client's --remote-cpu or the server's --cpu",
         };
         numa::check(place.cpus.as_deref().unwrap_or_default(), named)?;
-        // First of all, so that it is known how long a tick is when the test begins.
+        // First, so that the length of a tick is known when the test starts.
         Scale::begin();
         let mut manager = None;
         let places = port_context::places(plan, place);
@@ -84,16 +85,16 @@ impl VerbsEndpoint {
         Ok(Self { plan: plan.clone(), role, facts, resources, ends: None, manager, ports, began: None })
     }
 
-    /// Whether what a place names is there.
+    /// Checks that what `place` names exists.
     pub(super) fn look(place: &SideConfig) -> Result<()> {
         numa::check(place.cpus.as_deref().unwrap_or_default(), "--cpu")?;
         let places = place.each_port();
-        // It is this side's own.
+        // The options are those of this side.
         let found = ports::open(&places, Role::Client, |_| true)?;
         found.iter().zip(&places).try_for_each(|((context, port), place)| port_context::look(context, *port, place))
     }
 
-    /// Index of the GID of this side.
+    /// Index of this side's GID.
     fn gid_index(&self, path: &Path) -> Option<u32> {
         match self.role {
             Role::Client => path.client_gid,
@@ -101,16 +102,16 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Threads of a port.
+    /// Threads per port.
     fn threads(&self) -> u32 {
         (self.plan.queues.threads / self.plan.ports()).max(1)
     }
 
-    /// Makes the queue pairs of a port, for its threads.
+    /// Creates the queue pairs of a port for its threads.
     fn make_ends_at(&self, at: usize, facts: &PortInfo, path: &Path) -> Result<(Vec<WorkerResources>, PeerInfo)> {
         let _bound = numa::bind(&near(facts));
         let (plan, port_context, threads) = (&self.plan, &self.ports[at], self.threads());
-        // As many on each thread as can be, and one more on the first.
+        // Queue pairs are distributed evenly; the first threads have one more.
         let queue_pairs = plan.queues.queue_pairs / plan.ports();
         let share = |thread: u32| queue_pairs / threads + u32::from(thread < queue_pairs % threads);
         let make = |thread| WorkerResources::new(&port_context.pd, plan, &port_context.memory, thread, share(thread));
@@ -123,21 +124,21 @@ impl VerbsEndpoint {
         };
         let reads = facts.reads[1].min(u8::MAX.into()) as u8;
         let listening = self.manager.as_ref().and_then(Manager::listening);
-        // The same on all threads.
+        // The inline limit is the same on all threads.
         let inline = resources.first().map_or(0, |worker| worker.inline);
         let (queue_pairs, others) = (Vec::new(), Vec::new());
         let mut ends = PeerInfo { lid: facts.lid, gid, reads, queue_pairs, inline, listening, others };
-        // A target has a number once it is ready, which takes this side's own address and no other.
+        // A DC target has a number once it is ready, which requires only the local address.
         let here = Manual::new(plan, facts, self.gid_index(path), &ends)?;
         resources.iter().try_for_each(|worker| here.open_targets(&worker.pairs, plan, packets(path)?))?;
         for worker in &resources {
-            for (lane, (number, intake)) in worker.pairs.numbers()?.into_iter().enumerate() {
+            for (qp, (number, intake)) in worker.pairs.numbers()?.into_iter().enumerate() {
                 let psn = (RandomState::new().hash_one(number) & 0xff_ffff) as u32;
                 ends.queue_pairs.push(QpAddress {
                     number,
                     psn,
-                    address: worker.memory.places(lane).1,
-                    rkey: worker.memory.of(lane).incoming.rkey().into(),
+                    address: worker.memory.places(qp).1,
+                    rkey: worker.memory.of(qp).incoming.rkey().into(),
                     intake,
                 });
             }
@@ -187,8 +188,8 @@ impl Endpoint for VerbsEndpoint {
         for (((port_context, facts), (path, index)), ((own, theirs), resources)) in ports.zip(ends.zip(resources)) {
             let by_hand = Manual::new(&self.plan, facts, index, theirs)?;
             let mtu = packets(path)?;
-            let asks = facts.reads[0].min(theirs.reads.into()).min(255) as u8;
-            let joint = Joint { plan: &self.plan, mtu, asks, answers: own.reads };
+            let initiator_depth = facts.reads[0].min(theirs.reads.into()).min(255) as u8;
+            let shared = Shared { plan: &self.plan, mtu, initiator_depth, responder_resources: own.reads };
             let there = worker_resources::at(theirs.gid.as_deref(), facts.dlid.unwrap_or(theirs.lid));
             let mut pairs = Vec::with_capacity(own.queue_pairs.len());
             let mut rest = theirs.queue_pairs.as_slice();
@@ -196,14 +197,14 @@ impl Endpoint for VerbsEndpoint {
                 let (theirs, others) = rest.split_at(worker.unposted.len().min(rest.len()));
                 (worker.theirs, rest) = (theirs.to_vec(), others);
                 worker.there.clone_from(&there);
-                pairs.extend(worker.pairs.loose());
+                pairs.extend(worker.pairs.unconnected());
             }
             match &mut self.manager {
-                Some(manager) => manager.connect(&joint, &port_context.pd, pairs, (own, theirs), &by_hand)?,
+                Some(manager) => manager.connect(&shared, &port_context.pd, pairs, (own, theirs), &by_hand)?,
                 None => {
                     let ends = own.queue_pairs.iter().zip(&theirs.queue_pairs);
                     let mut pairs = pairs.into_iter().zip(ends);
-                    pairs.try_for_each(|(pair, ends)| by_hand.connect(&joint, &port_context.pd, pair, ends))?;
+                    pairs.try_for_each(|(pair, ends)| by_hand.connect(&shared, &port_context.pd, pair, ends))?;
                 }
             }
         }
@@ -219,7 +220,7 @@ impl Endpoint for VerbsEndpoint {
     fn prepare(&mut self, size: u64) -> Result<()> {
         let (plan, role, threads) = (&self.plan, self.role, self.threads() as usize);
         for (facts, resources) in self.facts.all().zip(self.resources.chunks_mut(threads)) {
-            // What is paged on demand is touched here.
+            // Pages for on-demand paging are first touched here.
             let _bound = numa::bind(&near(facts));
             resources.iter_mut().try_for_each(|worker| step::prepare(worker, plan, role, size))?;
         }
@@ -245,18 +246,18 @@ impl Endpoint for VerbsEndpoint {
         &mut self,
         size: u64,
         readable_fd: Option<BorrowedFd<'_>>,
-        tell: &mut dyn FnMut(Glimpse<'_>) -> bool,
+        report: &mut dyn FnMut(StepProgress<'_>) -> bool,
     ) -> Result<Option<Figures>> {
         let threads_of_port = self.threads() as usize;
         self.began = Some(Instant::now());
         let Self { plan, role, resources, facts, .. } = self;
-        // The processors of each port's threads, and those that are near it.
+        // Each port's threads with the processors near the device.
         let homes: Vec<_> = facts.all().map(|facts| (facts, near(facts))).collect();
         let role = *role;
         let (signal, count) = (Signal::default(), resources.len());
         let tick = match readable_fd {
             Some(_) => TICK,
-            None if step::measures(plan, role) => DEAF_TICK,
+            None if step::measures(plan, role) => READ_TICK,
             None => WAITING_TICK,
         };
         let workers = WorkerCount::new()?;
@@ -276,7 +277,7 @@ impl Endpoint for VerbsEndpoint {
                     if let Some((facts, near)) = home {
                         worker::begin(facts, near, thread);
                     }
-                    // All begin together, or none does where one of them could not be had.
+                    // All threads start together, or none if one could not be created.
                     if up.send(()).is_err() || started.recv().is_err() {
                         return Ok(Outcome::Nothing);
                     }
@@ -296,7 +297,7 @@ impl Endpoint for VerbsEndpoint {
                 starts.push(start);
             }
             drop(up);
-            // What has ended before it began is found when it is joined.
+            // A thread that ended early is detected when it is joined.
             let _ = are_up.iter().take(count).count();
             for start in starts {
                 let _ = start.send(());
@@ -308,15 +309,15 @@ impl Endpoint for VerbsEndpoint {
                     Expected::Time(time) => started.elapsed().as_secs_f64() / time.as_secs_f64(),
                 };
                 let seen = intervals.look(&signal, Instant::now());
-                if !tell(Glimpse { done: done.clamp(0.0, 1.0), intervals: &seen }) {
+                if !report(StepProgress { done: done.clamp(0.0, 1.0), intervals: &seen }) {
                     signal.stop();
                     wait.ignore_peer();
                 }
             }
             let seen = intervals.look(&signal, Instant::now());
             if !seen.is_empty() {
-                // It is over, whatever is said to that.
-                tell(Glimpse { done: 1.0, intervals: &seen });
+                // The step is over, so the return value does not matter.
+                report(StepProgress { done: 1.0, intervals: &seen });
             }
             let end = |thread: thread::ScopedJoinHandle<'_, Result<Outcome>>| {
                 thread.join().unwrap_or_else(|_| Err(anyhow!("a thread of the test has panicked")))
@@ -331,29 +332,28 @@ impl Endpoint for VerbsEndpoint {
         size: u64,
         figures: Option<Figures>,
         was_cut: bool,
-        tell: &mut dyn FnMut() -> bool,
+        report: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Figures>> {
         if !self.plan.looks_for_arrivals() || !step::part(&self.plan, self.role.other()).sends {
             return Ok(figures);
         }
         let end = arrival::end(self.began, was_cut);
-        let come = arrival::awaited(&self.resources, self.threads() as usize, size, end, tell)?;
+        let come = arrival::awaited(&self.resources, self.threads() as usize, size, end, report)?;
         Ok(arrival::marked(figures, &self.plan, &come))
     }
 }
 
-/// Processors where the threads of a port run that have none of their own, and where its memory is touched first; empty where the system
-/// decides.
+/// Processors for threads without their own, and for the first touch of memory. Empty if the system chooses.
 fn near(facts: &PortInfo) -> Vec<u32> {
     if facts.is_bound { cpus::parse(&facts.near_cpus).unwrap_or_default() } else { Vec::new() }
 }
 
-/// The packets of a path.
+/// The path MTU.
 fn packets(path: &Path) -> Result<Mtu> {
     Mtu::from_bytes(path.mtu).with_context(|| format!("an MTU of {} bytes", path.mtu))
 }
 
-/// What is done when all is.
+/// The expected end of a step.
 enum Expected {
     Messages(u64),
     Time(Duration),

@@ -1,4 +1,4 @@
-//! A side of sideway.
+//! Endpoints on sideway.
 
 mod abilities;
 mod arrival;
@@ -27,7 +27,7 @@ pub use self::memory::{Gpus, NearGpus, Nearness};
 use super::{Endpoint, EndpointFactory, Role};
 use crate::plan::{Plan, SideConfig};
 
-/// The devices of this machine, and those of softrnic.
+/// Endpoints on the devices of this machine and of softrnic.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Verbs;
 
@@ -41,7 +41,7 @@ impl EndpointFactory for Verbs {
     }
 }
 
-/// The GPUs of this machine, or why there is nothing to say of any.
+/// The GPUs of this machine, or why there is none.
 pub fn gpus() -> Gpus {
     memory::gpus()
 }

@@ -1,4 +1,4 @@
-//! The queue pairs of a thread, by their service.
+//! The queue pairs of a thread, by transport.
 
 use std::sync::Arc;
 
@@ -16,26 +16,26 @@ use crate::endpoint::Intake;
 use crate::plan::{Measure, Plan, Transport};
 use crate::run::{self, DatagramSend};
 
-/// Bytes that messages of latency tests hand over in the request where nobody says otherwise.
+/// Default inline limit of latency tests, in bytes.
 pub(super) const INLINE: u32 = 220;
 
 /// The queue pairs.
 pub(super) enum Pairs {
     Connected(Vec<GenericQueuePair>),
-    /// With where the datagrams of each go, once it is known.
+    /// With the destination of each, once known.
     Datagram(Vec<(GenericQueuePair<Datagram>, Option<DatagramSend>)>),
     Xrc(Vec<XrcPair>),
     Dynamic(Vec<Dynamic>),
     Scalable(Vec<Scalable>),
 }
 
-/// The ends of two extended reliable connections, one for each direction. They go in this order.
+/// An XRC sender and an XRC receiver, one per direction. They are dropped in this order.
 pub(super) struct XrcPair {
-    /// What sends.
+    /// Sends.
     pub(super) sender: GenericQueuePair<Xrc>,
-    /// What takes in the other side's messages.
+    /// Receives the peer's messages.
     pub(super) receiver: XrcReceiveQueuePair,
-    /// Where those find their receives: a queue for each, so that receives are counted as with other services.
+    /// The receives for those; one queue per receiver, so that receives are counted as with other transports.
     pub(super) queue: SharedReceiveQueue,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct XrcPair {
 pub(super) type Queues<'q> = (&'q GenericCompletionQueue, &'q GenericCompletionQueue);
 
 impl Pairs {
-    /// So many; with how many bytes they take inline.
+    /// Creates `count` queue pairs; returns them with their inline limit.
     pub(super) fn new(
         pd: &Arc<ProtectionDomain>,
         plan: &Plan,
@@ -51,9 +51,9 @@ impl Pairs {
         count: u32,
         can_inline: bool,
     ) -> Result<(Self, u32)> {
-        // What the device does not take is tried with less where nobody has asked for it.
+        // If the device rejects the default inline size, smaller ones are tried.
         let asked = match (plan.queues.inline, plan.workload.measure) {
-            // The processor would read the data.
+            // Inline data would be copied by the processor.
             _ if plan.workload.operation.fetches() || !can_inline => vec![0],
             (Some(inline), _) => vec![inline],
             (None, Measure::Latency(_)) if plan.attributes.transport == Transport::Srd => scalable_inline(pd, plan)?,
@@ -130,7 +130,7 @@ impl Pairs {
         (0..count).map(make).collect::<Result<_>>().map(Self::Connected)
     }
 
-    /// The numbers of those that send, with what takes messages in where that is another.
+    /// The numbers of the sending queue pairs, with the receiving object if that is another.
     pub(super) fn numbers(&self) -> Result<Vec<(u32, Option<Intake>)>> {
         match self {
             Self::Connected(pairs) => Ok(pairs.iter().map(|pair| (pair.qp_number(), None)).collect()),
@@ -154,12 +154,12 @@ impl XrcPair {
         let queue = builder.setup_max_wr(plan.receives().max(1)).setup_xrc(domain, receives).build_ex();
         let queue = queue.context("shared receive queues for XRC, one per queue pair")?;
         let mut builder = pd.create_xrc_send_qp_builder();
-        set_send_room(&mut builder, plan);
+        set_send_queue(&mut builder, plan);
         builder.setup_max_inline_data(inline).setup_send_cq(sends);
         Ok(Self { sender: builder.build_generic()?, receiver: domain.create_recv_qp()?, queue })
     }
 
-    /// Where requests go, and receives.
+    /// The queues for requests and for receives.
     pub(super) fn queues(&mut self) -> (&mut GenericSendQueue<Xrc>, run::Intake<'_>) {
         (self.sender.queues().0, run::Intake::Named(&mut self.queue))
     }
@@ -170,7 +170,7 @@ impl XrcPair {
     }
 }
 
-/// An XRC domain of this process alone.
+/// An XRC domain that only this process uses.
 fn domain(pd: &ProtectionDomain) -> Result<Arc<XrcDomain>> {
     pd.device_context().open_xrcd(None, XrcDomainFlags::Create).map_err(|error| {
         let is_missing = [libc::EOPNOTSUPP, libc::ENOSYS].contains(&error.errno().raw());
@@ -186,16 +186,17 @@ pub(super) fn equip<T: Service>(
     (sends, receives): Queues<'_>,
     inline: u32,
 ) {
-    set_send_room(builder, plan);
+    set_send_queue(builder, plan);
     builder.setup_max_recv_wr(plan.receives().max(1));
     builder.setup_max_inline_data(inline).setup_send_cq(sends).setup_recv_cq(receives);
 }
 
-/// Makes room for the sends of a test, and has extended queue pairs also on drivers that do not check the room.
-pub(super) fn set_send_room<T: Service>(builder: &mut QueuePairBuilder<T>, plan: &Plan) {
+/// Sizes the send queue for a test, and selects extended queue pairs even on drivers that do not check for free
+/// entries.
+pub(super) fn set_send_queue<T: Service>(builder: &mut QueuePairBuilder<T>, plan: &Plan) {
     // One more for the last request of a timed test, which is signaled.
     builder.setup_max_send_wr(plan.queues.tx_depth + 1);
-    // SAFETY: the loops of `run` have `tx_depth` requests outstanding at most, and that one. No request is segmented, and no window is
-    // bound.
+    // SAFETY: the loops of `run` have at most `tx_depth` requests outstanding, and the one above. No request is
+    // segmented, and no memory window is bound.
     unsafe { builder.assume_send_room() };
 }

@@ -1,4 +1,4 @@
-//! A port of a side: its device, where messages lie there, and what it counts.
+//! A port of a side: its device, its memory and its counters.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use crate::plan::{Plan, SideConfig};
 pub(super) struct PortContext {
     pub(super) port: u8,
     pub(super) memory: Source,
-    /// What the plan wants counted.
+    /// The counters that the plan names.
     pub(super) counters: Option<Counters>,
     pub(super) pd: Arc<ProtectionDomain>,
 }
 
 impl PortContext {
-    /// All that a plan needs at a port; and what there is to say of it.
+    /// Opens everything that the plan requires of a port, and describes the port.
     pub(super) fn new(
         context: &Arc<DeviceContext>,
         port: u8,
@@ -36,11 +36,11 @@ impl PortContext {
         if plan.attributes.uses_rdma_cm {
             facts.partition = None;
         }
-        let whose = format!("port {port} of {}", facts.device);
+        let owner = format!("port {port} of {}", facts.device);
         let folder = context.sysfs_path().map(|path| path.join("ports").join(port.to_string()));
-        let counters = Counters::open(folder, &plan.sampling.counters, &whose).map_err(Error::msg)?;
+        let counters = Counters::open(folder, &plan.sampling.counters, &owner).map_err(Error::msg)?;
         if role == Role::Client && counters.is_none() && !plan.sampling.counters.is_empty() {
-            bail!("--counters: {whose} has no readable counters; leave it out, or name another device with -d");
+            bail!("--counters: {owner} has no readable counters; leave it out, or name another device with -d");
         }
         facts.longest = vendor::check(context, plan, &facts, role)?;
         let pd = context.alloc_pd()?;
@@ -54,7 +54,7 @@ impl PortContext {
     }
 }
 
-/// Whether what a place names is at a port.
+/// Checks that what `place` names exists at a port.
 pub(super) fn look(context: &Arc<DeviceContext>, port: u8, place: &SideConfig) -> Result<()> {
     let facts = device::facts(context, port, place)?;
     if let Some(index) = place.gid_index
@@ -65,7 +65,7 @@ pub(super) fn look(context: &Arc<DeviceContext>, port: u8, place: &SideConfig) -
     Source::find(&context.alloc_pd()?, place).map(drop)
 }
 
-/// A place for each port of a side, with the processors of its own threads.
+/// The configuration of each port of a side, with the processors of its threads.
 pub(super) fn places(plan: &Plan, place: &SideConfig) -> Vec<SideConfig> {
     let mut all = place.each_port();
     let threads = (plan.queues.threads / plan.ports()).max(1) as usize;
@@ -84,7 +84,7 @@ mod tests {
     use crate::plan::{Placement, Queues};
 
     #[test]
-    fn processors_are_dealt_out_as_threads_are() {
+    fn processors_follow_the_distribution_of_threads() {
         let place = |count| SideConfig { cpus: Some(vec![0, 1, 32]), ..SideConfig::default() }.spread(count);
         let of = |ports, threads| {
             let plan = Plan {

@@ -1,4 +1,4 @@
-//! Which ports a side stands at, and what to name where there are none.
+//! Selects the ports of a side. Errors name the options to use.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::device::{self, NoDevice, NoPort};
 use crate::endpoint::Role;
 use crate::plan::SideConfig;
 
-/// Opens a port for each of these places. A device that suits goes before others where none is named.
+/// Opens a port for each of these places. If no device is named, devices that `suits` accepts are preferred.
 pub(super) fn open(
     places: &[SideConfig],
     role: Role,
@@ -31,7 +31,8 @@ pub(super) fn open(
     Ok(all)
 }
 
-/// The ports that one device is to have: several that differ, where none is named. The same number for all is of as many devices.
+/// The ports that one device must have: several different ones, if no device is named. Equal numbers select as many
+/// devices.
 fn of_one_device(places: &[SideConfig], role: Role) -> Result<Option<Vec<u8>>> {
     let ports: Option<Vec<u8>> = places.iter().map(|place| place.port.filter(|_| place.device.is_none())).collect();
     let Some(ports) = ports.filter(|ports| ports.windows(2).any(|pair| pair[0] != pair[1])) else { return Ok(None) };
@@ -45,7 +46,7 @@ fn of_one_device(places: &[SideConfig], role: Role) -> Result<Option<Vec<u8>>> {
     Ok(Some(ports))
 }
 
-/// The options by which the user names device and port.
+/// The options for device and port.
 fn options(role: Role) -> (&'static str, &'static str) {
     match role {
         Role::Client => ("--device", "--ib-port"),
@@ -57,7 +58,7 @@ fn list(ports: &[u8]) -> String {
     ports.iter().map(u8::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// What to name where a test goes over several ports, and no device has them all.
+/// The alternative if no device has all ports.
 fn devices_of_one_port(role: Role) -> String {
     let way = match role {
         Role::Client => "give them with -d, such as mlx5_0,mlx5_1, instead of --ib-port or -O",
@@ -79,7 +80,7 @@ fn none_has_all(error: Error, ports: &[u8], role: Role) -> Error {
     }
 }
 
-/// Why the port of one of these places cannot be had, and what to name.
+/// The error for a missing port, with the options to use.
 fn missing(error: Error, at: usize, places: &[SideConfig], role: Role) -> Error {
     if let Some(NoPort(why)) = error.downcast_ref() {
         let are_several = places.windows(2).any(|pair| pair[0].device != pair[1].device);

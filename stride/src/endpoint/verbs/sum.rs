@@ -1,4 +1,4 @@
-//! What the threads of a side have done together, and those of each of its ports.
+//! Combines the results of a side's threads, in total and per port.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use crate::plan::{Plan, RunLength};
 use crate::run::{Scale, Window};
 use crate::stats::{Bandwidth, Figures};
 
-/// What all threads have done together.
+/// The result of all threads.
 pub(super) fn sum(outcomes: Vec<Outcome>, plan: &Plan, size: u64) -> Option<Figures> {
     let mut times = None;
     let windows: Vec<Vec<Window>> = outcomes
         .into_iter()
         .map(|outcome| match outcome {
             Outcome::Window(window) => vec![window],
-            // A latency has one thread.
+            // Latency tests have one thread.
             Outcome::Times(samples) => {
                 times = Some(samples.tally());
                 Vec::new()
@@ -30,23 +30,23 @@ pub(super) fn sum(outcomes: Vec<Outcome>, plan: &Plan, size: u64) -> Option<Figu
     if ports == 1 {
         return Some(Figures::Bandwidth(bandwidth));
     }
-    // The threads of each port follow one another.
+    // The threads of a port are adjacent.
     let threads = (plan.queues.threads as usize / ports).max(1);
     let of_port = |windows: &[Vec<Window>]| of_windows(&windows.concat(), plan, size).unwrap_or_default();
     let ports = windows.chunks(threads).map(of_port).collect();
     Some(Figures::Bandwidth(Bandwidth { ports, ..bandwidth }))
 }
 
-/// What some of them have done together.
+/// The result of some threads.
 fn of_windows(windows: &[Window], plan: &Plan, size: u64) -> Option<Bandwidth> {
     let arrived = |windows: &[Window]| windows.iter().map(|window| window.arrived).sum();
     let has_length = |window: &&Window| window.ended > window.started;
-    // What a thread took in without a window of its own is in none: the time is that of who has sent it.
+    // Messages that a thread received without a window of its own are in no window; the sender's window counts.
     let is_late = |window: &Window| window.sent.is_none() && window.arrived > Some(0) && !has_length(&window);
     if windows.iter().any(is_late) {
         return Some(Bandwidth { arrived: arrived(windows), ..Bandwidth::default() });
     }
-    // A thread that has seen too little for a window has none, and no part in that of all.
+    // A thread whose window is too short does not contribute to the total.
     let is_any_long = windows.iter().any(|window| has_length(&window));
     let of_some = || windows.iter().filter(|window| !is_any_long || has_length(window));
     let started = of_some().map(|window| window.started).min()?;
@@ -54,7 +54,7 @@ fn of_windows(windows: &[Window], plan: &Plan, size: u64) -> Option<Bandwidth> {
     let messages: u64 = windows.iter().map(|window| window.messages).sum();
     let mut seconds = (ended - started).as_secs_f64();
     if matches!(plan.workload.amount, RunLength::Time { .. }) {
-        // Each thread's window ends with a completion of its own: all that they do is done at the sum of their rates.
+        // Each thread's window ends with its own completion, so the total rate is the sum of the rates.
         let rate = |window: &Window| window.messages as f64 / (window.ended - window.started).as_secs_f64();
         let rates: f64 = windows.iter().map(rate).filter(|rate| rate.is_finite()).sum();
         seconds = if rates > 0.0 { messages as f64 / rates } else { seconds };
@@ -90,7 +90,7 @@ mod tests {
     use crate::plan::{Placement, Queues, Workload};
 
     #[test]
-    fn each_port_has_what_its_threads_have_done() {
+    fn port_figures_are_those_of_its_threads() {
         let started = Instant::now();
         let of = |milliseconds, messages| {
             Outcome::Window(Window {
@@ -116,13 +116,13 @@ mod tests {
         };
         let all = sum([of(10, 100), of(20, 100), of(40, 300), of(40, 500)]);
         assert_eq!(all, (1000, 0.04, vec![(200, 0.02), (800, 0.04)]));
-        // One that brings nothing back moves no other to another port.
+        // A thread without a result does not move others to another port.
         let all = sum([Outcome::Nothing, of(20, 100), of(40, 300), of(40, 500)]);
         assert_eq!(all.2, [(100, 0.02), (800, 0.04)]);
     }
 
     #[test]
-    fn a_thread_without_a_window_leaves_the_time_to_the_sender() {
+    fn thread_without_window_uses_the_senders_time() {
         let started = Instant::now();
         let of = |milliseconds, messages, arrived| Window {
             started,
@@ -144,9 +144,9 @@ mod tests {
         };
         assert_eq!(sum([of(20, 400, Some(420)), of(10, 200, Some(210))]), (600, 0.02, Some(630)));
         assert_eq!(sum([of(20, 400, Some(420)), of(0, 0, Some(210))]), (0, 0.0, Some(630)));
-        // To which nothing came at all.
+        // One thread received nothing.
         assert_eq!(sum([of(20, 400, Some(420)), of(0, 0, Some(0))]), (400, 0.02, Some(420)));
-        // Who sends may have had too short a time.
+        // The sender's window may be too short.
         assert_eq!(sum([of(20, 400, None), of(0, 0, None)]), (400, 0.02, None));
     }
 }

@@ -1,4 +1,4 @@
-//! What devices of one vendor alone have.
+//! Transports that only one vendor's devices support.
 
 use anyhow::{Context, Result, bail, ensure};
 use sideway::efa::{EfaDeviceAttr, EfaDeviceCapabilityFlags as Capability};
@@ -8,7 +8,7 @@ use sideway::ibverbs::device_context::DeviceContext;
 use crate::endpoint::{PortInfo, Role};
 use crate::plan::{Operation, Plan, Transport};
 
-/// Whether a device is one of the vendor's whose transport this is.
+/// Whether the device belongs to the vendor of this transport.
 pub(super) fn has(context: &DeviceContext, transport: Transport) -> bool {
     match transport {
         Transport::Dc => context.query_mlx5_device().is_ok(),
@@ -17,8 +17,9 @@ pub(super) fn has(context: &DeviceContext, transport: Transport) -> bool {
     }
 }
 
-/// Sees to it that the device is one of the vendor's whose transport a plan has, and has the operation; gives the bytes of the longest
-/// message, where the transport has a limit. That vendor's library is opened by this, and not where no plan asks for it.
+/// Checks that the device belongs to the vendor of the plan's transport and supports the operation. Returns the longest
+/// message in bytes, if the transport has a limit. Loads the vendor's library, which plans without such a transport do
+/// not.
 pub(super) fn check(context: &DeviceContext, plan: &Plan, facts: &PortInfo, role: Role) -> Result<Option<u32>> {
     let of = |vendor| Vendor { vendor, plan, facts, role };
     match plan.attributes.transport {
@@ -35,7 +36,7 @@ pub(super) fn check(context: &DeviceContext, plan: &Plan, facts: &PortInfo, role
     }
 }
 
-/// A vendor's devices, and one that is to be of them.
+/// The vendor device_of_side device a transport requires.
 struct Vendor<'v> {
     vendor: &'static str,
     plan: &'v Plan,
@@ -44,26 +45,26 @@ struct Vendor<'v> {
 }
 
 impl Vendor<'_> {
-    /// What the vendor's library says of the device, whose driver in the kernel is to have this name.
+    /// Returns the answer of the vendor's library on the device, device_of_side kernel driver must be `driver`.
     fn require<T>(&self, asked: Result<T, VerbError>, driver: &str) -> Result<T> {
-        // Of another vendor's device the library would say the same, if it is there.
+        // For another vendor's device, the library would return the same error, if it is installed.
         if asked.is_err() && self.facts.provider != driver {
             let option = match self.role {
                 Role::Client => "-d",
                 Role::Server => "--remote-device",
             };
             bail!(
-                "--transport {} requires a device of {}, and {} is of {}; name another with {option}, or give --transport rc",
+                "--transport {} requires a device of {}, and the provider of {} is {}; name another with {option}, or give --transport rc",
                 self.transport(),
                 self.vendor,
-                self.whose(),
+                self.device_of_side(),
                 self.facts.provider
             );
         }
-        asked.with_context(|| format!("--transport {}: {}", self.transport(), self.whose()))
+        asked.with_context(|| format!("--transport {}: {}", self.transport(), self.device_of_side()))
     }
 
-    /// Bytes of the longest message of an EFA device, with the operation of the plan.
+    /// Longest message of an EFA device in bytes, for the plan's operation.
     fn longest(&self, context: &DeviceContext, device: &EfaDeviceAttr) -> Result<Option<u32>> {
         let (needed, longest) = match self.plan.workload.operation {
             Operation::Send | Operation::SendWithImmediate => {
@@ -75,10 +76,10 @@ impl Vendor<'_> {
         ensure!(
             device.device_caps().contains(needed),
             "--transport srd: {} does not support {}; measure `send`, or name another device",
-            self.whose(),
+            self.device_of_side(),
             self.plan.workload.operation
         );
-        // What the library does not know is nothing.
+        // 0 means unknown.
         Ok(Some(longest).filter(|longest| *longest > 0))
     }
 
@@ -86,7 +87,7 @@ impl Vendor<'_> {
         self.plan.attributes.transport.to_string().to_lowercase()
     }
 
-    fn whose(&self) -> String {
+    fn device_of_side(&self) -> String {
         let side = match self.role {
             Role::Client => "the client",
             Role::Server => "the server",
@@ -102,7 +103,7 @@ mod tests {
     use crate::plan::{QpAttributes, SideConfig};
 
     #[test]
-    fn what_the_library_says_of_the_vendors_own_device_is_told() {
+    fn vendor_library_errors_are_reported() {
         let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
         let (context, port) = device::open_one(&place, &[], |_| true).unwrap();
         let mut facts = device::facts(&context, port, &place).unwrap();
@@ -113,7 +114,7 @@ mod tests {
             facts.provider = driver.to_owned();
             let why = format!("{:#}", check(&context, &plan, &facts, Role::Server).unwrap_err());
             let name = transport.to_string().to_lowercase();
-            // That it is missing, or does not know this device.
+            // The library is missing, or does not support this device.
             assert!(why.starts_with(&format!("--transport {name}: soft0 of the server: {verb}: EOPNOTSUPP")), "{why}");
             assert!(!why.contains("requires a device"), "{why}");
         }

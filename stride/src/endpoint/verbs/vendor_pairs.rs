@@ -1,4 +1,4 @@
-//! Queue pairs of one vendor: dynamic connections (mlx5), an initiator that sends and a target that takes in, and scalable reliable datagrams (EFA).
+//! Queue pairs of one vendor: DC (mlx5), with an initiator that sends and a target that receives, and SRD (EFA).
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -12,22 +12,22 @@ use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
 use sideway::ibverbs::work_request::ReceiveQueue;
 use sideway::mlx5::DynamicallyConnected;
 
-use super::pairs::{INLINE, Queues, equip, set_send_room};
+use super::pairs::{INLINE, Queues, equip, set_send_queue};
 use crate::endpoint;
 use crate::plan::{Operation, Plan};
 use crate::run::{DatagramSend, Intake, Target};
 
-/// An initiator, and a target for the messages of the other side's, as perftest has them. They go in this order.
+/// A DC initiator, and a target for the peer's messages, as in perftest. They are dropped in this order.
 pub(super) struct Dynamic {
-    /// What sends.
+    /// Sends.
     pub(super) initiator: ExtendedQueuePair<DynamicallyConnected>,
-    /// What takes in the other side's messages.
+    /// Receives the peer's messages.
     pub(super) target: TargetQueuePair,
-    /// Where those find their receives: a queue for each, so that receives are counted as with other services.
+    /// The receives for those; one queue per target, so that receives are counted as with other transports.
     queue: SharedReceiveQueue,
-    /// Who names the target names this too.
+    /// The DC access key, which requests to the target must contain.
     key: u64,
-    /// The target of the other side, once it is known.
+    /// The peer's target, once known.
     pub(super) there: Option<Target>,
 }
 
@@ -44,28 +44,28 @@ impl Dynamic {
         let key = RandomState::new().hash_one("key");
         let target = builder.setup_recv_cq(receives).setup_srq(&queue).build_dct(key).context("a DC target")?;
         let mut builder = pd.create_dci_builder()?;
-        set_send_room(&mut builder, plan);
+        set_send_queue(&mut builder, plan);
         builder.setup_max_inline_data(inline).setup_send_cq(sends);
         let initiator = builder.build_dci().context("a DC initiator")?;
         Ok(Self { initiator, target, queue, key, there: None })
     }
 
-    /// Where requests go, and receives.
+    /// The queues for requests and for receives.
     pub(super) fn queues(&mut self) -> (&mut ExtendedSendQueue<DynamicallyConnected>, Intake<'_>) {
         (self.initiator.queues().0, Intake::Named(&mut self.queue))
     }
 
-    /// That of the initiator, and what names the target.
+    /// The number of the initiator, and the target.
     pub(super) fn numbers(&self) -> (u32, Option<endpoint::Intake>) {
         let target = endpoint::Intake::Dc { number: self.target.qp_number(), key: self.key };
         (self.initiator.qp_number(), Some(target))
     }
 }
 
-/// A queue pair of scalable reliable datagrams (EFA).
+/// An SRD queue pair (EFA).
 pub(super) struct Scalable {
     pub(super) pair: ExtendedQueuePair<ScalableReliableDatagram>,
-    /// Where its requests go, once it is known.
+    /// The destination of its requests, once known.
     pub(super) there: Option<DatagramSend>,
 }
 
@@ -76,14 +76,13 @@ impl Scalable {
         Ok(Self { pair: builder.build_srd()?, there: None })
     }
 
-    /// Where requests go, and receives.
+    /// The queues for requests and for receives.
     pub(super) fn queues(&mut self) -> (&mut ExtendedSendQueue<ScalableReliableDatagram>, &mut ReceiveQueue) {
         self.pair.queues()
     }
 }
 
-/// Bytes that messages of a latency hand over in the request where nobody says otherwise, and what is tried where the device refuses that:
-/// with a send as many as the device says, and with others none.
+/// Default inline limits of latency tests, to be tried in this order: for sends the device's limit, otherwise none.
 pub(super) fn scalable_inline(pd: &ProtectionDomain, plan: &Plan) -> Result<Vec<u32>> {
     if !matches!(plan.workload.operation, Operation::Send | Operation::SendWithImmediate) {
         return Ok(vec![0]);

@@ -1,4 +1,4 @@
-//! What a thread of a side has: queue pairs, their completion queues, and memory.
+//! Resources of a worker thread: queue pairs, completion queues and memory.
 
 use std::sync::Arc;
 
@@ -10,36 +10,36 @@ use super::memory::{Areas, Source};
 use super::pairs::Pairs;
 use crate::endpoint::{Intake, QpAddress};
 use crate::plan::Plan;
-use crate::run::{Bell, Failed};
+use crate::run::{CompletionEvents, Failed};
 
-/// Bytes in front of a datagram that has come.
+/// Bytes before a received datagram (GRH).
 pub(super) const HEADROOM: u64 = 40;
 const PAGE: u64 = 4096;
 
-/// What a thread has. Queue pairs go before what they use.
+/// Resources of a worker thread. Queue pairs are dropped before what they use.
 pub(super) struct WorkerResources {
     pub(super) pairs: Pairs,
     pub(super) sends: GenericCompletionQueue,
     pub(super) receives: GenericCompletionQueue,
-    /// What wakes the thread, where it sleeps.
-    pub(super) bell: Option<Bell>,
+    /// Completion events, if the thread sleeps.
+    pub(super) events: Option<CompletionEvents>,
     pub(super) memory: Areas,
-    /// The other side's, in the same order.
+    /// The peer's queue pairs, in the same order.
     pub(super) theirs: Vec<QpAddress>,
-    /// How the other side's port is addressed, in sentences.
+    /// The peer's address, for error texts.
     pub(super) there: String,
-    /// Messages of up to so many bytes are inline.
+    /// Messages of up to this size are inline.
     pub(super) inline: u32,
-    /// Receives of each queue pair that are to be posted.
+    /// Receives to be posted, per queue pair.
     pub(super) unposted: Vec<u32>,
-    /// Requests of each that were posted in the step.
+    /// Requests posted in this step, per queue pair.
     pub(super) posted: Vec<u64>,
-    /// Some of them were not done when the step ended.
-    pub(super) has_under_way: bool,
+    /// Some of them had not completed when the step ended.
+    pub(super) has_in_flight: bool,
 }
 
 impl WorkerResources {
-    /// Of the thread of this index, with so many queue pairs.
+    /// For the thread with this index, with `count` queue pairs.
     pub(super) fn new(
         pd: &Arc<ProtectionDomain>,
         plan: &Plan,
@@ -49,15 +49,16 @@ impl WorkerResources {
     ) -> Result<Self> {
         let context = pd.device_context();
         let largest = plan.workload.sizes.iter().copied().max().unwrap_or(1);
-        let room = (largest.max(PAGE) + HEADROOM).next_multiple_of(PAGE);
-        let memory = Areas::new(pd, plan, source, room, count)?;
-        let bell = plan.queues.sleeps_on_events.then(|| Bell::new(context)).transpose()?;
+        let slot_size = (largest.max(PAGE) + HEADROOM).next_multiple_of(PAGE);
+        let memory = Areas::new(pd, plan, source, slot_size, count)?;
+        let events = plan.queues.sleeps_on_events.then(|| CompletionEvents::new(context)).transpose()?;
         let queue = |number: usize, depth: u32| {
             let mut builder = context.create_cq_builder();
             builder.setup_cqe(depth.saturating_mul(count).max(1)).setup_cq_context(number);
-            if let Some(bell) = &bell {
-                // Threads that sleep are woken by interrupts of their own, as far as the device has so many.
-                builder.setup_comp_channel(bell.channel(), thread % context.num_comp_vectors().max(1));
+            if let Some(events) = &events {
+                // Spreads threads over the completion vectors of the device, so that each has its own interrupt if
+                // possible.
+                builder.setup_comp_channel(events.channel(), thread % context.num_comp_vectors().max(1));
             }
             builder.build_generic()
         };
@@ -70,20 +71,20 @@ impl WorkerResources {
             pairs,
             sends,
             receives,
-            bell,
+            events,
             memory,
             theirs: Vec::new(),
             there: String::new(),
             inline,
             unposted: vec![depth; count as usize],
             posted: vec![0; count as usize],
-            has_under_way: false,
+            has_in_flight: false,
         })
     }
 
-    /// Who is at the other end of a queue pair of which a request failed.
+    /// The remote queue pair of a failed request.
     pub(super) fn peer(&self, failed: &Failed) -> Option<String> {
-        let end = self.theirs.get(failed.lane)?;
+        let end = self.theirs.get(failed.qp)?;
         let number = match end.intake {
             Some(Intake::Xrc { number, .. } | Intake::Dc { number, .. }) if !failed.is_receive => number,
             _ => end.number,
@@ -91,14 +92,14 @@ impl WorkerResources {
         Some(format!("queue pair {number:#x}{}", self.there))
     }
 
-    /// Bytes that a receive has room for: the largest message, as those of a size before may still wait.
-    pub(super) fn room(&self) -> u32 {
-        // Of 2 GiB at most, as messages are.
-        u32::try_from(self.memory.room).unwrap_or(u32::MAX)
+    /// Bytes per receive: the largest message, because receives of an earlier size may remain.
+    pub(super) fn slot_size(&self) -> u32 {
+        // At most 2 GiB, the longest message.
+        u32::try_from(self.memory.slot_size).unwrap_or(u32::MAX)
     }
 }
 
-/// How the other side's port is addressed, in sentences: there is no GID where LIDs alone lead.
+/// The peer's address, for error texts. There is no GID if only LIDs are used.
 pub(super) fn at(gid: Option<&str>, lid: u16) -> String {
     match (gid, lid) {
         (Some(gid), _) => format!(" at GID {gid}"),
@@ -114,7 +115,8 @@ mod tests {
     use crate::endpoint::{Endpoint, Path, PeerInfo, Role};
     use crate::plan::{Operation, Placement, QpAttributes, Queues, RunLength, SideConfig, Transport, Workload};
 
-    /// Two sides, connected, of which the client has been told of the server's ends otherwise; with the ends of both.
+    /// Two connected sides. The client has received changed addresses of the server; returned with the addresses of
+    /// both.
     fn connected(
         client: &Plan,
         server: &Plan,
@@ -124,10 +126,10 @@ mod tests {
         let mut sides = [(client, Role::Client), (server, Role::Server)]
             .map(|(plan, role)| VerbsEndpoint::open(plan, &plan.placement.client, role).unwrap());
         let [near, far] = [0, 1].map(|side| sides[side].create_queue_pairs(&path).unwrap());
-        let mut told = far.clone();
-        change(&mut told.queue_pairs);
+        let mut changed = far.clone();
+        change(&mut changed.queue_pairs);
         sides[1].connect(&path, &near).unwrap();
-        sides[0].connect(&path, &told).unwrap();
+        sides[0].connect(&path, &changed).unwrap();
         (sides, [near, far])
     }
 
@@ -144,13 +146,13 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_fails_names_both_ends_of_its_connection() {
+    fn failed_request_names_both_queue_pairs() {
         for transport in [Transport::Rc, Transport::Xrc] {
             let plan = plan(Operation::Write, transport, 8);
             let ([mut client, mut server], [near, far]) = connected(&plan, &plan, |ends| ends[2].rkey ^= 0x5555);
             server.prepare(8).unwrap();
             client.prepare(8).unwrap();
-            let said = format!("{:#}", client.run(8, None, &mut |_| true).unwrap_err());
+            let error = format!("{:#}", client.run(8, None, &mut |_| true).unwrap_err());
             let (ours, theirs) = (near.queue_pairs[2].number, &far.queue_pairs[2]);
             let theirs = match theirs.intake {
                 Some(Intake::Xrc { number, .. }) => number,
@@ -160,27 +162,27 @@ mod tests {
             let start = format!(
                 "a request on queue pair {ours:#x} to queue pair {theirs:#x} at GID {gid} failed: remote access"
             );
-            assert!(said.starts_with(&start) && said.contains("refused the access"), "{said}");
+            assert!(error.starts_with(&start) && error.contains("refused the access"), "{error}");
         }
     }
 
     #[test]
-    fn a_receive_that_fails_names_them_too() {
+    fn failed_receive_names_both_queue_pairs() {
         let [large, small] = [1 << 20, 8].map(|size| plan(Operation::Send, Transport::Rc, size));
         let ([mut client, mut server], [near, far]) = connected(&large, &small, |_| ());
         server.prepare(8).unwrap();
         client.prepare(1 << 20).unwrap();
         client.run(1 << 20, None, &mut |_| true).unwrap_err();
-        let said = format!("{:#}", server.run(8, None, &mut |_| true).unwrap_err());
-        let is_of = |lane: usize| {
-            let (ours, theirs) = (far.queue_pairs[lane].number, near.queue_pairs[lane].number);
-            said.starts_with(&format!("a receive on queue pair {ours:#x} from queue pair {theirs:#x} at GID "))
+        let error = format!("{:#}", server.run(8, None, &mut |_| true).unwrap_err());
+        let is_of = |qp: usize| {
+            let (ours, theirs) = (far.queue_pairs[qp].number, near.queue_pairs[qp].number);
+            error.starts_with(&format!("a receive on queue pair {ours:#x} from queue pair {theirs:#x} at GID "))
         };
-        assert!((0..3).any(is_of) && said.contains(" failed: "), "{said}");
+        assert!((0..3).any(is_of) && error.contains(" failed: "), "{error}");
     }
 
     #[test]
-    fn a_port_is_addressed_by_its_gid_or_its_lid() {
+    fn peer_address_is_gid_or_lid() {
         assert_eq!(at(Some("fe80::1"), 7), " at GID fe80::1");
         assert_eq!(at(None, 7), " at LID 7");
         assert_eq!(at(None, 0), "");

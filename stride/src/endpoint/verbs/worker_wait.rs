@@ -1,4 +1,4 @@
-//! Waiting for the worker threads of a step, and for messages of the peer meanwhile.
+//! Waits for the worker threads of a step and for messages of the peer.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -10,15 +10,15 @@ use anyhow::{Context, Result};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, write};
 
-/// The least time between two looks at the control channel: longer than the pause of its reader, so that what is left at one look is read at
-/// the next.
+/// Minimum time between two reads of the control channel. It exceeds the reader's pause, so what one read leaves is
+/// read by the next.
 const PAUSE: Duration = Duration::from_millis(15);
 
 /// Counts the worker threads that run or are about to start; the last one to end signals an eventfd.
 #[derive(Debug)]
 pub(super) struct WorkerCount {
     left: AtomicUsize,
-    bell: OwnedFd,
+    event: OwnedFd,
 }
 
 /// Counts one worker until it is dropped.
@@ -27,12 +27,12 @@ pub(super) struct WorkerGuard<'c>(&'c WorkerCount);
 
 impl WorkerCount {
     pub(super) fn new() -> Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from);
-        let bell = bell.context("cannot create an eventfd (raise the limit: `ulimit -n`)")?;
-        Ok(Self { left: AtomicUsize::new(0), bell })
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from);
+        let event = event.context("cannot create an eventfd (raise the limit: `ulimit -n`)")?;
+        Ok(Self { left: AtomicUsize::new(0), event })
     }
 
-    /// Counts one more worker. A caller that starts several holds a guard of its own meanwhile.
+    /// Counts one more worker. A caller that starts several keeps a guard of its own until all are started.
     pub(super) fn join(&self) -> WorkerGuard<'_> {
         self.left.fetch_add(1, Ordering::Relaxed);
         WorkerGuard(self)
@@ -46,45 +46,45 @@ impl WorkerCount {
 impl Drop for WorkerGuard<'_> {
     fn drop(&mut self) {
         if self.0.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // A failed write delays the wait until its next look.
-            let _ = write(&self.0.bell, &1_u64.to_ne_bytes());
+            // A failed write only delays the waiting thread until its next tick.
+            let _ = write(&self.0.event, &1_u64.to_ne_bytes());
         }
     }
 }
 
-/// Waits for the workers. It wakes up for events, and else rarely, as each wake-up is part of the measurement on a machine with few
-/// processors.
+/// Waits for the workers. Apart from events, it wakes up rarely, because each wake-up disturbs the measurement on a
+/// machine with few processors.
 #[derive(Debug)]
 pub(super) struct WorkerWait<'c> {
     workers: &'c WorkerCount,
     /// Readable when a message of the peer has arrived.
     readable_fd: Option<BorrowedFd<'c>>,
-    /// The longest time between two looks, and when the next of those is due.
+    /// Longest time between two reports, and when the next one is due.
     tick: Duration,
     next: Instant,
-    /// When a message of the peer last woke it.
-    heard: Option<Instant>,
+    /// When a message of the peer last woke the thread.
+    last_message: Option<Instant>,
 }
 
 impl<'c> WorkerWait<'c> {
     pub(super) fn new(workers: &'c WorkerCount, readable_fd: Option<BorrowedFd<'c>>, tick: Duration) -> Self {
-        Self { workers, readable_fd, tick, next: Instant::now() + tick, heard: None }
+        Self { workers, readable_fd, tick, next: Instant::now() + tick, last_message: None }
     }
 
-    /// From now on messages of the peer do not wake it.
+    /// Stops waking up for messages of the peer.
     pub(super) fn ignore_peer(&mut self) {
         self.readable_fd = None;
     }
 
-    /// Sleeps until there is a reason to look, or it is `due`; `false` once all threads are done.
+    /// Sleeps until there is something to do, or until `due`. Returns `false` once all threads have ended.
     pub(super) fn wait(&mut self, due: Option<Instant>) -> bool {
         let until = due.map_or(self.next, |due| due.min(self.next));
         if self.sleep(self.readable_fd, until) {
-            // What is there still was not taken in at the last look, or more has come.
-            if let Some(pause) = self.heard.map(|heard| heard + PAUSE) {
+            // Unread data is left from the last read, or more has arrived.
+            if let Some(pause) = self.last_message.map(|last_message| last_message + PAUSE) {
                 self.sleep(None, pause.min(until));
             }
-            self.heard = Some(Instant::now());
+            self.last_message = Some(Instant::now());
         }
         let now = Instant::now();
         if now >= self.next {
@@ -93,17 +93,17 @@ impl<'c> WorkerWait<'c> {
         !self.workers.is_gone()
     }
 
-    /// Sleeps until then or an event; whether a message of the peer has arrived.
+    /// Sleeps until `until` or an event. Returns whether a message of the peer has arrived.
     fn sleep(&self, readable_fd: Option<BorrowedFd<'_>>, until: Instant) -> bool {
-        let bell = PollFd::new(&self.workers.bell, PollFlags::IN);
+        let event = PollFd::new(&self.workers.event, PollFlags::IN);
         let mut both = [
-            bell.clone(),
-            readable_fd.map_or(bell, |readable_fd| PollFd::from_borrowed_fd(readable_fd, PollFlags::IN)),
+            event.clone(),
+            readable_fd.map_or(event, |readable_fd| PollFd::from_borrowed_fd(readable_fd, PollFlags::IN)),
         ];
         let time = until.saturating_duration_since(Instant::now());
         match poll(&mut both, Timespec::try_from(time).ok().as_ref()) {
             Ok(_) => readable_fd.is_some() && !both[1].revents().is_empty(),
-            // It may be the user who ends it.
+            // The signal may be the user's Ctrl-C.
             Err(Errno::INTR) => false,
             Err(error) => {
                 log::debug!("poll: {error}");
@@ -125,7 +125,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(1);
 
     #[test]
-    fn it_is_over_when_the_last_is_done_also_by_a_panic() {
+    fn wait_ends_after_the_last_worker_even_if_one_panics() {
         let workers = WorkerCount::new().unwrap();
         thread::scope(|scope| {
             let first = workers.join();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_wakes_it_once_and_what_stays_there_not_at_once_again() {
+    fn unread_message_wakes_the_thread_after_a_pause() {
         let workers = WorkerCount::new().unwrap();
         let member = workers.join();
         let (mut reader, mut writer) = pipe().unwrap();
@@ -155,40 +155,40 @@ mod tests {
         let mut wait = WorkerWait::new(&workers, Some(readable_fd.as_fd()), LONG);
         writer.write_all(b"ab").unwrap();
         assert!(wait.wait(None));
-        let heard = wait.heard.unwrap();
+        let last_message = wait.last_message.unwrap();
         reader.read_exact(&mut [0]).unwrap();
         assert!(wait.wait(None));
-        assert!(wait.heard.unwrap() - heard >= PAUSE);
+        assert!(wait.last_message.unwrap() - last_message >= PAUSE);
         reader.read_exact(&mut [0]).unwrap();
-        // It has all, and sleeps until it is due.
-        let (heard, due) = (wait.heard, Instant::now() + 2 * PAUSE);
-        assert!(wait.wait(Some(due)) && wait.heard == heard && Instant::now() >= due);
-        // The end is there for ever.
+        // All is read, so it sleeps until due.
+        let (last_message, due) = (wait.last_message, Instant::now() + 2 * PAUSE);
+        assert!(wait.wait(Some(due)) && wait.last_message == last_message && Instant::now() >= due);
+        // End of file stays readable.
         drop(writer);
-        assert!(wait.wait(None) && wait.heard > heard);
+        assert!(wait.wait(None) && wait.last_message > last_message);
         wait.ignore_peer();
-        let (heard, due) = (wait.heard, Instant::now() + SHORT);
-        assert!(wait.wait(Some(due)) && wait.heard == heard && Instant::now() >= due);
+        let (last_message, due) = (wait.last_message, Instant::now() + SHORT);
+        assert!(wait.wait(Some(due)) && wait.last_message == last_message && Instant::now() >= due);
         drop(member);
         assert!(!wait.wait(None));
     }
 
     #[test]
-    fn where_nothing_happens_it_wakes_up_by_the_clock() {
+    fn wait_returns_at_each_tick() {
         let workers = WorkerCount::new().unwrap();
         let _member = workers.join();
         let (reader, mut writer) = pipe().unwrap();
         for readable_fd in [None, Some(reader.as_fd())] {
             let mut wait = WorkerWait::new(&workers, readable_fd, SHORT);
             let next = wait.next;
-            assert!(wait.wait(None) && wait.heard.is_none());
+            assert!(wait.wait(None) && wait.last_message.is_none());
             assert!(wait.next >= next + SHORT);
         }
-        // What it hears in between does not put that off.
+        // A message of the peer does not postpone the tick.
         writer.write_all(b"a").unwrap();
         let mut wait = WorkerWait::new(&workers, Some(reader.as_fd()), LONG);
         let next = wait.next;
-        assert!(wait.wait(None) && wait.heard.is_some());
+        assert!(wait.wait(None) && wait.last_message.is_some());
         assert_eq!(wait.next, next);
     }
 }

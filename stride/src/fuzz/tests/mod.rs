@@ -1,6 +1,6 @@
-//! The inputs that are kept, run once each.
+//! Replays each stored input.
 
-// One way to run and write them, for both crates: it lies in the one that is published, whose tests are to build on their own.
+// Both crates share this code. It belongs to the published one, whose tests must build on their own.
 #[path = "../../../../softrnic/src/fuzz/tests/corpus.rs"]
 mod corpus;
 mod seeds;
@@ -8,15 +8,15 @@ mod seeds;
 use self::corpus::Target;
 
 const TARGETS: [(&str, Target); 3] =
-    [("conversation", super::conversation), ("results", super::results), ("command_line", super::command_line)];
+    [("control", super::control), ("results", super::results), ("command_line", super::command_line)];
 
 #[test]
-fn what_is_kept_comes_out_as_its_name_says() {
+fn stored_inputs_behave_as_named() {
     corpus::replay(&TARGETS);
 }
 
 #[test]
-#[ignore = "writes the inputs that are kept: for who changes what they consist of"]
-fn write_what_is_kept() {
+#[ignore = "writes the stored inputs; run it after changing them"]
+fn write_stored_inputs() {
     corpus::write(&TARGETS, seeds::all());
 }

@@ -1,4 +1,4 @@
-//! Inputs to begin with: what is said by who keeps to everything, and what is nearly that.
+//! Initial inputs: valid ones, and nearly valid ones.
 
 use std::time::UNIX_EPOCH;
 
@@ -21,8 +21,8 @@ fn path() -> Path {
     Path { client_gid: Some(3), server_gid: Some(3), mtu: 4096, others: Vec::new() }
 }
 
-/// What a side hears, packed.
-fn said(role: u8, messages: &[Message]) -> Vec<u8> {
+/// The messages that a side receives, encoded.
+fn received(role: u8, messages: &[Message]) -> Vec<u8> {
     let mut bytes = vec![role];
     for message in messages {
         let body = message.pack().unwrap();
@@ -62,7 +62,7 @@ fn document() -> Vec<u8> {
     text
 }
 
-/// A stream that was cut off.
+/// A truncated stream.
 fn stream() -> Vec<u8> {
     let mut text = Vec::new();
     Event::start(environment()).write(&mut text).unwrap();
@@ -72,7 +72,7 @@ fn stream() -> Vec<u8> {
     text
 }
 
-fn conversations() -> [(&'static str, Vec<u8>); 8] {
+fn control_inputs() -> [(&'static str, Vec<u8>); 8] {
     let hello = || Message::Hello(Hello { version: "1".to_owned(), busy: None });
     let of = |plan| Message::Request(Box::new(Request { plan, given: Given::default() }));
     let request = || of(Plan::default());
@@ -137,14 +137,14 @@ fn conversations() -> [(&'static str, Vec<u8>); 8] {
         Message::Figures(None),
     ];
     [
-        ("conversation/good-client", said(SERVER, &whole)),
-        ("conversation/good-dynamic", said(SERVER, &dynamic)),
-        ("conversation/good-ports", said(SERVER, &wide)),
-        ("conversation/good-server", said(CLIENT, &served)),
-        ("conversation/bad-order", said(SERVER, &[hello(), request(), size()])),
-        ("conversation/bad-stranger", [&[SERVER][..], b"GET / HTTP/1.1\r\n\r\n"].concat()),
-        ("conversation/bad-end", said(CLIENT, &served[..3])),
-        ("conversation/bad-error", said(CLIENT, &[hello(), Message::Error(enough)])),
+        ("control/good-client", received(SERVER, &whole)),
+        ("control/good-dynamic", received(SERVER, &dynamic)),
+        ("control/good-ports", received(SERVER, &wide)),
+        ("control/good-server", received(CLIENT, &served)),
+        ("control/bad-order", received(SERVER, &[hello(), request(), size()])),
+        ("control/bad-foreign", [&[SERVER][..], b"GET / HTTP/1.1\r\n\r\n"].concat()),
+        ("control/bad-end", received(CLIENT, &served[..3])),
+        ("control/bad-error", received(CLIENT, &[hello(), Message::Error(enough)])),
     ]
 }
 
@@ -155,7 +155,7 @@ pub(super) fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("results/bad-format", b"{\"format\": 7}".to_vec()),
         ("results/bad-cut", document()[..400].to_vec()),
     ];
-    all.extend(conversations());
+    all.extend(control_inputs());
     for (path, text) in [
         (
             "results/good-bandwidth",

@@ -1,11 +1,11 @@
-//! What a latency cannot have, nor a test without an end, and what cannot be done in the memory of a GPU.
+//! Checks latency tests, endless tests and tests with GPU memory.
 
 use std::time::Duration;
 
 use super::{Contradiction, refuse};
 use crate::plan::{Measure, Memory, Operation, Plan, RunLength, Semantics, SideConfig, Transport, time};
 
-/// The longest pause between two messages of a latency.
+/// The longest pause between two messages of a latency test.
 const LONGEST_GAP: Duration = Duration::from_secs(10);
 
 impl Plan {
@@ -50,7 +50,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Whether what was done can be told from memory.
+    /// Checks that `--validate` can verify the result from memory.
     pub(super) fn check_validation(&self) -> Result<(), Contradiction> {
         let Self { workload, .. } = self;
         match (workload.operation, workload.amount) {
@@ -105,12 +105,12 @@ impl Plan {
     pub(super) fn check_memory(&self) -> Result<(), Contradiction> {
         let Self { workload, queues, attributes, placement, .. } = self;
         if placement.has_own_regions && queues.queue_pairs <= self.ports() {
-            let whose = match self.ports() {
+            let per_port = match self.ports() {
                 1 => String::new(),
                 ports => format!(" on each of the {ports} ports"),
             };
             return refuse(format!(
-                "--mr-per-qp requires several queue pairs, and the test has one{whose}; give --qp-count, or leave it out"
+                "--mr-per-qp requires several queue pairs, and the test has one{per_port}; give --qp-count, or leave it out"
             ));
         }
         let on_gpu = |place: &SideConfig| matches!(place.memory, Some(Memory::Cuda(_)));
@@ -122,7 +122,7 @@ impl Plan {
                  give --imm, or --latency ack"
             ));
         }
-        // The server may have a GPU that its client does not name.
+        // The server may use a GPU that its client does not name.
         let is_host = |place: &SideConfig| place.memory.as_ref().is_some_and(|memory| memory.cuda().is_none());
         if placement.client.gpu_registration.is_some() && !ours
             || placement.server.gpu_registration.is_some() && is_host(&placement.server)

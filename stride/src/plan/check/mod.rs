@@ -1,4 +1,4 @@
-//! What a plan cannot be. Both sides look: the client before it sends it, the server because a peer may send anything.
+//! Checks plans. The client checks before it sends the plan; the server checks because peers are not trusted.
 
 mod combined;
 mod ports;
@@ -12,39 +12,39 @@ use super::{
     time,
 };
 
-/// Why a plan cannot be: a sentence that names the option and what to change.
+/// Why a plan is invalid. The text names the option and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct Contradiction(pub String);
 
-/// What the way between two sides has room for.
+/// Limits of the path between two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
-    /// Bytes of payload in a packet.
+pub struct PathLimits {
+    /// Path MTU in bytes.
     pub mtu: u32,
-    /// Bytes of the longest message, where the devices have a limit of their own for it.
+    /// Longest message in bytes, if the devices have their own limit.
     pub longest: Option<u32>,
 }
 
-/// The most queue pairs of a test.
+/// Maximum number of queue pairs.
 pub const MOST_QUEUE_PAIRS: u32 = 16384;
-/// The most threads of a side.
+/// Maximum number of threads per side.
 pub const MOST_THREADS: u32 = 1024;
-/// The most requests of a queue; that of a device may be less.
+/// Maximum depth of a queue; a device may support less.
 pub const MOST_DEPTH: u32 = 65536;
-/// The most messages of a latency, as the time of each is kept.
+/// Maximum number of messages of a latency test, whose samples are kept in memory.
 pub const MOST_SAMPLES: u64 = 100_000_000;
-/// The most messages of a bandwidth.
+/// Maximum number of messages of a bandwidth test.
 const MOST_MESSAGES: u64 = 1 << 48;
-/// The most intervals of a test by time.
+/// Maximum number of intervals of a timed test.
 const MOST_INTERVALS: f64 = 100_000.0;
 /// A flow label has 20 bits.
 const MOST_FLOW_LABEL: u64 = (1 << 20) - 1;
-/// The LIDs of single ports; those above are of multicast groups.
+/// Unicast LIDs; those above are multicast.
 const LIDS: std::ops::RangeInclusive<u64> = 1..=0xbfff;
-/// The most ports of a side.
+/// Maximum number of ports per side.
 const MOST_PORTS: usize = 64;
-/// The most counters that are named one by one.
+/// Maximum number of counter names.
 const MOST_COUNTERS: usize = 256;
 /// The longest test.
 pub const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -61,20 +61,20 @@ fn within(option: &str, value: u64, range: std::ops::RangeInclusive<u64>) -> Res
 }
 
 impl Plan {
-    /// Whether all of it can be done together, as far as that can be said without a device.
+    /// Checks that the options are compatible, as far as possible without a device.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong.
+    /// The first conflict.
     pub fn check(&self) -> Result<(), Contradiction> {
         self.check_named(if self.workload.sizes.len() > 1 { SWEPT } else { NAMED })
     }
 
-    /// The same, where this option has named the largest size.
+    /// As [`check`](Self::check), if `option` gave the largest size.
     ///
     /// # Errors
     ///
-    /// The same.
+    /// The first conflict.
     pub fn check_named(&self, option: &str) -> Result<(), Contradiction> {
         let Self { workload, placement, .. } = self;
         self.check_operation()?;
@@ -96,17 +96,17 @@ impl Plan {
         check_place(&placement.server)
     }
 
-    /// Whether its messages have room on a path, where this option has named the largest size: what is too large is to be less there.
+    /// Checks that the messages fit the path. `option` gave the largest size, and the error names it.
     ///
     /// # Errors
     ///
-    /// The same.
-    pub fn check_room(&self, room: Room, option: &str) -> Result<(), Contradiction> {
+    /// An error that names the largest possible size.
+    pub fn check_limits(&self, limits: PathLimits, option: &str) -> Result<(), Contradiction> {
         let Self { workload, attributes, .. } = self;
-        let Some(largest) = workload.sizes.iter().max().filter(|largest| !self.fits(**largest, room)) else {
+        let Some(largest) = workload.sizes.iter().max().filter(|largest| !self.fits(**largest, limits)) else {
             return Ok(());
         };
-        let (Room { mtu, .. }, most) = (room, self.limit(room).unwrap_or(u32::MAX));
+        let (PathLimits { mtu, .. }, most) = (limits, self.limit(limits).unwrap_or(u32::MAX));
         let instead = format!("and the largest message has {largest}; give {option} {most} or less");
         if attributes.transport == Transport::Ud {
             return refuse(format!("a datagram holds at most {mtu} bytes on this path, {instead}, or --transport rc"));
@@ -121,13 +121,13 @@ impl Plan {
         refuse(format!("a {} over {service} holds at most {most} bytes on this path, {instead}", workload.operation))
     }
 
-    /// Whether messages of so many bytes have room on a path.
-    pub fn fits(&self, size: u64, room: Room) -> bool {
-        self.limit(room).is_none_or(|most| size <= u64::from(most))
+    /// Whether messages of `size` bytes fit the path.
+    pub fn fits(&self, size: u64, limits: PathLimits) -> bool {
+        self.limit(limits).is_none_or(|most| size <= u64::from(most))
     }
 
-    /// Bytes of the longest message on a path, where that is less than all services have.
-    pub fn limit(&self, Room { mtu, longest }: Room) -> Option<u32> {
+    /// The longest message on the path in bytes, if below the limit of all transports.
+    pub fn limit(&self, PathLimits { mtu, longest }: PathLimits) -> Option<u32> {
         match self.attributes.transport {
             Transport::Ud => Some(mtu),
             Transport::Srd if self.polls_memory() => Some(longest.map_or(mtu, |longest| longest.min(mtu))),
@@ -136,13 +136,13 @@ impl Plan {
         }
     }
 
-    /// Whether a side waits for messages by looking at its memory: what arrives by a plain write says nothing else.
+    /// Whether receivers poll memory, because plain writes raise no completion at their destination.
     pub fn polls_memory(&self) -> bool {
         self.workload.operation == Operation::Write
             && matches!(self.workload.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt))
     }
 
-    /// Whether what arrives is counted, as not all that was sent does.
+    /// Whether arrivals are counted, because messages may be lost.
     pub fn counts_arrivals(&self) -> bool {
         let Self { workload, attributes, .. } = self;
         workload.measure == Measure::Bandwidth
@@ -150,7 +150,7 @@ impl Plan {
             && workload.operation.takes_receive()
     }
 
-    /// Whether memory is looked at for whether anything has arrived: not all may, and nothing says of what has.
+    /// Whether the receiver checks memory for any arrival, because plain writes may be lost and raise no completion.
     pub fn looks_for_arrivals(&self) -> bool {
         let Self { workload, attributes, .. } = self;
         workload.measure == Measure::Bandwidth
@@ -158,12 +158,12 @@ impl Plan {
             && workload.operation == Operation::Write
     }
 
-    /// Whether the client posts messages of its own.
+    /// Whether the client sends messages.
     pub fn client_sends(&self) -> bool {
         !self.workload.direction.is_reversed()
     }
 
-    /// Whether the server posts messages of its own.
+    /// Whether the server sends messages.
     pub fn server_sends(&self) -> bool {
         let Self { workload, .. } = self;
         workload.direction.is_both()
@@ -171,12 +171,12 @@ impl Plan {
             || matches!(workload.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt))
     }
 
-    /// The length of the intervals whose messages are kept until the end: where nobody knows when that is, they become longer.
+    /// Length of the intervals that are kept until the end. For endless tests, intervals grow instead.
     pub fn interval_kept(&self) -> Option<Duration> {
         self.sampling.interval.filter(|_| !self.workload.is_endless)
     }
 
-    /// Receives that wait on a queue pair: none where nothing takes any.
+    /// Receives posted per queue pair; 0 if the operation consumes none.
     pub fn receives(&self) -> u32 {
         if self.workload.operation.takes_receive() { self.queues.rx_depth } else { 0 }
     }
@@ -212,7 +212,7 @@ impl Plan {
         for bytes in &workload.sizes {
             within("--msg-size", *bytes, 1..=size::LARGEST)?;
         }
-        self.check_room(Room { mtu: attributes.mtu.unwrap_or(4096), longest: None }, option)
+        self.check_limits(PathLimits { mtu: attributes.mtu.unwrap_or(4096), longest: None }, option)
     }
 
     fn check_amount(&self) -> Result<(), Contradiction> {
@@ -236,7 +236,7 @@ impl Plan {
 
     fn check_queues(&self) -> Result<(), Contradiction> {
         let Self { workload, queues, attributes, sampling, .. } = self;
-        // Threads first: where nobody says how many queue pairs there are, there is one for each.
+        // Threads first: the default number of queue pairs is the number of threads.
         within("--threads", queues.threads.into(), 1..=MOST_THREADS.into())?;
         within("--qp-count", queues.queue_pairs.into(), 1..=MOST_QUEUE_PAIRS.into())?;
         within("--tx-depth", queues.tx_depth.into(), 1..=MOST_DEPTH.into())?;
@@ -329,7 +329,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Lists go out whole, so that a queue may be full before a request is in it that is signaled.
+    /// Post lists are posted whole, so the send queue may be full before it has a signaled request.
     fn check_completions(&self) -> Result<(), Contradiction> {
         let Self { queues, .. } = self;
         let (list, every, depth) = (queues.post_list, queues.cq_moderation, queues.tx_depth);
@@ -337,7 +337,7 @@ impl Plan {
         while rest != 0 {
             (common, rest) = (rest, common % rest);
         }
-        // What is under way is a multiple of the common divisor, and at most so much of it is not signaled.
+        // The requests in flight are a multiple of the common divisor, which bounds the unsignaled ones.
         let least = list + (every - common);
         if least > depth {
             return refuse(format!(

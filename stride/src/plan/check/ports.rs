@@ -1,10 +1,10 @@
-//! What a test over several ports cannot have.
+//! Checks tests over several ports.
 
 use super::{Contradiction, MOST_PORTS, refuse};
 use crate::plan::{Measure, Plan, SideConfig};
 
 impl Plan {
-    /// Whether queue pairs and threads can be dealt out to the ports of both sides.
+    /// Checks that queue pairs and threads divide equally among the ports of both sides.
     pub(super) fn check_ports(&self) -> Result<(), Contradiction> {
         let Self { workload, queues, attributes, placement, .. } = self;
         let (ours, theirs) = (placement.client.count(), placement.server.count());
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
     use crate::plan::{PortSelector, Queues, Semantics};
 
-    fn said(change: impl FnOnce(&mut Plan)) -> String {
+    fn refused(change: impl FnOnce(&mut Plan)) -> String {
         let mut plan = Plan { queues: Queues { threads: 2, queue_pairs: 4, ..Queues::default() }, ..Plan::default() };
         (plan.placement.client, plan.placement.server) =
             (plan.placement.client.spread(2), plan.placement.server.spread(2));
@@ -61,47 +61,48 @@ mod tests {
     }
 
     #[test]
-    fn all_ports_have_as_many_threads_and_queue_pairs() {
-        assert_eq!(said(|_| ()), "");
-        assert!(said(|plan| plan.queues.threads = 3).starts_with("--threads 3 is not divisible by 2 ports"));
-        assert!(said(|plan| plan.queues.threads = 1).ends_with("give a multiple of 2, or leave it out"));
-        assert!(said(|plan| plan.queues.queue_pairs = 5).starts_with("--qp-count 5, the total of all ports"));
+    fn threads_and_queue_pairs_must_divide_among_ports() {
+        assert_eq!(refused(|_| ()), "");
+        assert!(refused(|plan| plan.queues.threads = 3).starts_with("--threads 3 is not divisible by 2 ports"));
+        assert!(refused(|plan| plan.queues.threads = 1).ends_with("give a multiple of 2, or leave it out"));
+        assert!(refused(|plan| plan.queues.queue_pairs = 5).starts_with("--qp-count 5, the total of all ports"));
         let three = |plan: &mut Plan| plan.placement.server.others.push(PortSelector::default());
-        assert!(said(three).starts_with("the client has 2 ports and the server 3; "));
+        assert!(refused(three).starts_with("the client has 2 ports and the server 3; "));
         let many = |plan: &mut Plan| {
             (plan.placement.client, plan.placement.server) =
                 (SideConfig::default().spread(65), SideConfig::default().spread(65));
         };
-        assert!(said(many).contains("the limit is 64"));
+        assert!(refused(many).contains("the limit is 64"));
     }
 
     #[test]
-    fn what_is_of_one_port_is_refused_with_several() {
+    fn single_port_options_are_rejected_with_several_ports() {
         let latency = |plan: &mut Plan| {
             (plan.workload.measure, plan.queues.threads, plan.queues.queue_pairs) =
                 (Measure::Latency(Semantics::Oneway), 1, 1);
         };
-        assert!(said(latency).starts_with("a latency test uses one port"));
-        assert!(said(|plan| plan.attributes.uses_rdma_cm = true).starts_with("--rdma-cm supports one port"));
+        assert!(refused(latency).starts_with("a latency test uses one port"));
+        assert!(refused(|plan| plan.attributes.uses_rdma_cm = true).starts_with("--rdma-cm supports one port"));
         assert!(
-            said(|plan| plan.placement.server.dlid = Some(5)).starts_with("--dlid and --remote-dlid support one port")
+            refused(|plan| plan.placement.server.dlid = Some(5))
+                .starts_with("--dlid and --remote-dlid support one port")
         );
     }
 
     #[test]
-    fn regions_of_their_own_are_for_several_queue_pairs_of_a_port() {
-        let own = |count| said(|plan| (plan.placement.has_own_regions, plan.queues.queue_pairs) = (true, count));
+    fn mr_per_qp_requires_several_queue_pairs_per_port() {
+        let own = |count| refused(|plan| (plan.placement.has_own_regions, plan.queues.queue_pairs) = (true, count));
         assert!(own(2).contains("the test has one on each of the 2 ports; give --qp-count"), "{}", own(2));
         assert_eq!(own(4), "");
     }
 
     #[test]
-    fn every_port_is_looked_at() {
+    fn every_port_is_checked() {
         assert_eq!(
-            said(|plan| plan.placement.server.others[0].port = Some(0)),
+            refused(|plan| plan.placement.server.others[0].port = Some(0)),
             "--ib-port is 0; ports are numbered from 1"
         );
-        let nameless = said(|plan| plan.placement.client.others[0].device = Some(String::new()));
+        let nameless = refused(|plan| plan.placement.client.others[0].device = Some(String::new()));
         assert!(nameless.contains("is not the name of a device"), "{nameless}");
     }
 }

@@ -16,13 +16,13 @@ fn latency(change: impl FnOnce(&mut Plan)) -> String {
 }
 
 #[test]
-fn a_plan_without_contradictions_passes() {
+fn default_plans_are_valid() {
     assert_eq!(complaint(|_| ()), "");
     assert_eq!(latency(|_| ()), "");
 }
 
 #[test]
-fn each_number_has_its_range() {
+fn numbers_out_of_range_are_rejected() {
     type Case = (&'static str, fn(&mut Plan));
     let cases: [Case; 18] = [
         ("--qp-count is 0", |plan| plan.queues.queue_pairs = 0),
@@ -49,15 +49,15 @@ fn each_number_has_its_range() {
         ("--interval is 0s", |plan| plan.sampling.interval = Some(Duration::ZERO)),
     ];
     for (start, change) in cases {
-        let said = complaint(change);
-        assert!(said.starts_with(start), "{said}");
-        assert!(said.contains("it can be"), "{said}");
+        let error = complaint(change);
+        assert!(error.starts_with(start), "{error}");
+        assert!(error.contains("it can be"), "{error}");
     }
     assert!(complaint(|plan| plan.queues.receive_list = Some(16)).contains("write does not"));
 }
 
 #[test]
-fn queues_contain_each_other() {
+fn queue_depths_must_be_consistent() {
     assert!(complaint(|plan| plan.queues.threads = 2).contains("give --qp-count 2 or more"));
     assert!(complaint(|plan| plan.queues.post_list = 129).contains("give --tx-depth 129 or more"));
     assert!(complaint(|plan| plan.queues.cq_moderation = 129).contains("give --cq-mod 128 or less"));
@@ -66,7 +66,7 @@ fn queues_contain_each_other() {
             (plan.queues.post_list, plan.queues.cq_moderation, plan.queues.tx_depth) = (list, every, depth)
         })
     };
-    // After 64 requests of which none is signaled no other list has room.
+    // After 64 unsignaled requests, the queue has no space for another list.
     assert!(queues(64, 100, 100).contains("give --tx-depth 160 or more, or --cq-mod 64"));
     for (list, every, depth) in [(64, 100, 160), (64, 64, 64), (64, 32, 64), (32, 64, 64), (1, 100, 100)] {
         assert_eq!(queues(list, every, depth), "");
@@ -75,7 +75,7 @@ fn queues_contain_each_other() {
 }
 
 #[test]
-fn transports_limit_operations_and_sizes() {
+fn transport_limits_operations_and_sizes() {
     assert!(complaint(|plan| plan.attributes.transport = Transport::Ud).contains("measure `send`"));
     let read =
         |plan: &mut Plan| (plan.workload.operation, plan.attributes.transport) = (Operation::Read, Transport::Uc);
@@ -94,17 +94,18 @@ fn transports_limit_operations_and_sizes() {
         ..Plan::default()
     };
     assert_eq!(datagram.check(), Ok(()));
-    assert!(datagram.check_room(Room { mtu: 1024, longest: None }, NAMED).is_err());
+    assert!(datagram.check_limits(PathLimits { mtu: 1024, longest: None }, NAMED).is_err());
 }
 
 #[test]
-fn scalable_datagrams_have_their_own_limits() {
+fn srd_has_its_own_limits() {
     let srd = |operation, size| Plan {
         workload: Workload { operation, sizes: vec![size], ..Workload::default() },
         attributes: QpAttributes { transport: Transport::Srd, ..QpAttributes::default() },
         ..Plan::default()
     };
-    let refused = |plan: &Plan, longest| plan.check_room(Room { mtu: 4096, longest }, SWEPT).err().map(|why| why.0);
+    let refused =
+        |plan: &Plan, longest| plan.check_limits(PathLimits { mtu: 4096, longest }, SWEPT).err().map(|why| why.0);
     for operation in [Operation::Write, Operation::Read, Operation::Send, Operation::WriteWithImmediate] {
         assert_eq!(srd(operation, 1 << 20).check(), Ok(()), "a device may have room for it");
         assert_eq!(refused(&srd(operation, 8928), Some(8928)), None);
@@ -133,7 +134,7 @@ fn scalable_datagrams_have_their_own_limits() {
 }
 
 #[test]
-fn the_last_byte_tells_of_one_packet_where_they_have_no_order() {
+fn unordered_transport_polls_one_packet_only() {
     let watched = |operation, semantics, size| {
         latency(|plan| {
             (plan.workload.operation, plan.workload.measure, plan.workload.sizes) =
@@ -151,7 +152,7 @@ fn the_last_byte_tells_of_one_packet_where_they_have_no_order() {
 }
 
 #[test]
-fn a_latency_is_of_one_message() {
+fn latency_test_rejects_bandwidth_options() {
     assert!(latency(|plan| plan.queues.queue_pairs = 2).contains("--qp-count must be 1"));
     assert!(latency(|plan| plan.workload.direction = Direction::Both).contains("--bidirectional"));
     assert!(latency(|plan| plan.workload.rate_limit = Some(1.0)).contains("--rate-limit"));
@@ -168,7 +169,7 @@ fn a_latency_is_of_one_message() {
 }
 
 #[test]
-fn processors_do_not_reach_the_memory_of_gpus() {
+fn gpu_memory_rejects_polling_and_inline() {
     let gpu = || Some(Memory::Cuda("0".to_owned()));
     assert!(latency(|plan| plan.placement.client.memory = gpu()).contains("give --imm"));
     assert!(latency(|plan| plan.placement.server.memory = gpu()).contains("give --imm"));
@@ -203,7 +204,7 @@ fn processors_do_not_reach_the_memory_of_gpus() {
 }
 
 #[test]
-fn what_cannot_be_validated_is_refused() {
+fn fetch_and_add_validation_requires_a_count() {
     let of = |operation, amount| {
         complaint(|plan| {
             (plan.workload.operation, plan.workload.amount, plan.workload.is_validated) = (operation, amount, true);
@@ -227,7 +228,7 @@ fn what_cannot_be_validated_is_refused() {
 }
 
 #[test]
-fn addresses_decide_where_the_connection_manager_connects() {
+fn rdma_cm_rejects_explicit_paths() {
     assert_eq!(complaint(|plan| plan.attributes.uses_rdma_cm = true), "");
     let index = |plan: &mut Plan| (plan.attributes.uses_rdma_cm, plan.placement.server.gid_index) = (true, Some(1));
     assert!(complaint(index).contains("conflict with --rdma-cm, which selects GIDs"));
@@ -237,8 +238,8 @@ fn addresses_decide_where_the_connection_manager_connects() {
         SideConfig { dlid: Some(1), ..SideConfig::default() },
     ] {
         assert_eq!(complaint(|plan| plan.placement.server = of_hand.clone()), "");
-        let said = complaint(|plan| (plan.attributes.uses_rdma_cm, plan.placement.server) = (true, of_hand.clone()));
-        assert!(said.contains("conflict with --rdma-cm"), "{said}");
+        let error = complaint(|plan| (plan.attributes.uses_rdma_cm, plan.placement.server) = (true, of_hand.clone()));
+        assert!(error.contains("conflict with --rdma-cm"), "{error}");
     }
     assert_eq!(
         complaint(|plan| (plan.attributes.uses_rdma_cm, plan.attributes.transport) = (true, Transport::Xrc)),
@@ -252,7 +253,7 @@ fn addresses_decide_where_the_connection_manager_connects() {
 }
 
 #[test]
-fn bursts_are_of_a_limited_rate() {
+fn burst_size_requires_a_rate_limit() {
     let burst = |size, list, rate_limit| {
         complaint(|plan| {
             (plan.workload.burst_size, plan.queues.post_list, plan.workload.rate_limit) = (Some(size), list, rate_limit)
@@ -267,7 +268,7 @@ fn bursts_are_of_a_limited_rate() {
 }
 
 #[test]
-fn pauses_are_of_latencies() {
+fn gap_applies_to_latency_tests_only() {
     let gap = |time| move |plan: &mut Plan| plan.workload.gap = Some(time);
     assert!(complaint(gap(Duration::from_micros(5))).starts_with("--gap applies to `lat` only"));
     assert_eq!(latency(gap(Duration::from_micros(5))), "");
@@ -285,14 +286,14 @@ fn pauses_are_of_latencies() {
 }
 
 #[test]
-fn regions_of_their_own_are_for_several_queue_pairs() {
+fn mr_per_qp_requires_several_queue_pairs() {
     let own = |count| complaint(|plan| (plan.placement.has_own_regions, plan.queues.queue_pairs) = (true, count));
     assert!(own(1).contains("give --qp-count"));
     assert_eq!(own(2), "");
 }
 
 #[test]
-fn what_has_no_end_is_of_one_size() {
+fn endless_test_requires_one_size() {
     let endless = |change: fn(&mut Plan)| {
         complaint(|plan| {
             (plan.workload.is_endless, plan.workload.amount) =
@@ -307,7 +308,7 @@ fn what_has_no_end_is_of_one_size() {
 }
 
 #[test]
-fn counters_have_names() {
+fn invalid_counter_names_are_rejected() {
     let of = |names: &[&str]| {
         complaint(|plan| plan.sampling.counters = names.iter().map(|name| (*name).to_owned()).collect())
     };
@@ -320,14 +321,14 @@ fn counters_have_names() {
 }
 
 #[test]
-fn places_are_looked_at() {
+fn device_options_are_checked() {
     assert!(complaint(|plan| plan.placement.server.port = Some(0)).contains("--ib-port"));
     assert!(complaint(|plan| plan.placement.server.device = Some(String::new())).contains("stride-perf devices"));
     assert!(complaint(|plan| plan.placement.client.cpus = Some(Vec::new())).contains("--cpu"));
 }
 
 #[test]
-fn receives_are_of_what_takes_some() {
+fn receives_are_posted_if_the_operation_consumes_them() {
     let plan = |operation| Plan { workload: Workload { operation, ..Workload::default() }, ..Plan::default() };
     assert_eq!(plan(Operation::Send).receives(), 512);
     assert_eq!(plan(Operation::WriteWithImmediate).receives(), 512);

@@ -1,7 +1,9 @@
-//! The environment as columns: each member of its JSON, by its path in `schema/stride-perf.schema.json`, with dots, in the schema's order.
+//! The environment as CSV columns: each member of its JSON, named by its path with dots, in the order of the schema
+//! (`schema/stride-perf.schema.json`).
 //!
-//! The columns do not depend on the test. A member that is null or absent is empty. A member that is an object in one test and a word in
-//! another (`client.memory` is `host`, or `client.memory.cuda` has the GPU) is empty in the column of the other form. A list is JSON.
+//! All tests have the same columns. A null or absent member is an empty field. A member that is an object in one test
+//! and a word in another has a column for each form, one of which is empty: `client.memory` is `host`, or
+//! `client.memory.cuda` has the GPU. A list is JSON.
 
 use std::fmt;
 
@@ -13,7 +15,7 @@ use crate::report::Environment;
 /// The schema of the documents.
 const SCHEMA: &str = include_str!("../../../schema/stride-perf.schema.json");
 
-/// A value of the schema. Unlike [`Value`] it keeps the order of members.
+/// A value of the schema. Unlike [`Value`], it keeps the order of members.
 #[derive(Debug)]
 enum Node {
     Object(Vec<(String, Node)>),
@@ -84,7 +86,7 @@ impl Node {
         members.iter().find(|(member, _)| member == name).map(|(_, value)| value)
     }
 
-    /// Adds the leaves below a part of the schema, each once. A list is a leaf, whatever its elements are.
+    /// Adds the leaves below a part of the schema, each once. A list is a leaf.
     fn leaves(&self, part: &Self, path: &str, found: &mut Vec<String>) {
         if let Some(Self::Text(reference)) = part.member("$ref") {
             let definition = reference.strip_prefix("#/$defs/").and_then(|name| self.member("$defs")?.member(name));
@@ -103,17 +105,17 @@ impl Node {
             }
         } else if !has_forms
             && !matches!(part.member("type"), Some(Self::Text(kind)) if kind == "null")
-            && !found.iter().any(|known| known == path)
+            && !found.iter().any(|other| other == path)
         {
             found.push(path.to_owned());
         }
     }
 }
 
-/// The names of all columns, in their order.
+/// The names of all columns, in order.
 fn names() -> Vec<String> {
     let mut found = Vec::new();
-    // Tests read the schema.
+    // A test checks that the schema is valid.
     let schema: Node = serde_json::from_str(SCHEMA).unwrap_or(Node::Other);
     if let Some(environment) = schema.member("$defs").and_then(|definitions| definitions.member("environment")) {
         schema.leaves(environment, "", &mut found);
@@ -127,7 +129,7 @@ pub(super) struct Columns(Vec<(String, String)>);
 
 impl Columns {
     pub(super) fn new(environment: &Environment) -> Self {
-        // What cannot be written as JSON would have failed where that is written too.
+        // A value that is not representable as JSON would fail when the JSON is written.
         let whole = serde_json::to_value(environment).unwrap_or_default();
         let value = |name: String| {
             let pointer = format!("/{}", name.replace('.', "/"));
@@ -148,7 +150,7 @@ impl Columns {
 
 fn text(value: &Value) -> String {
     match value {
-        // The members of an object have columns of their own.
+        // The members of an object have their own columns.
         Value::Null | Value::Object(_) => String::new(),
         Value::String(text) => text.clone(),
         Value::Bool(_) | Value::Number(_) | Value::Array(_) => value.to_string(),
@@ -165,7 +167,7 @@ mod tests {
     use crate::report::sample;
 
     #[test]
-    fn every_member_of_an_environment_has_a_column() {
+    fn environment_members_have_columns() {
         fn members(value: &Value, path: &str, found: &mut Vec<String>) {
             let Some(object) = value.as_object() else { return found.push(path.to_owned()) };
             // Null may stand for an object.
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_a_word_or_an_object_is_in_the_column_of_either() {
+    fn word_and_object_have_separate_columns() {
         let mut environment = sample::environment(Measure::Latency(Semantics::Ack));
         let of = |environment: &Environment, name: &str| {
             let Columns(all) = Columns::new(environment);

@@ -1,6 +1,6 @@
-//! A line for each row, with a head: what spreadsheets and data frames read as it is.
+//! CSV output: a header, and a line per row.
 //!
-//! All that the rows depend on stands in columns after the figures, in each row, so that files of several tests can be put one below the other.
+//! The environment follows the figures in each line, so that files of several tests can be concatenated.
 
 mod environment;
 
@@ -12,7 +12,7 @@ use crate::endpoint::{Changes, Counted};
 use crate::plan::{Measure, Plan};
 use crate::stats::Latency;
 
-/// Lines of one test.
+/// The CSV writer of a test.
 #[derive(Debug)]
 pub struct Csv {
     plan: Plan,
@@ -20,26 +20,26 @@ pub struct Csv {
 }
 
 impl Csv {
-    /// Of a test in an environment.
+    /// Writes rows of a test in this environment.
     pub fn new(environment: &Environment) -> Self {
         Self { plan: environment.plan.clone(), environment: Columns::new(environment) }
     }
 
-    /// Writes the head.
+    /// Writes the header.
     ///
     /// # Errors
     ///
-    /// Those of the writer.
+    /// Errors of the writer.
     pub fn head(&self, out: &mut dyn Write) -> Result<()> {
         let names = self.names().iter().chain(&OF_ANY).copied();
         line(out, names.chain(self.environment.names()))
     }
 
-    /// Writes the line of a row. What it does not know is empty.
+    /// Writes the line of a row. Unknown values are empty fields.
     ///
     /// # Errors
     ///
-    /// Those of the writer.
+    /// Errors of the writer.
     pub fn row(&self, out: &mut dyn Write, row: &Row) -> Result<()> {
         let figures = match self.plan.workload.measure {
             Measure::Bandwidth => bandwidth(row),
@@ -49,7 +49,7 @@ impl Csv {
         line(out, figures.iter().chain(&any).map(String::as_str).chain(self.environment.values()))
     }
 
-    /// What rows of both have.
+    /// The fields that both kinds of rows have.
     fn of_any(&self, row: &Row) -> [String; 4] {
         let semantics = match self.plan.workload.measure {
             Measure::Bandwidth => String::new(),
@@ -67,7 +67,7 @@ impl Csv {
     }
 }
 
-/// Writes a record by RFC 4180, but with a line feed at its end.
+/// Writes a record as in RFC 4180, but with a line feed at its end.
 fn line<'a>(out: &mut dyn Write, fields: impl Iterator<Item = &'a str>) -> Result<()> {
     let quoted = |field: &str| match field.contains([',', '"', '\r', '\n']) {
         true => format!("\"{}\"", field.replace('"', "\"\"")),
@@ -153,10 +153,10 @@ fn latency(row: &Row) -> Vec<String> {
     ]
 }
 
-/// What a latency is, of how many messages of this size each completion is, and by how much counters have changed.
+/// Semantics of a latency, completion moderation of the size, and counter changes.
 const OF_ANY: [&str; 4] = ["semantics", "cq_moderation", "client_counters", "server_counters"];
 
-/// Each with its change, as `name=change`, with spaces between them; a port without counters as `name=none`.
+/// Counter changes as `name=change`, separated by spaces; `name=none` for a port without counters.
 fn counters(row: &Row) -> [String; 2] {
     let text = |changes: &Changes| {
         let value = |change: &Option<i64>| change.map_or_else(|| "none".to_owned(), |change| change.to_string());
@@ -168,9 +168,9 @@ fn counters(row: &Row) -> [String; 2] {
     [of(|counted| counted.client.as_ref()), of(|counted| counted.server.as_ref())]
 }
 
-/// What there is to say of each port, with spaces between them.
-fn each<T>(ports: impl IntoIterator<Item = T>, say: impl Fn(T) -> String) -> String {
-    ports.into_iter().map(say).collect::<Vec<_>>().join(" ")
+/// Formats a value of each port, separated by spaces.
+fn each<T>(ports: impl IntoIterator<Item = T>, format: impl Fn(T) -> String) -> String {
+    ports.into_iter().map(format).collect::<Vec<_>>().join(" ")
 }
 
 fn text(value: Option<impl ToString>) -> String {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_without_counters_is_told_from_one_of_which_none_has_changed() {
+    fn port_without_counters_differs_from_unchanged_counters() {
         let changes = [("mlx5_0/1", None), ("mlx5_1/1/counters/symbol_error", Some(2))];
         let server = Some(Changes(changes.map(|(name, change)| (name.to_owned(), change)).into()));
         let row = Row { counters: Some(Counted { client: None, server }), ..sample::bandwidth_row(4096, 5) };
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn further_ports_are_a_list() {
+    fn further_ports_are_json_lists() {
         let environment = sample::over_two_ports(sample::environment(Measure::Bandwidth));
         let found = read_in(&environment, &sample::ports_row(4096, 1_000_000));
         for (name, value) in [
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_of_each_large_message_is_in_its_line() {
+    fn moderation_of_large_messages_is_in_its_line() {
         let mut environment = sample::environment(Measure::Bandwidth);
         (environment.plan.queues.cq_moderation, environment.plan.queues.is_each_large_signaled) = (100, true);
         let csv = Csv::new(&environment);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_empty() {
+    fn unknown_values_are_empty_fields() {
         let mut row = sample::latency_row(8, 1500);
         if let crate::stats::Figures::Latency(latency) = &mut row.figures {
             latency.p90 = f64::NAN;

@@ -1,29 +1,29 @@
-//! Hints of bandwidths.
+//! Hints for bandwidth tests.
 
 use super::{Given, Hint, Remedy};
 use crate::plan::{BANDWIDTH_MESSAGES, Plan, RunLength};
 use crate::report::Row;
 use crate::stats::Rates;
 
-/// Up to here a message is small: what it costs is the request, not its bytes.
+/// Messages up to this size are limited by requests, not by bytes.
 const SMALL: u64 = 4096;
 
-/// A row that reaches this share of the link is limited by it.
+/// A row that reaches this fraction of the link is limited by the link.
 const ENOUGH: f64 = 0.9;
 
-/// A window of so many seconds is steady enough.
+/// Seconds of a window that give a stable figure.
 const WINDOW: f64 = 0.1;
 
-/// A window of so many seconds says roughly what there is.
+/// Seconds of a window that give a rough figure.
 const LOOK: f64 = 0.01;
 
-/// With so many completions in a window, one more or less is little.
+/// Number of completions from which an error of one does not matter.
 const COMPLETIONS: u64 = 20;
 
-/// A slowest interval of this share of the median is not far from it.
+/// A slowest interval of this fraction of the median is close to it.
 const STEADY: f64 = 0.8;
 
-/// So many sends under way are enough for most links.
+/// Sends in flight that are enough for most links.
 const DEEP: u32 = 32;
 
 pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
@@ -70,11 +70,11 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
     all
 }
 
-/// What small messages come to is a matter of how they are posted.
+/// Checks whether posting limits small messages.
 fn posting(given: &Given<'_>, row: &Row) -> Option<Hint> {
     let plan = given.plan;
     let remedy = match plan {
-        // EFA does not say how many it has.
+        // EFA reports no limit on outstanding reads.
         _ if given.fetches() && plan.queues.queue_pairs == plan.ports() && plan.attributes.transport.is_ordered() => {
             let [client, server] = given.sides;
             let least = client.all().zip(server.all()).map(|(ours, theirs)| ours.reads[0].min(theirs.reads[1])).min();
@@ -87,7 +87,7 @@ fn posting(given: &Given<'_>, row: &Row) -> Option<Hint> {
     Some(Hint::Posting { size: row.size, rate: row.average()?.messages_per_second, remedy, ports: plan.ports() })
 }
 
-/// The hint, and which part of what was sent did not arrive.
+/// The hint, with the fraction of the messages that did not arrive.
 fn lost(plan: &Plan, row: &Row) -> Option<(f64, Hint)> {
     let (sent, arrived) = row.bandwidth().and_then(|bandwidth| bandwidth.sent.zip(bandwidth.arrived))?;
     let (size, service) = (row.size, plan.attributes.transport);
@@ -99,7 +99,7 @@ fn lost(plan: &Plan, row: &Row) -> Option<(f64, Hint)> {
 }
 
 fn short<'r>(plan: &Plan, rows: impl Iterator<Item = &'r Row>) -> Option<Hint> {
-    // Who has asked for no length has one that serves for a look.
+    // A default run length gives a rough figure, which is accepted.
     let is_default = matches!(plan.workload.amount, RunLength::Messages { count: BANDWIDTH_MESSAGES, .. });
     let enough = if is_default { LOOK } else { WINDOW };
     let windows = rows.filter_map(|row| Some((row.size, row.bandwidth()?.seconds)));
@@ -108,8 +108,8 @@ fn short<'r>(plan: &Plan, rows: impl Iterator<Item = &'r Row>) -> Option<Hint> {
     Some(Hint::ShortWindow { size, seconds, sizes: short.len() })
 }
 
-/// The hint, and how much of what the ports have together the row has. In a time all of them go on to its end; of a number of messages each
-/// has a part, and the one that is done first waits.
+/// The hint, with the ratio of the row to the total of the ports. In a timed test, all ports run to the end. With a
+/// fixed number of messages, the port that finishes first waits.
 fn apart(plan: &Plan, row: &Row) -> Option<(f64, Hint)> {
     let is_counted = matches!(plan.workload.amount, RunLength::Messages { .. });
     let average = row.average().filter(|_| is_counted)?.gigabits_per_second;
@@ -118,11 +118,11 @@ fn apart(plan: &Plan, row: &Row) -> Option<(f64, Hint)> {
     (average < ENOUGH * ports).then_some((average / ports, hint))
 }
 
-/// Of a test by time: what stands for many messages counts whole or not at all.
+/// Applies to timed tests: a completion that covers many messages counts whole or not at all.
 fn coarse(plan: &Plan, row: &Row) -> Option<Hint> {
     let bandwidth = row.bandwidth()?;
     if bandwidth.arrived.is_some() {
-        // Those are counted one by one where they arrive.
+        // Arrivals are counted individually.
         return None;
     }
     let messages = bandwidth.messages;
@@ -131,7 +131,7 @@ fn coarse(plan: &Plan, row: &Row) -> Option<Hint> {
     is_coarse.then_some(Hint::FewCompletions { size: row.size, messages, each })
 }
 
-/// The hint, and how much of the median the slowest interval has. Those of a short window say nothing.
+/// The hint, with the ratio of the slowest interval to the median. Intervals of a short window are ignored.
 fn jitter(row: &Row) -> Option<(f64, Hint)> {
     row.bandwidth().filter(|bandwidth| bandwidth.seconds >= WINDOW)?;
     let [slowest, median, _] = row.jitter()?.map(|rates: Rates| rates.gigabits_per_second);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn small_messages_are_limited_by_posting() {
+    fn small_messages_cause_a_posting_hint() {
         let mut case = small();
         assert_eq!(case.hints(), [posting(Remedy::PostList)]);
         case.plan.queues.post_list = 16;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn each_port_has_threads_of_its_own() {
+    fn posting_hint_counts_threads_per_port() {
         let mut case = small();
         case.plan.placement.client = case.plan.placement.client.spread(2);
         (case.plan.queues.threads, case.plan.queues.post_list) = (2, 16);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_are_limited_by_those_under_way() {
+    fn outstanding_reads_cause_a_hint() {
         let mut case = small();
         case.plan.workload.operation = Operation::Read;
         case.sides[1].reads = [128, 8];
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_port_with_the_fewest_reads_under_way_counts() {
+    fn lowest_read_limit_of_ports_applies() {
         let mut case = small();
         (case.plan.workload.operation, case.plan.queues.queue_pairs, case.plan.queues.threads) =
             (Operation::Read, 2, 2);
@@ -207,11 +207,11 @@ mod tests {
     }
 
     #[test]
-    fn completions_of_each_message() {
+    fn completion_per_message_causes_a_hint() {
         let mut case = small();
         case.plan.queues.cq_moderation = 1;
         assert_eq!(case.hints(), [posting(Remedy::PostList), Hint::EachSignaled]);
-        // Where they are done in any order there is no other way; and EFA says of no number of reads.
+        // There is no alternative if completions are unordered, and EFA reports no number of reads.
         case.plan.attributes.transport = Transport::Srd;
         assert_eq!(case.hints(), [posting(Remedy::PostList)]);
         (case.plan.workload.operation, case.plan.queues.queue_pairs) = (Operation::Read, 1);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn few_completions_in_a_time() {
+    fn few_completions_in_a_window_cause_a_hint() {
         let mut case = small();
         case.plan.queues.cq_moderation = 100;
         case.rows = vec![sample::bandwidth_row(8 << 20, 300)];
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn short_windows_are_told_of_who_has_chosen_them() {
+    fn chosen_short_windows_cause_a_hint() {
         let mut case = Case::bandwidth();
         let of = |case: &mut Case, count, seconds| {
             case.plan.workload.amount = RunLength::Messages { count, warm_up: 0 };
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_that_were_not_under_way_together_are_told() {
+    fn ports_running_apart_cause_a_hint() {
         let mut case = Case::bandwidth();
         case.plan.workload.amount = RunLength::Messages { count: 702_000, warm_up: 0 };
         case.rows = vec![sample::ports_row(65_536, 702_000), sample::ports_row(131_072, 351_000)];
@@ -274,28 +274,28 @@ mod tests {
     }
 
     #[test]
-    fn few_sends_under_way() {
+    fn few_sends_in_flight_cause_a_hint() {
         let mut case = small();
         case.plan.queues.tx_depth = 4;
         assert_eq!(case.hints(), [Hint::Shallow(4)]);
     }
 
     #[test]
-    fn a_limit_that_was_asked_for_is_none_to_wonder_at() {
+    fn requested_rate_limit_causes_no_hint() {
         let mut case = small();
         case.plan.workload.rate_limit = Some(10.0);
         assert_eq!(case.hints(), []);
     }
 
     #[test]
-    fn bytes_are_compared_outside_of_the_window() {
+    fn validation_causes_no_hint() {
         let mut case = small();
         case.plan.workload.is_validated = true;
         assert_eq!(case.hints(), small().hints());
     }
 
     #[test]
-    fn datagrams_that_were_lost() {
+    fn lost_datagrams_cause_a_hint() {
         let mut case = Case::bandwidth();
         (case.plan.workload.operation, case.plan.attributes.transport) = (Operation::Send, Transport::Ud);
         case.rows.push(case.rows[0].clone());
@@ -314,11 +314,11 @@ mod tests {
     }
 
     #[test]
-    fn writes_that_nobody_counts() {
+    fn uncounted_writes_cause_a_hint() {
         let mut case = Case::bandwidth();
         case.plan.attributes.transport = Transport::Uc;
         assert_eq!(case.hints(), [Hint::Unknown(Transport::Uc)]);
-        // Of one size is it known that nothing came.
+        // One size is known to have no arrivals.
         case.rows.push(sample::bandwidth_row(8192, 0));
         let Figures::Bandwidth(bandwidth) = &mut case.rows[1].figures else { unreachable!("a bandwidth") };
         (bandwidth.sent, bandwidth.arrived) = (Some(1000), Some(0));
@@ -333,28 +333,28 @@ mod tests {
     }
 
     #[test]
-    fn more_sends_than_receives() {
+    fn more_sends_than_receives_cause_a_hint() {
         let mut case = small();
         (case.plan.workload.operation, case.plan.queues.tx_depth, case.plan.queues.rx_depth) =
             (Operation::Send, 128, 64);
         assert_eq!(case.hints(), [Hint::FewReceives { receives: 64, sends: 128 }, posting(Remedy::PostList)]);
         case.plan.workload.operation = Operation::Write;
         assert_eq!(case.hints(), [posting(Remedy::PostList)]);
-        // Who is not slow does not wait.
+        // A fast row does not wait for receives.
         let mut case = Case::bandwidth();
         (case.plan.workload.operation, case.plan.queues.rx_depth) = (Operation::Send, 64);
         assert_eq!(case.hints(), []);
     }
 
     #[test]
-    fn a_port_that_says_nothing_of_its_speed() {
+    fn port_of_unknown_speed_causes_no_hint() {
         let mut case = small();
         case.sides[0].gigabits = None;
         assert_eq!(case.hints(), []);
     }
 
     #[test]
-    fn both_directions_are_twice_the_link() {
+    fn bidirectional_link_counts_twice() {
         let mut case = Case::bandwidth();
         case.plan.placement.is_relaxed = false;
         assert_eq!(case.hints(), []);
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_in_order() {
+    fn strict_ordering_causes_a_hint() {
         let mut case = Case::bandwidth();
         case.plan.placement.is_relaxed = false;
         case.rows = vec![sample::bandwidth_row(65_536, 400_000)];
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_that_are_short() {
+    fn short_windows_cause_a_hint() {
         let mut case = Case::bandwidth();
         if let Figures::Bandwidth(bandwidth) = &mut case.rows[0].figures {
             (bandwidth.messages, bandwidth.seconds) = (7020, 0.01);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_that_differ() {
+    fn differing_intervals_cause_a_hint() {
         let mut case = Case::bandwidth();
         case.rows.push(case.rows[0].clone());
         case.rows[1].size = 131_072;
@@ -391,7 +391,7 @@ mod tests {
         let [Hint::Jitter { size, slowest, median }] = case.hints()[..] else { panic!("{:?}", case.hints()) };
         assert_eq!(size, 131_072);
         assert!((slowest * 5.0 - median).abs() < 1e-6, "{slowest} {median}");
-        // Intervals of a short window differ in any case.
+        // Intervals of a short window always differ.
         for row in &mut case.rows {
             let Figures::Bandwidth(bandwidth) = &mut row.figures else { unreachable!("a bandwidth") };
             bandwidth.seconds = 0.05;

@@ -1,4 +1,4 @@
-//! The hint that intervals were asked for, and none was over.
+//! Hints for requested intervals that never ended.
 
 use super::{Given, Hint};
 use crate::plan::{Measure, RunLength};
@@ -6,14 +6,14 @@ use crate::report::Row;
 use crate::run;
 use crate::stats::share;
 
-/// Of messages by number: of a time it is known before.
+/// Applies to tests with a number of messages: for timed tests, this is known before.
 pub(super) fn hint(given: &Given<'_>) -> Option<Hint> {
     let plan = given.plan;
     let length = plan.sampling.interval?;
     let (true, RunLength::Messages { .. }) = (!given.rows.is_empty(), plan.workload.amount) else { return None };
     match plan.workload.measure {
         Measure::Bandwidth => {
-            // Of what did not arrive there are none, however long it took.
+            // If nothing arrived, there are no intervals regardless of the time.
             let mut arrived =
                 given.rows.iter().filter(|row| row.bandwidth().is_none_or(|all| all.arrived != Some(0))).peekable();
             arrived.peek()?;
@@ -26,7 +26,7 @@ pub(super) fn hint(given: &Given<'_>) -> Option<Hint> {
                 let latency = row.latency()?;
                 Some(latency.samples as f64 * (latency.mean / share(semantics) / 1e9 + pause))
             };
-            // A rest of half of one is told too.
+            // A remainder of half an interval is reported too.
             let has_some = given.rows.iter().filter_map(time).any(|time| time >= length.as_secs_f64() / 2.0);
             (!has_some).then_some(Hint::NoInterval(length))
         }
@@ -41,19 +41,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intervals_of_which_none_was_over() {
+    fn intervals_longer_than_the_run_cause_a_hint() {
         let of = |case: &mut Case, milliseconds| {
             case.plan.sampling.interval = Some(Duration::from_millis(milliseconds));
             let hints = case.hints();
             hints.into_iter().find(|hint| matches!(hint, Hint::NoInterval(_) | Hint::NoTwoIntervals(_)))
         };
-        // 100 000 messages, each there and back in 1.05 us.
+        // 100 000 messages with a round trip of 1.05 us.
         let mut case = Case::latency();
         assert_eq!(of(&mut case, 300), None, "of a time it is known before");
         case.plan.workload.amount = RunLength::Messages { count: 100_000, warm_up: 0 };
-        let told = of(&mut case, 300).expect("it took 105 ms");
-        assert_eq!(told, Hint::NoInterval(Duration::from_millis(300)));
-        assert!(told.to_string().starts_with("Every size ended within half an interval of 300ms"), "{told}");
+        let hint = of(&mut case, 300).expect("it took 105 ms");
+        assert_eq!(hint, Hint::NoInterval(Duration::from_millis(300)));
+        assert!(hint.to_string().starts_with("Every size ended within half an interval of 300ms"), "{hint}");
         assert_eq!(of(&mut case, 200), None);
         case.plan.workload.gap = Some(Duration::from_micros(1));
         assert_eq!(of(&mut case, 300), None, "with pauses it took longer");
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_shorter_is_not_to_be() {
+    fn shortest_interval_hint_suggests_no_shorter_one() {
         let of = |milliseconds| Hint::NoInterval(Duration::from_millis(milliseconds)).to_string();
         assert!(of(200).contains("a shorter --interval") && !of(100).contains("shorter"));
     }

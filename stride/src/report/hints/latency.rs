@@ -1,16 +1,16 @@
-//! Hints of latencies.
+//! Hints for latency tests.
 
 use super::{Given, Hint};
 use crate::plan::{LATENCY_MESSAGES, RunLength};
 use crate::report::Row;
 
-/// With fewer samples p99.99 is the longest of them.
+/// Number of samples below which p99.99 equals the maximum.
 const SAMPLES: u64 = 10_000;
 
-/// With fewer p99.9 is.
+/// Number of samples below which p99.9 equals the maximum.
 const THOUSAND: u64 = 1000;
 
-/// A 99.9th percentile of so many medians is long.
+/// A p99.9 of this many medians is long.
 const LONG: f64 = 10.0;
 
 pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
@@ -23,7 +23,7 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
     all.extend(
         given.rows.iter().filter_map(|row| tail(given, row)).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, hint)| hint),
     );
-    // Who has asked for no number of them has one that serves for a look.
+    // A default number of samples is accepted.
     let is_default = matches!(given.plan.workload.amount, RunLength::Messages { count: LATENCY_MESSAGES, .. });
     if samples < SAMPLES && !is_default {
         all.push(Hint::FewSamples(samples));
@@ -31,7 +31,7 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
     all
 }
 
-/// The hint, and how many medians the slowest take.
+/// The hint, with the ratio of p99.9 to the median.
 fn tail(given: &Given<'_>, row: &Row) -> Option<(f64, Hint)> {
     let latency = row.latency().filter(|latency| latency.samples >= THOUSAND)?;
     let (p50, p99_9) = (latency.p50, latency.p99_9);
@@ -39,7 +39,7 @@ fn tail(given: &Given<'_>, row: &Row) -> Option<(f64, Hint)> {
     is_long.then(|| (p99_9 / p50, Hint::Tail { size: row.size, p50, p99_9, governor: governor(given) }))
 }
 
-/// What sets the frequency of processors, of the first side where that is not for speed.
+/// The frequency governor of the first side on which it is not `performance`.
 fn governor(given: &Given<'_>) -> Option<String> {
     let mut all = given.sides.into_iter().map(|facts| &facts.cpu_governor);
     all.find(|governor| !matches!(governor.as_str(), "" | "performance")).cloned()
@@ -53,7 +53,7 @@ mod tests {
     use crate::stats::{Figures, Latency};
 
     #[test]
-    fn few_samples() {
+    fn few_samples_cause_a_hint() {
         let mut case = Case::latency();
         case.rows.push(crate::report::sample::latency_row(8, 1000));
         assert_eq!(case.hints(), [Hint::FewSamples(1000)]);
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn long_ones() {
+    fn long_tail_causes_a_hint() {
         let mut case = Case::latency();
         let ticks = (0..100_000u64).map(|i| if i % 500 == 0 { 30_000u64 } else { 1000 });
         let latency = Latency::of(ticks, 1.0, Semantics::Ack).unwrap();
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_long_one_of_few_is_not_one_of_a_thousand() {
+    fn single_long_sample_of_few_causes_no_tail_hint() {
         let mut case = Case::latency();
         let row = |count| {
             let ticks = (0..count).map(|i| if i < 2 { 30_000u64 } else { 1000 });
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_slept() {
+    fn sleeping_threads_cause_a_hint() {
         let mut case = Case::latency();
         case.plan.queues.sleeps_on_events = true;
         assert_eq!(case.hints(), [Hint::Slept]);

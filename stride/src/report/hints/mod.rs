@@ -1,4 +1,4 @@
-//! What likely limits a test, and which option to try.
+//! Hints: what probably limits a test, and which option to try.
 
 mod bandwidth;
 mod intervals;
@@ -13,194 +13,194 @@ use super::Row;
 use crate::endpoint::{GpuInfo, Path, PortInfo};
 use crate::plan::{Operation, Plan, Transport};
 
-/// What the hints are drawn from.
+/// The inputs of hints.
 #[derive(Clone, Copy, Debug)]
 pub struct Given<'a> {
-    /// What was asked for.
+    /// The plan.
     pub plan: &'a Plan,
-    /// How the queue pairs are connected.
+    /// The path of the queue pairs.
     pub path: &'a Path,
     /// The client and the server.
     pub sides: [&'a PortInfo; 2],
-    /// What came out.
+    /// The results.
     pub rows: &'a [Row],
-    /// Sizes that were done, and of which nothing came out.
+    /// Complete sizes without results.
     pub unmeasured: &'a [u64],
 }
 
-/// What likely limits a test. As text it is a sentence of what is, and one of what to try.
+/// A hint. Its text has one sentence for the cause and one for the remedy.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Hint {
-    /// There was no device, or softrnic's was asked for.
+    /// softrnic is in use, by default or as requested.
     Softrnic {
-        /// Whether a user asked for it.
+        /// Whether the user requested it.
         is_chosen: bool,
     },
     /// The GPU of a side is far from its device.
     GpuFar {
-        /// Name of the machine.
+        /// Host name.
         host: String,
         /// The GPU.
         gpu: GpuInfo,
-        /// Its node.
+        /// NUMA node of the GPU.
         node: u32,
-        /// Name of the device.
+        /// Device name.
         device: String,
-        /// The device's node, another one.
+        /// NUMA node of the device.
         device_node: u32,
-        /// The option that takes another device.
+        /// The option for another device.
         option: &'static str,
     },
     /// The threads of a side run far from its device.
     Far {
-        /// Name of the machine.
+        /// Host name.
         host: String,
-        /// Name of the device.
+        /// Device name.
         device: String,
-        /// The node of the device.
+        /// NUMA node of the device.
         node: u32,
-        /// Another node, on which a thread may run.
+        /// Another node on which a thread may run.
         thread: u32,
-        /// The option that moves them.
+        /// The option for their processors.
         option: &'static str,
-        /// The processors that it takes; empty where they are not known.
+        /// Processors near the device; empty if unknown.
         near: String,
     },
-    /// Several of the client's parts of a test go over one port.
+    /// Several ports of the client's test are the same port.
     SamePort {
         /// The port.
         name: String,
-        /// How many of them do.
+        /// How often it is named.
         times: usize,
     },
-    /// The packets are smaller than they might be, as the plan says so.
+    /// The path MTU is below the maximum, as given with -m.
     MtuAsked(u32),
-    /// The packets are smaller than they might be, as a port is set up so.
+    /// The path MTU is below the maximum, because a port limits it.
     MtuOfPort {
-        /// Name of the machine.
+        /// Host name.
         host: String,
-        /// Bytes of a packet.
+        /// The MTU in bytes.
         mtu: u32,
-        /// Whether the port has its MTU from a network interface.
+        /// Whether the limit comes from a network interface.
         is_ethernet: bool,
     },
-    /// Nothing was measured at a size, of so many bytes.
+    /// Nothing was measured for this size in bytes.
     Nothing(u64),
     /// Posting limits small messages.
     Posting {
-        /// The largest of them, in bytes.
+        /// The largest affected size in bytes.
         size: u64,
-        /// Messages a second.
+        /// Messages per second.
         rate: f64,
-        /// What to try.
+        /// The remedy.
         remedy: Remedy,
-        /// Ports of each side.
+        /// Ports per side.
         ports: u32,
     },
-    /// Each small message has a completion of its own.
+    /// Each small message requests a completion.
     EachSignaled,
-    /// Few sends are under way.
+    /// Few sends are in flight.
     Shallow(u32),
-    /// The device may not write in any order.
+    /// Relaxed ordering is off.
     Ordered,
     /// Windows were short.
     ShortWindow {
-        /// The size with the shortest one, in bytes.
+        /// The size with the shortest window, in bytes.
         size: u64,
-        /// That window, in seconds.
+        /// The shortest window in seconds.
         seconds: f64,
-        /// At how many sizes.
+        /// Number of affected sizes.
         sizes: usize,
     },
-    /// The ports of a test were not all under way for the whole window of a size.
+    /// The ports did not run at the same time for the whole window.
     Apart {
-        /// The size, in bytes.
+        /// The size in bytes.
         size: u64,
-        /// Gigabits a second in the window of all.
+        /// Average Gb/s in the common window.
         average: f64,
-        /// What the ports come to together, each in its own window.
+        /// Total Gb/s of the ports in their own windows.
         ports: f64,
     },
-    /// Few completions came in the window of a size, each of several messages.
+    /// Few completions arrived in a window, each covering several messages.
     FewCompletions {
-        /// The size, in bytes.
+        /// The size in bytes.
         size: u64,
-        /// Messages of the window.
+        /// Messages in the window.
         messages: u64,
-        /// Messages that have one completion.
+        /// Messages per completion.
         each: u64,
     },
     /// The intervals of a size differ much.
     Jitter {
-        /// The size, in bytes.
+        /// The size in bytes.
         size: u64,
-        /// The slowest interval, in gigabits a second.
+        /// The slowest interval in Gb/s.
         slowest: f64,
-        /// The one in the middle.
+        /// The median interval in Gb/s.
         median: f64,
     },
     /// Messages were lost.
     Lost {
-        /// The size, in bytes.
+        /// The size in bytes.
         size: u64,
-        /// How many came.
+        /// Messages that arrived.
         arrived: u64,
-        /// Of how many.
+        /// Messages that were sent.
         sent: u64,
-        /// What they were sent by.
+        /// The transport.
         service: Transport,
     },
     /// All messages were lost.
     NoneArrived {
-        /// The size, in bytes.
+        /// The size in bytes.
         size: u64,
-        /// How many there were.
+        /// Messages that were sent.
         sent: u64,
-        /// What they were sent by.
+        /// The transport.
         service: Transport,
     },
-    /// Messages may have been lost, and nobody has counted them where they arrive. What they were sent by.
+    /// Messages may have been lost, and arrivals are not counted over this transport.
     Unknown(Transport),
-    /// More messages may be under way on a queue pair than the other side has receives for.
+    /// More messages may be in flight per queue pair than the peer has receives.
     FewReceives {
-        /// Receives of a queue pair.
+        /// Receives per queue pair.
         receives: u32,
-        /// Sends of one.
+        /// Sends per queue pair.
         sends: u32,
     },
-    /// There are too few samples for the last percentile.
+    /// Too few samples for the last percentile.
     FewSamples(u64),
     /// Some samples are much longer than most.
     Tail {
-        /// What sets the frequency of the processors of a side, where it is not `performance`.
+        /// The frequency governor of a side, if not `performance`.
         governor: Option<String>,
-        /// The size, in bytes.
+        /// The size in bytes.
         size: u64,
-        /// The median, in nanoseconds.
+        /// The median in nanoseconds.
         p50: f64,
-        /// The 99.9th percentile.
+        /// The 99.9th percentile in nanoseconds.
         p99_9: f64,
     },
-    /// Threads slept meanwhile.
+    /// Threads slept until events arrived.
     Slept,
-    /// Intervals of this length were asked for, and no bandwidth took two of them.
+    /// No bandwidth window had two of the requested intervals.
     NoTwoIntervals(Duration),
-    /// And no latency took half of one.
+    /// No latency test had half of a requested interval.
     NoInterval(Duration),
 }
 
-/// What to try where posting is the limit.
+/// Remedies for a posting limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// Requests that are posted together.
+    /// Post several requests together.
     PostList,
     /// More threads.
     Threads,
-    /// More queue pairs, as each can have only so many reads under way.
+    /// More queue pairs, because each has this limit on outstanding reads.
     Reads(u32),
 }
 
-/// Whether the threads of a side may run far from its device. `option` is the one that moves them.
+/// Whether the threads of a side may run far from its device; `option` sets their processors.
 pub fn far(facts: &PortInfo, option: &'static str) -> Option<Hint> {
     let node = facts.numa_node?;
     let thread = *facts.thread_nodes.iter().find(|other| **other != node)?;
@@ -208,13 +208,13 @@ pub fn far(facts: &PortInfo, option: &'static str) -> Option<Hint> {
     Some(Hint::Far { host, device, node, thread, option, near })
 }
 
-/// The same of both sides of a test, as its client can say it: of each port.
+/// Hints for threads far from their device, for each port of both sides.
 pub fn far_sides(sides: [&PortInfo; 2]) -> impl Iterator<Item = Hint> {
     let sides = sides.into_iter().zip(["--cpu", "--remote-cpu"]);
     sides.flat_map(|(facts, option)| facts.all().filter_map(move |port| far(port, option)))
 }
 
-/// The first of a side's ports that it has several times.
+/// The first port that a side has several times.
 pub fn same_port(facts: &PortInfo) -> Option<Hint> {
     let names: Vec<_> = facts.all().map(PortInfo::name).collect();
     let times = |name: &String| names.iter().filter(|other| *other == name).count();
@@ -222,13 +222,13 @@ pub fn same_port(facts: &PortInfo) -> Option<Hint> {
     Some(Hint::SamePort { name: name.clone(), times: times(name) })
 }
 
-/// Whether softrnic's device was asked for, or stands in, where a side has it.
+/// Whether softrnic's device is in use, by default or as requested.
 pub fn softrnic(plan: &Plan, sides: [&PortInfo; 2]) -> Option<Hint> {
     let is_chosen = [&plan.placement.client, &plan.placement.server].iter().any(|place| place.device.is_some());
     sides.iter().any(|facts| facts.all().any(PortInfo::is_soft)).then_some(Hint::Softrnic { is_chosen })
 }
 
-/// All hints of a test, the weightiest first.
+/// All hints of a test, the most important first.
 pub fn hints(given: &Given<'_>) -> Vec<Hint> {
     let mut all = sides::hints(given);
     all.extend(given.unmeasured.first().map(|size| Hint::Nothing(*size)));
@@ -239,8 +239,8 @@ pub fn hints(given: &Given<'_>) -> Vec<Hint> {
 }
 
 impl Given<'_> {
-    /// What both sides are said to carry, in gigabits a second: of each pair of ports the slower, all together, and no more than the
-    /// ports of either side, of which several may be connected with the same one. softrnic's carry what they can.
+    /// The link speed in Gb/s: for each pair of ports the slower one, in total; but at most the ports of either side,
+    /// because several ports may be connected to the same one. `None` for softrnic.
     fn link(&self) -> Option<f64> {
         let gigabits = |facts: &PortInfo| facts.gigabits.filter(|_| !facts.is_soft());
         let [client, server] = self.sides;
@@ -258,7 +258,7 @@ impl Given<'_> {
         Some(pairs?.min(of(client)?).min(of(server)?))
     }
 
-    /// Whether a row is far below what the link carries.
+    /// Whether a row is far below the link speed.
     fn is_below_link(&self, row: &Row, share: f64) -> bool {
         let directions = if self.plan.workload.direction.is_both() { 2.0 } else { 1.0 };
         let average = row.average().map(|rates| rates.gigabits_per_second);
@@ -276,7 +276,7 @@ pub(super) mod tests {
     use crate::plan::{Measure, Semantics};
     use crate::report::sample;
 
-    /// What hints are drawn from, to be changed by a test.
+    /// Inputs of hints, to be changed by a test.
     pub(super) struct Case {
         pub(super) plan: Plan,
         pub(super) path: Path,
@@ -286,9 +286,9 @@ pub(super) mod tests {
     }
 
     impl Case {
-        /// Of bandwidths, about which there is nothing to say.
+        /// A bandwidth test without hints.
         pub(super) fn bandwidth() -> Self {
-            // 368 Gb/s, of a port of 400.
+            // 368 Gb/s on a port of 400.
             let rows = vec![sample::bandwidth_row(65_536, 702_000)];
             Self {
                 plan: sample::plan(Measure::Bandwidth),
@@ -299,7 +299,7 @@ pub(super) mod tests {
             }
         }
 
-        /// Of latencies, about which there is nothing to say.
+        /// A latency test without hints.
         pub(super) fn latency() -> Self {
             let plan = sample::plan(Measure::Latency(Semantics::Oneway));
             let ticks = (0..100_000u64).map(|i| 1000 + i % 100);
@@ -316,13 +316,13 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_good_run_needs_none() {
+    fn good_run_causes_no_hints() {
         assert_eq!(Case::bandwidth().hints(), []);
         assert_eq!(Case::latency().hints(), []);
     }
 
     #[test]
-    fn several_ports_carry_more_than_one() {
+    fn link_speed_is_the_total_of_the_ports() {
         let mut case = Case::bandwidth();
         let link = |case: &Case| {
             let [client, server] = &case.sides;
@@ -336,7 +336,7 @@ pub(super) mod tests {
         case.sides[0].others = second(&case.sides[0], 400.0);
         case.sides[1].others = second(&case.sides[1], 100.0);
         assert_eq!(link(&case), Some(500.0));
-        // Both of the client's are connected with one of the server's.
+        // Both of the client's ports are connected to one of the server's.
         case.sides[1].others = vec![case.sides[1].clone()];
         assert_eq!(link(&case), Some(400.0));
         case.sides[0].others[0].gigabits = None;
@@ -344,7 +344,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn nothing_came_out() {
+    fn unmeasured_size_causes_a_hint() {
         let mut case = Case::bandwidth();
         case.rows.clear();
         assert_eq!(case.hints(), []);

@@ -1,9 +1,9 @@
-//! Hints of where the two sides stand.
+//! Hints for devices and processors of the two sides.
 
 use super::{Given, Hint, far_sides, same_port, softrnic};
 use crate::endpoint::PortInfo;
 
-/// The most bytes of payload that a packet of any port has.
+/// The largest path MTU of all ports.
 const MOST: u32 = 4096;
 
 pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
@@ -13,13 +13,13 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
         given.sides.into_iter().zip(["-d", "--remote-device"]).filter_map(|(facts, option)| gpu_far(facts, option)),
     );
     all.extend(far_sides(given.sides));
-    // The server's may be one that all are led to.
+    // The server may resolve all of its names to one port.
     all.extend(same_port(given.sides[0]));
     all.extend(mtu(given));
     all
 }
 
-/// Whether a side's GPU is at another node than one of its devices, which `option` chooses.
+/// Checks whether a side's GPU is on another node than a device, which `option` selects.
 fn gpu_far(facts: &PortInfo, option: &'static str) -> Option<Hint> {
     let far = |port: &PortInfo| {
         let gpu = port.gpu.clone()?;
@@ -30,7 +30,7 @@ fn gpu_far(facts: &PortInfo, option: &'static str) -> Option<Hint> {
     facts.all().find_map(far)
 }
 
-/// Of messages that are larger than a packet.
+/// Applies to messages above one packet.
 fn mtu(given: &Given<'_>) -> Option<Hint> {
     let [client, server] = given.sides;
     let ports = client.all().zip(server.all());
@@ -56,17 +56,17 @@ mod tests {
     use crate::endpoint::{GpuInfo, SOFTRNIC};
 
     #[test]
-    fn softrnic_is_named() {
+    fn softrnic_causes_a_hint() {
         let mut case = Case::bandwidth();
         case.sides[1].provider = SOFTRNIC.to_owned();
         assert_eq!(case.hints(), [Hint::Softrnic { is_chosen: false }]);
         case.plan.placement.server.device = Some("soft0".to_owned());
         assert_eq!(case.hints(), [Hint::Softrnic { is_chosen: true }]);
-        assert!(!case.hints()[0].to_string().contains("-d"), "who has named it knows how");
+        assert!(!case.hints()[0].to_string().contains("-d"), "the user has named it");
     }
 
     #[test]
-    fn a_gpu_at_another_node() {
+    fn gpu_on_another_node_causes_a_hint() {
         let mut case = Case::bandwidth();
         let gpu = |numa_node| {
             Some(GpuInfo { index: 4, name: "H100".to_owned(), pci_address: "0000:9b:00.0".to_owned(), numa_node })
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_on_another_node() {
+    fn threads_on_another_node_cause_a_hint() {
         let mut case = Case::bandwidth();
         case.sides[1].thread_nodes = vec![0, 1];
         let [Hint::Far { host, node: 0, thread: 1, option: "--remote-cpu", near, .. }] = &case.hints()[..] else {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_the_client_has_twice_is_a_slip() {
+    fn repeated_client_port_causes_a_hint() {
         let mut case = Case::bandwidth();
         for side in &mut case.sides {
             side.others = vec![PortInfo { port: 2, ..side.clone() }, side.clone()];
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_might_be_larger() {
+    fn small_path_mtu_causes_a_hint() {
         let mut case = Case::bandwidth();
         case.path.mtu = 1024;
         case.plan.attributes.mtu = Some(1024);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_port_with_the_smallest_packets_is_named() {
+    fn port_with_the_smallest_mtu_is_named() {
         let mut case = Case::bandwidth();
         case.path.others = vec![crate::endpoint::Path { mtu: 1024, ..case.path.clone() }];
         for (side, host) in case.sides.iter_mut().zip(["three", "four"]) {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_far_from_any_port_are_told() {
+    fn threads_far_from_a_port_cause_a_hint() {
         let mut case = Case::bandwidth();
         case.sides[0].others = vec![PortInfo { port: 2, thread_nodes: vec![1], ..case.sides[0].clone() }];
         case.sides[1].others = vec![case.sides[1].clone()];
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_small_messages_are_as_they_are() {
+    fn small_messages_cause_no_mtu_hint() {
         let mut case = Case::latency();
         case.path.mtu = 1024;
         case.plan.attributes.mtu = Some(1024);

@@ -1,4 +1,4 @@
-//! Hints in words.
+//! The texts of hints.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ pub const OPTIONS: [&str; 20] = [
     "--interval",
 ];
 
-/// A short time, in the unit that leaves a digit of it.
+/// A short time, in the unit that leaves one digit or more.
 fn short(seconds: f64) -> String {
     if seconds < 1e-4 { format!("{:.1} us", seconds * 1e6) } else { format!("{:.1} ms", seconds * 1e3) }
 }
@@ -206,27 +206,27 @@ mod tests {
     use crate::plan::Transport;
 
     #[test]
-    fn short_windows_are_not_none() {
+    fn short_windows_are_not_rounded_to_zero() {
         let of = |seconds| Hint::ShortWindow { size: 2, seconds, sizes: 1 }.to_string();
         assert!(of(0.0029).starts_with("The window of 2 B was 2.9 ms, too short"), "{}", of(0.0029));
         assert!(of(0.000_029_4).starts_with("The window of 2 B was 29.4 us, too short"), "{}", of(0.000_029_4));
     }
 
     #[test]
-    fn each_percentile_that_is_the_longest_sample_is_named() {
-        for (samples, said) in [
+    fn percentiles_that_equal_the_maximum_are_named() {
+        for (samples, start) in [
             (9999, "p99.99 of 9999 samples equals the maximum"),
             (1000, "p99.99 of 1000 samples equals the maximum"),
             (999, "p99.9 and p99.99 of 999 samples equal the maximum"),
             (99, "p99, p99.9 and p99.99 of 99 samples equal the maximum"),
         ] {
             let hint = Hint::FewSamples(samples).to_string();
-            assert!(hint.starts_with(said), "{hint}");
+            assert!(hint.starts_with(start), "{hint}");
         }
     }
 
     #[test]
-    fn every_option_that_is_named_is_listed() {
+    fn options_in_texts_are_listed() {
         let words = |hint: &Hint| hint.to_string();
         let far = |option, near: &str| Hint::Far {
             host: "one".into(),

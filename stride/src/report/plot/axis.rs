@@ -1,13 +1,13 @@
-//! What axes name.
+//! Labels of axes.
 
 use std::ops::Range;
 
 use crate::report::fixed;
 
-/// The most values that an axis names.
+/// Maximum number of labels of an axis.
 const LABELS: usize = 12;
 
-/// Those of so many values that an axis names: all, or each second, or each third.
+/// Selects labels from many values: all, or every second, or every third.
 pub(super) fn some(mut values: Vec<f64>) -> Vec<f64> {
     values.sort_by(f64::total_cmp);
     values.dedup();
@@ -15,8 +15,7 @@ pub(super) fn some(mut values: Vec<f64>) -> Vec<f64> {
     values.into_iter().step_by(step).collect()
 }
 
-/// The values that an axis of powers of ten names: ones, twos and fives, or where that is too much only ones, or where it is too little even
-/// steps.
+/// Labels of a logarithmic axis: 1, 2 and 5 of each decade; only 1 if that is too many; even steps if that is too few.
 pub(super) fn steps(range: &Range<f64>) -> Vec<f64> {
     let powers = |of: &[f64]| {
         let exponents = range.start.log10().floor() as i32..=range.end.log10().ceil() as i32;
@@ -31,7 +30,7 @@ pub(super) fn steps(range: &Range<f64>) -> Vec<f64> {
     }
 }
 
-/// Multiples of a round number: four to eight of them.
+/// Multiples of a round number, four to eight of them.
 fn even(range: &Range<f64>) -> Vec<f64> {
     let least = (range.end - range.start) / 8.0;
     let power = 10f64.powi(least.log10().floor() as i32);
@@ -40,7 +39,7 @@ fn even(range: &Range<f64>) -> Vec<f64> {
     (0..=8).map(|more| (first + f64::from(more)) * step).take_while(|value| range.contains(value)).collect()
 }
 
-/// A value of an axis: as few decimals as tell it.
+/// Formats a label with as few decimals as possible.
 pub(super) fn short(value: f64) -> String {
     let text = fixed(value, 8, 3);
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
@@ -55,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_any_range() {
+    fn labels_cover_any_range() {
         assert_eq!(named(0.9..40.0), ["1", "2", "5", "10", "20"]);
         assert_eq!(named(0.9..1.4e5), ["1", "10", "100", "1000", "10000", "100000"]);
         assert_eq!(named(2.0..3.1), ["2", "2.2", "2.4", "2.6", "2.8", "3"]);
@@ -64,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn some_of_many_sizes() {
+    fn many_sizes_are_thinned_out() {
         assert_eq!(some(vec![8.0, 2.0, 8.0]), [2.0, 8.0]);
         assert_eq!(some((0..24).map(f64::from).collect()).len(), 12);
         assert!(some(Vec::new()).is_empty());

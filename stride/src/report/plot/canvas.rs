@@ -1,11 +1,11 @@
-//! Pixels with letters that the program brings along.
+//! A bitmap canvas with built-in fonts.
 
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, RasterizedChar, get_raster, get_raster_width};
 use plotters::prelude::{BitMapBackend, DrawingBackend};
 use plotters_backend::text_anchor::{HPos, VPos};
 use plotters_backend::{BackendColor, BackendCoord, BackendStyle, BackendTextStyle, DrawingErrorKind, FontTransform};
 
-/// The bitmap of plotters, which has letters only with the fonts of the system, with letters of fixed sizes.
+/// The bitmap backend of plotters, which requires system fonts, with built-in glyphs of fixed sizes.
 pub(super) struct Canvas<'a> {
     pixels: BitMapBackend<'a>,
 }
@@ -13,7 +13,7 @@ pub(super) struct Canvas<'a> {
 type Outcome<'a> = Result<(), DrawingErrorKind<<Canvas<'a> as DrawingBackend>::ErrorType>>;
 
 impl<'a> Canvas<'a> {
-    /// On three bytes for each pixel.
+    /// Draws on three bytes per pixel.
     pub(super) fn new(pixels: &'a mut [u8], size: (u32, u32)) -> Self {
         Self { pixels: BitMapBackend::with_buffer(pixels, size) }
     }
@@ -89,12 +89,12 @@ impl<'a> DrawingBackend for Canvas<'a> {
     }
 }
 
-/// The letters that are nearest to a size in pixels.
+/// The glyph size nearest to a size in pixels.
 fn height(size: f64) -> RasterHeight {
     if size < 20.0 { RasterHeight::Size16 } else { RasterHeight::Size20 }
 }
 
-/// From a letter to the next.
+/// Distance between two glyphs.
 fn advance(height: RasterHeight) -> usize {
     get_raster_width(FontWeight::Regular, height)
 }
@@ -105,13 +105,13 @@ fn extent(text: &str, height: RasterHeight) -> (i32, i32) {
     (pixels(text.chars().count() * advance(height)), pixels(height.val()))
 }
 
-/// Letters that are not there are question marks.
+/// Missing glyphs are question marks.
 fn glyphs(text: &str, height: RasterHeight) -> impl Iterator<Item = RasterizedChar> {
     let of = move |letter| get_raster(letter, FontWeight::Regular, height);
     text.chars().filter_map(move |letter| of(letter).or_else(|| of('?')))
 }
 
-/// A pixel's place by its text's anchor, where the text is turned clockwise.
+/// The position of a pixel relative to the anchor of a text, with clockwise rotation.
 fn turned(transform: &FontTransform, x: i32, y: i32) -> (i32, i32) {
     match transform {
         FontTransform::None => (x, y),

@@ -1,4 +1,4 @@
-//! Curves over the size of messages.
+//! Plots over the message size.
 
 mod axis;
 mod canvas;
@@ -14,21 +14,21 @@ use self::canvas::Canvas;
 use self::panel::{Panel, panels};
 use super::Series;
 
-/// What a plot is written as.
+/// The format of a plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Lines and letters; who shows it has the fonts.
+    /// Vector graphics; the viewer provides the fonts.
     Svg,
     /// Pixels.
     Png,
 }
 
 impl Format {
-    /// By the end of a file's name.
+    /// Selects the format by file extension.
     ///
     /// # Errors
     ///
-    /// Where it is neither `.svg` nor `.png`.
+    /// An error if the extension is neither `.svg` nor `.png`.
     pub fn of(path: &Path) -> Result<Self> {
         match path.extension().and_then(|end| end.to_str()).map(str::to_ascii_lowercase).as_deref() {
             Some("svg") => Ok(Self::Svg),
@@ -38,19 +38,19 @@ impl Format {
     }
 }
 
-/// Pixels of a panel.
+/// Size of a panel in pixels.
 const PANEL: (u32, u32) = (1000, 560);
 
-/// Whether any of the rows has a value that can be drawn.
+/// Whether any row has a value to plot.
 pub fn has_points(series: &[Series]) -> bool {
     !panels(series).is_empty()
 }
 
-/// Draws the series, one over the other: bandwidths in one panel, latencies of each kind in another.
+/// Plots the series: bandwidths in one panel, latencies of each kind in another.
 ///
 /// # Errors
 ///
-/// A sentence for the user, where there is nothing to draw.
+/// An error for the user, if there is nothing to plot.
 pub fn draw(series: &[Series], format: Format) -> Result<Vec<u8>> {
     let panels = panels(series);
     ensure!(!panels.is_empty(), "no rows to plot");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn curves_have_axes_units_and_names() {
+    fn plot_has_axes_units_and_names() {
         let text = svg(&[bandwidth("old <1>", 1), bandwidth("new", 2), latency("old", Semantics::Ack)]);
         for part in [
             "Bandwidth",
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_and_over_what_is_named() {
+    fn plot_names_operation_and_transport() {
         let one = bandwidth("one", 1);
         assert!(svg(&[one.clone(), bandwidth("two", 2)]).contains("Bandwidth of write, RC"));
         let other = Series {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn small_bandwidths_stand_apart_as_large_ones_do() {
+    fn bandwidth_axis_is_logarithmic() {
         let mut series = bandwidth("one", 1);
         series.rows = [1, 1000, 1_000_000].map(|messages| sample::bandwidth_row(1 << 20, messages)).to_vec();
         let text = svg(&[series]);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_latency_has_its_panel() {
+    fn kinds_of_latency_have_separate_panels() {
         let text =
             svg(&[latency("one", Semantics::Ack), latency("two", Semantics::Oneway), latency("three", Semantics::Ack)]);
         assert_eq!(text.matches("Latency (").count(), 2);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn pixels_have_letters_without_fonts() {
+    fn png_has_text_without_system_fonts() {
         let bytes = draw(&[bandwidth("one", 1)], Format::Png).unwrap();
         let (pixels, width, height) = decoded(&bytes);
         assert_eq!((width, height), PANEL);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn one_size_is_a_plot() {
+    fn single_size_can_be_plotted() {
         let mut series = bandwidth("one", 1);
         series.rows.truncate(1);
         for format in [Format::Svg, Format::Png] {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn axes_name_what_was_measured() {
+    fn axis_labels_cover_the_measured_range() {
         let mut series = latency("one", Semantics::Ack);
         series.rows.truncate(1);
         series.rows[0].size = 3000;
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_none() {
+    fn empty_series_cannot_be_plotted() {
         let mut series = bandwidth("one", 0);
         assert!(draw(&[series.clone()], Format::Svg).is_err(), "nothing was sent");
         series.rows.clear();
@@ -214,7 +214,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..Default::default() })]
 
         #[test]
-        fn any_values_are_drawn(rows in prop::collection::vec((any::<u64>(), any::<u64>(), any::<f64>()), 1..5)) {
+        fn arbitrary_values_can_be_plotted(rows in prop::collection::vec((any::<u64>(), any::<u64>(), any::<f64>()), 1..5)) {
             let of = |&(size, messages, seconds): &(u64, u64, f64)| {
                 let bandwidth = Bandwidth { messages, seconds, ..Bandwidth::default() };
                 Row::new(size, Figures::Bandwidth(bandwidth))
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_are_of_names() {
+    fn format_follows_the_file_extension() {
         assert_eq!(Format::of(Path::new("a/b.SVG")).unwrap(), Format::Svg);
         assert_eq!(Format::of(Path::new("b.png")).unwrap(), Format::Png);
         assert!(Format::of(Path::new("svg")).is_err());

@@ -1,4 +1,4 @@
-//! Curves with the same axes.
+//! A panel: curves with common axes.
 
 use std::ops::Range;
 
@@ -12,23 +12,23 @@ use crate::plan::Measure;
 use crate::report::{Row, Series, bytes};
 use crate::stats::Latency;
 
-/// Curves with the same axes.
+/// Curves with common axes.
 pub(super) struct Panel {
     measure: Measure,
-    /// What was done and over what, each once; empty where nobody says.
+    /// Operation and transport of the curves, each once; empty if unknown.
     kinds: Vec<String>,
     curves: Vec<Curve>,
 }
 
 struct Curve {
     name: String,
-    /// What was done, and over what.
+    /// Operation and transport.
     kind: String,
-    /// Of the series that it is of: its colour.
+    /// Index of the series, which determines the colour.
     series: usize,
-    /// Whether it is beside the point, and thinner.
+    /// Secondary curves are thinner.
     is_second: bool,
-    /// Bytes of a message, and what came out: gigabits a second or microseconds.
+    /// Points: message size in bytes, and Gb/s or microseconds.
     points: Vec<(f64, f64)>,
 }
 
@@ -49,14 +49,14 @@ pub(super) fn panels(series: &[Series]) -> Vec<Panel> {
         panel.kinds.sort();
         panel.kinds.dedup();
         if panel.kinds.len() > 1 {
-            // Then each curve has its own.
-            panel.curves.iter_mut().for_each(Curve::tell);
+            // If they differ, each curve is named with its own.
+            panel.curves.iter_mut().for_each(Curve::add_kind_to_name);
         }
     }
     panels
 }
 
-/// What was done, and over what, as far as that is known.
+/// Operation and transport, as far as known.
 fn kind(series: &Series) -> String {
     let operation = series.operation.map(|operation| operation.to_string());
     let transport = series.transport.map(|transport| transport.to_string());
@@ -65,15 +65,15 @@ fn kind(series: &Series) -> String {
 }
 
 impl Curve {
-    /// Has its kind in its name.
-    fn tell(&mut self) {
+    /// Appends the kind to the name.
+    fn add_kind_to_name(&mut self) {
         if !self.kind.is_empty() {
             self.name = format!("{} ({})", self.name, self.kind);
         }
     }
 }
 
-/// Values that can be drawn; what is beyond was never measured.
+/// The range of values that can be plotted; others are not real measurements.
 const DRAWN: Range<f64> = 1e-9..1e15;
 
 fn curves(number: usize, series: &Series) -> Vec<Curve> {
@@ -95,12 +95,12 @@ fn curves(number: usize, series: &Series) -> Vec<Curve> {
     curves
 }
 
-/// The median, or where only the mean is known that.
+/// The median, or the mean if only that is known.
 fn middle(latency: &Latency) -> f64 {
     (if latency.p50.is_finite() { latency.p50 } else { latency.mean }) / 1000.0
 }
 
-/// Colours that most eyes tell apart, also in grey (Okabe and Ito).
+/// Colours that are distinct for most readers, also in grey (Okabe and Ito).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -127,14 +127,14 @@ impl Panel {
             }
         };
         let label = if self.measure == Measure::Bandwidth { "average, Gb/s" } else { "latency, us" };
-        // Of both small sizes are a small part of large ones, and no less of interest.
+        // A logarithmic axis shows small values as clearly as large ones.
         let values = values.start / 1.3..values.end * 1.3;
         let steps = steps(&values);
         let mut chart = builder.build_cartesian_2d(sizes, values.log_scale().with_key_points(steps))?;
         self.fill(&mut chart, label)
     }
 
-    /// What was done and over what, where that is one of all curves.
+    /// Operation and transport, if all curves have the same.
     fn of(&self) -> String {
         match self.kinds.as_slice() {
             [kind] if !kind.is_empty() => format!(" of {kind}"),
@@ -142,13 +142,13 @@ impl Panel {
         }
     }
 
-    /// From the least to the most of all points.
+    /// The range of all points.
     fn range(&self, of: fn(&(f64, f64)) -> f64) -> Range<f64> {
         let values = || self.curves.iter().flat_map(|curve| curve.points.iter().map(of));
         values().fold(f64::INFINITY, f64::min)..values().fold(0.0, f64::max)
     }
 
-    /// The sizes that the axis names: those of the points, or some of them.
+    /// Size labels: those of the points, or some of them.
     fn sizes(&self) -> Vec<f64> {
         some(self.curves.iter().flat_map(|curve| curve.points.iter().map(|point| point.0)).collect())
     }

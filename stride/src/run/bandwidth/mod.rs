@@ -1,4 +1,4 @@
-//! Many messages under way, as fast as they go.
+//! The bandwidth loop: keeps many messages in flight.
 
 mod pace;
 pub(super) mod watch;
@@ -12,41 +12,42 @@ use sideway::ibverbs::queue_pair::SendQueue;
 use self::pace::Pace;
 use self::watch::Watch;
 pub(crate) use self::window::Window;
-use self::window::{Clock, room};
+use self::window::{Clock, interval_buffer};
 use super::poll::Poll;
-use super::qp_driver::{QpDriver, lane_of};
+use super::qp_driver::{QpDriver, qp_index};
 use super::receive::Receives;
 use super::request::Request;
 use super::signal::{Idle, Signal};
 use super::wait::LONGEST;
 use crate::plan::RunLength;
 
-/// By when requests have ended, one way or the other, after the last was posted.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// The same where the step is cut short: the other side may take in nothing any more, and there is no further step.
-const HASTE: Duration = Duration::from_secs(1);
-/// A window of a time begins and ends with a completion, unless none comes in this part of the time.
+/// How long requests may take to complete after the last post.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
+/// That limit if the step was cut short: the peer may no longer receive, and no further step follows.
+const CUT_SHORT_TIMEOUT: Duration = Duration::from_secs(1);
+/// A timed window starts and ends with a completion, unless none arrives within this fraction of the time.
 const SHARE: u32 = 10;
 
-/// How the messages are sent.
+/// Parameters of the loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Send {
     pub(crate) amount: RunLength,
-    /// Requests under way on a lane.
+    /// Requests in flight per queue pair.
     pub(crate) depth: u64,
-    /// Requests that are posted together.
+    /// Requests posted together.
     pub(crate) list: u32,
-    /// The length of an interval, of which the messages are counted; none is short at first, and longer in a long run.
+    /// Length of the intervals in which messages are counted. If absent, intervals start short and grow in a long run.
     pub(crate) interval: Option<Duration>,
-    /// Messages a second of all lanes together, at most.
+    /// Limit in messages per second, over all queue pairs.
     pub(crate) rate: Option<f64>,
-    /// And so many of them at once.
+    /// Messages sent at once under that limit.
     pub(crate) burst: u32,
 }
 
-/// Sends until the amount is done or the loop is to stop; what comes meanwhile, where anything does, is received.
+/// Sends until the run length is reached or the loop is stopped. Incoming messages, if any, are received in the same
+/// loop.
 pub(crate) fn send<'f, S, R, C>(
-    lanes: &'f mut [QpDriver<'_, S, R>],
+    qps: &'f mut [QpDriver<'_, S, R>],
     queue: &'f mut C,
     receives: Option<&'f mut Receives<'_, C>>,
     rules: &Send,
@@ -57,14 +58,14 @@ where
     R: Request<Service = S::Service>,
     C: Poll,
 {
-    let mut flow = Flow::new(lanes, queue, receives, rules, signal);
-    let room = room();
+    let mut flow = Flow::new(qps, queue, receives, rules, signal);
+    let buffer = interval_buffer();
     match rules.amount {
         RunLength::Messages { count, warm_up } => {
             flow.burst(&flow.ends(warm_up))?;
             let (before, ends) = (flow.done, flow.ends(count));
             flow.rehearse()?;
-            flow.begin(Clock::begin(rules.interval, before, room));
+            flow.begin(Clock::begin(rules.interval, before, buffer));
             flow.burst(&ends)?;
             let window = flow.end(flow.done - before);
             flow.drain()?;
@@ -74,12 +75,13 @@ where
             flow.all_ready();
             flow.until(Instant::now() + warm_up)?;
             flow.until_completion(time / SHARE)?;
-            // The queues are as full at the end as they are now: what was posted before stands for what is still under way then.
+            // The queues are as full at the end as now, so completions of earlier posts stand for posts that are still
+            // in flight at the end.
             let before = flow.done;
-            let clock = Clock::begin(rules.interval, before, room);
+            let clock = Clock::begin(rules.interval, before, buffer);
             let end = clock.started + time;
             flow.begin(clock);
-            // Who was told to stop before has measured nothing.
+            // A loop that was stopped before the window has measured nothing.
             if !flow.is_cut {
                 flow.until(end)?;
                 flow.until_completion(time / SHARE)?;
@@ -91,25 +93,25 @@ where
     }
 }
 
-/// The messages of a thread.
+/// State of one thread's loop.
 struct Flow<'f, 'q, 'r, S, R, C> {
-    lanes: &'f mut [QpDriver<'q, S, R>],
+    qps: &'f mut [QpDriver<'q, S, R>],
     queue: &'f mut C,
     receives: Option<&'f mut Receives<'r, C>>,
     depth: u64,
     list: u32,
     signal: &'f Signal,
-    /// Lanes that may have room, each once.
+    /// Queue pairs that may have free send queue entries, each once.
     ready: Vec<usize>,
     is_ready: Vec<bool>,
-    /// Messages of all lanes.
+    /// Messages completed on all queue pairs.
     done: u64,
-    told: u64,
+    reported: u64,
     watch: Watch,
     clock: Option<Clock>,
     pace: Option<Pace>,
     idle: Idle,
-    /// It was told to stop before the amount was done.
+    /// The loop was stopped before the run length was reached.
     is_cut: bool,
 }
 
@@ -120,15 +122,15 @@ where
     C: Poll,
 {
     fn new(
-        lanes: &'f mut [QpDriver<'q, S, R>],
+        qps: &'f mut [QpDriver<'q, S, R>],
         queue: &'f mut C,
         receives: Option<&'f mut Receives<'r, C>>,
         rules: &Send,
         signal: &'f Signal,
     ) -> Self {
-        let count = lanes.len();
+        let count = qps.len();
         Self {
-            lanes,
+            qps,
             queue,
             receives,
             depth: rules.depth,
@@ -137,7 +139,7 @@ where
             ready: Vec::with_capacity(count),
             is_ready: vec![false; count],
             done: 0,
-            told: 0,
+            reported: 0,
             watch: Watch::new(),
             clock: None,
             pace: rules.rate.map(|rate| Pace::new(rate, rules.burst)),
@@ -146,22 +148,23 @@ where
         }
     }
 
-    /// How many each lane will have posted with so many more.
+    /// The `posted` count of each queue pair after `count` more messages.
     fn ends(&self, count: u64) -> Vec<u64> {
-        self.lanes.iter().map(|lane| lane.posted + count).collect()
+        self.qps.iter().map(|qp| qp.posted + count).collect()
     }
 
-    /// Goes through what comes before the first message, and posts none: code that has never run takes longer, which is no part of a window.
+    /// Runs the code that precedes the first message, without posting. Code that has never run takes longer, which
+    /// would distort the window.
     fn rehearse(&mut self) -> Result<()> {
         let ends = self.ends(0);
         self.burst(&ends)?;
         self.fill(Some(&ends))
     }
 
-    /// Messages of each lane up to these ends, to the last completion.
+    /// Sends until each queue pair has posted up to its entry of `ends`, and all of it has completed.
     fn burst(&mut self, ends: &[u64]) -> Result<()> {
-        let posted = |lane: &QpDriver<'_, S, R>| lane.posted;
-        let goal = self.done + ends.iter().sum::<u64>() - self.lanes.iter().map(posted).sum::<u64>();
+        let posted = |qp: &QpDriver<'_, S, R>| qp.posted;
+        let goal = self.done + ends.iter().sum::<u64>() - self.qps.iter().map(posted).sum::<u64>();
         self.all_ready();
         while self.done < goal && !self.signal.has_stopped() {
             self.fill(Some(ends))?;
@@ -169,13 +172,13 @@ where
             self.look();
         }
         self.is_cut |= self.done < goal;
-        self.tell();
+        self.report();
         Ok(())
     }
 
-    /// Begins the window.
+    /// Starts the window.
     fn begin(&mut self, clock: Clock) {
-        self.tell();
+        self.report();
         self.signal.open(clock.started);
         if let Some(pace) = &mut self.pace {
             pace.begin(clock.started);
@@ -188,12 +191,12 @@ where
     fn end(&mut self, messages: u64) -> Window {
         let clock = self.clock.take().unwrap_or_else(|| Clock::begin(None, 0, Vec::new()));
         let window = clock.end(messages);
-        self.tell();
+        self.report();
         self.signal.close(window.ended);
         window
     }
 
-    /// Messages until then.
+    /// Sends until `end`.
     fn until(&mut self, end: Instant) -> Result<()> {
         loop {
             self.fill(None)?;
@@ -208,7 +211,8 @@ where
         }
     }
 
-    /// Messages until the next completion, so that what stands for many counts whole or not at all; for so long at most.
+    /// Sends until the next completion, or for `most`. A completion that covers several messages then counts either
+    /// whole or not at all.
     #[cold]
     #[inline(never)]
     fn until_completion(&mut self, most: Duration) -> Result<()> {
@@ -224,19 +228,19 @@ where
         Ok(())
     }
 
-    /// Waits for all that is under way: queue pairs are used again at the next size.
+    /// Waits for all requests in flight, because the queue pairs are used again for the next size.
     fn drain(&mut self) -> Result<()> {
-        for lane in self.lanes.iter_mut().filter(|lane| !lane.is_told_of_last()) {
-            lane.post(1, true)?;
+        for qp in self.qps.iter_mut().filter(|qp| !qp.is_last_signaled()) {
+            qp.post(1, true)?;
         }
-        let end = Instant::now() + if self.is_cut { HASTE } else { PATIENCE };
-        while self.lanes.iter().any(|lane| lane.under_way() > 0) {
+        let end = Instant::now() + if self.is_cut { CUT_SHORT_TIMEOUT } else { DRAIN_TIMEOUT };
+        while self.qps.iter().any(|qp| qp.in_flight() > 0) {
             self.poll()?;
             if self.look().is_some_and(|now| now > end) {
                 if self.is_cut {
                     return Ok(());
                 }
-                bail!("requests are still in flight {} s after the last post", PATIENCE.as_secs());
+                bail!("requests are still in flight {} s after the last post", DRAIN_TIMEOUT.as_secs());
             }
         }
         Ok(())
@@ -244,33 +248,33 @@ where
 
     fn all_ready(&mut self) {
         self.ready.clear();
-        self.ready.extend(0..self.lanes.len());
+        self.ready.extend(0..self.qps.len());
         self.is_ready.fill(true);
     }
 
-    /// Posts where there is room, up to `ends` where there are any.
+    /// Posts while send queues have free entries, up to `ends` if given.
     #[inline]
     fn fill(&mut self, ends: Option<&[u64]>) -> Result<()> {
         let mut allowed = match &mut self.pace {
-            Some(pace) => pace.allowed(self.depth * self.lanes.len() as u64),
+            Some(pace) => pace.allowed(self.depth * self.qps.len() as u64),
             None => u64::MAX,
         };
         let mut kept = 0;
         for at in 0..self.ready.len() {
             let index = self.ready[at];
-            let lane = &mut self.lanes[index];
+            let qp = &mut self.qps[index];
             let end = ends.map_or(u64::MAX, |ends| ends[index]);
-            while lane.posted < end && lane.under_way() + u64::from(self.list) <= self.depth && allowed > 0 {
+            while qp.posted < end && qp.in_flight() + u64::from(self.list) <= self.depth && allowed > 0 {
                 // Lossless: not above the list, which has 32 bits.
-                let count = (end - lane.posted).min(u64::from(self.list)) as u32;
-                lane.post(count, lane.posted + u64::from(count) == end)?;
+                let count = (end - qp.posted).min(u64::from(self.list)) as u32;
+                qp.post(count, qp.posted + u64::from(count) == end)?;
                 allowed = allowed.saturating_sub(u64::from(count));
                 if let Some(pace) = &mut self.pace {
                     pace.sent += u64::from(count);
                 }
             }
             if allowed == 0 {
-                // It has its turn when it may send again.
+                // This queue pair continues once the rate allows.
                 self.ready[kept] = index;
                 kept += 1;
             } else {
@@ -279,7 +283,7 @@ where
         }
         self.ready.truncate(kept);
         if kept > 1 {
-            // The first has had its turn.
+            // The first queue pair has had its turn.
             self.ready.rotate_left(1);
         }
         Ok(())
@@ -287,12 +291,12 @@ where
 
     #[inline]
     fn poll(&mut self) -> Result<()> {
-        let Self { lanes, ready, is_ready, done, .. } = self;
+        let Self { qps, ready, is_ready, done, .. } = self;
         let count = self.queue.poll(|completion| {
-            let index = lane_of(completion.wr_id);
-            // What a driver makes up is of no lane.
-            let Some(lane) = lanes.get_mut(index) else { return };
-            *done += lane.finish(completion.wr_id);
+            let index = qp_index(completion.wr_id);
+            // A driver may return a `wr_id` that belongs to no queue pair.
+            let Some(qp) = qps.get_mut(index) else { return };
+            *done += qp.finish(completion.wr_id);
             if !is_ready[index] {
                 is_ready[index] = true;
                 ready.push(index);
@@ -308,32 +312,32 @@ where
         Ok(())
     }
 
-    /// Nothing was there.
+    /// Called when a poll found nothing.
     #[inline(always)]
     fn rest(&mut self) -> Result<()> {
         let Self { queue, receives, ready, pace, idle, .. } = self;
-        // Lanes that are ready still wait for the time when they may send.
+        // Queue pairs that are ready still wait until the rate allows another message.
         let most = || pace.as_ref().filter(|_| !ready.is_empty()).map_or(LONGEST, Pace::wait);
         if queue.rest(receives.as_deref().map(Receives::queue), most, idle)? {
-            // Who sleeps looks at the time whenever it wakes up.
+            // A thread that slept reads the clock after each wake-up.
             self.watch.is_due_next();
         }
         Ok(())
     }
 
-    /// Now and then, the time.
+    /// Returns the time now and then, otherwise `None`.
     #[inline]
     fn look(&mut self) -> Option<Instant> {
         let now = self.watch.look()?;
-        self.tell();
+        self.report();
         if let Some(clock) = &mut self.clock {
             clock.look(now, self.done);
         }
         Some(now)
     }
 
-    fn tell(&mut self) {
-        self.signal.add(self.done - self.told);
-        self.told = self.done;
+    fn report(&mut self) {
+        self.signal.add(self.done - self.reported);
+        self.reported = self.done;
     }
 }

@@ -1,10 +1,10 @@
-//! A limit on the rate of messages.
+//! The rate limit (`--rate-limit`, `--burst-size`).
 
 use std::time::{Duration, Instant};
 
 use crate::run::wait::LONGEST;
 
-/// A rate that is not exceeded, by bursts of so many messages.
+/// Limits messages to a rate, in bursts of `burst`.
 pub(super) struct Pace {
     per_second: f64,
     burst: u64,
@@ -17,27 +17,29 @@ impl Pace {
         Self { per_second, burst: u64::from(burst.max(1)), started: None, sent: 0 }
     }
 
-    /// Begins anew, as if the last burst had gone now: what follows is not above the rate, however few there are.
+    /// Restarts as if the last burst had just been sent, so even a short run stays within the rate.
     pub(super) fn begin(&mut self, now: Instant) {
         (self.started, self.sent) = (Some(now), self.burst);
     }
 
-    /// How many messages may go now.
-    /// What was let pass, as nothing could be sent, is not made up for: there are never more than `most`, or a burst.
+    /// Returns how many messages may be sent now.
+    ///
+    /// Time in which nothing could be sent is not made up for: the result is at most `most`, or one burst if that is
+    /// larger.
     pub(super) fn allowed(&mut self, most: u64) -> u64 {
         let passed = self.started.get_or_insert_with(Instant::now).elapsed();
         self.due(passed, most)
     }
 
     fn due(&mut self, passed: Duration, most: u64) -> u64 {
-        // Saturating, and never below zero.
+        // The cast saturates and is never negative.
         let bursts = (passed.as_secs_f64() * self.per_second / self.burst as f64) as u64;
         let due = bursts.saturating_add(1).saturating_mul(self.burst);
         self.sent = self.sent.max(due.saturating_sub(most.max(self.burst)));
         due.saturating_sub(self.sent)
     }
 
-    /// How long it is until the next may go, if not too long.
+    /// Time until the next message is allowed, at most [`LONGEST`].
     pub(super) fn wait(&self) -> Duration {
         let next = (self.sent - self.sent % self.burst) as f64 / self.per_second;
         let passed = self.started.map_or(0.0, |started| started.elapsed().as_secs_f64());
@@ -50,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_let_pass_is_not_made_up_for() {
+    fn missed_time_is_not_made_up_for() {
         let mut pace = Pace::new(1000.0, 1);
         assert_eq!(pace.due(Duration::from_millis(10), 4), 4);
         pace.sent += 4;
@@ -62,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_has_nothing_of_what_was_due_before() {
+    fn window_start_discards_earlier_credit() {
         for burst in [1, 10] {
             let mut pace = Pace::new(1000.0, burst);
             pace.sent += pace.due(Duration::from_millis(500), 128) - 1;
@@ -81,11 +83,11 @@ mod tests {
         pace.sent += 10;
         assert_eq!(pace.due(Duration::from_millis(9), 128), 0);
         assert_eq!(pace.due(Duration::from_millis(10), 128), 10);
-        // What is left of a burst is due at once.
+        // The rest of a burst is due at once.
         pace.sent += 4;
         assert_eq!(pace.due(Duration::from_millis(19), 128), 6);
         assert_eq!(pace.due(Duration::from_millis(20), 128), 16);
-        // One that is longer than what can be under way loses nothing, and is not made up for either.
+        // A burst longer than the send queue is completed, but never made up for later.
         let mut pace = Pace::new(1000.0, 1000);
         assert_eq!(pace.due(Duration::ZERO, 4), 1000);
         pace.sent += 4;
@@ -95,8 +97,8 @@ mod tests {
     }
 
     #[test]
-    fn the_next_burst_is_waited_for() {
-        // An hour from one to the next.
+    fn wait_ends_when_the_next_burst_is_due() {
+        // One burst per hour.
         let mut pace = Pace::new(10.0 / 3600.0, 10);
         assert_eq!(pace.allowed(128), 10);
         pace.sent += 10;

@@ -1,22 +1,23 @@
-//! When to look at the clock.
+//! Decides when a loop reads the clock.
 
 use std::time::{Duration, Instant};
 
-/// Between two looks at the clock passes one round of the loop at first, then as many as take a time between these two: rounds without work are
-/// short, those with many messages long, and a clock may be dear, a system call even.
+/// The clock is read after every round at first. The number of rounds between reads then adapts, so that the time
+/// between reads stays within these two limits: empty rounds are short, busy rounds are long, and reading the clock may
+/// require a system call.
 const ROUNDS: u32 = 1;
-const MOST_ROUNDS: u32 = 512;
+const MAX_ROUNDS: u32 = 512;
 const OFTEN: Duration = Duration::from_micros(16);
 const SELDOM: Duration = Duration::from_micros(64);
 
-/// Counts the rounds of the loop between two looks.
+/// Counts rounds of the loop between reads of the clock.
 pub(in crate::run) struct Watch {
-    /// Rounds until the next look.
+    /// Rounds until the next read.
     left: u32,
-    /// Rounds between two.
+    /// Rounds between two reads.
     rounds: u32,
     last: Instant,
-    /// Since then.
+    /// The thread has slept since the last read.
     has_slept: bool,
 }
 
@@ -25,12 +26,12 @@ impl Watch {
         Self { left: ROUNDS, rounds: ROUNDS, last: Instant::now(), has_slept: false }
     }
 
-    /// Begins anew, at this time: what rounds will be like is not known.
+    /// Restarts at `now`, because the duration of a round is unknown.
     pub(super) fn begin(&mut self, now: Instant) {
         *self = Self { last: now, ..Self::new() };
     }
 
-    /// Counts a round, and looks where it is time to.
+    /// Counts a round. Returns the time if a read is due.
     #[inline]
     pub(in crate::run) fn look(&mut self) -> Option<Instant> {
         self.left -= 1;
@@ -42,7 +43,8 @@ impl Watch {
         Some(now)
     }
 
-    /// The next round looks, since it comes after a sleep: which says nothing of how long rounds are.
+    /// Makes the next round read the clock. The time since the last read includes a sleep, so it is not used to
+    /// estimate rounds.
     pub(in crate::run) fn is_due_next(&mut self) {
         self.left = 1;
         self.has_slept = true;
@@ -52,9 +54,9 @@ impl Watch {
         let passed = now.saturating_duration_since(self.last);
         if !std::mem::take(&mut self.has_slept) {
             if passed < OFTEN {
-                self.rounds = (self.rounds * 2).min(MOST_ROUNDS);
+                self.rounds = (self.rounds * 2).min(MAX_ROUNDS);
             } else if passed > SELDOM {
-                // At once to as many as take the longest time: the next look is not to be late as well.
+                // Divide by the whole factor at once, so that the next read is not late as well.
                 let times = u32::try_from(passed.as_nanos() / SELDOM.as_nanos() + 1).unwrap_or(u32::MAX);
                 self.rounds = (self.rounds / times).max(1);
             }
@@ -69,30 +71,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_is_looked_at_by_time_and_not_by_rounds() {
+    fn clock_is_read_at_a_steady_time_for_any_round_length() {
         for nanoseconds in [1, 20, 300, 1_000, 3_000, 15_000, 200_000] {
             let (round, mut watch) = (Duration::from_nanos(nanoseconds), Watch::new());
             for _ in 0..20 {
                 watch.set(watch.last + round * watch.rounds);
             }
             let passed = round * watch.rounds;
-            assert!(passed >= OFTEN || watch.rounds == MOST_ROUNDS, "{nanoseconds} ns a round: {passed:?}");
+            assert!(passed >= OFTEN || watch.rounds == MAX_ROUNDS, "{nanoseconds} ns a round: {passed:?}");
             assert!(passed <= SELDOM || watch.rounds == 1, "{nanoseconds} ns a round: {passed:?}");
             assert_eq!(watch.left, watch.rounds);
         }
     }
 
     #[test]
-    fn one_late_look_is_enough_where_rounds_become_longer() {
+    fn longer_rounds_cause_one_late_read_only() {
         let mut watch = Watch::new();
-        watch.rounds = MOST_ROUNDS;
+        watch.rounds = MAX_ROUNDS;
         let round = Duration::from_micros(10);
         watch.set(watch.last + round * watch.rounds);
         assert!(round * watch.rounds <= SELDOM, "{} rounds", watch.rounds);
     }
 
     #[test]
-    fn a_sleep_says_nothing_of_rounds() {
+    fn sleep_does_not_change_the_round_estimate() {
         let mut watch = Watch::new();
         watch.is_due_next();
         assert_eq!(watch.left, 1);

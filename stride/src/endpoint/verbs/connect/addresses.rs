@@ -1,4 +1,4 @@
-//! Addresses, and the devices that they lead to.
+//! IP addresses and the devices to which they resolve.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::slice;
@@ -12,10 +12,10 @@ use crate::endpoint::verbs::{self, device};
 use crate::endpoint::{Gpus, PortInfo, Role};
 use crate::plan::SideConfig;
 
-/// So many addresses of a device are named.
+/// Maximum number of addresses to list per device.
 const NAMED: usize = 4;
 
-/// An address of the device that a place names or leaves open, for sides of one process.
+/// An address of the device that `place` names, or of any device. Used if both sides are in one process.
 pub(super) fn own(place: &SideConfig) -> Result<IpAddr> {
     let found = verbs::ports::open(slice::from_ref(place), Role::Client, |_| true)?;
     let (context, port) = found.first().context("each side has a port")?;
@@ -29,26 +29,26 @@ pub(super) fn own(place: &SideConfig) -> Result<IpAddr> {
     })
 }
 
-/// The addresses of a port.
+/// The IP addresses of a port.
 fn of(facts: &PortInfo) -> Vec<IpAddr> {
-    // Those of InfiniBand are none of IP.
+    // GIDs of InfiniBand ports are not IP addresses.
     let gids = facts.gids.iter().filter(|gid| gid.kind.starts_with("RoCE"));
     let mut all = Vec::new();
     for address in gids.filter_map(|gid| gid.gid.parse::<Ipv6Addr>().ok()) {
         let address = address.to_canonical();
-        if !all.contains(&address) && !is_of_link(address) {
+        if !all.contains(&address) && !is_link_local(address) {
             all.push(address);
         }
     }
     all
 }
 
-/// Whether an address means nothing without its link.
-pub(super) fn is_of_link(address: IpAddr) -> bool {
+/// Whether the address is link-local.
+pub(super) fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
-/// The sentence for an address that leads to no device.
+/// The error for an address that resolves to no device.
 pub(super) fn unreachable(address: IpAddr, role: Role, error: ConnectError) -> Error {
     let is_of_address =
         matches!(error.step(), ConnectStep::ResolveAddress | ConnectStep::ResolveRoute | ConnectStep::Bind);
@@ -68,7 +68,7 @@ pub(super) fn unreachable(address: IpAddr, role: Role, error: ConnectError) -> E
     }
 }
 
-/// The devices with their addresses.
+/// Lists the devices with their addresses.
 fn devices() -> String {
     let Ok(device::Found { ports, .. }) = device::ports(&Gpus::Some(Vec::new())) else { return "no device".to_owned() };
     let texts: Vec<String> = ports
@@ -87,7 +87,7 @@ fn devices() -> String {
     if texts.is_empty() { "no device".to_owned() } else { texts.join(", ") }
 }
 
-/// Whether the device that an address has led to is the one that was asked for.
+/// Checks that the resolved device is the one given with `--device`.
 pub(super) fn agree(context: &DeviceContext, port: u8, place: &SideConfig, address: IpAddr, role: Role) -> Result<()> {
     let found = context.name();
     if let Some(asked) = place.device.as_ref().filter(|asked| **asked != found) {
@@ -95,7 +95,7 @@ pub(super) fn agree(context: &DeviceContext, port: u8, place: &SideConfig, addre
             Role::Client => "--device",
             Role::Server => "--remote-device, or the server's --device,",
         };
-        // That of softrnic has no entry in sysfs.
+        // softrnic's device has no entry in sysfs.
         let soft = if asked.starts_with("soft") && context.sysfs_path().is_some() {
             ", or set RDMA_MUMMY_RDMACM=softrnic, which connects the devices of softrnic"
         } else {

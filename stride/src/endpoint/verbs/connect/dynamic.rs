@@ -1,4 +1,4 @@
-//! The ends of dynamic connections. Neither is told of the other: each request says where it goes.
+//! DC queue pairs. They are not connected: each request names its destination.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use sideway::ibverbs::device_context::Mtu;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairAttribute, QueuePairState, TargetQueuePair};
 
-use super::{Joint, Manual, RNR_TIMER};
+use super::{Manual, RNR_TIMER, Shared};
 use crate::endpoint::verbs::pairs::Pairs;
 use crate::endpoint::verbs::vendor_pairs::Dynamic;
 use crate::endpoint::{Intake, QpAddress};
@@ -16,8 +16,8 @@ use crate::plan::Plan;
 use crate::run::Target;
 
 impl Manual {
-    /// Makes the targets of a side ready, where it has any: from then on they have numbers. This is the way to the side itself; of it a
-    /// target takes what is the port's own, and no peer.
+    /// Makes the DC targets of a side ready, if any; only then do they have numbers. The address vector is that of this
+    /// side itself, because a target uses only its local fields.
     pub(in super::super) fn open_targets(&self, pairs: &Pairs, plan: &Plan, mtu: Mtu) -> Result<()> {
         let Pairs::Dynamic(pairs) = pairs else { return Ok(()) };
         pairs.iter().try_for_each(|pair| self.open_target(&pair.target, plan, mtu))
@@ -25,7 +25,7 @@ impl Manual {
 
     fn open_target(&self, target: &TargetQueuePair, plan: &Plan, mtu: Mtu) -> Result<()> {
         let mut access = AccessFlags::RemoteWrite | AccessFlags::RemoteRead;
-        // Not every device has atomics here.
+        // Not every device supports remote atomics on DC.
         access.set(AccessFlags::RemoteAtomic, plan.workload.operation.is_atomic());
         let mut init = QueuePairAttribute::new();
         init.setup_state(QueuePairState::Init).setup_pkey_index(self.pkey_index).setup_port(self.port);
@@ -35,10 +35,10 @@ impl Manual {
         Ok(target.modify(receive.setup_address_vector(&self.way))?)
     }
 
-    /// Makes an initiator ready, and finds the way to the target of the other side.
+    /// Makes an initiator ready, with the address of the peer's target.
     pub(super) fn initiate(
         &self,
-        joint: &Joint<'_>,
+        shared: &Shared<'_>,
         pd: &Arc<ProtectionDomain>,
         pair: &mut Dynamic,
         (own, their): (&QpAddress, &QpAddress),
@@ -48,12 +48,12 @@ impl Manual {
         init.setup_state(QueuePairState::Init).setup_pkey_index(self.pkey_index).setup_port(self.port);
         pair.initiator.modify(&init)?;
         let mut receive = QueuePairAttribute::new();
-        pair.initiator.modify(receive.setup_state(QueuePairState::ReadyToReceive).setup_path_mtu(joint.mtu))?;
+        pair.initiator.modify(receive.setup_state(QueuePairState::ReadyToReceive).setup_path_mtu(shared.mtu))?;
         let mut send = QueuePairAttribute::new();
         send.setup_state(QueuePairState::ReadyToSend)
             .setup_sq_psn(own.psn)
-            .setup_timeout(joint.plan.attributes.qp_timeout);
-        send.setup_retry_cnt(7).setup_rnr_retry(7).setup_max_read_atomic(joint.asks);
+            .setup_timeout(shared.plan.attributes.qp_timeout);
+        send.setup_retry_cnt(7).setup_rnr_retry(7).setup_max_read_atomic(shared.initiator_depth);
         pair.initiator.modify(&send)?;
         pair.there = Some(Target { way: pd.create_ah(&self.way)?, number, key });
         Ok(())

@@ -1,4 +1,4 @@
-//! As the sides tell each other.
+//! Connects queue pairs with the addresses exchanged over the control channel.
 
 use std::net::Ipv6Addr;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use sideway::ibverbs::address::{AddressHandleAttribute, Gid};
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::QueuePair;
 
-use super::{Address, Direction, Joint, Loose, Route, intake};
+use super::{Address, Direction, Route, Shared, Unconnected, intake};
 use crate::endpoint::{PeerInfo, PortInfo, QpAddress};
 use crate::plan::Plan;
 use crate::run::DatagramSend;
 
-/// How far a packet may travel, in routers.
+/// Hop limit of packets.
 const HOP_LIMIT: u8 = 64;
-/// The key of all datagrams of the tool.
+/// The Q_Key of all datagrams.
 const QKEY: u32 = 0x1111_1111;
 
-/// The way to the other side.
+/// The path to the peer.
 pub(in super::super) struct Manual {
     pub(super) port: u8,
     pub(super) pkey_index: u16,
@@ -27,7 +27,7 @@ pub(in super::super) struct Manual {
 }
 
 impl Manual {
-    /// From the port of this side, by the GID of this index.
+    /// From this side's port, with the GID at this index.
     pub(in super::super) fn new(plan: &Plan, own: &PortInfo, gid: Option<u32>, theirs: &PeerInfo) -> Result<Self> {
         let port = own.port;
         let mut way = AddressHandleAttribute::new();
@@ -42,34 +42,34 @@ impl Manual {
         Ok(Self { port, pkey_index: own.partition.map_or(0, |partition| partition.index), way })
     }
 
-    /// Connects a queue pair with another.
+    /// Connects a queue pair.
     pub(in super::super) fn connect(
         &self,
-        joint: &Joint<'_>,
+        shared: &Shared<'_>,
         pd: &Arc<ProtectionDomain>,
-        pair: Loose<'_>,
+        pair: Unconnected<'_>,
         (own, their): (&QpAddress, &QpAddress),
     ) -> Result<()> {
         match pair {
-            Loose::Connected(pair) => {
-                joint.connect(|to| pair.modify(to), &self.route(own, their, their.number), Direction::Both)
+            Unconnected::Connected(pair) => {
+                shared.connect(|to| pair.modify(to), &self.route(own, their, their.number), Direction::Both)
             }
-            Loose::Xrc(pair) => {
+            Unconnected::Xrc(pair) => {
                 let (number, _) = intake(their)?;
-                joint.connect(|to| pair.receiver.modify(to), &self.route(own, their, their.number), Direction::In)?;
-                joint.connect(|to| pair.sender.modify(to), &self.route(own, their, number), Direction::Out)
+                shared.connect(|to| pair.receiver.modify(to), &self.route(own, their, their.number), Direction::In)?;
+                shared.connect(|to| pair.sender.modify(to), &self.route(own, their, number), Direction::Out)
             }
-            Loose::Dynamic(pair) => self.initiate(joint, pd, pair, (own, their)),
-            Loose::Datagram(pair, target) => {
-                Joint::make_ready(pair, &self.address(own, None))?;
+            Unconnected::Dynamic(pair) => self.initiate(shared, pd, pair, (own, their)),
+            Unconnected::Datagram(pair, target) => {
+                Shared::make_ready(pair, &self.address(own, None))?;
                 *target = Some(self.target(pd, their, QKEY)?);
                 Ok(())
             }
-            Loose::Scalable(pair) => {
+            Unconnected::Scalable(pair) => {
                 let has = pd.device_context().query_efa_device()?.device_caps();
-                // For ever, as those of connections.
+                // Infinite, as for connected queue pairs.
                 let retries = has.contains(EfaDeviceCapabilityFlags::ResponderNotReadyRetry).then_some(7);
-                Joint::make_ready(&pair.pair, &self.address(own, retries))?;
+                Shared::make_ready(&pair.pair, &self.address(own, retries))?;
                 pair.there = Some(self.target(pd, their, QKEY)?);
                 Ok(())
             }
@@ -85,7 +85,7 @@ impl Manual {
         Route { port: self.port, pkey_index: self.pkey_index, way: self.way, own_psn, their_psn, their_number }
     }
 
-    /// Where datagrams to a queue pair go.
+    /// The destination of datagrams to a queue pair.
     pub(super) fn target(&self, pd: &Arc<ProtectionDomain>, their: &QpAddress, qkey: u32) -> Result<DatagramSend> {
         Ok(DatagramSend { way: pd.create_ah(&self.way)?, number: their.number, qkey })
     }
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_sides_lid_counts_unless_one_is_given() {
+    fn given_dlid_overrides_the_peers_lid() {
         let plan = Plan::default();
         let found = way(&plan, &SideConfig::default(), None);
         assert_eq!((found.way.dest_lid(), found.way.is_global(), found.pkey_index), (2, false, 0));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_and_classes_stand_in_the_header_of_gids() {
+    fn flow_label_and_traffic_class_are_set_in_the_grh() {
         let plan = Plan {
             attributes: QpAttributes { flow_label: 0xabcde, traffic_class: 104, ..QpAttributes::default() },
             ..Plan::default()

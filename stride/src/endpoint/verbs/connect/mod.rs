@@ -1,4 +1,4 @@
-//! Queue pairs are connected: as the sides tell each other, or by the connection manager.
+//! Connects queue pairs, with exchanged addresses or through librdmacm.
 
 mod addresses;
 mod dynamic;
@@ -24,39 +24,41 @@ use crate::run::DatagramSend;
 /// `min_rnr_timer`: 0.64 ms.
 const RNR_TIMER: u8 = 12;
 
-/// A queue pair that is to be connected.
-pub(super) enum Loose<'p> {
+/// A queue pair that is not connected yet.
+pub(super) enum Unconnected<'p> {
     Connected(&'p GenericQueuePair),
-    /// With where its datagrams are to go.
+    /// With the destination of its datagrams, to be filled in.
     Datagram(&'p GenericQueuePair<Datagram>, &'p mut Option<DatagramSend>),
     Xrc(&'p XrcPair),
-    /// With where its requests are to go.
+    /// With the destination of its requests, to be filled in.
     Dynamic(&'p mut Dynamic),
     Scalable(&'p mut Scalable),
 }
 
 impl Pairs {
-    pub(super) fn loose(&mut self) -> Vec<Loose<'_>> {
+    pub(super) fn unconnected(&mut self) -> Vec<Unconnected<'_>> {
         match self {
-            Self::Connected(pairs) => pairs.iter().map(Loose::Connected).collect(),
-            Self::Datagram(pairs) => pairs.iter_mut().map(|(pair, target)| Loose::Datagram(pair, target)).collect(),
-            Self::Xrc(pairs) => pairs.iter().map(Loose::Xrc).collect(),
-            Self::Dynamic(pairs) => pairs.iter_mut().map(Loose::Dynamic).collect(),
-            Self::Scalable(pairs) => pairs.iter_mut().map(Loose::Scalable).collect(),
+            Self::Connected(pairs) => pairs.iter().map(Unconnected::Connected).collect(),
+            Self::Datagram(pairs) => {
+                pairs.iter_mut().map(|(pair, target)| Unconnected::Datagram(pair, target)).collect()
+            }
+            Self::Xrc(pairs) => pairs.iter().map(Unconnected::Xrc).collect(),
+            Self::Dynamic(pairs) => pairs.iter_mut().map(Unconnected::Dynamic).collect(),
+            Self::Scalable(pairs) => pairs.iter_mut().map(Unconnected::Scalable).collect(),
         }
     }
 }
 
-/// What all queue pairs of a side have in common.
-pub(super) struct Joint<'p> {
+/// Parameters that all queue pairs of a side share.
+pub(super) struct Shared<'p> {
     pub(super) plan: &'p Plan,
     pub(super) mtu: Mtu,
-    /// Reads and atomics under way, of this side, and of the other.
-    pub(super) asks: u8,
-    pub(super) answers: u8,
+    /// Outstanding reads and atomics as requester, and as responder.
+    pub(super) initiator_depth: u8,
+    pub(super) responder_resources: u8,
 }
 
-/// The way of one of them.
+/// The path of one queue pair.
 #[derive(Clone, Copy)]
 struct Route {
     port: u8,
@@ -67,27 +69,27 @@ struct Route {
     their_number: u32,
 }
 
-/// Which way the requests of a connection go.
+/// Direction of the requests on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     Both,
-    /// This side's to the other.
+    /// From this side to the peer.
     Out,
-    /// The other side's to this one.
+    /// From the peer to this side.
     In,
 }
 
-/// What a queue pair of datagrams is told.
+/// Parameters of a datagram queue pair.
 struct Address {
     port: u8,
     pkey_index: u16,
     qkey: u32,
     psn: u32,
-    /// How often a message goes out again that finds no receive, where that can be said.
+    /// Retries of a message that finds no receive, if the device supports a limit.
     retries: Option<u8>,
 }
 
-/// The numbers of the queue pair and of the shared receive queue that take messages of XRC in at the other side.
+/// The numbers of the peer's XRC receive queue pair and its shared receive queue.
 fn intake(their: &QpAddress) -> Result<(u32, u32)> {
     match their.intake {
         Some(Intake::Xrc { number, srq }) => Ok((number, srq)),
@@ -95,8 +97,8 @@ fn intake(their: &QpAddress) -> Result<(u32, u32)> {
     }
 }
 
-impl Joint<'_> {
-    /// Moves a queue pair, by what modifies it, to where it sends and receives.
+impl Shared<'_> {
+    /// Modifies a queue pair to the states in which it sends and receives.
     fn connect<F>(&self, modify: F, route: &Route, direction: Direction) -> Result<()>
     where
         F: Fn(&QueuePairAttribute) -> Result<(), ModifyQueuePairError>,
@@ -117,19 +119,19 @@ impl Joint<'_> {
         let mut send = QueuePairAttribute::new();
         send.setup_state(QueuePairState::ReadyToSend).setup_sq_psn(route.own_psn);
         if is_reliable && direction != Direction::Out {
-            receive.setup_max_dest_read_atomic(self.answers).setup_min_rnr_timer(RNR_TIMER);
+            receive.setup_max_dest_read_atomic(self.responder_resources).setup_min_rnr_timer(RNR_TIMER);
         }
         if is_reliable {
             send.setup_timeout(self.plan.attributes.qp_timeout);
         }
         if is_reliable && direction != Direction::In {
-            send.setup_retry_cnt(7).setup_rnr_retry(7).setup_max_read_atomic(self.asks);
+            send.setup_retry_cnt(7).setup_rnr_retry(7).setup_max_read_atomic(self.initiator_depth);
         }
         modify(&receive)?;
         Ok(modify(&send)?)
     }
 
-    /// The same with one of datagrams.
+    /// Modifies a datagram queue pair to RTS.
     fn make_ready(pair: &impl QueuePair, address: &Address) -> Result<()> {
         let mut init = QueuePairAttribute::new();
         init.setup_state(QueuePairState::Init).setup_pkey_index(address.pkey_index).setup_port(address.port);

@@ -1,5 +1,6 @@
-//! By the connection manager: the server listens at the address by which the client has reached it, at a port of the system's choice that it
-//! tells, and the client asks for one connection for each queue pair. The queue pairs are moved here, with what the manager knows of the way.
+//! Connects queue pairs through librdmacm (`--rdma-cm`). The server listens at the address that the client used, and
+//! sends the port to the client. The client requests one connection per queue pair. This module modifies the queue
+//! pairs, with the path from librdmacm.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -15,38 +16,38 @@ use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairState};
 use sideway::rdmacm::{Connection, ConnectionParameter, Connector, Identifier, Listener, PortSpace, Request};
 
-use super::addresses::{agree, is_of_link, own, unreachable};
+use super::addresses::{agree, is_link_local, own, unreachable};
 use super::manual::Manual;
-use super::{Address, Direction, Joint, Loose, Route, intake};
+use super::{Address, Direction, Route, Shared, Unconnected, intake};
 use crate::endpoint::verbs::device;
 use crate::endpoint::verbs::pairs::XrcPair;
 use crate::endpoint::{Listening, PeerInfo, QpAddress, Role};
 use crate::plan::{Plan, QpAttributes, SideConfig, Transport};
 use crate::run::DatagramSend;
 
-/// How long each step may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the ends of all connections may take.
-const FAREWELL: Duration = Duration::from_secs(2);
-/// A port to ask the way with, before the server's is known.
+/// Time limit of each step.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for disconnecting all connections.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// A port for resolving the path, before the server's is known.
 const ANY_PORT: u16 = 18515;
-/// What the private data of a connection begins with.
+/// The first bytes of a connection's private data.
 const MAGIC: [u8; 4] = *b"STRD";
-/// Both sides have been told before.
+/// Both sides have rejected such a plan before.
 const NOT_CONNECTED: &str = "--rdma-cm supports RC, UC, UD and XRC only";
-/// What who asks for another connection than is due gets to read.
+/// Private data of a rejection.
 const REFUSAL: &[u8] = b"stride-perf: not a connection of this test";
 
-/// The connection manager's part of a side.
+/// The librdmacm state of a side.
 pub(in super::super) struct Manager {
     address: IpAddr,
-    /// The server's.
+    /// The listener (server only).
     listener: Option<(Listener, u64)>,
     connections: Vec<Connection>,
 }
 
 impl Manager {
-    /// Finds the device, and its port, that the server's address leads to; at the server, listens there.
+    /// Finds the device and port to which the server's address resolves. The server also listens there.
     pub(in super::super) fn open(
         plan: &Plan,
         place: &SideConfig,
@@ -57,7 +58,7 @@ impl Manager {
             Some(address) => address,
             None => own(&plan.placement.server)?,
         };
-        if is_of_link(address) {
+        if is_link_local(address) {
             bail!("--rdma-cm: {address} is a link-local address; name the server by another address");
         }
         let (id, listener) = match role {
@@ -68,7 +69,7 @@ impl Manager {
             }
             Role::Server => {
                 let mut builder = Listener::builder();
-                builder.setup_port_space(port_space(plan)).setup_timeout(PATIENCE);
+                builder.setup_port_space(port_space(plan)).setup_timeout(TIMEOUT);
                 if plan.attributes.traffic_class != 0 {
                     builder.setup_type_of_service(plan.attributes.traffic_class);
                 }
@@ -85,35 +86,35 @@ impl Manager {
         Ok((context, port, Self { address, listener, connections: Vec::new() }))
     }
 
-    /// Where the server listens.
+    /// The port and token of the server.
     pub(in super::super) fn listening(&self) -> Option<Listening> {
         let (listener, token) = self.listener.as_ref()?;
         Some(Listening { port: listener.local_address().port(), token: *token })
     }
 
-    /// Connects all queue pairs with the other side's.
+    /// Connects all queue pairs.
     pub(in super::super) fn connect(
         &mut self,
-        joint: &Joint<'_>,
+        shared: &Shared<'_>,
         pd: &Arc<ProtectionDomain>,
-        pairs: Vec<Loose<'_>>,
+        pairs: Vec<Unconnected<'_>>,
         (own, theirs): (&PeerInfo, &PeerInfo),
         by_hand: &Manual,
     ) -> Result<()> {
         let due = pairs.into_iter().zip(own.queue_pairs.iter().zip(&theirs.queue_pairs));
-        let meeting = Meeting { joint, pd };
+        let setup = Setup { shared, pd };
         match &self.listener {
             Some((listener, token)) => {
                 let due: Vec<_> = due.map(Some).collect();
-                self.connections = meeting.answer_all(listener, *token, due, by_hand)?;
+                self.connections = setup.accept_all(listener, *token, due, by_hand)?;
             }
             None => {
                 let Some(Listening { port, token }) = theirs.listening else {
                     bail!("the server sent no port for --rdma-cm");
                 };
-                let connector = connector(joint.plan);
+                let connector = connector(shared.plan);
                 for (index, (pair, ends)) in due.enumerate() {
-                    let asked = meeting.ask(&connector, (self.address, port), (token, index), pair, ends);
+                    let asked = setup.request(&connector, (self.address, port), (token, index), pair, ends);
                     let connection = asked.with_context(|| format!("--rdma-cm: queue pair {index}"))?;
                     self.connections.extend(connection);
                 }
@@ -122,10 +123,10 @@ impl Manager {
         Ok(())
     }
 
-    /// Ends all connections.
+    /// Disconnects all connections.
     pub(in super::super) fn end(&mut self) {
-        let end = Instant::now() + FAREWELL;
-        // Each is told before the first answer is waited for.
+        let end = Instant::now() + DISCONNECT_TIMEOUT;
+        // Disconnect all before waiting for the first.
         for connection in &self.connections {
             if let Err(error) = connection.identifier().disconnect() {
                 log::debug!("{error}");
@@ -145,29 +146,29 @@ fn port_space(plan: &Plan) -> PortSpace {
 
 fn connector(plan: &Plan) -> Connector {
     let mut connector = Connector::new();
-    connector.setup_port_space(port_space(plan)).setup_timeout(PATIENCE);
+    connector.setup_port_space(port_space(plan)).setup_timeout(TIMEOUT);
     if plan.attributes.traffic_class != 0 {
         connector.setup_type_of_service(plan.attributes.traffic_class);
     }
     connector
 }
 
-/// A queue pair that is to be connected, with its end and the other side's.
-type Due<'d> = (Loose<'d>, (&'d QpAddress, &'d QpAddress));
+/// A queue pair to be connected, with its address and that of its peer.
+type Due<'d> = (Unconnected<'d>, (&'d QpAddress, &'d QpAddress));
 
-struct Meeting<'m> {
-    joint: &'m Joint<'m>,
+struct Setup<'m> {
+    shared: &'m Shared<'m>,
     pd: &'m Arc<ProtectionDomain>,
 }
 
-impl Meeting<'_> {
-    /// Asks the server for a connection.
-    fn ask(
+impl Setup<'_> {
+    /// Requests a connection from the server.
+    fn request(
         &self,
         connector: &Connector,
         to: (IpAddr, u16),
         (token, index): (u64, usize),
-        pair: Loose<'_>,
+        pair: Unconnected<'_>,
         (own, their): (&QpAddress, &QpAddress),
     ) -> Result<Option<Connection>> {
         let resolved = connector.resolve(to)?;
@@ -179,21 +180,21 @@ impl Meeting<'_> {
         let mut parameter = self.parameter(own);
         parameter.setup_private_data(&name(token, index));
         match pair {
-            Loose::Connected(pair) => {
+            Unconnected::Connected(pair) => {
                 let connection = resolved.connect_with(&parameter, |id, info| {
                     expect(info.qp_number(), their.number)?;
                     self.through(id, pair)
                 })?;
                 Ok(Some(connection))
             }
-            Loose::Xrc(pair) => {
+            Unconnected::Xrc(pair) => {
                 let connection = resolved.connect_with(&parameter, |id, info| {
                     expect(info.qp_number(), intake(their)?.0)?;
                     self.both_ways(id, pair, (own, their), Role::Client)
                 })?;
                 Ok(Some(connection))
             }
-            Loose::Datagram(pair, target) => {
+            Unconnected::Datagram(pair, target) => {
                 make_ready(resolved.identifier(), pair, own)?;
                 let found = resolved.lookup(&parameter)?;
                 expect(found.qp_number(), their.number)?;
@@ -203,12 +204,12 @@ impl Meeting<'_> {
                 *target = Some(DatagramSend { way, number: found.qp_number(), qkey: found.qkey() });
                 Ok(None)
             }
-            Loose::Dynamic(_) | Loose::Scalable(_) => bail!(NOT_CONNECTED),
+            Unconnected::Dynamic(_) | Unconnected::Scalable(_) => bail!(NOT_CONNECTED),
         }
     }
 
-    /// Waits for the client to ask for each connection that is due, in whatever order; whoever else asks is refused.
-    fn answer_all(
+    /// Accepts a request for each pending connection, in any order, and rejects all others.
+    fn accept_all(
         &self,
         listener: &Listener,
         token: u64,
@@ -217,7 +218,7 @@ impl Meeting<'_> {
     ) -> Result<Vec<Connection>> {
         let mut connections = Vec::new();
         let (all, mut done) = (due.len(), 0);
-        let mut end = Instant::now() + PATIENCE;
+        let mut end = Instant::now() + TIMEOUT;
         while done < all {
             let request = listener.accept(Some(end.saturating_duration_since(Instant::now())));
             let request = request.map_err(|error| missing(&error, all - done, all))?;
@@ -233,54 +234,56 @@ impl Meeting<'_> {
                 );
                 continue;
             };
-            let answered = self.answer(request, pair, (own, their), by_hand);
+            let answered = self.accept(request, pair, (own, their), by_hand);
             connections.extend(answered.with_context(|| format!("--rdma-cm: queue pair {index}"))?);
             done += 1;
-            end = Instant::now() + PATIENCE;
+            end = Instant::now() + TIMEOUT;
         }
         Ok(connections)
     }
 
-    fn answer(
+    fn accept(
         &self,
         request: Request,
-        pair: Loose<'_>,
+        pair: Unconnected<'_>,
         (own, their): (&QpAddress, &QpAddress),
         by_hand: &Manual,
     ) -> Result<Option<Connection>> {
         let id = Arc::clone(request.identifier());
         match pair {
-            Loose::Connected(pair) => {
+            Unconnected::Connected(pair) => {
                 self.through(&id, pair)?;
                 Ok(Some(request.accept(&self.parameter(own))?))
             }
-            Loose::Xrc(pair) => {
+            Unconnected::Xrc(pair) => {
                 self.both_ways(&id, pair, (own, their), Role::Server)?;
                 let mut parameter = self.parameter(own);
                 parameter.setup_qp_number(pair.receiver.qp_number());
                 Ok(Some(request.accept(&parameter)?))
             }
-            Loose::Datagram(pair, target) => {
+            Unconnected::Datagram(pair, target) => {
                 let qkey = make_ready(&id, pair, own)?;
-                // Who is looked up does not learn the way back, but the sides have told each other.
+                // The lookup does not return the path to the client, so this uses the exchanged addresses.
                 *target = Some(by_hand.target(self.pd, their, qkey)?);
                 request.accept_lookup(&self.parameter(own))?;
                 Ok(None)
             }
-            Loose::Dynamic(_) | Loose::Scalable(_) => bail!(NOT_CONNECTED),
+            Unconnected::Dynamic(_) | Unconnected::Scalable(_) => bail!(NOT_CONNECTED),
         }
     }
 
     fn parameter(&self, own: &QpAddress) -> ConnectionParameter {
         let mut parameter = ConnectionParameter::default();
         parameter.setup_qp_number(own.number);
-        parameter.setup_responder_resources(self.joint.answers).setup_initiator_depth(self.joint.asks);
+        parameter
+            .setup_responder_resources(self.shared.responder_resources)
+            .setup_initiator_depth(self.shared.initiator_depth);
         parameter
     }
 
-    /// Gives a way the service level and the flow label that were asked for, if any were.
+    /// Sets the service level and flow label that the user requested, if any.
     fn level(&self, way: &mut AddressHandleAttribute) -> Result<()> {
-        let QpAttributes { service_level, flow_label, .. } = self.joint.plan.attributes;
+        let QpAttributes { service_level, flow_label, .. } = self.shared.plan.attributes;
         if service_level != 0 {
             way.setup_service_level(service_level);
         }
@@ -294,13 +297,13 @@ impl Meeting<'_> {
         Ok(())
     }
 
-    /// Moves a queue pair of a connection, whose way the connection manager knows, to where it sends and receives.
+    /// Modifies a connected queue pair, with the path from librdmacm.
     fn through(&self, id: &Identifier, pair: &impl QueuePair) -> Result<()> {
-        self.joint.connect(|to| pair.modify(to), &self.route(id)?, Direction::Both)
+        self.shared.connect(|to| pair.modify(to), &self.route(id)?, Direction::Both)
     }
 
-    /// Moves the queue pairs of both directions: the connection is that of the client's messages, and the server's take the same way, with
-    /// the numbers that the sides have told each other.
+    /// Modifies the queue pairs of both directions. The connection carries the client's messages. The server's messages
+    /// take the same path, with the exchanged queue pair numbers.
     fn both_ways(
         &self,
         id: &Identifier,
@@ -314,11 +317,11 @@ impl Meeting<'_> {
             Role::Client => (asked, of_ends(their.number)),
             Role::Server => (of_ends(intake(their)?.0), asked),
         };
-        self.joint.connect(|to| pair.receiver.modify(to), &back, Direction::In)?;
-        self.joint.connect(|to| pair.sender.modify(to), &out, Direction::Out)
+        self.shared.connect(|to| pair.receiver.modify(to), &back, Direction::In)?;
+        self.shared.connect(|to| pair.sender.modify(to), &out, Direction::Out)
     }
 
-    /// The way of a connection, as the connection manager knows it.
+    /// The path of a connection, from librdmacm.
     fn route(&self, id: &Identifier) -> Result<Route> {
         let init = id.get_qp_attr(QueuePairState::Init)?;
         let receive = id.get_qp_attr(QueuePairState::ReadyToReceive)?;
@@ -336,26 +339,26 @@ impl Meeting<'_> {
     }
 }
 
-/// Makes a queue pair of datagrams ready, and gives its key.
+/// Modifies a datagram queue pair to RTS and returns its Q_Key.
 fn make_ready(id: &Identifier, pair: &impl QueuePair, own: &QpAddress) -> Result<u32> {
     let init = id.get_qp_attr(QueuePairState::Init)?;
     let qkey = init.qkey();
     let (port, pkey_index) = (init.port(), init.pkey_index());
-    Joint::make_ready(pair, &Address { port, pkey_index, qkey, psn: own.psn, retries: None })?;
+    Shared::make_ready(pair, &Address { port, pkey_index, qkey, psn: own.psn, retries: None })?;
     Ok(qkey)
 }
 
-/// What the request for a connection says.
+/// The private data of a connection request.
 fn name(token: u64, index: usize) -> [u8; 16] {
     let mut name = [0; 16];
     name[..4].copy_from_slice(&MAGIC);
     name[4..12].copy_from_slice(&token.to_be_bytes());
-    // There are 16384 at most.
+    // There are at most 16384 queue pairs.
     name[12..].copy_from_slice(&(index as u32).to_be_bytes());
     name
 }
 
-/// Which queue pair a request is for; none where it is not of this test. Zeros may follow what was sent.
+/// The queue pair index of a request; `None` if it belongs to another test. Zeros may follow the data that was sent.
 fn index_of(data: &[u8], token: u64) -> Option<usize> {
     let data: &[u8; 16] = data.first_chunk()?;
     let index = u32::from_be_bytes(*data.last_chunk()?);
@@ -363,7 +366,7 @@ fn index_of(data: &[u8], token: u64) -> Option<usize> {
     (*data == name(token, index)).then_some(index)
 }
 
-/// What a request is for, if that is due.
+/// Takes the pending connection that a request is for, if any.
 fn take<'d>(due: &mut [Option<Due<'d>>], request: &Request, token: u64) -> Option<(usize, Due<'d>)> {
     let index = index_of(request.private_data(), token)?;
     let slot = due.get_mut(index)?;
@@ -394,9 +397,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn other_data_names_none(data in prop::collection::vec(any::<u8>(), 0..60), token: u64, index in 0..1_usize << 20) {
+        fn other_private_data_has_no_index(data in prop::collection::vec(any::<u8>(), 0..60), token: u64, index in 0..1_usize << 20) {
             prop_assert_eq!(index_of(&data, token), None);
-            // All but a good name, spoiled somewhere.
+            // A valid name with one byte changed.
             let mut data = [&name(token, index)[..], &data].concat();
             prop_assert_eq!(index_of(&data, token), Some(index));
             let place = index % 12;
@@ -406,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_names_its_queue_pair_and_its_test() {
+    fn private_data_names_queue_pair_and_test() {
         let name = name(7, 300);
         assert_eq!(index_of(&name, 7), Some(300));
         assert_eq!(index_of(&[&name[..], &[0; 40]].concat(), 7), Some(300));

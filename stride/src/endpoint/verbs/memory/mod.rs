@@ -1,4 +1,4 @@
-//! Where messages lie. What goes out and what comes in are regions of their own: the first lets no peer in.
+//! Memory of messages. Outgoing and incoming messages have separate regions; peers cannot access the first.
 
 mod gpu;
 mod on_demand;
@@ -18,7 +18,7 @@ pub(super) use self::on_demand::operations as on_demand;
 use crate::endpoint::PortInfo;
 use crate::plan::{Memory, Operation, Plan, SideConfig};
 
-/// What the memory of a side is of.
+/// The kind of memory of a side.
 #[derive(Debug)]
 pub(super) enum Source {
     Host(HugePages),
@@ -26,7 +26,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// What a place names, for a test.
+    /// The memory that `place` names, checked against the plan.
     pub(super) fn open(pd: &Arc<ProtectionDomain>, plan: &Plan, place: &SideConfig) -> Result<Self> {
         if plan.placement.is_on_demand {
             on_demand::check(pd.device_context(), plan)?;
@@ -34,7 +34,7 @@ impl Source {
         Self::find(pd, place)
     }
 
-    /// What a place names: a GPU is looked for, and the way to register its memory.
+    /// The memory that `place` names: finds the GPU, and how to register its memory.
     pub(super) fn find(pd: &Arc<ProtectionDomain>, place: &SideConfig) -> Result<Self> {
         let memory = place.memory.as_ref().unwrap_or(&Memory::Host);
         if let (None, Some(way)) = (memory.cuda(), place.gpu_registration) {
@@ -47,14 +47,14 @@ impl Source {
         })
     }
 
-    /// Says of a side what there is to say of its memory.
+    /// Adds the description of the memory to `facts`.
     pub(super) fn describe(&self, facts: &mut PortInfo) {
         if let Self::Gpu(gpu) = self {
             (facts.gpu, facts.registration) = (Some(gpu.fact().clone()), Some(gpu.registration()));
         }
     }
 
-    /// Whether the processor can look at it.
+    /// Whether the processor can access the memory.
     pub(super) fn is_host(&self) -> bool {
         matches!(self, Self::Host(_))
     }
@@ -77,7 +77,7 @@ impl Source {
     }
 }
 
-/// A region, with the memory that it is of.
+/// A memory region with its memory.
 #[derive(Debug)]
 pub(super) enum Area {
     Host(OwnedMemoryRegion),
@@ -85,7 +85,7 @@ pub(super) enum Area {
 }
 
 impl Area {
-    /// The first byte, as requests name it.
+    /// The address, as used in requests.
     pub(super) fn start(&self) -> u64 {
         match self {
             Self::Host(region) => region.addr(),
@@ -122,23 +122,23 @@ impl Area {
     }
 }
 
-/// The memory of a thread: for each of its queue pairs, a place of as many bytes for messages either way.
+/// The memory of a thread: for each queue pair, a slot of the same size in each direction.
 #[derive(Debug)]
 pub(super) struct Areas {
     /// One for all queue pairs, or one for each.
     pairs: Vec<Pair>,
     is_shared: bool,
-    /// Bytes of a place.
-    pub(super) room: u64,
+    /// Bytes per queue pair and direction.
+    pub(super) slot_size: u64,
 }
 
 /// Two regions.
 #[derive(Debug)]
 pub(super) struct Pair {
-    /// What messages go out from, and what is fetched comes to. Requests of this side alone reach it, so that it may be read as a slice
-    /// where it is the host's.
+    /// Outgoing messages, and the data that reads and atomics return. Only requests of this side access it, so host
+    /// memory may be borrowed as a slice.
     pub(super) outgoing: Area,
-    /// What a peer writes, reads or changes, and what is received.
+    /// Memory that a peer reads, writes or changes, and that receives use.
     pub(super) incoming: Area,
 }
 
@@ -147,56 +147,56 @@ impl Areas {
         pd: &Arc<ProtectionDomain>,
         plan: &Plan,
         source: &Source,
-        room: u64,
+        slot_size: u64,
         queue_pairs: u32,
     ) -> Result<Self> {
         let (regions, places) = if plan.placement.has_own_regions { (queue_pairs, 1) } else { (1, queue_pairs) };
-        let bytes = usize::try_from(room * u64::from(places))
+        let bytes = usize::try_from(slot_size * u64::from(places))
             .context("the buffers of all messages exceed the address space")?;
         let common = common(plan);
         let area = |access| source.area(pd, bytes, access);
         let pair = |_| Ok(Pair { outgoing: area(common)?, incoming: area(common | rights(plan.workload.operation))? });
         let pairs = (0..regions).map(pair).collect::<Result<_>>();
         let pairs = if plan.placement.has_own_regions { pairs.context("--mr-per-qp")? } else { pairs? };
-        Ok(Self { pairs, is_shared: !plan.placement.has_own_regions, room })
+        Ok(Self { pairs, is_shared: !plan.placement.has_own_regions, slot_size })
     }
 
-    /// Whether the processor can look at it.
+    /// Whether the processor can access the memory.
     pub(super) fn is_host(&self) -> bool {
         self.pairs.iter().all(|pair| matches!((&pair.outgoing, &pair.incoming), (Area::Host(_), Area::Host(_))))
     }
 
-    fn index(&self, lane: usize) -> usize {
-        if self.is_shared { 0 } else { lane }
+    fn index(&self, qp: usize) -> usize {
+        if self.is_shared { 0 } else { qp }
     }
 
     /// The regions of a queue pair.
-    pub(super) fn of(&self, lane: usize) -> &Pair {
-        &self.pairs[self.index(lane)]
+    pub(super) fn of(&self, qp: usize) -> &Pair {
+        &self.pairs[self.index(qp)]
     }
 
-    /// The same, to be written.
-    pub(super) fn of_mut(&mut self, lane: usize) -> &mut Pair {
-        let index = self.index(lane);
+    /// The regions of a queue pair, mutable.
+    pub(super) fn of_mut(&mut self, qp: usize) -> &mut Pair {
+        let index = self.index(qp);
         &mut self.pairs[index]
     }
 
-    /// How far from the start of its regions the places of a queue pair are.
-    pub(super) fn offset(&self, lane: usize) -> u64 {
-        if self.is_shared { self.room * lane as u64 } else { 0 }
+    /// Offset of a queue pair's slots in its regions.
+    pub(super) fn offset(&self, qp: usize) -> u64 {
+        if self.is_shared { self.slot_size * qp as u64 } else { 0 }
     }
 
-    /// Where the messages of a queue pair go out from, and where those of the other side come in.
-    pub(super) fn places(&self, lane: usize) -> (u64, u64) {
-        let (pair, offset) = (self.of(lane), self.offset(lane));
+    /// The addresses of a queue pair's outgoing and incoming messages.
+    pub(super) fn places(&self, qp: usize) -> (u64, u64) {
+        let (pair, offset) = (self.of(qp), self.offset(qp));
         (pair.outgoing.start() + offset, pair.incoming.start() + offset)
     }
 }
 
-/// What the device may do with all of it.
+/// Access flags of both regions.
 fn common(plan: &Plan) -> AccessFlags {
-    // Who looks at memory for a message needs its last byte to come last, and who looks at what swaps have returned at a place needs the last
-    // of them to come last.
+    // Polling a message requires its last byte to be written last. Checking the values that swaps returned requires the
+    // last value of a slot to be written last.
     let needs_order =
         plan.polls_memory() || plan.workload.is_validated && plan.workload.operation == Operation::CompareSwap;
     let mut access = AccessFlags::LocalWrite;
@@ -205,7 +205,7 @@ fn common(plan: &Plan) -> AccessFlags {
     access
 }
 
-/// What a peer may do with what comes in.
+/// Access rights of a peer to incoming memory.
 fn rights(operation: Operation) -> AccessFlags {
     match operation {
         Operation::Write | Operation::WriteWithImmediate => AccessFlags::RemoteWrite,

@@ -1,4 +1,4 @@
-//! On-demand paging: pages are not pinned, and the device asks for them as it uses them.
+//! On-demand paging (`--odp`): pages are not pinned; the device requests them when it uses them.
 
 use anyhow::{Result, ensure};
 use sideway::ibverbs::device::DeviceInfo;
@@ -6,7 +6,7 @@ use sideway::ibverbs::device_context::{DeviceContext, OdpCapabilities, OdpTransp
 
 use crate::plan::{Operation, Plan, Transport};
 
-/// Whether a device has it for what a plan does.
+/// Checks that the device supports it for the plan.
 pub(super) fn check(context: &DeviceContext, plan: &Plan) -> Result<()> {
     let (device, all) = (context.name(), context.query_device()?.odp_caps());
     ensure!(
@@ -16,19 +16,19 @@ pub(super) fn check(context: &DeviceContext, plan: &Plan) -> Result<()> {
     check_transport(&device, of(&all, plan.attributes.transport), plan)
 }
 
-/// What a device can of a service.
+/// The capabilities of a transport.
 fn of(all: &OdpCapabilities, transport: Transport) -> Can {
     match transport {
         Transport::Rc => all.reliable_connection(),
         Transport::Uc => all.unreliable_connection(),
         Transport::Ud => all.unreliable_datagram(),
         Transport::Xrc => all.reliable_connection_extended(),
-        // The verbs do not tell, and a plan does not ask.
+        // The verbs do not report these, and plans exclude them.
         Transport::Dc | Transport::Srd => Can::empty(),
     }
 }
 
-/// The operations of a service that a device has it for; none where the service is not the verbs'.
+/// Operations of a transport that support on-demand paging; none for transports outside of libibverbs.
 pub(in super::super) fn operations(all: &OdpCapabilities, transport: Transport) -> Vec<Operation> {
     possible(transport, if all.is_supported() { of(all, transport) } else { Can::empty() })
 }
@@ -37,7 +37,7 @@ fn possible(transport: Transport, can: Can) -> Vec<Operation> {
     PLAIN.into_iter().filter(|operation| transport.has(*operation) && can.contains(needs(*operation))).collect()
 }
 
-/// Operations that differ in what they need.
+/// Operations that differ in their requirements.
 const PLAIN: [Operation; 4] = [Operation::Write, Operation::Read, Operation::Send, Operation::FetchAdd];
 
 fn check_transport(device: &str, can: Can, plan: &Plan) -> Result<()> {
@@ -52,10 +52,10 @@ fn check_transport(device: &str, can: Can, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// What a device does with the memory of both sides of an operation.
+/// What an operation requires of the memory of both sides.
 fn needs(operation: Operation) -> Can {
     match operation {
-        // The receive that an immediate takes has no memory.
+        // The receive that immediate data consumes has no memory.
         Operation::Write | Operation::WriteWithImmediate => Can::Write,
         Operation::Read => Can::Read,
         Operation::Send | Operation::SendWithImmediate => Can::Send | Can::Receive,
@@ -69,16 +69,16 @@ mod tests {
     use crate::plan::Workload;
 
     #[test]
-    fn operations_are_those_of_the_service_that_the_device_can() {
+    fn operations_follow_the_capabilities_of_the_transport() {
         assert_eq!(possible(Transport::Rc, Can::all()), PLAIN);
         assert_eq!(possible(Transport::Uc, Can::all()), [Operation::Write, Operation::Send]);
         assert_eq!(possible(Transport::Ud, Can::all()), [Operation::Send]);
-        assert_eq!(possible(Transport::Xrc, Can::Write | Can::Send), [Operation::Write], "who sends needs a receive");
+        assert_eq!(possible(Transport::Xrc, Can::Write | Can::Send), [Operation::Write], "a send consumes a receive");
         assert_eq!(possible(Transport::Rc, Can::empty()), []);
     }
 
     #[test]
-    fn each_operation_needs_its_own() {
+    fn operation_requires_its_own_capability() {
         let plan = |operation| Plan { workload: Workload { operation, ..Workload::default() }, ..Plan::default() };
         for (operation, needed) in [
             (Operation::Write, Can::Write),

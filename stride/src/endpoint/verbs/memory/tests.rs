@@ -20,7 +20,7 @@ fn plan(operation: Operation) -> Plan {
     }
 }
 
-/// What a client brings back that uses the memory of the server at `ends`.
+/// The result of a client that accesses the server's memory with changed addresses.
 fn attack(plan: &Plan, change: impl Fn(&Areas, &mut QpAddress)) -> Result<(), String> {
     let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
     let mut client = VerbsEndpoint::open(plan, &plan.placement.client, Role::Client).unwrap();
@@ -36,7 +36,7 @@ fn attack(plan: &Plan, change: impl Fn(&Areas, &mut QpAddress)) -> Result<(), St
 }
 
 #[test]
-fn no_peer_reaches_what_goes_out() {
+fn peer_cannot_access_outgoing_memory() {
     for operation in [Operation::Write, Operation::Read, Operation::FetchAdd, Operation::CompareSwap] {
         let plan = plan(operation);
         assert_eq!(attack(&plan, |_, _| ()), Ok(()), "{operation}");
@@ -46,14 +46,14 @@ fn no_peer_reaches_what_goes_out() {
         });
         let other_key = attack(&plan, |memory, end| end.address = memory.places(0).0);
         for refused in [own_key, other_key] {
-            let why = refused.expect_err("the other side refuses");
+            let why = refused.expect_err("the peer rejects the access");
             assert!(why.contains("refused the access"), "{operation}: {why}");
         }
     }
 }
 
 #[test]
-fn queue_pairs_share_regions_unless_they_have_their_own() {
+fn regions_are_shared_unless_per_queue_pair() {
     let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
     for has_own_regions in [false, true] {
         let plan = Plan {
@@ -69,16 +69,16 @@ fn queue_pairs_share_regions_unless_they_have_their_own() {
         assert_eq!(keys.len(), if has_own_regions { 3 } else { 1 });
         let mut places: Vec<_> = ends.queue_pairs.iter().map(|end| end.address).collect();
         places.sort_unstable();
-        let room = side.resources[0].memory.room;
-        assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= room), "{places:?}");
-        // One's region does not reach into another's.
-        let ends: Vec<_> = (0..3).map(|lane| side.resources[0].memory.of(lane)).collect();
+        let slot_size = side.resources[0].memory.slot_size;
+        assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= slot_size), "{places:?}");
+        // The regions do not overlap.
+        let ends: Vec<_> = (0..3).map(|qp| side.resources[0].memory.of(qp)).collect();
         assert_eq!(std::ptr::eq(ends[0], ends[2]), !has_own_regions);
     }
 }
 
 #[test]
-fn a_peer_may_do_what_the_test_needs_and_nothing_else() {
+fn peer_has_only_the_rights_of_the_operation() {
     for (operation, expected) in [
         (Operation::Write, AccessFlags::RemoteWrite),
         (Operation::WriteWithImmediate, AccessFlags::RemoteWrite),
@@ -93,7 +93,7 @@ fn a_peer_may_do_what_the_test_needs_and_nothing_else() {
 }
 
 #[test]
-fn the_device_keeps_an_order_where_one_is_looked_at() {
+fn relaxed_ordering_is_off_if_order_matters() {
     let is_relaxed = |operation, measure, is_validated| {
         common(&Plan { workload: Workload { measure, is_validated, ..plan(operation).workload }, ..plan(operation) })
             .contains(AccessFlags::RelaxedOrdering)
@@ -107,27 +107,28 @@ fn the_device_keeps_an_order_where_one_is_looked_at() {
     assert!(!is_relaxed(Operation::Write, Measure::Latency(Semantics::Oneway), false));
 }
 
-/// What one thread does of a test, with both sides in turn.
+/// Runs a test with both sides in turn on one thread.
 fn play(plan: &Plan) -> Result<(), String> {
     let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
-    let say = |error: anyhow::Error| format!("{error:#}");
-    let mut client = VerbsEndpoint::open(plan, &plan.placement.client, Role::Client).map_err(say)?;
-    let mut server = VerbsEndpoint::open(plan, &plan.placement.server, Role::Server).map_err(say)?;
-    let (near, far) = (client.create_queue_pairs(&path).map_err(say)?, server.create_queue_pairs(&path).map_err(say)?);
+    let text = |error: anyhow::Error| format!("{error:#}");
+    let mut client = VerbsEndpoint::open(plan, &plan.placement.client, Role::Client).map_err(text)?;
+    let mut server = VerbsEndpoint::open(plan, &plan.placement.server, Role::Server).map_err(text)?;
+    let (near, far) =
+        (client.create_queue_pairs(&path).map_err(text)?, server.create_queue_pairs(&path).map_err(text)?);
     server.connect(&path, &near).unwrap();
     client.connect(&path, &far).unwrap();
     for &size in &plan.workload.sizes {
         server.prepare(size).unwrap();
         client.prepare(size).unwrap();
-        client.run(size, None, &mut |_| true).map_err(say)?.expect("the client measures");
-        server.check(size).map_err(say)?;
-        client.check(size).map_err(say)?;
+        client.run(size, None, &mut |_| true).map_err(text)?.expect("the client measures");
+        server.check(size).map_err(text)?;
+        client.check(size).map_err(text)?;
     }
     Ok(())
 }
 
 #[test]
-fn every_operation_reaches_the_memory_of_gpus() {
+fn every_operation_works_with_gpu_memory() {
     let fake = Fake::load();
     let gpu = || Some(Memory::Cuda("1".to_owned()));
     for (client, server) in [(gpu(), None), (None, gpu()), (gpu(), gpu())] {
@@ -155,7 +156,7 @@ fn every_operation_reaches_the_memory_of_gpus() {
 }
 
 #[test]
-fn what_did_not_come_to_a_gpu_is_found() {
+fn missing_message_in_gpu_memory_is_detected() {
     let fake = Fake::load();
     let mut plan =
         Plan { workload: Workload { is_validated: true, ..plan(Operation::Write).workload }, ..plan(Operation::Write) };
@@ -172,7 +173,7 @@ fn what_did_not_come_to_a_gpu_is_found() {
 }
 
 #[test]
-fn the_processor_reads_nothing_of_a_gpu() {
+fn gpu_memory_is_not_read_by_the_processor() {
     Fake::load();
     let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
     for (memory, expected) in [(None, true), (Some(Memory::Cuda("0".to_owned())), false)] {
@@ -191,7 +192,7 @@ fn the_processor_reads_nothing_of_a_gpu() {
 }
 
 #[test]
-fn a_side_says_how_the_memory_of_its_gpu_is_registered() {
+fn gpu_registration_is_reported() {
     Fake::load();
     let mut plan = plan(Operation::Write);
     let side = |plan: &Plan| VerbsEndpoint::open(plan, &plan.placement.client, Role::Client).unwrap().facts().clone();
@@ -204,12 +205,12 @@ fn a_side_says_how_the_memory_of_its_gpu_is_registered() {
 }
 
 #[test]
-fn pages_come_on_demand_where_that_is_asked_for() {
+fn odp_without_support_is_an_error() {
     let mut plan = plan(Operation::Write);
     let pd = super::super::device::open_one(&plan.placement.client, &[], |_| true).unwrap().0.alloc_pd().unwrap();
     let source = Source::open(&pd, &plan, &SideConfig::default()).unwrap();
     assert!(Areas::new(&pd, &plan, &source, 4096, 1).is_ok());
-    // softrnic has none.
+    // softrnic does not support it.
     plan.placement.is_on_demand = true;
     assert!(Areas::new(&pd, &plan, &source, 4096, 1).is_err());
     let why = Source::open(&pd, &plan, &SideConfig::default()).unwrap_err().to_string();

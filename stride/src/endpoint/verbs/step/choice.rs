@@ -1,4 +1,4 @@
-//! From the plan to the types of the loop: which queues there are, and which requests.
+//! Selects the types of the loop from the plan: the queues and the requests.
 
 use anyhow::{Context, Result, bail};
 use sideway::ibverbs::queue_pair::{BasicSendQueue, ExtendedSendQueue, GenericSendQueue, Service};
@@ -14,10 +14,10 @@ use crate::run::{
     Any, Chosen, DatagramSendImmediate, Intake, Message, PeerQueue, Places, Poll, Read, Request, SendPlain, Write,
 };
 
-/// Where the requests of a lane go, and its receives.
+/// The queues to which the requests of a queue pair and its receives are posted.
 pub(super) type Both<'q, S> = (&'q mut S, Intake<'q>);
 
-/// Those of all, of one kind.
+/// The queues of all queue pairs, in one of the two kinds.
 enum Kinds<'q, T> {
     Basic(Vec<Both<'q, BasicSendQueue<T>>>),
     Extended(Vec<Both<'q, ExtendedSendQueue<T>>>),
@@ -38,7 +38,7 @@ fn kinds<'q, T>(queues: impl Iterator<Item = Both<'q, GenericSendQueue<T>>>) -> 
     }
 }
 
-/// The queues of a queue pair that receives for itself.
+/// The queues of a queue pair with its own receive queue.
 fn own<'q, S>((send, receive): (&'q mut S, &'q mut ReceiveQueue)) -> Both<'q, S> {
     (send, Intake::Own(receive))
 }
@@ -54,19 +54,19 @@ fn message(operation: Operation) -> Option<Message> {
     }
 }
 
-/// That of a lane; swaps have their own chain if they are checked.
-fn any(workload: &Workload, lane: usize) -> Any {
+/// The operation of a queue pair; each validated swap has its own chain.
+fn any(workload: &Workload, qp: usize) -> Any {
     match message(workload.operation) {
         Some(message) => Any::Message(message),
         None if workload.operation == Operation::FetchAdd => Any::FetchAdd,
-        None if workload.is_validated => Any::ChainedSwap(CasCheck::new(lane, Places::offsets(8, false).count())),
+        None if workload.is_validated => Any::ChainedSwap(CasCheck::new(qp, Places::offsets(8, false).count())),
         None => Any::CompareSwap,
     }
 }
 
 impl Step<'_> {
-    /// Write, read and send on the services of every device have loops of their own for each kind of queue pair. All else chooses the
-    /// operation, and the kind, at each request.
+    /// Writes, reads and sends over RC, UC and UD have their own loops for each kind of queue pair. Everything else
+    /// selects the operation, and the kind, at each request.
     pub(super) fn with<C: Poll>(&mut self, pairs: &mut Pairs, sends: &mut C, receives: &mut C) -> Result<Outcome> {
         let workload = &self.plan.workload;
         match pairs {
@@ -77,7 +77,7 @@ impl Step<'_> {
                     Operation::Read => self.of_one_kind(queues, |_| Read, sends, receives),
                     Operation::Send => self.of_one_kind(queues, |_| SendPlain, sends, receives),
                     _ => {
-                        let request = |lane| Chosen { operation: any(workload, lane), to: () };
+                        let request = |qp| Chosen { operation: any(workload, qp), to: () };
                         self.act(queues.collect(), request, sends, receives)
                     }
                 }
@@ -86,20 +86,20 @@ impl Step<'_> {
                 let targets: Vec<_> = pairs.iter().filter_map(|(_, target)| target.clone()).collect();
                 let queues = pairs.iter_mut().map(|(pair, _)| own(pair.queues()));
                 if workload.operation == Operation::SendWithImmediate {
-                    let request = |lane: usize| DatagramSendImmediate(targets[lane].clone());
+                    let request = |qp: usize| DatagramSendImmediate(targets[qp].clone());
                     return self.act(queues.collect(), request, sends, receives);
                 }
-                self.of_one_kind(queues, |lane| targets[lane].clone(), sends, receives)
+                self.of_one_kind(queues, |qp| targets[qp].clone(), sends, receives)
             }
             Pairs::Dynamic(pairs) => {
                 let targets: Vec<_> = pairs.iter().filter_map(|pair| pair.there.clone()).collect();
-                let request = |lane: usize| Chosen { operation: any(workload, lane), to: targets[lane].clone() };
+                let request = |qp: usize| Chosen { operation: any(workload, qp), to: targets[qp].clone() };
                 self.act(pairs.iter_mut().map(Dynamic::queues).collect(), request, sends, receives)
             }
             Pairs::Scalable(pairs) => {
                 let operation = message(workload.operation).context("SRD has no atomics")?;
                 let targets: Vec<_> = pairs.iter().filter_map(|pair| pair.there.clone()).collect();
-                let request = |lane: usize| Chosen { operation, to: targets[lane].clone() };
+                let request = |qp: usize| Chosen { operation, to: targets[qp].clone() };
                 self.act(pairs.iter_mut().map(|pair| own(pair.queues())).collect(), request, sends, receives)
             }
             Pairs::Xrc(pairs) => {
@@ -108,13 +108,13 @@ impl Step<'_> {
                     _ => PeerQueue(0),
                 };
                 let numbers: Vec<_> = self.theirs.iter().map(of).collect();
-                let request = |lane: usize| Chosen { operation: any(workload, lane), to: numbers[lane] };
+                let request = |qp: usize| Chosen { operation: any(workload, qp), to: numbers[qp] };
                 self.act(pairs.iter_mut().map(XrcPair::queues).collect(), request, sends, receives)
             }
         }
     }
 
-    /// In the loops of the kind that the queue pairs have.
+    /// Runs the loops for the kind of the queue pairs.
     fn of_one_kind<'q, T, R, C>(
         &mut self,
         queues: impl Iterator<Item = Both<'q, GenericSendQueue<T>>>,

@@ -1,4 +1,4 @@
-//! The loop that a plan asks for, at one size.
+//! Runs the loop that the plan requires, for one size.
 
 use std::time::{Duration, Instant};
 
@@ -9,19 +9,19 @@ use super::{Outcome, Step};
 use crate::endpoint::Role;
 use crate::plan::{Measure, Plan, RunLength, Semantics};
 use crate::run::{
-    Gap, Opening, Patience, Poll, QpDriver, Receives, Request, Samples, Send, Tsc, Turns, Until, acknowledged,
+    Gap, LossTimeout, Opening, Poll, QpDriver, Receives, Request, Samples, Send, Tsc, Turns, Until, acknowledged,
     by_memory, by_receives, length, receive, send, take_count,
 };
 
-/// When nothing has come for so long after a side's own last message, the other one has ended too, or what it sent was lost.
+/// After this silence following a side's own last message, the peer has ended as well, or its messages were lost.
 const QUIET: Duration = Duration::from_millis(500);
-/// So many times are kept one by one where their number is not known; each time that there are as many, they go into a histogram.
-const ROOM: usize = 16 << 20;
+/// Samples kept in memory if their number is unknown. When they are full, they are added to a histogram.
+const SAMPLES: usize = 16 << 20;
 
 impl Step<'_> {
     pub(super) fn measure<S, R, C>(
         &self,
-        lanes: &mut [QpDriver<'_, S, R>],
+        qps: &mut [QpDriver<'_, S, R>],
         sends: &mut C,
         receives: &mut Receives<'_, C>,
         (is_sending, is_receiving): (bool, bool),
@@ -41,16 +41,16 @@ impl Step<'_> {
                     rate: self.rate(),
                     burst: self.plan.workload.burst_size.unwrap_or(1),
                 };
-                let mut window = send(lanes, sends, is_receiving.then_some(&mut *receives), &rules, self.signal)?;
+                let mut window = send(qps, sends, is_receiving.then_some(&mut *receives), &rules, self.signal)?;
                 if is_receiving {
-                    // The other side may not have sent all of its own.
+                    // The peer may not have sent all of its messages yet.
                     receive(receives, self.messages(), Some(QUIET), None, self.signal)?;
                 }
                 if self.plan.counts_arrivals() {
-                    window.sent = Some(lanes.iter().map(|lane| lane.posted).sum());
+                    window.sent = Some(qps.iter().map(|qp| qp.posted).sum());
                     window.arrived = is_receiving.then_some(receives.taken);
                 } else if self.plan.looks_for_arrivals() {
-                    window.sent = Some(lanes.iter().map(|lane| lane.posted).sum());
+                    window.sent = Some(qps.iter().map(|qp| qp.posted).sum());
                 }
                 Ok(Outcome::Window(window))
             }
@@ -64,18 +64,18 @@ impl Step<'_> {
                 self.signal.close(Instant::now());
                 Ok(Outcome::Nothing)
             }
-            Measure::Latency(semantics) => self.time(semantics, lanes, sends, receives, is_sending),
+            Measure::Latency(semantics) => self.time(semantics, qps, sends, receives, is_sending),
             Measure::Bandwidth => Ok(self.wait()),
         }
     }
 
-    /// The share of this thread of the messages a second that are allowed.
+    /// This thread's share of the rate limit, in messages per second.
     fn rate(&self) -> Option<f64> {
         let bytes = self.plan.workload.rate_limit? * 1e9 / 8.0;
         Some(bytes / self.size.max(1) as f64 / f64::from(self.plan.queues.threads.max(1)))
     }
 
-    /// As many messages as come.
+    /// Number of messages to expect.
     fn messages(&self) -> u64 {
         match self.plan.workload.amount {
             RunLength::Messages { count, warm_up } => (count + warm_up) * self.places.len() as u64,
@@ -86,7 +86,7 @@ impl Step<'_> {
     fn time<S, R, C>(
         &self,
         semantics: Semantics,
-        lanes: &mut [QpDriver<'_, S, R>],
+        qps: &mut [QpDriver<'_, S, R>],
         sends: &mut C,
         receives: &mut Receives<'_, C>,
         is_sending: bool,
@@ -96,7 +96,7 @@ impl Step<'_> {
         R: Request<Service = S::Service>,
         C: Poll,
     {
-        let Some(lane) = lanes.first_mut() else { return Ok(Outcome::Nothing) };
+        let Some(qp) = qps.first_mut() else { return Ok(Outcome::Nothing) };
         let begins = self.role == Role::Client;
         let (until, samples) = match self.plan.workload.amount {
             RunLength::Messages { count, warm_up } => {
@@ -104,18 +104,18 @@ impl Step<'_> {
                 (Until::Count(count + warm_up), samples)
             }
             RunLength::Time { time, warm_up } => {
-                // Its memory takes time, which is no part of the test's, and only one side uses it: the other waits meanwhile.
-                let samples = if begins { Samples::new(ROOM, 0) } else { Samples::none() };
+                // Allocating takes time that is not part of the test. Only one side needs the samples; the peer waits.
+                let samples = if begins { Samples::new(SAMPLES, 0) } else { Samples::none() };
                 let begin = Tsc::now().after(warm_up);
                 (Until::Time(begin.after(time)), samples.from(begin))
             }
         };
-        let mut samples = samples.told_each(length(self.plan));
+        let mut samples = samples.with_interval(length(self.plan));
         let Plan { workload, queues, attributes, sampling, .. } = self.plan;
         let (service, most, gap, sleeps) =
             (attributes.transport, sampling.timeout, workload.gap, queues.sleeps_on_events);
-        let patience = (!service.is_reliable()).then_some(Patience { most, service });
-        let turns = Turns { begins, until, patience, gap: gap.map(|length| Gap { length, sleeps }) };
+        let loss_timeout = (!service.is_reliable()).then_some(LossTimeout { most, service });
+        let turns = Turns { begins, until, loss_timeout, gap: gap.map(|length| Gap { length, sleeps }) };
         if semantics == Semantics::Ack || self.plan.workload.operation.fetches() {
             if !is_sending {
                 if self.plan.workload.operation.takes_receive() {
@@ -124,23 +124,24 @@ impl Step<'_> {
                 }
                 return Ok(self.wait());
             }
-            acknowledged(lane, sends, turns, &mut samples, self.signal)?;
+            acknowledged(qp, sends, turns, &mut samples, self.signal)?;
         } else if self.plan.workload.operation.takes_receive() {
-            by_receives(lane, sends, receives, turns, &mut samples, self.signal)?;
+            by_receives(qp, sends, receives, turns, &mut samples, self.signal)?;
         } else {
             ensure!(self.is_host, "the processor cannot poll GPU memory; give --imm, or --latency ack");
             let (outgoing, incoming) = self.places[0];
             let last = |start: u64| std::ptr::with_exposed_provenance_mut((start + self.size - 1) as usize);
-            // SAFETY: the last bytes of both places are within the memory, which is the host's, and this thread is the only one of the process that uses them.
+            // SAFETY: both bytes lie within the memory, which is host memory, and this thread is the only one of the
+            // process that accesses them.
             unsafe {
-                by_memory(lane, sends, (last(outgoing), last(incoming)), turns, &mut samples, self.signal)?;
+                by_memory(qp, sends, (last(outgoing), last(incoming)), turns, &mut samples, self.signal)?;
             }
         }
         samples.end(self.signal);
         Ok(if begins { Outcome::Times(samples) } else { Outcome::Nothing })
     }
 
-    /// The other side does it all.
+    /// Waits until the peer has ended.
     fn wait(&self) -> Outcome {
         self.signal.wait();
         Outcome::Nothing

@@ -1,4 +1,4 @@
-//! A step of a thread: from the plan to the loop that does it.
+//! One step of a thread: from the plan to the loop that runs it.
 
 mod choice;
 mod measure;
@@ -16,15 +16,15 @@ use crate::run::{
     Intake, Memory, Places, Poll, QpDriver, Receives, Refill, Request, Samples, Signal, Waiting, Window, with_peer,
 };
 
-/// What a thread brings back.
+/// The result of a thread.
 pub(super) enum Outcome {
     Window(Window),
-    /// Ticks of the clock, as `Tsc` counts them.
+    /// Samples in ticks of [`Tsc`](crate::run::Tsc).
     Times(Samples),
     Nothing,
 }
 
-/// What a side does in a step.
+/// The part of a side in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) sends: bool,
@@ -40,25 +40,25 @@ pub(super) fn part(plan: &Plan, role: Role) -> Part {
     Part { sends: is_sender || both, receives: takes && (!is_sender || both) }
 }
 
-/// Whether the figures of a test are of this side, or of both.
+/// Whether the figures of a test come from this side.
 pub(super) fn measures(plan: &Plan, role: Role) -> bool {
     plan.workload.direction.is_both() || (role == Role::Client) != plan.workload.direction.is_reversed()
 }
 
-/// Makes ready for a step: zeros where a side looks for a counter, and receives.
+/// Prepares a step: clears counters in memory and posts receives.
 pub(super) fn prepare(worker: &mut WorkerResources, plan: &Plan, role: Role, size: u64) -> Result<()> {
     worker.posted.fill(0);
-    worker.has_under_way = false;
+    worker.has_in_flight = false;
     if plan.workload.is_validated {
         contents::fill(worker, plan, role, size)?;
     } else if plan.looks_for_arrivals() {
         contents::mark(worker, plan, role, size)?;
     }
-    for lane in 0..worker.unposted.len() {
+    for qp in 0..worker.unposted.len() {
         if contents::is_in_one_place(plan) {
-            // Where a side looks for a counter.
-            let offset = worker.memory.offset(lane) + size.max(1) - 1;
-            worker.memory.of_mut(lane).incoming.write_at(offset, &[0])?;
+            // The byte that the receiver polls.
+            let offset = worker.memory.offset(qp) + size.max(1) - 1;
+            worker.memory.of_mut(qp).incoming.write_at(offset, &[0])?;
         }
     }
     if part(plan, role).receives {
@@ -67,7 +67,7 @@ pub(super) fn prepare(worker: &mut WorkerResources, plan: &Plan, role: Role, siz
     Ok(())
 }
 
-/// Does the step.
+/// Runs the step.
 pub(super) fn run(
     worker: &mut WorkerResources,
     plan: &Plan,
@@ -90,7 +90,7 @@ fn with_step(
     outcome.map_err(|error| with_peer(error, |failed| worker.peer(failed)))
 }
 
-/// The same, which does not say of a request that failed who was at the other end.
+/// Runs the step. An error of a failed request does not name the remote queue pair.
 fn unnamed(
     worker: &mut WorkerResources,
     plan: &Plan,
@@ -99,13 +99,13 @@ fn unnamed(
     signal: &Signal,
     is_preparing: bool,
 ) -> Result<Outcome> {
-    let lanes = 0..worker.unposted.len();
-    let places = lanes.clone().map(|lane| worker.memory.places(lane)).collect();
-    let pairs = lanes.map(|lane| worker.memory.of(lane));
+    let qps = 0..worker.unposted.len();
+    let places = qps.clone().map(|qp| worker.memory.places(qp)).collect();
+    let pairs = qps.map(|qp| worker.memory.of(qp));
     let keys = pairs.map(|pair| (pair.outgoing.lkey(), pair.incoming.lkey())).collect();
-    let room = worker.room();
+    let slot_size = worker.slot_size();
     let WorkerResources {
-        pairs, sends, receives, bell, memory, theirs, inline, unposted, posted, has_under_way, ..
+        pairs, sends, receives, events, memory, theirs, inline, unposted, posted, has_in_flight, ..
     } = worker;
     let mut step = Step {
         plan,
@@ -117,14 +117,14 @@ fn unnamed(
         keys,
         is_host: memory.is_host(),
         is_inline: size > 0 && size <= u64::from(*inline),
-        room,
+        slot_size,
         is_preparing,
         unposted,
         posted,
-        has_under_way,
+        has_in_flight,
     };
-    let bell = bell.as_ref();
-    step.with(pairs, &mut Waiting::new(sends, bell), &mut Waiting::new(receives, bell))
+    let events = events.as_ref();
+    step.with(pairs, &mut Waiting::new(sends, events), &mut Waiting::new(receives, events))
 }
 
 /// A step of a thread.
@@ -133,21 +133,21 @@ struct Step<'s> {
     role: Role,
     size: u64,
     signal: &'s Signal,
-    /// Where messages go out from, and come in.
+    /// Addresses of outgoing and incoming messages, per queue pair.
     places: Vec<(u64, u64)>,
     theirs: &'s [QpAddress],
-    /// The keys of both.
+    /// The local keys of both.
     keys: Vec<(LocalKey, LocalKey)>,
-    /// The processor can look at both.
+    /// The processor can access both.
     is_host: bool,
     is_inline: bool,
-    /// Bytes of a receive.
-    room: u32,
-    /// Receives are posted, and nothing else is done.
+    /// Bytes of a receive buffer.
+    slot_size: u32,
+    /// Receives are posted; nothing is measured.
     is_preparing: bool,
     unposted: &'s mut [u32],
     posted: &'s mut [u64],
-    has_under_way: &'s mut bool,
+    has_in_flight: &'s mut bool,
 }
 
 impl Step<'_> {
@@ -164,14 +164,14 @@ impl Step<'_> {
         C: Poll,
     {
         let Part { sends: is_sending, receives: is_receiving } = part(self.plan, self.role);
-        let (mut lanes, mut refills) = (Vec::new(), Vec::new());
-        for (lane, (send, intake)) in queues.into_iter().enumerate() {
-            // SAFETY: the memory goes after the queue pairs, and its places are as large as the largest message. No peer reaches what goes
-            // out, so that inline data is read while nobody writes it. In what comes in, the other side's writes and this one's may meet,
-            // and nobody looks at the bytes but for a counter.
+        let (mut qps, mut refills) = (Vec::new(), Vec::new());
+        for (qp, (send, intake)) in queues.into_iter().enumerate() {
+            // SAFETY: the memory is dropped after the queue pairs, and its slots are as large as the largest message.
+            // No peer accesses outgoing memory, so nothing writes inline data while it is read. Writes of both sides
+            // may overlap in incoming memory, whose bytes are not read, except for a counter.
             unsafe {
-                lanes.push(self.lane(lane, send, request(lane)));
-                refills.push(self.refill(lane, intake));
+                qps.push(self.driver(qp, send, request(qp)));
+                refills.push(self.refill(qp, intake));
             }
         }
         let mut receives = Receives::new(receives, refills);
@@ -182,10 +182,10 @@ impl Step<'_> {
             receives.add(self.unposted)?;
             return Ok(Outcome::Nothing);
         }
-        let outcome = self.measure(&mut lanes, sends, &mut receives, (is_sending, is_receiving));
-        for (posted, lane) in self.posted.iter_mut().zip(&lanes) {
-            *posted = lane.posted;
-            *self.has_under_way |= lane.under_way() > 0;
+        let outcome = self.measure(&mut qps, sends, &mut receives, (is_sending, is_receiving));
+        for (posted, qp) in self.posted.iter_mut().zip(&qps) {
+            *posted = qp.posted;
+            *self.has_in_flight |= qp.in_flight() > 0;
         }
         for (unposted, used) in self.unposted.iter_mut().zip(receives.clear()?) {
             *unposted += used;
@@ -196,37 +196,37 @@ impl Step<'_> {
     /// # Safety
     ///
     /// As for [`QpDriver::new`].
-    unsafe fn lane<'q, S, R>(&self, lane: usize, send: &'q mut S, request: R) -> QpDriver<'q, S, R>
+    unsafe fn driver<'q, S, R>(&self, qp: usize, send: &'q mut S, request: R) -> QpDriver<'q, S, R>
     where
         S: SendQueue,
         R: Request<Service = S::Service>,
     {
-        let local = self.places[lane].0;
-        let their = self.theirs[lane];
+        let local = self.places[qp].0;
+        let their = self.theirs[qp];
         let places = if contents::is_in_one_place(self.plan) {
             Places::one(local, their.address)
         } else {
             Places::new(self.size, local, their.address)
         };
         let memory = Memory {
-            lkey: self.keys[lane].0,
+            lkey: self.keys[qp].0,
             rkey: RemoteKey::from(their.rkey),
             length: self.size as u32,
             is_inline: self.is_inline,
         };
         let moderation =
             if matches!(self.plan.workload.measure, Measure::Latency(_)) { 1 } else { self.plan.moderation(self.size) };
-        // SAFETY: the caller's promise.
-        unsafe { QpDriver::new(send, request, memory, places, lane as u32, moderation) }
+        // SAFETY: the caller guarantees what `QpDriver::new` requires.
+        unsafe { QpDriver::new(send, request, memory, places, qp as u32, moderation) }
     }
 
     /// # Safety
     ///
     /// As for [`Refill::new`].
-    unsafe fn refill<'q>(&self, lane: usize, intake: Intake<'q>) -> Refill<'q> {
+    unsafe fn refill<'q>(&self, qp: usize, intake: Intake<'q>) -> Refill<'q> {
         let batch = self.plan.queues.receive_list.unwrap_or(self.plan.queues.rx_depth / 4);
-        // SAFETY: the caller's promise.
-        unsafe { Refill::new(intake, self.keys[lane].1, self.places[lane].1, self.room, batch) }
+        // SAFETY: the caller guarantees what `Refill::new` requires.
+        unsafe { Refill::new(intake, self.keys[qp].1, self.places[qp].1, self.slot_size, batch) }
     }
 }
 
@@ -236,7 +236,7 @@ mod tests {
     use crate::plan::{Direction, Workload};
 
     #[test]
-    fn figures_are_of_who_sends() {
+    fn sender_reports_the_figures() {
         let of = |direction| {
             let plan = Plan { workload: Workload { direction, ..Workload::default() }, ..Plan::default() };
             [Role::Client, Role::Server].map(|role| measures(&plan, role))

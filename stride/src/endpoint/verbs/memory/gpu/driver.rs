@@ -1,4 +1,4 @@
-//! The functions of libcuda that this program calls. The library is loaded at run time, and the build does not need it.
+//! The libcuda functions that this program calls. The library is loaded at run time; the build does not require it.
 //!
 //! Tests compare the prototypes with those of cudarc. A result is a number here: cudarc has an `enum`, and a newer driver may return other
 //! codes.
@@ -15,7 +15,7 @@ pub(super) type CUdeviceptr = c_ulonglong;
 /// A context of the driver.
 pub(super) type CUcontext = *mut CUctx_st;
 
-/// What a context points to: the driver alone reads it.
+/// Opaque to this program.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct CUctx_st([u8; 0]);
@@ -27,7 +27,7 @@ pub(super) struct CUctx_st([u8; 0]);
 pub(super) struct CUpointer_attribute(c_uint);
 
 impl CUpointer_attribute {
-    /// Copies of this memory have ended when their function returns.
+    /// Makes copies complete before their function returns.
     pub(super) const SYNC_MEMOPS: Self = Self(6);
 }
 
@@ -41,7 +41,7 @@ impl CUmemRangeHandleType {
     pub(super) const DMA_BUF_FD: Self = Self(1);
 }
 
-/// The functions that are used, by the names that their symbols have.
+/// The functions in use, by symbol name.
 macro_rules! functions {
     ($($Name:ident($($argument:ty),*);)*) => {
         $(
@@ -49,12 +49,12 @@ macro_rules! functions {
             const _: unsafe fn($(<$argument as InCudarc>::Type),*) -> sys::CUresult = sys::$Name;
         )*
 
-        /// libcuda, by its functions.
+        /// The functions of libcuda.
         #[derive(Debug)]
         #[expect(non_snake_case, reason = "they are called as in C")]
         pub(super) struct Driver {
             $(pub(super) $Name: unsafe extern "C" fn($($argument),*) -> c_uint,)*
-            /// Newer than the others: CUDA 11.7.
+            /// Optional, because it requires CUDA 11.7.
             pub(super) cuMemGetHandleForAddressRange:
                 Option<unsafe extern "C" fn(*mut c_void, CUdeviceptr, usize, CUmemRangeHandleType, c_ulonglong) -> c_uint>,
             pub(super) cuGetErrorName: unsafe extern "C" fn(c_uint, *mut *const c_char) -> c_uint,
@@ -63,9 +63,9 @@ macro_rules! functions {
         impl Driver {
             /// # Safety
             ///
-            /// `find` gives each function of libcuda by its name.
+            /// `find` must return the libcuda function of each name.
             unsafe fn load(find: impl Find) -> Result<Self, Absent> {
-                // SAFETY: tests compare the types with cudarc's bindings; an enum is a number of 32 bits here.
+                // SAFETY: tests compare the types with the bindings of cudarc; an enum is a 32-bit number here.
                 unsafe {
                     Ok(Self {
                         $($Name: find.find(stringify!($Name)).ok_or(Absent::Symbol(stringify!($Name)))?,)*
@@ -97,14 +97,14 @@ functions! {
     cuPointerSetAttribute(*const c_void, CUpointer_attribute, CUdeviceptr);
 }
 
-/// Names of libcuda: the driver's own, and that of the toolkit's link.
+/// File names of libcuda: the driver's, and the link of the toolkit.
 const LIBRARIES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 
-/// Where functions are.
+/// Looks up functions by name.
 trait Find {
     /// # Safety
     ///
-    /// The function of this name is an `F`.
+    /// The function of this name must have type `F`.
     unsafe fn find<F: Copy>(&self, name: &str) -> Option<F>;
 }
 
@@ -118,7 +118,7 @@ impl Find for Loaded {
     }
 }
 
-/// Why there is no driver, or no GPU.
+/// Why there is no driver or no GPU.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Absent {
     #[error("libcuda.so.1 is missing")]
@@ -132,7 +132,7 @@ pub(super) enum Absent {
 }
 
 impl Absent {
-    /// What can be done.
+    /// What the user can do.
     pub(super) fn remedy(&self) -> &'static str {
         match self {
             Self::Library => {
@@ -144,7 +144,7 @@ impl Absent {
     }
 }
 
-/// A function of the driver that failed.
+/// A failed function of the driver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{function}: {}", result(.name, *.code))]
 pub(super) struct Failure {
@@ -160,7 +160,7 @@ fn result(name: &str, code: c_uint) -> String {
 }
 
 impl Driver {
-    /// The driver, initialized.
+    /// The initialized driver.
     pub(super) fn get() -> Result<&'static Self, Absent> {
         static DRIVER: OnceLock<Result<Driver, Absent>> = OnceLock::new();
         #[cfg(test)]
@@ -171,28 +171,28 @@ impl Driver {
     }
 
     fn load_library() -> Result<Self, Absent> {
-        // SAFETY: the user has asked for libcuda, so its initializers may run.
+        // SAFETY: the user requested libcuda, so its initializers may run.
         let library = LIBRARIES.iter().find_map(|name| unsafe { Library::new(name) }.ok()).ok_or(Absent::Library)?;
         // SAFETY: the library is libcuda.
         unsafe { Self::load(Loaded(Box::leak(Box::new(library)))) }
     }
 
     fn start(&'static self) -> Result<&'static Self, Absent> {
-        // SAFETY: a number; it may be called again.
+        // SAFETY: the argument is a number; repeated calls are allowed.
         self.result("cuInit", unsafe { (self.cuInit)(0) }).map_err(Absent::Init)?;
         Ok(self)
     }
 
-    /// What a function has returned.
+    /// Converts the return value of a function.
     pub(super) fn result(&self, function: &'static str, code: c_uint) -> Result<(), Failure> {
         if code == 0 {
             return Ok(());
         }
         let mut name: *const c_char = std::ptr::null();
-        // SAFETY: the place is there to be written; the driver knows which codes it has.
+        // SAFETY: the pointer is to a local variable; the driver accepts any code.
         let found = unsafe { (self.cuGetErrorName)(code, &raw mut name) };
         let name = if found == 0 && !name.is_null() {
-            // SAFETY: a text of the driver's that ends with a nul and stays.
+            // SAFETY: the driver returns a nul-terminated static string.
             unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
         } else {
             String::new()
@@ -204,7 +204,7 @@ impl Driver {
 #[cfg(test)]
 use cudarc::driver::sys;
 
-/// The type that cudarc has for one of an argument.
+/// The corresponding type in cudarc.
 #[cfg(test)]
 trait InCudarc {
     type Type;

@@ -1,4 +1,4 @@
-//! A driver for tests, whose GPUs have memory of the host. It checks that a context is current where one has to be.
+//! A CUDA driver for tests, whose GPUs use host memory. It checks that a context is current when one is required.
 
 #![expect(non_snake_case, reason = "the functions are called as in C")]
 
@@ -18,7 +18,7 @@ const OUT_OF_MEMORY: c_uint = 2;
 const INVALID_CONTEXT: c_uint = 201;
 const NOT_SUPPORTED: c_uint = 801;
 
-/// The GPUs.
+/// The GPUs: name and PCI address.
 const CARDS: [(&[u8], &[u8]); 2] = [(b"Fake A\0", b"0000:17:00.0\0"), (b"Fake B\0", b"0000:CA:00.0\0")];
 
 macro_rules! driver {
@@ -51,46 +51,46 @@ static OLD: Driver = driver!(None);
 
 thread_local! {
     static LOADED: Cell<Option<&'static Driver>> = const { Cell::new(None) };
-    /// The function of this name returns this error.
+    /// The function that fails, and its error.
     static FAILS: Cell<Option<(&'static str, c_uint)>> = const { Cell::new(None) };
     static COUNT: Cell<usize> = const { Cell::new(CARDS.len()) };
     static CURRENT: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
     static CALLS: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
-    /// The allocations of the thread, with their layouts, and how often contexts are retained.
+    /// Number of live allocations of the thread, and of retained contexts.
     static LIVE: Cell<usize> = const { Cell::new(0) };
     static RETAINED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// All memory, by where it begins. The `bool` is of the attribute by which copies end when their functions return.
+/// All allocations by start address. The `bool` is the attribute that makes copies synchronous.
 static MEMORY: Mutex<BTreeMap<u64, (usize, Layout, bool)>> = Mutex::new(BTreeMap::new());
 
 fn memory() -> MutexGuard<'static, BTreeMap<u64, (usize, Layout, bool)>> {
     MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The driver, for a thread that has it.
+/// The driver, if this thread has loaded it.
 pub(super) fn of_thread() -> Option<&'static Driver> {
     LOADED.get()
 }
 
-/// What a thread sees of the driver.
+/// Controls the driver of this thread.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::endpoint::verbs) struct Fake;
 
 impl Fake {
-    /// From now on the thread has libcuda.
+    /// Makes libcuda available on this thread.
     pub(in crate::endpoint::verbs) fn load() -> Self {
         LOADED.set(Some(&NEW));
         Self
     }
 
-    /// One that knows of no DMA buffers.
+    /// Makes a libcuda without DMA buffers available on this thread.
     pub(super) fn load_old() -> Self {
         LOADED.set(Some(&OLD));
         Self
     }
 
-    /// A function fails on this thread, from now on or not any more.
+    /// Makes a function fail on this thread, or clears the failure.
     pub(in crate::endpoint::verbs) fn fails(self, failure: Option<(&'static str, c_uint)>) {
         FAILS.set(failure);
     }
@@ -99,7 +99,7 @@ impl Fake {
         COUNT.set(count);
     }
 
-    /// Has a context be current.
+    /// Makes a context current.
     pub(super) fn make_current(self, context: usize) {
         CURRENT.with_borrow_mut(|current| current.push(context));
     }
@@ -108,18 +108,18 @@ impl Fake {
         CURRENT.with_borrow(Clone::clone)
     }
 
-    /// Allocations of this thread that are not freed, and contexts that are retained.
+    /// Live allocations of this thread, and retained contexts.
     pub(in crate::endpoint::verbs) fn live(self) -> (usize, usize) {
         (LIVE.get(), RETAINED.get())
     }
 
-    /// The functions that were called since the last look.
+    /// The functions called since the last call of this.
     pub(in crate::endpoint::verbs) fn calls(self) -> Vec<&'static str> {
         CALLS.take()
     }
 }
 
-/// Begins a function: notes it, and has it fail where it is to.
+/// Starts a function: records the call, and fails it if configured.
 fn begin(name: &'static str) -> Result<(), c_uint> {
     CALLS.with_borrow_mut(|calls| calls.push(name));
     match FAILS.get() {
@@ -137,7 +137,7 @@ fn code(result: Result<(), c_uint>) -> c_uint {
     result.err().unwrap_or(0)
 }
 
-/// Whether it is all within one allocation, whose copies end when their functions return.
+/// The memory, if the range is within one allocation with synchronous copies.
 fn within(start: u64, bytes: usize) -> Result<*mut u8, c_uint> {
     let memory = memory();
     let (begin, (length, _, is_sync)) = memory.range(..=start).next_back().ok_or(INVALID_VALUE)?;
@@ -150,7 +150,7 @@ unsafe extern "C" fn cuInit(_flags: c_uint) -> c_uint {
 }
 
 unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> c_uint {
-    // SAFETY: the caller's place.
+    // SAFETY: the caller passes a valid pointer.
     code(begin("cuDeviceGetCount").map(|()| unsafe { *count = COUNT.get() as c_int }))
 }
 
@@ -158,30 +158,30 @@ unsafe extern "C" fn cuDeviceGet(device: *mut CUdevice, index: c_int) -> c_uint 
     if index as usize >= COUNT.get() {
         return INVALID_VALUE;
     }
-    // SAFETY: the caller's place.
+    // SAFETY: the caller passes a valid pointer.
     code(begin("cuDeviceGet").map(|()| unsafe { *device = index + 100 }))
 }
 
 unsafe fn put(name: &'static str, to: *mut c_char, length: c_int, text: &[u8]) -> c_uint {
     assert!(text.len() <= length as usize);
-    // SAFETY: so many bytes are the caller's.
+    // SAFETY: the caller passes a buffer of this length.
     code(begin(name).map(|()| unsafe { ptr::copy_nonoverlapping(text.as_ptr(), to.cast(), text.len()) }))
 }
 
 unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, length: c_int, device: CUdevice) -> c_uint {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller passes a buffer of this length.
     unsafe { put("cuDeviceGetName", name, length, CARDS[device as usize - 100].0) }
 }
 
 unsafe extern "C" fn cuDeviceGetPCIBusId(text: *mut c_char, length: c_int, device: CUdevice) -> c_uint {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller passes a buffer of this length.
     unsafe { put("cuDeviceGetPCIBusId", text, length, CARDS[device as usize - 100].1) }
 }
 
 unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) -> c_uint {
     code(begin("cuDevicePrimaryCtxRetain").map(|()| {
         RETAINED.set(RETAINED.get() + 1);
-        // SAFETY: the caller's place.
+        // SAFETY: the caller passes a valid pointer.
         unsafe { *context = ptr::without_provenance_mut(device as usize) };
     }))
 }
@@ -197,7 +197,7 @@ unsafe extern "C" fn cuCtxPushCurrent_v2(context: CUcontext) -> c_uint {
 
 unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut CUcontext) -> c_uint {
     let popped = CURRENT.with_borrow_mut(Vec::pop).expect("something is pushed");
-    // SAFETY: the caller's place.
+    // SAFETY: the caller passes a valid pointer.
     unsafe { *context = ptr::without_provenance_mut(popped) };
     0
 }
@@ -208,21 +208,21 @@ unsafe extern "C" fn cuCtxSynchronize() -> c_uint {
 
 unsafe extern "C" fn cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) -> c_uint {
     code(in_context("cuMemAlloc").and_then(|()| {
-        // As the driver's, memory begins somewhere within a page of a GPU.
+        // Starts within a GPU page, as allocations of the real driver may.
         let layout = Layout::from_size_align(bytes + 512, 64 << 10).map_err(|_| OUT_OF_MEMORY)?;
-        // SAFETY: it is of 512 bytes at least.
+        // SAFETY: the size is at least 512 bytes.
         let start = unsafe { alloc(layout) };
         if start.is_null() {
             return Err(OUT_OF_MEMORY);
         }
-        // SAFETY: it is just as long.
+        // SAFETY: the allocation has this length.
         let start = unsafe {
             start.write_bytes(0xa5, layout.size());
             start.add(512).expose_provenance() as u64
         };
         memory().insert(start, (bytes, layout, false));
         LIVE.set(LIVE.get() + 1);
-        // SAFETY: the caller's place.
+        // SAFETY: the caller passes a valid pointer.
         unsafe { *address = start };
         Ok(())
     }))
@@ -232,7 +232,7 @@ unsafe extern "C" fn cuMemFree_v2(address: CUdeviceptr) -> c_uint {
     code(in_context("cuMemFree").and_then(|()| {
         let (_, layout, _) = memory().remove(&address).ok_or(INVALID_VALUE)?;
         LIVE.set(LIVE.get() - 1);
-        // SAFETY: it was allocated with this layout, 512 bytes before.
+        // SAFETY: the memory was allocated with this layout, 512 bytes before this address.
         unsafe { dealloc(ptr::with_exposed_provenance_mut::<u8>(address as usize).sub(512), layout) };
         Ok(())
     }))
@@ -248,7 +248,7 @@ unsafe extern "C" fn cuMemsetD8_v2(address: CUdeviceptr, value: c_uchar, bytes: 
 
 unsafe extern "C" fn cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, bytes: usize) -> c_uint {
     code(in_context("cuMemcpyHtoD").and_then(|()| {
-        // SAFETY: the range is within an allocation, and the caller's bytes are elsewhere.
+        // SAFETY: the range is within an allocation, and the caller's bytes do not overlap it.
         unsafe { ptr::copy_nonoverlapping(from.cast(), within(to, bytes)?, bytes) };
         Ok(())
     }))
@@ -270,9 +270,9 @@ unsafe extern "C" fn cuPointerSetAttribute(
     code(in_context("cuPointerSetAttribute").and_then(|()| {
         assert_eq!(attribute, CUpointer_attribute::SYNC_MEMOPS);
         let mut memory = memory();
-        let known = memory.get_mut(&address).ok_or(INVALID_VALUE)?;
-        // SAFETY: a number of the caller's.
-        known.2 = unsafe { *value.cast::<c_uint>() } == 1;
+        let allocation = memory.get_mut(&address).ok_or(INVALID_VALUE)?;
+        // SAFETY: the caller passes a pointer to a number.
+        allocation.2 = unsafe { *value.cast::<c_uint>() } == 1;
         Ok(())
     }))
 }
@@ -290,9 +290,9 @@ unsafe extern "C" fn cuMemGetHandleForAddressRange(
         if !is_aligned || flags != 0 || kind != CUmemRangeHandleType::DMA_BUF_FD {
             return Err(INVALID_VALUE);
         }
-        // No DMA buffer, but a descriptor.
+        // Not a DMA buffer, but a valid descriptor.
         let file = File::open("/dev/null").map_err(|_| NOT_SUPPORTED)?;
-        // SAFETY: the caller's place, of a descriptor.
+        // SAFETY: the caller passes a pointer to a descriptor.
         unsafe { *handle.cast::<c_int>() = file.into_raw_fd() };
         Ok(())
     }))
@@ -305,7 +305,7 @@ unsafe extern "C" fn cuGetErrorName(code: c_uint, name: *mut *const c_char) -> c
         NOT_SUPPORTED => c"CUDA_ERROR_NOT_SUPPORTED",
         _ => return INVALID_VALUE,
     };
-    // SAFETY: the caller's place.
+    // SAFETY: the caller passes a valid pointer.
     unsafe { *name = text.as_ptr() };
     0
 }

@@ -9,35 +9,35 @@ use super::card::Card;
 use super::driver::{Absent, Driver};
 use crate::endpoint::GpuInfo;
 
-/// Where the kernel has the devices of the PCI bus.
+/// PCI devices in sysfs.
 const BUS: &str = "/sys/bus/pci/devices";
 
 /// The GPUs of the machine.
 #[derive(Clone, Debug)]
 pub enum Gpus {
-    /// One at least.
+    /// At least one.
     Some(Vec<GpuInfo>),
     /// Why there is none.
     None(String),
 }
 
-/// Those that are nearest to a device.
+/// The GPUs nearest to a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NearGpus {
-    /// How near.
+    /// How near they are.
     pub nearness: Nearness,
-    /// Their numbers.
+    /// Their indexes.
     pub gpus: Vec<u32>,
 }
 
-/// How near a GPU is, the farthest first.
+/// How near a GPU is, from far to near.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Nearness {
-    /// The same NUMA node.
+    /// Same NUMA node.
     Node,
-    /// The same root of the PCI bus.
+    /// Same PCI root.
     Root,
-    /// So many bridges of it in common.
+    /// Number of common PCI bridges.
     Bridges(usize),
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for Nearness {
     }
 }
 
-/// All GPUs that the driver sees. Trouble with one of them hides no other device.
+/// All GPUs that the driver lists. An error hides no other device.
 pub(in crate::endpoint::verbs) fn gpus() -> Gpus {
     match Driver::get() {
         Ok(driver) => all(driver).unwrap_or_else(|error| Gpus::None(format!("{error:#}"))),
@@ -67,16 +67,16 @@ fn all(driver: &'static Driver) -> Result<Gpus> {
     (0..count).map(|index| fact(index, &Card::new(driver, index)?)).collect::<Result<_>>().map(Gpus::Some)
 }
 
-/// What there is to say of a GPU.
+/// Describes a GPU.
 pub(super) fn fact(index: u32, card: &Card) -> Result<GpuInfo> {
     let address = card.address()?.to_string();
     let node = std::fs::read_to_string(Path::new(BUS).join(&address).join("numa_node"));
-    // -1 is none.
+    // The file has -1 if there is no node.
     let numa_node = node.ok().and_then(|text| text.trim().parse().ok());
     Ok(GpuInfo { index, name: card.name()?, pci_address: address, numa_node })
 }
 
-/// Which of these GPUs are near a device, whose files the kernel has at `device`.
+/// The GPUs nearest to a device, whose sysfs folder is `device`.
 pub(in crate::endpoint::verbs) fn near(device: Option<&Path>, node: Option<u32>, gpus: &[GpuInfo]) -> Option<NearGpus> {
     let device = device.and_then(|device| device.canonicalize().ok());
     let places: Vec<_> = gpus
@@ -86,7 +86,7 @@ pub(in crate::endpoint::verbs) fn near(device: Option<&Path>, node: Option<u32>,
     nearest((device.as_deref(), node), &places)
 }
 
-/// Those that are nearest to a place.
+/// The GPUs nearest to a PCI path.
 pub(super) fn nearest(
     (device, node): (Option<&Path>, Option<u32>),
     gpus: &[(u32, Option<PathBuf>, Option<u32>)],
@@ -100,13 +100,13 @@ pub(super) fn nearest(
             more => Some(Nearness::Bridges(more - 1)),
         }
     };
-    let known: Vec<_> = gpus.iter().filter_map(|(index, path, node)| Some((*index, nearness(path, *node)?))).collect();
-    let best = known.iter().map(|(_, nearness)| *nearness).max()?;
-    let gpus = known.into_iter().filter(|(_, nearness)| *nearness == best).map(|(index, _)| index).collect();
+    let found: Vec<_> = gpus.iter().filter_map(|(index, path, node)| Some((*index, nearness(path, *node)?))).collect();
+    let best = found.iter().map(|(_, nearness)| *nearness).max()?;
+    let gpus = found.into_iter().filter(|(_, nearness)| *nearness == best).map(|(index, _)| index).collect();
     Some(NearGpus { nearness: best, gpus })
 }
 
-/// How many steps from the root of the PCI bus on two devices have in common.
+/// Number of common path components from the PCI root on.
 fn in_common(one: &Path, other: &Path) -> usize {
     let steps = |path: &Path| {
         let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();

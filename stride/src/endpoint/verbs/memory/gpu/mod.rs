@@ -1,4 +1,4 @@
-//! Memory of GPUs, by the CUDA driver. The processor never follows an address of it: bytes are copied by the driver.
+//! GPU memory through the CUDA driver. The processor never dereferences its addresses; the driver copies bytes.
 
 mod card;
 mod driver;
@@ -34,7 +34,8 @@ pub(in crate::endpoint::verbs) struct Gpu {
 }
 
 impl Gpu {
-    /// The GPU of this name, and how the device of the domain reaches its memory: in the way that is asked for, or the first that it has.
+    /// Opens the named GPU, and finds how the device can register its memory: with the given method, or the first that
+    /// works.
     pub(in crate::endpoint::verbs::memory) fn open(
         pd: &Arc<ProtectionDomain>,
         name: &str,
@@ -61,16 +62,16 @@ impl Gpu {
         self.registration
     }
 
-    /// Memory of it, registered in the way that was found.
+    /// Allocates GPU memory and registers it.
     pub(super) fn region(&self, pd: &Arc<ProtectionDomain>, bytes: usize, access: AccessFlags) -> Result<GpuRegion> {
         GpuRegion::new(pd, &self.context, bytes, access, self.registration.into())
             .with_context(|| format!("{bytes} bytes for messages in the memory of {}", self.fact))
     }
 }
 
-/// The GPU that is asked for, among so many.
+/// Finds the requested GPU among `count`.
 fn find(driver: &'static Driver, count: u32, asked: GpuName) -> Result<(Card, GpuInfo)> {
-    let mut known = Vec::new();
+    let mut found = Vec::new();
     for index in 0..count {
         let card = Card::new(driver, index)?;
         let address = card.address()?;
@@ -81,12 +82,12 @@ fn find(driver: &'static Driver, count: u32, asked: GpuName) -> Result<(Card, Gp
         if is_it {
             return Ok((card, list::fact(index, &card)?));
         }
-        known.push(format!("{index} ({address})"));
+        found.push(format!("{index} ({address})"));
     }
-    Err(anyhow!("no such GPU; choose from {} (`stride-perf devices` lists them)", known.join(", ")))
+    Err(anyhow!("no such GPU; choose from {} (`stride-perf devices` lists them)", found.join(", ")))
 }
 
-/// Why a device has no way to the memory of a GPU, and what can be done.
+/// The error if a device cannot register GPU memory, with remedies.
 fn refused(gpu: &GpuInfo, pd: &ProtectionDomain, Refusal { by_dma_buf, by_address }: &Refusal) -> Error {
     let by_dma_buf = by_dma_buf.as_ref().map(|error| {
         format!("As a DMA buffer: {error:#}; requires Linux 5.12, CUDA 11.7 and NVIDIA's open kernel modules")

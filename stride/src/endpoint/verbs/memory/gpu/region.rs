@@ -1,4 +1,4 @@
-//! A region of a GPU's memory, and the two ways to one.
+//! Registered GPU memory, and the two methods of registration.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use super::card::{Allocation, CardContext};
 use crate::endpoint::Registration;
 use crate::plan::GpuRegistration;
 
-/// How memory of a GPU is registered.
+/// How GPU memory is registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// As a DMA buffer of the kernel's, which any driver of a NIC can use.
+    /// As a DMA buffer, which any NIC driver supports.
     DmaBuf,
-    /// By its address, which a module of NVIDIA's explains to the drivers of NICs, or softrnic to itself.
+    /// By address: NVIDIA's kernel module provides it to NIC drivers; softrnic copies through the CUDA driver.
     Address,
 }
 
-/// What the ways have said that were tried.
+/// The errors of the methods that were tried.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) by_dma_buf: Option<Error>,
@@ -29,7 +29,7 @@ pub(super) struct Refusal {
 }
 
 impl Way {
-    /// The way that is asked for, or the first that a device has, tried on a little memory.
+    /// The given method, or the first that works on a small region.
     pub(super) fn find(
         pd: &Arc<ProtectionDomain>,
         context: &Arc<CardContext>,
@@ -85,10 +85,10 @@ impl From<Registration> for Way {
     }
 }
 
-/// A region, and the memory of a GPU that it is of.
+/// A memory region and its GPU memory.
 #[derive(Debug)]
 pub(in crate::endpoint::verbs) struct GpuRegion {
-    /// There until it is dropped.
+    /// `Some` until drop.
     region: Option<Arc<MemoryRegion>>,
     memory: Option<Allocation>,
     start: u64,
@@ -109,8 +109,8 @@ impl GpuRegion {
         let region = match way {
             Way::DmaBuf => {
                 let file = memory.dma_buf()?;
-                // SAFETY: the memory is there until the region is dropped, which `drop` sees to. The processor does not look at it, and
-                // what a peer may do to it is nothing that Rust counts on.
+                // SAFETY: the memory outlives the region: `drop` ends the region first. The processor never accesses
+                // it, so writes of a peer break no guarantee of Rust.
                 unsafe { pd.reg_dmabuf_mr(0, bytes, start, file.as_fd(), access) }?
             }
             Way::Address => {
@@ -122,7 +122,7 @@ impl GpuRegion {
         Ok(Self { start, lkey: region.lkey(), rkey: region.rkey(), region: Some(region), memory: Some(memory) })
     }
 
-    /// The first byte, as requests name it.
+    /// The address, as used in requests.
     pub(in crate::endpoint::verbs) fn start(&self) -> u64 {
         self.start
     }
@@ -151,7 +151,7 @@ impl Drop for GpuRegion {
         if let Some(Ok(())) = ended {
             return;
         }
-        // A device may know the memory still, which must not become something else's.
+        // The device may still access the memory, so it must not be reused.
         log::warn!("GPU memory stays allocated because it could not be deregistered: {ended:?}");
         std::mem::forget(self.memory.take());
     }

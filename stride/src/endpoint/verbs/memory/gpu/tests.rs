@@ -1,4 +1,4 @@
-//! Memory of a GPU that is none, on softrnic's device.
+//! GPU memory of the fake driver, on softrnic's device.
 
 use std::path::PathBuf;
 
@@ -23,12 +23,12 @@ fn open(name: &str) -> Result<Gpu, String> {
 }
 
 #[test]
-fn a_gpu_is_found_by_its_number_and_by_its_address() {
+fn gpu_is_found_by_index_or_pci_address() {
     let fake = Fake::load();
     for (name, index) in [("0", 0), ("1", 1), ("0000:17:00.0", 0), ("ca:00.0", 1), ("00000000:CA:00.0", 1)] {
         let gpu = open(name).unwrap();
         assert_eq!(gpu.fact().index, index, "{name}");
-        // softrnic takes no descriptor that is no DMA buffer.
+        // softrnic accepts only descriptors of DMA buffers.
         assert_eq!(gpu.registration(), Registration::PeerMemory);
     }
     assert_eq!(open("1").unwrap().fact().to_string(), "GPU 1 (Fake B, 0000:ca:00.0)");
@@ -42,12 +42,12 @@ fn a_gpu_is_found_by_its_number_and_by_its_address() {
 }
 
 #[test]
-fn what_the_driver_lacks_is_told() {
+fn driver_errors_name_cause_and_remedy() {
     let fake = Fake::load();
     fake.fails(Some(("cuInit", 100)));
     let why = open("0").unwrap_err();
     assert!(why.contains("cuInit: CUDA_ERROR_NO_DEVICE (100)") && why.contains("nvidia-smi"), "{why}");
-    // A code that nobody knows the name of.
+    // A code that the driver has no name for.
     fake.fails(Some(("cuDevicePrimaryCtxRetain", 12345)));
     assert!(open("0").unwrap_err().contains("cuDevicePrimaryCtxRetain: error 12345"));
     fake.fails(None);
@@ -62,7 +62,7 @@ fn what_the_driver_lacks_is_told() {
 }
 
 #[test]
-fn bytes_are_copied_by_the_driver_in_a_context_of_its_gpu() {
+fn copies_run_in_the_context_of_the_gpu() {
     let fake = Fake::load();
     fake.make_current(7);
     let gpu = open("0").unwrap();
@@ -94,7 +94,7 @@ fn bytes_are_copied_by_the_driver_in_a_context_of_its_gpu() {
 }
 
 #[test]
-fn memory_that_is_not_there_is_an_error_and_none_stays() {
+fn failed_allocation_is_an_error_and_leaks_nothing() {
     let fake = Fake::load();
     let gpu = open("0").unwrap();
     for name in ["cuMemAlloc", "cuPointerSetAttribute", "cuMemsetD8"] {
@@ -109,7 +109,7 @@ fn memory_that_is_not_there_is_an_error_and_none_stays() {
 }
 
 #[test]
-fn a_descriptor_is_of_all_of_the_memory() {
+fn dma_buffer_covers_the_allocation() {
     let fake = Fake::load();
     let context = CardContext::new(Card::new(Driver::get().unwrap(), 0).unwrap()).unwrap();
     let memory = Allocation::new(&context, 70_000).unwrap();
@@ -126,7 +126,7 @@ fn a_descriptor_is_of_all_of_the_memory() {
 }
 
 #[test]
-fn a_dma_buffer_goes_before_an_address() {
+fn dma_buffer_is_preferred_to_address() {
     let way = |works: &[Way]| {
         Way::first(|way| if works.contains(&way) { Ok(()) } else { Err(anyhow!("no {way:?}")) })
             .map_err(|Refusal { by_dma_buf, by_address }| format!("{}, {}", by_dma_buf.unwrap(), by_address.unwrap()))
@@ -140,14 +140,14 @@ fn a_dma_buffer_goes_before_an_address() {
 }
 
 #[test]
-fn the_way_that_is_asked_for_is_the_only_one() {
+fn requested_method_is_the_only_one_tried() {
     let fake = Fake::load();
     let open = |way| Gpu::open(&domain(), "0", Some(way)).map_err(|error| format!("{error:#}"));
     fake.calls();
     let gpu = open(GpuRegistration::Address).unwrap();
     assert_eq!(gpu.registration(), Registration::PeerMemory);
     assert!(!fake.calls().contains(&"cuMemGetHandleForAddressRange"), "no DMA buffer is asked for");
-    // softrnic takes no descriptor that is no DMA buffer, and its way by address is not tried.
+    // softrnic accepts only descriptors of DMA buffers, and its method by address is not tried.
     let why = open(GpuRegistration::DmaBuf).unwrap_err();
     assert!(fake.calls().contains(&"cuMemGetHandleForAddressRange"));
     assert!(why.contains("soft0 cannot register memory of GPU 0") && why.contains("As a DMA buffer: "), "{why}");
@@ -164,7 +164,7 @@ fn the_way_that_is_asked_for_is_the_only_one() {
 }
 
 #[test]
-fn a_device_that_takes_neither_is_told_why() {
+fn device_without_either_method_has_both_causes() {
     let fake = Fake::load();
     let gpu = open("0").unwrap();
     let refusal = Refusal { by_dma_buf: Some(anyhow!("first")), by_address: Some(anyhow!("second")) };
@@ -180,17 +180,17 @@ fn a_device_that_takes_neither_is_told_why() {
 }
 
 #[test]
-fn gpus_are_listed() {
+fn gpus_are_listed_with_name_and_address() {
     let fake = Fake::load();
     let Gpus::Some(all) = gpus() else { panic!("there are two") };
-    let known: Vec<_> = all.iter().map(|gpu| (gpu.index, &*gpu.name, &*gpu.pci_address)).collect();
-    assert_eq!(known, [(0, "Fake A", "0000:17:00.0"), (1, "Fake B", "0000:ca:00.0")]);
+    let listed: Vec<_> = all.iter().map(|gpu| (gpu.index, &*gpu.name, &*gpu.pci_address)).collect();
+    assert_eq!(listed, [(0, "Fake A", "0000:17:00.0"), (1, "Fake B", "0000:ca:00.0")]);
     fake.count(0);
     assert!(matches!(gpus(), Gpus::None(why) if why == "the CUDA driver reports no GPU"));
 }
 
 #[test]
-fn the_nearest_gpus_are_those_with_most_of_the_bus_in_common() {
+fn nearest_gpus_share_most_of_the_pci_path() {
     let path = |text: &str| PathBuf::from(format!("/sys/devices/{text}"));
     let nic = path("pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:01.0/0000:19:00.0");
     let same_switch = path("pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:00.0/0000:18:00.0");
@@ -207,6 +207,6 @@ fn the_nearest_gpus_are_those_with_most_of_the_bus_in_common() {
     assert_eq!(find(Some(0), &all[..1]), Some((Nearness::Node, vec![0])));
     assert_eq!(find(Some(1), &all[..1]), None);
     assert_eq!(find(None, &[(&other_root, None)]), None);
-    // A device in software is nowhere.
+    // A software device has no PCI path.
     assert_eq!(nearest((None, None), &[(0, Some(same_root.clone()), Some(0))]), None);
 }
