@@ -1,15 +1,15 @@
-//! Messages in the memory of a real GPU, on softrnic's device. Without one the tests say that they did not run; with
-//! `STRIDE_TEST_CUDA=1` they fail then.
+//! Tests with messages in the memory of a real GPU, on softrnic's device. Without a GPU, they report that they did not
+//! run; with `STRIDE_TEST_CUDA=1` they fail.
 
 use std::io::Write;
 use std::process::Output;
 
 use stride_perf::endpoint::{GpuInfo, Gpus, gpus};
 
-/// With `1`, a machine that has no GPU is a failure.
+/// With `1`, a machine without a GPU is a failure.
 const REQUIRED: &str = "STRIDE_TEST_CUDA";
 
-/// The GPUs. `None` where there is none: the test says so and ends.
+/// The GPUs. Without one, the test reports that and ends.
 fn found() -> Option<Vec<GpuInfo>> {
     let why = match gpus() {
         Gpus::Some(gpus) => return Some(gpus),
@@ -29,7 +29,7 @@ fn run(words: &str) -> (Output, String, String) {
 }
 
 #[test]
-fn every_operation_reaches_gpus_on_either_side() {
+fn every_operation_works_with_gpu_memory_on_either_side() {
     let Some(gpus) = found() else { return };
     let last = gpus.last().unwrap();
     for places in [
@@ -60,19 +60,19 @@ fn every_operation_reaches_gpus_on_either_side() {
 }
 
 #[test]
-fn the_way_that_is_asked_for_is_taken() {
+fn requested_registration_method_is_used() {
     let Some(_) = found() else { return };
     let words = "write bw -d soft0 -n 100 --loopback --use-cuda 0 --remote-use-cuda 0 --gpu-registration address";
     let (output, out, err) = run(&format!("{words} --remote-gpu-registration address"));
     assert!(output.status.success() && out.contains("as peer memory"), "{out}\n{err}");
-    // softrnic takes no DMA buffer.
+    // softrnic does not support DMA buffers.
     let (output, out, err) = run(&format!("{words} --remote-gpu-registration dmabuf"));
     assert_eq!(output.status.code(), Some(1), "{out}\n{err}");
     assert!(err.contains("Leave out --gpu-registration to try the other method"), "{err}");
 }
 
 #[test]
-fn what_a_gpu_cannot_do_is_told() {
+fn unsupported_gpu_use_is_an_error() {
     let Some(gpus) = found() else { return };
     for (words, sentence) in [
         (format!("write bw --use-cuda {}", gpus.len()), "no such GPU"),
@@ -86,7 +86,7 @@ fn what_a_gpu_cannot_do_is_told() {
 }
 
 #[test]
-fn gpus_are_listed() {
+fn devices_lists_gpus() {
     let Some(gpus) = found() else { return };
     let (output, out, _) = run("devices");
     assert!(output.status.success());

@@ -1,4 +1,4 @@
-//! What the program's exit status says, of tests that are done, missed or fail.
+//! Exit statuses of tests that succeed, miss a limit or fail.
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use stride_perf::control::PROTOCOL;
 
 use super::{ends, program, run};
 
-/// A message as the sides send it.
+/// An encoded message.
 fn frame(protocol: u16, kind: u16, body: &str) -> Vec<u8> {
     let mut bytes = b"\x93stride\n".to_vec();
     bytes.extend(protocol.to_be_bytes());
@@ -21,7 +21,7 @@ fn frame(protocol: u16, kind: u16, body: &str) -> Vec<u8> {
 }
 
 #[test]
-fn the_exit_status_tells_what_has_failed() {
+fn exit_status_follows_the_failure() {
     let hello = frame(PROTOCOL, 1, r#"{"version":"9"}"#);
     let error = |is_rdma: bool| {
         let body = format!(r#"{{"text":"a request failed","is_rdma":{is_rdma}}}"#);
@@ -29,7 +29,7 @@ fn the_exit_status_tells_what_has_failed() {
     };
     let old = frame(PROTOCOL - 1, 1, r#"{"version":"9"}"#);
     let busy = frame(PROTOCOL, 1, r#"{"version":"9","busy":"the server is busy"}"#);
-    for (said, status, sentence) in [
+    for (answer, status, sentence) in [
         (error(true), 5, "error: the server: a request failed"),
         (error(false), 1, "error: the server: a request failed"),
         (hello.clone(), 4, "error: the server disconnected"),
@@ -41,9 +41,9 @@ fn the_exit_status_tells_what_has_failed() {
         let port = listener.local_addr().unwrap().port();
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            stream.write_all(&said).unwrap();
+            stream.write_all(&answer).unwrap();
             stream.shutdown(Shutdown::Write).unwrap();
-            // Until the program has gone.
+            // Waits for the program to exit.
             let _ = stream.read_to_end(&mut Vec::new());
         });
         let (_, err) = ends(&run(&format!("write bw -d soft0 -p {port} --timeout 20 127.0.0.1")), status);
@@ -53,14 +53,14 @@ fn the_exit_status_tells_what_has_failed() {
 }
 
 #[test]
-fn a_peer_that_is_no_stride_is_named() {
+fn foreign_peer_is_identified() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let other = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").unwrap();
         let mut rest = Vec::new();
-        // Until the program has gone.
+        // Waits for the program to exit.
         let _ = stream.read_to_end(&mut rest);
     });
     let (_, err) = ends(&run(&format!("write bw -d soft0 -p {port} --timeout 5 127.0.0.1")), 4);
@@ -69,7 +69,7 @@ fn a_peer_that_is_no_stride_is_named() {
 }
 
 #[test]
-fn a_limit_that_is_missed_has_an_exit_status_of_its_own() {
+fn missed_limit_has_its_own_exit_status() {
     let (_, err) = ends(&run("write bw -d soft0 -n 200 -s 64 --loopback --min-gbps 1000000"), 3);
     assert!(err.contains("missed: "), "{err}");
     let (_, err) = ends(&run("write bw -d soft0 -n 200 -s 64 --loopback --min-mpps 1000000"), 3);
@@ -79,7 +79,7 @@ fn a_limit_that_is_missed_has_an_exit_status_of_its_own() {
 }
 
 #[test]
-fn a_file_may_have_any_name_that_the_system_takes() {
+fn output_file_may_have_any_name() {
     let mut folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     folder.push(OsStr::from_bytes(b"a name \xff.json"));
     ends(&program("write bw -d soft0 -n 100 -s 64 --loopback --json").arg(&folder).output().unwrap(), 0);
@@ -88,7 +88,7 @@ fn a_file_may_have_any_name_that_the_system_takes() {
 }
 
 #[test]
-fn a_device_is_tried_with_all_that_there_is() {
+fn self_test_covers_operations_and_transports() {
     let (out, err) = ends(&run("self-test -d soft0"), 0);
     assert!(out.starts_with("self-test of soft0 port 1 on ") && out.contains("(softrnic), MTU "), "{out}");
     assert!(out.ends_with("\n40 ok, 0 not supported by the device, 0 failed\n") && err.is_empty(), "{out}\n{err}");
@@ -97,7 +97,7 @@ fn a_device_is_tried_with_all_that_there_is() {
 }
 
 #[test]
-fn what_is_set_to_be_like_perftest_is_said() {
+fn like_perftest_prints_what_it_sets() {
     let (out, err) = ends(&run("send lat -d soft0 --loopback --like-perftest"), 0);
     assert!(err.contains("--like-perftest sets --warm-up 0 --recv-post-list 1 --inline 236;"), "{err}");
     assert!(out.contains(", up to 236 bytes inline"), "{out}");
@@ -106,7 +106,7 @@ fn what_is_set_to_be_like_perftest_is_said() {
 }
 
 #[test]
-fn a_stream_is_json_to_its_end_and_has_the_verdict() {
+fn stream_is_json_and_has_the_verdict() {
     let file = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("verdict.json").display().to_string();
     let words = "write bw -d soft0 -n 200 -s 64,128 --loopback";
     ends(&run(&format!("{words} --json {file}")), 0);
@@ -126,7 +126,7 @@ fn a_stream_is_json_to_its_end_and_has_the_verdict() {
 }
 
 #[test]
-fn a_stream_of_a_test_that_did_not_begin_has_an_end() {
+fn stream_of_a_failed_start_has_an_end() {
     let file = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("older.json");
     std::fs::write(&file, "older").unwrap();
     let (out, err) = ends(&run(&format!("write bw -d soft0 --json-stream --json {} names.invalid", file.display())), 4);
@@ -138,7 +138,7 @@ fn a_stream_of_a_test_that_did_not_begin_has_an_end() {
 }
 
 #[test]
-fn a_baseline_that_is_of_something_else_is_refused_before_anything_is_measured() {
+fn incomparable_baseline_is_rejected_before_the_test() {
     let file = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("baseline.json").display().to_string();
     ends(&run(&format!("write bw -d soft0 -n 100 -s 64,128 --loopback --json {file}")), 0);
     for (words, sentence) in [
@@ -151,14 +151,14 @@ fn a_baseline_that_is_of_something_else_is_refused_before_anything_is_measured()
         let (out, err) = ends(&run(&words), 1);
         assert!(out.is_empty() && err.contains(sentence), "{words}: {out}{err}");
     }
-    // It is compared with, and what else differs is said in words.
+    // The run is compared, and other differences are listed.
     let (_, err) =
         ends(&run(&format!("write bw -d soft0 -n 200 -s 64 --loopback --threshold 1000000 --compare {file}")), 0);
     assert!(err.contains("differs: messages or time per size: 100 messages then, 200 messages now"), "{err}");
 }
 
 #[test]
-fn who_asks_for_too_much_inline_is_told_where_it_stands() {
+fn excessive_inline_error_names_options_and_limits() {
     let (_, err) = ends(&run("write bw -I 5000 --loopback -n 100 -d soft0"), 1);
     assert!(
         err.contains(" and 5000 bytes inline (-t, -r, -I; `stride-perf devices` lists the inline limits): "),

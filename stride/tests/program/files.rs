@@ -1,5 +1,4 @@
-//! The files that the program is started with: where results go that its own output goes to too, and what nobody reads or nothing can be
-//! written to.
+//! Output files that are also standard output or standard error, and standard output without a reader or without space.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -8,14 +7,14 @@ use std::process::{Command, Stdio};
 
 use super::{ends, program};
 
-/// A log with a line in it, of the test that asks for it.
+/// A log file with one line.
 fn log(name: &str) -> PathBuf {
     let file = std::env::temp_dir().join(format!("stride-log-{name}-{}", std::process::id()));
     fs::write(&file, "an old line\n").unwrap();
     file
 }
 
-/// What a log holds after a test whose standard output, or standard error, has gone there.
+/// The contents of a log after a test whose standard output, or standard error, was appended to it.
 fn logged(name: &str, words: &str, is_error: bool, is_appended: bool) -> String {
     let file = log(name);
     let opened = if is_appended { File::options().append(true).open(&file) } else { File::create(&file) };
@@ -29,7 +28,7 @@ fn logged(name: &str, words: &str, is_error: bool, is_appended: bool) -> String 
 }
 
 #[test]
-fn results_for_standard_output_come_after_what_is_there() {
+fn results_on_standard_output_follow_its_contents() {
     for words in ["--csv /dev/stdout", "--csv /dev/fd/1", "--csv /proc/self/fd/1", "--csv LOG"] {
         for is_appended in [true, false] {
             let text = logged("out", words, false, is_appended);
@@ -41,7 +40,7 @@ fn results_for_standard_output_come_after_what_is_there() {
 }
 
 #[test]
-fn results_for_standard_error_come_after_what_is_there() {
+fn results_on_standard_error_follow_its_contents() {
     for words in ["--json /dev/stderr", "--json /dev/fd/2", "--json LOG"] {
         let text = logged("err", words, true, true);
         assert!(text.starts_with("an old line\n") && text.ends_with("}\n"), "{words}: {text}");
@@ -49,7 +48,7 @@ fn results_for_standard_error_come_after_what_is_there() {
 }
 
 #[test]
-fn a_plot_does_not_destroy_what_is_printed_beside_it() {
+fn plot_on_standard_output_keeps_the_table() {
     let file = log("plot").with_extension("svg");
     let out = File::create(&file).unwrap();
     let words = format!("write bw -d soft0 --loopback -n 10 -s 64,128 --plot {}", file.display());
@@ -60,7 +59,7 @@ fn a_plot_does_not_destroy_what_is_printed_beside_it() {
 }
 
 #[test]
-fn results_for_others_are_there_though_nobody_reads_the_table() {
+fn results_are_written_without_a_reader_of_the_table() {
     let file = std::env::temp_dir().join(format!("stride-unseen-{}.json", std::process::id()));
     let words = |more: &str| format!("write bw -s 64,128 -n 100 --loopback -d soft0 {more}");
     let unseen = |more: &str| {
@@ -77,8 +76,8 @@ fn results_for_others_are_there_though_nobody_reads_the_table() {
 }
 
 #[test]
-fn who_is_short_of_files_is_told_how_to_have_more() {
-    // A port that is free now.
+fn emfile_error_suggests_ulimit() {
+    // A free port.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let line = format!("ulimit -n 8; exec {} --port {}", env!("CARGO_BIN_EXE_stride-perf"), port);
     let (_, err) = ends(&Command::new("sh").args(["-c", &line]).output().unwrap(), 1);
@@ -86,7 +85,7 @@ fn who_is_short_of_files_is_told_how_to_have_more() {
 }
 
 #[test]
-fn what_does_not_reach_standard_output_is_an_error() {
+fn full_standard_output_is_an_error() {
     for words in ["--help", "--version", "write bw --help", "man", "devices"] {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let mut command = program(words);

@@ -1,4 +1,4 @@
-//! The program as a user has it: started as a process, on softrnic's device.
+//! Runs the program as a process, on softrnic's device.
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
 
@@ -12,7 +12,7 @@ mod signals;
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 
-/// The program with these words, whose connections by address are softrnic's.
+/// The program with these words. Its librdmacm is softrnic's.
 fn program(words: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stride-perf"));
     command
@@ -27,12 +27,12 @@ fn run(words: &str) -> Output {
     program(words).output().unwrap()
 }
 
-/// A TCP port that is free now.
+/// A free TCP port.
 fn port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Standard output and standard error of a run that ended with this status.
+/// Standard output and standard error of a run that exited with this status.
 #[track_caller]
 fn ends(output: &Output, status: i32) -> (String, String) {
     let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8(bytes.clone()).unwrap());

@@ -1,4 +1,4 @@
-//! Ctrl-C, and SIGTERM, while a test runs.
+//! SIGINT (Ctrl-C) and SIGTERM during a test.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
@@ -15,10 +15,10 @@ use stride_perf::control::Wire;
 
 use super::{port, program};
 
-/// Longer than anything here takes.
+/// Longer than any test here.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A program that runs, and is killed in the end.
+/// A running program, killed on drop.
 struct Running {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -48,18 +48,18 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Its status, and what it has printed and said.
+    /// Its status, standard output and standard error.
     fn end(mut self) -> (Option<i32>, String, String) {
         self.out.read_to_string(&mut self.printed).unwrap();
-        let mut said = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        (self.child.wait().unwrap().code(), std::mem::take(&mut self.printed), said)
+        let mut err = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        (self.child.wait().unwrap().code(), std::mem::take(&mut self.printed), err)
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended.
+        // The program may have exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -71,7 +71,7 @@ fn is_row(line: &str) -> bool {
 }
 
 #[test]
-fn what_was_measured_is_kept_and_the_server_goes_on() {
+fn interrupted_test_keeps_its_results_and_the_server_continues() {
     let port = port();
     let _server = Running::start(&format!("-d soft0 -p {port}"));
     let folder = env!("CARGO_TARGET_TMPDIR");
@@ -79,7 +79,7 @@ fn what_was_measured_is_kept_and_the_server_goes_on() {
         (Signal::INT, "SIGINT", 130, "write bw"),
         (Signal::TERM, "SIGTERM", 143, "send bw --validate"),
         (Signal::INT, "SIGINT", 130, "write lat"),
-        // Who is told to stop takes in nothing more, and the other side sends still.
+        // A stopped side no longer receives while its peer still sends.
         (Signal::INT, "SIGINT", 130, "send bw -b -r 16 -t 16"),
     ] {
         let file = |ending: &str| format!("{folder}/cut-{status}.{ending}");
@@ -104,14 +104,14 @@ fn what_was_measured_is_kept_and_the_server_goes_on() {
         assert_eq!(text(&csv).lines().count(), 1 + rows.len());
         assert!(text(&svg).contains("</svg>"));
     }
-    // Nobody hangs: the next one is served.
+    // The server does not hang: it serves the next client.
     let (status, out, err) =
         Running::start(&format!("read bw -d soft0 -n 100 -p {port} --wait-server 20 127.0.0.1")).end();
     assert_eq!(status, Some(0), "{out}\n{err}");
 }
 
 #[test]
-fn what_has_no_end_has_rows_until_it_is_ended() {
+fn endless_test_prints_rows_until_stopped() {
     for (words, rows_of) in
         [("write bw --interval 100ms", "bandwidth"), ("write lat --imm --run-infinitely", "latency")]
     {
@@ -135,7 +135,7 @@ fn what_has_no_end_has_rows_until_it_is_ended() {
 }
 
 #[test]
-fn what_has_no_end_and_no_reader_ends_with_its_results() {
+fn endless_test_without_reader_ends_with_its_results() {
     for (limit, status) in [("0.000001", 0), ("1000000", 3)] {
         let json = format!("{}/unread-{status}.json", env!("CARGO_TARGET_TMPDIR"));
         let mut only = Running::start(&format!(
@@ -143,7 +143,7 @@ fn what_has_no_end_and_no_reader_ends_with_its_results() {
         ));
         only.await_row();
         let Running { child, out, .. } = &mut only;
-        // As `head` does that has its lines.
+        // Like `head` after its last line.
         let (reader, _) = std::io::pipe().unwrap();
         drop(std::mem::replace(out, BufReader::new(ChildStdout::from(OwnedFd::from(reader)))));
         let end = Instant::now() + LONG;
@@ -160,7 +160,7 @@ fn what_has_no_end_and_no_reader_ends_with_its_results() {
 }
 
 #[test]
-fn an_end_in_the_warm_up_is_none() {
+fn signal_in_the_warm_up_leaves_no_result() {
     let mut only = Running::start("write bw -D forever --warm-up 1h -d soft0 -s 64 --loopback");
     let mut line = String::new();
     while !line.contains("Gb/s") {
@@ -170,13 +170,12 @@ fn an_end_in_the_warm_up_is_none() {
     only.signal(Signal::INT);
     let (status, out, err) = only.end();
     assert_eq!(status, Some(130), "{out}\n{err}");
-    let said =
-        "ended by SIGINT: the results are incomplete, 0 of 1 sizes are complete: the warm-up of 1h had not ended";
-    assert!(!out.contains("all of it") && err.contains(said), "{out}\n{err}");
+    let err = "ended by SIGINT: the results are incomplete, 0 of 1 sizes are complete: the warm-up of 1h had not ended";
+    assert!(!out.contains("all of it") && err.contains(err), "{out}\n{err}");
 }
 
 #[test]
-fn both_sides_in_one_process_end_too() {
+fn loopback_test_ends_at_a_signal() {
     let mut only = Running::start("write bw -d soft0 -D 3s --warm-up 0 -s 64,65,66 --loopback");
     only.await_row();
     only.signal(Signal::INT);
@@ -185,14 +184,14 @@ fn both_sides_in_one_process_end_too() {
 }
 
 #[test]
-fn the_second_ends_a_client_at_once() {
+fn second_signal_ends_the_client_at_once() {
     let port = port();
     let server = Running::start(&format!("-d soft0 -p {port}"));
     let words =
         format!("write bw -d soft0 -D 3s --warm-up 0 -s 64,65 -p {port} --wait-server 20 --timeout 1h 127.0.0.1");
     let mut client = Running::start(&words);
     client.await_row();
-    // It does not say what it has measured.
+    // A stopped server sends no figures.
     server.signal(Signal::STOP);
     let end = Instant::now() + LONG;
     while client.child.try_wait().unwrap().is_none() {
@@ -206,11 +205,11 @@ fn the_second_ends_a_client_at_once() {
 }
 
 #[test]
-fn who_tells_it_twice_at_once_has_told_it_once() {
+fn two_signals_at_once_count_as_one() {
     let json = format!("{}/twice.json", env!("CARGO_TARGET_TMPDIR"));
     let mut only = Running::start(&format!("write bw -d soft0 -D 3s --warm-up 0 -s 64,65,66 --loopback --json {json}"));
     only.await_row();
-    // Two of one kind could come as one.
+    // Two equal signals could be merged.
     only.signal(Signal::INT);
     only.signal(Signal::TERM);
     let (status, out, err) = only.end();
@@ -221,7 +220,7 @@ fn who_tells_it_twice_at_once_has_told_it_once() {
 }
 
 #[test]
-fn a_server_ends_after_its_test() {
+fn signalled_server_ends_after_its_test() {
     for signal in [Signal::INT, Signal::TERM] {
         let port = port();
         let server = Running::start(&format!("-d soft0 -p {port}"));
@@ -239,48 +238,48 @@ fn a_server_ends_after_its_test() {
 }
 
 #[test]
-fn a_server_that_serves_nobody_ends() {
+fn idle_server_ends_at_a_signal() {
     let mut server = Running::start("-p 0");
-    let mut said = BufReader::new(server.child.stderr.take().unwrap());
+    let mut err = BufReader::new(server.child.stderr.take().unwrap());
     let mut line = String::new();
-    said.read_line(&mut line).unwrap();
+    err.read_line(&mut line).unwrap();
     assert!(line.starts_with("waiting for clients"), "{line}");
     server.signal(Signal::INT);
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
 }
 
 #[test]
-fn a_server_with_a_silent_connection_announces_no_test_to_end_after() {
+fn server_with_a_silent_connection_announces_no_test() {
     let mut server = Running::start("-p 0");
-    let mut said = BufReader::new(server.child.stderr.take().unwrap());
+    let mut err = BufReader::new(server.child.stderr.take().unwrap());
     let mut line = String::new();
-    said.read_line(&mut line).unwrap();
+    err.read_line(&mut line).unwrap();
     let port: u16 = line.split("TCP port ").nth(1).and_then(|rest| rest.split(';').next()).unwrap().parse().unwrap();
     let _silent = TcpStream::connect(("127.0.0.1", port)).unwrap();
     line.clear();
-    said.read_line(&mut line).unwrap();
+    err.read_line(&mut line).unwrap();
     assert!(line.ends_with(": connected\n"), "{line}");
     server.signal(Signal::INT);
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
     let mut rest = String::new();
-    said.read_to_string(&mut rest).unwrap();
+    err.read_to_string(&mut rest).unwrap();
     assert!(!rest.contains("exits after this test"), "{rest}");
 }
 
 #[test]
-fn a_signal_does_not_disturb_a_look_at_the_connection() {
+fn signal_does_not_interrupt_a_connection_poll() {
     let (_one, mut other) = UnixStream::pair().unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
-    // Some handler: a signal of this kind is ignored else, and interrupts nothing.
+    // Any handler: without one, this signal is ignored and interrupts nothing.
     signal_hook::flag::register(libc::SIGURG, Arc::default()).unwrap();
-    // SAFETY: it has no conditions.
+    // SAFETY: the function has no preconditions.
     let this = unsafe { libc::pthread_self() };
     let sender = thread::spawn({
         let is_over = is_over.clone();
         move || {
             let mut sent = 0;
             while !is_over.load(Ordering::Relaxed) {
-                // SAFETY: that thread waits for the end of this one.
+                // SAFETY: that thread waits for this one to end, so its identifier is valid.
                 sent += u32::from(unsafe { libc::pthread_kill(this, libc::SIGURG) } == 0);
             }
             sent

@@ -30,10 +30,10 @@ const CONNECTED: [Operation; 7] = [
 const SERVICES: [Transport; 4] = [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc];
 
 #[test]
-fn every_operation_has_a_bandwidth() {
+fn every_operation_has_a_bandwidth_test() {
     for transport in SERVICES {
         for operation in CONNECTED.into_iter().filter(|operation| transport.has(*operation)) {
-            // The last over two ports, which are the same: what is made at each is made apart.
+            // The last case uses the same port twice, with separate resources.
             for (queue_pairs, threads, post_list, ports) in [(1, 1, 1, 1), (3, 2, 4, 1), (6, 4, 2, 2)] {
                 let plan = Plan {
                     queues: Queues {
@@ -64,7 +64,7 @@ fn every_operation_has_a_bandwidth() {
 }
 
 #[test]
-fn every_operation_has_latencies() {
+fn every_operation_has_latency_tests() {
     for transport in SERVICES {
         for operation in CONNECTED.into_iter().filter(|operation| transport.has(*operation)) {
             for semantics in [Semantics::Ack, Semantics::Oneway, Semantics::Rtt] {
@@ -79,7 +79,7 @@ fn every_operation_has_latencies() {
 }
 
 #[test]
-fn a_time_is_kept() {
+fn timed_test_lasts_its_time() {
     let time = Duration::from_millis(100);
     let amount = RunLength::Time { time, warm_up: Duration::from_millis(20) };
     let measures = [
@@ -107,13 +107,13 @@ fn a_time_is_kept() {
         }
         let begun = Instant::now();
         let what = format!("{transport} {operation} {measure:?}");
-        // Where others have the processors all the time, there is nothing of it.
+        // On a busy machine, a timed test may have no result.
         let figures = (0..4).find_map(|_| tried(&plan).remove(0)).unwrap_or_else(|| panic!("{what}: nothing"));
         assert!(begun.elapsed() >= time + Duration::from_millis(20));
         match &figures {
             Figures::Bandwidth(bandwidth) => {
                 assert!(bandwidth.messages > 0 && bandwidth.seconds >= time.as_secs_f64(), "{what}: {bandwidth:?}");
-                // All that was done in an interval was done in the window.
+                // Messages of all intervals are messages of the window.
                 let in_intervals = bandwidth.intervals.iter().sum::<u64>();
                 assert!(in_intervals <= bandwidth.messages, "{what}: {bandwidth:?}");
             }
@@ -121,8 +121,8 @@ fn a_time_is_kept() {
                 let share = if measure == Measure::Latency(Semantics::Oneway) { 2.0 } else { 1.0 };
                 let fills =
                     |latency: &Latency| latency.mean * share * latency.samples as f64 >= time.as_nanos() as f64 / 2.0;
-                // One after another they fill the time; that during which the warm-up ended is not among them, and is long where others
-                // have the processors. Not each time again.
+                // The samples fill the time, except the one in which the warm-up ended. That one is long on a busy
+                // machine, but not in each of several runs.
                 let again = |_| matches!(&tried(&plan)[0], Some(Figures::Latency(latency)) if fills(latency));
                 assert!(fills(latency) || (0..4).any(again), "{what}: {latency:?}");
             }
@@ -131,7 +131,7 @@ fn a_time_is_kept() {
 }
 
 #[test]
-fn what_may_be_lost_is_counted_where_it_arrives() {
+fn unreliable_messages_are_counted_by_the_receiver() {
     for transport in [Transport::Uc, Transport::Ud] {
         for operation in [Operation::Send, Operation::SendWithImmediate] {
             for amount in [
@@ -159,7 +159,7 @@ fn what_may_be_lost_is_counted_where_it_arrives() {
                     match amount {
                         RunLength::Messages { count, warm_up } => {
                             assert_eq!(all, 3 * (count + warm_up), "{what}");
-                            // All of them, or none where a thread was too late: then the sender's time counts.
+                            // All messages, or none if a thread started too late; then the sender's time counts.
                             let is_all = came.messages == 3 * count || came.messages == 0 && came.seconds == 0.0;
                             assert!(arrived < all || is_all, "{what}");
                         }
@@ -172,7 +172,7 @@ fn what_may_be_lost_is_counted_where_it_arrives() {
             }
         }
     }
-    // What cannot be lost is counted by who sends it.
+    // For a reliable transport, the sender counts.
     for Played { client, server, .. } in both_of(Operation::Send, Transport::Rc) {
         let Some(Figures::Bandwidth(sent)) = client else { panic!() };
         assert!((sent.sent, sent.arrived) == (None, None) && server.is_none(), "{sent:?} {server:?}");
@@ -185,7 +185,7 @@ fn both_of(operation: Operation, transport: Transport) -> Vec<Played> {
 }
 
 #[test]
-fn both_directions_are_sent_at_once() {
+fn bidirectional_test_counts_both_directions() {
     for transport in [Transport::Rc, Transport::Xrc] {
         for operation in [Operation::Write, Operation::Send, Operation::Read] {
             let plan = Plan {
@@ -204,8 +204,8 @@ fn both_directions_are_sent_at_once() {
 }
 
 #[test]
-fn a_rate_is_not_exceeded() {
-    // 200 messages of 64 bytes a second.
+fn rate_limit_is_not_exceeded() {
+    // 200 messages of 64 bytes per second.
     let rate_limit = Some(200.0 * 64.0 * 8.0 / 1e9);
     let amount = RunLength::Messages { count: 50, warm_up: 0 };
     let plan = Plan {
@@ -225,7 +225,7 @@ fn a_rate_is_not_exceeded() {
 
 #[test]
 fn bursts_keep_the_rate() {
-    // 200 messages of 64 bytes a second, of which the first ten go at once, and the last ten 40 later.
+    // 200 messages of 64 bytes per second: the first ten at once, the last ten 40 messages later.
     let rate_limit = Some(200.0 * 64.0 * 8.0 / 1e9);
     let amount = RunLength::Messages { count: 50, warm_up: 0 };
     let plan = plan(Operation::Write, Measure::Bandwidth, Transport::Rc);
@@ -244,7 +244,7 @@ fn bursts_keep_the_rate() {
 }
 
 #[test]
-fn a_latency_has_pauses_where_they_are_asked_for() {
+fn gap_delays_each_message() {
     let gap = Duration::from_millis(2);
     let amount = RunLength::Messages { count: 20, warm_up: 2 };
     for (operation, semantics) in [
@@ -271,7 +271,7 @@ fn a_latency_has_pauses_where_they_are_asked_for() {
 }
 
 #[test]
-fn queue_pairs_have_regions_of_their_own_where_they_are_asked_for() {
+fn mr_per_qp_works_for_all_operations() {
     for transport in SERVICES {
         for operation in CONNECTED.into_iter().filter(|operation| transport.has(*operation)) {
             let plan = plan(operation, Measure::Bandwidth, transport);
@@ -289,7 +289,7 @@ fn queue_pairs_have_regions_of_their_own_where_they_are_asked_for() {
 }
 
 #[test]
-fn threads_sleep_until_something_comes() {
+fn event_driven_threads_complete_all_tests() {
     for transport in SERVICES {
         for operation in CONNECTED.into_iter().filter(|operation| transport.has(*operation)) {
             for measure in [
@@ -318,11 +318,11 @@ fn threads_sleep_until_something_comes() {
 }
 
 #[test]
-fn threads_that_sleep_wait_for_both_of_their_queues() {
+fn event_driven_thread_waits_for_both_queues() {
     for operation in [Operation::Write, Operation::Send, Operation::Read] {
         for (queue_pairs, threads) in [(1, 1), (3, 2)] {
             let plan = plan(operation, Measure::Bandwidth, Transport::Rc);
-            // Fewer receives than sends: who does not look at both stops the other.
+            // There are fewer receives than sends, so a side that does not poll both queues stops the peer.
             let plan = Plan {
                 queues: Queues { sleeps_on_events: true, rx_depth: 8, queue_pairs, threads, ..plan.queues },
                 workload: Workload { direction: Direction::Both, is_validated: false, ..plan.workload },
@@ -337,7 +337,7 @@ fn threads_that_sleep_wait_for_both_of_their_queues() {
 }
 
 #[test]
-fn threads_that_sleep_leave_the_processor() {
+fn event_driven_thread_uses_little_cpu() {
     let rate_limit = Some(200.0 * 64.0 * 8.0 / 1e9);
     let amount = RunLength::Messages { count: 50, warm_up: 0 };
     let plan = plan(Operation::Write, Measure::Bandwidth, Transport::Rc);
@@ -351,14 +351,14 @@ fn threads_that_sleep_leave_the_processor() {
     }
 }
 
-/// The connection manager, also where the system has devices.
+/// Selects softrnic's librdmacm, even if the system has devices.
 fn of_softrnic() {
     softrnic::register().unwrap();
     choose(Choice::Provider(ProviderId::by_name("softrnic").unwrap()));
 }
 
 #[test]
-fn the_connection_manager_connects_every_service() {
+fn rdma_cm_connects_every_transport() {
     of_softrnic();
     for transport in SERVICES {
         for operation in CONNECTED.into_iter().filter(|operation| transport.has(*operation)) {
@@ -386,7 +386,7 @@ fn the_connection_manager_connects_every_service() {
 }
 
 #[test]
-fn both_directions_go_by_rdma_cm() {
+fn rdma_cm_connects_both_directions() {
     of_softrnic();
     for (operation, transport) in
         [(Operation::Write, Transport::Rc), (Operation::Send, Transport::Ud), (Operation::Send, Transport::Xrc)]
@@ -405,9 +405,9 @@ fn both_directions_go_by_rdma_cm() {
 }
 
 #[test]
-fn memory_in_which_nothing_came_is_found() {
+fn unwritten_memory_fails_validation() {
     let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
-    for (operation, who) in [
+    for (operation, owner) in [
         (Operation::Write, Role::Server),
         (Operation::WriteWithImmediate, Role::Server),
         (Operation::Send, Role::Server),
@@ -424,13 +424,13 @@ fn memory_in_which_nothing_came_is_found() {
         for (role, mut side) in sides {
             side.prepare(plan.workload.sizes[0]).unwrap();
             let checked = side.check(plan.workload.sizes[0]);
-            assert_eq!(checked.is_err(), role == who, "{operation} {role:?}: {checked:?}");
+            assert_eq!(checked.is_err(), role == owner, "{operation} {role:?}: {checked:?}");
         }
     }
 }
 
 #[test]
-fn a_message_that_was_not_sent_is_found() {
+fn missing_message_fails_validation() {
     for operation in [Operation::Write, Operation::WriteWithImmediate, Operation::FetchAdd, Operation::CompareSwap] {
         let expected = plan(operation, Measure::Bandwidth, Transport::Rc);
         let sizes = if operation.is_atomic() { vec![8] } else { vec![64, 1024] };
@@ -443,15 +443,15 @@ fn a_message_that_was_not_sent_is_found() {
         };
         for Played { checks: [ours, theirs], .. } in both(&less, &expected) {
             assert_eq!(ours, Ok(()), "{operation}");
-            let said = theirs.unwrap_err();
+            let error = theirs.unwrap_err();
             let named = match operation {
                 Operation::FetchAdd => "210 additions",
                 Operation::CompareSwap => "the next swap was lost, or found another value",
                 _ => "nothing was written",
             };
-            assert!(said.contains(named), "{operation}: {said}");
+            assert!(error.contains(named), "{operation}: {error}");
         }
-        // Three places of many are right where it is not known how many were sent.
+        // Three correct slots of many are accepted if the number of messages is unknown.
         if operation != Operation::FetchAdd {
             let time = Duration::from_millis(1);
             let open = Plan {

@@ -1,23 +1,23 @@
-//! The connection manager's part, where something is other than it should be.
+//! librdmacm connections under unexpected conditions.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::thread;
 
 use rdma_mummy_sys::load::provider::ProviderId;
 use rdma_mummy_sys::load::rdmacm::{Choice, choose};
-use sideway::rdmacm::{ConnectionParameter, Connector};
+use sideway::rdmacm::{ConnectionParameter, Connector, RejectReason};
 use stride_perf::endpoint::{Endpoint, EndpointFactory, Path, Role, Verbs};
 use stride_perf::plan::{Plan, QpAttributes, Queues, Workload};
 
-/// Moves a side to another thread, which a test may.
+/// Moves a side to another thread.
 struct Other(Box<dyn Endpoint>);
 
-// SAFETY: it is used by one thread at a time.
+// SAFETY: only one thread uses the value at a time.
 unsafe impl Send for Other {}
 
 fn plan() -> Plan {
     softrnic::register().unwrap();
-    // Also where the system has devices.
+    // Even if the system has devices.
     choose(Choice::Provider(ProviderId::by_name("softrnic").unwrap()));
     Plan {
         attributes: QpAttributes { uses_rdma_cm: true, ..QpAttributes::default() },
@@ -28,7 +28,7 @@ fn plan() -> Plan {
 }
 
 #[test]
-fn strangers_are_refused_and_do_not_disturb() {
+fn unexpected_connection_requests_are_rejected() {
     let (plan, path) = (plan(), Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() });
     let mut client = Verbs.open(&plan, &plan.placement.client, Role::Client).unwrap();
     let mut server = Verbs.open(&plan, &plan.placement.server, Role::Server).unwrap();
@@ -42,15 +42,15 @@ fn strangers_are_refused_and_do_not_disturb() {
             server.connect(path, near).unwrap();
             server.end();
         });
-        // Nothing said; another test's; a queue pair that there is not.
+        // No private data, the token of another test, and an unknown queue pair.
         let named = |token: u64, index: u32| [b"STRD", &token.to_be_bytes()[..], &index.to_be_bytes()].concat();
-        for said in [Vec::new(), named(listening.token ^ 1, 0), named(listening.token, 2)] {
+        for data in [Vec::new(), named(listening.token ^ 1, 0), named(listening.token, 2)] {
             let resolved = Connector::new().resolve((Ipv4Addr::LOCALHOST, listening.port)).unwrap();
             let mut parameter = ConnectionParameter::default();
-            parameter.setup_qp_number(number).setup_private_data(&said);
+            parameter.setup_qp_number(number).setup_private_data(&data);
             let error = resolved.connect_with(&parameter, |_, _| Ok::<_, std::fmt::Error>(())).unwrap_err();
-            let told = error.rejection().unwrap().private_data().trimmed().to_vec();
-            assert_eq!(told, b"stride-perf: not a connection of this test", "{said:?}");
+            let rejection = error.rejection().unwrap().private_data().trimmed().to_vec();
+            assert_eq!(rejection, b"stride-perf: not a connection of this test", "{data:?}");
         }
         client.connect(path, &far).unwrap();
         client.end();
@@ -59,7 +59,7 @@ fn strangers_are_refused_and_do_not_disturb() {
 }
 
 #[test]
-fn an_address_that_leads_to_no_device_is_told_with_those_that_do() {
+fn unresolvable_address_error_lists_valid_addresses() {
     for role in [Role::Client, Role::Server] {
         let plan = Plan {
             attributes: QpAttributes { address: Some(IpAddr::from([198, 51, 100, 7])), ..plan().attributes },
@@ -76,7 +76,7 @@ fn an_address_that_leads_to_no_device_is_told_with_those_that_do() {
 }
 
 #[test]
-fn a_server_that_does_not_listen_is_told() {
+fn server_without_listener_is_an_error() {
     let (plan, path) = (plan(), Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() });
     let mut client = Verbs.open(&plan, &plan.placement.client, Role::Client).unwrap();
     let mut server = Verbs.open(&plan, &plan.placement.server, Role::Server).unwrap();
@@ -85,9 +85,10 @@ fn a_server_that_does_not_listen_is_told() {
     let listening = far.listening.take();
     let error = client.connect(&path, &far).unwrap_err().to_string();
     assert!(error.contains("sent no port for --rdma-cm"), "{error}");
-    // It says one, and has gone.
+    // The server sends a port, but no longer listens there.
     far.listening = listening;
     drop(server);
-    let error = format!("{:#}", client.connect(&path, &far).unwrap_err());
-    assert!(error.starts_with("--rdma-cm: queue pair 0: ") && error.contains("nobody listens there"), "{error}");
+    let (error, refusal) =
+        (format!("{:#}", client.connect(&path, &far).unwrap_err()), RejectReason::InvalidServiceId.to_string());
+    assert!(error.starts_with("--rdma-cm: queue pair 0: ") && error.contains(&refusal), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Both sides of a test, each in its thread.
+//! Both sides of a test, each on its own thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,7 +11,7 @@ use stride_perf::plan::{
 };
 use stride_perf::stats::Figures;
 
-/// A short test of sizes that fit.
+/// A short test with valid sizes.
 pub(crate) fn plan(operation: Operation, measure: Measure, transport: Transport) -> Plan {
     let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
     Plan {
@@ -30,7 +30,7 @@ pub(crate) fn plan(operation: Operation, measure: Measure, transport: Transport)
     }
 }
 
-/// Has both sides go on together. Where one fails the other does not wait for it.
+/// Synchronizes both sides. If one fails, the other does not wait for it.
 struct Steps<'s> {
     to: Sender<()>,
     from: Receiver<()>,
@@ -50,20 +50,20 @@ impl Drop for Steps<'_> {
     }
 }
 
-/// What came of a size.
+/// The result of one size.
 pub(crate) struct Played {
     pub(crate) client: Option<Figures>,
     pub(crate) server: Option<Figures>,
-    /// What the client and the server have found in their memory.
+    /// Validation results of client and server.
     pub(crate) checks: [Result<(), String>; 2],
 }
 
-/// Runs a plan; what the client has measured at each size.
+/// Runs a plan; returns the client's figures per size.
 pub(crate) fn play(plan: &Plan) -> Vec<Figures> {
     tried(plan).into_iter().map(|figures| figures.expect("the client measures")).collect()
 }
 
-/// Runs a plan; what the client has measured at each size, if it has had the processor long enough.
+/// Runs a plan; returns the client's figures per size, if the threads ran long enough.
 pub(crate) fn tried(plan: &Plan) -> Vec<Option<Figures>> {
     let of = |played: Played| {
         played.checks.into_iter().for_each(|checked| checked.unwrap());
@@ -72,12 +72,12 @@ pub(crate) fn tried(plan: &Plan) -> Vec<Option<Figures>> {
     both(plan, plan).into_iter().map(of).collect()
 }
 
-/// Runs a plan, of which the server may have been told otherwise.
-pub(crate) fn both(plan: &Plan, told: &Plan) -> Vec<Played> {
+/// Runs a plan; the server may use a different one.
+pub(crate) fn both(plan: &Plan, server_plan: &Plan) -> Vec<Played> {
     let way = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
     let path = Path { others: vec![way.clone(); plan.placement.client.count() - 1], ..way };
     let mut client = Verbs.open(plan, &plan.placement.client, Role::Client).unwrap();
-    let mut server = Verbs.open(told, &told.placement.server, Role::Server).unwrap();
+    let mut server = Verbs.open(server_plan, &server_plan.placement.server, Role::Server).unwrap();
     let (near, far) = (client.create_queue_pairs(&path).unwrap(), server.create_queue_pairs(&path).unwrap());
     let (is_over, is_broken) = (AtomicBool::new(false), AtomicBool::new(false));
     let ((to_server, from_client), (to_client, from_server)) = (channel(), channel());
@@ -87,7 +87,7 @@ pub(crate) fn both(plan: &Plan, told: &Plan) -> Vec<Played> {
         let steps = Steps { to: to_server, from: from_server, is_broken };
         // A side belongs to the thread that runs it.
         struct Other<T>(T);
-        // SAFETY: it is used by one thread at a time.
+        // SAFETY: only one thread uses the value at a time.
         unsafe impl<T> Send for Other<T> {}
         let other = Other(server);
         let server = scope.spawn(move || {
@@ -114,7 +114,7 @@ pub(crate) fn both(plan: &Plan, told: &Plan) -> Vec<Played> {
             is_over.store(false, Ordering::Relaxed);
             steps.wait();
             let figures = client.run(size, None, &mut |_| goes_on()).unwrap();
-            // Who sends too comes to its own end.
+            // A sending client ends on its own.
             is_over.store(!plan.workload.direction.is_both(), Ordering::Relaxed);
             steps.wait();
             all.push((figures, client.check(size).map_err(|error| format!("{error:#}"))));
