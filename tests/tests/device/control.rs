@@ -307,7 +307,7 @@ fn what_is_of_another_context_is_refused() {
     for error in
         [text(builder.build().map(drop)), text(builder.build_ex().map(drop)), text(builder.build_generic().map(drop))]
     {
-        assert!(error.contains("the completion channel is of another device context"), "{error}");
+        assert!(error.contains("the completion channel belongs to another device context"), "{error}");
     }
     assert_eq!(Arc::strong_count(&there), 3, "nothing refused is kept: a queue, a channel, and this");
 }

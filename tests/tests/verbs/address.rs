@@ -164,7 +164,7 @@ fn a_header_that_is_missing_is_not_read() {
         world.context.init_ah_from_wc(1, &with_header, None).map(drop).unwrap_err(),
         world.pd.create_ah_from_wc(1, &with_header, None).map(drop).unwrap_err(),
     ] {
-        assert!(error.hint().unwrap().contains("give the first 40 bytes"), "{error}");
+        assert!(error.hint().unwrap().contains("pass the first 40 bytes"), "{error}");
     }
     let extended_lid = WorkCompletionSource { slid: 0x1_0000, ..source(WorkCompletionFlags::empty()) };
     let error = world.context.init_ah_from_wc(1, &extended_lid, None).unwrap_err();

@@ -104,8 +104,10 @@ pub(super) fn explain_way(error: VerbError, context: &DeviceContext, way: &Addre
             ));
         }
         libc::ENETUNREACH | libc::EHOSTUNREACH => {
-            return error.with_hint(format!("there is no route to {peer} from GID index {index}; choose another GID \
-                index"));
+            return error.with_hint(format!(
+                "there is no route to {peer} from GID index {index}; choose another GID \
+                index"
+            ));
         }
         // EIO stands for a failure without a reason.
         libc::EINVAL | libc::ENODATA | libc::ENOENT | libc::EIO => {}
@@ -117,22 +119,22 @@ pub(super) fn explain_way(error: VerbError, context: &DeviceContext, way: &Addre
     };
     if !way.is_global() {
         return match port.link_layer() {
-            LinkLayer::Ethernet => {
-                error.with_hint("the port is Ethernet, and the path has no global route; call setup_grh with the \
-                    peer's GID")
-            }
+            LinkLayer::Ethernet => error.with_hint(
+                "the port is Ethernet, and the path has no global route; call setup_grh with the \
+                    peer's GID",
+            ),
             _ => error,
         };
     }
     if u32::from(index) >= port.gid_tbl_len() {
-        return error.with_hint(format!(
-            "port {port_num} has no GID index {index}; use an index below {}",
-            port.gid_tbl_len()
-        ));
+        return error
+            .with_hint(format!("port {port_num} has no GID index {index}; use an index below {}", port.gid_tbl_len()));
     }
     match context.query_gid(port_num, index.into()) {
-        Ok(gid) if gid.is_zero() => error.with_hint(format!("GID index {index} of port {port_num} is not in use; \
-            choose one that query_gid_table returns")),
+        Ok(gid) if gid.is_zero() => error.with_hint(format!(
+            "GID index {index} of port {port_num} is not in use; \
+            choose one that query_gid_table returns"
+        )),
         Ok(_) if peer.is_zero() => error.with_hint("the peer's GID is zero; set it with setup_grh"),
         Ok(_) => error,
         Err(failure) => error.with_hint(format!("GID index {index} of port {port_num}: {failure}")),

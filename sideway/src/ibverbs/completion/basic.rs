@@ -1,4 +1,4 @@
-//! The queue of `ibv_create_cq`, polled in batches by `ibv_poll_cq`.
+//! The completion queue of `ibv_create_cq`, polled in batches by `ibv_poll_cq`.
 
 use std::sync::Arc;
 use std::{fmt, mem};
@@ -15,24 +15,24 @@ use super::{
 use crate::error::VerbError;
 use crate::ibverbs::memory_region::RemoteKey;
 
-/// How many completions one poll takes unless told otherwise.
+/// The default maximum number of completions per poll.
 const DEFAULT_BATCH: usize = 32;
 
-/// The most that one poll can be made to take.
+/// The upper limit of completions per poll.
 const MAX_BATCH: u32 = 1 << 20;
 
-/// A completion queue of the basic verbs, which every device has.
+/// A completion queue of the basic verbs, which every device supports.
 pub struct BasicCompletionQueue {
-    /// The queue of `core`, one step nearer.
+    /// A copy of the pointer in `core`, to save a load.
     cq: *mut ibv_cq,
-    /// One entry at least.
+    /// At least one entry.
     batch: Box<[ibv_wc]>,
     core: Arc<CompletionQueueCore>,
 }
 
-// SAFETY: as the core, which keeps the queue alive and may go to another thread; polling takes `&mut`.
+// SAFETY: as for the core, which keeps the queue alive and is `Send`; polling takes `&mut`.
 unsafe impl Send for BasicCompletionQueue {}
-// SAFETY: a shared queue gives access to the core alone.
+// SAFETY: a shared queue only gives access to the core.
 unsafe impl Sync for BasicCompletionQueue {}
 
 impl BasicCompletionQueue {
@@ -40,13 +40,13 @@ impl BasicCompletionQueue {
         Self { cq: core.raw(), batch: new_batch(DEFAULT_BATCH), core }
     }
 
-    /// `ibv_poll_cq(cq, n, wc)` — takes up to a batch of completions off the queue. They are in the poller alone from then on:
-    /// those that have not been taken from it when it is dropped are lost.
+    /// `ibv_poll_cq(cq, n, wc)` — polls up to a batch of completions. They are then only in the poller: completions not
+    /// taken from it before it is dropped are lost.
     ///
     /// # Errors
     ///
-    /// [`CompletionQueueEmpty`](PollCompletionQueueError::CompletionQueueEmpty) when there is none; else `EIO` where
-    /// the queue is broken, and `EINVAL` where the driver says that it gave more than it was asked for.
+    /// [`CompletionQueueEmpty`](PollCompletionQueueError::CompletionQueueEmpty) if there is none; `EIO` if the queue is
+    /// broken; `EINVAL` if the driver reports more completions than requested.
     ///
     /// # References
     ///
@@ -57,13 +57,13 @@ impl BasicCompletionQueue {
         self.take_off(self.batch.len())
     }
 
-    /// `ibv_poll_cq(cq, n, wc)` — takes up to `most` completions off the queue, and no more than a batch, and gives them to `take`,
-    /// one after the other; how many these were, 0 where the queue is empty.
+    /// `ibv_poll_cq(cq, n, wc)` — polls up to `most` completions, at most a batch, and passes them to `take` one by
+    /// one. Returns their number, 0 if the queue is empty.
     ///
     /// # Errors
     ///
-    /// What `take` gave. Completions behind its own that were taken off the queue with it, up to a batch, are lost then, and where
-    /// `take` panics. Else as [`start_poll`](Self::start_poll).
+    /// The error that `take` returned. Completions polled in the same batch after it are then lost, as when `take`
+    /// panics. Otherwise as for [`start_poll`](Self::start_poll).
     ///
     /// # References
     ///
@@ -87,39 +87,39 @@ impl BasicCompletionQueue {
         Ok(taken)
     }
 
-    /// Takes up to `most` completions off the queue, which is no more than the batch has room for.
+    /// Polls up to `most` completions; `most` must not exceed the batch.
     #[inline]
     fn take_off(&mut self, most: usize) -> Result<BasicPoller<'_>, PollCompletionQueueError> {
-        // SAFETY: the CQ is live; the batch has room for as many as are asked for (`setup_poll_batch` keeps it within
-        // `c_int`).
+        // SAFETY: the CQ is live; the batch has room for `most` entries (`setup_poll_batch` keeps it within `c_int`).
         let polled = unsafe { sys::ibv_poll_cq(self.cq, most as c_int, self.batch.as_mut_ptr()) };
         if polled == 0 {
             return Err(PollCompletionQueueError::CompletionQueueEmpty);
         }
-        // One comparison for two faults: a negative number is a large one, and no batch is that long (`MAX_BATCH`).
+        // One comparison for two faults: a negative number is a large unsigned one, and no batch is that long
+        // (`MAX_BATCH`).
         if polled as u32 > most as u32 {
             return Err(not_so_many(polled, most));
         }
-        // SAFETY: so many entries are in the batch.
+        // SAFETY: the driver has filled this number of entries.
         let filled = unsafe { self.batch.get_unchecked(..polled as usize) };
         Ok(BasicPoller { completions: filled.iter() })
     }
 
-    /// `ibv_resize_cq(cq, cqe)` — changes how many completions the queue holds at least. What has completed and is not
-    /// polled yet stays; [`cqe`](CompletionQueue::cqe) tells what the device made of it.
+    /// `ibv_resize_cq(cq, cqe)` — changes the minimum capacity of the queue. Completions not yet polled remain;
+    /// [`cqe`](CompletionQueue::cqe) returns the actual capacity.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: more than the device has, or fewer than completions in the queue.
-    /// - `EOPNOTSUPP`, `ENOSYS`: the device cannot, or its driver does it wrongly (bnxt_re).
-    /// - `EIO`: a resize before has lost the queue, see [`quirks`](crate::manual::quirks).
+    /// - `EINVAL`: above the device's limit, or fewer entries than completions in the queue.
+    /// - `EOPNOTSUPP`, `ENOSYS`: the device does not support it, or its driver is faulty (bnxt_re).
+    /// - `EIO`: an earlier resize lost the queue, see [`quirks`](crate::manual::quirks).
     ///
     /// # References
     ///
     /// [ibv_resize_cq(3)](https://man7.org/linux/man-pages/man3/ibv_resize_cq.3.html)
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&mut self, cqe: u32) -> Result<(), VerbError> {
-        // SAFETY: `&mut self` says that no poll is under way, nor another resizing.
+        // SAFETY: `&mut self` excludes polls and other resizes.
         let result = unsafe { self.core.resize(cqe) };
         if self.core.is_lost() {
             self.cq = lost_queue();
@@ -127,19 +127,19 @@ impl BasicCompletionQueue {
         result
     }
 
-    /// `ibv_destroy_cq(cq)` — destroys the queue and reports, where dropping only logs.
+    /// `ibv_destroy_cq(cq)` — destroys the queue and returns errors, which drop only logs.
     ///
     /// # Errors
     ///
-    /// `EBUSY` where queue pairs or events hold the queue, which then goes with the last of them; else the driver's errno,
-    /// and the queue is leaked.
+    /// `EBUSY` if queue pairs or events reference the queue; the last of them then destroys it. Otherwise the driver's
+    /// errno, and the queue is leaked.
     #[doc(alias = "ibv_destroy_cq")]
     pub fn close(self) -> Result<(), VerbError> {
         self.core.close()
     }
 
-    /// How many completions one [`start_poll`](Self::start_poll) takes at most; at least 1, and no more than the queue
-    /// holds. 32 unless set.
+    /// Sets the maximum number of completions that one [`start_poll`](Self::start_poll) polls: at least 1, at most the
+    /// queue's capacity, by default 32.
     pub fn setup_poll_batch(&mut self, completions: u32) -> &mut Self {
         self.batch = new_batch(completions.min(self.cqe()).clamp(1, MAX_BATCH) as usize);
         self
@@ -147,17 +147,17 @@ impl BasicCompletionQueue {
 }
 
 fn new_batch(completions: usize) -> Box<[ibv_wc]> {
-    // SAFETY: all-zero is a legal ibv_wc: it has integers alone.
+    // SAFETY: all zeros are a valid ibv_wc, which has only integers.
     (0..completions).map(|_| unsafe { mem::zeroed() }).collect()
 }
 
-/// What is polled in place of a queue that its driver has lost: each poll fails.
+/// Returns the substitute for a queue that its driver has lost: each poll fails.
 #[cold]
 fn lost_queue() -> *mut ibv_cq {
     unsafe extern "C" fn poll_cq(_: *mut ibv_cq, _: c_int, _: *mut ibv_wc) -> c_int {
         -libc::EIO
     }
-    // SAFETY: all-zero is legal for both: they have integers, pointers and functions that may be null alone, and C's locks.
+    // SAFETY: all zeros are valid for both: they have only integers, pointers, nullable functions, and C locks.
     let (mut context, mut cq): (Box<ibv_context>, Box<ibv_cq>) =
         unsafe { (Box::new(mem::zeroed()), Box::new(mem::zeroed())) };
     context.ops.poll_cq = Some(poll_cq);
@@ -165,7 +165,7 @@ fn lost_queue() -> *mut ibv_cq {
     Box::leak(cq)
 }
 
-/// The driver failed, or says that it gave more completions than it was asked for.
+/// Returns the error of a driver that failed, or reported more completions than requested.
 #[cold]
 #[inline(never)]
 fn not_so_many(polled: c_int, asked: usize) -> PollCompletionQueueError {
@@ -173,7 +173,7 @@ fn not_so_many(polled: c_int, asked: usize) -> PollCompletionQueueError {
     if polled < 0 {
         return VerbError::of_poll(VERB, polled).into();
     }
-    VerbError::invalid(VERB, format!("the driver was asked for {asked} completions and says that it gave {polled}"))
+    VerbError::invalid(VERB, format!("the driver returned {polled} completions, but at most {asked} were requested"))
         .into()
 }
 
@@ -191,18 +191,23 @@ impl fmt::Debug for BasicCompletionQueue {
     }
 }
 
-/// The completions of one poll. They are off the queue: dropping it loses those that [`next`](Self::next) has not given.
+/// The completions of one poll, already removed from the queue: dropping it loses those not taken with
+/// [`next`](Self::next).
 pub struct BasicPoller<'cq> {
     completions: std::slice::Iter<'cq, ibv_wc>,
 }
 
 impl BasicPoller<'_> {
-    /// The next completion of the batch, `None` behind the last.
+    /// Returns the next completion of the batch, or `None` after the last.
     ///
     /// # Errors
     ///
-    /// None; the signature is the extended poller's.
-    #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend; the extended poller must")]
+    /// None; the signature is that of the extended poller.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an iterator cannot return borrowed items; the extended \
+        poller must"
+    )]
     #[inline]
     pub fn next(&mut self) -> Result<Option<BasicWorkCompletion<'_>>, PollCompletionQueueError> {
         Ok(self.completions.next().map(|wc| BasicWorkCompletion { wc }))
@@ -222,26 +227,26 @@ pub struct BasicWorkCompletion<'p> {
 }
 
 impl BasicWorkCompletion<'_> {
-    /// The number that the request was given.
+    /// The request's number.
     #[inline]
     pub fn wr_id(&self) -> u64 {
         self.wc.wr_id
     }
 
-    /// How the request ended. With any status but success, only this, [`wr_id`](Self::wr_id), [`qp_num`](Self::qp_num)
-    /// and [`vendor_err`](Self::vendor_err) mean anything.
+    /// The request's status. Unless it is success, only this, [`wr_id`](Self::wr_id), [`qp_num`](Self::qp_num) and
+    /// [`vendor_err`](Self::vendor_err) are valid.
     #[inline]
     pub fn status(&self) -> WorkCompletionStatus {
         WorkCompletionStatus::from_raw(self.wc.status.0)
     }
 
-    /// Which operation it was.
+    /// The completed operation.
     #[inline]
     pub fn opcode(&self) -> WorkCompletionOperationType {
         WorkCompletionOperationType::from_raw(self.wc.opcode.0)
     }
 
-    /// The vendor's code for a failure.
+    /// The vendor's error code.
     #[inline]
     pub fn vendor_err(&self) -> u32 {
         self.wc.vendor_err
@@ -279,7 +284,7 @@ impl BasicWorkCompletion<'_> {
         self.wc.src_qp
     }
 
-    /// What else the completion says.
+    /// Flags that describe the message and its valid fields.
     #[inline]
     pub fn wc_flags(&self) -> WorkCompletionFlags {
         WorkCompletionFlags::from_bits_retain(self.wc.wc_flags)
@@ -297,19 +302,19 @@ impl BasicWorkCompletion<'_> {
         self.wc.sl
     }
 
-    /// The low bits of the LID that was addressed; for datagrams.
+    /// The low bits of the destination LID; for datagrams.
     #[inline]
     pub fn dlid_path_bits(&self) -> u8 {
         self.wc.dlid_path_bits
     }
 
-    /// The index of the partition key of the message; for queue pair 1. Basic queues alone have it.
+    /// The P_Key index of the message; for queue pair 1. Only basic queues have it.
     #[inline]
     pub fn pkey_index(&self) -> u16 {
         self.wc.pkey_index
     }
 
-    /// Where the datagram came from.
+    /// The datagram's source.
     #[inline]
     pub fn source(&self) -> WorkCompletionSource {
         WorkCompletionSource {

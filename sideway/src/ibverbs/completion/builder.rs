@@ -1,4 +1,4 @@
-//! Making completion queues.
+//! Building completion queues.
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -20,18 +20,18 @@ use crate::ibverbs::device_context::DeviceContext;
 use crate::ibverbs::protection_domain::ProtectionDomain;
 use crate::ibverbs::quirks::{self, Driver};
 
-/// Entries where nothing is asked for.
+/// The default number of entries.
 const DEFAULT_CQE: u32 = 128;
 
 const EX: &str = "ibv_create_cq_ex";
 
-/// What is left out, one step after the other, where a driver refuses the fields: those that InfiniBand alone fills.
+/// Fields omitted step by step if a driver rejects them: those that only InfiniBand sets.
 const DISPENSABLE: [Fields; 3] = {
     let lids = Fields::SourceLocalIdentifier.union(Fields::DestinationLocalIdentifierPathBits);
     [Fields::empty(), lids, lids.union(Fields::SourceQueuePair).union(Fields::ServiceLevel)]
 };
 
-/// Makes completion queues.
+/// Builds completion queues.
 #[derive(Debug)]
 pub struct CompletionQueueBuilder {
     context: Arc<DeviceContext>,
@@ -45,14 +45,14 @@ pub struct CompletionQueueBuilder {
 }
 
 impl DeviceContext {
-    /// A builder of completion queues of this device.
+    /// Creates a builder of completion queues of this device.
     pub fn create_cq_builder(self: &Arc<Self>) -> CompletionQueueBuilder {
         CompletionQueueBuilder::new(self)
     }
 }
 
 impl CompletionQueueBuilder {
-    /// A builder for 128 entries, with no channel and the standard fields.
+    /// Creates a builder with 128 entries, no channel and the standard fields.
     pub fn new(context: &Arc<DeviceContext>) -> Self {
         Self {
             context: Arc::clone(context),
@@ -66,48 +66,48 @@ impl CompletionQueueBuilder {
         }
     }
 
-    /// The device that queues are made of.
+    /// Returns the device.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         &self.context
     }
 
-    /// How many completions the queue holds at least. One that overruns is broken for good: count the requests that can
-    /// be outstanding on all queue pairs that use it.
+    /// Sets the minimum capacity. An overrun breaks the queue permanently: count the requests that can be outstanding
+    /// on all its queue pairs.
     pub fn setup_cqe(&mut self, cqe: u32) -> &mut Self {
         self.cqe = cqe;
         self
     }
 
-    /// A number of the program's own, by which it knows the queue of an event.
+    /// Sets a number chosen by the program, which identifies the queue in an event.
     pub fn setup_cq_context(&mut self, cq_context: usize) -> &mut Self {
         self.cq_context = cq_context;
         self
     }
 
-    /// The channel on which events are reported, and the interrupt vector (0 to `num_comp_vectors` − 1) that raises them.
+    /// Sets the channel for events, and the completion vector (0 to `num_comp_vectors` − 1) that raises them.
     pub fn setup_comp_channel(&mut self, channel: &Arc<CompletionChannel>, comp_vector: u32) -> &mut Self {
         self.channel = Some(Arc::clone(channel));
         self.comp_vector = comp_vector;
         self
     }
 
-    /// Fields that completions of an extended queue are to have, beside the standard ones. Of the standard ones, a device
-    /// may lack those that mean something on InfiniBand alone (LIDs, service level, source queue pair): they read as 0
-    /// then, and [`wc_flags`](ExtendedCompletionQueue::wc_flags) of the queue tells.
+    /// Sets fields of completions of an extended queue, in addition to the standard ones. A device may lack the
+    /// standard fields that are meaningful only on InfiniBand (LIDs, service level, source queue pair). These then read
+    /// as 0, and are missing in the queue's [`wc_flags`](ExtendedCompletionQueue::wc_flags).
     pub fn setup_wc_flags(&mut self, fields: Fields) -> &mut Self {
         self.fields = fields | Fields::StandardFlags;
         self
     }
 
-    /// `IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`: whether the queue, when it overruns, goes on and loses completions,
-    /// where else it is broken for good. For extended queues.
+    /// `IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`: sets whether the queue continues after an overrun and loses completions,
+    /// instead of breaking permanently. For extended queues.
     #[doc(alias = "IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN")]
     pub fn setup_ignore_overrun(&mut self, ignore_overrun: bool) -> &mut Self {
         self.ignore_overrun = ignore_overrun;
         self
     }
 
-    /// `IBV_CQ_INIT_ATTR_MASK_PD`: the parent domain whose allocator the memory of the queue comes from; see
+    /// `IBV_CQ_INIT_ATTR_MASK_PD`: sets the parent domain whose allocator provides the queue's memory; see
     /// [`ParentDomainBuilder`](crate::ibverbs::parent_domain::ParentDomainBuilder). For extended queues.
     #[doc(alias = "IBV_CQ_INIT_ATTR_MASK_PD")]
     pub fn setup_parent_domain(&mut self, domain: &Arc<ProtectionDomain>) -> &mut Self {
@@ -115,11 +115,11 @@ impl CompletionQueueBuilder {
         self
     }
 
-    /// `ibv_create_cq(context, cqe, cq_context, channel, comp_vector)` — makes a basic queue.
+    /// `ibv_create_cq(context, cqe, cq_context, channel, comp_vector)` — builds a basic queue.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: more entries than the device has, or a vector that it has not.
+    /// - `EINVAL`: more entries than the device supports, or an invalid completion vector.
     /// - `ENOMEM`: out of resources.
     ///
     /// # References
@@ -132,11 +132,11 @@ impl CompletionQueueBuilder {
         if self.ignore_overrun || self.domain.is_some() {
             return Err(VerbError::invalid(
                 VERB,
-                "setup_ignore_overrun and setup_parent_domain are for extended queues: use build_ex",
+                "setup_ignore_overrun and setup_parent_domain need an extended queue; call build_ex",
             ));
         }
         let target = EventTarget::allocate(self.cq_context);
-        // SAFETY: context and channel are live; the target is a pointer that the library only stores.
+        // SAFETY: context and channel are live; the library only stores the target pointer.
         let cq = unsafe {
             sys::ibv_create_cq(
                 self.context.raw(),
@@ -149,12 +149,12 @@ impl CompletionQueueBuilder {
         Ok(BasicCompletionQueue::new(self.adopt(VERB, cq, target, Threads::Any)?))
     }
 
-    /// `ibv_create_cq_ex(context, attr)` — makes an extended queue.
+    /// `ibv_create_cq_ex(context, attr)` — builds an extended queue.
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`, `ENOSYS`: the device has no extended queues, or not these fields.
-    /// - else as [`build`](Self::build).
+    /// - `EOPNOTSUPP`, `ENOSYS`: the device does not support extended queues, or these fields.
+    /// - Otherwise as for [`build`](Self::build).
     ///
     /// # References
     ///
@@ -164,26 +164,31 @@ impl CompletionQueueBuilder {
         self.build_extended(Threads::Any).map(|(cq, _mended)| cq)
     }
 
-    /// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`: an extended queue whose driver takes no lock.
+    /// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`: builds an extended queue whose driver takes no lock.
     ///
     /// # Safety
     ///
-    /// The queue, its core and all that is made with it are used and dropped by one thread at a time.
+    /// One thread at a time uses and drops the queue, its core and all objects made with it.
     pub(in crate::ibverbs) unsafe fn build_single_threaded(&self) -> Result<ExtendedCompletionQueue, VerbError> {
         if self.channel.is_some() {
-            return Err(VerbError::invalid(EX, "a single-threaded queue has no channel: events come from any thread"));
+            return Err(VerbError::invalid(
+                EX,
+                "a single-threaded queue cannot have a channel, because any thread \
+                may take its events; remove setup_comp_channel",
+            ));
         }
         self.build_extended(Threads::Single).map(|(cq, _mended)| cq)
     }
 
-    /// An extended queue, and whether a fault of its driver had to be mended.
+    /// Builds an extended queue; also returns whether a driver fault was worked around.
     fn build_extended(&self, threads: Threads) -> Result<(ExtendedCompletionQueue, bool), VerbError> {
-        // SAFETY: context, channel and domain are live and of one device; the attributes are complete for their mask.
+        // SAFETY: context, channel and domain are live and of one device; the attributes are initialised according to
+        // their mask.
         self.build_extended_by(EX, threads, |context, attr| unsafe { sys::ibv_create_cq_ex(context, attr) })
             .map_err(|error| self.explain_extended(error, threads))
     }
 
-    /// The same by `create`, which is asked again for fewer fields where it gives `EOPNOTSUPP`.
+    /// Builds an extended queue with `create`, which is called again for fewer fields if it returns `EOPNOTSUPP`.
     fn build_extended_by(
         &self,
         verb: &'static str,
@@ -200,18 +205,19 @@ impl CompletionQueueBuilder {
         Err(refused.unwrap_or_else(|| VerbError::new(verb, Errno::EOPNOTSUPP)))
     }
 
-    /// Makes an extended queue by a function of a vendor's, which takes the place of `ibv_create_cq_ex`, such as
-    /// `efadv_create_cq` with the vendor's attributes. `verb` is its name for errors. Where it gives `EOPNOTSUPP`, it is called
-    /// again for fewer of the fields that mean something on InfiniBand alone.
+    /// Builds an extended queue with a vendor's function instead of `ibv_create_cq_ex`, such as `efadv_create_cq` with
+    /// the vendor's attributes. `verb` is its name for errors. If it returns `EOPNOTSUPP`, it is called again without
+    /// fields that are meaningful only on InfiniBand.
     ///
     /// # Errors
     ///
-    /// Where `create` gives null, errno tells why; else as [`build_ex`](Self::build_ex).
+    /// If `create` returns null, the errno value; otherwise as for [`build_ex`](Self::build_ex).
     ///
     /// # Safety
     ///
-    /// `create` does as `ibv_create_cq_ex` with the attributes it is given, of which it may change what it documents: it keeps
-    /// `cq_context` and the channel, and returns null, or an extended queue that is nobody else's.
+    /// `create` behaves like `ibv_create_cq_ex` with the given attributes, of which it may change those that it
+    /// documents. It keeps `cq_context` and the channel, and returns null or a new extended queue that no other code
+    /// owns.
     pub unsafe fn build_ex_with(
         &self,
         verb: &'static str,
@@ -249,7 +255,7 @@ impl CompletionQueueBuilder {
         };
         let cq = create(self.context.raw(), &mut attr);
         let core = self.adopt(verb, cq.cast(), target, threads)?;
-        // SAFETY: just made as an extended queue, and nobody polls it yet.
+        // SAFETY: just created as an extended queue, and not polled yet.
         unsafe {
             let mended = quirks::mend_completion_queue(Driver::of(&self.context), cq);
             fill_in_readers(cq, fields);
@@ -258,13 +264,14 @@ impl CompletionQueueBuilder {
         }
     }
 
-    /// An extended queue where the device has them, without known faults, with the fields asked for; else a basic one.
+    /// Builds an extended queue with the requested fields if the device supports it without known faults; otherwise a
+    /// basic one.
     ///
     /// # Errors
     ///
-    /// As [`build`](Self::build).
+    /// As for [`build`](Self::build).
     pub fn build_generic(&self) -> Result<GenericCompletionQueue, VerbError> {
-        // What an extended queue alone can be is not quietly given up.
+        // Do not silently drop features of extended queues.
         let extended_only = self.ignore_overrun || self.domain.is_some();
         match self.build_extended(Threads::Any) {
             Ok((cq, mended)) if !mended || extended_only => Ok(cq.into()),
@@ -276,7 +283,7 @@ impl CompletionQueueBuilder {
         }
     }
 
-    /// What can be checked before the library is asked.
+    /// Checks the arguments before calling the library.
     fn arguments(&self, verb: &'static str) -> Result<Arguments, VerbError> {
         self.context.require_operations(
             verb,
@@ -290,26 +297,39 @@ impl CompletionQueueBuilder {
         {
             return Err(VerbError::invalid(
                 verb,
-                "the completion channel is of another device context: make it with create_comp_channel of this one",
+                "the completion channel belongs to another device context; create it with create_comp_channel of \
+                this one",
             ));
         }
         if let Some(domain) = &self.domain {
             if domain.device_context().raw() != self.context.raw() {
-                return Err(VerbError::invalid(verb, "the parent domain is of another device context"));
+                return Err(VerbError::invalid(
+                    verb,
+                    "the parent domain belongs to another device context; build it \
+                    from this one",
+                ));
             }
             if !domain.is_parent_domain() {
                 return Err(VerbError::invalid(
                     verb,
-                    "setup_parent_domain takes what a ParentDomainBuilder made, not a plain protection domain",
+                    "setup_parent_domain needs a domain from ParentDomainBuilder, not a plain protection domain",
                 ));
             }
         }
         let cqe = match c_int::try_from(self.cqe) {
             Ok(cqe) if cqe > 0 => cqe,
-            _ => return Err(VerbError::invalid(verb, format!("cqe is {}: it must be 1 to {}", self.cqe, c_int::MAX))),
+            _ => return Err(VerbError::invalid(verb, format!("cqe is {}; use 1 to {}", self.cqe, c_int::MAX))),
         };
-        let comp_vector = c_int::try_from(self.comp_vector)
-            .map_err(|_| VerbError::invalid(verb, format!("completion vector {} is out of range", self.comp_vector)))?;
+        let comp_vector = c_int::try_from(self.comp_vector).map_err(|_| {
+            VerbError::invalid(
+                verb,
+                format!(
+                    "completion vector {} is out of range; use one below \
+                num_comp_vectors",
+                    self.comp_vector
+                ),
+            )
+        })?;
         Ok(Arguments { cqe, comp_vector })
     }
 
@@ -328,7 +348,7 @@ impl CompletionQueueBuilder {
         self.channel.as_ref().map_or(ptr::null_mut(), |channel| channel.raw())
     }
 
-    /// Takes the new queue over, or frees the target where there is none.
+    /// Takes ownership of the new queue, or frees the target if there is none.
     fn adopt(
         &self,
         verb: &'static str,
@@ -339,14 +359,14 @@ impl CompletionQueueBuilder {
         match check_pointer(verb, cq) {
             Ok(cq) => {
                 let (channel, domain) = (self.channel.clone(), self.domain.clone());
-                // SAFETY: just made with this context, channel, domain and target; that what is single-threaded stays
-                // with its thread is the promise made to `build_single_threaded`.
+                // SAFETY: just created with this context, channel, domain and target; confining single-threaded objects
+                // is the contract of `build_single_threaded`.
                 Ok(unsafe {
                     CompletionQueueCore::adopt(cq, target, channel, domain, Arc::clone(&self.context), threads)
                 })
             }
             Err(error) => {
-                // SAFETY: no queue was made that could point to it.
+                // SAFETY: no queue was created that could point to it.
                 unsafe { EventTarget::free(target) };
                 Err(self.explain(error))
             }
@@ -360,10 +380,10 @@ impl CompletionQueueBuilder {
         }
         match self.context.query_device() {
             Ok(device) if self.cqe > device.max_cqe() => {
-                error.with_hint(format!("{} entries are asked for and the device has {}", self.cqe, device.max_cqe()))
+                error.with_hint(format!("cqe is {}; the device supports at most {}", self.cqe, device.max_cqe()))
             }
             _ if self.comp_vector >= self.context.num_comp_vectors() => error.with_hint(format!(
-                "completion vector {} is asked for and the device has {}",
+                "completion vector {} does not exist; the device has {}",
                 self.comp_vector,
                 self.context.num_comp_vectors()
             )),
@@ -379,21 +399,25 @@ impl CompletionQueueBuilder {
         let mut further = Vec::new();
         let fields = self.fields.difference(Fields::StandardFlags);
         if !fields.is_empty() {
-            further.push(format!("not the fields {fields:?}"));
+            further.push(format!("the fields {fields:?}"));
         }
         if self.ignore_overrun {
-            further.push("none that ignore an overrun".to_owned());
+            further.push("ignoring an overrun".to_owned());
         }
         if self.domain.is_some() {
-            further.push("none in a parent domain".to_owned());
+            further.push("a parent domain".to_owned());
         }
         if threads == Threads::Single {
-            further.push("none that are single-threaded".to_owned());
+            further.push("single-threaded queues".to_owned());
         }
         if further.is_empty() {
-            error.with_hint("the device or its driver has no extended queues: use build or build_generic")
+            error.with_hint("the device or its driver does not support extended queues; use build or build_generic")
         } else {
-            error.with_hint(format!("the device or its driver has no extended queues, or {}", further.join(", or ")))
+            error.with_hint(format!(
+                "the device or its driver does not support extended queues, or {}; use build or \
+                build_generic",
+                further.join(", or ")
+            ))
         }
     }
 }
@@ -403,11 +427,11 @@ struct Arguments {
     comp_vector: c_int,
 }
 
-/// Gives the fields that the queue was made without a reader that reads 0.
+/// Sets a reader that returns 0 for fields that the queue was created without.
 ///
 /// # Safety
 ///
-/// `cq` is a live extended queue that was made with `fields` and that nobody polls.
+/// `cq` is a live extended queue created with `fields`, and not polled.
 unsafe fn fill_in_readers(cq: *mut ibv_cq_ex, fields: Fields) {
     unsafe extern "C" fn zero_u32(_: *mut ibv_cq_ex) -> u32 {
         0
@@ -415,7 +439,7 @@ unsafe fn fill_in_readers(cq: *mut ibv_cq_ex, fields: Fields) {
     unsafe extern "C" fn zero_u8(_: *mut ibv_cq_ex) -> u8 {
         0
     }
-    // SAFETY: the queue is live and nobody polls it: its functions may be replaced.
+    // SAFETY: the queue is live and not polled, so its functions may be replaced.
     unsafe {
         if !fields.contains(Fields::SourceQueuePair) {
             (*cq).read_src_qp = Some(zero_u32);
@@ -432,14 +456,14 @@ unsafe fn fill_in_readers(cq: *mut ibv_cq_ex, fields: Fields) {
     }
 }
 
-/// Sees to it that no reader which safe code can reach is null.
+/// Checks that all readers used by safe code are present.
 ///
 /// # Safety
 ///
-/// `cq` is a live extended queue that was made with `fields`.
+/// `cq` is a live extended queue created with `fields`.
 unsafe fn check_functions(verb: &'static str, cq: *const ibv_cq_ex, fields: Fields) -> Result<(), VerbError> {
-    // SAFETY: the queue is live. The members behind `read_flow_tag` came with later library versions: they are read
-    // only where their flag was accepted, which a library without the member does not do.
+    // SAFETY: the queue is live. Members after `read_flow_tag` were added in later library versions. They are read only
+    // if their flag was accepted, which a library without the member does not do.
     let missing = unsafe {
         [
             ("start_poll", (*cq).start_poll.is_none()),
@@ -467,7 +491,8 @@ unsafe fn check_functions(verb: &'static str, cq: *const ibv_cq_ex, fields: Fiel
     };
     match missing.iter().find(|(_, missing)| *missing) {
         None => Ok(()),
-        Some((name, _)) => Err(VerbError::new(verb, Errno::EOPNOTSUPP)
-            .with_hint(format!("the driver made the queue without the function {name}: use build or build_generic"))),
+        Some((name, _)) => Err(VerbError::new(verb, Errno::EOPNOTSUPP).with_hint(format!(
+            "the driver created the queue without the function {name}; use build or build_generic"
+        ))),
     }
 }

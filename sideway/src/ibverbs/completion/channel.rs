@@ -1,4 +1,4 @@
-//! `struct ibv_comp_channel`: sleeping until something completes.
+//! `struct ibv_comp_channel`: sleeping until a request completes.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr::{self, NonNull};
@@ -16,42 +16,42 @@ use crate::ibverbs::device_context::DeviceContext;
 
 const GET_EVENT: &str = "ibv_get_cq_event";
 
-/// A completion channel: a file descriptor that becomes readable when a queue that asked for it
-/// ([`CompletionQueue::req_notify`]) has a completion. Many queues can share one.
+/// A completion channel: a file descriptor that becomes readable when an armed queue ([`CompletionQueue::req_notify`])
+/// has a completion. Many queues can share a channel.
 ///
-/// The descriptor is in non-blocking mode (a wait of this type ends in time in either mode), so that it fits `poll(2)`, `epoll(7)` and async runtimes through [`AsFd`];
-/// [`get_cq_event`](Self::get_cq_event) waits by itself. A runtime should also watch for errors (`POLLERR`, which `poll(2)`
-/// reports in any case): that is how the kernel tells that the device is gone.
+/// The descriptor is non-blocking (waits of this type end in time in either mode). It works with `poll(2)`, `epoll(7)`
+/// and async runtimes through [`AsFd`]; [`get_cq_event`](Self::get_cq_event) waits itself. A runtime should also watch
+/// for errors (`POLLERR`, which `poll(2)` always reports): the kernel uses it to report device removal.
 ///
-/// Read from the descriptor only through this type: the library waits for the acknowledgement of each event, also of one that was read
-/// elsewhere, when a queue is destroyed.
+/// Read from the descriptor only through this type. When a queue is destroyed, the library waits until each of its
+/// events is acknowledged, including events read elsewhere.
 ///
-/// Each event is acknowledged when it is taken. Acknowledging several at once would save nothing: a queue raises one event for
-/// each time that it was asked, so that those which wait are mostly of different queues.
+/// Each event is acknowledged when taken. Acknowledging several at once would save nothing: a queue raises one event
+/// per arming, so pending events usually belong to different queues.
 ///
 /// Several threads may take events from one channel: each event goes to one of them.
 #[doc(alias = "ibv_comp_channel")]
 #[derive(Debug)]
 pub struct CompletionChannel {
-    // Dropped first: the context must outlive it.
+    // First field, so dropped first: the context must outlive it.
     handle: Handle<ibv_comp_channel>,
     /// Held while an event is taken.
     taking: Mutex<()>,
     context: Arc<DeviceContext>,
 }
 
-/// One event: this queue has something to poll. It keeps the queue's C object alive, and is acknowledged already.
+/// An event: this queue has a completion to poll. It keeps the queue's C object alive, and is already acknowledged.
 #[derive(Debug)]
 pub struct CompletionEvent {
     queue: Arc<CompletionQueueCore>,
 }
 
 impl DeviceContext {
-    /// `ibv_create_comp_channel(context)` — makes a channel for completion events.
+    /// `ibv_create_comp_channel(context)` — creates a channel for completion events.
     ///
     /// # Errors
     ///
-    /// The errno of the driver, `EMFILE` among them.
+    /// The errno of the driver, such as `EMFILE`.
     ///
     /// # References
     ///
@@ -60,7 +60,7 @@ impl DeviceContext {
     pub fn create_comp_channel(self: &Arc<Self>) -> Result<Arc<CompletionChannel>, VerbError> {
         // SAFETY: the context is open as long as `self`.
         let channel = check_pointer("ibv_create_comp_channel", unsafe { sys::ibv_create_comp_channel(self.raw()) })?;
-        // SAFETY: just made, ours alone, and this is its verb.
+        // SAFETY: just made and not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(channel, sys::ibv_destroy_comp_channel, "ibv_destroy_comp_channel") };
         let channel = CompletionChannel { handle, taking: Mutex::new(()), context: Arc::clone(self) };
         set_nonblocking(channel.as_raw_fd())?;
@@ -69,13 +69,14 @@ impl DeviceContext {
 }
 
 impl CompletionChannel {
-    /// `ibv_get_cq_event(channel, &cq, &context)` — waits for the next event, without limit where `timeout` is `None`.
+    /// `ibv_get_cq_event(channel, &cq, &context)` — waits for the next event, without a time limit if `timeout` is
+    /// `None`.
     ///
     /// # Errors
     ///
-    /// - `ETIMEDOUT`: `timeout` has passed.
-    /// - `EIO`, `ENODEV`: the device is gone, and no event will come any more.
-    /// - else the errno of the verb or of `poll(2)`.
+    /// - `ETIMEDOUT`: `timeout` expired.
+    /// - `EIO`, `ENODEV`: the device was removed, and no more events will arrive.
+    /// - Otherwise the errno of the verb or of `poll(2)`.
     ///
     /// # References
     ///
@@ -86,11 +87,11 @@ impl CompletionChannel {
         wait_for(GET_EVENT, "completion event", self.as_raw_fd(), timeout, || self.next_event())
     }
 
-    /// The next event if there is one now.
+    /// Returns the next event if one is pending.
     ///
     /// # Errors
     ///
-    /// As [`get_cq_event`](Self::get_cq_event); `EAGAIN` is `Ok(None)`.
+    /// As for [`get_cq_event`](Self::get_cq_event), but `EAGAIN` becomes `Ok(None)`.
     pub fn try_get_cq_event(&self) -> Result<Option<CompletionEvent>, VerbError> {
         let event = self.next_event()?;
         if event.is_none() {
@@ -99,61 +100,61 @@ impl CompletionChannel {
         Ok(event)
     }
 
-    /// The next event if there is one now; where the device is gone there is none.
+    /// Returns the next event if one is pending; `None` after device removal.
     fn next_event(&self) -> Result<Option<CompletionEvent>, VerbError> {
         let _alone = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let mut cq = ptr::null_mut();
             let mut cq_context = ptr::null_mut();
             let is_taken = take_event(GET_EVENT, self.as_raw_fd(), || {
-                // SAFETY: the channel is live, and both are places for the verb to write.
+                // SAFETY: the channel is live, and the verb may write to both arguments.
                 unsafe { sys::ibv_get_cq_event(self.handle.as_ptr(), &mut cq, &mut cq_context) }
             })?;
             if !is_taken {
                 return Ok(None);
             }
             let queue = NonNull::new(cq_context.cast::<EventTarget>()).and_then(|target| {
-                // SAFETY: every queue on a channel of this crate was made with a target as its context; the event is
-                // not acknowledged yet, so ibv_destroy_cq has not returned and the target is alive (see EventTarget).
+                // SAFETY: every queue on a channel of this crate was created with a target as its context. The event is
+                // not acknowledged yet, so ibv_destroy_cq has not returned and the target is live (see EventTarget).
                 unsafe { target.as_ref() }.queue()
             });
             if cq.is_null() {
                 return Err(nameless());
             }
-            // SAFETY: `cq` is the queue of the event just taken, alive until this acknowledgement.
+            // SAFETY: `cq` is the queue of the event just taken, and live until this acknowledgement.
             unsafe { sys::ibv_ack_cq_events(cq, 1) };
             if let Some(queue) = queue {
                 return Ok(Some(CompletionEvent { queue }));
             }
-            // The queue is being destroyed: its event interests nobody.
+            // The queue is being destroyed: skip its event.
         }
     }
 
-    /// `ibv_destroy_comp_channel(channel)` — destroys the channel and reports, where dropping only logs.
+    /// `ibv_destroy_comp_channel(channel)` — destroys the channel and returns errors, which drop only logs.
     ///
-    /// A channel in an `Arc` is taken out of it with [`Arc::into_inner`], which succeeds once its queues have gone.
+    /// Take a channel out of its `Arc` with [`Arc::into_inner`], which succeeds once its queues are dropped.
     ///
     /// # Errors
     ///
-    /// The driver's errno; the channel is leaked then.
+    /// The driver's errno; the channel is then leaked.
     #[doc(alias = "ibv_destroy_comp_channel")]
     pub fn close(self) -> Result<(), VerbError> {
         self.handle.close()
     }
 
-    /// The device that the channel is of.
+    /// Returns the channel's device.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         &self.context
     }
 
-    /// The C object.
+    /// Returns the C object.
     ///
     /// # Safety
     ///
-    /// - It is used only while `self` lives, and not destroyed.
-    /// - Events are taken from it only through `self`.
-    /// - No completion queue is made on it but by a [`CompletionQueueBuilder`](super::CompletionQueueBuilder): the context
-    ///   of every queue on it is this crate's.
+    /// - Use it only while `self` lives, and do not destroy it.
+    /// - Take events from it only through `self`.
+    /// - Create completion queues on it only with a [`CompletionQueueBuilder`](super::CompletionQueueBuilder): the
+    ///   context of every queue on it must be this crate's.
     pub unsafe fn comp_channel(&self) -> NonNull<ibv_comp_channel> {
         self.handle.as_non_null()
     }
@@ -165,7 +166,7 @@ impl CompletionChannel {
 
 #[cold]
 fn nameless() -> VerbError {
-    VerbError::new(GET_EVENT, Errno::EIO).with_hint("the driver gave an event and did not say of which queue")
+    VerbError::new(GET_EVENT, Errno::EIO).with_hint("the driver returned an event without its queue")
 }
 
 impl AsRawFd for CompletionChannel {
@@ -183,7 +184,7 @@ impl AsFd for CompletionChannel {
 }
 
 impl CompletionEvent {
-    /// Whether the event is of this queue.
+    /// Whether the event belongs to this queue.
     pub fn is_of(&self, cq: &impl CompletionQueue) -> bool {
         Arc::ptr_eq(&self.queue, cq.core())
     }
@@ -195,5 +196,5 @@ impl AsCore for CompletionEvent {
     }
 }
 
-/// The queue of the event: its number ([`cq_context`](CompletionQueue::cq_context)), and asking for the next event.
+/// The queue of the event: reads its [`cq_context`](CompletionQueue::cq_context), and arms it again.
 impl CompletionQueue for CompletionEvent {}

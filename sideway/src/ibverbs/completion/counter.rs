@@ -1,4 +1,4 @@
-//! `struct ibv_comp_cntr`: a number in place of completions.
+//! `struct ibv_comp_cntr`: counting completions instead of polling them.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -12,66 +12,66 @@ use crate::ibverbs::device_context::DeviceContext;
 use crate::ibverbs::queue_pair::QueuePair;
 
 open_enum! {
-    /// `enum ibv_comp_cntr_type`: what a counter counts.
+    /// `enum ibv_comp_cntr_type`: the unit of a counter.
     pub enum CompletionCounterType {
         /// Requests.
         WorkRequests = sys::IBV_COMP_CNTR_TYPE_WRS => "work requests",
-        /// Bytes of their messages.
+        /// Bytes of messages.
         Bytes = sys::IBV_COMP_CNTR_TYPE_BYTES => "bytes",
     }
 }
 
 bitflags::bitflags! {
-    /// `IBV_QP_ATTACH_COMP_CNTR_OP_*`: which operations of a queue pair a counter counts.
+    /// `IBV_QP_ATTACH_COMP_CNTR_OP_*`: the operations of a queue pair that a counter counts.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct CountedOperations: u32 {
-        /// This side's sends.
+        /// Local sends.
         const Send = sys::IBV_QP_ATTACH_COMP_CNTR_OP_SEND;
-        /// This side's receives.
+        /// Local receives.
         const Receive = sys::IBV_QP_ATTACH_COMP_CNTR_OP_RECV;
-        /// This side's reads.
+        /// Local reads.
         const Read = sys::IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_READ;
         /// The peer's reads.
         const RemoteRdmaRead = sys::IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ;
-        /// This side's writes.
+        /// Local writes.
         const Write = sys::IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE;
         /// The peer's writes.
         const RemoteRdmaWrite = sys::IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE;
-        // Later rdma-core versions' flags pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
-/// `struct ibv_comp_cntr_caps` — what completion counters of a device can do.
+/// `struct ibv_comp_cntr_caps` — the capabilities of a device's completion counters.
 #[doc(alias = "ibv_comp_cntr_caps")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompletionCounterCapabilities {
-    /// The highest value; one more is zero.
+    /// The highest value; the counter then wraps to zero.
     pub max_value: u64,
-    /// How many counters there can be.
+    /// The maximum number of counters.
     pub max_counters: u32,
-    /// Which operations can be counted.
+    /// The operations that can be counted.
     pub supported_operations: CountedOperations,
 }
 
-/// A completion counter: two numbers, for what completed and for what failed, that the device counts up on behalf of the queue
-/// pairs it is attached to. It takes the place of completions where their number is all that is wanted.
+/// A completion counter: two numbers, of successful and failed operations, that the device increments for the queue
+/// pairs attached to it. Use it instead of completions if only their number matters.
 ///
-/// rdma-core has counters from IBVERBS_1.18 on; with an older library all of this fails with `EOPNOTSUPP`.
+/// rdma-core supports counters from IBVERBS_1.18 on; with an older library all methods fail with `EOPNOTSUPP`.
 #[doc(alias = "ibv_comp_cntr")]
 #[derive(Debug)]
 pub struct CompletionCounter {
-    // Dropped first: the context must outlive it.
+    // First field, so dropped first: the context must outlive it.
     handle: Handle<ibv_comp_cntr>,
     context: Arc<DeviceContext>,
 }
 
 impl DeviceContext {
-    /// `ibv_query_comp_cntr_caps(context, caps)` — asks what completion counters of the device can do.
+    /// `ibv_query_comp_cntr_caps(context, caps)` — queries the capabilities of the device's completion counters.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP`: the library, the kernel or the device has none.
+    /// `EOPNOTSUPP`: the library, the kernel or the device does not support counters.
     #[doc(alias = "ibv_query_comp_cntr_caps")]
     pub fn query_comp_cntr_caps(&self) -> Result<CompletionCounterCapabilities, VerbError> {
         let mut caps = ibv_comp_cntr_caps::default();
@@ -84,11 +84,11 @@ impl DeviceContext {
         })
     }
 
-    /// `ibv_create_comp_cntr(context, cc_attr)` — makes a counter, both of whose numbers are 0.
+    /// `ibv_create_comp_cntr(context, cc_attr)` — creates a counter with both numbers 0.
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: the library, the kernel or the device has none, or not of this type.
+    /// - `EOPNOTSUPP`: the library, the kernel or the device does not support counters, or this type.
     /// - `ENOMEM`: out of counters.
     #[doc(alias = "ibv_create_comp_cntr")]
     pub fn create_comp_cntr(
@@ -96,10 +96,10 @@ impl DeviceContext {
         counter_type: CompletionCounterType,
     ) -> Result<Arc<CompletionCounter>, VerbError> {
         let mut attr = ibv_comp_cntr_init_attr { comp_mask: 0, type_: counter_type.raw(), flags: 0 };
-        // SAFETY: the context is open as long as `self`, and the attributes are complete for a comp_mask of 0.
+        // SAFETY: the context is open as long as `self`, and the attributes are initialised for a comp_mask of 0.
         let counter = unsafe { sys::ibv_create_comp_cntr(self.raw(), &mut attr) };
         let counter = check_pointer("ibv_create_comp_cntr", counter)?;
-        // SAFETY: just made, ours alone, and this is its verb.
+        // SAFETY: just made and not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(counter, sys::ibv_destroy_comp_cntr, "ibv_destroy_comp_cntr") };
         Ok(Arc::new(CompletionCounter { handle, context: Arc::clone(self) }))
     }
@@ -120,7 +120,7 @@ macro_rules! change {
 }
 
 impl CompletionCounter {
-    /// `ibv_read_comp_cntr(comp_cntr, value)` — how much completed.
+    /// `ibv_read_comp_cntr(comp_cntr, value)` — reads the number of successful operations.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl CompletionCounter {
         Ok(value)
     }
 
-    /// `ibv_read_err_comp_cntr(comp_cntr, value)` — how much failed.
+    /// `ibv_read_err_comp_cntr(comp_cntr, value)` — reads the number of failed operations.
     ///
     /// # Errors
     ///
@@ -148,40 +148,43 @@ impl CompletionCounter {
     }
 
     change! {
-        /// `ibv_set_comp_cntr(comp_cntr, value)` — sets the number of what completed.
+        /// `ibv_set_comp_cntr(comp_cntr, value)` — sets the number of successful operations.
         #[doc(alias = "ibv_set_comp_cntr")]
         set = ibv_set_comp_cntr(value);
-        /// `ibv_set_err_comp_cntr(comp_cntr, value)` — sets the number of what failed.
+        /// `ibv_set_err_comp_cntr(comp_cntr, value)` — sets the number of failed operations.
         #[doc(alias = "ibv_set_err_comp_cntr")]
         set_err = ibv_set_err_comp_cntr(value);
-        /// `ibv_inc_comp_cntr(comp_cntr, amount)` — adds to the number of what completed.
+        /// `ibv_inc_comp_cntr(comp_cntr, amount)` — adds to the number of successful operations.
         #[doc(alias = "ibv_inc_comp_cntr")]
         inc = ibv_inc_comp_cntr(amount);
-        /// `ibv_inc_err_comp_cntr(comp_cntr, amount)` — adds to the number of what failed.
+        /// `ibv_inc_err_comp_cntr(comp_cntr, amount)` — adds to the number of failed operations.
         #[doc(alias = "ibv_inc_err_comp_cntr")]
         inc_err = ibv_inc_err_comp_cntr(amount);
     }
 
-    /// `ibv_qp_attach_comp_cntr(qp, comp_cntr, attr)` — has the counter count these operations of a queue pair, which is in the
-    /// state `Reset` or `Init`. The counter lives as long as the queue pair then.
+    /// `ibv_qp_attach_comp_cntr(qp, comp_cntr, attr)` — counts these operations of a queue pair, which must be in the
+    /// state `Reset` or `Init`. The queue pair then keeps the counter alive.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the queue pair is in another state, or of another device context.
+    /// - `EINVAL`: the queue pair is in another state, or belongs to another device context.
     /// - `EOPNOTSUPP`: the device does not count these operations.
     #[doc(alias = "ibv_qp_attach_comp_cntr")]
     pub fn attach(self: &Arc<Self>, qp: &impl QueuePair, operations: CountedOperations) -> Result<(), VerbError> {
         const VERB: &str = "ibv_qp_attach_comp_cntr";
         let core = qp.core();
         if core.context().raw() != self.context.raw() {
-            return Err(VerbError::invalid(VERB, "the queue pair is of another device context than the counter"));
+            return Err(VerbError::invalid(
+                VERB,
+                "the queue pair belongs to another device context than the counter; create both from one",
+            ));
         }
         let mut attr = ibv_qp_attach_comp_cntr_attr { comp_mask: 0, op_mask: operations.bits() };
-        // SAFETY: both are live and of one device, and the attributes are complete for a comp_mask of 0.
+        // SAFETY: both are live and of one device, and the attributes are initialised for a comp_mask of 0.
         let ret = unsafe { sys::ibv_qp_attach_comp_cntr(core.raw(), self.handle.as_ptr(), &mut attr) };
         check_errno(VERB, ret).map_err(|error| match error.errno().raw() {
             libc::EINVAL => error.with_hint(format!(
-                "the queue pair must be in the state Reset or Init, and is in {:?}",
+                "the queue pair is in {:?}; attach the counter in Reset or Init",
                 core.current_state()
             )),
             _ => error,
@@ -190,29 +193,28 @@ impl CompletionCounter {
         Ok(())
     }
 
-    /// `ibv_destroy_comp_cntr(comp_cntr)` — destroys the counter and reports, where dropping only logs.
+    /// `ibv_destroy_comp_cntr(comp_cntr)` — destroys the counter and returns errors, which drop only logs.
     ///
-    /// A counter in an `Arc` is taken out of it with [`Arc::into_inner`], which succeeds once the queue pairs that it is attached
-    /// to have gone.
+    /// Take a counter out of its `Arc` with [`Arc::into_inner`], which succeeds once its queue pairs are dropped.
     ///
     /// # Errors
     ///
-    /// The driver's errno; the counter is leaked then.
+    /// The driver's errno; the counter is then leaked.
     #[doc(alias = "ibv_destroy_comp_cntr")]
     pub fn close(self) -> Result<(), VerbError> {
         self.handle.close()
     }
 
-    /// The device that the counter is of.
+    /// Returns the counter's device.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         &self.context
     }
 
-    /// The C object.
+    /// Returns the C object.
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, and not destroyed.
+    /// Use it only while `self` lives, and do not destroy it.
     pub unsafe fn comp_cntr(&self) -> NonNull<ibv_comp_cntr> {
         self.handle.as_non_null()
     }

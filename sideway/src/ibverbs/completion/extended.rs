@@ -1,4 +1,4 @@
-//! The queue of `ibv_create_cq_ex`: a cursor that moves over the completions and reads the fields asked for.
+//! The completion queue of `ibv_create_cq_ex`: a cursor moves over the completions and reads the requested fields.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -23,44 +23,44 @@ use crate::ibverbs::memory_region::RemoteKey;
 #[doc(alias = "ibv_cq_ex")]
 #[derive(Debug)]
 pub struct ExtendedCompletionQueue {
-    /// The queue of `core`, one step nearer.
+    /// A copy of the pointer in `core`, to save a load.
     cq: NonNull<ibv_cq_ex>,
     fields: Fields,
-    /// What each poll asks for: nothing beyond the completion. On the heap, so that drivers, which get its address, leave the queue
-    /// itself where a compiler knows it.
+    /// The attributes of each poll: no options. On the heap, so that the compiler can keep the queue itself in
+    /// registers although drivers get this address.
     attr: Box<UnsafeCell<ibv_poll_cq_attr>>,
     core: Arc<CompletionQueueCore>,
 }
 
-// SAFETY: as the core, which keeps the queue alive and may go to another thread; polling takes `&mut`.
+// SAFETY: as for the core, which keeps the queue alive and is `Send`; polling takes `&mut`.
 unsafe impl Send for ExtendedCompletionQueue {}
-// SAFETY: a shared queue gives access to the core alone.
+// SAFETY: a shared queue only gives access to the core.
 unsafe impl Sync for ExtendedCompletionQueue {}
 
 impl ExtendedCompletionQueue {
-    /// Wraps a queue whose readers for `fields`, the standard ones among them, have been seen to be there.
+    /// Wraps a queue whose readers for `fields`, including the standard ones, were checked.
     ///
     /// # Safety
     ///
-    /// `core` was made by `ibv_create_cq_ex`, and its functions for polling and for reading `fields`, the standard
-    /// flags, opcode, vendor error and flags are not null.
+    /// `core` was created by `ibv_create_cq_ex`. Its functions for polling and for reading `fields`, the standard
+    /// fields, opcode, vendor error and flags are not null.
     pub(super) unsafe fn new(core: Arc<CompletionQueueCore>, fields: Fields) -> Self {
         let attr = Box::new(UnsafeCell::new(ibv_poll_cq_attr { comp_mask: 0 }));
         Self { cq: core.as_non_null_ex(), fields, attr, core }
     }
 
-    /// `ibv_start_poll(cq, attr)` — begins to poll; the queue is polled until the poller is dropped.
+    /// `ibv_start_poll(cq, attr)` — starts a poll, which ends when the poller is dropped.
     ///
-    /// Beginning takes the first completion off the queue already: it is lost where the poller is dropped before its first
-    /// [`next`](ExtendedPoller::next). All others stay in the queue until `next` comes to them.
+    /// Starting removes the first completion from the queue: it is lost if the poller is dropped before its first
+    /// [`next`](ExtendedPoller::next). All others stay in the queue until `next` reaches them.
     ///
-    /// Drivers hold the queue's lock until then: dropping a queue pair that uses the queue while the poller is out waits
-    /// for ever. Note what is to be dropped, and drop it behind the poll.
+    /// Drivers hold the queue's lock during the poll: dropping a queue pair of this queue before the poller deadlocks.
+    /// Drop it after the poll.
     ///
     /// # Errors
     ///
-    /// [`CompletionQueueEmpty`](PollCompletionQueueError::CompletionQueueEmpty) when there is none; else the driver's
-    /// errno, or `EIO` where it gives none: the queue is broken.
+    /// [`CompletionQueueEmpty`](PollCompletionQueueError::CompletionQueueEmpty) if there is none; otherwise the queue
+    /// is broken, and the error has the driver's errno, or `EIO` if it returned none.
     ///
     /// # References
     ///
@@ -68,10 +68,10 @@ impl ExtendedCompletionQueue {
     #[doc(alias = "ibv_start_poll")]
     #[inline]
     pub fn start_poll(&mut self) -> Result<ExtendedPoller<'_>, PollCompletionQueueError> {
-        // SAFETY: the CQ is live and extended, and `&mut self` says that no poller is out. One that was forgotten
-        // (`mem::forget`) leaves its poll begun: drivers wait for their own lock then, or begin anew.
+        // SAFETY: the CQ is live and extended, and `&mut self` excludes another poller. A forgotten one (`mem::forget`)
+        // leaves its poll open: drivers then wait for their own lock, or start again.
         let ret = unsafe { sys::ibv_start_poll(self.cq.as_ptr(), self.attr.get()) };
-        // The answer of most polls first.
+        // The most frequent result first.
         if ret == libc::ENOENT {
             return Err(PollCompletionQueueError::CompletionQueueEmpty);
         }
@@ -81,15 +81,16 @@ impl ExtendedCompletionQueue {
         Ok(ExtendedPoller { cq: self.cq, fields: self.fields, first: 1, queue: PhantomData })
     }
 
-    /// `ibv_start_poll(cq, attr)`, `ibv_next_poll(cq)`, `ibv_end_poll(cq)` — gives up to `most` completions to `take`, one after
-    /// the other, in one poll; how many these were, 0 where the queue is empty.
+    /// `ibv_start_poll(cq, attr)`, `ibv_next_poll(cq)`, `ibv_end_poll(cq)` — passes up to `most` completions to `take`
+    /// one by one, in one poll. Returns their number, 0 if the queue is empty.
     ///
-    /// The poll ends when this returns, and also where `take` panics. What is left stays in the queue. While `take` runs, the queue
-    /// is polled: see [`start_poll`](Self::start_poll).
+    /// The poll ends when this returns, or when `take` panics. Remaining completions stay in the queue. The poll is
+    /// open while `take` runs: see [`start_poll`](Self::start_poll).
     ///
     /// # Errors
     ///
-    /// What `take` gave, behind whose completion no other is taken; else the driver's errno: the queue is broken.
+    /// The error that `take` returned, after which no completion is taken; otherwise the driver's errno, and the queue
+    /// is broken.
     ///
     /// # References
     ///
@@ -112,44 +113,44 @@ impl ExtendedCompletionQueue {
         }
     }
 
-    /// `ibv_resize_cq(cq, cqe)` — changes how many completions the queue holds at least. What has completed and is not
-    /// polled yet stays; [`cqe`](CompletionQueue::cqe) tells what the device made of it.
+    /// `ibv_resize_cq(cq, cqe)` — changes the minimum capacity of the queue. Completions not yet polled remain;
+    /// [`cqe`](CompletionQueue::cqe) returns the actual capacity.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: more than the device has, or fewer than completions in the queue.
-    /// - `EOPNOTSUPP`, `ENOSYS`: the device cannot, or its driver does it wrongly (bnxt_re).
-    /// - `EIO`: a resize before has lost the queue, see [`quirks`](crate::manual::quirks).
+    /// - `EINVAL`: above the device's limit, or fewer entries than completions in the queue.
+    /// - `EOPNOTSUPP`, `ENOSYS`: the device does not support it, or its driver is faulty (bnxt_re).
+    /// - `EIO`: an earlier resize lost the queue, see [`quirks`](crate::manual::quirks).
     ///
     /// # References
     ///
     /// [ibv_resize_cq(3)](https://man7.org/linux/man-pages/man3/ibv_resize_cq.3.html)
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&mut self, cqe: u32) -> Result<(), VerbError> {
-        // SAFETY: `&mut self` says that no poll is under way, nor another resizing.
+        // SAFETY: `&mut self` excludes polls and other resizes.
         let result = unsafe { self.core.resize(cqe) };
         if self.core.is_lost() {
             unsafe extern "C" fn start_poll(_: *mut ibv_cq_ex, _: *mut ibv_poll_cq_attr) -> c_int {
                 libc::EIO
             }
-            // SAFETY: the queue is live, and nobody polls it: its functions may be replaced.
+            // SAFETY: the queue is live and not polled, so its functions may be replaced.
             unsafe { (*self.cq.as_ptr()).start_poll = Some(start_poll) };
         }
         result
     }
 
-    /// `ibv_destroy_cq(cq)` — destroys the queue and reports, where dropping only logs.
+    /// `ibv_destroy_cq(cq)` — destroys the queue and returns errors, which drop only logs.
     ///
     /// # Errors
     ///
-    /// `EBUSY` where queue pairs or events hold the queue, which then goes with the last of them; else the driver's errno,
-    /// and the queue is leaked.
+    /// `EBUSY` if queue pairs or events reference the queue; the last of them then destroys it. Otherwise the driver's
+    /// errno, and the queue is leaked.
     #[doc(alias = "ibv_destroy_cq")]
     pub fn close(self) -> Result<(), VerbError> {
         self.core.close()
     }
 
-    /// The fields that the queue delivers.
+    /// Returns the fields that the queue delivers.
     pub fn wc_flags(&self) -> Fields {
         self.fields
     }
@@ -172,28 +173,29 @@ impl AsCore for ExtendedCompletionQueue {
 
 impl CompletionQueue for ExtendedCompletionQueue {}
 
-/// A poll under way; dropping it ends the poll (`ibv_end_poll`). The completion that [`next`](Self::next) would give first is off the
-/// queue.
+/// An open poll; dropping it ends the poll (`ibv_end_poll`). The first completion of [`next`](Self::next) has already
+/// left the queue.
 #[doc(alias = "ibv_end_poll")]
-#[must_use = "the first completion is lost where the poller is dropped before `next`"]
+#[must_use = "dropping the poller before `next` loses the first completion"]
 #[derive(Debug)]
 pub struct ExtendedPoller<'cq> {
     cq: NonNull<ibv_cq_ex>,
     fields: Fields,
-    /// 1 if the cursor is at a completion that has not been given out. A whole word: a `bool` would share its byte with the kind of a
-    /// [`GenericPoller`](super::GenericPoller), and a compiler that sees the byte change does not choose the kind before a loop.
+    /// 1 if the cursor is at a completion that was not returned yet. A whole word: a `bool` would share its byte with
+    /// the discriminant of a [`GenericPoller`](super::GenericPoller), and a compiler that sees the byte change does not
+    /// hoist the match out of a loop.
     first: usize,
     queue: PhantomData<&'cq mut ExtendedCompletionQueue>,
 }
 
 impl ExtendedPoller<'_> {
-    /// `ibv_next_poll(cq)` — the next completion, `None` when there is no further one.
+    /// `ibv_next_poll(cq)` — returns the next completion, or `None` if there is none.
     ///
     /// # Errors
     ///
-    /// The driver's errno; the queue is broken then.
+    /// The driver's errno; the queue is then broken.
     #[doc(alias = "ibv_next_poll")]
-    #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend, and the cursor moves")]
+    #[expect(clippy::should_implement_trait, reason = "an iterator cannot return borrowed items, and the cursor moves")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<ExtendedWorkCompletion<'_>>, PollCompletionQueueError> {
         if self.first != 0 {
@@ -204,8 +206,8 @@ impl ExtendedPoller<'_> {
         Ok(Some(ExtendedWorkCompletion { cq: self.cq, fields: self.fields, poller: PhantomData }))
     }
 
-    /// Gives up to `most` completions, one at least, to `take`: that which the cursor stands on first, so that no step asks whether it
-    /// is. How many were given; the poll is to end then.
+    /// Passes up to `most` completions, at least one, to `take`, starting with the one under the cursor, so that no
+    /// step checks for it. Returns their number; the poll must end then.
     #[inline(always)]
     pub(in crate::ibverbs) fn give<E: From<PollCompletionQueueError>>(
         &mut self,
@@ -222,7 +224,7 @@ impl ExtendedPoller<'_> {
         }
     }
 
-    /// Whether there is a further completion, which the cursor stands on then.
+    /// Advances the cursor; returns whether there is a further completion.
     #[inline]
     fn advance(&mut self) -> Result<bool, PollCompletionQueueError> {
         // SAFETY: the poll was started and has not ended.
@@ -242,32 +244,32 @@ impl Drop for ExtendedPoller<'_> {
     }
 }
 
-/// The completion that the cursor stands on; it is gone when the cursor moves.
+/// The completion under the cursor; invalid once the cursor moves.
 pub struct ExtendedWorkCompletion<'p> {
     cq: NonNull<ibv_cq_ex>,
     fields: Fields,
     poller: PhantomData<&'p mut ()>,
 }
 
-// SAFETY of the readers below: the poll is under way and the cursor stands on a completion as long as `self` lives, since
-// it borrows the poller. That each function is there was seen when the queue was built (`ExtendedCompletionQueue::new`).
+// SAFETY of the readers below: the poll is open and the cursor stays on the completion while `self` lives, because it
+// borrows the poller. The queue's builder checked that each function exists (`ExtendedCompletionQueue::new`).
 impl ExtendedWorkCompletion<'_> {
-    /// The number that the request was given.
+    /// The request's number.
     #[inline]
     pub fn wr_id(&self) -> u64 {
         // SAFETY: see above; a field of the live queue.
         unsafe { (*self.cq.as_ptr()).wr_id }
     }
 
-    /// How the request ended. With any status but success, only this, [`wr_id`](Self::wr_id), [`qp_num`](Self::qp_num)
-    /// and [`vendor_err`](Self::vendor_err) mean anything.
+    /// The request's status. Unless it is success, only this, [`wr_id`](Self::wr_id), [`qp_num`](Self::qp_num) and
+    /// [`vendor_err`](Self::vendor_err) are valid.
     #[inline]
     pub fn status(&self) -> WorkCompletionStatus {
         // SAFETY: see above; a field of the live queue.
         WorkCompletionStatus::from_raw(unsafe { (*self.cq.as_ptr()).status }.0)
     }
 
-    /// Which operation it was.
+    /// The completed operation.
     #[doc(alias = "ibv_wc_read_opcode")]
     #[inline]
     pub fn opcode(&self) -> WorkCompletionOperationType {
@@ -275,7 +277,7 @@ impl ExtendedWorkCompletion<'_> {
         WorkCompletionOperationType::from_raw(unsafe { sys::ibv_wc_read_opcode(self.cq.as_ptr()) }.0)
     }
 
-    /// The vendor's code for a failure.
+    /// The vendor's error code.
     #[doc(alias = "ibv_wc_read_vendor_err")]
     #[inline]
     pub fn vendor_err(&self) -> u32 {
@@ -303,7 +305,7 @@ impl ExtendedWorkCompletion<'_> {
     #[doc(alias = "ibv_wc_read_invalidated_rkey")]
     #[inline]
     pub fn invalidated_rkey(&self) -> RemoteKey {
-        // SAFETY: see above; read by the function of the immediate data, a standard field.
+        // SAFETY: see above; the reader of the immediate data, a standard field.
         RemoteKey::from_raw(unsafe { sys::ibv_wc_read_invalidated_rkey(self.cq.as_ptr()) })
     }
 
@@ -323,7 +325,7 @@ impl ExtendedWorkCompletion<'_> {
         unsafe { sys::ibv_wc_read_src_qp(self.cq.as_ptr()) }
     }
 
-    /// What else the completion says.
+    /// Flags that describe the message and its valid fields.
     #[doc(alias = "ibv_wc_read_wc_flags")]
     #[inline]
     pub fn wc_flags(&self) -> WorkCompletionFlags {
@@ -347,7 +349,7 @@ impl ExtendedWorkCompletion<'_> {
         unsafe { sys::ibv_wc_read_sl(self.cq.as_ptr()) }
     }
 
-    /// The low bits of the LID that was addressed; for datagrams.
+    /// The low bits of the destination LID; for datagrams.
     #[doc(alias = "ibv_wc_read_dlid_path_bits")]
     #[inline]
     pub fn dlid_path_bits(&self) -> u8 {
@@ -355,12 +357,12 @@ impl ExtendedWorkCompletion<'_> {
         unsafe { sys::ibv_wc_read_dlid_path_bits(self.cq.as_ptr()) }
     }
 
-    /// When the request completed, in cycles of the device's clock;
-    /// [`DeviceClock`](crate::ibverbs::device_context::DeviceClock) makes nanoseconds of them.
+    /// The completion time, in cycles of the device's clock;
+    /// [`DeviceClock`](crate::ibverbs::device_context::DeviceClock) converts them to nanoseconds.
     ///
     /// # Errors
     ///
-    /// Where the queue was not asked for [`CompletionTimestamp`](Fields::CompletionTimestamp).
+    /// If the queue was built without [`CompletionTimestamp`](Fields::CompletionTimestamp).
     #[doc(alias = "ibv_wc_read_completion_ts")]
     #[inline]
     pub fn completion_timestamp(&self) -> Result<u64, FieldNotEnabled> {
@@ -369,11 +371,11 @@ impl ExtendedWorkCompletion<'_> {
         Ok(unsafe { sys::ibv_wc_read_completion_ts(self.cq.as_ptr()) })
     }
 
-    /// When the request completed, in nanoseconds of the wall clock, since 1970.
+    /// The completion time, in nanoseconds of the wall clock, since 1970.
     ///
     /// # Errors
     ///
-    /// Where the queue was not asked for [`CompletionTimestampWallclock`](Fields::CompletionTimestampWallclock).
+    /// If the queue was built without [`CompletionTimestampWallclock`](Fields::CompletionTimestampWallclock).
     #[doc(alias = "ibv_wc_read_completion_wallclock_ns")]
     #[inline]
     pub fn completion_wallclock_ns(&self) -> Result<u64, FieldNotEnabled> {
@@ -382,11 +384,11 @@ impl ExtendedWorkCompletion<'_> {
         Ok(unsafe { sys::ibv_wc_read_completion_wallclock_ns(self.cq.as_ptr()) })
     }
 
-    /// The VLAN tag that the device took off a received packet.
+    /// The VLAN tag that the device removed from a received packet.
     ///
     /// # Errors
     ///
-    /// Where the queue was not asked for [`CustomerVlan`](Fields::CustomerVlan).
+    /// If the queue was built without [`CustomerVlan`](Fields::CustomerVlan).
     #[doc(alias = "ibv_wc_read_cvlan")]
     #[inline]
     pub fn cvlan(&self) -> Result<u16, FieldNotEnabled> {
@@ -399,7 +401,7 @@ impl ExtendedWorkCompletion<'_> {
     ///
     /// # Errors
     ///
-    /// Where the queue was not asked for [`FlowTag`](Fields::FlowTag).
+    /// If the queue was built without [`FlowTag`](Fields::FlowTag).
     #[doc(alias = "ibv_wc_read_flow_tag")]
     #[inline]
     pub fn flow_tag(&self) -> Result<u32, FieldNotEnabled> {
@@ -408,11 +410,11 @@ impl ExtendedWorkCompletion<'_> {
         Ok(unsafe { sys::ibv_wc_read_flow_tag(self.cq.as_ptr()) })
     }
 
-    /// The tag of a message that came to a shared receive queue with tag matching.
+    /// The tag of a message received by a shared receive queue with tag matching.
     ///
     /// # Errors
     ///
-    /// Where the queue was not asked for [`TagMatchingInformation`](Fields::TagMatchingInformation).
+    /// If the queue was built without [`TagMatchingInformation`](Fields::TagMatchingInformation).
     #[doc(alias = "ibv_wc_read_tm_info")]
     #[inline]
     pub fn tag_matching_info(&self) -> Result<TagMatchingInfo, FieldNotEnabled> {
@@ -423,7 +425,7 @@ impl ExtendedWorkCompletion<'_> {
         Ok(TagMatchingInfo { tag: info.tag, private: info.priv_ })
     }
 
-    /// Where the datagram came from.
+    /// The datagram's source.
     #[inline]
     pub fn source(&self) -> WorkCompletionSource {
         WorkCompletionSource {
@@ -435,11 +437,11 @@ impl ExtendedWorkCompletion<'_> {
         }
     }
 
-    /// The C object, whose cursor stands on this completion: for fields that a vendor adds.
+    /// Returns the C object, whose cursor is on this completion, for a vendor's fields.
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, and to read; the cursor stays where it is.
+    /// Use it only while `self` lives, and only to read; do not move the cursor.
     #[doc(alias = "ibv_cq_ex")]
     #[inline]
     pub unsafe fn cq_ex(&self) -> NonNull<ibv_cq_ex> {

@@ -1,15 +1,15 @@
-//! Which fields a completion has.
+//! The fields of a completion.
 
 use std::{fmt, mem};
 
 use rdma_mummy_sys::{IBV_WC_STANDARD_FLAGS, ibv_create_cq_wc_flags as create, ibv_wc, ibv_wc_flags as raw};
 
 bitflags::bitflags! {
-    /// `enum ibv_create_cq_wc_flags`: the fields that an extended queue is asked to deliver.
+    /// `enum ibv_create_cq_wc_flags`: the fields that an extended queue delivers.
     #[doc(alias = "ibv_create_cq_wc_flags")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct CreateCompletionQueueWorkCompletionFlags: u64 {
-        /// The length of what was received.
+        /// The length of the received message.
         const ByteLength = create::IBV_WC_EX_WITH_BYTE_LEN.0 as u64;
         /// Immediate data.
         const ImmediateData = create::IBV_WC_EX_WITH_IMM.0 as u64;
@@ -21,22 +21,22 @@ bitflags::bitflags! {
         const SourceLocalIdentifier = create::IBV_WC_EX_WITH_SLID.0 as u64;
         /// The service level.
         const ServiceLevel = create::IBV_WC_EX_WITH_SL.0 as u64;
-        /// The low bits of the LID that was addressed.
+        /// The low bits of the destination LID.
         const DestinationLocalIdentifierPathBits = create::IBV_WC_EX_WITH_DLID_PATH_BITS.0 as u64;
-        /// When the request completed, in cycles of the device's clock.
+        /// The completion time, in cycles of the device's clock.
         const CompletionTimestamp = create::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP.0 as u64;
         /// The VLAN of a received packet.
         const CustomerVlan = create::IBV_WC_EX_WITH_CVLAN.0 as u64;
-        /// The tag of the flow rule that matched.
+        /// The tag of the matching flow rule.
         const FlowTag = create::IBV_WC_EX_WITH_FLOW_TAG.0 as u64;
         /// Tag matching information.
         const TagMatchingInformation = create::IBV_WC_EX_WITH_TM_INFO.0 as u64;
-        /// When the request completed, in nanoseconds of the wall clock.
+        /// The completion time, in nanoseconds of the wall clock.
         const CompletionTimestampWallclock = create::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK.0 as u64;
 
-        /// The first seven: every extended queue of this crate has a reader for them, whatever else it is asked for.
+        /// The first seven: every extended queue of this crate has a reader for them.
         const StandardFlags = IBV_WC_STANDARD_FLAGS as u64;
-        // Later rdma-core versions' flags pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
@@ -48,32 +48,33 @@ impl Default for CreateCompletionQueueWorkCompletionFlags {
 }
 
 bitflags::bitflags! {
-    /// `enum ibv_wc_flags`: what a completion says about its message.
+    /// `enum ibv_wc_flags`: flags of a completion's message.
     #[doc(alias = "ibv_wc_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct WorkCompletionFlags: u32 {
-        /// A global routing header, 40 bytes, stands in front of the datagram.
+        /// A global routing header of 40 bytes precedes the datagram.
         const GlobalRoutingHeader = raw::IBV_WC_GRH.0;
         /// The immediate data is valid.
         const WithImmediate = raw::IBV_WC_WITH_IMM.0;
-        /// The checksums of the IP packet are right.
+        /// The checksums of the IP packet are correct.
         const IpChecksumOk = raw::IBV_WC_IP_CSUM_OK.0;
         /// The invalidated key is valid.
         const WithInvalidate = raw::IBV_WC_WITH_INV.0;
-        /// The tag matching lists are to be synchronised.
+        /// The program must synchronise the tag matching lists.
         const TagMatchingSyncRequest = raw::IBV_WC_TM_SYNC_REQ.0;
         /// The message matched a tag.
         const TagMatchingMatch = raw::IBV_WC_TM_MATCH.0;
         /// The data of a tagged message is in the buffer.
         const TagMatchingDataValid = raw::IBV_WC_TM_DATA_VALID.0;
-        // Later rdma-core versions' flags pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
-/// A completion was asked for a field that its queue does not deliver. A basic queue delivers none of the optional ones.
+/// A completion field that its queue does not deliver. Basic queues deliver none of the optional fields.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("the completion queue does not deliver {}: name it in CompletionQueueBuilder::setup_wc_flags and make an extended queue", Names(*.field))]
+#[error("the completion queue does not deliver {}; add it with CompletionQueueBuilder::setup_wc_flags and build an \
+    extended queue", Names(*.field))]
 pub struct FieldNotEnabled {
     field: CreateCompletionQueueWorkCompletionFlags,
 }
@@ -86,7 +87,7 @@ impl FieldNotEnabled {
         Self { field }
     }
 
-    /// The flag that the queue was made without.
+    /// Returns the flag that the queue was built without.
     pub const fn field(self) -> CreateCompletionQueueWorkCompletionFlags {
         self.field
     }
@@ -100,41 +101,42 @@ impl fmt::Display for Names {
     }
 }
 
-/// `struct ibv_wc_tm_info` — what tag matching says of a message.
+/// `struct ibv_wc_tm_info` — the tag matching information of a message.
 #[doc(alias = "ibv_wc_tm_info")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TagMatchingInfo {
     /// The tag of the message.
     pub tag: u64,
-    /// `priv`: what the sender put beside the tag, for the program alone.
+    /// `priv`: a value that the sender adds to the tag, for the program alone.
     pub private: u32,
 }
 
-/// What a completion says of the sender of a datagram: what [`init_ah_from_wc`] makes the way back from, with the
-/// [global routing header] in front of the data.
+/// The sender of a datagram, from its completion. [`init_ah_from_wc`] computes the return path from it and the [global
+/// routing header] before the data.
 ///
-/// Every kind of completion has it as `source()`. The fields are public, so that what came by other means can stand in it.
+/// Every kind of completion has it as `source()`. The fields are public, so that a program can fill them from other
+/// sources.
 ///
 /// [`init_ah_from_wc`]: crate::ibverbs::device_context::DeviceContext::init_ah_from_wc
 /// [global routing header]: crate::ibverbs::address::GlobalRoutingHeader
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WorkCompletionSource {
-    /// The sender's queue pair, 24 bits: what an answer is sent to.
+    /// The sender's queue pair number, 24 bits: the destination of a reply.
     pub src_qp: u32,
     /// The sender's LID; 0 on Ethernet.
     pub slid: u32,
     /// The service level.
     pub sl: u8,
-    /// The low bits of the LID that was addressed.
+    /// The low bits of the destination LID.
     pub dlid_path_bits: u8,
-    /// Whether there is a [global routing header](WorkCompletionFlags::GlobalRoutingHeader), for one.
+    /// The flags, such as that of a [global routing header](WorkCompletionFlags::GlobalRoutingHeader).
     pub wc_flags: WorkCompletionFlags,
 }
 
 impl WorkCompletionSource {
-    /// A completion for C with these fields; `None` where the LID is an extended one, which `ibv_wc` has no room for.
+    /// Returns a C completion with these fields; `None` if the LID exceeds the 16 bits of `ibv_wc`.
     pub(crate) fn to_raw(self) -> Option<ibv_wc> {
-        // SAFETY: all-zero is a legal ibv_wc: it has integers alone.
+        // SAFETY: all zeros are a valid ibv_wc, which has only integers.
         let mut wc: ibv_wc = unsafe { mem::zeroed() };
         wc.src_qp = self.src_qp;
         wc.slid = self.slid.try_into().ok()?;
@@ -150,12 +152,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_that_is_not_there_is_named_with_what_to_change() {
+    fn field_not_enabled_error_names_field_and_remedy() {
         let error = FieldNotEnabled::new(CreateCompletionQueueWorkCompletionFlags::CompletionTimestamp);
         assert_eq!(
             error.to_string(),
-            "the completion queue does not deliver CompletionTimestamp: name it in \
-             CompletionQueueBuilder::setup_wc_flags and make an extended queue"
+            "the completion queue does not deliver CompletionTimestamp; add it with \
+            CompletionQueueBuilder::setup_wc_flags and build an extended queue"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! A queue of either kind, for programs that run on every device.
+//! A completion queue of either kind, for programs that run on every device.
 
 use std::sync::Arc;
 
@@ -11,24 +11,24 @@ use super::{
 use crate::error::VerbError;
 use crate::ibverbs::memory_region::RemoteKey;
 
-/// A completion queue of either kind. [`poll_each`](Self::poll_each) chooses once a poll; to hoist the choice out of a hot loop altogether,
-/// match on the queue once.
+/// A completion queue of either kind. [`poll_each`](Self::poll_each) matches on the kind once per poll; to hoist the
+/// match out of a hot loop, match on the queue once.
 #[derive(Debug)]
 pub enum GenericCompletionQueue {
-    /// Of the basic verbs.
+    /// A queue of the basic verbs.
     Basic(BasicCompletionQueue),
-    /// Of the extended verbs.
+    /// A queue of the extended verbs.
     Extended(ExtendedCompletionQueue),
 }
 
 impl GenericCompletionQueue {
-    /// Begins to poll, as the queue's own `start_poll` does. Take all that the poller gives: of what is left in it when it is dropped
-    /// an extended queue loses the first completion, where none was taken, and a basic one everything.
+    /// Starts a poll, like the queue's own `start_poll`. Take all completions of the poller. If it is dropped early, an
+    /// extended queue loses the first completion if none was taken; a basic queue loses all that are left.
     ///
     /// # Errors
     ///
-    /// [`CompletionQueueEmpty`](PollCompletionQueueError::CompletionQueueEmpty) when there is none; else the error of
-    /// the queue's own `start_poll`.
+    /// [`CompletionQueueEmpty`](PollCompletionQueueError::CompletionQueueEmpty) if there is none; otherwise the error
+    /// of the queue's own `start_poll`.
     #[inline]
     pub fn start_poll(&mut self) -> Result<GenericPoller<'_>, PollCompletionQueueError> {
         match self {
@@ -37,16 +37,16 @@ impl GenericCompletionQueue {
         }
     }
 
-    /// Gives up to `most` completions to `take`, one after the other, in one poll, as the queue's own `poll_each` does; how many these
-    /// were, 0 where the queue is empty.
+    /// Passes up to `most` completions to `take` one by one, in one poll, like the queue's own `poll_each`. Returns
+    /// their number, 0 if the queue is empty.
     ///
-    /// The kind of the queue is chosen once a poll, and the compiler makes a loop for each kind, in which the completion's methods choose
-    /// nothing. Where `take` is so large that it is not inlined into both, they do.
+    /// The kind is matched once per poll, and the compiler generates a loop for each kind, in which the completion's
+    /// methods do not match. If `take` is too large to be inlined into both loops, the methods match.
     ///
     /// # Errors
     ///
-    /// As the queue's own: what `take` gave, or the driver's. With a basic queue, completions behind that which `take` failed or
-    /// panicked with are lost.
+    /// As for the queue's own: the error of `take`, or the driver's. On a basic queue, completions after an error or
+    /// panic of `take` are lost.
     #[inline(always)]
     pub fn poll_each<E: From<PollCompletionQueueError>>(
         &mut self,
@@ -59,11 +59,11 @@ impl GenericCompletionQueue {
         }
     }
 
-    /// `ibv_resize_cq(cq, cqe)` — changes how many completions the queue holds, as the queue's own `resize` does.
+    /// `ibv_resize_cq(cq, cqe)` — changes the queue's capacity, like its own `resize`.
     ///
     /// # Errors
     ///
-    /// As [`BasicCompletionQueue::resize`].
+    /// As for [`BasicCompletionQueue::resize`].
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&mut self, cqe: u32) -> Result<(), VerbError> {
         match self {
@@ -72,12 +72,12 @@ impl GenericCompletionQueue {
         }
     }
 
-    /// `ibv_destroy_cq(cq)` — destroys the queue and reports, where dropping only logs.
+    /// `ibv_destroy_cq(cq)` — destroys the queue and returns errors, which drop only logs.
     ///
     /// # Errors
     ///
-    /// `EBUSY` where queue pairs or events hold the queue, which then goes with the last of them; else the driver's errno,
-    /// and the queue is leaked.
+    /// `EBUSY` if queue pairs or events reference the queue; the last of them then destroys it. Otherwise the driver's
+    /// errno, and the queue is leaked.
     #[doc(alias = "ibv_destroy_cq")]
     pub fn close(self) -> Result<(), VerbError> {
         match self {
@@ -110,22 +110,22 @@ impl AsCore for GenericCompletionQueue {
 
 impl CompletionQueue for GenericCompletionQueue {}
 
-/// A poll under way.
+/// An open poll.
 #[derive(Debug)]
 pub enum GenericPoller<'cq> {
-    /// Of a basic queue.
+    /// A poll of a basic queue.
     Basic(BasicPoller<'cq>),
-    /// Of an extended queue.
+    /// A poll of an extended queue.
     Extended(ExtendedPoller<'cq>),
 }
 
 impl GenericPoller<'_> {
-    /// The next completion, `None` when there is no further one.
+    /// Returns the next completion, or `None` if there is none.
     ///
     /// # Errors
     ///
-    /// The driver's errno; the queue is broken then.
-    #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend, and the cursor moves")]
+    /// The driver's errno; the queue is then broken.
+    #[expect(clippy::should_implement_trait, reason = "an iterator cannot return borrowed items, and the cursor moves")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<GenericWorkCompletion<'_>>, PollCompletionQueueError> {
         Ok(match self {
@@ -135,12 +135,12 @@ impl GenericPoller<'_> {
     }
 }
 
-/// One completion.
+/// A completion of either kind of queue.
 #[derive(Debug)]
 pub enum GenericWorkCompletion<'p> {
-    /// Of a basic queue.
+    /// A completion of a basic queue.
     Basic(BasicWorkCompletion<'p>),
-    /// Of an extended queue.
+    /// A completion of an extended queue.
     Extended(ExtendedWorkCompletion<'p>),
 }
 
@@ -170,7 +170,7 @@ macro_rules! extended_only {
                 ///
                 /// # Errors
                 ///
-                /// On a basic queue, and where the queue was not asked for the field.
+                /// On a basic queue, or if the queue was built without the field.
                 pub fn $name(&self) -> Result<$Type, FieldNotEnabled> {
                     match self {
                         Self::Basic(_) => Err(FieldNotEnabled::new(Fields::$Field)),
@@ -183,26 +183,26 @@ macro_rules! extended_only {
 }
 
 extended_only! {
-    /// When the request completed, in cycles of the device's clock.
+    /// The completion time, in cycles of the device's clock.
     completion_timestamp -> u64, by CompletionTimestamp;
-    /// When the request completed, in nanoseconds of the wall clock, since 1970.
+    /// The completion time, in nanoseconds of the wall clock, since 1970.
     completion_wallclock_ns -> u64, by CompletionTimestampWallclock;
-    /// The VLAN tag that the device took off a received packet.
+    /// The VLAN tag that the device removed from a received packet.
     cvlan -> u16, by CustomerVlan;
     /// The tag of the flow rule that the received packet matched.
     flow_tag -> u32, by FlowTag;
-    /// The tag of a message that came to a shared receive queue with tag matching.
+    /// The tag of a message received by a shared receive queue with tag matching.
     tag_matching_info -> TagMatchingInfo, by TagMatchingInformation;
 }
 
 either! {
-    /// The number that the request was given.
+    /// The request's number.
     wr_id -> u64;
-    /// How the request ended.
+    /// The request's status.
     status -> WorkCompletionStatus;
-    /// Which operation it was.
+    /// The completed operation.
     opcode -> WorkCompletionOperationType;
-    /// The vendor's code for a failure.
+    /// The vendor's error code.
     vendor_err -> u32;
     /// Bytes received, read, or fetched; unspecified for sends and writes.
     byte_len -> u32;
@@ -214,14 +214,14 @@ either! {
     qp_num -> u32;
     /// The sender's queue pair; for datagrams.
     src_qp -> u32;
-    /// What else the completion says.
+    /// Flags that describe the message and its valid fields.
     wc_flags -> WorkCompletionFlags;
     /// The sender's LID; for datagrams.
     slid -> u32;
     /// The service level; for datagrams.
     sl -> u8;
-    /// The low bits of the LID that was addressed; for datagrams.
+    /// The low bits of the destination LID; for datagrams.
     dlid_path_bits -> u8;
-    /// Where the datagram came from.
+    /// The datagram's source.
     source -> WorkCompletionSource;
 }

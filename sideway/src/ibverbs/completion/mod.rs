@@ -1,4 +1,4 @@
-//! Completion queues: where requests report that they are done.
+//! Completion queues, which report completed requests.
 //!
 //! ```text
 //! CompletionQueueBuilder ── build ───────► BasicCompletionQueue     ibv_create_cq     ibv_poll_cq, in batches
@@ -6,28 +6,28 @@
 //!                        ── build_generic ► GenericCompletionQueue  either, as the device has it
 //! ```
 //!
-//! A queue is one owned value, and polling takes it by `&mut`: two pollers on one queue cannot be written in safe code,
-//! and no lock or flag is needed for that. Queue pairs keep the C object alive for themselves. To poll from several
-//! threads, give each a queue of its own, or put the queue into a mutex.
+//! A queue has one owner, and polling takes `&mut`: safe code cannot create two pollers on one queue, so no lock or
+//! flag is needed. Queue pairs keep the C object alive. To poll from several threads, give each its own queue, or put
+//! the queue in a mutex.
 //!
-//! Completions are lent: each borrows the poller until the next is asked for, because the extended interface moves one
-//! cursor over the queue. `poll_each` lends them to a closure instead, up to so many in one poll.
+//! A completion borrows the poller until the next one is requested, because the extended interface moves one cursor
+//! over the queue. `poll_each` passes up to N completions to a closure in one poll.
 //!
-//! A function that is generic over [`PollCompletions`] polls queues of any kind, at the cost of the queue's own methods.
+//! Functions generic over [`PollCompletions`] poll queues of any kind, at the cost of the queue's own methods.
 //!
-//! What a completion has beside its number and status depends on the queue. A basic queue has the standard fields; an extended one
-//! those and what it was asked for with [`CompletionQueueBuilder::setup_wc_flags`]. Standard fields are plain values; asked for
-//! another that the queue has not, a completion answers with [`FieldNotEnabled`].
+//! The fields of a completion, besides number and status, depend on the queue. A basic queue has the standard fields;
+//! an extended one also those of [`CompletionQueueBuilder::setup_wc_flags`]. Standard fields are plain values; other
+//! fields return [`FieldNotEnabled`] if the queue does not deliver them.
 //!
 //! | field | flag of `CreateCompletionQueueWorkCompletionFlags` | |
 //! |---|---|---|
 //! | `byte_len` | `ByteLength` | standard |
 //! | `imm_data`, `invalidated_rkey` | `ImmediateData` | standard |
 //! | `qp_num` | `QueuePairNumber` | standard |
-//! | `src_qp` | `SourceQueuePair` | standard; 0 where the driver has none |
-//! | `slid` | `SourceLocalIdentifier` | standard; 0 where the driver has none |
-//! | `sl` | `ServiceLevel` | standard; 0 where the driver has none |
-//! | `dlid_path_bits` | `DestinationLocalIdentifierPathBits` | standard; 0 where the driver has none |
+//! | `src_qp` | `SourceQueuePair` | standard; 0 if the driver has none |
+//! | `slid` | `SourceLocalIdentifier` | standard; 0 if the driver has none |
+//! | `sl` | `ServiceLevel` | standard; 0 if the driver has none |
+//! | `dlid_path_bits` | `DestinationLocalIdentifierPathBits` | standard; 0 if the driver has none |
 //! | `completion_timestamp` | `CompletionTimestamp` | extended queues |
 //! | `completion_wallclock_ns` | `CompletionTimestampWallclock` | extended queues |
 //! | `cvlan` | `CustomerVlan` | extended queues |
@@ -35,7 +35,7 @@
 //! | `tag_matching_info` | `TagMatchingInformation` | extended queues |
 //! | `pkey_index` | | basic queues |
 //!
-//! Queues that cost no lock, and stay with one thread, are in [`single_threaded`](super::single_threaded).
+//! Queues without a lock, confined to one thread, are in [`single_threaded`](super::single_threaded).
 
 mod basic;
 mod builder;

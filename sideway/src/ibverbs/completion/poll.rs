@@ -13,17 +13,17 @@ use crate::ffi::Sealed;
 use crate::ibverbs::memory_region::RemoteKey;
 use crate::ibverbs::single_threaded::SingleThreadedCompletionQueue;
 
-/// Completions that [`poll_records`](PollCompletions::poll_records) takes at most.
+/// The maximum number of completions per [`poll_records`](PollCompletions::poll_records).
 const BATCH: u32 = 64;
 
-/// Why [`start_poll`](super::ExtendedCompletionQueue::start_poll) gave no poller.
+/// The reason why [`start_poll`](super::ExtendedCompletionQueue::start_poll) returned no poller.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PollCompletionQueueError {
-    /// Nothing has completed since the last poll.
+    /// The queue has no completions.
     #[error("the completion queue is empty")]
     CompletionQueueEmpty,
-    /// The queue is broken: it overran, or the device is gone.
+    /// The queue is broken: it overran, or the device was removed.
     #[error(transparent)]
     Verb(#[from] VerbError),
 }
@@ -33,12 +33,12 @@ crate::error::debug_is_text!(PollCompletionQueueError);
 /// A completion queue that can be polled: [basic](BasicCompletionQueue), [extended](ExtendedCompletionQueue),
 /// [generic](GenericCompletionQueue) or [single-threaded](SingleThreadedCompletionQueue). Sealed.
 ///
-/// A function that is generic over it is compiled for each kind of queue, and costs what the queue's own methods cost:
+/// Functions generic over it are compiled for each kind of queue, and cost as much as the queue's own methods:
 ///
 /// ```
 /// use sideway::ibverbs::completion::{PollCompletionQueueError, PollCompletions, WorkCompletion, WorkCompletionStatus};
 ///
-/// /// Takes up to 32 completions; returns how many there were.
+/// /// Takes up to 32 completions and returns their number.
 /// fn reap(cq: &mut impl PollCompletions) -> Result<u32, PollCompletionQueueError> {
 ///     cq.poll_each(32, |completion| {
 ///         if completion.status() != WorkCompletionStatus::Success {
@@ -49,17 +49,17 @@ crate::error::debug_is_text!(PollCompletionQueueError);
 /// }
 /// ```
 pub trait PollCompletions: sealed::Queue {
-    /// One completion, lent until the next.
+    /// A completion, borrowed until the next.
     type Completion<'p>: WorkCompletion
     where
         Self: Sized;
 
-    /// Passes up to `most` completions to `take`, one after the other, in one poll. Returns how many there were, 0 if the queue is
+    /// Passes up to `most` completions to `take` one by one, in one poll. Returns their number, 0 if the queue is
     /// empty.
     ///
     /// # Errors
     ///
-    /// As the queue's own `poll_each`: what `take` returned, or the driver's error.
+    /// As for the queue's own `poll_each`: the error of `take`, or the driver's.
     fn poll_each<E: From<PollCompletionQueueError>>(
         &mut self,
         most: u32,
@@ -68,27 +68,27 @@ pub trait PollCompletions: sealed::Queue {
     where
         Self: Sized;
 
-    /// Takes some completions off the queue and appends them as plain values; none if the queue is empty. For teardown and other
-    /// places that are not hot.
+    /// Polls some completions and appends them to `records` as plain values. For teardown and other code outside the
+    /// hot path.
     ///
     /// The poll has ended when this returns: the program may drop queue pairs of the queue.
     ///
     /// # Errors
     ///
-    /// The queue is broken; what was taken before is appended all the same.
+    /// The queue is broken; completions taken before are still appended.
     fn poll_records(&mut self, records: &mut Vec<CompletionRecord>) -> Result<(), PollCompletionQueueError>;
 }
 
-/// One completion of a queue of any kind: what generic code reads of the [completions](PollCompletions::Completion) that it is lent.
-/// Sealed.
+/// A completion of a queue of any kind: the interface for generic code to the borrowed
+/// [completions](PollCompletions::Completion). Sealed.
 pub trait WorkCompletion: Sealed {
-    /// The number that the request was given.
+    /// The request's number.
     fn wr_id(&self) -> u64;
-    /// How the request ended. If it failed, only this, the number, the queue pair and the vendor's code are valid.
+    /// The request's status. If it failed, only this, the number, the queue pair and the vendor's code are valid.
     fn status(&self) -> WorkCompletionStatus;
-    /// Which operation it was.
+    /// The completed operation.
     fn opcode(&self) -> WorkCompletionOperationType;
-    /// The vendor's code for a failure.
+    /// The vendor's error code.
     fn vendor_err(&self) -> u32;
     /// Bytes received, read, or fetched; unspecified for sends and writes.
     fn byte_len(&self) -> u32;
@@ -106,19 +106,19 @@ pub trait WorkCompletion: Sealed {
     fn slid(&self) -> u32;
     /// The service level; for datagrams.
     fn sl(&self) -> u8;
-    /// The low bits of the LID that was addressed; for datagrams.
+    /// The low bits of the destination LID; for datagrams.
     fn dlid_path_bits(&self) -> u8;
-    /// Where the datagram came from.
+    /// The datagram's source.
     fn source(&self) -> WorkCompletionSource;
-    /// When the request completed, in cycles of the device's clock.
+    /// The completion time, in cycles of the device's clock.
     ///
     /// # Errors
     ///
-    /// On a basic queue, or if the queue was not asked for the field; this applies to the fields below as well.
+    /// On a basic queue, or if the queue was built without the field; this applies to the fields below as well.
     fn completion_timestamp(&self) -> Result<u64, FieldNotEnabled> {
         Err(FieldNotEnabled::new(Fields::CompletionTimestamp))
     }
-    /// When the request completed, in nanoseconds of the wall clock, since 1970.
+    /// The completion time, in nanoseconds of the wall clock, since 1970.
     ///
     /// # Errors
     ///
@@ -126,7 +126,7 @@ pub trait WorkCompletion: Sealed {
     fn completion_wallclock_ns(&self) -> Result<u64, FieldNotEnabled> {
         Err(FieldNotEnabled::new(Fields::CompletionTimestampWallclock))
     }
-    /// The VLAN tag that the device took off a received packet.
+    /// The VLAN tag that the device removed from a received packet.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ pub trait WorkCompletion: Sealed {
     fn flow_tag(&self) -> Result<u32, FieldNotEnabled> {
         Err(FieldNotEnabled::new(Fields::FlowTag))
     }
-    /// The tag of a message that came to a shared receive queue with tag matching.
+    /// The tag of a message received by a shared receive queue with tag matching.
     ///
     /// # Errors
     ///
@@ -152,23 +152,23 @@ pub trait WorkCompletion: Sealed {
     }
 }
 
-/// What a completion said, kept beyond its poll.
+/// A copy of a completion, kept after its poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CompletionRecord {
-    /// The number that the request was given.
+    /// The request's number.
     pub wr_id: u64,
-    /// How the request ended. Where it failed, only this, the number, the queue pair and the vendor's code mean anything.
+    /// The request's status. If it failed, only this, the number, the queue pair and the vendor's code are valid.
     pub status: WorkCompletionStatus,
-    /// Which operation it was.
+    /// The completed operation.
     pub opcode: WorkCompletionOperationType,
-    /// The vendor's code for a failure.
+    /// The vendor's error code.
     pub vendor_err: u32,
     /// Bytes received, read, or fetched.
     pub byte_len: u32,
     /// The local queue pair.
     pub qp_num: u32,
-    /// What else the completion says.
+    /// Flags that describe the message and its valid fields.
     pub wc_flags: WorkCompletionFlags,
     /// Immediate data, in host byte order, if the peer sent any.
     pub imm_data: Option<u32>,
@@ -201,7 +201,7 @@ mod sealed {
         fn queue(&self, _: Token) -> &Arc<CompletionQueueCore>;
     }
 
-    /// This crate alone makes one, and so reaches the shared part of a queue.
+    /// Only this crate can create it, and so only this crate can call the methods that take it.
     #[derive(Clone, Copy, Debug)]
     pub struct Token(());
 
@@ -236,7 +236,7 @@ macro_rules! polled {
             }
 
             fn poll_records(&mut self, records: &mut Vec<CompletionRecord>) -> Result<(), PollCompletionQueueError> {
-                // Bounded: a queue that fills as fast as it is read must not hold the caller up.
+                // Bounded: a queue that fills as fast as it is read must not delay the caller.
                 <$Queue>::poll_each(self, BATCH, |wc| {
                     records.push(CompletionRecord::from(&wc));
                     Ok(())

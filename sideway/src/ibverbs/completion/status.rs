@@ -1,18 +1,17 @@
-//! How a request ended, and which operation it was.
+//! The status and the operation of a completed request.
 
 use rdma_mummy_sys::{ibv_wc_opcode, ibv_wc_status as raw};
 
 use crate::ffi::open_enum;
 
 open_enum! {
-    /// `enum ibv_wc_status`: how a request ended. Printed, it says what happened; the meaning of each is in the
-    /// InfiniBand specification, volume 1, section 11.6.2.
+    /// `enum ibv_wc_status`: the status of a completed request. InfiniBand specification, volume 1, section 11.6.2.
     #[doc(alias = "ibv_wc_status")]
     #[doc(alias = "ibv_wc_status_str")]
     pub enum WorkCompletionStatus {
-        /// The request is done.
+        /// The request has completed.
         Success = raw::IBV_WC_SUCCESS.0 => "success",
-        /// More data arrived, or was to be sent, than the local buffers or the queue pair allow.
+        /// The message exceeds the local buffers or the queue pair's limits.
         LocalLengthError = raw::IBV_WC_LOC_LEN_ERR.0 => "local length error",
         /// An internal consistency check of the queue pair failed.
         LocalQueuePairOperationError = raw::IBV_WC_LOC_QP_OP_ERR.0 => "local QP operation error",
@@ -20,21 +19,22 @@ open_enum! {
         LocalEndToEndContextOperationError = raw::IBV_WC_LOC_EEC_OP_ERR.0 => "local EE context operation error",
         /// A local key, address or access right was wrong.
         LocalProtectionError = raw::IBV_WC_LOC_PROT_ERR.0 => "local protection error",
-        /// The queue pair went into the error state before the request was done.
+        /// The queue pair entered the Error state before the request completed.
         WorkRequestFlushedError = raw::IBV_WC_WR_FLUSH_ERR.0 => "work request flushed",
         /// A memory window could not be bound.
         MemoryWindowBindError = raw::IBV_WC_MW_BIND_ERR.0 => "memory window bind error",
-        /// The peer answered with something that fits no outstanding request.
+        /// The peer's response matches no outstanding request.
         BadResponseError = raw::IBV_WC_BAD_RESP_ERR.0 => "bad response",
         /// The memory of a receive is not accessible.
         LocalAccessError = raw::IBV_WC_LOC_ACCESS_ERR.0 => "local access error",
-        /// The peer found the request invalid, or its receive buffer too short.
+        /// The peer rejected the request as invalid, or its receive buffer is too short.
         RemoteInvalidRequestError = raw::IBV_WC_REM_INV_REQ_ERR.0 => "remote invalid request",
-        /// The peer does not allow this access to that memory: remote key, address, length or access flags.
+        /// The peer denies the access: wrong remote key, address, length or access flags.
         RemoteAccessError = raw::IBV_WC_REM_ACCESS_ERR.0 => "remote access error",
-        /// The peer could not finish the request.
+        /// The peer could not complete the request.
         RemoteOperationError = raw::IBV_WC_REM_OP_ERR.0 => "remote operation error",
-        /// The peer did not answer within `timeout` and `retry_cnt`: it is gone, unreachable, or its queue pair is not ready.
+        /// The peer did not acknowledge within `timeout` and `retry_cnt`: it is down, unreachable, or its queue pair is
+        /// not ready.
         RetryCounterExceededError = raw::IBV_WC_RETRY_EXC_ERR.0 => "transport retry counter exceeded",
         /// The peer had no receive posted within `rnr_retry` attempts.
         ResponderNotReadyRetryCounterExceededError = raw::IBV_WC_RNR_RETRY_EXC_ERR.0 => "RNR retry counter exceeded",
@@ -42,7 +42,7 @@ open_enum! {
         LocalReliableDatagramDomainViolationError = raw::IBV_WC_LOC_RDD_VIOL_ERR.0 => "local RDD violation",
         /// Reserved for reliable datagrams.
         RemoteInvalidReliableDatagramRequest = raw::IBV_WC_REM_INV_RD_REQ_ERR.0 => "remote invalid RD request",
-        /// The peer gave the operation up.
+        /// The peer aborted the operation.
         RemoteAbortedError = raw::IBV_WC_REM_ABORT_ERR.0 => "remote aborted",
         /// Reserved for end-to-end contexts.
         InvalidEndToEndContextNumberError = raw::IBV_WC_INV_EECN_ERR.0 => "invalid EE context number",
@@ -50,19 +50,19 @@ open_enum! {
         InvalidEndToEndContextStateError = raw::IBV_WC_INV_EEC_STATE_ERR.0 => "invalid EE context state",
         /// The device failed.
         FatalError = raw::IBV_WC_FATAL_ERR.0 => "fatal error",
-        /// The device did not answer.
+        /// The device did not respond.
         ResponseTimeoutError = raw::IBV_WC_RESP_TIMEOUT_ERR.0 => "response time-out",
-        /// Another error; the vendor's code tells more.
+        /// Another error; see the vendor's error code.
         GeneralError = raw::IBV_WC_GENERAL_ERR.0 => "general error",
         /// Tag matching failed.
         TagMatchingError = raw::IBV_WC_TM_ERR.0 => "tag matching error",
-        /// A tagged message is too long for a tagged buffer and is to be fetched by rendezvous.
+        /// A tagged message is too long for its buffer; the program must fetch it by rendezvous.
         TagMatchingRendezvousIncomplete = raw::IBV_WC_TM_RNDV_INCOMPLETE.0 => "tag matching rendezvous incomplete",
     }
 }
 
 open_enum! {
-    /// `enum ibv_wc_opcode`: which operation a completion reports. Valid where the status is
+    /// `enum ibv_wc_opcode`: the completed operation. Valid if the status is
     /// [`Success`](super::WorkCompletionStatus::Success).
     #[doc(alias = "ibv_wc_opcode")]
     pub enum WorkCompletionOperationType {
@@ -94,17 +94,17 @@ open_enum! {
         TagMatchingAdd = ibv_wc_opcode::IBV_WC_TM_ADD.0,
         /// A tagged receive was removed.
         TagMatchingDelete = ibv_wc_opcode::IBV_WC_TM_DEL.0,
-        /// The lists of tagged receives are in step.
+        /// The lists of tagged receives are synchronised.
         TagMatchingSync = ibv_wc_opcode::IBV_WC_TM_SYNC.0,
         /// A tagged message was received.
         TagMatchingReceive = ibv_wc_opcode::IBV_WC_TM_RECV.0,
         /// A message matched no tag.
         TagMatchingNoTag = ibv_wc_opcode::IBV_WC_TM_NO_TAG.0,
-        /// The vendor's own, first of three.
+        /// The first of three operations defined by the vendor.
         Driver1 = ibv_wc_opcode::IBV_WC_DRIVER1.0,
-        /// The vendor's own, second of three.
+        /// The second of three operations defined by the vendor.
         Driver2 = ibv_wc_opcode::IBV_WC_DRIVER2.0,
-        /// The vendor's own, third of three.
+        /// The third of three operations defined by the vendor.
         Driver3 = ibv_wc_opcode::IBV_WC_DRIVER3.0,
     }
     renamed {
@@ -120,9 +120,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_are_those_of_the_c_function() {
+    fn display_matches_c_function() {
         for &status in WorkCompletionStatus::KNOWN {
-            // SAFETY: the function gives a string that lasts for ever.
+            // SAFETY: the function returns a static string.
             let words = unsafe { CStr::from_ptr(rdma_mummy_sys::ibv_wc_status_str(raw(status.raw()))) };
             assert_eq!(words.to_str().unwrap(), status.to_string());
         }

@@ -132,7 +132,7 @@ impl SharedReceiveQueueCore {
                     Err(held("the completion queue that the queue was made with holds it: it goes with that"))
                 }
             },
-            None => Err(held("queue pairs or events hold the queue: it goes with the last of them")),
+            None => Err(held("queue pairs or events reference the queue; the last of them destroys it")),
         }
     }
 

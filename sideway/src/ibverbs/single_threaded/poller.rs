@@ -32,7 +32,7 @@ impl<'cq> SingleThreadedPoller<'cq> {
     ///
     /// As there.
     #[doc(alias = "ibv_next_poll")]
-    #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend, and the cursor moves")]
+    #[expect(clippy::should_implement_trait, reason = "an iterator cannot return borrowed items, and the cursor moves")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<ExtendedWorkCompletion<'_>>, PollCompletionQueueError> {
         self.poller.next()

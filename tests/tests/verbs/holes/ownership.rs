@@ -178,7 +178,7 @@ fn everything_closes_and_reports() {
 
     let error = held.close().unwrap_err();
     assert_eq!((error.verb(), error.errno().raw()), ("ibv_destroy_cq", libc::EBUSY));
-    assert!(error.to_string().contains("queue pairs or events hold the queue"), "{error}");
+    assert!(error.to_string().contains("queue pairs or events reference the queue"), "{error}");
     cq.close().unwrap();
     qp.close().unwrap();
     Arc::into_inner(pd).unwrap().close().unwrap();

@@ -92,7 +92,7 @@ fn everything_closes_and_reports() {
     let qp = world.qp_builder().setup_srq(&held).build().unwrap();
     let error = held.close().unwrap_err();
     assert_eq!((error.verb(), error.errno().raw()), ("ibv_destroy_srq", libc::EBUSY));
-    assert!(error.to_string().contains("queue pairs or events hold the queue"), "{error}");
+    assert!(error.to_string().contains("queue pairs or events reference the queue"), "{error}");
     assert!(world.recording.live().contains(&Kind::SharedReceiveQueue));
     qp.close().unwrap();
     assert!(!world.recording.live().contains(&Kind::SharedReceiveQueue));
