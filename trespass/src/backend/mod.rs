@@ -30,6 +30,8 @@ use std::os::fd::BorrowedFd;
 
 use crate::memory::{Buf, Pool};
 
+pub(crate) use crate::proto::{Remote, Request};
+
 pub(crate) mod inproc;
 pub(crate) mod tcp;
 pub(crate) mod verbs;
@@ -64,27 +66,6 @@ pub(crate) struct Abilities {
     pub(crate) reads: u16,
     /// `Request::Probe` asks the peer's NIC. If false, the connection sends PING frames instead.
     pub(crate) probe: bool,
-}
-
-/// Memory of the peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Remote {
-    pub(crate) address: u64,
-    pub(crate) key: u32,
-}
-
-/// What a connection asks of its link. Requests of a link are executed and completed in order.
-#[derive(Debug)]
-pub(crate) enum Request {
-    /// SEND of the buffer's bytes (`buf[..]`), at most [`Abilities::segment`]. Inline where it fits: then the buffer may be given to
-    /// `spare` at once. The connection has a credit for it, so the peer has a receive posted.
-    Send(Buf),
-    /// READ of `buf.len()` bytes of the peer's memory into the buffer. Completed by [`Events::read`] with the token.
-    Read { token: u32, into: Buf, from: Remote },
-    /// Takes the key of an exposed buffer back, and passes the buffer to `spare` when the key has stopped working.
-    Conceal(Remote),
-    /// Asks the peer's NIC for a sign of life (a zero-length WRITE). Completed by [`Events::probed`]; without an answer the link is lost.
-    Probe,
 }
 
 /// What a link is, once it is established.

@@ -95,6 +95,27 @@ impl Buf {
         true
     }
 
+    /// Puts both parts after the bytes; false if there is no room.
+    #[inline]
+    pub(crate) fn append(&mut self, first: &[u8], second: &[u8]) -> bool {
+        let start = self.end;
+        let (length, most) = (first.len() + second.len(), self.room());
+        if length > most {
+            return false;
+        }
+        self.end += length;
+        let at = start - self.start;
+        self[at..at + first.len()].copy_from_slice(first);
+        self[at + first.len()..].copy_from_slice(second);
+        true
+    }
+
+    /// Bytes that `append` has room for.
+    #[inline]
+    pub(crate) fn room(&self) -> usize {
+        self.room - self.end
+    }
+
     /// The registration that the bytes are in; `None` if no device knows them.
     #[inline]
     pub(crate) fn region(&self) -> Option<&Arc<MemoryRegion>> {

@@ -111,6 +111,12 @@ impl Pool {
         })
     }
 
+    /// Length of a segment, in bytes, with the header.
+    #[inline]
+    pub(crate) fn segment_length(&self) -> usize {
+        self.shared.segment
+    }
+
     /// Buffers that are not in the pool: with the device, with the worker or with the program. It counts the free ones, and so is exact
     /// if no other thread takes or returns one meanwhile.
     pub fn outstanding(&self) -> usize {

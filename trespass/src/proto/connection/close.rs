@@ -1,0 +1,121 @@
+//! How a connection ends.
+
+use std::io;
+
+use crate::proto::frame::{Frame, HEADER, Kind};
+use crate::proto::{Failure, Stock};
+
+use super::{Connection, Fin, Item};
+
+impl Connection {
+    /// No message follows: the peer reads to the end. Reading goes on.
+    pub(crate) fn shutdown(&mut self, stock: &mut Stock) -> io::Result<()> {
+        if self.outgoing.fin != Fin::Open || self.ended || self.peer_close.is_some() {
+            return Ok(());
+        }
+        self.push_frame(Frame::new(Kind::FIN), &[], stock)?;
+        self.outgoing.fin = Fin::Fin;
+        Ok(())
+    }
+
+    /// No message follows, and none is read any more. The link ends once the peer has everything, or when the linger time is over.
+    pub(crate) fn close(&mut self, code: u32, reason: &str, now: u64, stock: &mut Stock) {
+        self.incoming.discard(stock);
+        if self.outgoing.fin == Fin::Close || self.ended {
+            return;
+        }
+        self.linger_until = Some(now + self.settings.linger);
+        if self.peer_close.is_none() {
+            let room = self.agreement.segment as usize - HEADER;
+            let reason = &reason.as_bytes()[..reason.len().min(room).min(128)];
+            if self.push_frame(Frame { a: code, ..Frame::new(Kind::CLOSE) }, reason, stock).is_err() {
+                // Without memory for the frame the link ends without it.
+                self.linger_until = Some(now);
+            }
+        }
+        self.outgoing.fin = Fin::Close;
+    }
+
+    /// Whether the worker is to end the link: both sides have everything, or the linger time is over.
+    pub(crate) fn wants_disconnect(&self, now: u64) -> bool {
+        if self.ended || self.outgoing.in_flight != 0 && self.linger_until.is_none_or(|until| now < until) {
+            return false;
+        }
+        let acked = self.outgoing.fin_acked || self.peer_close.is_some();
+        let over = match self.outgoing.fin {
+            Fin::Open => false,
+            Fin::Fin => acked && self.incoming.fin_acked,
+            Fin::Close => acked && (!self.incoming.fin || self.incoming.fin_acked),
+        };
+        over && self.incoming.in_flight == 0 && self.requests.is_empty()
+            || self.linger_until.is_some_and(|until| now >= until)
+    }
+
+    /// Whether the program has given the connection up: it may be forgotten once its link has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.outgoing.fin == Fin::Close
+    }
+
+    /// The peer's code and reason, once it has closed.
+    pub(crate) fn peer_close(&self) -> Option<(u32, &str)> {
+        self.peer_close.as_ref().map(|(code, reason)| (*code, reason.as_str()))
+    }
+
+    /// When the worker has to look at the connection again, at the latest, in milliseconds.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.linger_until.filter(|_| !self.ended)
+    }
+
+    /// The link has ended; `failure` if not in good order.
+    pub(crate) fn ended(&mut self, failure: Option<Failure>, stock: &mut Stock) {
+        if self.ended {
+            return;
+        }
+        self.ended = true;
+        let orderly = self.incoming.fin && (self.peer_close.is_some() || self.outgoing.fin_acked);
+        self.failure = match failure {
+            Some(failure) if !orderly => Some(failure),
+            _ if orderly || self.is_closed() => None,
+            _ => Some(Failure::new(io::ErrorKind::ConnectionReset, "the peer disconnected without closing")),
+        };
+        self.drop_queue(stock);
+        self.requests.clear();
+        self.outgoing.exposed.clear();
+        self.outgoing.waiting = 0;
+        stock.ledger.release(std::mem::take(&mut self.incoming.lease) - self.held());
+        self.incoming.lease = self.held();
+    }
+
+    /// Gives everything back; the connection is not used any more.
+    pub(crate) fn forget(mut self, stock: &mut Stock) {
+        self.ended(None, stock);
+        self.incoming.discard(stock);
+        stock.ledger.release(self.incoming.lease);
+    }
+
+    /// SENDs in the inbox.
+    pub(in crate::proto) fn held(&self) -> u16 {
+        self.incoming.received.wrapping_sub(self.incoming.freed)
+    }
+
+    /// The peer reads no more: what waits to be sent is dropped. What it may be reading stays until the link ends.
+    pub(super) fn drop_queue(&mut self, stock: &mut Stock) {
+        for item in self.outgoing.queue.drain(..) {
+            match item {
+                Item::Send(send) => {
+                    self.outgoing.waiting -= send.len();
+                    stock.give(send);
+                }
+                Item::Rest { message, .. } => self.outgoing.waiting -= message.len(),
+            }
+        }
+    }
+
+    pub(super) fn take_fin_ack(&mut self) -> Result<(), Failure> {
+        if self.outgoing.fin == Fin::Open {
+            return Err(Failure::violation("an end acknowledged that was not sent"));
+        }
+        self.outgoing.fin_acked = true;
+        Ok(())
+    }
+}

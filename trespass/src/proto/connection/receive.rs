@@ -1,0 +1,467 @@
+//! Messages in: the inbox, READs, and what the program gets.
+
+use std::io;
+
+use crate::memory::Buf;
+use crate::proto::frame::{Frame, HEADER, Kind, LAST, OPTIONAL, Source};
+use crate::proto::{FLOOR, Failure, RESERVE, Request, Stock, WINDOW_MAX};
+
+use super::{Assembly, Connection, Incoming, Read};
+
+/// What there is to receive.
+#[derive(Debug)]
+pub(crate) enum Received {
+    Message(Buf),
+    /// Nothing yet.
+    Empty,
+    /// The peer sends no more.
+    End,
+}
+
+/// The first thing in the inbox.
+enum Front {
+    /// A frame of a message.
+    Data(Frame),
+    /// A message that the peer holds, or that has been READ.
+    Rendezvous,
+    Empty,
+    End,
+}
+
+impl Connection {
+    /// A SEND has arrived. An error is a violation of the wire: the worker ends the link.
+    #[inline]
+    pub(crate) fn received(&mut self, message: Buf, stock: &mut Stock) -> Result<(), Failure> {
+        let incoming = &mut self.incoming;
+        incoming.received = incoming.received.wrapping_add(1);
+        self.alive.heard = true;
+        self.counters.receives += 1;
+        if incoming.announced.wrapping_sub(incoming.received) > u16::MAX / 2 {
+            stock.free(message);
+            return Err(Failure::violation("the peer sent without a credit"));
+        }
+        let Some(frame) = Frame::parse(&message) else {
+            stock.free(message);
+            return Err(Failure::violation("a frame is cut short"));
+        };
+        let ordered = if frame.kind == Kind::DATA && frame.extent() == message.len() {
+            self.incoming.may_follow()
+        } else {
+            self.scan(&message, stock)
+        };
+        // After the frames: a RETURNED among them makes the credits count.
+        self.take_credits(frame.credits);
+        if matches!(ordered, Ok(true)) && !self.incoming.discard {
+            self.incoming.inbox.push_back(message);
+        } else {
+            self.incoming.freed = self.incoming.freed.wrapping_add(1);
+            stock.free(message);
+        }
+        self.grow(stock);
+        ordered.map(|_| ())
+    }
+
+    /// A READ has completed.
+    pub(crate) fn read_done(&mut self, token: u32, message: Buf, whole: bool) {
+        let incoming = &mut self.incoming;
+        incoming.in_flight -= 1;
+        self.alive.heard = true;
+        let index = token.wrapping_sub(incoming.first_read) as usize;
+        if !whole {
+            return;
+        }
+        incoming.done = incoming.done.wrapping_add(1);
+        if incoming.discard {
+            incoming.ahead -= message.len();
+        } else if let Some(read) = incoming.reads.get_mut(index) {
+            *read = Read::Ready(message);
+        }
+        self.counters.rendezvous_received += 1;
+    }
+
+    /// Bytes for the program, as a stream: `None` if there are none yet, 0 at the end.
+    #[inline]
+    pub(crate) fn read(&mut self, out: &mut [u8], stock: &mut Stock) -> io::Result<Option<usize>> {
+        let mut filled = 0;
+        while filled < out.len() {
+            let rest = &mut out[filled..];
+            match self.front(stock) {
+                Front::Data(frame) => {
+                    let incoming = &mut self.incoming;
+                    let Some(payload) =
+                        incoming.inbox.front().and_then(|send| send.get(HEADER + incoming.cursor..frame.extent()))
+                    else {
+                        break;
+                    };
+                    let count = payload.len().min(rest.len());
+                    rest[..count].copy_from_slice(&payload[..count]);
+                    incoming.cursor += count;
+                    filled += count;
+                    if count == payload.len() {
+                        incoming.pass_frame(frame.extent(), stock);
+                    }
+                }
+                Front::Rendezvous => {
+                    let incoming = &mut self.incoming;
+                    let Some(Read::Ready(message)) = incoming.reads.front_mut() else { break };
+                    let count = message.len().min(rest.len());
+                    rest[..count].copy_from_slice(&message[..count]);
+                    message.advance(count);
+                    incoming.ahead -= count;
+                    filled += count;
+                    if message.is_empty() {
+                        incoming.pass_read(stock);
+                    }
+                }
+                Front::Empty => break,
+                Front::End => return Ok(Some(filled)),
+            }
+        }
+        if filled > 0 || out.is_empty() { Ok(Some(filled)) } else { self.still_open().map(|()| None) }
+    }
+
+    /// The next whole message. A buffer that arrived with it alone is passed on, and replaced.
+    #[inline]
+    pub(crate) fn try_recv(&mut self, stock: &mut Stock) -> io::Result<Received> {
+        loop {
+            match self.front(stock) {
+                Front::Data(frame) => {
+                    if frame.flags & LAST != 0 && self.incoming.assembly.is_none() {
+                        return Ok(Received::Message(self.incoming.take_single(frame, stock)));
+                    }
+                    if let Some(message) = self.assemble(frame, stock)? {
+                        return Ok(Received::Message(message));
+                    }
+                }
+                Front::Rendezvous => {
+                    let Some(Read::Ready(message)) = self.incoming.reads.front_mut() else { break };
+                    let message = std::mem::replace(message, Buf::on_heap(0));
+                    self.incoming.ahead -= message.len();
+                    self.incoming.pass_read(stock);
+                    return Ok(Received::Message(message));
+                }
+                Front::Empty => break,
+                Front::End if self.incoming.assembly.is_some() => {
+                    return Err(Failure::violation("the last message ends early").into());
+                }
+                Front::End => return Ok(Received::End),
+            }
+        }
+        self.still_open().map(|()| Received::Empty)
+    }
+
+    /// Whether `read` or `try_recv` has something new, an end or an error included.
+    pub(crate) fn can_receive(&mut self, stock: &mut Stock) -> bool {
+        match self.front(stock) {
+            Front::Data(_) | Front::End => true,
+            Front::Rendezvous if matches!(self.incoming.reads.front(), Some(Read::Ready(_))) => true,
+            Front::Rendezvous | Front::Empty => self.ended || self.failure.is_some(),
+        }
+    }
+
+    /// Begins READs, as far as the program keeps up and memory is there.
+    #[inline]
+    pub(super) fn start_reads(&mut self, stock: &mut Stock) {
+        let incoming = &mut self.incoming;
+        if incoming.reads.is_empty() {
+            return;
+        }
+        for (index, read) in incoming.reads.iter_mut().enumerate() {
+            let &mut Read::Waiting { from, length } = read else { continue };
+            let enough = incoming.ahead != 0 && incoming.ahead + length as usize > self.settings.read_ahead;
+            if enough || incoming.in_flight >= self.agreement.reads {
+                return;
+            }
+            let Some(into) = stock.pool.alloc(length as usize) else { return };
+            *read = Read::InFlight;
+            incoming.in_flight += 1;
+            incoming.ahead += length as usize;
+            let token = incoming.first_read.wrapping_add(index as u32);
+            self.requests.push_back(Request::Read { token, into, from });
+        }
+    }
+
+    #[inline]
+    fn take_credits(&mut self, limit: u16) {
+        let more = limit.wrapping_sub(self.outgoing.limit);
+        if more <= WINDOW_MAX && !self.outgoing.returning {
+            self.outgoing.limit = limit;
+        }
+    }
+
+    /// Takes the frames of a SEND that is not a single DATA; returns whether it has frames that the program is to read.
+    fn scan(&mut self, message: &[u8], stock: &mut Stock) -> Result<bool, Failure> {
+        let mut rest = message;
+        let mut ordered = false;
+        while !rest.is_empty() {
+            let Some(frame) = Frame::parse(rest) else { return Err(Failure::violation("a frame is cut short")) };
+            let payload = &rest[HEADER..frame.extent()];
+            // A FIN may be followed by a CLOSE, which then says only that the peer reads no more.
+            if frame.kind.is_ordered() && !(frame.kind == Kind::CLOSE && self.incoming.fin) {
+                ordered |= self.incoming.may_follow()?;
+            }
+            self.take_frame(frame, payload, stock)?;
+            rest = &rest[frame.extent()..];
+        }
+        Ok(ordered)
+    }
+
+    fn take_frame(&mut self, frame: Frame, payload: &[u8], stock: &mut Stock) -> Result<(), Failure> {
+        let incoming = &mut self.incoming;
+        match frame.kind {
+            Kind::DATA | Kind::GRANT => {}
+            Kind::RTS => {
+                let from = Source::parse(payload).ok_or(Failure::violation("an RTS is cut short"))?;
+                if self.agreement.reads == 0 || frame.a == 0 || frame.a > self.settings.message {
+                    return Err(Failure::violation("a message to be read is too long"));
+                }
+                if incoming.discard {
+                    incoming.done = incoming.done.wrapping_add(1);
+                } else {
+                    incoming.reads.push_back(Read::Waiting { from, length: frame.a });
+                }
+            }
+            Kind::DONE => self.take_done(frame.a)?,
+            Kind::RETURN => {
+                let (held, kept) = (frame.a as u16, frame.b as u16);
+                let left = kept.wrapping_sub(incoming.received);
+                if left < FLOOR || left > WINDOW_MAX {
+                    return Err(Failure::violation("credits returned that are not held"));
+                }
+                if held == incoming.announced && held.wrapping_sub(kept) <= WINDOW_MAX {
+                    let lease = kept.wrapping_sub(incoming.freed).min(incoming.lease);
+                    stock.ledger.release(incoming.lease - lease);
+                    (incoming.announced, incoming.lease) = (kept, lease);
+                }
+                incoming.returned = true;
+            }
+            Kind::RETURNED => {
+                if !std::mem::take(&mut self.outgoing.returning) {
+                    return Err(Failure::violation("credits confirmed that were not returned"));
+                }
+                self.take_credits(frame.a as u16);
+            }
+            Kind::FIN => incoming.fin = true,
+            Kind::CLOSE => {
+                incoming.fin = true;
+                self.peer_close = Some((frame.a, String::from_utf8_lossy(payload).into_owned()));
+                self.drop_queue(stock);
+            }
+            Kind::FIN_ACK => self.take_fin_ack()?,
+            _ if frame.flags & OPTIONAL != 0 => {}
+            _ => return Err(Failure::violation("a frame of an unknown kind")),
+        }
+        Ok(())
+    }
+
+    /// The peer has READ messages: their buffers are free.
+    fn take_done(&mut self, done: u32) -> Result<(), Failure> {
+        let count = done.wrapping_sub(self.outgoing.done) as usize;
+        if count > self.outgoing.exposed.len() {
+            return Err(Failure::violation("the peer has read more messages than there are"));
+        }
+        for (remote, length) in self.outgoing.exposed.drain(..count) {
+            self.outgoing.waiting -= length;
+            self.requests.push_back(Request::Conceal(remote));
+        }
+        self.outgoing.done = done;
+        Ok(())
+    }
+
+    /// Leases more to a peer that uses what it has, while the program keeps up.
+    #[inline]
+    fn grow(&mut self, stock: &mut Stock) {
+        let incoming = &mut self.incoming;
+        let left = incoming.announced.wrapping_sub(incoming.received);
+        let held = incoming.received.wrapping_sub(incoming.freed);
+        if incoming.lease < self.settings.window
+            && left <= RESERVE.max(incoming.lease / 2)
+            && held <= incoming.lease / 2
+        {
+            let wanted = incoming.lease.min(self.settings.window - incoming.lease);
+            incoming.lease += stock.ledger.lease(wanted);
+        }
+    }
+
+    /// What is first in the inbox. Frames that are no message are passed over.
+    #[inline]
+    fn front(&mut self, stock: &mut Stock) -> Front {
+        loop {
+            let incoming = &mut self.incoming;
+            if incoming.end {
+                return Front::End;
+            }
+            let Some(frame) = incoming.inbox.front().and_then(|send| Frame::parse(send)) else { return Front::Empty };
+            match frame.kind {
+                Kind::DATA => return Front::Data(frame),
+                Kind::RTS => return Front::Rendezvous,
+                Kind::FIN | Kind::CLOSE => {
+                    incoming.end = true;
+                    incoming.clear_inbox(stock);
+                }
+                _ => incoming.pass_frame(frame.extent(), stock),
+            }
+        }
+    }
+
+    /// Adds a frame to the message that it belongs to; returns the message once it is whole.
+    fn assemble(&mut self, frame: Frame, stock: &mut Stock) -> io::Result<Option<Buf>> {
+        let incoming = &mut self.incoming;
+        let Some(payload) = incoming.inbox.front().and_then(|send| send.get(HEADER + incoming.cursor..frame.extent()))
+        else {
+            return Ok(None);
+        };
+        if incoming.assembly.is_none() {
+            if frame.a <= frame.length || incoming.cursor != 0 {
+                let text = "this is not the beginning of a message; read to its end as a stream";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+            let length = frame.a as usize;
+            if length > self.settings.message as usize {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("a message of {length} bytes is too long"),
+                ));
+            }
+            let message = stock.pool.alloc(length).unwrap_or_else(|| Buf::on_heap(length));
+            incoming.assembly = Some(Assembly { message, filled: 0 });
+        }
+        let Some(assembly) = &mut incoming.assembly else { return Ok(None) };
+        let end = assembly.filled + payload.len();
+        let Some(place) = assembly.message.get_mut(assembly.filled..end) else {
+            return Err(Failure::violation("a message is longer than announced").into());
+        };
+        place.copy_from_slice(payload);
+        assembly.filled = end;
+        incoming.pass_frame(frame.extent(), stock);
+        if frame.flags & LAST == 0 {
+            return Ok(None);
+        }
+        let Some(Assembly { mut message, filled }) = incoming.assembly.take() else { return Ok(None) };
+        message.truncate(filled);
+        Ok(Some(message))
+    }
+
+    /// An error if nothing more can arrive.
+    fn still_open(&self) -> io::Result<()> {
+        match &self.failure {
+            Some(failure) => Err(failure.clone().into()),
+            None if self.ended => Err(io::ErrorKind::ConnectionReset.into()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Incoming {
+    /// True, or an error if the end was there already: nothing follows it.
+    #[inline]
+    fn may_follow(&self) -> Result<bool, Failure> {
+        if self.fin { Err(Failure::violation("a message after the end")) } else { Ok(true) }
+    }
+
+    /// The limit that the peer may be told.
+    #[inline]
+    pub(super) fn target(&self) -> u16 {
+        self.freed.wrapping_add(self.lease)
+    }
+
+    /// Whether the peer waits for something else than credits.
+    #[inline]
+    pub(super) fn has_status(&self) -> bool {
+        self.is_done_due() || self.returned || self.is_ack_due()
+    }
+
+    /// Messages that are dropped count after those that are still being READ.
+    #[inline]
+    fn is_done_due(&self) -> bool {
+        self.done != self.done_told && !(self.discard && self.in_flight > 0)
+    }
+
+    #[inline]
+    fn is_ack_due(&self) -> bool {
+        self.fin
+            && !self.fin_acked
+            && self.in_flight == 0
+            && self.reads.iter().all(|read| matches!(read, Read::Ready(_)))
+    }
+
+    /// Appends what the peer has to know to a SEND with room for it.
+    pub(super) fn append_status(&mut self, send: &mut Buf) {
+        if self.is_done_due() {
+            self.done_told = self.done;
+            send.append(&Frame { a: self.done, ..Frame::new(Kind::DONE) }.emit(), &[]);
+        }
+        if std::mem::take(&mut self.returned) {
+            send.append(&Frame { a: u32::from(self.announced), ..Frame::new(Kind::RETURNED) }.emit(), &[]);
+        }
+        if self.is_ack_due() {
+            self.fin_acked = true;
+            send.append(&Frame::new(Kind::FIN_ACK).emit(), &[]);
+        }
+    }
+
+    /// A message of one frame, the first in the inbox.
+    #[inline]
+    fn take_single(&mut self, frame: Frame, stock: &mut Stock) -> Buf {
+        let start = HEADER + self.cursor;
+        let alone = self.inbox.front().is_some_and(|send| send.len() == frame.extent());
+        if alone
+            && let Some(replacement) = stock.take()
+            && let Some(mut message) = self.inbox.pop_front()
+        {
+            message.advance(start);
+            self.cursor = 0;
+            self.freed = self.freed.wrapping_add(1);
+            stock.free(replacement);
+            return message;
+        }
+        let payload = self.inbox.front().and_then(|send| send.get(start..frame.extent())).unwrap_or(&[]);
+        let mut message = stock.pool.alloc(payload.len()).unwrap_or_else(|| Buf::on_heap(payload.len()));
+        message.copy_from_slice(payload);
+        self.pass_frame(frame.extent(), stock);
+        message
+    }
+
+    /// The first frame is read; the receive is free after its last one.
+    #[inline]
+    fn pass_frame(&mut self, extent: usize, stock: &mut Stock) {
+        self.cursor = 0;
+        let Some(send) = self.inbox.front_mut() else { return };
+        send.advance(extent);
+        if send.is_empty()
+            && let Some(send) = self.inbox.pop_front()
+        {
+            self.freed = self.freed.wrapping_add(1);
+            stock.free(send);
+        }
+    }
+
+    /// The first message that was READ is read by the program.
+    fn pass_read(&mut self, stock: &mut Stock) {
+        self.reads.pop_front();
+        self.first_read = self.first_read.wrapping_add(1);
+        self.pass_frame(HEADER + Source::LENGTH, stock);
+    }
+
+    fn clear_inbox(&mut self, stock: &mut Stock) {
+        for send in self.inbox.drain(..) {
+            self.freed = self.freed.wrapping_add(1);
+            stock.free(send);
+        }
+    }
+
+    /// The program reads no more: everything that waits is freed.
+    pub(super) fn discard(&mut self, stock: &mut Stock) {
+        self.discard = true;
+        self.assembly = None;
+        self.clear_inbox(stock);
+        for read in &mut self.reads {
+            match read {
+                Read::Waiting { .. } => self.done = self.done.wrapping_add(1),
+                Read::InFlight => {}
+                Read::Ready(message) => self.ahead -= message.len(),
+            }
+        }
+        self.reads.clear();
+    }
+}

@@ -1,0 +1,299 @@
+//! Messages out: frames, credits, control.
+
+use std::io;
+
+use crate::memory::Buf;
+use crate::proto::frame::{Frame, HEADER, Kind, LAST, set_credits};
+use crate::proto::{Expose, FLOOR, RESERVE, Request, Stock};
+
+use super::{Connection, Fin, Item};
+
+/// SENDs that are handed to the backend in a turn; more wait, and small messages join them.
+const BATCH: usize = 16;
+/// Bytes of all control frames together: DONE, FIN_ACK, RETURNED.
+const CONTROL: usize = 3 * HEADER;
+
+impl Connection {
+    /// Sends a message from the program's memory, by copying it. `WouldBlock` if too much waits to be sent.
+    #[inline]
+    pub(crate) fn try_send(&mut self, message: &[u8], stock: &mut Stock, link: &mut impl Expose) -> io::Result<()> {
+        self.may_send(message.len())?;
+        if message.len() + HEADER <= self.agreement.segment as usize {
+            let frame = Frame { flags: LAST, a: message.len() as u32, ..Frame::new(Kind::DATA) };
+            return self.push_frame(frame, message, stock);
+        }
+        let mut copy = stock.pool.alloc(message.len()).unwrap_or_else(|| Buf::on_heap(message.len()));
+        copy.copy_from_slice(message);
+        self.push_message(copy, stock, link).map_err(|_| io::ErrorKind::WouldBlock.into())
+    }
+
+    /// Sends a message from a buffer, without copying it if it is registered and long, or short. The buffer is given back if the message
+    /// cannot be sent now.
+    pub(crate) fn try_send_buf(
+        &mut self,
+        mut message: Buf,
+        stock: &mut Stock,
+        link: &mut impl Expose,
+    ) -> Result<(), (io::Error, Buf)> {
+        if let Err(error) = self.may_send(message.len()) {
+            return Err((error, message));
+        }
+        let frame =
+            Frame { flags: LAST, a: message.len() as u32, length: message.len() as u32, ..Frame::new(Kind::DATA) };
+        if message.len() + HEADER <= self.agreement.segment as usize
+            && stock.pool.owns(&message)
+            && message.prepend(&frame.emit())
+        {
+            self.push_send(message);
+            return Ok(());
+        }
+        self.push_message(message, stock, link).map_err(|message| (io::ErrorKind::WouldBlock.into(), message))
+    }
+
+    /// Sends as many bytes as there is room for, as messages; the stream's view. Returns how many.
+    #[inline]
+    pub(crate) fn write(&mut self, bytes: &[u8], stock: &mut Stock, link: &mut impl Expose) -> io::Result<usize> {
+        let piece = self.agreement.segment as usize - HEADER;
+        if bytes.len() <= piece {
+            return if bytes.is_empty() { Ok(0) } else { self.try_send(bytes, stock, link).map(|()| bytes.len()) };
+        }
+        let most = self.agreement.rendezvous.min(self.agreement.message) as usize;
+        let length = bytes.len().min(most).min(self.settings.send_high_water / 2);
+        if length > self.settings.eager {
+            self.may_send(length)?;
+            if let Some(mut copy) = stock.pool.alloc(length) {
+                copy.copy_from_slice(&bytes[..length]);
+                return self
+                    .push_message(copy, stock, link)
+                    .map(|()| length)
+                    .map_err(|_| io::ErrorKind::WouldBlock.into());
+            }
+        }
+        let mut written = 0;
+        for part in bytes.chunks(piece) {
+            match self.try_send(part, stock, link) {
+                Ok(()) => written += part.len(),
+                Err(error) if written == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(written)
+    }
+
+    /// Whether `try_send` would accept a message.
+    pub(crate) fn can_send(&self) -> bool {
+        self.may_send(0).is_ok()
+    }
+
+    /// Whether the peer's NIC has everything that was sent, and the peer has READ everything that it reads.
+    pub(crate) fn is_flushed(&self) -> bool {
+        let out = &self.outgoing;
+        out.queue.is_empty() && out.exposed.is_empty() && out.in_flight == 0
+    }
+
+    /// Bytes of messages that are not known to have arrived.
+    pub(crate) fn unsent(&self) -> usize {
+        self.outgoing.waiting
+    }
+
+    /// `requests` more SENDs have completed.
+    #[inline]
+    pub(crate) fn sent(&mut self, requests: u32) {
+        self.outgoing.in_flight = self.outgoing.in_flight.saturating_sub(requests);
+        self.alive.heard = true;
+    }
+
+    #[inline]
+    fn may_send(&self, length: usize) -> io::Result<()> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone().into());
+        }
+        if self.outgoing.fin != Fin::Open || self.peer_close.is_some() || self.ended {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        if length > self.agreement.message as usize {
+            let text = format!("message of {length} bytes; the peer takes {} at most", self.agreement.message);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        if self.outgoing.waiting >= self.settings.send_high_water {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(())
+    }
+
+    /// A message that is too long for a SEND: the peer READs it, or it is cut. Given back if no memory is left to announce it.
+    fn push_message(&mut self, message: Buf, stock: &mut Stock, link: &mut impl Expose) -> Result<(), Buf> {
+        let length = message.len();
+        let Some(spare) = stock.take() else { return Err(message) };
+        stock.give(spare);
+        let exposed = if length > self.settings.eager && length <= self.agreement.rendezvous as usize {
+            link.expose(message)
+        } else {
+            Err(message)
+        };
+        match exposed {
+            Ok(remote) => {
+                let frame = Frame { flags: LAST, a: length as u32, ..Frame::new(Kind::RTS) };
+                if self.push_frame(frame, &remote.emit(), stock).is_err() {
+                    // Not reached: the spare segment is there.
+                    self.requests.push_back(Request::Conceal(remote));
+                    return Err(Buf::on_heap(0));
+                }
+                self.outgoing.exposed.push_back((remote, length));
+                self.counters.rendezvous_sent += 1;
+            }
+            Err(message) => self.outgoing.queue.push_back(Item::Rest { message, first: true }),
+        }
+        self.outgoing.waiting += length;
+        Ok(())
+    }
+
+    /// A frame: joins the last SEND that has not left, or begins one.
+    #[inline]
+    pub(super) fn push_frame(&mut self, mut frame: Frame, payload: &[u8], stock: &mut Stock) -> io::Result<()> {
+        frame.length = payload.len() as u32;
+        let most = self.agreement.segment as usize;
+        let last = match self.outgoing.queue.back_mut() {
+            Some(Item::Send(send)) => Some((send, true)),
+            Some(Item::Rest { .. }) => None,
+            None => match self.requests.back_mut() {
+                Some(Request::Send(send)) if self.outgoing.joinable => Some((send, false)),
+                _ => None,
+            },
+        };
+        if let Some((send, waits)) = last
+            && send.len() + frame.extent() <= most
+            && send.append(&frame.emit(), payload)
+        {
+            if waits {
+                self.outgoing.waiting += frame.extent();
+            }
+            return Ok(());
+        }
+        let Some(mut send) = stock.take() else { return Err(io::ErrorKind::WouldBlock.into()) };
+        if !send.append(&frame.emit(), payload) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        self.push_send(send);
+        Ok(())
+    }
+
+    #[inline]
+    fn push_send(&mut self, send: Buf) {
+        if self.outgoing.queue.is_empty() && self.credits() > RESERVE && self.requests.len() < BATCH {
+            self.launch(send);
+            self.outgoing.joinable = true;
+        } else {
+            self.outgoing.waiting += send.len();
+            self.outgoing.queue.push_back(Item::Send(send));
+        }
+    }
+
+    /// SENDs that the peer has receives for.
+    #[inline]
+    fn credits(&self) -> u16 {
+        self.outgoing.limit.wrapping_sub(self.outgoing.sent)
+    }
+
+    /// Hands a SEND to the backend; the caller has checked the credits.
+    #[inline]
+    fn launch(&mut self, mut send: Buf) {
+        self.incoming.announced = self.incoming.target();
+        set_credits(&mut send, self.incoming.announced);
+        self.outgoing.sent = self.outgoing.sent.wrapping_add(1);
+        self.outgoing.in_flight += 1;
+        self.alive.used = true;
+        self.counters.sends += 1;
+        self.requests.push_back(Request::Send(send));
+    }
+
+    #[inline]
+    pub(super) fn send_queued(&mut self, stock: &mut Stock) {
+        while self.credits() > RESERVE && self.requests.len() < BATCH {
+            match self.outgoing.queue.pop_front() {
+                None => return,
+                Some(Item::Send(send)) => {
+                    self.outgoing.waiting -= send.len();
+                    self.launch(send);
+                }
+                Some(Item::Rest { message, first }) => {
+                    let Some(send) = stock.take() else {
+                        self.outgoing.queue.push_front(Item::Rest { message, first });
+                        return;
+                    };
+                    self.send_part(message, first, send);
+                }
+            }
+        }
+    }
+
+    /// Sends the next part of a message, by the empty segment `send`.
+    fn send_part(&mut self, mut message: Buf, first: bool, mut send: Buf) {
+        let length = message.len().min(self.agreement.segment as usize - HEADER);
+        let whole = length == message.len();
+        let frame = Frame {
+            flags: if whole { LAST } else { 0 },
+            length: length as u32,
+            a: if first { message.len() as u32 } else { 0 },
+            ..Frame::new(Kind::DATA)
+        };
+        // A segment holds `agreement.segment` bytes: the agreement is the minimum of both sides.
+        send.append(&frame.emit(), &message[..length]);
+        self.outgoing.waiting -= length;
+        self.launch(send);
+        if !whole {
+            message.advance(length);
+            self.outgoing.queue.push_front(Item::Rest { message, first: false });
+        }
+    }
+
+    /// Sends what the peer has to know: with the last SEND that has not left, or by one of its own.
+    #[inline]
+    pub(super) fn send_control(&mut self, stock: &mut Stock) {
+        let grant = self.is_grant_due();
+        if !grant && !self.incoming.has_status() {
+            return;
+        }
+        if let Some(Request::Send(send)) = self.requests.back_mut()
+            && send.len() + CONTROL <= self.agreement.segment as usize
+            && send.room() >= CONTROL
+        {
+            self.incoming.announced = self.incoming.target();
+            self.incoming.append_status(send);
+            set_credits(send, self.incoming.announced);
+        } else if self.credits() >= if grant { 1 } else { 2 }
+            && let Some(mut send) = stock.take()
+        {
+            send.append(&Frame::new(Kind::GRANT).emit(), &[]);
+            self.incoming.append_status(&mut send);
+            self.launch(send);
+            self.outgoing.joinable = false;
+        }
+    }
+
+    /// Whether freed credits deserve a SEND: two or more, and the peer has few left or half of the lease is free.
+    #[inline]
+    fn is_grant_due(&self) -> bool {
+        let incoming = &self.incoming;
+        let free = incoming.target().wrapping_sub(incoming.announced);
+        let left = incoming.announced.wrapping_sub(incoming.received);
+        free >= 2 && (left <= RESERVE || free >= incoming.lease / 2)
+    }
+
+    /// Gives back what an idle connection does not need, so that the peer can lease it to others. Until the peer has confirmed it,
+    /// credits that arrive are older and do not count.
+    pub(super) fn return_credits(&mut self, stock: &mut Stock) {
+        let held = self.outgoing.limit;
+        let kept = self.outgoing.sent.wrapping_add(1 + FLOOR);
+        if self.credits() <= 1 + FLOOR || !self.outgoing.queue.is_empty() || self.outgoing.returning {
+            return;
+        }
+        let Some(mut send) = stock.take() else { return };
+        send.append(&Frame { a: u32::from(held), b: u32::from(kept), ..Frame::new(Kind::RETURN) }.emit(), &[]);
+        (self.outgoing.limit, self.outgoing.returning) = (kept, true);
+        self.launch(send);
+        self.outgoing.joinable = false;
+        // The SEND itself is no use of the connection.
+        self.alive.used = false;
+    }
+}

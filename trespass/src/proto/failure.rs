@@ -1,0 +1,47 @@
+//! Why a connection ended.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// Why a connection ended, as often as somebody asks.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) kind: io::ErrorKind,
+    source: Arc<dyn std::error::Error + Send + Sync>,
+}
+
+impl Failure {
+    pub(crate) fn new(kind: io::ErrorKind, text: &'static str) -> Failure {
+        Failure { kind, source: Arc::from(Box::from(text)) }
+    }
+
+    /// The peer broke the rules of the wire.
+    pub(crate) fn violation(text: &'static str) -> Failure {
+        Failure::new(io::ErrorKind::InvalidData, text)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure { kind: error.kind(), source: Arc::new(error) }
+    }
+}
+
+impl From<Failure> for io::Error {
+    fn from(failure: Failure) -> io::Error {
+        io::Error::new(failure.kind, failure)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl std::error::Error for Failure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.source()
+    }
+}

@@ -1,0 +1,159 @@
+//! Frames: what a SEND consists of, little-endian, 16 bytes and a payload each.
+//!
+//! ```text
+//!  0 kind u8   1 flags u8   2 credits u16   4 length u32 of the payload   8 a u32   12 b u32   16 payload
+//! ```
+//!
+//! `credits` of a SEND's first frame is the number of SENDs, modulo 2^16, that the receiver may have sent since the beginning.
+
+pub(crate) const HEADER: usize = 16;
+
+/// The last frame of its message.
+pub(crate) const LAST: u8 = 0x01;
+/// A receiver that does not know the kind skips the frame; without this flag it ends the connection.
+pub(crate) const OPTIONAL: u8 = 0x80;
+
+/// Kind of a frame; any byte can arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind(pub(crate) u8);
+
+impl Kind {
+    /// Bytes of a message. The first of several frames has the message's length in `a`.
+    pub(crate) const DATA: Kind = Kind(1);
+    /// A whole message of `a` bytes, which the receiver READs; payload: [`Source`].
+    pub(crate) const RTS: Kind = Kind(2);
+    /// `a` messages in all have been READ, or are not wanted.
+    pub(crate) const DONE: Kind = Kind(3);
+    /// Credits, and nothing else.
+    pub(crate) const GRANT: Kind = Kind(4);
+    /// Gives credits back: the sender held the limit `a`, and now holds `b` (modulo 2^16).
+    pub(crate) const RETURN: Kind = Kind(5);
+    /// RETURN has arrived; the limit is now `a` (modulo 2^16).
+    pub(crate) const RETURNED: Kind = Kind(9);
+    /// No message follows.
+    pub(crate) const FIN: Kind = Kind(6);
+    /// No message follows, and none is read any more. `a` is the code, the payload the reason.
+    pub(crate) const CLOSE: Kind = Kind(7);
+    /// All messages before the FIN or CLOSE have arrived.
+    pub(crate) const FIN_ACK: Kind = Kind(8);
+
+    /// Kinds whose order counts: they wait in the inbox until the program reads.
+    pub(crate) fn is_ordered(self) -> bool {
+        matches!(self, Kind::DATA | Kind::RTS | Kind::FIN | Kind::CLOSE)
+    }
+}
+
+/// A frame's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) kind: Kind,
+    pub(crate) flags: u8,
+    pub(crate) credits: u16,
+    pub(crate) length: u32,
+    pub(crate) a: u32,
+    pub(crate) b: u32,
+}
+
+impl Frame {
+    pub(crate) fn new(kind: Kind) -> Frame {
+        Frame { kind, flags: 0, credits: 0, length: 0, a: 0, b: 0 }
+    }
+
+    /// The frame at the start of `bytes`, if it is there with its whole payload.
+    #[inline]
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Frame> {
+        let (header, payload) = bytes.split_first_chunk::<HEADER>()?;
+        let [kind, flags, c0, c1, l0, l1, l2, l3, a0, a1, a2, a3, b0, b1, b2, b3] = *header;
+        let frame = Frame {
+            kind: Kind(kind),
+            flags,
+            credits: u16::from_le_bytes([c0, c1]),
+            length: u32::from_le_bytes([l0, l1, l2, l3]),
+            a: u32::from_le_bytes([a0, a1, a2, a3]),
+            b: u32::from_le_bytes([b0, b1, b2, b3]),
+        };
+        (frame.length as usize <= payload.len()).then_some(frame)
+    }
+
+    #[inline]
+    pub(crate) fn emit(&self) -> [u8; HEADER] {
+        let [c0, c1] = self.credits.to_le_bytes();
+        let [l0, l1, l2, l3] = self.length.to_le_bytes();
+        let [a0, a1, a2, a3] = self.a.to_le_bytes();
+        let [b0, b1, b2, b3] = self.b.to_le_bytes();
+        [self.kind.0, self.flags, c0, c1, l0, l1, l2, l3, a0, a1, a2, a3, b0, b1, b2, b3]
+    }
+
+    /// Header and payload, in bytes.
+    #[inline]
+    pub(crate) fn extent(&self) -> usize {
+        HEADER + self.length as usize
+    }
+}
+
+/// Sets the credits of a SEND that is about to leave.
+#[inline]
+pub(crate) fn set_credits(send: &mut [u8], credits: u16) {
+    if let Some(field) = send.get_mut(2..4) {
+        field.copy_from_slice(&credits.to_le_bytes());
+    }
+}
+
+/// Memory of the sender that holds a message: the payload of an RTS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Source {
+    pub(crate) address: u64,
+    pub(crate) key: u32,
+}
+
+impl Source {
+    pub(crate) const LENGTH: usize = 12;
+
+    pub(crate) fn parse(payload: &[u8]) -> Option<Source> {
+        let (address, key) = payload.split_first_chunk::<8>()?;
+        Some(Source { address: u64::from_le_bytes(*address), key: u32::from_le_bytes(*key.first_chunk::<4>()?) })
+    }
+
+    pub(crate) fn emit(&self) -> [u8; Source::LENGTH] {
+        let mut bytes = [0; Source::LENGTH];
+        bytes[..8].copy_from_slice(&self.address.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.key.to_le_bytes());
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frame_emitted_parses_back() {
+        let frame = Frame { kind: Kind::RTS, flags: LAST, credits: 0xfffe, length: 3, a: 0x0102_0304, b: u32::MAX };
+        let mut bytes = frame.emit().to_vec();
+        bytes.extend_from_slice(b"abc");
+        assert_eq!(Frame::parse(&bytes), Some(frame));
+        assert_eq!(frame.extent(), 19);
+        assert_eq!(bytes[..8], [2, 1, 0xfe, 0xff, 3, 0, 0, 0]);
+    }
+
+    #[test]
+    fn frame_cut_short_is_none() {
+        let bytes = Frame { length: 1, ..Frame::new(Kind::DATA) }.emit();
+        assert_eq!(Frame::parse(&bytes), None);
+        assert_eq!(Frame::parse(&bytes[..15]), None);
+        assert_eq!(Source::parse(&[0; 11]), None);
+    }
+
+    #[test]
+    fn source_emitted_parses_back() {
+        let source = Source { address: 0x0102_0304_0506_0708, key: 9 };
+        assert_eq!(Source::parse(&source.emit()), Some(source));
+    }
+
+    #[test]
+    fn credits_are_set_in_place() {
+        let mut bytes = Frame::new(Kind::GRANT).emit();
+        set_credits(&mut bytes, 513);
+        assert_eq!(Frame::parse(&bytes).map(|frame| frame.credits), Some(513));
+    }
+}

@@ -1,0 +1,287 @@
+//! What the sides tell each other before the first frame: versions, limits, features; and refusals.
+//!
+//! A hello is 56 bytes, which fit the private data of a connection request. Limits are negotiated to the minimum of both sides.
+
+use std::fmt;
+
+/// Length of a hello, in bytes.
+pub(crate) const HELLO: usize = 56;
+/// Length of a refusal at most, in bytes.
+pub(crate) const REFUSAL: usize = 148;
+/// Bytes that the program may add to a hello.
+pub const TOKEN: usize = 24;
+
+const MAGIC: [u8; 4] = *b"trsp";
+/// Versions of the wire that this code speaks.
+const VERSIONS: (u8, u8) = (1, 1);
+/// Features that a peer may require; none so far.
+const FEATURES: u16 = 0;
+/// Segments are at least this long, so that a control SEND fits.
+const SHORTEST_SEGMENT: u32 = 512;
+
+/// One side's hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    /// Oldest and newest version.
+    pub(crate) versions: (u8, u8),
+    /// Features without which this side does not work.
+    pub(crate) required: u16,
+    /// Length of its receives, in bytes.
+    pub(crate) segment: u32,
+    /// SENDs that the peer may send before the first frame arrives.
+    pub(crate) credits: u16,
+    /// READs that this side has outstanding at most; 0 if it does not read.
+    pub(crate) reads: u16,
+    /// Longest message that this side READs in one piece, in bytes.
+    pub(crate) rendezvous: u32,
+    /// Longest message that this side assembles, in bytes.
+    pub(crate) message: u32,
+    /// Chosen by chance for each connection, so that a late reply to an earlier one is recognised.
+    pub(crate) epoch: u64,
+    pub(crate) token: [u8; TOKEN],
+}
+
+/// Why a side refuses a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) code: RefusalCode,
+    pub(crate) text: String,
+}
+
+/// Code of a refusal; any number can arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RefusalCode(pub(crate) u16);
+
+impl RefusalCode {
+    pub(crate) const NOT_TRESPASS: RefusalCode = RefusalCode(1);
+    pub(crate) const VERSION: RefusalCode = RefusalCode(2);
+    pub(crate) const FEATURE: RefusalCode = RefusalCode(3);
+    pub(crate) const LIMIT: RefusalCode = RefusalCode(4);
+    /// The listener's backlog or memory is used up.
+    pub(crate) const BUSY: RefusalCode = RefusalCode(5);
+}
+
+/// What both sides go by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Agreement {
+    pub(crate) version: u8,
+    /// Most bytes of a SEND, in both directions.
+    pub(crate) segment: u32,
+    /// SENDs that this side may send at first.
+    pub(crate) credits: u16,
+    /// READs that this side may have outstanding.
+    pub(crate) reads: u16,
+    /// Longest message that the peer READs, 0 if it does not read.
+    pub(crate) rendezvous: u32,
+    /// Longest message that the peer takes.
+    pub(crate) message: u32,
+}
+
+impl Hello {
+    /// This side's hello, but for the limits.
+    pub(crate) fn new(epoch: u64) -> Hello {
+        Hello {
+            versions: VERSIONS,
+            required: 0,
+            segment: 0,
+            credits: 0,
+            reads: 0,
+            rendezvous: 0,
+            message: 0,
+            epoch,
+            token: [0; TOKEN],
+        }
+    }
+
+    pub(crate) fn emit(&self) -> [u8; HELLO] {
+        let mut bytes = [0; HELLO];
+        let mut at = 0;
+        let mut put = |field: &[u8]| {
+            bytes[at..at + field.len()].copy_from_slice(field);
+            at += field.len();
+        };
+        put(&MAGIC);
+        put(&[self.versions.0, self.versions.1]);
+        put(&self.required.to_le_bytes());
+        put(&self.credits.to_le_bytes());
+        put(&self.reads.to_le_bytes());
+        put(&(self.segment.min(u32::from(u16::MAX) * 16) / 16).to_le_bytes()[..2]);
+        put(&[0; 2]);
+        put(&self.epoch.to_le_bytes());
+        put(&self.rendezvous.to_le_bytes());
+        put(&self.message.to_le_bytes());
+        put(&self.token);
+        bytes
+    }
+
+    /// Bytes after a hello are ignored: later versions may have more, and rdma_cm pads with zeros.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Hello, Refusal> {
+        let Some(bytes) = bytes.first_chunk::<HELLO>().filter(|bytes| bytes.starts_with(&MAGIC)) else {
+            return Err(Refusal::new(RefusalCode::NOT_TRESPASS, "the peer does not speak trespass on this port"));
+        };
+        let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
+        let mut token = [0; TOKEN];
+        token.copy_from_slice(&bytes[HELLO - TOKEN..]);
+        Ok(Hello {
+            versions: (bytes[4], bytes[5]),
+            required: u16_at(6),
+            credits: u16_at(8),
+            reads: u16_at(10),
+            segment: u32::from(u16_at(12)) * 16,
+            epoch: u64::from(u32_at(16)) | u64::from(u32_at(20)) << 32,
+            rendezvous: u32_at(24),
+            message: u32_at(28),
+            token,
+        })
+    }
+
+    /// What this side and the peer agree on.
+    pub(crate) fn agree(&self, peer: &Hello) -> Result<Agreement, Refusal> {
+        let version = self.versions.1.min(peer.versions.1);
+        if version < self.versions.0.max(peer.versions.0) {
+            let text = format!(
+                "wire versions {}-{} and {}-{} have none in common",
+                self.versions.0, self.versions.1, peer.versions.0, peer.versions.1
+            );
+            return Err(Refusal { code: RefusalCode::VERSION, text });
+        }
+        let unknown = peer.required & !FEATURES;
+        if unknown != 0 {
+            let text = format!("the peer requires features {unknown:#06x}, which this side does not have");
+            return Err(Refusal { code: RefusalCode::FEATURE, text });
+        }
+        let segment = self.segment.min(peer.segment);
+        if segment < SHORTEST_SEGMENT || peer.credits < super::FLOOR || peer.credits > super::WINDOW_MAX {
+            let text = format!(
+                "the peer's limits are out of range: segments of {} bytes, {} credits",
+                peer.segment, peer.credits
+            );
+            return Err(Refusal { code: RefusalCode::LIMIT, text });
+        }
+        Ok(Agreement {
+            version,
+            segment,
+            credits: peer.credits,
+            reads: self.reads,
+            rendezvous: if peer.reads == 0 { 0 } else { peer.rendezvous },
+            message: peer.message,
+        })
+    }
+}
+
+impl Refusal {
+    pub(crate) fn new(code: RefusalCode, text: &str) -> Refusal {
+        Refusal { code, text: text.to_owned() }
+    }
+
+    pub(crate) fn emit(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&self.code.0.to_le_bytes());
+        let room = REFUSAL - bytes.len() - 1;
+        let text = &self.text.as_bytes()[..self.text.floor_char_boundary_at(room)];
+        bytes.push(u8::try_from(text.len()).unwrap_or(0));
+        bytes.extend_from_slice(text);
+        bytes
+    }
+
+    /// What a rejection says, if it comes from this library.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Refusal> {
+        let bytes = bytes.strip_prefix(&MAGIC)?;
+        let (&[c0, c1, length], text) = bytes.split_first_chunk::<3>()?;
+        let text = String::from_utf8_lossy(text.get(..usize::from(length))?).into_owned();
+        Some(Refusal { code: RefusalCode(u16::from_le_bytes([c0, c1])), text })
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (code {})", self.text, self.code.0)
+    }
+}
+
+/// `str::floor_char_boundary`, which is newer than the oldest compiler.
+trait FloorCharBoundary {
+    fn floor_char_boundary_at(&self, most: usize) -> usize;
+}
+
+impl FloorCharBoundary for String {
+    fn floor_char_boundary_at(&self, most: usize) -> usize {
+        (0..=most.min(self.len())).rev().find(|&at| self.is_char_boundary(at)).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello() -> Hello {
+        let limits = Hello {
+            segment: 4096,
+            credits: 5,
+            reads: 16,
+            rendezvous: 1 << 20,
+            message: 1 << 30,
+            ..Hello::new(u64::MAX - 1)
+        };
+        Hello { token: *b"a token of 24 bytes here", ..limits }
+    }
+
+    #[test]
+    fn hello_emitted_parses_back() {
+        assert_eq!(Hello::parse(&hello().emit()), Ok(hello()));
+        let mut padded = hello().emit().to_vec();
+        padded.resize(196, 0);
+        assert_eq!(Hello::parse(&padded), Ok(hello()));
+    }
+
+    #[test]
+    fn other_private_data_is_refused() {
+        assert_eq!(Hello::parse(&[0; 196]).map_err(|refusal| refusal.code), Err(RefusalCode::NOT_TRESPASS));
+        assert_eq!(
+            Hello::parse(&hello().emit()[..HELLO - 1]).map_err(|refusal| refusal.code),
+            Err(RefusalCode::NOT_TRESPASS)
+        );
+    }
+
+    #[test]
+    fn limits_are_the_minimum_of_both() {
+        let peer = Hello { segment: 8192, credits: 9, reads: 4, rendezvous: 1 << 16, ..hello() };
+        let agreement = hello().agree(&peer);
+        let expected =
+            Agreement { version: 1, segment: 4096, credits: 9, reads: 16, rendezvous: 1 << 16, message: 1 << 30 };
+        assert_eq!(agreement, Ok(expected));
+    }
+
+    #[test]
+    fn peer_that_does_not_read_gets_no_rendezvous() {
+        let agreement = hello().agree(&Hello { reads: 0, ..hello() });
+        assert_eq!(agreement.map(|agreement| agreement.rendezvous), Ok(0));
+    }
+
+    #[test]
+    fn versions_and_features_out_of_reach_are_refused() {
+        let newer = Hello { versions: (2, 3), ..hello() };
+        assert_eq!(hello().agree(&newer).map_err(|refusal| refusal.code), Err(RefusalCode::VERSION));
+        let newer_and_older = Hello { versions: (1, 3), ..hello() };
+        assert_eq!(hello().agree(&newer_and_older).map(|agreement| agreement.version), Ok(1));
+        let demanding = Hello { required: 1, ..hello() };
+        assert_eq!(hello().agree(&demanding).map_err(|refusal| refusal.code), Err(RefusalCode::FEATURE));
+        let few = Hello { credits: 1, ..hello() };
+        assert_eq!(hello().agree(&few).map_err(|refusal| refusal.code), Err(RefusalCode::LIMIT));
+    }
+
+    #[test]
+    fn refusal_emitted_parses_back_and_is_cut_at_a_character() {
+        let refusal = Refusal::new(RefusalCode::BUSY, "backlog full");
+        assert_eq!(Refusal::parse(&refusal.emit()), Some(refusal));
+        let long = Refusal::new(RefusalCode::BUSY, &"ä".repeat(200));
+        let bytes = long.emit();
+        assert!(bytes.len() <= REFUSAL);
+        assert!(
+            Refusal::parse(&bytes)
+                .is_some_and(|cut| cut.text.chars().all(|letter| letter == 'ä') && cut.text.len() > 120)
+        );
+        assert_eq!(Refusal::parse(b"busy"), None);
+    }
+}

@@ -1,0 +1,71 @@
+//! Two workers in a simulated world: links with delays, short queues, little memory, deaths. Everything follows from a seed.
+//!
+//! `TRESPASS_SEEDS` is how many seeds run, `TRESPASS_SEED` the first one; a failure prints the seed.
+
+mod check;
+mod node;
+mod rng;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use crate::memory::Pool;
+
+use node::World;
+use rng::Rng;
+
+/// What happens to a world, and at which odds.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    pairs: usize,
+    steps: u32,
+    /// One in so many steps ends a link; 0 is none.
+    deaths: u32,
+    /// The programs close or shut down along the way.
+    closes: bool,
+    /// The side that never reads while the other does.
+    deaf: Option<usize>,
+}
+
+fn plan(rng: &mut Rng) -> Plan {
+    Plan {
+        pairs: 1 + rng.below(3) as usize,
+        steps: 50 + rng.below(300),
+        deaths: if rng.one_in(4) { 40 } else { 0 },
+        closes: rng.one_in(3),
+        deaf: rng.one_in(3).then(|| rng.below(2) as usize),
+    }
+}
+
+fn run(seed: u64, pools: &[Pool; 2]) {
+    let mut rng = Rng::new(seed);
+    let plan = plan(&mut rng);
+    let mut world = World::new(&plan, pools, &mut rng);
+    for _ in 0..plan.steps {
+        world.step(&plan, &mut rng);
+        world.check();
+    }
+    world.drain(&plan, &mut rng);
+    world.end(&mut rng);
+}
+
+#[test]
+fn seeds_keep_every_byte_and_every_buffer() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let first = number("TRESPASS_SEED").unwrap_or(1);
+    let count = number("TRESPASS_SEEDS").unwrap_or(if first == 1 { 3_000 } else { 1 });
+    let pools = [node::pool(), node::pool()];
+    for seed in first..first + count {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed, &pools))) {
+            // The panic's own message has gone to stderr already.
+            let again = format!("TRESPASS_SEED={seed} cargo test -p trespass seeds_keep");
+            assert!(
+                std::io::Write::write_all(
+                    &mut std::io::stderr(),
+                    format!("seed {seed} failed; again: {again}\n").as_bytes()
+                )
+                .is_ok()
+            );
+            resume_unwind(panic);
+        }
+    }
+}

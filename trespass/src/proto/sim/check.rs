@@ -1,0 +1,152 @@
+//! What has to hold in every world.
+
+use std::collections::VecDeque;
+
+use super::Plan;
+use super::node::World;
+use super::rng::Rng;
+
+/// What one side has sent to the other.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    pub(super) sent: u64,
+    pub(super) received: u64,
+    lengths: VecDeque<usize>,
+    /// The sender has shut down or closed.
+    pub(super) ended: bool,
+}
+
+/// The byte at a place of the stream from a side of a pair.
+pub(super) fn byte(pair: usize, side: usize, at: u64) -> u8 {
+    let mixed = (at ^ (pair as u64) << 40 ^ (side as u64) << 50).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 56) as u8
+}
+
+impl Log {
+    pub(super) fn send(&mut self, length: usize) {
+        self.sent += length as u64;
+        self.lengths.push_back(length);
+    }
+
+    /// No byte lost, doubled or out of order; and with boundaries, whole messages.
+    pub(super) fn receive(&mut self, pair: usize, side: usize, bytes: &[u8], bounded: bool) {
+        if bounded {
+            assert_eq!(self.lengths.pop_front(), Some(bytes.len()), "length of a message");
+        }
+        let right = bytes.iter().enumerate().all(|(index, &got)| got == byte(pair, side, self.received + index as u64));
+        assert!(right, "bytes {}..{} of pair {pair}, side {side}", self.received, self.received + bytes.len() as u64);
+        self.received += bytes.len() as u64;
+        assert!(self.received <= self.sent);
+    }
+
+    fn is_complete(&self, bounded: bool) -> bool {
+        self.received == self.sent && (!bounded || self.lengths.is_empty())
+    }
+}
+
+impl World {
+    /// Credits sum at every step.
+    pub(super) fn check(&self) {
+        for node in &self.nodes {
+            let leased: u32 = node.ends.iter().map(|end| u32::from(end.connection.lease())).sum();
+            assert_eq!(leased, node.stock.ledger.leased, "leases and ledger");
+            assert!(leased <= node.stock.ledger.total);
+            let held: u32 = node.ends.iter().map(|end| end.connection.held() as u32).sum();
+            let circulating = (node.posted.len() + node.stock.receives.len()) as u32 + held;
+            assert_eq!(circulating, node.stock.ledger.total, "receives that exist");
+        }
+    }
+
+    /// The devices and workers run until nothing changes, and the programs read, but for the deaf one.
+    fn settle(&mut self, deaf: Option<usize>, rng: &mut Rng) {
+        for _ in 0..20_000 {
+            let mut moved = false;
+            for side in 0..2 {
+                for pair in 0..self.nodes[side].ends.len() {
+                    while deaf != Some(side) && self.receive(side, pair, rng) {
+                        moved = true;
+                    }
+                    self.nodes[side].release();
+                    let before = self.progress();
+                    self.turn(side, pair);
+                    (0..4).for_each(|_| self.execute(side, pair));
+                    self.complete(side, pair, 8);
+                    moved |= self.progress() != before;
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
+        panic!("the world does not settle: endless announcements");
+    }
+
+    /// A number that changes when something moves.
+    fn progress(&self) -> u64 {
+        let counters = self.nodes.iter().flat_map(|node| &node.ends).map(|end| (end.connection.counters(), end.down));
+        counters.fold(self.moves, |sum, (counters, down)| {
+            sum + counters.sends + counters.receives + counters.rendezvous_received + u64::from(down)
+        })
+    }
+
+    /// Everything that was accepted arrives at the sides that read.
+    pub(super) fn drain(&mut self, plan: &Plan, rng: &mut Rng) {
+        self.settle(plan.deaf, rng);
+        self.expect_complete(plan.deaf);
+        self.settle(None, rng);
+        self.expect_complete(None);
+        self.check();
+    }
+
+    fn expect_complete(&self, deaf: Option<usize>) {
+        for side in (0..2).filter(|&side| deaf != Some(side)) {
+            for (pair, (end, peer)) in self.nodes[side].ends.iter().zip(&self.nodes[1 - side].ends).enumerate() {
+                if end.down || peer.down || end.closed {
+                    continue;
+                }
+                let log = &peer.log;
+                let (got, all) = (log.received, log.sent);
+                assert!(
+                    log.is_complete(!end.stream),
+                    "side {side}, pair {pair}: {got} of {all} bytes arrived: {:#?}",
+                    (peer, end)
+                );
+                assert_eq!(end.reached_end, log.ended, "side {side}, pair {pair}: end");
+                assert!(deaf.is_some() || peer.connection.is_flushed());
+            }
+        }
+    }
+
+    /// All close; the links end by themselves, and every buffer comes home.
+    pub(super) fn end(mut self, rng: &mut Rng) {
+        for side in 0..2 {
+            for pair in 0..self.nodes[side].ends.len() {
+                let node = &mut self.nodes[side];
+                node.ends[pair].connection.close(0, "", 0, &mut node.stock);
+                node.ends[pair].closed = true;
+                node.ends[pair].log.ended = true;
+            }
+        }
+        self.settle(None, rng);
+        for side in 0..2 {
+            for pair in 0..self.nodes[side].ends.len() {
+                let (down, peer) = (self.nodes[side].ends[pair].down, self.nodes[1 - side].ends[pair].down);
+                assert!(down || peer, "side {side}, pair {pair} does not end");
+                if !down {
+                    self.take_down(side, pair, None);
+                }
+            }
+        }
+        self.check();
+        for mut node in self.nodes {
+            node.release();
+            for end in node.ends {
+                end.connection.forget(&mut node.stock);
+            }
+            assert_eq!(node.stock.ledger.leased, 0);
+            assert_eq!((node.posted.len() + node.stock.receives.len()) as u32, node.stock.ledger.total);
+            node.stock.spare.clear();
+            assert_eq!(node.stock.pool.outstanding(), node.posted.len() + node.stock.receives.len(), "buffers at home");
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! The world: two nodes, their programs, and the links between them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+
+use crate::memory::{Buf, Pool};
+use crate::proto::{Agreement, Connection, Expose, FLOOR, Failure, Received, Remote, Request, Settings, Stock};
+
+use super::Plan;
+use super::check::{Log, byte};
+use super::rng::Rng;
+
+pub(super) const SEGMENT: usize = 512;
+pub(super) const EAGER: usize = 2_000;
+
+pub(super) struct World {
+    pub(super) nodes: [Node; 2],
+    now: u64,
+    /// Requests that moved on.
+    pub(super) moves: u64,
+}
+
+/// A worker with its memory, and one end of each pair.
+pub(super) struct Node {
+    pub(super) stock: Stock,
+    pub(super) posted: VecDeque<Buf>,
+    pub(super) ends: Vec<End>,
+    /// Buffers that the program holds for no reason.
+    hoard: Vec<Buf>,
+}
+
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) connection: Connection,
+    link: Link,
+    /// What this side's program has sent, and the other's has received.
+    pub(super) log: Log,
+    pub(super) stream: bool,
+    pub(super) down: bool,
+    pub(super) closed: bool,
+    pub(super) reached_end: bool,
+}
+
+/// A side's requests: posted, executed, completed.
+#[derive(Debug, Default)]
+struct Link {
+    depth: usize,
+    posted: VecDeque<Request>,
+    executed: VecDeque<Request>,
+    exposed: Exposed,
+}
+
+#[derive(Debug, Default)]
+struct Exposed {
+    buffers: BTreeMap<u64, Buf>,
+    next: u64,
+    /// Of which buffers can be exposed; `None` exposes none.
+    pool: Option<Pool>,
+}
+
+impl Expose for Exposed {
+    fn expose(&mut self, message: Buf) -> Result<Remote, Buf> {
+        if !self.pool.as_ref().is_some_and(|pool| pool.owns(&message)) {
+            return Err(message);
+        }
+        self.next += 1;
+        self.buffers.insert(self.next, message);
+        Ok(Remote { address: self.next, key: 7 })
+    }
+}
+
+/// A pool with one chunk of each size that is used. It serves many worlds: making one costs more than running a world.
+pub(super) fn pool() -> Pool {
+    const SIZES: [usize; 4] = [4 << 10, 8 << 10, 16 << 10, 32 << 10];
+    let pool = Pool::on_heap(SEGMENT, SIZES.len() * (2 << 20));
+    assert!(SIZES.iter().all(|&size| pool.alloc(size).is_some()));
+    pool
+}
+
+impl World {
+    pub(super) fn new(plan: &Plan, pools: &[Pool; 2], rng: &mut Rng) -> World {
+        let agreement = |credits, reads| Agreement {
+            version: 1,
+            segment: SEGMENT as u32,
+            credits,
+            reads,
+            rendezvous: 20_000,
+            message: 100_000,
+        };
+        let streams: Vec<bool> = (0..plan.pairs).map(|_| rng.one_in(2)).collect();
+        let mut node = |pool: &Pool| {
+            let mut stock = Stock::new(pool.clone());
+            let receives = plan.pairs as u32 * u32::from(FLOOR) + rng.below(100);
+            assert_eq!(stock.add_receives(receives), receives);
+            let ends = streams.iter().map(|&stream| {
+                assert!(stock.ledger.open());
+                let settings = Settings {
+                    window: FLOOR + rng.below(60) as u16,
+                    eager: EAGER,
+                    send_high_water: 1 + rng.below(30_000) as usize,
+                    read_ahead: 1 + rng.below(60_000) as usize,
+                    keepalive: if rng.one_in(2) { 50 } else { 0 },
+                    linger: 1 << 40,
+                    ..Settings::default()
+                };
+                End {
+                    connection: Connection::new(settings, agreement(FLOOR, 1 + rng.below(4) as u16), FLOOR, 0),
+                    link: Link {
+                        depth: 1 + rng.below(20) as usize,
+                        exposed: Exposed { pool: (!rng.one_in(4)).then(|| stock.pool.clone()), ..Exposed::default() },
+                        ..Link::default()
+                    },
+                    log: Log::default(),
+                    stream,
+                    down: false,
+                    closed: false,
+                    reached_end: false,
+                }
+            });
+            let ends = ends.collect();
+            Node { posted: stock.receives.drain(..).collect(), stock, ends, hoard: Vec::new() }
+        };
+        World { nodes: [node(&pools[0]), node(&pools[1])], now: 0, moves: 0 }
+    }
+
+    /// Something happens.
+    pub(super) fn step(&mut self, plan: &Plan, rng: &mut Rng) {
+        let (side, pair) = (rng.below(2) as usize, rng.below(plan.pairs as u32) as usize);
+        match rng.below(20) {
+            0..4 => self.send(side, pair, rng),
+            4..7 if plan.deaf != Some(side) => _ = self.receive(side, pair, rng),
+            7..10 => self.turn(side, pair),
+            10..14 => self.execute(side, pair),
+            14..17 => self.complete(side, pair, 1 + rng.below(4) as usize),
+            17 => self.pass_time(u64::from(rng.below(2_000))),
+            18 if rng.one_in(3) => self.nodes[side].hoard(rng),
+            18 => self.nodes[side].hoard.clear(),
+            19 if plan.deaths != 0 && rng.one_in(plan.deaths / 20) => self.kill(side, pair),
+            19 if plan.closes && rng.one_in(4) => self.shut(side, pair, rng),
+            _ => {}
+        }
+    }
+
+    /// The program sends a message.
+    pub(super) fn send(&mut self, side: usize, pair: usize, rng: &mut Rng) {
+        let Node { stock, ends, .. } = &mut self.nodes[side];
+        let end = &mut ends[pair];
+        let length = match rng.below(8) {
+            0..4 => rng.below(100),
+            4 => rng.below(SEGMENT as u32 * 2),
+            5 | 6 => rng.below(4_000),
+            _ => rng.below(30_000),
+        } as usize;
+        let from = end.log.sent;
+        let message: Vec<u8> = (0..length).map(|at| byte(pair, side, from + at as u64)).collect();
+        let result = if end.stream {
+            end.connection.write(&message, stock, &mut end.link.exposed)
+        } else if rng.one_in(2) {
+            end.connection.try_send(&message, stock, &mut end.link.exposed).map(|()| length)
+        } else {
+            let Some(mut buffer) = stock.pool.alloc(length) else { return };
+            buffer.copy_from_slice(&message);
+            end.connection.try_send_buf(buffer, stock, &mut end.link.exposed).map(|()| length).map_err(
+                |(error, buffer)| {
+                    assert_eq!(&buffer[..], &message, "the message comes back");
+                    error
+                },
+            )
+        };
+        match result {
+            Ok(length) => end.log.send(length),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => assert!(end.log.ended || end.down || end.connection.peer_close().is_some(), "{error}"),
+        }
+    }
+
+    /// The program receives; true if there was something.
+    pub(super) fn receive(&mut self, side: usize, pair: usize, rng: &mut Rng) -> bool {
+        let [left, right] = &mut self.nodes;
+        let (node, peer) = if side == 0 { (left, right) } else { (right, left) };
+        let (end, log) = (&mut node.ends[pair], &mut peer.ends[pair].log);
+        if end.closed || end.reached_end {
+            return false;
+        }
+        let result = if end.stream {
+            let mut bytes = vec![0; 1 + rng.below(5_000) as usize];
+            end.connection.read(&mut bytes, &mut node.stock).map(|count| match count {
+                None => Received::Empty,
+                Some(0) => Received::End,
+                Some(count) => {
+                    log.receive(pair, 1 - side, &bytes[..count], false);
+                    Received::Message(Buf::on_heap(0))
+                }
+            })
+        } else {
+            let received = end.connection.try_recv(&mut node.stock);
+            if let Ok(Received::Message(message)) = &received {
+                log.receive(pair, 1 - side, message, true);
+            }
+            received
+        };
+        match result {
+            Ok(Received::Message(message)) => {
+                if rng.one_in(8) {
+                    node.hoard.push(message);
+                }
+                true
+            }
+            Ok(Received::Empty) => false,
+            Ok(Received::End) => {
+                end.reached_end = true;
+                assert!(log.ended, "an end that was not sent");
+                assert_eq!(log.received, log.sent, "bytes before the end");
+                true
+            }
+            Err(error) => {
+                assert!(end.down, "{error}");
+                false
+            }
+        }
+    }
+
+    /// What the worker does in a turn.
+    pub(super) fn turn(&mut self, side: usize, pair: usize) {
+        let node = &mut self.nodes[side];
+        let now = self.now;
+        node.posted.extend(node.stock.receives.drain(..));
+        let end = &mut node.ends[pair];
+        if end.down {
+            return;
+        }
+        end.connection.transmit(&mut node.stock);
+        while end.link.posted.len() + end.link.executed.len() < end.link.depth
+            && let Some(request) = end.connection.requests.pop_front()
+        {
+            end.link.posted.push_back(request);
+            self.moves += 1;
+        }
+        node.stock.trim();
+        if end.connection.wants_disconnect(now) {
+            self.take_down(side, pair, None);
+        }
+    }
+
+    /// The device executes a request.
+    pub(super) fn execute(&mut self, side: usize, pair: usize) {
+        let [left, right] = &mut self.nodes;
+        let (node, peer) = if side == 0 { (left, right) } else { (right, left) };
+        if node.ends[pair].down || peer.ends[pair].down {
+            return;
+        }
+        let (end, to) = (&mut node.ends[pair], &mut peer.ends[pair]);
+        let Some(mut request) = end.link.posted.pop_front() else { return };
+        match &mut request {
+            Request::Send(send) => {
+                let mut receive = peer.posted.pop_front().expect("a SEND finds a receive");
+                assert_eq!(receive.len(), SEGMENT);
+                receive[..send.len()].copy_from_slice(send);
+                receive.truncate(send.len());
+                to.connection.received(receive, &mut peer.stock).expect("a valid SEND");
+            }
+            Request::Read { into, from, .. } => {
+                assert_eq!(from.key, 7);
+                let source = to.link.exposed.buffers.get(&from.address).expect("a READ finds its memory");
+                into.copy_from_slice(source);
+            }
+            Request::Conceal(_) | Request::Probe => {}
+        }
+        end.link.executed.push_back(request);
+        self.moves += 1;
+    }
+
+    /// Completions arrive.
+    pub(super) fn complete(&mut self, side: usize, pair: usize, most: usize) {
+        let Node { stock, ends, .. } = &mut self.nodes[side];
+        let end = &mut ends[pair];
+        for _ in 0..most {
+            let completed = end.link.executed.pop_front();
+            self.moves += u64::from(completed.is_some());
+            match completed {
+                None => return,
+                Some(Request::Send(send)) => {
+                    stock.give(send);
+                    end.connection.sent(1);
+                }
+                Some(Request::Read { token, into, .. }) => end.connection.read_done(token, into, true),
+                Some(Request::Conceal(remote)) => {
+                    stock.give(end.link.exposed.buffers.remove(&remote.address).expect("an exposed buffer"));
+                }
+                Some(Request::Probe) => end.connection.probed(),
+            }
+        }
+    }
+
+    pub(super) fn pass_time(&mut self, by: u64) {
+        self.now += by;
+        for node in &mut self.nodes {
+            for end in &mut node.ends {
+                end.connection.tick(self.now, &mut node.stock);
+            }
+        }
+    }
+
+    /// The link dies at one side; the other notices later.
+    fn kill(&mut self, side: usize, pair: usize) {
+        if !self.nodes[side].ends[pair].down {
+            self.take_down(side, pair, Some(Failure::new(io::ErrorKind::TimedOut, "killed")));
+        }
+    }
+
+    /// The link ends at one side: everything is flushed. What had arrived has arrived.
+    pub(super) fn take_down(&mut self, side: usize, pair: usize, failure: Option<Failure>) {
+        let Node { stock, ends, .. } = &mut self.nodes[side];
+        let end = &mut ends[pair];
+        for request in end.link.executed.drain(..).chain(end.link.posted.drain(..)) {
+            match request {
+                Request::Send(send) => stock.give(send),
+                Request::Read { token, into, .. } => end.connection.read_done(token, into, false),
+                Request::Conceal(_) | Request::Probe => {}
+            }
+        }
+        for (_, buffer) in std::mem::take(&mut end.link.exposed.buffers) {
+            stock.give(buffer);
+        }
+        end.connection.ended(failure, stock);
+        end.down = true;
+    }
+
+    pub(super) fn shut(&mut self, side: usize, pair: usize, rng: &mut Rng) {
+        let Node { stock, ends, .. } = &mut self.nodes[side];
+        let end = &mut ends[pair];
+        if rng.one_in(2) {
+            end.log.ended |= end.connection.shutdown(stock).is_ok();
+        } else {
+            end.connection.close(9, "enough", self.now, stock);
+            end.log.ended = true;
+            end.closed = true;
+        }
+    }
+}
+
+impl Node {
+    /// Takes all that the pool has left of a size, or nearly.
+    fn hoard(&mut self, rng: &mut Rng) {
+        let size = (4 << 10) << rng.below(4);
+        while let Some(buffer) = self.stock.pool.alloc(size) {
+            self.hoard.push(buffer);
+        }
+        self.hoard.truncate(self.hoard.len() - rng.below(3) as usize);
+    }
+
+    pub(super) fn release(&mut self) {
+        self.hoard.clear();
+    }
+}

@@ -1,0 +1,130 @@
+//! What the connections of a worker share: buffers, and the receives that credits are leased against.
+
+use crate::memory::{Buf, Pool};
+
+use super::FLOOR;
+
+/// Spare segments that are kept at hand rather than in the pool.
+const SPARE: usize = 256;
+
+/// Buffers of a worker.
+#[derive(Debug)]
+pub(crate) struct Stock {
+    pub(crate) pool: Pool,
+    pub(crate) ledger: Ledger,
+    /// Segments for SENDs, and other buffers that the device has done with.
+    pub(crate) spare: Vec<Buf>,
+    /// Segments that are to be posted as receives.
+    pub(crate) receives: Vec<Buf>,
+}
+
+impl Stock {
+    pub(crate) fn new(pool: Pool) -> Stock {
+        Stock { pool, ledger: Ledger::default(), spare: Vec::new(), receives: Vec::new() }
+    }
+
+    /// An empty segment; `None` if the pool is used up.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<Buf> {
+        let length = self.pool.segment_length();
+        loop {
+            let mut segment = match self.spare.pop() {
+                Some(segment) => segment,
+                None => self.pool.segment()?,
+            };
+            // Spare buffers may be the program's own, which are shorter.
+            if segment.resize(length) && segment.resize(0) {
+                return Some(segment);
+            }
+        }
+    }
+
+    /// Takes back a segment that `take` returned.
+    #[inline]
+    pub(crate) fn give(&mut self, segment: Buf) {
+        self.spare.push(segment);
+    }
+
+    /// Returns to the pool what is not needed soon.
+    #[inline]
+    pub(crate) fn trim(&mut self) {
+        self.spare.truncate(SPARE);
+    }
+
+    /// Takes a received segment back, to be posted again.
+    #[inline]
+    pub(crate) fn free(&mut self, mut segment: Buf) {
+        segment.resize(self.pool.segment_length());
+        self.receives.push(segment);
+    }
+
+    /// Adds `count` receives; returns how many the pool had memory for.
+    pub(crate) fn add_receives(&mut self, count: u32) -> u32 {
+        let mut added = 0;
+        while added < count
+            && let Some(segment) = self.pool.segment()
+        {
+            self.receives.push(segment);
+            added += 1;
+        }
+        self.ledger.total += added;
+        added
+    }
+}
+
+/// Receives that exist, and how many of them are leased to peers as credits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ledger {
+    pub(crate) total: u32,
+    pub(crate) leased: u32,
+}
+
+impl Ledger {
+    /// Leases the floor of a new connection; false if there are not enough receives.
+    pub(crate) fn open(&mut self) -> bool {
+        let enough = self.total - self.leased >= u32::from(FLOOR);
+        if enough {
+            self.leased += u32::from(FLOOR);
+        }
+        enough
+    }
+
+    /// Leases up to `wanted` more; returns how many.
+    pub(crate) fn lease(&mut self, wanted: u16) -> u16 {
+        let granted = (self.total - self.leased).min(u32::from(wanted));
+        self.leased += granted;
+        u16::try_from(granted).unwrap_or(wanted)
+    }
+
+    pub(crate) fn release(&mut self, credits: u16) {
+        self.leased -= u32::from(credits);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ledger_never_leases_more_than_there_is() {
+        let mut ledger = Ledger { total: 12, leased: 0 };
+        assert!(ledger.open());
+        assert!(ledger.open());
+        assert!(!ledger.open());
+        assert_eq!(ledger.lease(9), 2);
+        assert_eq!(ledger.lease(1), 0);
+        ledger.release(7);
+        assert_eq!(ledger, Ledger { total: 12, leased: 5 });
+    }
+
+    #[test]
+    fn receives_are_as_many_as_the_pool_has_memory_for() {
+        let mut stock = Stock::new(Pool::on_heap(4096, 2 << 20));
+        let added = stock.add_receives(1_000);
+        assert!((400..=512).contains(&added), "{added}");
+        assert_eq!(stock.ledger.total, added);
+        assert!(stock.take().is_none());
+        stock.receives.clear();
+        assert_eq!(stock.pool.outstanding(), 0);
+    }
+}
