@@ -52,10 +52,7 @@ fn values_without_a_name_print_as_numbers() {
 #[test]
 fn a_port_that_does_not_exist_is_answered_with_those_that_do() {
     let error = open(fake::OLD).query_port(9).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "ibv_query_port: EINVAL (Invalid argument): there is no port 9; use port 1"
-    );
+    assert_eq!(error.to_string(), "ibv_query_port: EINVAL (Invalid argument): there is no port 9; use port 1");
     let error = open(fake::OLD).query_gid(9, 0).unwrap_err();
     assert!(error.hint().unwrap().contains("there is no port 9"), "{error}");
 }
