@@ -1,8 +1,7 @@
-//! Reads the committed bindings and writes what `tests/c/layout.rs` compares with C: every type with its members, every
-//! constant with its value.
+//! Reads the committed bindings and generates the table that `tests/c/layout.rs` compares with C: every type with its
+//! members, every constant with its value.
 //!
-//! The members of a type that C leaves without a name are listed under the named type around it: `wr.rdma.rkey` of
-//! `ibv_send_wr`.
+//! Members of a type without a name in C are listed under the named type around it: `wr.rdma.rkey` of `ibv_send_wr`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,7 +10,7 @@ use std::{env, fs};
 
 const MODULES: &[&str] = &["verbs", "rdma_cma", "mlx5dv", "mlx5_wqe_ctrl_seg", "efadv"];
 
-/// A `struct` or a `union`, with its members: name and, as far as its first line tells, type.
+/// A `struct` or a `union`, with its members: name and, if its first line has it, type.
 struct Aggregate {
     keyword: &'static str,
     members: Vec<(String, String)>,
@@ -67,7 +66,7 @@ fn opens_aggregate(line: &str) -> Option<(&'static str, &str)> {
     })
 }
 
-/// A member that C can name: not a stand-in for contents that C hides.
+/// A member that C can name: not a placeholder for contents that C hides.
 fn member(line: &str) -> Option<(String, String)> {
     let (name, kind) = line.strip_prefix("    pub ")?.split_once(": ")?;
     (name != "_address").then(|| (name.to_owned(), kind.trim_end_matches(',').to_owned()))
@@ -85,7 +84,7 @@ fn write_module(out: &mut String, module: &str, parsed: &Parsed) {
     let path = format!("rdma_mummy_sys::bindings::{module}");
     writeln!(out, "const {}: Header = Header {{\n    types: &[", module.to_uppercase()).expect("a String grows");
     for (name, aggregate) in &parsed.aggregates {
-        // An opaque type has no members, and C does not know its size either.
+        // An opaque type has no members, and C does not have its size either.
         if name.contains("__bindgen_ty_") || aggregate.members.is_empty() {
             continue;
         }
@@ -108,7 +107,7 @@ fn write_module(out: &mut String, module: &str, parsed: &Parsed) {
     writeln!(out, "    ],\n}};").expect("a String grows");
 }
 
-/// The members, each with its place in Rust (`rust`) and in C (`c`), and the members of its type if that has no name.
+/// The members, each with its path in Rust (`rust`) and in C (`c`), and the members of its type if that has no name.
 fn write_members(out: &mut String, parsed: &Parsed, whole: &str, aggregate: &Aggregate, rust: &str, c: &str) {
     for (name, kind) in &aggregate.members {
         let in_rust = format!("{rust}{name}");
@@ -124,7 +123,7 @@ fn write_members(out: &mut String, parsed: &Parsed, whole: &str, aggregate: &Agg
     }
 }
 
-/// What C calls a member whose name is a word of Rust.
+/// The C name of a member whose name is a Rust keyword.
 fn c_name(name: &str) -> &str {
     match name.strip_suffix('_') {
         Some(word @ ("type" | "in" | "priv" | "match" | "ref" | "move" | "use")) => word,

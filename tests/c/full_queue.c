@@ -1,6 +1,6 @@
-/* A driver whose extended send queue notes a request without room and goes on, and a C program that fills such a queue.
+/* A driver whose extended send queue records an error for a request without space and continues, and a C program that fills such a queue.
  *
- * The driver is told apart by the name of its file, as drivers of rdma-core are: the test gives it that of mlx5's.
+ * sideway recognizes drivers by their file names, so the test gives this one the name of mlx5's.
  */
 #include <errno.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 #define ROOM 4
 
-/* What the device reads of a request, until the request has completed. */
+/* The fields of a request that the device reads, until the request has completed. */
 struct slot {
 	uint64_t wr_id;
 	uint64_t remote_addr;
@@ -25,7 +25,7 @@ static struct {
 	int error;
 } queue;
 
-/* The requests in flight, oldest first; how many they are. */
+/* The requests in flight, oldest first, and their number. */
 unsigned int in_flight(struct slot *out)
 {
 	unsigned int count = queue.head - queue.tail;
@@ -53,7 +53,7 @@ static void wr_start(struct ibv_qp_ex *qp)
 
 static void wr_rdma_write(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr)
 {
-	/* Without room, what follows is written to the request before. */
+	/* Without space, the following data is written to the request before. */
 	if (has_room())
 		queue.current = &queue.slots[(queue.head + queue.count++) % ROOM];
 	else
@@ -90,7 +90,7 @@ void set_functions(struct ibv_qp_ex *qp)
 	qp->wr_abort = wr_abort;
 }
 
-/* The basic interface of the same driver, which looks first. */
+/* The basic interface of the same driver, which checks first. */
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	queue.count = 0;
@@ -126,7 +126,7 @@ void drive(struct ibv_context *context)
 	context->ops.poll_cq = poll_cq;
 }
 
-/* The program: posts so many writes one by one and polls nothing; what the last post returned. */
+/* The program: posts N writes one by one and polls nothing; returns the result of the last post. */
 int overfill(struct ibv_qp_ex *qp, unsigned int requests)
 {
 	int error = 0;

@@ -1,6 +1,6 @@
 /*
  * Every inline of the headers as a function, named with a `c_` before it; and the functions of the libraries that the
- * inlines call, which report each call to the test and return what it answers.
+ * inlines call, which report each call to the test and return its answer.
  */
 
 #include <stddef.h>

@@ -1,4 +1,4 @@
-//! Which functions of C sideway calls, from its sources.
+//! The C functions that sideway calls, from its sources.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The texts of the Rust files of a folder and those below it.
+/// The texts of the Rust files in a folder and its subfolders.
 fn texts(folder: &Path) -> Vec<String> {
     let mut texts = Vec::new();
     for entry in fs::read_dir(folder).unwrap_or_else(|error| panic!("{error}")) {
@@ -35,7 +35,7 @@ fn functions() -> BTreeSet<String> {
     declared.filter(is_of_c).collect()
 }
 
-/// The identifier that a text begins with.
+/// The identifier at the start of a text.
 fn word(text: &str) -> &str {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default()
 }

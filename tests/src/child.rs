@@ -1,4 +1,4 @@
-//! Programs that a test starts, each with a time by which it must have ended.
+//! Programs that a test starts, each with a deadline for its end.
 
 use std::env;
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ pub const EXAMPLES_DIR: &str = "SIDEWAY_EXAMPLES_DIR";
 
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// One of this project's examples. Where the tests are of a device of the system, it has no others, as C programs have none.
+/// One of this project's examples. If the tests run on a device of the system, it lists no others, like a C program.
 ///
 /// # Panics
 ///
@@ -28,7 +28,7 @@ pub fn example(name: &str) -> Command {
         None => beside_tests(),
     };
     let program = folder.join(name);
-    assert!(program.is_file(), "{} is not there; {EXAMPLES_DIR} names the folder of the examples", program.display());
+    assert!(program.is_file(), "{} does not exist; {EXAMPLES_DIR} names the folder of the examples", program.display());
     let mut command = Command::new(program);
     if env::var_os(TEST_DEVICE).is_some_and(|name| !name.is_empty() && name != SOFT_DEVICE) {
         command.env(softrnic::DEVICES_VARIABLE, "0");
@@ -36,15 +36,15 @@ pub fn example(name: &str) -> Command {
     command
 }
 
-/// The examples of this build, beside the tests. `cargo test` builds those that have tests of their own only with these: once in each
-/// test program they are brought up to date.
+/// The examples of this build, next to the tests. `cargo test` builds those with tests of their own only together with
+/// these; each test program updates them once.
 #[track_caller]
 fn beside_tests() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let build = || {
         let test = env::current_exe().unwrap_or_else(|error| panic!("{error}"));
         // The tests are in `deps` of the profile's folder.
-        let folder = test.ancestors().nth(2).unwrap_or_else(|| panic!("{} is nowhere", test.display()));
+        let folder = test.ancestors().nth(2).unwrap_or_else(|| panic!("{} has no parent folder", test.display()));
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.args(["build", "--quiet", "--package", "sideway-examples", "--examples"]);
         cargo.current_dir(env!("CARGO_MANIFEST_DIR")).env("CARGO_TARGET_DIR", folder.parent().unwrap_or(folder));
@@ -58,7 +58,7 @@ fn beside_tests() -> PathBuf {
     BUILT.get_or_init(build).clone()
 }
 
-/// A program that runs; it is killed when this goes.
+/// A running program, killed when this is dropped.
 #[derive(Debug)]
 pub struct Program {
     child: Child,
@@ -67,7 +67,7 @@ pub struct Program {
     deadline: Instant,
 }
 
-/// How a program ended, and what it said on both its outputs.
+/// A program's exit status and its output on both streams.
 #[derive(Clone, Debug)]
 pub struct Ended {
     /// The exit status.
@@ -77,7 +77,7 @@ pub struct Ended {
 }
 
 impl Program {
-    /// Starts a program that is to end within `limit`.
+    /// Starts a program that must end within `limit`.
     ///
     /// # Panics
     ///
@@ -90,7 +90,7 @@ impl Program {
         let name = format!("{command:?}");
         let file = File::create(&output).unwrap_or_else(|error| panic!("{}: {error}", output.display()));
         let errors = file.try_clone().unwrap_or_else(|error| panic!("{}: {error}", output.display()));
-        // A panic must not hide behind the missing backtrace.
+        // A missing backtrace must not hide a panic.
         command.env("RUST_BACKTRACE", "1").stdin(Stdio::null()).stdout(file).stderr(errors);
         let child = command.spawn().unwrap_or_else(|error| panic!("{name} does not start: {error}"));
         Self { child, name, output, deadline: Instant::now() + limit }
@@ -100,7 +100,7 @@ impl Program {
     ///
     /// # Panics
     ///
-    /// This one ends before, or the time is up.
+    /// It ends before, or the deadline passes.
     #[track_caller]
     pub fn wait_for_port(&mut self, port: u16) {
         self.wait_until("listen", |_| is_listened_at(port));
@@ -110,7 +110,7 @@ impl Program {
     ///
     /// # Panics
     ///
-    /// It ends before, or the time is up.
+    /// It ends before, or the deadline passes.
     #[track_caller]
     pub fn wait_until(&mut self, what: &str, mut is_done: impl FnMut(&Self) -> bool) {
         while !is_done(self) {
@@ -121,7 +121,7 @@ impl Program {
         }
     }
 
-    /// Waits until a program listens on the port of the connection manager (in its port space for TCP or for UDP).
+    /// Waits until a program listens on the port of the connection manager (in its TCP or UDP port space).
     ///
     /// # Panics
     ///
@@ -131,12 +131,12 @@ impl Program {
         self.wait_until("listen", |_| is_listened_at_by_cm(port));
     }
 
-    /// What it has said up to now.
+    /// Its output so far.
     pub fn said(&self) -> String {
         fs::read(&self.output).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
-    /// Waits for its end; `None` when the time is up, in which case it has been killed.
+    /// Waits for its end; `None` if the deadline passed and it was killed.
     pub fn wait(&mut self) -> Option<Ended> {
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -150,7 +150,7 @@ impl Program {
         }
     }
 
-    /// Stops it where it is, without its end.
+    /// Stops it with SIGSTOP.
     ///
     /// # Panics
     ///
@@ -159,18 +159,18 @@ impl Program {
     pub fn stop(&mut self) {
         assert!(matches!(self.child.try_wait(), Ok(None)), "{} has ended:\n{}", self.name, self.said());
         let pid = libc::pid_t::try_from(self.child.id()).unwrap_or_else(|error| panic!("{error}"));
-        // SAFETY: a plain system call. The child has not been waited for, so that the number is its own.
+        // SAFETY: a plain system call. The child has not been waited for, so the process ID is still its own.
         assert_eq!(unsafe { libc::kill(pid, libc::SIGSTOP) }, 0, "{} cannot be stopped", self.name);
     }
 
-    /// Ends it now.
+    /// Kills it.
     pub fn kill(&mut self) {
-        // Either fails only when it has ended already.
+        // Either fails only if it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Asks it to end, by SIGTERM.
+    /// Terminates it with SIGTERM.
     ///
     /// # Panics
     ///
@@ -179,8 +179,8 @@ impl Program {
     pub fn terminate(&mut self) {
         assert!(matches!(self.child.try_wait(), Ok(None)), "{} has ended:\n{}", self.name, self.said());
         let pid = libc::pid_t::try_from(self.child.id()).unwrap_or_else(|error| panic!("{error}"));
-        // SAFETY: a plain system call. The child has not been waited for, so that the number is its own.
-        assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0, "{} cannot be asked", self.name);
+        // SAFETY: a plain system call. The child has not been waited for, so the process ID is still its own.
+        assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0, "{} cannot be terminated", self.name);
     }
 }
 
@@ -215,7 +215,7 @@ pub fn run_both(server: Command, client: Command, port: u16, limit: Duration) ->
     run_pair(server, client, limit, |server| server.wait_for_port(port))
 }
 
-/// The same of a server that listens on the port of the connection manager.
+/// Runs a server that listens on the port of the connection manager, and a client.
 ///
 /// # Panics
 ///
@@ -242,12 +242,12 @@ fn run_pair(server: Command, client: Command, limit: Duration, wait: impl FnOnce
     }
 }
 
-/// Whether somebody listens on the port of the connection manager, in either port space: the kernel's, or softrnic's.
+/// Whether a program listens on the port of the connection manager, in either port space: the kernel's, or softrnic's.
 fn is_listened_at_by_cm(port: u16) -> bool {
     if is_listened_at_by_soft_cm(port) {
         return true;
     }
-    // Where there is no such program, there is no device of the kernel's either.
+    // Without this program there is no kernel device either.
     let Ok(output) = Command::new("rdma").args(["resource", "show", "cm_id"]).output() else { return false };
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
     table.lines().any(|line| {
@@ -258,7 +258,7 @@ fn is_listened_at_by_cm(port: u16) -> bool {
     })
 }
 
-/// Whether a socket listens that has the port in its name: `@softrnic/1/cm/PORT SPACE/PORT/ADDRESS`.
+/// Whether a listening socket has the port in its name: `@softrnic/1/cm/PORT SPACE/PORT/ADDRESS`.
 fn is_listened_at_by_soft_cm(port: u16) -> bool {
     // __SO_ACCEPTCON.
     const LISTENS: &str = "00010000";
@@ -271,7 +271,7 @@ fn is_listened_at_by_soft_cm(port: u16) -> bool {
     })
 }
 
-/// Whether a socket listens on the TCP port, seen without connecting to it.
+/// Whether a socket listens on the TCP port, found without connecting to it.
 fn is_listened_at(port: u16) -> bool {
     ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|file| {
         let table = fs::read_to_string(file).unwrap_or_default();
@@ -284,8 +284,8 @@ fn is_listened_at(port: u16) -> bool {
     })
 }
 
-/// The tests of this program that `filter` chooses, all of them if it is empty, under valgrind; they find the variable
-/// `marker` set. An error or a leak is exit status 99.
+/// Runs the tests of this program that `filter` selects (all if it is empty) under valgrind, with the variable
+/// `marker` set. An error or a leak gives exit status 99.
 ///
 /// # Panics
 ///
@@ -294,7 +294,7 @@ fn is_listened_at(port: u16) -> bool {
 pub fn under_valgrind(marker: &str, filter: &[&str]) -> Command {
     let this = env::current_exe().unwrap_or_else(|error| panic!("{error}"));
     let mut command = Command::new("valgrind");
-    // What drivers hand to the kernel, and get from it, is not known to valgrind: initialised bytes are not its subject here.
+    // valgrind does not have the layout of the drivers' system calls, so initialised bytes are not checked here.
     command
         .args([
             "--error-exitcode=99",

@@ -1,4 +1,4 @@
-//! What completions each test has seen, written down so that those of two devices can be compared.
+//! A log of each test's completions, to compare those of two devices.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -12,16 +12,16 @@ use sideway::ibverbs::completion::{
 
 use crate::process;
 
-/// The environment variable that names the file to which they are written; without it nothing is.
+/// The environment variable that names the log file; if it is not set, nothing is logged.
 pub const FILE: &str = "SIDEWAY_TEST_COMPLETIONS";
 
-/// Completions, and how often each came: threads and queues take turns as they please.
+/// Completions, and how often each came: the order of threads and queues varies.
 pub type Completions = BTreeMap<String, usize>;
 
 /// The completions of each test, by its name.
 pub type Log = BTreeMap<String, Completions>;
 
-/// Writes down a completion for the test that this thread runs. Of one in error, only the request and the status have a meaning.
+/// Logs a completion for the test of this thread. With an error status, only the request and the status are defined.
 ///
 /// # Panics
 ///
@@ -36,14 +36,14 @@ pub(crate) fn write(completion: &GenericWorkCompletion<'_>) {
         let opcode = completion.opcode();
         line += &format!(", {opcode:?}");
         use WorkCompletionOperationType as O;
-        // Of others the length has no meaning.
+        // The length of other completions is undefined.
         if matches!(
             opcode,
             O::Receive | O::ReceiveWriteWithImmediate | O::Read | O::AtomicCompareAndSwap | O::AtomicFetchAndAdd
         ) {
             line += &format!(", {} bytes", completion.byte_len());
         }
-        // Only receives have flags, and only those of datagrams a header; soft-RoCE sets them beyond that.
+        // Only receives have flags, and only those of datagrams a header; soft-RoCE sets more.
         if matches!(opcode, O::Receive | O::ReceiveWriteWithImmediate) {
             let flags = completion.wc_flags() & !WorkCompletionFlags::GlobalRoutingHeader;
             line += &format!(", {flags:?}");
@@ -58,7 +58,7 @@ pub(crate) fn write(completion: &GenericWorkCompletion<'_>) {
     written.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
 }
 
-/// Reads what was written.
+/// Reads the log.
 ///
 /// # Errors
 ///

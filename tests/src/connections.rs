@@ -1,4 +1,4 @@
-//! Both ends of a connection by address, made on one channel or two, on the device that the tests run on.
+//! Both ends of a connection by address, on one channel or two, on the device of the tests.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::{Deref, DerefMut};
@@ -20,10 +20,10 @@ use sideway::rdmacm::communication_manager::{
 use crate::loopback::{Give, Memory};
 use crate::{datagrams, device, waiting};
 
-/// By when any event has come.
+/// The deadline for any event.
 pub const LONG: Duration = Duration::from_secs(20);
 
-/// The IP address of the test device: the one that is in its GID.
+/// The IP address of the test device, from its GID.
 ///
 /// # Panics
 ///
@@ -34,33 +34,33 @@ pub fn address() -> IpAddr {
     std::net::Ipv6Addr::from(gid.gid()).to_canonical()
 }
 
-/// A channel.
+/// Creates a channel.
 ///
 /// # Panics
 ///
-/// There is none.
+/// It cannot be created.
 #[track_caller]
 pub fn channel() -> Arc<EventChannel> {
-    // Where the device is the soft one, it serves connections from now on.
+    // From now on connections use the soft device, if the tests do.
     device::name();
     EventChannel::new().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// An identifier that listens on a port of its own of the test device; with the address that it listens on.
+/// An identifier that listens on a free port of the test device, and its address.
 ///
 /// # Panics
 ///
-/// It cannot.
+/// It cannot listen.
 #[track_caller]
 pub fn listen(channel: &Arc<EventChannel>, port_space: PortSpace) -> (Arc<Identifier>, SocketAddr) {
     listen_at(channel, port_space, address())
 }
 
-/// The same on this address.
+/// An identifier that listens on a free port of this address.
 ///
 /// # Panics
 ///
-/// It cannot.
+/// It cannot listen.
 #[track_caller]
 pub fn listen_at(channel: &Arc<EventChannel>, port_space: PortSpace, address: IpAddr) -> (Arc<Identifier>, SocketAddr) {
     let id = channel.create_id(port_space).unwrap_or_else(|error| panic!("{error}"));
@@ -70,11 +70,11 @@ pub fn listen_at(channel: &Arc<EventChannel>, port_space: PortSpace, address: Ip
     (id, address)
 }
 
-/// The next event, which is of this type.
+/// The next event, which has this type.
 ///
 /// # Panics
 ///
-/// It is not, or none comes.
+/// It has another type, or none arrives.
 #[track_caller]
 pub fn expect(channel: &Arc<EventChannel>, event_type: EventType) -> Event {
     let event = channel.get_cm_event(Some(LONG)).unwrap_or_else(|error| panic!("{event_type:?}: {error}"));
@@ -97,12 +97,12 @@ pub fn resolve(channel: &Arc<EventChannel>, port_space: PortSpace, address: Sock
     id
 }
 
-/// What an end of a connection is made with.
+/// The resources of one end of a connection.
 #[derive(Debug)]
 pub struct End {
     /// The queue pair, which holds the identifier.
     pub qp: GenericQueuePair,
-    /// Where its requests complete.
+    /// The completion queue of its requests.
     pub cq: GenericCompletionQueue,
     /// Its domain.
     pub pd: Arc<ProtectionDomain>,
@@ -113,21 +113,21 @@ pub struct End {
 }
 
 impl End {
-    /// Makes a queue pair through the identifier.
+    /// Creates a queue pair through the identifier.
     ///
     /// # Panics
     ///
-    /// It cannot be made.
+    /// It cannot be created.
     #[track_caller]
     pub fn of(id: Arc<Identifier>) -> Self {
         Self::try_of(id).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The same where it may be that the peer of a request has gone, in which case there is no queue pair.
+    /// Creates a queue pair through the identifier; fails if the peer of a request has disconnected.
     ///
     /// # Errors
     ///
-    /// It cannot be made.
+    /// It cannot be created.
     ///
     /// # Panics
     ///
@@ -143,11 +143,11 @@ impl End {
         Ok(Self { qp, cq, pd, context, id })
     }
 
-    /// Waits for the next completion, which is to be a success; what its request was called.
+    /// Waits for the next completion, which must be a success; returns its request number.
     ///
     /// # Panics
     ///
-    /// None comes, or it is a failure.
+    /// No completion arrives, or it failed.
     #[track_caller]
     pub fn success(&mut self) -> u64 {
         waiting::first("a connection", || {
@@ -159,7 +159,7 @@ impl End {
     }
 }
 
-/// Two ends that are connected, by one channel, on the test device: the one that began, and the other.
+/// Two connected ends on one channel, on the test device: client and server.
 ///
 /// # Panics
 ///
@@ -169,7 +169,7 @@ pub fn connect(channel: &Arc<EventChannel>) -> (End, End) {
     connect_at(channel, address())
 }
 
-/// The same on this address.
+/// Two connected ends on this address.
 ///
 /// # Panics
 ///
@@ -187,10 +187,10 @@ pub fn connect_at(channel: &Arc<EventChannel>, address: IpAddr) -> (End, End) {
     (active, passive)
 }
 
-/// A side that sends and receives datagrams by a queue pair that is made through the identifier.
+/// A side that sends and receives datagrams with a queue pair that was created through the identifier.
 #[derive(Debug)]
 pub struct DatagramEnd {
-    /// What it sends and receives with.
+    /// Its queue pair.
     pub side: datagrams::End<GenericQueuePair<Datagram>>,
     /// Its domain.
     pub pd: Arc<ProtectionDomain>,
@@ -210,11 +210,11 @@ impl DerefMut for DatagramEnd {
     }
 }
 
-/// Makes one.
+/// Creates one.
 ///
 /// # Panics
 ///
-/// It cannot be made.
+/// It cannot be created.
 #[track_caller]
 pub fn datagram_end(id: &Arc<Identifier>) -> DatagramEnd {
     let context = id.get_device_context().unwrap_or_else(|| panic!("{id:?} is on no device"));
@@ -227,7 +227,7 @@ pub fn datagram_end(id: &Arc<Identifier>) -> DatagramEnd {
     DatagramEnd { side: datagrams::End { qp, cq, memory }, pd }
 }
 
-/// Sends some bytes to a queue pair, or to a group, and waits until they are sent.
+/// Sends some bytes to a queue pair, or to a group, and waits for the completion.
 ///
 /// # Panics
 ///

@@ -21,11 +21,11 @@ use crate::device;
 use crate::loopback::{Give, Memory, QueueKind, Range, to};
 use crate::waiting;
 
-/// Bytes of the global routing header, or what stands in its place, in front of every datagram received.
+/// Bytes of the global routing header, or of its placeholder, before every received datagram.
 pub const GRH: usize = 40;
 /// Bytes of each side's memory.
 pub const MEMORY: usize = 64 * 1024;
-/// Bytes of inline data that the queue pairs take.
+/// Maximum inline data of the queue pairs.
 pub const INLINE: u32 = 64;
 /// The Q_Key of both sides.
 pub const QKEY: u32 = 0x1234_5678;
@@ -35,7 +35,7 @@ pub trait Kind: QueuePair<Service = Datagram> + fmt::Debug + Sized {
     /// For messages.
     const NAME: &'static str;
 
-    /// Makes one.
+    /// Creates one.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ pub struct Datagrams<Q> {
     pub near: End<Q>,
     /// The one that mostly receives.
     pub far: End<Q>,
-    /// The way from the port to itself.
+    /// The address of the port itself.
     pub way: Arc<AddressHandle>,
     /// The domain of both.
     pub pd: Arc<ProtectionDomain>,
@@ -77,35 +77,35 @@ pub struct Datagrams<Q> {
 /// One side: a queue pair, its completion queue, its memory.
 #[derive(Debug)]
 pub struct End<Q> {
-    // Dropped in this order: nothing is posted any more when the memory goes.
+    // Dropped in this order: the queue pair posts nothing more when the memory is freed.
     /// The queue pair.
     pub qp: Q,
-    /// Where its completions go.
+    /// The destination of its completions.
     pub cq: GenericCompletionQueue,
-    /// What its requests name.
+    /// The memory of its requests.
     pub memory: Memory,
 }
 
-/// A completion, copied off the queue. What means nothing after a failure is `None` then.
+/// A completion, copied off the queue. Fields that are undefined after a failure are `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The number of the request.
     pub wr_id: u64,
-    /// How it ended.
+    /// Its status.
     pub status: WorkCompletionStatus,
-    /// What was done.
+    /// The operation.
     pub opcode: Option<WorkCompletionOperationType>,
-    /// Of a datagram received: its bytes with what stands in front, the sender's queue pair, immediate data where there is
-    /// some, and whether the global routing header is there.
+    /// For a received datagram: its length with the header space, the sender's queue pair number, immediate data if
+    /// present, and whether the global routing header is present.
     pub received: Option<(usize, u32, Option<u32>, bool)>,
 }
 
 impl<Q: Kind> Datagrams<Q> {
-    /// Two sides that can send.
+    /// Two sides that are ready to send.
     ///
     /// # Panics
     ///
-    /// Anything fails.
+    /// A step fails.
     #[track_caller]
     pub fn new(queue: QueueKind) -> Self {
         let context = device::open();
@@ -147,17 +147,17 @@ impl<Q: Kind> End<Q> {
     ///
     /// # Panics
     ///
-    /// It is not within.
+    /// It is out of bounds.
     #[track_caller]
     pub fn range(&self, offset: usize, len: usize) -> Range {
         Range::of(&self.memory, offset, len)
     }
 
-    /// What is in the memory.
+    /// The contents of the memory.
     ///
     /// # Panics
     ///
-    /// The range is not within.
+    /// The range is out of bounds.
     #[track_caller]
     pub fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
@@ -182,17 +182,17 @@ impl<Q: Kind> End<Q> {
     ///
     /// # Panics
     ///
-    /// None comes.
+    /// None arrives.
     #[track_caller]
     pub fn completion(&mut self) -> Completion {
         waiting::first(Q::NAME, || self.poll())
     }
 
-    /// Waits for the next completion, which is to be a success.
+    /// Waits for the next completion, which must be a success.
     ///
     /// # Panics
     ///
-    /// None comes, or it is a failure.
+    /// None arrives, or it failed.
     #[track_caller]
     pub fn success(&mut self) -> Completion {
         let completion = self.completion();
@@ -200,11 +200,11 @@ impl<Q: Kind> End<Q> {
         completion
     }
 
-    /// Sees to it that nothing completes.
+    /// Asserts that nothing completes.
     ///
     /// # Panics
     ///
-    /// Something does.
+    /// Something completes.
     #[track_caller]
     pub fn silence(&mut self) {
         waiting::nothing(Q::NAME, || self.poll());
@@ -227,7 +227,7 @@ impl<Q: Kind> End<Q> {
     }
 }
 
-/// The way from the port to itself.
+/// The address of the port itself.
 ///
 /// # Panics
 ///

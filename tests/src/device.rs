@@ -1,4 +1,4 @@
-//! The device that the tests run on.
+//! The device of the tests.
 
 use std::cmp::Reverse;
 use std::env;
@@ -10,20 +10,20 @@ use sideway::ibverbs::address::{GidEntry, GidType};
 use sideway::ibverbs::device::{DeviceInfo, DeviceList};
 use sideway::ibverbs::device_context::{DeviceContext, LinkLayer};
 
-/// The environment variable that names the device. Where it names none, the tests run on [`SOFT_DEVICE`].
+/// The environment variable that names the device. If it is not set, the tests run on [`SOFT_DEVICE`].
 pub const TEST_DEVICE: &str = "SIDEWAY_TEST_DEVICE";
 
-/// The device of `softrnic`, which is there on any machine.
+/// The device of `softrnic`, which works on any machine.
 pub const SOFT_DEVICE: &str = "soft0";
 
 /// The port that is used.
 pub const PORT: u8 = 1;
 
-/// The name of the device, which the list has from now on.
+/// The name of the device; registers the soft device if needed.
 ///
 /// # Panics
 ///
-/// None is named, and the soft one cannot be had.
+/// No device is named, and the soft one cannot be registered.
 #[track_caller]
 pub fn name() -> String {
     match env::var(TEST_DEVICE) {
@@ -39,7 +39,7 @@ pub fn name() -> String {
 ///
 /// # Panics
 ///
-/// It is not there, or does not open.
+/// It does not exist, or does not open.
 #[track_caller]
 pub fn open() -> Arc<DeviceContext> {
     let name = name();
@@ -48,7 +48,7 @@ pub fn open() -> Arc<DeviceContext> {
     device.open().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The GID that packets come from and go to; `None` on InfiniBand.
+/// The GID of the tests' packets; `None` on InfiniBand.
 ///
 /// # Panics
 ///
@@ -63,8 +63,8 @@ pub fn gid(context: &DeviceContext) -> Option<GidEntry> {
     Some(best_gid(table).unwrap_or_else(|| panic!("port {PORT} of {} has no GID", context.name())))
 }
 
-/// The best GID of the port in the device's table, if there is any: of RoCE v2 rather than v1, with an IPv4 address rather than a global or, last, a link-local
-/// IPv6 one.
+/// The best GID of the port in the device's table, if there is one: RoCE v2 before v1, an IPv4 address before a global
+/// and a link-local IPv6 one.
 pub(crate) fn best_gid(table: Vec<GidEntry>) -> Option<GidEntry> {
     let usable = table.into_iter().filter(|entry| entry.port_num() == u32::from(PORT) && !entry.gid().is_zero());
     usable.max_by_key(|entry| {
@@ -74,7 +74,7 @@ pub(crate) fn best_gid(table: Vec<GidEntry>) -> Option<GidEntry> {
     })
 }
 
-/// The folder in which the kernel tells about the device.
+/// The device's folder in sysfs.
 ///
 /// # Panics
 ///
@@ -86,11 +86,11 @@ pub fn sysfs(context: &DeviceContext) -> PathBuf {
 
 /// Whether the device is the kernel's soft-RoCE, whose driver in rdma-core has known faults.
 pub fn is_soft_roce(context: &DeviceContext) -> bool {
-    // Of the kernel's drivers, this one alone tells the network interface in a file of this name.
+    // Of the kernel's drivers, only this one has the network interface in a file of this name.
     context.sysfs_path().is_some_and(|path| fs::exists(path.join("parent")).unwrap_or(false))
 }
 
-/// Whether the device is the one of `softrnic`, of which it is known what it has.
+/// Whether the device is softrnic's, whose capabilities are known.
 pub fn is_soft_nic(context: &DeviceContext) -> bool {
     context.name() == SOFT_DEVICE
 }

@@ -1,4 +1,4 @@
-//! The installed rdma-core headers: which release they are of, and which functions they define themselves.
+//! The installed rdma-core headers: their release, and the functions that they define inline.
 
 use std::fs;
 use std::path::Path;
@@ -6,23 +6,23 @@ use std::process::Command;
 
 use crate::requirements::did_not_run;
 
-/// Whether the installed headers are of the release that the bindings were made from; says so with [`did_not_run`] if
-/// not. Another release has other types.
+/// Whether the installed headers have the release of the bindings; if not, reports it with [`did_not_run`].
+/// Another release has other types.
 ///
 /// # Panics
 ///
-/// When they are not and [`REQUIRE_C_TESTS`](crate::requirements::REQUIRE_C_TESTS) is `1`.
+/// They differ and [`REQUIRE_C_TESTS`](crate::requirements::REQUIRE_C_TESTS) is `1`.
 #[track_caller]
 pub fn are_those_of_the_bindings() -> bool {
     let wanted = release_of_the_bindings();
     match installed_release() {
         Some(installed) if installed == wanted => true,
         Some(installed) => {
-            did_not_run(&format!("the headers are of rdma-core {installed}, the bindings of {wanted}"));
+            did_not_run(&format!("the headers are from rdma-core {installed}, the bindings from {wanted}"));
             false
         }
         None => {
-            did_not_run("pkg-config does not tell which libibverbs the headers are of");
+            did_not_run("pkg-config does not report the libibverbs version of the headers");
             false
         }
     }
@@ -36,7 +36,7 @@ fn release_of_the_bindings() -> String {
     release.map(|(release, _)| release.to_owned()).unwrap_or_default()
 }
 
-/// What pkg-config says: libibverbs 1.14.44.0 is of rdma-core 44.0.
+/// The version from pkg-config: libibverbs 1.14.44.0 belongs to rdma-core 44.0.
 fn installed_release() -> Option<String> {
     let output = Command::new("pkg-config").args(["--modversion", "libibverbs"]).output().ok()?;
     let version = String::from_utf8(output.stdout).ok()?;
@@ -44,11 +44,11 @@ fn installed_release() -> Option<String> {
     Some(release.to_owned())
 }
 
-/// The names of the functions that a header defines itself, in its order.
+/// The names of the functions that a header defines inline, in its order.
 ///
 /// # Errors
 ///
-/// Why the header could not be read.
+/// The header could not be read.
 pub fn inlines(header: &str) -> std::io::Result<Vec<String>> {
     let text = fs::read_to_string(Path::new("/usr/include").join(header))?;
     Ok(inlines_of(&text))
@@ -73,7 +73,7 @@ mod tests {
     use super::inlines_of;
 
     #[test]
-    fn a_definition_may_take_several_lines() {
+    fn definition_over_several_lines_is_found() {
         let text = "static inline struct ibv_mr *\nrdma_reg(int a)\n{\n}\nstatic MLX5DV_ALWAYS_INLINE\nvoid set(int b)\n{}\n\
                     int plain(void);\nstatic inline struct ibv_cq *cast(void) {}\n";
         assert_eq!(inlines_of(text), ["rdma_reg", "set", "cast"]);

@@ -1,5 +1,5 @@
-//! The network interface under a soft-RoCE device, which tests take down and up, in the guest alone: those of a machine that does
-//! other work as well, and the one that soft devices share with everything else, are left as they are.
+//! The network interface under a soft-RoCE device. Tests take it down and up only in the guest, not on machines with
+//! other work; the interface of soft devices, which all programs share, is never changed.
 
 use std::env;
 use std::process::Command;
@@ -10,13 +10,13 @@ use sideway::ibverbs::device_context::{DeviceContext, PortState};
 
 use crate::device;
 
-/// The environment variable that says, by `1`, that the network of this machine is there for the tests: `cargo xtask softroce` sets
-/// it in its guest.
+/// With the value `1`, this environment variable allows tests to change this machine's network: `cargo xtask softroce`
+/// sets it in its guest.
 pub const CHANGE_NETWORK: &str = "SIDEWAY_CHANGE_NETWORK";
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The network interface under the port; it is up again when this goes.
+/// The network interface under the port; dropping this brings it up again.
 #[derive(Debug)]
 pub struct Interface<'c> {
     name: String,
@@ -24,19 +24,19 @@ pub struct Interface<'c> {
 }
 
 impl<'c> Interface<'c> {
-    /// The interface of the GID that the tests use.
+    /// The interface of the tests' GID.
     ///
     /// # Panics
     ///
-    /// There is none, or it must not be changed: [`CHANGE_NETWORK`] does not say so, the device is not the kernel's, or the
-    /// interface is the one that every program of the machine uses.
+    /// There is none, or it must not be changed: [`CHANGE_NETWORK`] is not set, the device is not the kernel's, or every
+    /// program of the machine uses the interface.
     #[track_caller]
     pub fn of(context: &'c DeviceContext) -> Self {
         let entry = device::gid(context).unwrap_or_else(|| panic!("the port has no GID"));
         let name = entry.netdev_name().unwrap_or_else(|error| panic!("{error}"));
         let is_allowed = env::var_os(CHANGE_NETWORK).is_some_and(|value| value == "1");
         if let Err(why) = may_change(is_allowed, context.sysfs_path().is_some(), &name) {
-            panic!("{name} is left as it is: {why}");
+            panic!("{name} is not changed: {why}");
         }
         Self { name, context }
     }
@@ -45,7 +45,7 @@ impl<'c> Interface<'c> {
     ///
     /// # Panics
     ///
-    /// It does not do it.
+    /// It fails.
     #[track_caller]
     pub fn ip(&self, arguments: &str) {
         let arguments = arguments.replace("{}", &self.name);
@@ -53,7 +53,7 @@ impl<'c> Interface<'c> {
         assert!(matches!(status, Ok(status) if status.success()), "ip {arguments}: {status:?}");
     }
 
-    /// Waits until the port is active and can be sent from; whether it becomes so.
+    /// Waits until the port is active and can send; returns whether it did.
     pub fn comes_up(&self) -> bool {
         let started = Instant::now();
         while started.elapsed() < PATIENCE {
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_interface_that_is_there_for_the_tests_may_be_changed() {
+    fn only_a_test_interface_may_be_changed() {
         assert_eq!(may_change(true, true, "eth_a"), Ok(()));
         for (is_allowed, is_of_the_kernel, name) in [(false, true, "eth_a"), (true, false, "eth_a"), (true, true, "lo")]
         {
@@ -102,12 +102,12 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    #[should_panic(expected = "is left as it is")]
-    fn the_interface_of_a_soft_device_is_refused() {
+    #[should_panic(expected = "is not changed")]
+    fn interface_of_a_soft_device_is_refused() {
         softrnic::Builder::new().device(device::SOFT_DEVICE).register().unwrap();
         let list = sideway::ibverbs::device::DeviceList::new().unwrap();
         let context = list.find(device::SOFT_DEVICE).unwrap().open().unwrap();
-        // Its interface may be the machine's only one. Nothing is run on it here, whatever comes of this.
+        // Its interface may be the machine's only one, so this runs nothing on it, whatever the result.
         std::mem::forget(Interface::of(&context));
     }
 }

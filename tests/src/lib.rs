@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Shared code of the tests.
 
 pub mod called;
 pub mod child;
@@ -17,12 +17,12 @@ pub mod resources;
 pub mod shim;
 mod waiting;
 
-/// The code of the README is compiled.
+/// Compiles the code of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
 
-/// So is that of sideway's own, which runs.
+/// Runs the code of sideway's README.
 #[cfg(doctest)]
 #[doc = include_str!("../../sideway/README.md")]
 pub struct SidewayReadme;

@@ -1,4 +1,4 @@
-//! Ping-pongs, and programs that find each other as those do: a server and a client, ours or rdma-core's.
+//! Ping-pongs, and programs that find each other in the same way: a server and a client, ours or rdma-core's.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 use crate::child::{self, Ended, Program, example};
 use crate::device;
 
-/// By when a program must have ended.
+/// The deadline of a program.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// What no program says when all is well.
+/// Text that no program prints on success.
 const BAD: [&str; 4] = ["invalid data", "panicked", "wrong data", "error"];
 
-/// A port, of TCP and of the connection manager, that no other test uses, in this program or in one that runs beside it, and nobody
-/// else now. A name of the host says so until this program ends: softrnic's ports are not among the host's, where they could be seen.
+/// A TCP and connection manager port that no other test uses, in this program or another, and that is free now. An
+/// abstract socket reserves it until this program ends, because softrnic's ports are not visible among the host's.
 pub fn port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(21_000);
     static TAKEN: Mutex<Vec<UnixDatagram>> = Mutex::new(Vec::new());
@@ -47,7 +47,7 @@ pub fn ours(name: &str, port: u16, options: &str) -> Command {
     command
 }
 
-/// One of rdma-core's programs, which is to be told the GID.
+/// One of rdma-core's programs, with the GID as an option.
 ///
 /// # Panics
 ///
@@ -68,7 +68,7 @@ pub fn by_address(mut command: Command, port: u16, options: &str) -> Command {
     command
 }
 
-/// Runs the server and the client of a ping-pong, and sees to it that both have sent and received everything.
+/// Runs the server and the client of a ping-pong, and asserts that both have sent and received everything.
 ///
 /// # Panics
 ///
@@ -78,7 +78,7 @@ pub fn play(server: Command, client: Command, port: u16, host: &str, size: u32, 
     play_within(LIMIT, server, client, port, host, size, iterations);
 }
 
-/// The same with a limit of its own.
+/// Like [`play`], with a limit of its own.
 ///
 /// # Panics
 ///
@@ -115,7 +115,7 @@ pub fn play_within(
     }
 }
 
-/// Plays one of our ping-pongs with itself, posting and polling by verbs of every kind, and tells how many games it was.
+/// Runs one of our ping-pongs with itself, posting and polling by verbs of every kind, and returns the number of runs.
 ///
 /// # Panics
 ///
@@ -137,7 +137,7 @@ pub fn play_in_every_kind(name: &str, size: u32, iterations: u32) -> usize {
     games
 }
 
-/// Starts one of our servers, and says `bytes` to it in the place of a client, which then stays or goes.
+/// Starts one of our servers, and sends `bytes` to it in place of a client, which then stays or disconnects.
 ///
 /// # Panics
 ///
@@ -155,11 +155,11 @@ pub fn say_to_server(name: &str, options: &str, bytes: &[u8], stays: bool) -> En
     ended
 }
 
-/// Has one of our ping-pongs play with itself without end, kills the client, and tells what becomes of the server.
+/// Runs one of our ping-pongs with itself without end, kills the client, and returns the server's outcome.
 ///
 /// # Panics
 ///
-/// They do not find each other, or the server does not end.
+/// They do not connect, or the server does not end.
 #[track_caller]
 pub fn kill_client(name: &str, options: &str) -> Ended {
     let port = port();
@@ -168,29 +168,29 @@ pub fn kill_client(name: &str, options: &str) -> Ended {
     server.wait_for_port(port);
     let mut client = Program::start(ours(name, port, &format!("{options} localhost")), LIMIT);
     wait_for_game(&server, &client);
-    // In the midst of it.
+    // In the middle of the run.
     thread::sleep(Duration::from_millis(300));
     client.kill();
     server.wait().unwrap_or_else(|| panic!("it does not end:\n{}", server.said()))
 }
 
-/// Waits until a server and a client know each other's queue pairs.
+/// Waits until a server and a client have exchanged their queue pairs.
 ///
 /// # Panics
 ///
-/// They do not find each other.
+/// They do not connect.
 #[track_caller]
 pub fn wait_for_game(server: &Program, client: &Program) {
     let started = Instant::now();
     let has_peer = |program: &Program| program.said().contains("remote address");
     while !(has_peer(server) && has_peer(client)) {
         let said = || format!("{}\n{}", server.said(), client.said());
-        assert!(started.elapsed() < LIMIT, "they do not find each other:\n{}", said());
+        assert!(started.elapsed() < LIMIT, "they do not connect:\n{}", said());
         thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// A program has ended well, and has said these.
+/// Asserts that a program has succeeded and printed these lines.
 ///
 /// # Panics
 ///
@@ -205,25 +205,25 @@ pub fn succeeds(ended: &Ended, lines: &[&str]) {
     assert!(!output.contains("panicked") && !output.contains("error: "), "{output}");
 }
 
-/// One of the examples does not take these arguments, and says so before it looks for a device.
+/// Asserts that an example rejects these arguments, before it looks for a device.
 ///
 /// # Panics
 ///
-/// It does take them.
+/// It accepts them.
 #[track_caller]
 pub fn refuses(name: &str, arguments: &str) {
-    // Without the device and the port that `ours` gives: an option given twice would be refused for that.
+    // Without the device and the port of `ours`: a repeated option would be refused too.
     let mut command = example(name);
     command.args(arguments.split_whitespace());
     let Ended { status, output } = child::run(command, LIMIT);
     assert_eq!(status.code(), Some(2), "{name} {arguments}: {output}");
 }
 
-/// A program fails with one sentence, which has `words`.
+/// Asserts that a program fails with one sentence, which has `words`.
 ///
 /// # Panics
 ///
-/// It does not, or the sentence has not.
+/// It succeeds, or the sentence lacks them.
 #[track_caller]
 pub fn fails(ended: &Ended, words: &[&str]) {
     let Ended { status, output } = ended;
@@ -245,10 +245,10 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn a_port_stays_its_tests_own() {
+    fn port_is_reserved_for_its_test() {
         let [one, other] = [port(), port()];
         assert_ne!(one, other);
-        // So another test program sees it, though nobody listens there.
+        // So another test program sees it, without a listener there.
         let name = SocketAddr::from_abstract_name(format!("sideway-test/port/{one}")).expect("it is short");
         assert!(UnixDatagram::bind_addr(&name).is_err());
     }

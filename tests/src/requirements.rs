@@ -1,7 +1,7 @@
-//! What a test needs of the machine beyond `cargo`, and what happens when it is not there.
+//! What a test requires of the machine beyond `cargo`, and the result if it is missing.
 //!
-//! A test that cannot run says so on standard error and passes. With `SIDEWAY_REQUIRE_C_TESTS=1` it fails instead, so
-//! that a machine which is meant to run all of them cannot quietly run none.
+//! A test that cannot run reports so on standard error and passes. With `SIDEWAY_REQUIRE_C_TESTS=1` it fails instead,
+//! so that a machine that must run all of them cannot silently run none.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,14 +10,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The environment variable which turns "did not run" into a failure when it is `1`.
+/// The environment variable that turns "did not run" into a failure if it is `1`.
 pub const REQUIRE_C_TESTS: &str = "SIDEWAY_REQUIRE_C_TESTS";
 
-/// Says that a test did not run for want of `what`; call it and return.
+/// Reports that a test did not run because `what` is missing; call it and return.
 ///
 /// # Panics
 ///
-/// When [`REQUIRE_C_TESTS`] is `1`.
+/// [`REQUIRE_C_TESTS`] is `1`.
 #[track_caller]
 pub fn did_not_run(what: &str) {
     assert!(env::var_os(REQUIRE_C_TESTS).is_none_or(|value| value != "1"), "{REQUIRE_C_TESTS}=1, but {what}");
@@ -27,11 +27,11 @@ pub fn did_not_run(what: &str) {
     let _ = writeln!(std::io::stderr(), "DID NOT RUN: {name}: {what} ({REQUIRE_C_TESTS}=1 makes this a failure)");
 }
 
-/// The C compiler of this machine: `$CC`, else `cc`. `None`, after [`did_not_run`], where it does not start.
+/// The C compiler of this machine: `$CC`, else `cc`. `None`, after [`did_not_run`], if it does not start.
 ///
 /// # Panics
 ///
-/// When there is none and [`REQUIRE_C_TESTS`] is `1`.
+/// There is none and [`REQUIRE_C_TESTS`] is `1`.
 #[track_caller]
 pub fn c_compiler() -> Option<CCompiler> {
     let program = env::var_os("CC").filter(|value| !value.is_empty()).unwrap_or_else(|| "cc".into());
@@ -44,19 +44,19 @@ pub fn c_compiler() -> Option<CCompiler> {
     }
 }
 
-/// A C compiler that answers.
+/// A working C compiler.
 #[derive(Debug)]
 pub struct CCompiler {
     program: OsString,
 }
 
 impl CCompiler {
-    /// Whether a C file that includes `header` compiles, e.g. `infiniband/verbs.h`; says so with [`did_not_run`] if
-    /// not.
+    /// Whether a C file that includes `header`, e.g. `infiniband/verbs.h`, compiles; if not, reports it with
+    /// [`did_not_run`].
     ///
     /// # Panics
     ///
-    /// When it does not and [`REQUIRE_C_TESTS`] is `1`.
+    /// It does not and [`REQUIRE_C_TESTS`] is `1`.
     #[track_caller]
     pub fn has_header(&self, directory: &Path, header: &str) -> bool {
         let name = format!("has-{}", header.replace(['/', '.'], "-"));
@@ -72,7 +72,7 @@ impl CCompiler {
     ///
     /// # Errors
     ///
-    /// What the compiler said, or why it did not start or a file could not be written.
+    /// The compiler's output, or why it did not start or a file could not be written.
     pub fn shared_object(
         &self,
         directory: &Path,
@@ -98,13 +98,12 @@ impl CCompiler {
     ///
     /// # Panics
     ///
-    /// When the text does not compile or the object does not load: there is a compiler, so that is a mistake in the
+    /// The text does not compile or the object does not load. There is a compiler, so that is a mistake in the
     /// test.
     #[track_caller]
     pub fn load(&self, directory: &Path, name: &str, source: &str, arguments: &[&str]) -> libloading::Library {
         let object = self.shared_object(directory, name, source, arguments).unwrap_or_else(|error| panic!("{error}"));
-        // SAFETY: what runs at loading is what the compiler puts into any shared object, as the sources of these tests
-        // have no constructors.
+        // SAFETY: loading runs only the compiler's own code, because the sources of these tests have no constructors.
         let library = unsafe { libloading::Library::new(&object) };
         library.unwrap_or_else(|error| panic!("{}: {error}", object.display()))
     }

@@ -1,4 +1,4 @@
-//! What the kernel keeps of the RDMA objects of processes, by iproute2's `rdma resource`.
+//! The RDMA objects of processes in the kernel, from iproute2's `rdma resource`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use crate::device;
 
-/// What is counted.
+/// The kinds that are counted.
 const KINDS: [&str; 6] = ["cm_id", "qp", "cq", "mr", "pd", "srq"];
 
-/// By when the kernel has let go of what was destroyed.
+/// The deadline for the kernel to release destroyed objects.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a process has: RDMA objects by kind, and open files.
+/// The RDMA objects of a process by kind, and its open files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     objects: BTreeMap<&'static str, usize>,
@@ -21,11 +21,11 @@ pub struct Held {
 }
 
 impl Held {
-    /// By this process, now.
+    /// Those of this process, now.
     ///
     /// # Panics
     ///
-    /// It cannot be told.
+    /// They cannot be read.
     #[track_caller]
     pub fn now() -> Self {
         let files = fs::read_dir("/proc/self/fd").unwrap_or_else(|error| panic!("/proc/self/fd: {error}")).count();
@@ -37,21 +37,21 @@ impl Held {
         self.objects.get(kind).copied().unwrap_or(0)
     }
 
-    /// Sees to it that this process has again what it had then; the kernel may take its time.
+    /// Asserts that this process returns to these counts, with some time for the kernel.
     ///
     /// # Panics
     ///
-    /// It has not.
+    /// It does not.
     #[track_caller]
     pub fn is_held_again(&self) {
         self.is_held_again_while(|| {});
     }
 
-    /// The same where something is to be done for it again and again, such as taking events.
+    /// Asserts that this process returns to these counts while `step` is called again and again, for example to read events.
     ///
     /// # Panics
     ///
-    /// It has not.
+    /// It does not.
     #[track_caller]
     pub fn is_held_again_while(&self, mut meanwhile: impl FnMut()) {
         let started = Instant::now();
@@ -67,24 +67,24 @@ impl Held {
     }
 }
 
-/// What the descriptors of this process lead to.
+/// The targets of this process's descriptors.
 fn open_files() -> Vec<String> {
     let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let files = entries.filter_map(|entry| fs::read_link(entry.path()).ok());
     files.map(|file| file.display().to_string()).collect()
 }
 
-/// What this process has on all devices, by kind.
+/// This process's objects on all devices, by kind.
 #[track_caller]
 fn objects() -> BTreeMap<&'static str, usize> {
     if device::name() == device::SOFT_DEVICE {
-        // The kernel knows nothing of it.
+        // The kernel has no such device.
         return BTreeMap::new();
     }
     KINDS.into_iter().map(|kind| (kind, show(kind).lines().filter(|line| is_mine(line)).count())).collect()
 }
 
-/// The kernel names the thread that made an object, which may have ended. What it holds for itself names none.
+/// The kernel names the thread that created an object, which may have ended. Its own objects have none.
 fn is_mine(line: &str) -> bool {
     let Some(thread) = line.split_whitespace().skip_while(|word| *word != "pid").nth(1) else { return false };
     let Ok(status) = fs::read_to_string(format!("/proc/{thread}/status")) else { return true };
@@ -105,7 +105,7 @@ pub fn wait_for_listener(port: u16) {
             line.contains(" 00010000 ") && line.contains("@softrnic/1/cm/") && line.contains(&format!("/{port}/"))
         };
         while !fs::read_to_string("/proc/net/unix").is_ok_and(|list| list.lines().any(is_port)) {
-            assert!(started.elapsed() < PATIENCE, "nobody listens on {port}");
+            assert!(started.elapsed() < PATIENCE, "no listener on {port}");
             std::thread::sleep(Duration::from_millis(20));
         }
         return;
@@ -119,7 +119,7 @@ pub fn wait_for_listener(port: u16) {
             .is_some_and(|at| at.ends_with(&source));
         is_here && line.contains("state LISTEN")
     }) {
-        assert!(started.elapsed() < PATIENCE, "nobody listens on {port}:\n{}", show("cm_id"));
+        assert!(started.elapsed() < PATIENCE, "no listener on {port}:\n{}", show("cm_id"));
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -1,4 +1,4 @@
-//! Waiting for completions, and for none.
+//! Waiting for completions, and for their absence.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use crate::completion_log;
 
 /// How long a completion may take.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long nothing is to happen.
+/// How long nothing must happen.
 const SILENCE: Duration = Duration::from_millis(100);
 
-/// What `poll` finds first.
+/// The first result of `poll`.
 ///
 /// # Panics
 ///
@@ -30,7 +30,7 @@ pub(crate) fn first<T>(name: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Sees to it that `poll` finds nothing.
+/// Asserts that `poll` finds nothing.
 ///
 /// # Panics
 ///
@@ -46,7 +46,7 @@ pub(crate) fn nothing<T: std::fmt::Debug>(name: &str, mut poll: impl FnMut() -> 
     }
 }
 
-/// Takes one completion off the queue, if there is one, and hands it to `read`.
+/// Takes one completion off the queue, if there is one, and passes it to `read`.
 ///
 /// # Panics
 ///
@@ -56,7 +56,7 @@ pub(crate) fn take<T>(
     queue: &mut GenericCompletionQueue,
     read: impl FnOnce(GenericWorkCompletion<'_>) -> T,
 ) -> Option<T> {
-    // Of a basic queue a poll takes a batch, of which the rest would be lost here.
+    // A poll of a basic queue takes a batch, and the rest would be lost here.
     if let GenericCompletionQueue::Basic(queue) = queue {
         queue.setup_poll_batch(1);
     }

@@ -1,4 +1,4 @@
-//! One side, and what it receives and completes.
+//! One side of a connected pair, its receives and completions.
 
 use sideway::ibverbs::completion::{
     GenericCompletionQueue, WorkCompletionFlags, WorkCompletionOperationType, WorkCompletionStatus,
@@ -14,12 +14,12 @@ use crate::waiting;
 /// One side: a queue pair, its completion queue, its memory.
 #[derive(Debug)]
 pub struct End<Q> {
-    // Dropped in this order: nothing is posted any more when the memory goes.
+    // Dropped in this order: the queue pair posts nothing more when the memory is freed.
     /// The queue pair.
     pub qp: Q,
-    /// Where its completions go.
+    /// The destination of its completions.
     pub cq: GenericCompletionQueue,
-    /// What its requests name.
+    /// The memory of its requests.
     pub memory: Memory,
 }
 
@@ -28,22 +28,22 @@ impl<Q: Kind> End<Q> {
     ///
     /// # Panics
     ///
-    /// It is not within.
+    /// It is out of bounds.
     #[track_caller]
     pub fn range(&self, offset: usize, len: usize) -> Range {
         Range::of(&self.memory, offset, len)
     }
 
-    /// By what the other side names this side's memory from `offset` on.
+    /// The remote address and key of this side's memory from `offset` on, for the peer.
     pub fn remote(&self, offset: usize) -> (RemoteKey, u64) {
         (self.memory.rkey(), self.memory.addr() + offset as u64)
     }
 
-    /// What is in the memory.
+    /// The contents of the memory.
     ///
     /// # Panics
     ///
-    /// The range is not within.
+    /// The range is out of bounds.
     #[track_caller]
     pub fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
@@ -64,7 +64,7 @@ impl<Q: Kind> End<Q> {
         batch.post().unwrap_or_else(|error| panic!("{}: {error}", Q::NAME));
     }
 
-    /// Posts one send, which is signaled.
+    /// Posts one signaled send.
     ///
     /// # Panics
     ///
@@ -81,17 +81,17 @@ impl<Q: Kind> End<Q> {
     ///
     /// # Panics
     ///
-    /// None comes.
+    /// None arrives.
     #[track_caller]
     pub fn completion(&mut self) -> Completion {
         waiting::first(Q::NAME, || self.poll())
     }
 
-    /// Waits for the next completion, which is to be a success.
+    /// Waits for the next completion, which must be a success.
     ///
     /// # Panics
     ///
-    /// None comes, or it is a failure.
+    /// None arrives, or it failed.
     #[track_caller]
     pub fn success(&mut self) -> Completion {
         let completion = self.completion();
@@ -100,17 +100,17 @@ impl<Q: Kind> End<Q> {
         completion
     }
 
-    /// Sees to it that nothing completes.
+    /// Asserts that nothing completes.
     ///
     /// # Panics
     ///
-    /// Something does.
+    /// Something completes.
     #[track_caller]
     pub fn silence(&mut self) {
         waiting::nothing(Q::NAME, || self.poll());
     }
 
-    /// Takes off what has completed, and tells how much it was.
+    /// Polls all completions, and returns their number.
     ///
     /// # Panics
     ///
@@ -144,24 +144,24 @@ impl<Q: Kind> End<Q> {
     }
 }
 
-/// A completion, copied off the queue. What means nothing after a failure is `None` then.
+/// A completion, copied off the queue. Fields that are undefined after a failure are `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The number of the request.
     pub wr_id: u64,
-    /// How it ended.
+    /// Its status.
     pub status: WorkCompletionStatus,
-    /// Which queue pair's it was.
+    /// The number of its queue pair.
     pub qp_num: u32,
-    /// What was done.
+    /// The operation.
     pub opcode: Option<WorkCompletionOperationType>,
     /// Bytes.
     pub byte_len: Option<u32>,
-    /// Immediate data, where there was some.
+    /// Immediate data, if present.
     pub imm_data: Option<u32>,
-    /// What else it has.
+    /// Its flags.
     pub wc_flags: Option<WorkCompletionFlags>,
-    /// The key that the peer invalidated, where the flags say that it did, and else anything.
+    /// The key that the peer invalidated if the flags report that; otherwise undefined.
     pub invalidated_rkey: Option<RemoteKey>,
 }
 
@@ -174,7 +174,7 @@ impl Range {
     ///
     /// # Panics
     ///
-    /// The range is not within.
+    /// The range is out of bounds.
     #[track_caller]
     pub fn of(memory: &Memory, offset: usize, len: usize) -> Self {
         assert!(offset + len <= memory.len());
@@ -182,17 +182,17 @@ impl Range {
     }
 }
 
-/// Giving ranges to requests without further ado.
+/// Adds ranges of an [`End`] to requests.
 pub trait Give: SetScatterGatherEntry + Sized {
     /// One range.
     fn give(self, range: Range) {
         let Range(entry) = range;
-        // SAFETY: the range is of registered memory, to which nobody has a reference: it is copied to and from. Should it be
-        // given back too early, its registration is ended first, and the device answers the request with an error.
+        // SAFETY: the range is registered memory without references: it is only copied from and to. If it is freed too
+        // early, its registration ends first, and the device completes the request with an error.
         unsafe { self.setup_sge(entry.lkey(), entry.addr(), entry.length()) }
     }
 
-    /// Several, one behind the other.
+    /// Several, in order.
     fn give_list(self, ranges: &[Range]) {
         let entries: Vec<ScatterGatherEntry> = ranges.iter().map(|Range(entry)| *entry).collect();
         // SAFETY: as for one.

@@ -13,7 +13,7 @@ pub trait Kind: QueuePair<Service = Connected> + fmt::Debug + Send + Sized {
     /// For messages.
     const NAME: &'static str;
 
-    /// Makes one.
+    /// Creates one.
     ///
     /// # Errors
     ///
@@ -48,11 +48,11 @@ impl Kind for GenericQueuePair {
 /// A kind of completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueKind {
-    /// Of `build`.
+    /// From `build`.
     Basic,
-    /// Of `build_ex`.
+    /// From `build_ex`.
     Extended,
-    /// Of `build_generic`.
+    /// From `build_generic`.
     Generic,
 }
 
@@ -60,11 +60,11 @@ impl QueueKind {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Basic, Self::Extended, Self::Generic];
 
-    /// Makes one.
+    /// Creates one.
     ///
     /// # Panics
     ///
-    /// It cannot be made.
+    /// It cannot be created.
     #[track_caller]
     pub fn build(self, builder: &CompletionQueueBuilder) -> GenericCompletionQueue {
         let queue = match self {
@@ -76,7 +76,7 @@ impl QueueKind {
     }
 }
 
-/// Runs a function for each kind of queue pair with each kind of completion queue, nine times, and says how it went.
+/// Runs a function for each kind of queue pair with each kind of completion queue, nine times, and prints the results.
 #[macro_export]
 macro_rules! on_all_kinds {
     ($function:ident) => {{

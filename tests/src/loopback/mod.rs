@@ -20,11 +20,11 @@ use crate::device;
 
 /// Bytes of each side's memory.
 pub const MEMORY: usize = 64 * 1024;
-/// Bytes of inline data that the queue pairs take.
+/// Maximum inline data of the queue pairs.
 pub const INLINE: u32 = 64;
-/// Entries in a list that the queue pairs take.
+/// Maximum list entries of the queue pairs.
 pub const ENTRIES: u32 = 4;
-/// Requests that the queue pairs hold on either side.
+/// Depth of the queue pairs in each direction.
 pub const REQUESTS: u32 = 16;
 /// The first packet sequence numbers of the two sides.
 pub const PSN: [u32; 2] = [0x123456, 0xfffffe];
@@ -43,21 +43,21 @@ pub struct Loopback<Q> {
 }
 
 impl<Q: Kind> Loopback<Q> {
-    /// Two sides that can do everything.
+    /// Two sides with all access rights.
     ///
     /// # Panics
     ///
-    /// Anything fails.
+    /// A step fails.
     #[track_caller]
     pub fn new(queue: QueueKind) -> Self {
         Self::with(queue, None, |_| {})
     }
 
-    /// Two sides, with further wishes for their queue pairs, and a channel for their completion queues.
+    /// Two sides, with more options for their queue pairs, and a channel for their completion queues.
     ///
     /// # Panics
     ///
-    /// Anything fails.
+    /// A step fails.
     #[track_caller]
     pub fn with(
         queue: QueueKind,
@@ -93,7 +93,7 @@ impl<Q: Kind> Loopback<Q> {
         loopback
     }
 
-    /// Brings both queue pairs from RESET to RTS; `rnr_retry` is how often a send is tried that finds no receive.
+    /// Brings both queue pairs from RESET to RTS; `rnr_retry` is the RNR retry count of a send.
     ///
     /// # Panics
     ///
@@ -113,7 +113,7 @@ impl<Q: Kind> Loopback<Q> {
         }
     }
 
-    /// Takes both queue pairs back to RESET and connects them anew.
+    /// Resets both queue pairs and connects them again.
     ///
     /// # Panics
     ///
@@ -127,7 +127,7 @@ impl<Q: Kind> Loopback<Q> {
         self.connect(rnr_retry);
     }
 
-    /// Sends a message there and one back.
+    /// Sends a message in each direction.
     ///
     /// # Panics
     ///

@@ -50,14 +50,14 @@ pub fn ready_to_send(sq_psn: u32, rnr_retry: u8) -> QueuePairAttribute {
     attributes
 }
 
-/// A transition with nothing but its state.
+/// A transition with only its state.
 pub fn to(state: QueuePairState) -> QueuePairAttribute {
     let mut attributes = QueuePairAttribute::new();
     attributes.setup_state(state);
     attributes
 }
 
-/// Everything that a peer may do.
+/// All access rights of a peer.
 pub(super) fn all_access() -> AccessFlags {
     AccessFlags::LocalWrite | AccessFlags::RemoteWrite | AccessFlags::RemoteRead | AccessFlags::RemoteAtomic
 }

@@ -1,4 +1,4 @@
-//! Address handles, and the way back to the sender of a datagram.
+//! Address handles, and the address of a datagram's sender.
 
 use libc::c_int;
 use rdma_mummy_sys as ffi;
@@ -39,7 +39,7 @@ pub(super) unsafe extern "C" fn destroy_ah(ah: *mut ffi::ibv_ah) -> c_int {
     unsafe { destroy_object((*ah).context, "destroy_ah", Kind::AddressHandle, ah.addr()) }
 }
 
-/// As the library does, for headers of InfiniBand's own form: the GID of this side is always the first.
+/// Like the library for native InfiniBand headers: this side's GID is always the first.
 pub(super) unsafe extern "C" fn init_ah_from_wc(
     context: *mut ffi::ibv_context,
     port_num: u8,
@@ -72,7 +72,7 @@ pub(super) unsafe extern "C" fn init_ah_from_wc(
             return 0;
         }
         if grh.is_null() {
-            inner.violation("init_ah_from_wc would have read a header that is not there");
+            inner.violation("init_ah_from_wc would have read a missing header");
             return -1;
         }
         (*attr).is_global = 1;

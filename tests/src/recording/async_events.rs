@@ -1,4 +1,4 @@
-//! Asynchronous events: raised by a test, taken and acknowledged as the library does it.
+//! Asynchronous events: raised by a test, read and acknowledged as the library does.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::MutexGuard;
@@ -17,7 +17,7 @@ use super::state::{Inner, State};
 /// How long the destruction of an object waits for an acknowledgement before it is a violation.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An event to raise: its type as in C, and what stands in the union.
+/// An event to raise: its type as in C, and the contents of the union.
 #[derive(Clone, Copy, Debug)]
 pub struct Raised {
     event_type: u32,
@@ -29,7 +29,7 @@ enum Element {
     /// The object with this address.
     Object(usize),
     Port(c_int),
-    /// Nothing is written.
+    /// The union is not written.
     Nothing,
 }
 
@@ -62,11 +62,11 @@ impl Raised {
     }
 }
 
-/// What was raised, by context, and taken, by object.
+/// Raised events by context, and unacknowledged ones by object.
 #[derive(Default)]
 pub(super) struct AsyncEvents {
     contexts: BTreeMap<usize, Waiting>,
-    /// Events that were taken and not acknowledged.
+    /// Events that were read and not acknowledged.
     taken: BTreeMap<usize, u32>,
 }
 
@@ -75,7 +75,7 @@ struct Waiting {
     events: VecDeque<Raised>,
 }
 
-/// A context was opened; gives its descriptor.
+/// A context was opened; returns its descriptor.
 pub(super) fn opened(inner: &mut Inner, context: usize) -> c_int {
     if inner.script.without.contains("async_fd") {
         return -1;
@@ -96,13 +96,13 @@ pub(super) fn closed(inner: &mut Inner, context: usize) {
 /// Raises an event on a context.
 pub(super) fn raise(inner: &mut Inner, context: usize, event: Raised) {
     let waiting = inner.async_events.contexts.get_mut(&context);
-    let Some(waiting) = waiting else { return inner.violation("an event was raised on a context that is not there") };
+    let Some(waiting) = waiting else { return inner.violation("an event was raised on a context that does not exist") };
     waiting.events.push_back(event);
     // SAFETY: the descriptor is the context's own, which is open.
     unsafe { semaphore::put(waiting.fd, 1) };
 }
 
-/// An object is destroyed: its events that wait are gone, and those that were taken are waited for, as the library does.
+/// An object is destroyed: its queued events are dropped, and those that were read are waited for, as the library does.
 pub(super) fn destroyed(state: &State, object: usize) {
     let mut inner = state.lock();
     for waiting in inner.async_events.contexts.values_mut() {
@@ -147,7 +147,7 @@ pub(super) unsafe extern "C" fn get_async_event(
         };
         (*event).event_type = ffi::ibv_event_type(raised.event_type);
         inner.tag("get_async_event: type", &raw mut (*event).event_type);
-        // As the library does: what it does not know is of nothing.
+        // Like the library: events of unknown types have no object.
         let known = (*event).event_type.0 == raised.event_type;
         match raised.element {
             Element::Object(object) => {
@@ -166,7 +166,7 @@ pub(super) unsafe extern "C" fn get_async_event(
     0
 }
 
-/// Comes only for events of objects: others are acknowledged without their maker.
+/// Called only for events of objects: others are acknowledged without a provider.
 pub(super) unsafe extern "C" fn ack_async_event(event: *mut ffi::ibv_async_event) {
     // SAFETY: every object begins with its context, and objects are never freed.
     unsafe {
@@ -176,7 +176,7 @@ pub(super) unsafe extern "C" fn ack_async_event(event: *mut ffi::ibv_async_event
         let mut inner = state.note("ack_async_event", &arguments);
         match inner.async_events.taken.get_mut(&object.addr()) {
             Some(taken) if *taken > 0 => *taken -= 1,
-            _ => inner.violation("an asynchronous event was acknowledged that was not taken"),
+            _ => inner.violation("an asynchronous event was acknowledged that was not read"),
         }
         drop(inner);
         state.acknowledged.notify_all();

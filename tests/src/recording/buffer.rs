@@ -13,9 +13,9 @@ use super::device::state_of;
 use super::memory::register;
 use super::objects::forever;
 
-/// Bytes that a buffer of `alloc_buf` has, whatever was asked for.
+/// The size of an `alloc_buf` buffer, whatever was requested.
 const BUFFER: usize = 1 << 16;
-/// Whose a buffer is: it begins with no context.
+/// The owner of a buffer, which does not start with a context.
 static BUFFERS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
 /// A buffer of the provider.
@@ -84,11 +84,11 @@ pub(super) unsafe extern "C" fn free_user_buf(buf: *mut ibv_buf) {
 /// The buffer is one of this provider's.
 unsafe fn free(verb: &'static str, buf: *mut ibv_buf) {
     let context = BUFFERS.lock().unwrap_or_else(PoisonError::into_inner).remove(&buf.addr());
-    let Some(context) = context else { panic!("a buffer was freed that is not there") };
+    let Some(context) = context else { panic!("a buffer was freed that does not exist") };
     let context = ptr::with_exposed_provenance_mut(context);
     // SAFETY: the context is one of this provider's.
     let mut inner = unsafe { state_of(context) }.note(verb, &[("object", buf.addr() as u64)]);
     if inner.destroy(Kind::Buffer, buf.addr()).is_err() {
-        inner.violation("a buffer was freed while a region was in it");
+        inner.violation("a buffer was freed that a region uses");
     }
 }

@@ -1,13 +1,13 @@
-//! What is written down: calls, requests, and what was done wrong.
+//! The log: calls, requests, and violations.
 
 use libc::c_int;
 
 /// One call of a C function.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Its name, without `ibv_`; those of the connection manager are whole.
+    /// Its name, without `ibv_`; names of the connection manager are complete.
     pub verb: &'static str,
-    /// Its arguments, as far as they tell something; pointers as addresses.
+    /// Its arguments, if they matter; pointers as addresses.
     pub arguments: Vec<(&'static str, u64)>,
     /// The errno it failed with.
     pub failed: Option<c_int>,
@@ -18,7 +18,7 @@ impl Call {
     ///
     /// # Panics
     ///
-    /// When the call has none.
+    /// The call has none.
     #[track_caller]
     pub fn argument(&self, name: &str) -> u64 {
         let found = self.arguments.iter().find(|(argument, _)| *argument == name);
@@ -45,27 +45,27 @@ pub struct Posted {
     pub operands: (u64, u64),
     /// Key, address and length of each entry.
     pub entries: Vec<(u32, u64, u32)>,
-    /// The data that came in the request.
+    /// Inline data of the request.
     pub inline: Option<Vec<u8>>,
-    /// All bytes together.
+    /// The total length.
     pub length: u32,
-    /// Of a datagram: the address of its address handle, the peer's queue pair, its Q_Key.
+    /// For a datagram: the address of its address handle, the peer's QP number, its Q_Key.
     pub datagram: Option<(u64, u32, u32)>,
-    /// Of an XRC request: the number of the peer's shared receive queue.
+    /// For an XRC request: the number of the peer's shared receive queue.
     pub srqn: Option<u32>,
-    /// The key that is invalidated, there or here.
+    /// The key that is invalidated, remote or local.
     pub invalidate_rkey: Option<u32>,
-    /// Of a segmented packet: its header, and the bytes of payload a segment.
+    /// For a segmented packet: its header, and the payload bytes of a segment.
     pub segments: Option<(Vec<u8>, u16)>,
-    /// Of an atomic write that an extended queue pair got: its bytes.
+    /// For an atomic write on an extended queue pair: its bytes.
     pub atomic: Option<[u8; 8]>,
-    /// Of a flush: the length of its range, its type and its level.
+    /// For a flush: the length of its range, its type and its level.
     pub flush: Option<(u64, u8, u8)>,
-    /// Of the bind of a memory window.
+    /// For the bind of a memory window.
     pub bind: Option<Bind>,
 }
 
-/// What binds a memory window; objects as addresses.
+/// The binding of a memory window; objects as addresses.
 #[expect(missing_docs, reason = "the fields are those of C")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bind {
@@ -77,7 +77,7 @@ pub struct Bind {
     pub access: u32,
 }
 
-/// What a completion says; all values as in C.
+/// The fields of a completion; all values as in C.
 #[expect(missing_docs, reason = "the fields are those of struct ibv_wc and the readers of struct ibv_cq_ex")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Completion {
@@ -103,7 +103,7 @@ pub struct Completion {
     pub pkey_index: u16,
 }
 
-/// What can be made and has to be destroyed.
+/// What can be created and must be destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// The array of `ibv_get_device_list`.
@@ -156,7 +156,7 @@ pub enum Kind {
     EventChannel,
     /// `struct rdma_cm_id`.
     Identifier,
-    /// A `struct rdma_cm_event` that was taken and not acknowledged.
+    /// A `struct rdma_cm_event` that was read and not acknowledged.
     ConnectionEvent,
     /// The array of `rdma_get_devices`.
     OpenDevices,

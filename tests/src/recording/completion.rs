@@ -1,4 +1,4 @@
-//! Completion queues of the basic verbs, and what every queue does with completions.
+//! Completion queues of the basic verbs, and the shared handling of completions.
 
 use std::sync::MutexGuard;
 
@@ -11,7 +11,7 @@ use super::objects::forever;
 use super::semaphore;
 use super::state::{Inner, Queue};
 
-/// Entries of a queue that need no memory to be added.
+/// Preallocated entries of a queue.
 const ROOM: usize = 1024;
 
 pub(super) unsafe extern "C" fn create_cq(
@@ -35,11 +35,11 @@ pub(super) unsafe extern "C" fn create_cq(
     }
 }
 
-/// Fills in what every queue has.
+/// Initializes the fields of every queue.
 ///
 /// # Safety
 ///
-/// `cq` is new and has room for an extended queue.
+/// `cq` is new and has space for an extended queue.
 pub(super) unsafe fn set_up(
     inner: &mut Inner,
     context: *mut ffi::ibv_context,
@@ -69,7 +69,7 @@ pub(super) unsafe fn set_up(
     inner.queues.insert(cq.expose_provenance(), queue);
 }
 
-/// Adds a completion, and raises the event that was asked for.
+/// Adds a completion, and raises the event that was requested.
 pub(super) fn complete(inner: &mut Inner, cq: usize, completion: Completion) {
     let Some(queue) = inner.queues.get_mut(&cq) else { return };
     queue.completions.push_back(completion);
@@ -79,21 +79,21 @@ pub(super) fn complete(inner: &mut Inner, cq: usize, completion: Completion) {
     let channel = queue.channel;
     if let Some(channel) = inner.channels.get_mut(&channel) {
         channel.events.push_back(cq);
-        // SAFETY: the descriptor is the channel's, which is there.
+        // SAFETY: the descriptor belongs to the channel, which exists.
         unsafe { semaphore::put(channel.fd, 1) };
     }
 }
 
-/// The state of a queue, with a violation where it is gone.
+/// The state of a queue; a violation if it was destroyed.
 pub(super) fn queue_of<'i>(inner: &'i mut MutexGuard<'_, Inner>, cq: usize, verb: &str) -> Option<&'i mut Queue> {
     if inner.queues.get(&cq).is_some_and(|queue| queue.is_lost) {
-        inner.violation(format!("{verb} on a queue whose memory is gone"));
+        inner.violation(format!("{verb} on a queue without memory"));
     }
     inner.is_live(Kind::CompletionQueue, cq, verb).then(|| inner.queues.get_mut(&cq))?
 }
 
 pub(super) unsafe extern "C" fn poll_cq(cq: *mut ffi::ibv_cq, num_entries: c_int, wc: *mut ffi::ibv_wc) -> c_int {
-    // SAFETY: objects are never freed, and so many completions can be written.
+    // SAFETY: objects are never freed, and this number of completions can be written.
     unsafe {
         let (mut inner, failure) = state_of((*cq).context).enter("poll_cq", &[("num_entries", num_entries as u64)]);
         if let Some(failure) = failure {

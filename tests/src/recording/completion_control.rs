@@ -1,4 +1,4 @@
-//! What is done to a completion queue beside polling: resizing it, and holding its events back.
+//! Control of a completion queue besides polling: resizing and moderation.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 

@@ -1,4 +1,4 @@
-//! What a queue pair can be told beside its state: multicast groups, ECE, packet pacing, the order of data.
+//! Settings of a queue pair besides its state: multicast groups, ECE, packet pacing, data order.
 
 use libc::c_int;
 use rdma_mummy_sys as ffi;
@@ -18,12 +18,12 @@ unsafe fn halves(gid: *const ffi::ibv_gid) -> (u64, u64) {
     ((raw >> 64) as u64, raw as u64)
 }
 
-/// Puts the verbs of this file into the extended table.
+/// Adds the verbs of this file to the extended table.
 pub(super) fn fill_in(table: &mut ffi::verbs_context, has: impl Fn(&str) -> bool) {
     table.modify_qp_rate_limit = has("modify_qp_rate_limit").then_some(modify_qp_rate_limit);
 }
 
-/// The kernel takes datagram queue pairs and multicast addresses alone, and has no second membership of the same group.
+/// The kernel accepts only datagram queue pairs and multicast addresses, and has no second membership in a group.
 pub(super) unsafe extern "C" fn attach_mcast(qp: *mut ffi::ibv_qp, gid: *const ffi::ibv_gid, lid: u16) -> c_int {
     // SAFETY: objects are never freed, and the GID can be read.
     unsafe {
@@ -81,7 +81,7 @@ pub(super) unsafe extern "C" fn query_ece(qp: *mut ffi::ibv_qp, ece: *mut ffi::i
     0
 }
 
-/// Accepts the options that the device has itself.
+/// Accepts only the options that the device has.
 pub(super) unsafe extern "C" fn set_ece(qp: *mut ffi::ibv_qp, ece: *mut ffi::ibv_ece) -> c_int {
     // SAFETY: objects are never freed, and the struct can be read and written.
     unsafe {

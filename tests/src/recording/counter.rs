@@ -1,4 +1,4 @@
-//! Completion counters, of the library that comes after the bindings.
+//! Completion counters, from a later library than the bindings.
 
 use libc::c_int;
 use rdma_mummy_sys as ffi;
@@ -60,7 +60,7 @@ unsafe extern "C" fn destroy_comp_cntr(counter: *mut ffi::ibv_comp_cntr) -> c_in
     unsafe { destroy_object((*counter).context, "destroy_comp_cntr", Kind::CompletionCounter, counter.addr()) }
 }
 
-/// Lets `touch` at one of the two numbers.
+/// Calls `touch` with one of the two numbers.
 ///
 /// # Safety
 ///

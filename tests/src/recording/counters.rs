@@ -1,4 +1,4 @@
-//! Counters: the value of place `n` is always `100 + n`.
+//! Counters: the value at index `n` is always `100 + n`.
 
 use std::slice;
 
@@ -9,7 +9,7 @@ use super::calls::Kind;
 use super::device::state_of;
 use super::objects::{destroy_object, forever};
 
-/// Puts the verbs of this file into the extended table.
+/// Adds the verbs of this file to the extended table.
 pub(super) fn fill_in(table: &mut ffi::verbs_context, has: impl Fn(&str) -> bool) {
     table.create_counters = has("create_counters").then_some(create_counters);
     table.attach_counters_point_flow = has("attach_counters_point_flow").then_some(attach_counters_point_flow);

@@ -23,18 +23,18 @@ thread_local! {
     static LISTED: RefCell<Vec<&'static Device>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Which device wrote down that a list was made.
+/// Which device logged that a list was created.
 static LISTS: Mutex<BTreeMap<usize, &'static Device>> = Mutex::new(BTreeMap::new());
-/// What stands for the descriptor of a context that was closed.
+/// The placeholder for the descriptor of a closed context.
 const CLOSED: c_int = c_int::MIN;
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-// SAFETY: the C struct is written before it is shared, save for the mark of its provider, which is atomic.
+// SAFETY: the C struct is written before it is shared, except the mark of its provider, which is atomic.
 unsafe impl Sync for Device {}
 
-/// A device of its own for the calling thread.
+/// Creates a device for the calling thread.
 pub(super) fn plug_in() -> &'static Device {
-    // SAFETY: the struct has integers and nullable function pointers alone, of which zero is a value.
+    // SAFETY: the struct has only integers and nullable function pointers, for which zero is valid.
     let mut device: ffi::ibv_device = unsafe { mem::zeroed() };
     let name = format!("recording_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
     for (to, from) in device.name.iter_mut().zip(name.bytes()) {
@@ -53,7 +53,7 @@ pub(super) fn plug_in_too(device: &'static Device) {
     LISTED.with_borrow_mut(|listed| listed.push(device));
 }
 
-/// The thread does not list the device any more.
+/// The thread no longer lists the device.
 pub(super) fn pull_out(device: &'static Device) {
     LISTED.with_borrow_mut(|listed| listed.retain(|other| !ptr::eq(*other, device)));
 }
@@ -68,7 +68,7 @@ pub(super) fn listed() -> Vec<&'static Device> {
     LISTED.with_borrow(Clone::clone)
 }
 
-/// The state behind a context.
+/// The state of the device of a context.
 ///
 /// # Safety
 ///
@@ -78,7 +78,7 @@ pub(super) unsafe fn state_of(context: *mut ffi::ibv_context) -> &'static State 
     unsafe {
         let state = &(*(*context).device.cast::<Device>()).state;
         if (*context).cmd_fd == CLOSED {
-            // Whoever asks may hold the lock.
+            // The caller may hold the lock.
             state.late.fetch_add(1, Ordering::Relaxed);
         }
         state
@@ -107,7 +107,7 @@ pub(super) unsafe extern "C" fn free_device_list(list: *mut *mut ffi::ibv_device
     let owner = LISTS.lock().unwrap_or_else(PoisonError::into_inner).remove(&list.addr());
     if let Some(owner) = owner {
         let mut inner = owner.state.note("free_device_list", &[]);
-        // One that is not there has been written down.
+        // A missing one has been logged.
         let _ = inner.destroy(Kind::DeviceList, list.addr());
     }
 }

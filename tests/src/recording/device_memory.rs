@@ -11,10 +11,10 @@ use super::device::state_of;
 use super::memory::register;
 use super::objects::{destroy_object, forever};
 
-/// Bytes of any device memory.
+/// The size of all device memory.
 pub(super) const DEVICE_MEMORY: usize = 4096;
 
-/// Device memory with its bytes behind it.
+/// Device memory, followed by its bytes.
 #[repr(C)]
 struct Memory {
     dm: ffi::ibv_dm,
@@ -90,7 +90,7 @@ pub(super) unsafe extern "C" fn free_dm(dm: *mut ffi::ibv_dm) -> c_int {
     unsafe { destroy_object((*dm).context, "free_dm", Kind::DeviceMemory, dm.addr()) }
 }
 
-/// Whether a copy is within the memory; one that is not is a violation.
+/// Whether a copy is in bounds; otherwise it is a violation.
 ///
 /// # Safety
 ///
@@ -105,7 +105,7 @@ unsafe fn copies(dm: *mut ffi::ibv_dm, verb: &'static str, offset: u64, length: 
         }
         let memory = dm.cast::<Memory>();
         if offset as usize + length > (*memory).len.min(DEVICE_MEMORY) {
-            inner.violation("a copy was not within device memory");
+            inner.violation("a copy exceeded device memory");
             return Err(libc::EFAULT);
         }
         Ok((&raw mut (*memory).bytes).cast::<u8>().add(offset as usize))
@@ -171,7 +171,7 @@ pub(super) unsafe extern "C" fn alloc_dmah(
         if let Some(failure) = failure {
             return failure.null();
         }
-        // It begins with its context, and the rest is the library's.
+        // It starts with its context, and the rest belongs to the library.
         let dmah = forever::<[*mut ffi::ibv_context; 4]>();
         (*dmah)[0] = context;
         let dmah = dmah.cast::<ibv_dmah>();

@@ -10,10 +10,10 @@ use super::failure::set_errno;
 use super::objects::{destroy_object, forever};
 use super::state::Inner;
 
-/// What a completion queue in a parent domain takes from the allocator.
+/// The bytes that a completion queue in a parent domain takes from the allocator.
 const SIZE: usize = 4096;
 const ALIGNMENT: usize = 256;
-/// As a vendor's number for it.
+/// In place of a vendor's resource type.
 const RESOURCE_TYPE: u64 = 0x7_0000_0001;
 
 type Alloc = unsafe extern "C" fn(*mut ffi::ibv_pd, *mut c_void, usize, usize, u64) -> *mut c_void;
@@ -89,13 +89,13 @@ pub(super) fn allocator_of(inner: &Inner, pd: *mut ffi::ibv_pd) -> Option<Alloca
     inner.allocators.get(&pd.addr()).copied()
 }
 
-/// Takes memory for a completion queue, and writes to it as a device would; whether there was any.
+/// Allocates memory for a completion queue, and writes to it as a device would; returns whether there was any.
 ///
 /// # Safety
 ///
 /// The allocator is that of a live domain, and `context` one of this provider's.
 pub(super) unsafe fn take_memory(allocator: Allocator, cq: usize, context: *mut ffi::ibv_context) -> bool {
-    // SAFETY: the allocator is live, and what it gives is so large.
+    // SAFETY: the allocator is live, and its memory has the requested size.
     unsafe {
         set_errno(0);
         let memory = (allocator.alloc)(allocator.pd, allocator.pd_context, SIZE, ALIGNMENT, RESOURCE_TYPE);
@@ -113,7 +113,7 @@ pub(super) unsafe fn take_memory(allocator: Allocator, cq: usize, context: *mut 
     true
 }
 
-/// Gives memory back.
+/// Frees memory.
 ///
 /// # Safety
 ///

@@ -1,5 +1,5 @@
-//! Drivers of rdma-core's as far as they do what no program survives: the recording device behaves as one of them, and notes a
-//! violation where that one would write or read outside of its memory.
+//! Drivers of rdma-core, as far as their faults would crash a program: the recording device behaves like one of them,
+//! and logs a violation where that one would access memory out of bounds.
 
 use std::ffi::c_void;
 use std::path::Path;
@@ -10,24 +10,24 @@ use rdma_mummy_sys as ffi;
 use super::completion;
 use crate::requirements::c_compiler;
 
-/// What a driver does without a look.
+/// What a driver does without a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// Extended: copies inline data of any length.
     InlineOfAnyLength,
     /// Extended: reads the first entry of a list, also of an empty one.
     FirstOfNone,
-    /// Follows the region of `ibv_bind_mw`.
+    /// Dereferences the region of `ibv_bind_mw`.
     NullRegion,
-    /// Has no memory of a completion queue any more after a failed resize.
+    /// Has no memory for a completion queue after a failed resize.
     ResizeLosesQueue,
     /// Basic: looks an opcode up in a table of 12.
     TableOfOpcodes,
-    /// Writes the key of a bind by a request into the window.
+    /// Writes the key of a bind request into the window.
     BindWritesKey,
 }
 
-/// A driver, by the name of its file.
+/// A driver, by its file name.
 #[derive(Clone, Copy, Debug)]
 pub struct Driver {
     /// `lib{name}-rdmavNN.so` is its file.
@@ -60,13 +60,13 @@ impl Driver {
 
 pub(super) type PollCq = unsafe extern "C" fn(*mut ffi::ibv_cq, c_int, *mut ffi::ibv_wc) -> c_int;
 
-/// A function that polls, in a file of the driver's name; `None`, with a word, where there is no C compiler.
+/// A function that polls, in a file with the driver's name; `None`, with a message, without a C compiler.
 pub(super) fn poll_cq_of(driver: Driver, directory: &Path) -> Option<PollCq> {
     const SOURCE: &str = "int (*recording_poll)(void *, int, void *);\n\
                           int poll_cq(void *cq, int n, void *wc) { return recording_poll(cq, n, wc); }\n";
     let name = format!("{}-rdmav99", driver.name);
     let library = c_compiler()?.load(directory, &name, SOURCE, &[]);
-    // SAFETY: both are of these types in the text above, and the library stays loaded.
+    // SAFETY: both have these types in the text above, and the library stays loaded.
     unsafe {
         let target = library.get::<*mut *mut c_void>(b"recording_poll\0").unwrap_or_else(|error| panic!("{error}"));
         target.write(completion::poll_cq as PollCq as *mut c_void);

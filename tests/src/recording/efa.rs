@@ -1,7 +1,6 @@
-//! libefa, for devices that are of the system: scalable reliable datagrams.
+//! libefa, for devices of the system: scalable reliable datagrams.
 //!
-//! `without` takes `efa` (the device is another vendor's), `rdma_read`, `rdma_write`, `rnr_retry`,
-//! `wc_read_sgid`.
+//! `without` takes `efa` (the device is another vendor's), `rdma_read`, `rdma_write`, `rnr_retry`, `wc_read_sgid`.
 
 use std::collections::BTreeMap;
 use std::ptr;
@@ -20,14 +19,14 @@ use super::objects::forever;
 use super::qp::{arguments, set_up};
 use super::vendor;
 
-/// The part of a queue that is EFA's own.
+/// EFA's own part of a queue.
 static PARTS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
 /// Makes this the system's libefa.
 ///
 /// # Panics
 ///
-/// When another has been loaded.
+/// Another has been loaded.
 pub fn install_efa() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -39,7 +38,7 @@ pub fn install_efa() {
             efadv_cq_from_ibv_cq_ex: Some(cq_from_ibv_cq_ex),
             ..Default::default()
         };
-        // SAFETY: the functions do what the manual pages say of their names.
+        // SAFETY: the functions do what the manual pages of their names document.
         let installed = unsafe { Efa::from_table(table) }.install();
         assert!(installed.is_ok(), "another libefa is loaded");
     });
@@ -116,7 +115,7 @@ unsafe extern "C" fn create_qp_ex(
 
 unsafe extern "C" fn wr_set_ud_addr(qp: *mut ffi::ibv_qp_ex, ah: *mut ffi::ibv_ah, remote_qpn: u32, remote_qkey: u32) {
     let arguments = [("ah", ah.addr() as u64), ("qpn", remote_qpn.into()), ("qkey", remote_qkey.into())];
-    // SAFETY: put into queue pairs of this library alone; the handle is alive.
+    // SAFETY: put only into queue pairs of this library; the handle is alive.
     unsafe { vendor::address(qp.cast(), ah, "wr_set_ud_addr", &arguments) }
 }
 
@@ -161,13 +160,13 @@ unsafe extern "C" fn cq_from_ibv_cq_ex(cq: *mut ffi::ibv_cq_ex) -> *mut efadv_cq
     counterpart(cq)
 }
 
-/// The other of a queue and its part; null where there is none.
+/// Maps between a queue and its part; null if there is none.
 fn counterpart<T, U>(object: *mut T) -> *mut U {
     let parts = PARTS.lock().unwrap_or_else(PoisonError::into_inner);
     parts.get(&object.addr()).map_or(ptr::null_mut(), |&other| ptr::with_exposed_provenance_mut(other))
 }
 
-/// The GID ends with the number of the request; that of an odd one is not told.
+/// The GID ends with the number of the request; an odd one has none.
 unsafe extern "C" fn wc_read_sgid(part: *mut efadv_cq, gid: *mut ffi::ibv_gid) -> c_int {
     let cq: *mut ffi::ibv_cq_ex = counterpart(part);
     // SAFETY: objects are never freed, and the GID can be written.

@@ -1,4 +1,4 @@
-//! Completion queues of the extended verbs: a cursor, and one reader for each field that was asked for.
+//! Completion queues of the extended verbs: a cursor, and one reader for each requested field.
 
 use libc::c_int;
 use rdma_mummy_sys as ffi;
@@ -32,7 +32,7 @@ pub(super) unsafe extern "C" fn create_cq_ex(
         let cq = forever::<ffi::ibv_cq_ex>();
         let in_domain = attr.comp_mask & ffi::ibv_cq_init_attr_mask::IBV_CQ_INIT_ATTR_MASK_PD.0 != 0;
         let allocator = if in_domain { domain::allocator_of(&inner, attr.parent_domain) } else { None };
-        // The program's allocator is called without the lock, as it may look at what was called.
+        // The program's allocator is called without the lock, because it may read the log.
         drop(inner);
         if let Some(allocator) = allocator
             && !domain::take_memory(allocator, cq.addr(), context)
@@ -51,7 +51,7 @@ pub(super) unsafe extern "C" fn create_cq_ex(
 
 macro_rules! functions {
     (always { $($always:ident)+ } asked { $($field:ident if $Flag:ident;)+ }) => {
-        /// Puts in what was asked for and the script leaves; the rest stays null, as with drivers.
+        /// Sets the requested readers, unless the script omits them; the rest stays null, as with drivers.
         ///
         /// # Safety
         ///
@@ -88,7 +88,7 @@ functions! {
     }
 }
 
-/// Moves the cursor; whether there was a completion.
+/// Moves the cursor; returns whether there was a completion.
 ///
 /// # Safety
 ///
@@ -119,7 +119,7 @@ unsafe extern "C" fn start_poll(cq: *mut ffi::ibv_cq_ex, _attr: *mut ffi::ibv_po
         inner.output("start_poll: wr_id", &raw mut (*cq).wr_id);
         inner.output("start_poll: status", &raw mut (*cq).status);
         if twice {
-            inner.violation("a second poll was begun on a queue");
+            inner.violation("a second poll was started on a queue");
         }
         if found { 0 } else { libc::ENOENT }
     }
@@ -154,7 +154,7 @@ unsafe extern "C" fn end_poll(cq: *mut ffi::ibv_cq_ex) {
     }
 }
 
-/// The completion under the cursor; a violation, and zeros, where there is none.
+/// The completion at the cursor; without one, zeros and a violation.
 ///
 /// # Safety
 ///
@@ -173,7 +173,7 @@ unsafe fn current(cq: *mut ffi::ibv_cq_ex, reader: &'static str) -> Completion {
 }
 
 unsafe extern "C" fn read_tm_info(cq: *mut ffi::ibv_cq_ex, info: *mut ffi::ibv_wc_tm_info) {
-    // SAFETY: put into queues of this provider alone, and `info` can be written.
+    // SAFETY: put only into queues of this provider, and `info` can be written.
     unsafe {
         let wc = current(cq, "read_tm_info");
         info.write(ffi::ibv_wc_tm_info { tag: wc.tm_tag, priv_: wc.tm_private });
@@ -184,7 +184,7 @@ macro_rules! readers {
     ($($name:ident -> $Type:ty = $value:expr;)+) => { $(
         unsafe extern "C" fn $name(cq: *mut ffi::ibv_cq_ex) -> $Type {
             let read: fn(Completion) -> $Type = $value;
-            // SAFETY: put into queues of this provider alone.
+            // SAFETY: put only into queues of this provider.
             read(unsafe { current(cq, stringify!($name)) })
         }
     )+ };

@@ -1,5 +1,5 @@
-//! Queue pairs of the extended verbs: a batch that is begun, built by one call an operation and one for its data, and
-//! completed or taken back. As with the drivers of hardware, a mistake is noted and comes out at `wr_complete`.
+//! Queue pairs of the extended verbs: a batch that is started, built by one call for the operation and one for its
+//! data, and completed or aborted. As with hardware drivers, an error is stored and returned by `wr_complete`.
 
 use std::slice;
 
@@ -57,7 +57,7 @@ pub(super) unsafe extern "C" fn qp_to_qp_ex(qp: *mut ffi::ibv_qp) -> *mut ffi::i
 
 macro_rules! functions {
     (always { $($always:ident)+ } asked { $($field:ident if $Flag:ident;)+ }) => {
-        /// Puts in what was asked for and the script leaves; the rest stays null, as with drivers.
+        /// Sets the requested operations, unless the script omits them; the rest stays null, as with drivers.
         ///
         /// # Safety
         ///
@@ -97,8 +97,8 @@ functions! {
     }
 }
 
-/// Puts in the later operations that were asked for. Where they were not, other memory of the library's stands in their
-/// places, as in a library that has no room for them: whoever looks finds what is no function.
+/// Sets the requested later operations. If they were not requested, other memory of the library is in their
+/// places, as in a library without space for them: a reader finds no valid function.
 ///
 /// # Safety
 ///
@@ -106,7 +106,7 @@ functions! {
 unsafe fn set_functions_since_v44(inner: &Inner, qp: *mut ffi::ibv_qp_ex_since_v44, asked: u64) {
     const NO_FUNCTION: usize = 0x5a5a;
     let has = |name: &str| !inner.script.without.contains(name);
-    // SAFETY: the queue pair is new; what is written over a function is a word as large.
+    // SAFETY: the queue pair is new; a word of the same size overwrites a function.
     unsafe {
         let atomic_write = &raw mut (*qp).qp.wr_atomic_write;
         if asked & u64::from(ffi::ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_ATOMIC_WRITE.0) == 0 {
@@ -123,10 +123,10 @@ unsafe fn set_functions_since_v44(inner: &Inner, qp: *mut ffi::ibv_qp_ex_since_v
     }
 }
 
-/// Of rdma-core 45.
+/// From rdma-core 45.
 const IBV_QP_EX_WITH_FLUSH: u64 = 1 << 11;
 
-/// Runs `step` on the pair of a call that is written down.
+/// Runs `step` on the pair of a logged call.
 ///
 /// # Safety
 ///
@@ -142,19 +142,19 @@ unsafe fn with_pair(qp: *mut ffi::ibv_qp_ex, verb: &'static str, step: impl FnOn
 }
 
 unsafe extern "C" fn wr_start(qp: *mut ffi::ibv_qp_ex) {
-    // SAFETY: put into queue pairs of this provider alone.
+    // SAFETY: put only into queue pairs of this provider.
     unsafe {
         with_pair(qp, "wr_start", |pair| {
             pair.error = 0;
             (pair.without_data, pair.without_address) = (false, false);
             let fresh = std::mem::take(&mut pair.spare);
-            pair.batch.replace(fresh).map(|_| "a batch was begun already")
+            pair.batch.replace(fresh).map(|_| "a batch was already started")
         });
     }
 }
 
 unsafe extern "C" fn wr_abort(qp: *mut ffi::ibv_qp_ex) {
-    // SAFETY: put into queue pairs of this provider alone.
+    // SAFETY: put only into queue pairs of this provider.
     unsafe {
         with_pair(qp, "wr_abort", |pair| match pair.batch.take() {
             Some(mut batch) => {
@@ -162,7 +162,7 @@ unsafe extern "C" fn wr_abort(qp: *mut ffi::ibv_qp_ex) {
                 pair.spare = batch;
                 None
             }
-            None => Some("no batch was begun"),
+            None => Some("no batch was started"),
         });
     }
 }
@@ -174,13 +174,13 @@ unsafe extern "C" fn wr_complete(qp: *mut ffi::ibv_qp_ex) -> c_int {
         let quiet = state.is_quiet();
         let (mut inner, failure) = state.enter("wr_complete", &[("qp_num", (*qp).qp_base.qp_num.into())]);
         let Some(pair) = inner.pairs.get_mut(&qp.addr()) else {
-            inner.violation("wr_complete on a queue pair that is not there");
+            inner.violation("wr_complete on a queue pair that does not exist");
             return libc::EINVAL;
         };
         let (batch, without_data, error) = (pair.batch.take(), pair.without_data, pair.error);
         let without_address = pair.without_address;
         let Some(mut batch) = batch else {
-            inner.violation("wr_complete: no batch was begun");
+            inner.violation("wr_complete: no batch was started");
             return libc::EINVAL;
         };
         if without_data {
@@ -205,7 +205,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ffi::ibv_qp_ex) -> c_int {
     }
 }
 
-/// Begins a request of the batch that data is given to.
+/// Starts a request of the batch that needs data.
 ///
 /// # Safety
 ///
@@ -215,7 +215,7 @@ unsafe fn begin(qp: *mut ffi::ibv_qp_ex, verb: &'static str, code: opcode, reque
     unsafe { begin_request(qp, verb, code, request, true) }
 }
 
-/// Begins a request of the batch; `has_data` where its data comes next.
+/// Starts a request of the batch; `has_data` if its data comes next.
 ///
 /// # Safety
 ///
@@ -233,7 +233,7 @@ unsafe fn begin_request(qp: *mut ffi::ibv_qp_ex, verb: &'static str, code: opcod
             let without_data = std::mem::replace(&mut pair.without_data, has_data);
             let without_address = std::mem::replace(&mut pair.without_address, addressed);
             let limit = pair.cap.max_send_wr as usize;
-            let Some(batch) = &mut pair.batch else { return Some("no batch was begun") };
+            let Some(batch) = &mut pair.batch else { return Some("no batch was started") };
             if batch.len() >= limit {
                 pair.error = libc::ENOMEM;
             } else {
@@ -249,7 +249,7 @@ unsafe fn begin_request(qp: *mut ffi::ibv_qp_ex, verb: &'static str, code: opcod
 }
 
 unsafe extern "C" fn wr_send(qp: *mut ffi::ibv_qp_ex) {
-    // SAFETY: as for each function below: put into queue pairs of this provider alone.
+    // SAFETY: as for each function below: put only into queue pairs of this provider.
     unsafe { begin(qp, "wr_send", opcode::IBV_WR_SEND, Posted::default()) }
 }
 
@@ -296,7 +296,7 @@ unsafe extern "C" fn wr_send_inv(qp: *mut ffi::ibv_qp_ex, invalidate_rkey: u32) 
 }
 
 unsafe extern "C" fn wr_send_tso(qp: *mut ffi::ibv_qp_ex, header: *mut c_void, length: u16, mss: u16) {
-    // SAFETY: see above; so many bytes can be read.
+    // SAFETY: see above; this number of bytes can be read.
     unsafe {
         let quiet = state_of((*qp).qp_base.context).is_quiet();
         let segments = (!quiet).then(|| (read_bytes(header, length.into()), mss));
@@ -349,7 +349,7 @@ unsafe extern "C" fn wr_flush(
     unsafe { begin_request(qp, "wr_flush", FLUSH, request, false) }
 }
 
-/// Gives the last request of the batch its address.
+/// Sets the address of the batch's last request.
 ///
 /// # Safety
 ///
@@ -374,7 +374,7 @@ unsafe fn address(qp: *mut ffi::ibv_qp_ex, verb: &'static str, of: ffi::ibv_qp_t
 }
 
 unsafe extern "C" fn wr_set_ud_addr(qp: *mut ffi::ibv_qp_ex, ah: *mut ffi::ibv_ah, remote_qpn: u32, remote_qkey: u32) {
-    // SAFETY: see above; the handle is looked up by its address and not followed.
+    // SAFETY: see above; the handle is looked up by its address and not dereferenced.
     unsafe {
         state_of((*qp).qp_base.context).lock().is_live(Kind::AddressHandle, ah.addr(), "wr_set_ud_addr");
         address(qp, "wr_set_ud_addr", ffi::ibv_qp_type::IBV_QPT_UD, |request| {
@@ -390,7 +390,7 @@ unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ffi::ibv_qp_ex, remote_srqn: u32) 
     }
 }
 
-/// Gives the last request of the batch its data: `length` bytes, held against `limit`.
+/// Sets the data of the batch's last request: `length` bytes, compared with `limit`.
 ///
 /// # Safety
 ///
@@ -411,7 +411,7 @@ unsafe fn give(
             }
             if !fits(&pair.cap) {
                 if verb.starts_with("wr_set_inline") && pair.copies_any_length {
-                    return Some("the driver copies more than there is room for");
+                    return Some("the driver copies more than it has space for");
                 }
                 pair.error = libc::EINVAL;
             } else if let (false, Some(request)) = (quiet, pair.batch.as_mut().and_then(|batch| batch.last_mut())) {
@@ -442,7 +442,7 @@ unsafe extern "C" fn wr_set_sge_list(qp: *mut ffi::ibv_qp_ex, count: usize, list
     unsafe {
         let state = state_of((*qp).qp_base.context);
         if count == 0 && list.addr() < 4096 && state.lock().script.has(Fault::FirstOfNone) {
-            state.lock().violation("wr_set_sge_list: the driver reads an entry that is not there");
+            state.lock().violation("wr_set_sge_list: the driver reads a missing entry");
         }
         give(
             qp,
@@ -458,7 +458,7 @@ unsafe extern "C" fn wr_set_sge_list(qp: *mut ffi::ibv_qp_ex, count: usize, list
 }
 
 unsafe extern "C" fn wr_set_inline_data(qp: *mut ffi::ibv_qp_ex, addr: *mut c_void, length: usize) {
-    // SAFETY: see above; so many bytes can be read.
+    // SAFETY: see above; this number of bytes can be read.
     unsafe {
         give(
             qp,

@@ -2,10 +2,10 @@
 
 use libc::c_int;
 
-/// How a number says that a call failed.
+/// How a return value reports a failure.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum How {
-    /// As the manual page has it.
+    /// As the manual page documents.
     Documented,
     /// The negated errno value.
     Negative,
@@ -16,6 +16,6 @@ pub(super) enum How {
 }
 
 pub(crate) fn set_errno(errno: c_int) {
-    // SAFETY: libc gives the address of this thread's errno, valid and aligned as long as the thread runs.
+    // SAFETY: libc returns the address of this thread's errno, valid and aligned as long as the thread runs.
     unsafe { *libc::__errno_location() = errno };
 }

@@ -1,4 +1,4 @@
-//! Flow rules and the actions that they name. A rule is read as libibverbs reads it: from one specification to the next
+//! Flow rules and the actions that they name. A rule is parsed like in libibverbs: from one specification to the next
 //! by their sizes.
 
 use std::slice;
@@ -12,7 +12,7 @@ use super::device::state_of;
 use super::objects::{destroy_object, forever};
 use super::state::Inner;
 
-/// Puts the verbs of this file into the extended table.
+/// Adds the verbs of this file to the extended table.
 pub(super) fn fill_in(table: &mut ffi::verbs_context, has: impl Fn(&str) -> bool) {
     table.ibv_create_flow = has("create_flow").then_some(create_flow);
     table.ibv_destroy_flow = has("destroy_flow").then_some(destroy_flow);
@@ -22,7 +22,7 @@ pub(super) fn fill_in(table: &mut ffi::verbs_context, has: impl Fn(&str) -> bool
 }
 
 pub(super) unsafe extern "C" fn create_flow(qp: *mut ffi::ibv_qp, attr: *mut ffi::ibv_flow_attr) -> *mut ffi::ibv_flow {
-    // SAFETY: objects are never freed; the attributes are followed by as many specifications as they say.
+    // SAFETY: objects are never freed; the attributes are followed by the stated number of specifications.
     unsafe {
         let ffi::ibv_flow_attr { comp_mask, type_, size, priority, num_of_specs, port, flags } = *attr;
         let arguments = [
@@ -47,7 +47,7 @@ pub(super) unsafe extern "C" fn create_flow(qp: *mut ffi::ibv_qp, attr: *mut ffi
             spec = spec.add((*spec.cast::<ffi::ibv_flow_spec_action_drop>()).size.into());
         }
         if spec.addr() - attr.addr() != usize::from(size) {
-            inner.violation(format!("a flow says {size} bytes and has {}", spec.addr() - attr.addr()));
+            inner.violation(format!("a flow states {size} bytes and has {}", spec.addr() - attr.addr()));
         }
         if !inner.is_live(Kind::QueuePair, qp.addr(), "create_flow") {
             return super::script::Failure::documented(libc::EINVAL).null();
@@ -60,13 +60,13 @@ pub(super) unsafe extern "C" fn create_flow(qp: *mut ffi::ibv_qp, attr: *mut ffi
     }
 }
 
-/// The object that a specification names, seen to be there.
+/// The object of a specification, if it exists.
 ///
 /// # Safety
 ///
 /// A specification begins at `spec`.
 unsafe fn named_by(inner: &mut Inner, spec: *const u8) -> Option<usize> {
-    // SAFETY: the caller's promise; all specifications begin as this one, and the type tells what follows.
+    // SAFETY: the caller's promise; all specifications begin like this one, and the type determines the rest.
     let (named, object) = unsafe {
         match (*spec.cast::<ffi::ibv_flow_spec_action_drop>()).type_ {
             kind::IBV_FLOW_SPEC_ACTION_HANDLE => {
@@ -86,13 +86,13 @@ pub(super) unsafe extern "C" fn destroy_flow(flow: *mut ffi::ibv_flow) -> c_int 
     unsafe { destroy_object((*flow).context, "destroy_flow", Kind::Flow, flow.addr()) }
 }
 
-/// All that the attributes say, with what they point to; what they do not have is missing.
+/// The contents of the attributes, including what they point to; absent fields are omitted.
 ///
 /// # Safety
 ///
 /// `attr` can be read, with all that it points to.
 unsafe fn esp_arguments(attr: *const ffi::ibv_flow_action_esp_attr) -> Vec<(&'static str, u64)> {
-    // SAFETY: the caller's promise; protocols and lengths tell what the pointers are to.
+    // SAFETY: the caller's promise; protocols and lengths determine the pointers' types.
     unsafe {
         let attr = &*attr;
         let mut arguments: Vec<(&'static str, u64)> = vec![
@@ -141,7 +141,7 @@ pub(super) unsafe extern "C" fn create_flow_action_esp(
         if let Some(failure) = failure {
             return failure.null();
         }
-        // As with drivers, more follows behind what the header tells.
+        // As with drivers, more fields follow those of the header.
         let action = forever::<[*mut c_void; 2]>().cast::<ffi::ibv_flow_action>();
         (*action).context = context;
         inner.made(Kind::FlowAction, action, &[context.addr()]);

@@ -1,4 +1,4 @@
-//! What is imported, and what is called on no object.
+//! Imports, and calls without an object.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,18 +14,18 @@ use super::device_memory::{DEVICE_MEMORY, new_dm};
 use super::objects::forever;
 
 thread_local! {
-    /// What was called on no object, which belongs to no device: name, first argument and second argument.
+    /// Calls without an object, which belong to no device: name, first argument and second argument.
     static LOOSE: RefCell<Vec<(&'static str, usize, usize)>> = const { RefCell::new(Vec::new()) };
-    /// What the next such calls give.
+    /// The results of the next such calls.
     static ANSWERS: RefCell<BTreeMap<&'static str, c_int>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// The calls on no object that this thread has made since this was last asked: name, first and second argument.
+/// The calls of this thread without an object since the last query: name, first and second argument.
 pub fn loose_calls() -> Vec<(&'static str, usize, usize)> {
     LOOSE.take()
 }
 
-/// What calls of `verb`, which is called on no object, return in this thread from now on.
+/// Sets the result of calls of `verb`, which has no object, in this thread from now on.
 pub fn answer(verb: &'static str, value: c_int) {
     ANSWERS.with_borrow_mut(|answers| answers.insert(verb, value));
 }
@@ -35,7 +35,7 @@ fn loose(verb: &'static str, first: usize, second: usize) -> c_int {
     ANSWERS.with_borrow(|answers| answers.get(verb).copied().unwrap_or(0))
 }
 
-/// What is called on no object goes to the library of the system.
+/// Calls without an object go to the library of the system.
 pub(super) fn system_table() -> IbverbsTable {
     IbverbsTable {
         ibv_import_device: Some(import_device),
@@ -76,7 +76,7 @@ unsafe extern "C" fn dofork_range(base: *mut c_void, size: usize) -> c_int {
     loose("dofork_range", base.addr(), size)
 }
 
-/// A second object for one that is there, whatever its handle.
+/// A second object for an existing one, for any handle.
 ///
 /// # Safety
 ///
@@ -105,7 +105,7 @@ unsafe fn unimport(context: *mut ffi::ibv_context, verb: &'static str, object: u
     // SAFETY: the caller's promise.
     let mut inner = unsafe { state_of(context) }.note(verb, &[("object", object as u64)]);
     if inner.destroy(Kind::Import, object).is_err() {
-        inner.violation("an import was given back that is in use or not there");
+        inner.violation("an import was released that is in use or does not exist");
     }
 }
 

@@ -1,7 +1,7 @@
-//! libmlx5, for devices that are of the system: dynamic connections and the clock.
+//! libmlx5, for devices of the system: dynamic connections and the clock.
 //!
 //! `without` takes the names of its functions, `mlx5dv_is_supported` (the device is another vendor's), `atomics`, and
-//! `dci_streams` (not told).
+//! `dci_streams` (not reported).
 
 use std::collections::BTreeMap;
 use std::ptr;
@@ -23,15 +23,14 @@ use super::qp::{arguments, set_up};
 use super::state::Device;
 use super::vendor;
 
-/// The queue pair that a part of mlx5's belongs to, and the other way round: the parts lie elsewhere, as their layout is nobody's
-/// business.
+/// Maps between a queue pair and mlx5's part of it. The parts are allocated separately, because their layout is opaque.
 static PARTS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
 /// Makes this the system's libmlx5.
 ///
 /// # Panics
 ///
-/// When another has been loaded.
+/// Another has been loaded.
 pub fn install_mlx5() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -43,7 +42,7 @@ pub fn install_mlx5() {
             mlx5dv_qp_ex_from_ibv_qp_ex: Some(qp_ex_from_ibv_qp_ex),
             ..Default::default()
         };
-        // SAFETY: the functions do what the manual pages say of their names.
+        // SAFETY: the functions do what the manual pages of their names document.
         let installed = unsafe { Mlx5::from_table(table) }.install();
         assert!(installed.is_ok(), "another libmlx5 is loaded");
     });
@@ -110,7 +109,7 @@ unsafe extern "C" fn create_qp(
     mlx5: *mut mlx5dv_qp_init_attr,
 ) -> *mut ffi::ibv_qp {
     // SAFETY: the context is one of this provider's, both attributes can be read, and the queue pair is new. The plain
-    // attributes are the first part of the extended ones. The key is as large as the union that it is in.
+    // attributes are the first part of the extended ones. The key is as large as its union.
     unsafe {
         let (attr, mlx5) = (&*attr, &*mlx5);
         let mut all = arguments(&attr.cap, attr.qp_type).to_vec();
@@ -137,7 +136,7 @@ unsafe extern "C" fn create_qp(
         let qp = forever::<ffi::ibv_qp_ex>();
         set_up(&mut inner, qp.cast(), attr.pd, &*ptr::from_ref(attr).cast());
         if mlx5.dc_init_attr.dc_type == mlx5dv_dc_type::MLX5DV_DCTYPE_DCT {
-            // The device gives it one as it becomes ready.
+            // The device assigns it when it becomes ready.
             (*qp).qp_base.qp_num = 0;
         }
         if mlx5.dc_init_attr.dc_type == mlx5dv_dc_type::MLX5DV_DCTYPE_DCI {
@@ -159,7 +158,7 @@ unsafe extern "C" fn qp_ex_from_ibv_qp_ex(qp: *mut ffi::ibv_qp_ex) -> *mut mlx5d
     counterpart(qp)
 }
 
-/// The other of a queue pair and its part; null where there is none.
+/// Maps between a queue pair and its part; null if there is none.
 fn counterpart<T, U>(object: *mut T) -> *mut U {
     let parts = PARTS.lock().unwrap_or_else(PoisonError::into_inner);
     parts.get(&object.addr()).map_or(ptr::null_mut(), |&other| ptr::with_exposed_provenance_mut(other))
@@ -172,7 +171,7 @@ unsafe extern "C" fn wr_set_dc_addr(
     remote_dc_key: u64,
 ) {
     let arguments = [("ah", ah.addr() as u64), ("dctn", remote_dctn.into()), ("dc_key", remote_dc_key)];
-    // SAFETY: put into parts of this library alone; the handle is alive.
+    // SAFETY: put only into parts of this library; the handle is alive.
     unsafe { vendor::address(counterpart(part), ah, "wr_set_dc_addr", &arguments) }
 }
 

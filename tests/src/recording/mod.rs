@@ -1,8 +1,8 @@
-//! A device that is nothing but a memory: an in-process provider without hardware, which writes every call down, does
-//! what a script says, and notices what no driver would survive.
+//! A device that only records: an in-process provider without hardware, which logs every call, follows a script,
+//! and detects what would crash a driver.
 //!
-//! [`Recording::new`] makes a device for the calling thread, and only that thread lists it: tests that run side by side
-//! do not see each other. The library of the system is never asked.
+//! [`Recording::new`] creates a device for the calling thread, and only that thread lists it: parallel tests
+//! do not see each other. The library of the system is never called.
 //!
 //! ```
 //! use sideway_tests::recording::{Failure, Kind, Recording};
@@ -16,10 +16,10 @@
 //! assert_eq!(recording.live(), [Kind::Context; 0]);
 //! ```
 //!
-//! Connections are those of softrnic: [`shim`](crate::shim).
+//! Connections are softrnic's: [`shim`](crate::shim).
 //!
-//! What stands in `ibv_context`, `ibv_cq_ex` and `ibv_qp_ex` is what was asked for and no more: a function of a field or
-//! an operation that was not asked for is a null pointer, and calling it ends the process.
+//! `ibv_context`, `ibv_cq_ex` and `ibv_qp_ex` have only the requested functions: a field or
+//! operation that was not requested is a null pointer, and calling it ends the process.
 
 mod address;
 mod async_events;
@@ -85,35 +85,35 @@ pub use world::{World, connect};
 /// Whether this is a provider, or the library of the system.
 static REGISTERED: Once = Once::new();
 
-/// A device of this provider. Dropped, it fails the test where something was done that no driver would survive.
+/// A device of this provider. Dropping it fails the test after a violation: an action that would crash a driver.
 pub struct Recording {
     device: &'static state::Device,
 }
 
 impl Recording {
-    /// A device of its own for this thread.
+    /// Creates a device for this thread.
     pub fn new() -> Self {
         REGISTERED.call_once(|| {
-            // SAFETY: the table has what is called on no object, which the recording device does as the manual pages say;
-            // no device of the system is ever listed.
+            // SAFETY: the table has the calls without an object, which the recording device performs as the manual
+            // pages document; no device of the system is ever listed.
             if let Err(_loaded) = unsafe { Ibverbs::from_table(import::system_table()) }.install() {
-                // Something else has loaded a library: its devices stand in the lists as well.
+                // Other code has loaded a library: its devices are in the lists as well.
             }
-            // SAFETY: the functions do what the manual pages say of their names.
+            // SAFETY: the functions do what the manual pages of their names document.
             let registered = unsafe { register(Provider::new("recording", table())) };
             registered.unwrap_or_else(|error| panic!("{error}"));
         });
         Self { device: device::plug_in() }
     }
 
-    /// The same as a device of the system, the only ones that vendors' libraries know. To be used alone in a test program.
+    /// Creates a device of the system, the only ones that vendors' libraries support. Use it alone in a test program.
     ///
     /// # Panics
     ///
-    /// When devices of a provider were made before.
+    /// Devices of a provider were created before.
     pub fn of_system() -> Self {
         REGISTERED.call_once(|| {
-            // SAFETY: the functions do what the manual pages say of their names.
+            // SAFETY: the functions do what the manual pages of their names document.
             let installed = unsafe { Ibverbs::from_table(vendor::with_address_handles(table())) }.install();
             assert!(installed.is_ok(), "another library is loaded");
         });
@@ -122,7 +122,7 @@ impl Recording {
 
     /// The name of the device.
     pub fn name(&self) -> String {
-        // SAFETY: the name is not changed once the device was made.
+        // SAFETY: the name does not change once the device was created.
         let name = unsafe { (*self.device.device.get()).name };
         name.iter().take_while(|&&byte| byte != 0).map(|&byte| char::from(byte as u8)).collect()
     }
@@ -131,7 +131,7 @@ impl Recording {
     ///
     /// # Panics
     ///
-    /// When that fails.
+    /// That fails.
     #[track_caller]
     pub fn open(&self) -> Arc<DeviceContext> {
         let list = DeviceList::new().unwrap_or_else(|error| panic!("{error}"));
@@ -151,7 +151,7 @@ impl Recording {
         self
     }
 
-    /// The calls of `verb` do not fail any more.
+    /// The calls of `verb` no longer fail.
     pub fn succeed(&self, verb: &'static str) -> &Self {
         self.device.state.lock().script.succeed(verb);
         self
@@ -163,14 +163,14 @@ impl Recording {
         self
     }
 
-    /// The `passing + 1`th output of a call from now on has this byte in every place: see [`outputs`](Self::outputs).
+    /// The `passing + 1`th output of a call from now on has this value in every byte: see [`outputs`](Self::outputs).
     pub fn spoil(&self, passing: u32, byte: u8) -> &Self {
         self.device.state.lock().spoil.set(passing, byte);
         self
     }
 
-    /// What calls have filled in since this was last asked, in its order: structs of integers, numbers that were returned,
-    /// the numbers in new objects.
+    /// The outputs of calls since the last query, in order: structs of integers, returned numbers, the numbers in new
+    /// objects.
     pub fn outputs(&self) -> Vec<&'static str> {
         self.device.state.lock().spoil.take()
     }
@@ -187,34 +187,34 @@ impl Recording {
         self
     }
 
-    /// What is made from now on has no function of this name: a verb of the extended table, a reader, a `wr_` function,
-    /// `qp_to_qp_ex`, or the `descriptor` of a channel or the `async_fd` of a context.
+    /// Objects created from now on have no function of this name: a verb of the extended table, a reader, a `wr_`
+    /// function, `qp_to_qp_ex`, or the `descriptor` of a channel or the `async_fd` of a context.
     pub fn without(&self, function: &'static str) -> &Self {
         self.device.state.lock().script.without.insert(function);
         self
     }
 
-    /// Devices opened from now on behave as this driver does where it harms a program.
+    /// Devices opened from now on have the faults of this driver.
     pub fn behave_as(&self, driver: Driver) -> &Self {
         self.device.state.lock().script.driver = Some(driver);
         self
     }
 
-    /// The same, also by the name of the file that its functions are in, made in `directory`. `None`, after
-    /// [`did_not_run`](crate::requirements::did_not_run), where there is no C compiler.
+    /// Like `drive_as`, with the functions in a file of the driver's name in `directory`. `None`, after
+    /// [`did_not_run`](crate::requirements::did_not_run), without a C compiler.
     pub fn pass_for(&self, driver: Driver, directory: &std::path::Path) -> Option<&Self> {
         let poll_cq = driver::poll_cq_of(driver, directory)?;
         self.device.state.lock().script.poll_cq = Some(poll_cq);
         Some(self.behave_as(driver))
     }
 
-    /// Changes what the device says of itself.
+    /// Changes the attributes that the device reports.
     pub fn edit(&self, change: impl FnOnce(&mut Facts)) -> &Self {
         change(&mut self.device.state.lock().facts);
         self
     }
 
-    /// Writes no calls and requests down any more, and allocates nothing on the data path.
+    /// Stops logging calls and requests, and allocates nothing on the data path.
     pub fn quiet(&self) -> &Self {
         self.device.state.quiet.store(true, Ordering::Relaxed);
         self.device.state.lock().spoil.quiet();
@@ -228,7 +228,7 @@ impl Recording {
         self.complete_at(cq.as_ptr().addr(), completion)
     }
 
-    /// The same for a queue that is known by its address.
+    /// Adds a completion to the queue with this address.
     pub fn complete_at(&self, cq: usize, completion: Completion) -> &Self {
         completion::complete(&mut self.device.state.lock(), cq, completion);
         self
@@ -242,53 +242,52 @@ impl Recording {
         self
     }
 
-    /// The calling thread, which is another than that which made it, lists the device as well, until it ends.
+    /// Another thread, until it ends, lists the device as well.
     pub fn plug_in_here(&self) -> &Self {
         device::plug_in_too(self.device);
         self
     }
 
-    /// All calls since this was last asked.
+    /// All calls since the last query.
     pub fn calls(&self) -> Vec<Call> {
         std::mem::take(&mut self.device.state.lock().calls)
     }
 
-    /// The names of all calls since they were last asked.
+    /// The names of all calls since the last query.
     pub fn verbs(&self) -> Vec<&'static str> {
         self.calls().iter().map(|call| call.verb).collect()
     }
 
-    /// The requests that were posted since this was last asked.
+    /// The requests that were posted since the last query.
     pub fn posted(&self) -> Vec<Posted> {
         std::mem::take(&mut self.device.state.lock().posted)
     }
 
-    /// The structs of variable length that C got since this was last asked: `struct ibv_flow_attr` with its
-    /// specifications.
+    /// The structs of variable length that C got since the last query: `struct ibv_flow_attr` with its specifications.
     pub fn bytes(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.device.state.lock().bytes)
     }
 
-    /// What the last `ibv_modify_qp` got.
+    /// The attributes of the last `ibv_modify_qp`.
     pub fn qp_attr(&self) -> Option<rdma_mummy_sys::ibv_qp_attr> {
         self.device.state.lock().qp_attr
     }
 
-    /// How many calls there were that could have failed.
+    /// The number of calls that could have failed.
     pub fn failable(&self) -> u32 {
         self.device.state.lock().failable
     }
 
-    /// What was done that no driver would survive, since this was last asked.
+    /// The violations since the last query: actions that would crash a driver.
     pub fn violations(&self) -> Vec<String> {
         let mut violations = std::mem::take(&mut self.device.state.lock().violations);
         for _ in 0..self.device.state.late.swap(0, Ordering::Relaxed) {
-            violations.push(String::from("a context was used that is closed"));
+            violations.push(String::from("a closed context was used"));
         }
         violations
     }
 
-    /// The kinds of all objects that were made and not destroyed.
+    /// The kinds of all objects that were created and not destroyed.
     pub fn live(&self) -> Vec<Kind> {
         self.device.state.lock().kinds()
     }

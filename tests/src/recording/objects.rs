@@ -14,16 +14,16 @@ use super::failure::set_errno;
 use super::semaphore;
 use super::state::Channel;
 
-/// A C struct of integers and nullable pointers, all zero, for the rest of the process. It is C's memory: a test that
-/// looks for leaks in Rust's does not see it.
+/// A C struct of integers and nullable pointers, all zero, for the rest of the process. It is C's memory, so leak
+/// checks of Rust's memory ignore it.
 pub(super) fn forever<T>() -> *mut T {
-    // SAFETY: asks for memory; what malloc gives is aligned for every C struct.
+    // SAFETY: malloc returns memory that is aligned for every C struct.
     let object = unsafe { libc::calloc(1, size_of::<T>()) };
     assert!(!object.is_null(), "out of memory");
     object.cast()
 }
 
-/// Ends an object as a verb that returns zero or an errno value does.
+/// Destroys an object like a verb that returns zero or an errno value.
 ///
 /// # Safety
 ///
@@ -151,7 +151,7 @@ pub(super) unsafe extern "C" fn ack_cq_events(cq: *mut ffi::ibv_cq, count: c_uin
     let mut inner = state.note("ack_cq_events", &[("cq", cq.addr() as u64), ("count", count.into())]);
     match inner.queues.get_mut(&cq.addr()) {
         Some(queue) if queue.unacknowledged >= count => queue.unacknowledged -= count,
-        _ => inner.violation("an event was acknowledged that was not taken"),
+        _ => inner.violation("an event was acknowledged that was not read"),
     }
     drop(inner);
     state.acknowledged.notify_all();
@@ -174,7 +174,7 @@ pub(super) unsafe extern "C" fn destroy_cq(cq: *mut ffi::ibv_cq) -> c_int {
                 semaphore::take(channel.fd);
             }
         }
-        // As the library does: until every event that was taken is acknowledged.
+        // Like the library: until every event that was read is acknowledged.
         let pending = |inner: &mut super::state::Inner| {
             inner.queues.get(&cq.addr()).is_some_and(|queue| queue.unacknowledged > 0)
         };

@@ -1,5 +1,5 @@
-//! Lists of requests, and what becomes of a request that is posted: a signaled one completes at once, and a send takes
-//! the oldest receive of its own queue pair, or of the shared queue behind that.
+//! Lists of requests, and the processing of a posted request: a signaled one completes at once, and a send consumes the
+//! oldest receive of its own queue pair, or of its shared receive queue.
 
 use std::{ptr, slice};
 
@@ -45,7 +45,7 @@ pub(super) unsafe extern "C" fn post_send(
                 inner.failed(failure.errno());
                 return failure.code();
             }
-            // One that does not say which posts the first all the same.
+            // One without a failing request still posts the first.
             if index > 0 && matches!(refusal, Some((Bad::Null | Bad::Foreign, _))) {
                 break;
             }
@@ -54,7 +54,7 @@ pub(super) unsafe extern "C" fn post_send(
                 inner.is_live(Kind::AddressHandle, ah as usize, "post_send");
             }
             if request.opcode.is_some_and(|code| code >= 12) && inner.script.has(Fault::TableOfOpcodes) {
-                inner.violation("post_send: the driver reads behind its table of opcodes");
+                inner.violation("post_send: the driver reads past its table of opcodes");
             }
             if let Some(bind) = request.bind {
                 inner.is_live(Kind::MemoryWindow, bind.mw as usize, "post_send");
@@ -79,7 +79,7 @@ pub(super) unsafe extern "C" fn post_send(
     }
 }
 
-/// What a bad driver says which request was at fault.
+/// The failing request that a bad driver reports.
 pub(super) fn elsewhere<T>(bad: Bad, last: *mut T) -> *mut T {
     match bad {
         Bad::Null => ptr::null_mut(),
@@ -92,7 +92,7 @@ pub(super) fn elsewhere<T>(bad: Bad, last: *mut T) -> *mut T {
 ///
 /// `wr` can be read, with its entries and its inline data.
 unsafe fn read_send(wr: *const ffi::ibv_send_wr, qp_type: ffi::ibv_qp_type, quiet: bool) -> Posted {
-    // SAFETY: the caller's promise; which members of the unions are valid is told by the opcode and the type.
+    // SAFETY: the caller's promise; the opcode and the type determine the valid members of the unions.
     unsafe {
         let wr = &*wr;
         let entries = read_entries(wr.sg_list, wr.num_sge);
@@ -138,7 +138,7 @@ unsafe fn read_send(wr: *const ffi::ibv_send_wr, qp_type: ffi::ibv_qp_type, quie
         if qp_type == ffi::ibv_qp_type::IBV_QPT_RAW_PACKET
             && (length == 0 || wr.send_flags & flag::IBV_SEND_INLINE.0 != 0)
         {
-            // As the mlx4 driver does, whether there is an entry or not: the hardware address of the peer.
+            // Like the mlx4 driver, with or without an entry: the hardware address of the peer.
             std::hint::black_box(((*wr.sg_list).addr as *const [u8; 6]).read_volatile());
         }
         if quiet {
@@ -158,7 +158,7 @@ unsafe fn read_send(wr: *const ffi::ibv_send_wr, qp_type: ffi::ibv_qp_type, quie
     }
 }
 
-/// A bind, as it is written down.
+/// A bind, in the form of the log.
 pub(super) fn bind_of(mw: *mut ffi::ibv_mw, rkey: u32, info: &ffi::ibv_mw_bind_info) -> Bind {
     Bind {
         mw: mw.addr() as u64,
@@ -172,7 +172,7 @@ pub(super) fn bind_of(mw: *mut ffi::ibv_mw, rkey: u32, info: &ffi::ibv_mw_bind_i
 
 /// # Safety
 ///
-/// So many bytes can be read.
+/// This number of bytes can be read.
 pub(super) unsafe fn read_bytes(from: *const c_void, length: usize) -> Vec<u8> {
     // SAFETY: the caller's promise.
     if length == 0 { Vec::new() } else { unsafe { slice::from_raw_parts(from.cast::<u8>(), length) }.to_vec() }
@@ -186,7 +186,7 @@ pub(super) unsafe fn read_entries<'a>(list: *const ffi::ibv_sge, count: c_int) -
     if count > 0 { unsafe { slice::from_raw_parts(list, count as usize) } } else { &[] }
 }
 
-/// Carries a send request out.
+/// Executes a send request.
 ///
 /// # Safety
 ///
@@ -274,7 +274,7 @@ pub(super) unsafe extern "C" fn post_recv(
                 let is_shared = pair.srq != 0;
                 pair.receives.push_back(posted.clone());
                 if is_shared {
-                    inner.violation("post_recv on a queue pair that takes its receives from a shared queue");
+                    inner.violation("post_recv on a queue pair with a shared receive queue");
                 }
             }
             Ok(())

@@ -1,4 +1,4 @@
-//! Queue pairs: making, changing, asking, ending.
+//! Queue pairs: creation, changes, queries, destruction.
 
 use libc::c_int;
 use rdma_mummy_sys as ffi;
@@ -38,11 +38,11 @@ pub(super) fn arguments(cap: &ffi::ibv_qp_cap, qp_type: ffi::ibv_qp_type) -> [(&
     ]
 }
 
-/// Fills in what every queue pair has.
+/// Initializes the fields of every queue pair.
 ///
 /// # Safety
 ///
-/// `qp` is new and has room for an extended queue pair; the objects that it is made of are alive.
+/// `qp` is new and has space for an extended queue pair; the objects that it depends on are alive.
 pub(super) unsafe fn set_up(
     inner: &mut Inner,
     qp: *mut ffi::ibv_qp,
@@ -64,10 +64,10 @@ pub(super) unsafe fn set_up(
             if cq.is_null() {
                 // The initiator of XRC receives nothing.
                 if attr.qp_type != ffi::ibv_qp_type::IBV_QPT_XRC_SEND || cq == attr.send_cq {
-                    inner.violation("a queue pair was made without a completion queue");
+                    inner.violation("a queue pair was created without a completion queue");
                 }
             } else if (*cq).context != (*pd).context {
-                inner.violation("a queue pair was made with a completion queue of another context");
+                inner.violation("a queue pair was created with a completion queue of another context");
             }
         }
     }
@@ -106,14 +106,14 @@ pub(super) unsafe extern "C" fn destroy_qp(qp: *mut ffi::ibv_qp) -> c_int {
             let mut inner = state_of(context).lock();
             inner.receive_pairs.remove(&qp.addr());
             if inner.pairs.remove(&qp.addr()).is_some_and(|pair| pair.batch.is_some()) {
-                inner.violation("a queue pair was destroyed while a batch was built");
+                inner.violation("a queue pair was destroyed while a batch was open");
             }
             let polled = [(*qp).send_cq, (*qp).recv_cq]
                 .iter()
                 .any(|cq| inner.queues.get(&cq.addr()).is_some_and(|queue| queue.polling));
             if polled {
-                // Drivers wait for the lock that the poll holds, or do without and free what the poll reads.
-                inner.violation("a queue pair was destroyed while a completion queue of its was polled");
+                // Drivers wait for the lock of the poll, or free the poll's memory without it.
+                inner.violation("a queue pair was destroyed while its completion queue was polled");
             }
             drop(inner);
             async_events::destroyed(state_of(context), qp.addr());
@@ -132,7 +132,7 @@ pub(super) unsafe extern "C" fn modify_qp(
         let attr = &*attr;
         let has = |bit: mask| attr_mask as u32 & bit.0 != 0;
         let port = if has(mask::IBV_QP_PORT) { attr.port_num } else { 0 };
-        // Where the mask says that there is a way.
+        // If the mask has an address.
         let sgid_index = if has(mask::IBV_QP_AV) { attr.ah_attr.grh.sgid_index } else { 0 };
         let arguments = [
             ("mask", attr_mask as u64),
@@ -160,7 +160,7 @@ pub(super) unsafe extern "C" fn modify_qp(
     0
 }
 
-/// What a transition does to receives that wait: to the error state, they complete; to RESET, they are forgotten.
+/// The effect of a transition on outstanding receives: in the error state they complete; in RESET they are dropped.
 ///
 /// # Safety
 ///

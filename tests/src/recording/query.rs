@@ -1,4 +1,4 @@
-//! What a device says of itself, as the test wants it.
+//! The attributes of a device, as the test sets them.
 
 use libc::{c_int, c_uint};
 use rdma_mummy_sys as ffi;
@@ -144,7 +144,7 @@ pub(super) unsafe extern "C" fn query_gid_table(
     _flags: u32,
     _size: usize,
 ) -> isize {
-    // SAFETY: the context is one of this provider's, and so many entries can be written.
+    // SAFETY: the context is one of this provider's, and this number of entries can be written.
     unsafe {
         let (mut inner, failure) = state_of(context).enter("query_gid_table", &[("max_entries", max_entries as u64)]);
         if let Some(failure) = failure {
@@ -158,19 +158,19 @@ pub(super) unsafe extern "C" fn query_gid_table(
         if max_entries > 0 {
             inner.output("query_gid_table", entries);
         }
-        // A driver that says more than it was given room for is not to be believed.
+        // A driver that reports more entries than it got space for is faulty.
         let count = inner.facts.gids.len() as isize;
         inner.number("query_gid_table: count", count)
     }
 }
 
-/// The function of the library, which knows the first fields alone.
+/// The function of the library, which only fills in the first fields.
 pub(super) unsafe extern "C" fn query_port_basic(
     context: *mut ffi::ibv_context,
     port_num: u8,
     attr: *mut ffi::_compat_ibv_port_attr,
 ) -> c_int {
-    // SAFETY: the context is one of this provider's, and the fields that are written are those of old.
+    // SAFETY: the context is one of this provider's, and only the old fields are written.
     unsafe {
         let (mut inner, failure) = state_of(context).enter("query_port_basic", &[("port", port_num.into())]);
         if let Some(failure) = failure {
@@ -228,7 +228,7 @@ pub(super) unsafe extern "C" fn query_pkey(
     0
 }
 
-/// The first place is that of the default key, and there is no other.
+/// Index 0 has the default key, and there is no other.
 pub(super) unsafe extern "C" fn get_pkey_index(context: *mut ffi::ibv_context, port_num: u8, pkey: u16) -> c_int {
     // SAFETY: the context is one of this provider's.
     let (mut inner, failure) = unsafe { state_of(context) }.enter("get_pkey_index", &[("port", port_num.into())]);

@@ -1,4 +1,4 @@
-//! Lists of receives, for whatever takes them: queue pairs, shared receive queues, work queues.
+//! Lists of receives: for queue pairs, shared receive queues and work queues.
 
 use libc::c_int;
 use rdma_mummy_sys as ffi;
@@ -8,8 +8,8 @@ use super::post::{elsewhere, read_entries};
 use super::script::{Bad, Failure};
 use super::state::Inner;
 
-/// Hands each receive of a list to `take`, with the number of its entries, until one is refused: by the script, or by `take`
-/// with an errno value. What was taken is written down unless the device is quiet.
+/// Passes each receive of a list to `take`, with its number of entries, until one is refused: by the script, or by `take`
+/// with an errno value. Accepted ones are logged unless the device is quiet.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! What a recording device is told to do wrong, and what it says of itself.
+//! A recording device's faults, and the attributes that it reports.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -17,7 +17,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// As the manual page has it: the errno value, or null or `-1` with errno set.
+    /// As the manual page documents: the errno value, or null or `-1` with errno set.
     pub const fn documented(errno: c_int) -> Self {
         Self { errno, how: How::Documented }
     }
@@ -80,42 +80,42 @@ impl Failure {
     }
 }
 
-/// Where `bad_wr` of a refused list points to.
+/// The target of `bad_wr` for a refused list.
 #[derive(Clone, Copy, Debug)]
 pub enum Bad {
-    /// The request with this place in the list; those before it are posted.
+    /// The request at this index of the list; those before it are posted.
     At(usize),
     /// Nowhere.
     Null,
-    /// Memory that is none of the list's.
+    /// Memory outside the list.
     Foreign,
-    /// What stands behind the last request of the list; all of it is posted.
+    /// The memory after the last request of the list; all of it is posted.
     Behind,
 }
 
-/// What goes wrong, and when.
+/// The faults, and when they occur.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
-    /// Verb, how many of its calls still succeed, and what the next one does.
+    /// A verb, how many of its calls still succeed, and the effect on the next one.
     failures: Vec<(&'static str, u32, Failure)>,
-    /// Verbs that fail whenever they are called.
+    /// Verbs that always fail.
     always: Vec<(&'static str, Failure)>,
     /// How many calls of any verb still succeed.
     countdown: Option<(u32, Failure)>,
-    /// Functions that objects made from now on do not have.
+    /// Functions that objects created from now on lack.
     pub(super) without: BTreeSet<&'static str>,
-    /// What the device behaves as.
+    /// The driver that the device imitates.
     pub(super) driver: Option<Driver>,
-    /// What devices opened from now on poll by.
+    /// The poll function of devices opened from now on.
     pub(super) poll_cq: Option<PollCq>,
     /// What the next `rereg_mr` returns, with its errno.
     pub(super) rereg: Option<(c_int, c_int)>,
-    /// What the next list of requests meets.
+    /// The fault of the next list of requests.
     pub(super) refusal: Option<(Bad, Failure)>,
 }
 
 impl Script {
-    /// Whether the driver does this.
+    /// Whether the driver has this fault.
     pub(super) fn has(&self, fault: Fault) -> bool {
         self.driver.is_some_and(|driver| driver.faults.contains(&fault))
     }
@@ -128,7 +128,7 @@ impl Script {
         self.always.push((verb, failure));
     }
 
-    /// Forgets what the verb was to fail with.
+    /// Removes the failure of the verb.
     pub(super) fn succeed(&mut self, verb: &str) {
         self.always.retain(|(name, _)| *name != verb);
         self.failures.retain(|(name, ..)| *name != verb);
@@ -138,7 +138,7 @@ impl Script {
         self.countdown = Some((passing, failure));
     }
 
-    /// What this call of `verb` is to fail with.
+    /// The failure of this call of `verb`.
     pub(crate) fn next(&mut self, verb: &str) -> Option<Failure> {
         if let Some((left, failure)) = &mut self.countdown {
             if *left == 0 {
@@ -163,9 +163,9 @@ impl Script {
     }
 }
 
-/// What the device says of itself; a test changes what it wants to see.
+/// The attributes that the device reports; tests change them.
 pub struct Facts {
-    /// Whether the query verbs, and that for completion events, write anything at all.
+    /// Whether the query verbs, and the one for completion events, write anything.
     pub fills: bool,
     /// Whether the receives of a queue pair in the error state complete.
     pub flushes: bool,
@@ -177,17 +177,17 @@ pub struct Facts {
     pub gids: Vec<ffi::ibv_gid_entry>,
     /// `ibv_query_qp`; the state is that of the queue pair unless `query_state` is set.
     pub qp: ffi::ibv_qp_attr,
-    /// What `ibv_query_qp` gives for the state.
+    /// The state that `ibv_query_qp` returns.
     pub query_state: Option<u32>,
-    /// What `ibv_query_qp` gives for the type of the queue pair.
+    /// The type of the queue pair that `ibv_query_qp` returns.
     pub query_type: Option<u32>,
-    /// What `ibv_create_srq` makes of the receives and entries that are asked for.
+    /// What `ibv_create_srq` grants of the requested receives and entries.
     pub srq: Option<(u32, u32)>,
-    /// `ibv_query_rt_values_ex`: the mask that comes back.
+    /// `ibv_query_rt_values_ex`: the mask that is returned.
     pub values_mask: u32,
     /// `ibv_resolve_eth_l2_from_gid`: the VLAN; above 4095 there is none.
     pub vlan: u16,
-    /// `ibv_query_ece`; `ibv_set_ece` accepts these options alone.
+    /// `ibv_query_ece`; `ibv_set_ece` accepts only these options.
     pub ece: ffi::ibv_ece,
     /// `ibv_query_qp_data_in_order`.
     pub data_in_order: c_int,

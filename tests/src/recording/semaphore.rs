@@ -1,10 +1,11 @@
-//! The descriptor that is readable while events wait: each event is a token in it.
+//! A descriptor that is readable while events are queued: each event is a token in it.
 
 use libc::c_int;
 
 /// A new one, without tokens.
 pub(super) fn new() -> c_int {
-    // Miri has no semaphores, for which `take` puts back what it took too much, and knows this mode from the start alone.
+    // Miri has no semaphore mode, so `take` returns the tokens that it took too many; Miri supports only the initial
+    // blocking mode.
     let flags =
         if cfg!(miri) { libc::EFD_CLOEXEC | libc::EFD_NONBLOCK } else { libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE };
     // SAFETY: takes plain numbers.
@@ -21,7 +22,7 @@ pub(super) unsafe fn put(fd: c_int, tokens: u64) {
     unsafe { libc::write(fd, (&raw const tokens).cast(), size_of::<u64>()) };
 }
 
-/// Takes a token, and waits for one where the descriptor blocks; false, with errno set, where that fails.
+/// Takes a token, waiting for one if the descriptor blocks; false, with errno set, on failure.
 ///
 /// # Safety
 ///

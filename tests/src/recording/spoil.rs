@@ -1,21 +1,21 @@
-//! Outputs that no header knows: what a call wrote is overwritten, byte by byte, before the caller sees it.
+//! Outputs outside the headers' values: the output of a call is overwritten, byte by byte, before the caller reads it.
 //!
-//! An output is what C fills in and nobody follows: a struct of integers, a number that is returned, the numbers in a new
-//! object. Pointers, and counts that say how long an array of C's own is, are not among them: who cannot believe these can
-//! call nothing.
+//! An output is data that C fills in and that is not dereferenced: a struct of integers, a returned number, the numbers
+//! in a new object. Pointers, and the lengths of C's own arrays, are not included: without trust in these no call is
+//! possible.
 
 use std::slice;
 
 use super::state::Inner;
 
-/// Which output is overwritten, and what was written so far.
+/// Which output is overwritten, and the outputs so far.
 #[derive(Debug, Default)]
 pub(crate) struct Spoil {
-    /// How many outputs are still left alone, and the byte that all of the next one become.
+    /// How many outputs are still left alone, and the byte that fills the next one.
     next: Option<(u32, u8)>,
-    /// The outputs in their order: the verb, and what of it.
+    /// The outputs in order: the verb, and its part.
     written: Vec<&'static str>,
-    /// Whether they are not written down.
+    /// Whether outputs are not logged.
     quiet: bool,
 }
 
@@ -26,12 +26,12 @@ impl Spoil {
         self.written.clear();
     }
 
-    /// Writes no outputs down any more, and allocates nothing.
+    /// Stops logging outputs, and allocates nothing.
     pub(super) fn quiet(&mut self) {
         self.quiet = true;
     }
 
-    /// The outputs since this was last asked.
+    /// The outputs since the last query.
     pub(crate) fn take(&mut self) -> Vec<&'static str> {
         std::mem::take(&mut self.written)
     }
@@ -55,7 +55,7 @@ impl Spoil {
     ///
     /// # Safety
     ///
-    /// It can be written, and any bytes are a value of it: it consists of integers.
+    /// It can be written, and any bytes are valid for it: it consists of integers.
     pub(crate) unsafe fn output<T>(&mut self, what: &'static str, to: *mut T) {
         if let Some(byte) = self.byte(what) {
             // SAFETY: the caller's promise.
@@ -63,8 +63,8 @@ impl Spoil {
         }
     }
 
-    /// A call has filled in what says which pointer of a union there is: it becomes one that no header knows, and never
-    /// zero, which is another that they know.
+    /// A call has filled in the tag of a union with pointers: it becomes a value outside the headers, and never
+    /// zero, which they define.
     ///
     /// # Safety
     ///
@@ -88,7 +88,7 @@ impl Inner {
         unsafe { self.spoil.output(what, to) };
     }
 
-    /// A call has filled in what says which pointer of a union there is.
+    /// A call has filled in the tag of a union with pointers.
     ///
     /// # Safety
     ///
@@ -100,7 +100,7 @@ impl Inner {
 
     /// A call returns this number.
     pub(super) fn number<T: Number>(&mut self, what: &'static str, mut value: T) -> T {
-        // SAFETY: a number of its own, of which any bytes are a value.
+        // SAFETY: an owned number, for which any bytes are valid.
         unsafe { self.output(what, &raw mut value) };
         value
     }
@@ -109,13 +109,13 @@ impl Inner {
     pub(super) fn list<T: Number>(&mut self, what: &'static str, values: &mut [T]) {
         if let (Some(byte), false) = (self.spoil.byte(what), values.is_empty()) {
             let length = size_of_val(values);
-            // SAFETY: these are the bytes of the numbers, of which any are a value.
+            // SAFETY: these are the bytes of the numbers, for which any are valid.
             unsafe { slice::from_raw_parts_mut(values.as_mut_ptr().cast::<u8>(), length) }.fill(byte);
         }
     }
 }
 
-/// What any bytes are a value of.
+/// A type for which any bytes are valid.
 pub(super) trait Number: Copy {}
 
 impl Number for u16 {}

@@ -1,5 +1,5 @@
-//! Shared receive queues: making, changing, asking, posting, ending. A queue holds as many receives as it was made for, and
-//! one with tag matching as many tags.
+//! Shared receive queues: creation, changes, queries, posting, destruction. A queue holds the requested number of
+//! receives, and with tag matching as many tags.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -27,7 +27,7 @@ pub(super) struct Shared {
     tags: BTreeSet<u32>,
 }
 
-/// Puts the functions of the extended table and of the data path in that the script leaves.
+/// Sets the functions of the extended table and of the data path, unless the script omits them.
 pub(super) fn fill_in(table: &mut ffi::verbs_context, has: impl Fn(&str) -> bool) {
     table.create_srq_ex = has("create_srq_ex").then_some(create_srq_ex);
     table.get_srq_num = has("get_srq_num").then_some(get_srq_num);
@@ -82,7 +82,7 @@ pub(super) unsafe extern "C" fn create_srq_ex(
             if let Some(of) = of {
                 parents.push(parent);
                 if of != context {
-                    inner.violation("a shared receive queue was made with an object of another context");
+                    inner.violation("a shared receive queue was created with an object of another context");
                 }
             }
         }
@@ -95,7 +95,7 @@ fn arguments(attr: &ffi::ibv_srq_attr) -> [(&'static str, u64); 3] {
     [("max_wr", attr.max_wr.into()), ("max_sge", attr.max_sge.into()), ("srq_limit", attr.srq_limit.into())]
 }
 
-/// Makes a queue, and says what became of its attributes.
+/// Creates a queue, and fills in its attributes.
 ///
 /// # Safety
 ///
@@ -273,14 +273,14 @@ unsafe extern "C" fn post_srq_ops(
     0
 }
 
-/// Carries an operation on the list of tags out.
+/// Executes an operation on the list of tags.
 ///
 /// # Safety
 ///
 /// The queue is alive, and the entries of the operation can be read.
 unsafe fn operate(inner: &mut Inner, srq: *mut ffi::ibv_srq, request: &mut ffi::ibv_ops_wr) -> Result<(), c_int> {
     let add = &request.tm.add;
-    // SAFETY: the caller's promise. The first entry is read even where there is none, as by drivers.
+    // SAFETY: the caller's promise. The first entry is read even if there is none, as in drivers.
     let first = unsafe { &*add.sg_list };
     let arguments = vec![
         ("wr_id", request.wr_id),
@@ -311,7 +311,7 @@ unsafe fn operate(inner: &mut Inner, srq: *mut ffi::ibv_srq, request: &mut ffi::
         }
         operation::IBV_WR_TAG_DEL => {
             if request.tm.handle >= shared.max_num_tags {
-                inner.violation("a tag is not within the list");
+                inner.violation("a tag is outside the list");
                 return Err(libc::EINVAL);
             }
             if !shared.tags.remove(&request.tm.handle) {

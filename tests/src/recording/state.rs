@@ -1,4 +1,4 @@
-//! The memory of a recording device, behind one lock.
+//! The state of a recording device, under one lock.
 
 use std::cell::UnsafeCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -17,17 +17,17 @@ use super::spoil::Spoil;
 use super::srq::Shared;
 use super::xrc::ReceivePair;
 
-/// A device with all that it remembers. It lives until the process ends, as do the objects made from it: what uses one
-/// that was destroyed is written down as a violation, and touches no memory that is not there.
+/// A device with its log. It lives until the process ends, as do its objects: a use of a destroyed object is logged as
+/// a violation, and never accesses freed memory.
 #[repr(C)]
 pub(super) struct Device {
-    /// In a cell, as its provider is marked in it.
+    /// In a cell, because its provider is marked in it.
     pub(super) device: UnsafeCell<ffi::ibv_device>,
     pub(super) state: State,
 }
 
 impl Device {
-    /// What C knows it by: a pointer that may be followed to all of it, back again too.
+    /// The pointer in C objects: it leads to the whole device and back.
     pub(super) fn as_c(&'static self) -> *mut ffi::ibv_device {
         ptr::from_ref(self).cast_mut().cast()
     }
@@ -35,11 +35,11 @@ impl Device {
 
 pub(super) struct State {
     inner: Mutex<Inner>,
-    /// Whether calls are not written down.
+    /// Whether calls are not logged.
     pub(super) quiet: AtomicBool,
-    /// Calls on contexts that were closed, which are violations.
+    /// Calls on closed contexts, which are violations.
     pub(super) late: AtomicU32,
-    /// Told when an event was acknowledged.
+    /// Notified when an event was acknowledged.
     pub(super) acknowledged: Condvar,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Inner {
     pub(super) async_events: AsyncEvents,
     /// By the address of the parent domain.
     pub(super) allocators: BTreeMap<usize, Allocator>,
-    /// What an allocator gave, by the address of the completion queue.
+    /// Memory from an allocator, by the address of the completion queue.
     pub(super) memory: BTreeMap<usize, (Allocator, usize)>,
     /// The two numbers, by the address of the counter.
     pub(super) counters: BTreeMap<usize, [u64; 2]>,
@@ -83,11 +83,11 @@ pub(super) struct Queue {
     pub(super) completions: VecDeque<Completion>,
     pub(super) current: Option<Completion>,
     pub(super) polling: bool,
-    /// A failed resize has taken its memory.
+    /// A failed resize has freed its memory.
     pub(super) is_lost: bool,
     pub(super) armed: bool,
     pub(super) channel: usize,
-    /// Events that were taken and not acknowledged.
+    /// Events that were read and not acknowledged.
     pub(super) unacknowledged: u32,
 }
 
@@ -100,11 +100,11 @@ pub(super) struct Pair {
     pub(super) srq: usize,
     /// The batch between `wr_start` and `wr_complete`.
     pub(super) batch: Option<Vec<Posted>>,
-    /// A batch of the past, for its memory.
+    /// An old batch, for its memory.
     pub(super) spare: Vec<Posted>,
-    /// Whether the last request of the batch still waits for its data.
+    /// Whether the last request of the batch still needs its data.
     pub(super) without_data: bool,
-    /// Whether it still waits for its address: datagrams, and XRC.
+    /// Whether it still needs its address: datagrams, and XRC.
     pub(super) without_address: bool,
     pub(super) error: c_int,
     /// The driver copies inline data of any length.
@@ -114,11 +114,11 @@ pub(super) struct Pair {
 /// A completion channel.
 pub(super) struct Channel {
     pub(super) fd: c_int,
-    /// Queues that something was completed on.
+    /// Queues with new completions.
     pub(super) events: VecDeque<usize>,
 }
 
-// SAFETY: the pointers in it are never followed (of `Facts`), or are to C objects that are never freed.
+// SAFETY: the pointers in it are never dereferenced (of `Facts`), or point to C objects that are never freed.
 unsafe impl Send for Inner {}
 
 impl State {
@@ -155,7 +155,7 @@ impl State {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A test that panics holds the lock in closures of its own alone, which leave all whole.
+        // A panicking test holds the lock only in its own closures, which leave the state consistent.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -163,7 +163,7 @@ impl State {
         self.quiet.load(Ordering::Relaxed)
     }
 
-    /// Writes a call down that cannot fail.
+    /// Logs a call that cannot fail.
     pub(super) fn note(&self, verb: &'static str, arguments: &[(&'static str, u64)]) -> MutexGuard<'_, Inner> {
         let mut inner = self.lock();
         if !self.is_quiet() {
@@ -172,7 +172,7 @@ impl State {
         inner
     }
 
-    /// Writes a call down that can fail, and tells whether it is to.
+    /// Logs a call that can fail, and returns whether it must.
     pub(super) fn enter(
         &self,
         verb: &'static str,
@@ -206,22 +206,22 @@ impl Inner {
         self.handles
     }
 
-    /// A new object, and what it keeps from being destroyed.
+    /// A new object, and the objects that it keeps alive.
     pub(super) fn made<T>(&mut self, kind: Kind, object: *mut T, parents: &[usize]) {
         self.live.insert(object.addr(), Object { kind, parents: parents.to_vec() });
     }
 
-    /// The object keeps another from being destroyed.
+    /// The object keeps another alive.
     pub(super) fn depends(&mut self, object: usize, parent: usize) {
         if let Some(object) = self.live.get_mut(&object) {
             object.parents.push(parent);
         }
     }
 
-    /// Ends an object, or says why that cannot be.
+    /// Destroys an object, or returns why that is impossible.
     pub(super) fn destroy(&mut self, kind: Kind, object: usize) -> Result<(), c_int> {
         if self.live.get(&object).is_none_or(|found| found.kind != kind) {
-            self.violation(format!("a {kind:?} was destroyed that is not there"));
+            self.violation(format!("a {kind:?} was destroyed that does not exist"));
             self.failed(libc::EINVAL);
             return Err(libc::EINVAL);
         }
@@ -233,16 +233,16 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether the object is there; one that is not is a violation.
+    /// Whether the object exists; otherwise it is a violation.
     pub(super) fn is_live(&mut self, kind: Kind, object: usize, verb: &str) -> bool {
         let live = self.live.get(&object).is_some_and(|found| found.kind == kind);
         if !live {
-            self.violation(format!("{verb} on a {kind:?} that is not there"));
+            self.violation(format!("{verb} on a {kind:?} that does not exist"));
         }
         live
     }
 
-    /// The kinds of all objects that are there.
+    /// The kinds of all live objects.
     pub(super) fn kinds(&self) -> Vec<Kind> {
         let mut kinds: Vec<_> = self.live.values().map(|object| object.kind).collect();
         kinds.sort();

@@ -1,4 +1,4 @@
-//! What the libraries of all vendors need of the device: address handles, and requests that name one.
+//! What all vendors' libraries need from the device: address handles, and requests that name one.
 
 use libc::c_int;
 use rdma_mummy_sys as ffi;
@@ -34,7 +34,7 @@ unsafe extern "C" fn destroy_ah(ah: *mut ffi::ibv_ah) -> c_int {
     unsafe { destroy_object((*ah).context, "destroy_ah", Kind::AddressHandle, ah.addr()) }
 }
 
-/// Writes an address down that is given to the request being built.
+/// Logs an address that the open request gets.
 ///
 /// # Safety
 ///
@@ -53,7 +53,7 @@ pub(super) unsafe fn address(
         }
         let begun = inner.pairs.get(&qp.addr()).is_some_and(|pair| pair.batch.is_some() && pair.without_data);
         if !begun {
-            inner.violation(format!("{verb} for a request that was never begun"));
+            inner.violation(format!("{verb} for a request that was never started"));
         }
         if (*ah).context != (*qp).context {
             inner.violation(format!("{verb} with an address handle of another context"));

@@ -1,4 +1,4 @@
-//! What the library logs, by thread.
+//! The library's log messages, by thread.
 
 use std::sync::{Mutex, Once, PoisonError};
 use std::thread::{self, ThreadId};
@@ -7,16 +7,16 @@ use log::{LevelFilter, Log, Metadata, Record};
 
 static LINES: Mutex<Vec<(ThreadId, String)>> = Mutex::new(Vec::new());
 
-/// What the calling thread logs from now on.
+/// Collects the log messages of the calling thread from now on.
 #[derive(Debug)]
 pub struct Warnings(());
 
 impl Warnings {
-    /// Listens.
+    /// Starts the collection.
     pub fn listen() -> Self {
         static LISTENING: Once = Once::new();
         LISTENING.call_once(|| {
-            // One that stands there already gets what this one would.
+            // A logger that is already set receives what this one would.
             if log::set_logger(&Listener).is_ok() {
                 log::set_max_level(LevelFilter::Trace);
             }
@@ -26,7 +26,7 @@ impl Warnings {
         warnings
     }
 
-    /// The lines of this thread since they were last taken.
+    /// The messages of this thread since the last call.
     pub fn take(&self) -> Vec<String> {
         let this = thread::current().id();
         let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -58,7 +58,7 @@ unsafe extern "C" fn bind_mw(qp: *mut ffi::ibv_qp, mw: *mut ffi::ibv_mw, bind: *
             return failure.code();
         }
         if info.mr.is_null() && inner.script.has(Fault::NullRegion) {
-            inner.violation("bind_mw: the driver follows a null region");
+            inner.violation("bind_mw: the driver dereferences a null region");
         }
         if (*qp).context != (*mw).context {
             inner.violation("a window was bound by a queue pair of another context");

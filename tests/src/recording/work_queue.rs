@@ -1,4 +1,4 @@
-//! Work queues, tables of them, and the queue pairs that spread packets over those.
+//! Work queues, tables of them, and queue pairs that distribute packets to these.
 
 use std::slice;
 
@@ -12,7 +12,7 @@ use super::device::state_of;
 use super::objects::{destroy_object, forever};
 use super::receives::each_receive;
 
-/// Puts the verbs of this file into the extended table.
+/// Adds the verbs of this file to the extended table.
 pub(super) fn fill_in(table: &mut ffi::verbs_context, has: impl Fn(&str) -> bool) {
     table.create_wq = has("create_wq").then_some(create_wq);
     table.modify_wq = has("modify_wq").then_some(modify_wq);
@@ -43,7 +43,7 @@ pub(super) unsafe extern "C" fn create_wq(
             return failure.null();
         }
         if (*pd).context != context || (*cq).context != context {
-            inner.violation("a work queue was made with objects of another context");
+            inner.violation("a work queue was created with objects of another context");
         }
         let wq = forever::<ffi::ibv_wq>();
         (*wq).context = context;
@@ -143,7 +143,7 @@ pub(super) unsafe extern "C" fn destroy_rwq_ind_table(table: *mut ffi::ibv_rwq_i
     unsafe { destroy_object((*table).context, "destroy_rwq_ind_table", Kind::IndirectionTable, table.addr()) }
 }
 
-/// Whether the attributes are those of a queue pair without queues.
+/// Whether the attributes describe a queue pair without queues.
 pub(super) fn is_spreading(attr: &ffi::ibv_qp_init_attr_ex) -> bool {
     attr.comp_mask & mask::IBV_QP_INIT_ATTR_IND_TABLE.0 != 0
 }
@@ -152,7 +152,7 @@ pub(super) fn is_spreading(attr: &ffi::ibv_qp_init_attr_ex) -> bool {
 ///
 /// # Safety
 ///
-/// The context is one of this provider's, and what the attributes name can be read.
+/// The context is one of this provider's, and all objects of the attributes can be read.
 pub(super) unsafe fn create_spreading_qp(
     context: *mut ffi::ibv_context,
     attr: &ffi::ibv_qp_init_attr_ex,
@@ -177,7 +177,7 @@ pub(super) unsafe fn create_spreading_qp(
         let cap = &attr.cap;
         let depths = [cap.max_send_wr, cap.max_recv_wr, cap.max_send_sge, cap.max_recv_sge, cap.max_inline_data];
         if depths != [0; 5] || !attr.send_cq.is_null() || !attr.recv_cq.is_null() || !attr.srq.is_null() {
-            inner.violation("a queue pair over work queues was asked to have queues of its own");
+            inner.violation("a queue pair over work queues was requested with queues of its own");
         }
         inner.is_live(Kind::IndirectionTable, attr.rwq_ind_tbl.addr(), "create_qp_ex");
         let qp = forever::<ffi::ibv_qp_ex>().cast::<ffi::ibv_qp>();
@@ -186,8 +186,8 @@ pub(super) unsafe fn create_spreading_qp(
         (*qp).pd = attr.pd;
         (*qp).qp_num = inner.handle();
         (*qp).qp_type = attr.qp_type;
-        inner.output("a spreading queue pair: number", &raw mut (*qp).qp_num);
-        inner.output("a spreading queue pair: state", &raw mut (*qp).state);
+        inner.output("an RSS queue pair: number", &raw mut (*qp).qp_num);
+        inner.output("an RSS queue pair: state", &raw mut (*qp).state);
         inner.made(Kind::QueuePair, qp, &[attr.pd.addr(), attr.rwq_ind_tbl.addr()]);
         qp
     }

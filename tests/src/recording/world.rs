@@ -1,4 +1,4 @@
-//! What most tests begin with: a device, a domain, two completion queues.
+//! The usual setup of a test: a device, a domain, two completion queues.
 
 use std::sync::Arc;
 
@@ -24,27 +24,27 @@ pub struct World {
     pub pd: Arc<ProtectionDomain>,
     /// The open device.
     pub context: Arc<DeviceContext>,
-    // Dropped last: it looks at what was done until then.
-    /// What was called.
+    // Dropped last: it checks everything until then.
+    /// The recording.
     pub recording: Recording,
 }
 
 impl World {
-    /// Makes all of it, and forgets the calls which that took.
+    /// Creates all of it, and clears the log of these calls.
     ///
     /// # Panics
     ///
-    /// When something of it cannot be made.
+    /// A part of it cannot be created.
     #[track_caller]
     pub fn new() -> Self {
         Self::on(Recording::new())
     }
 
-    /// The same on this device.
+    /// Creates all of it on this device.
     ///
     /// # Panics
     ///
-    /// As there.
+    /// A part of it cannot be created.
     #[track_caller]
     pub fn on(recording: Recording) -> Self {
         let context = recording.open();
@@ -64,11 +64,11 @@ impl World {
         builder
     }
 
-    /// A queue pair of each kind, behind one type: first a basic one, then an extended one.
+    /// A queue pair of each kind, with one type: first a basic one, then an extended one.
     ///
     /// # Panics
     ///
-    /// When one cannot be made.
+    /// One cannot be created.
     #[track_caller]
     pub fn queue_pairs(&self) -> [GenericQueuePair; 2] {
         let builder = self.qp_builder();
@@ -78,11 +78,11 @@ impl World {
         [basic.into(), extended.into()]
     }
 
-    /// Lets go of everything, and sees that nothing is left.
+    /// Drops everything, and asserts that nothing is left.
     ///
     /// # Panics
     ///
-    /// When something is.
+    /// An object is left.
     #[track_caller]
     pub fn end(self) -> Recording {
         let Self { send_cq, recv_cq, pd, context, recording } = self;
@@ -98,11 +98,11 @@ impl Default for World {
     }
 }
 
-/// Takes a queue pair to ReadyToSend, connected with itself.
+/// Brings a queue pair to ReadyToSend, connected to itself.
 ///
 /// # Errors
 ///
-/// What a transition gave.
+/// The error of a transition.
 pub fn connect(qp: &impl QueuePair) -> Result<(), ModifyQueuePairError> {
     let mut init = QueuePairAttribute::new();
     init.setup_state(QueuePairState::Init).setup_pkey_index(0).setup_port(1);

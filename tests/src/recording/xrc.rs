@@ -12,7 +12,7 @@ use super::state::Inner;
 /// A receiving queue pair, by the address of its C object: its domain and its number.
 pub(super) type ReceivePair = (usize, u32);
 
-/// Puts the functions of the extended table in that the script leaves.
+/// Sets the functions of the extended table, unless the script omits them.
 pub(super) fn fill_in(table: &mut ffi::verbs_context, has: impl Fn(&str) -> bool) {
     table.open_xrcd = has("open_xrcd").then_some(open_xrcd);
     table.close_xrcd = has("close_xrcd").then_some(close_xrcd);
@@ -43,7 +43,7 @@ pub(super) unsafe extern "C" fn close_xrcd(xrcd: *mut ffi::ibv_xrcd) -> c_int {
     unsafe { destroy_object((*xrcd).context, "close_xrcd", Kind::XrcDomain, xrcd.addr()) }
 }
 
-/// Makes a receiving queue pair: `ibv_create_qp_ex` with a domain in its mask.
+/// Creates a receiving queue pair: `ibv_create_qp_ex` with a domain in its mask.
 ///
 /// # Safety
 ///
@@ -61,7 +61,7 @@ pub(super) unsafe fn create_recv_qp(
             return failure.null();
         }
         if (*attr.xrcd).context != context {
-            inner.violation("a queue pair was made in an XRC domain of another context");
+            inner.violation("a queue pair was created in an XRC domain of another context");
         }
         let number = inner.handle();
         set_up(&mut inner, context, attr.xrcd.addr(), number)

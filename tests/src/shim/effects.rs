@@ -1,4 +1,4 @@
-//! What a call makes, gives back and writes, by its name.
+//! What a call creates, releases and writes, by its name.
 
 use std::any::TypeId;
 
@@ -8,7 +8,7 @@ use super::forward::{Prototype, Type, prototype};
 use super::state::State;
 use crate::recording::Kind;
 
-/// What a call makes, by the type that it returns.
+/// What a call creates, by its return type.
 const RETURNED: &[(Type, Kind)] = &[
     (TypeId::of::<*mut ffi::rdma_event_channel>, Kind::EventChannel),
     (TypeId::of::<*mut *mut ffi::ibv_context>, Kind::OpenDevices),
@@ -21,7 +21,7 @@ const RETURNED: &[(Type, Kind)] = &[
     (TypeId::of::<*mut ffi::ibv_context>, Kind::Context),
 ];
 
-/// Calls that make what they write through the argument with this index.
+/// Calls that return a new object through the argument with this index.
 const WRITTEN: &[(&str, usize, Kind)] = &[
     ("rdma_create_id", 1, Kind::Identifier),
     ("rdma_create_ep", 0, Kind::Identifier),
@@ -31,7 +31,7 @@ const WRITTEN: &[(&str, usize, Kind)] = &[
     ("rdma_get_cm_event", 1, Kind::ConnectionEvent),
 ];
 
-/// Calls that give back their first argument.
+/// Calls that release their first argument.
 const ENDED: &[(&str, Kind)] = &[
     ("rdma_destroy_event_channel", Kind::EventChannel),
     ("rdma_destroy_id", Kind::Identifier),
@@ -75,7 +75,7 @@ pub(super) fn identifier(verb: &str, arguments: &[u64]) -> Option<(usize, bool)>
     prototype.takes(TypeId::of::<*mut ffi::rdma_cm_id>).then(|| (arguments[0] as usize, !READERS.contains(&verb)))
 }
 
-/// What an argument points to.
+/// The target of an argument.
 ///
 /// # Safety
 ///
@@ -85,7 +85,7 @@ unsafe fn at<T: Copy>(address: u64) -> T {
     unsafe { std::ptr::with_exposed_provenance::<T>(address as usize).read() }
 }
 
-/// What a log entry says beyond the arguments.
+/// The part of a log entry besides the arguments.
 pub(super) fn details(verb: &str, arguments: &[u64]) -> Vec<(&'static str, u64)> {
     match verb {
         // SAFETY: the caller keeps the contract of the C function: `optlen`, which is above zero, bytes can be read.
@@ -103,7 +103,7 @@ pub(super) fn details(verb: &str, arguments: &[u64]) -> Vec<(&'static str, u64)>
 pub(super) fn before(state: &mut State, verb: &str, arguments: &[u64]) {
     let object = arguments.first().copied().unwrap_or(0) as usize;
     if identifier(verb, arguments).is_some() && state.live.get(&object) != Some(&Kind::Identifier) {
-        state.violation(format!("{verb} on an identifier that is not there"));
+        state.violation(format!("{verb} on an identifier that does not exist"));
     }
     let mut identifiers = state
         .live
@@ -111,7 +111,8 @@ pub(super) fn before(state: &mut State, verb: &str, arguments: &[u64]) {
         .filter(|(_, kind)| **kind == Kind::Identifier)
         .map(|(address, _)| std::ptr::with_exposed_provenance::<ffi::rdma_cm_id>(*address));
     let what = match verb {
-        // SAFETY: the identifiers are live. Only one member is read, as another thread may take an event, which writes others.
+        // SAFETY: the identifiers are live. Only one member is read, because another thread may read an event, which
+        // writes others.
         "rdma_destroy_event_channel" if identifiers.any(|id| unsafe { (*id).channel }.addr() == object) => {
             Some("an event channel was destroyed that has identifiers")
         }
@@ -124,18 +125,18 @@ pub(super) fn before(state: &mut State, verb: &str, arguments: &[u64]) {
     if let Some(what) = what {
         state.violation(what);
     }
-    // Before its memory is free for another object.
+    // Before its memory is reused for another object.
     if let Some(kind) = ended(verb, object) {
         state.ended(kind, object);
     }
 }
 
-/// The kind of what a call gives back, unless that is null.
+/// The kind of the object that a call releases, unless it is null.
 fn ended(verb: &str, object: usize) -> Option<Kind> {
     ENDED.iter().find(|(name, _)| *name == verb && object != 0).map(|(_, kind)| *kind)
 }
 
-/// A call failed: what it was to give back is there.
+/// A call failed: the object that it should release still exists.
 pub(super) fn failed(state: &mut State, verb: &str, arguments: &[u64]) {
     let object = arguments.first().copied().unwrap_or(0) as usize;
     if let Some(kind) = ended(verb, object) {
@@ -143,7 +144,7 @@ pub(super) fn failed(state: &mut State, verb: &str, arguments: &[u64]) {
     }
 }
 
-/// A call succeeded, and returned this object if it made any.
+/// A call succeeded, and returned this object if it created any.
 pub(super) fn after(state: &mut State, verb: &str, arguments: &[u64], object: usize) {
     let returned = |prototype: &Prototype| RETURNED.iter().find(|(result, _)| prototype.returns(*result));
     if let Some((_, kind)) = prototype(verb).and_then(returned) {
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_give_an_object_back_are_listed() {
+    fn releasing_calls_are_listed() {
         let gives_back = |name: &str| {
             let words = ["ack_cm_event", "close", "dealloc", "destroy", "free", "unimport"];
             words.iter().any(|word| name.contains(word))
@@ -198,7 +199,7 @@ mod tests {
         let mut found: Vec<_> = prototypes()
             .filter(|prototype| gives_back(prototype.name) && types.iter().any(|first| prototype.takes(*first)))
             .map(|prototype| verb(prototype.name))
-            // They give back what an identifier has, and not the identifier.
+            // They release objects of an identifier, and not the identifier.
             .filter(|name| !["rdma_destroy_qp", "rdma_destroy_srq"].contains(name))
             .collect();
         let mut listed: Vec<_> = ENDED.iter().map(|(name, _)| *name).collect();
@@ -208,16 +209,16 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_given_back_twice_is_a_violation() {
+    fn object_released_twice_is_a_violation() {
         let queues = [Kind::CompletionQueue, Kind::QueuePair, Kind::SharedReceiveQueue];
         for (verb, kind) in ENDED.iter().filter(|(_, kind)| !queues.contains(kind)) {
             let mut state = State::default();
-            // An address alone: what looks into an identifier is not called.
+            // Only an address: functions that read an identifier are not called.
             state.made(*kind, 7);
             state.ended(*kind, 7);
             assert_eq!(state.violations, [""; 0], "{verb}");
             before(&mut state, verb, &[7]);
-            let expected = format!("a {kind:?} was given back that is not there");
+            let expected = format!("a {kind:?} was released that does not exist");
             assert!(state.violations.contains(&expected), "{verb}: {:?}", state.violations);
         }
     }

@@ -1,4 +1,4 @@
-//! Taking and acknowledging events, some of which a test has written.
+//! Reading and acknowledging events, some of which a test has written.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use super::outputs;
 use super::state::{call, lock};
 use crate::recording::{Kind, set_errno};
 
-/// What stands in the union of an event.
+/// The contents of an event's union.
 #[derive(Clone, Copy)]
 pub enum ConnectionParameters {
     /// Zeros.
@@ -33,42 +33,42 @@ impl std::fmt::Debug for ConnectionParameters {
     }
 }
 
-/// An event to raise on a channel. Nothing of it need be true.
+/// An event to raise on a channel. Its contents need not be true.
 #[derive(Clone, Debug)]
 pub struct ConnectionEvent {
     /// `enum rdma_cm_event_type`.
     pub event: u32,
     /// Zero, a negative errno value, or a reason to reject.
     pub status: c_int,
-    /// What it is about; may be null.
+    /// Its identifier; may be null.
     pub id: *mut ffi::rdma_cm_id,
-    /// Of a request: who listens.
+    /// For a connect request: the listening identifier.
     pub listen_id: *mut ffi::rdma_cm_id,
     /// The rest.
     pub parameters: ConnectionParameters,
 }
 
-// SAFETY: the pointers are handed out, and not followed.
+// SAFETY: the pointers are passed on, and not dereferenced.
 unsafe impl Send for ConnectionEvent {}
 
 impl ConnectionEvent {
-    /// Of this type on this identifier, with status zero and no parameters.
+    /// An event of this type on this identifier, with status zero and no parameters.
     pub fn new(event: u32, id: *mut ffi::rdma_cm_id) -> Self {
         Self { event, status: 0, id, listen_id: std::ptr::null_mut(), parameters: ConnectionParameters::None }
     }
 }
 
-/// An event as softrnic made it.
+/// An event as softrnic created it.
 pub(super) struct Original(ffi::rdma_cm_event);
 
-// SAFETY: it is kept, and written back where it came from.
+// SAFETY: it is kept, and written back to its place.
 unsafe impl Send for Original {}
 
 /// The first of the numbers that carry events. A test's own events have others.
 const CARRIERS: u64 = 0x0051_1000_0000_0000;
 
-/// Adds an event to a channel: softrnic's event of a program's own, which becomes the other when it is taken. It is counted on the
-/// identifier if that is one of the channel's, and on an identifier made for it otherwise.
+/// Adds an event to a channel: a user event of softrnic, which is replaced when it is read. It is counted on the
+/// identifier if that belongs to the channel, and on an identifier created for it otherwise.
 pub(super) fn raise(channel: *mut ffi::rdma_event_channel, event: ConnectionEvent) {
     static NEXT: AtomicU64 = AtomicU64::new(CARRIERS);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -106,20 +106,20 @@ pub(super) unsafe extern "C" fn get_cm_event(
             if code != 0 {
                 return code;
             }
-            // SAFETY: the call has succeeded, so the event is there, and no other thread has it.
+            // SAFETY: the call has succeeded, so the event exists, and no other thread has it.
             let taken = unsafe { &mut **event };
             let mut state = lock();
             // librdmacm writes to the identifier of an event that it returns.
             if let Some((verb, _)) = state.running.get(&taken.id.addr()).and_then(|running| running.first()).copied() {
                 state.violation(format!("rdma_get_cm_event wrote to an identifier while {verb} ran on it"));
             }
-            // SAFETY: an event of a program's own has a number in place of the pointer of a connection.
+            // SAFETY: a user event has a number in place of the pointer of a connection.
             let number = unsafe { taken.param.conn.private_data }.addr() as u64;
             let is_own = taken.event == event_type::RDMA_CM_EVENT_USER;
             let raised = if is_own { state.raised.remove(&number) } else { None };
             if raised.is_none() && state.only_raised {
                 drop(state);
-                // SAFETY: it was taken, and is used no more.
+                // SAFETY: it was read, and is not used any more.
                 unsafe { acknowledge(taken) };
                 continue;
             }
@@ -166,7 +166,7 @@ pub(super) unsafe extern "C" fn ack_cm_event(event: *mut ffi::rdma_cm_event) -> 
         is_done.set(true);
         let original = lock().originals.remove(&event.addr());
         if let Some(Original(original)) = original {
-            // SAFETY: the event was taken and not acknowledged.
+            // SAFETY: the event was read and not acknowledged.
             unsafe { event.write(original) };
         }
         let acknowledge = below().1.rdma_ack_cm_event.expect("softrnic has it");
@@ -175,7 +175,7 @@ pub(super) unsafe extern "C" fn ack_cm_event(event: *mut ffi::rdma_cm_event) -> 
     };
     let result = call("rdma_ack_cm_event", &arguments, acknowledge);
     if result != 0 && !is_done.get() {
-        // A call that is to fail has acknowledged all the same: otherwise the end of the identifier would wait for ever.
+        // A failing call still acknowledges: otherwise destroying the identifier would never return.
         let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
         acknowledge();
         lock().live.remove(&event.addr());

@@ -1,4 +1,4 @@
-//! A function for each of softrnic's, made from the lists of prototypes of `rdma-mummy-sys`.
+//! A function for each of softrnic's, generated from the prototype lists of `rdma-mummy-sys`.
 
 use std::any::TypeId;
 use std::sync::OnceLock;
@@ -55,7 +55,7 @@ pub(super) fn prototype(verb: &str) -> Option<&'static Prototype> {
     prototypes().find(|prototype| super::state::verb(prototype.name) == verb)
 }
 
-/// A table within what lies below.
+/// A table inside the underlying one.
 trait Part: 'static {
     fn below() -> &'static Self;
 }
@@ -110,7 +110,7 @@ macro_rules! forward {
             }),*
         ];
 
-        /// The same functions as below.
+        /// The functions of the underlying table.
         pub(super) fn over(below: &Table) -> Table {
             let mut table = *below;
             $(
@@ -124,7 +124,7 @@ macro_rules! forward {
 }
 pub(crate) use forward;
 
-/// What the prototypes name.
+/// The types in the prototypes.
 mod types {
     pub(super) use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -137,7 +137,7 @@ mod types {
 /// A module for each list.
 macro_rules! lists {
     ($($module:ident: $list:ident, $Table:ident;)*) => {
-        /// All C functions of which the shim has one.
+        /// All C functions that the shim has.
         pub(super) fn prototypes() -> impl Iterator<Item = &'static Prototype> {
             [$($module::PROTOTYPES),*].into_iter().flatten()
         }

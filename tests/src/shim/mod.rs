@@ -1,16 +1,17 @@
-//! The software NIC behind a shim: each call of libibverbs and librdmacm is logged, fails on request, and is forwarded to softrnic's
-//! functions otherwise.
+//! The software NIC with a shim: each call of libibverbs and librdmacm is logged, fails on request, and is otherwise
+//! forwarded to softrnic's functions.
 //!
-//! The shim is a provider in front of softrnic whose tables hold a forwarding function for each of softrnic's (`forward`). Verbs are logged and fail under their names without `ibv_`, or with `rdma_`; what a context or queue pair has as function pointers
-//! (posting, polling, `create_qp_ex`) is not.
+//! The shim is a provider in front of softrnic whose tables hold a forwarding function for each of softrnic's
+//! (`forward`). Verbs are logged and fail under their names without `ibv_`, or with `rdma_`; function pointers of a
+//! context or queue pair (posting, polling, `create_qp_ex`) are not.
 //!
-//! The shim tracks what was made and not given back ([`Shim::live`]) and what a program must not do ([`Shim::violations`]): an object
-//! that is given back twice, two calls on one identifier of which one writes it, an event that is never acknowledged.
+//! The shim tracks live objects ([`Shim::live`]) and violations ([`Shim::violations`]): an object that is released
+//! twice, two calls on one identifier of which one writes it, an event that is never acknowledged.
 //!
-//! softrnic never produces some situations. [`Shim::raise`] adds an event of any content, [`Shim::rewrite`] changes the next one, and
-//! [`Shim::instead`] replaces one call.
+//! softrnic never produces some situations. [`Shim::raise`] adds an event of any content, [`Shim::rewrite`] changes the
+//! next one, and [`Shim::instead`] replaces one call.
 //!
-//! Tests that use the shim run one at a time: the log is the process's.
+//! Tests that use the shim run one at a time: the log belongs to the process.
 
 mod effects;
 mod events;
@@ -38,11 +39,11 @@ pub struct Shim {
     _one: MutexGuard<'static, ()>,
 }
 
-/// An event channel, which the shim serves.
+/// An event channel of the shim.
 ///
 /// # Panics
 ///
-/// There is none.
+/// It cannot be created.
 #[track_caller]
 pub fn channel() -> Arc<EventChannel> {
     EventChannel::new().unwrap_or_else(|error| panic!("{error}"))
@@ -59,7 +60,8 @@ impl Shim {
                 .expect("no other device is registered");
             let below = ProviderId::by_name("softrnic").expect("it was registered");
             let (ibverbs, rdmacm) = forward::tables(below);
-            // SAFETY: each function does what softrnic's function of that name does, or fails as the manual page says.
+            // SAFETY: each function does what softrnic's function of that name does, or fails as the manual page
+            // documents.
             let shim = unsafe { register(Provider::new("shim", ibverbs).with_rdmacm(rdmacm).in_front_of(below)) };
             choose(Choice::Provider(shim.expect("the name is free")));
             // SAFETY: the tables are empty, so that the system has no devices. If a library is loaded, its devices are listed as well.
@@ -68,7 +70,7 @@ impl Shim {
                 drop(Rdmacm::from_table(RdmacmTable::default()).install());
             }
         });
-        // A test that failed left nothing that the next one reads.
+        // A failed test left nothing that the next one reads.
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         *state::lock() = State::default();
         Self { _one: one }
@@ -108,56 +110,57 @@ impl Shim {
         self
     }
 
-    /// The same after softrnic's next event of the channel.
+    /// Adds an event after softrnic's next event of the channel.
     pub fn raise_after_next(&self, channel: *mut ffi::rdma_event_channel, event: ConnectionEvent) -> &Self {
         state::lock().behind.push((channel.addr(), event));
         self
     }
 
-    /// Changes the next event that is taken; the result is the errno that the call leaves behind.
+    /// Changes the next event that is read; the result is the errno of the call.
     pub fn rewrite(&self, change: impl FnOnce(&mut ffi::rdma_cm_event) -> c_int + Send + 'static) -> &Self {
         state::lock().rewrite = Some(Box::new(change));
         self
     }
 
-    /// Whether from now on only the events that a test raises are handed out; softrnic's own are acknowledged and dropped.
+    /// Whether from now on only the events that a test raises are returned; softrnic's own are acknowledged and
+    /// dropped.
     pub fn only_raised(&self, only: bool) -> &Self {
         state::lock().only_raised = only;
         self
     }
 
-    /// The `passing + 1`th output of a call from now on has this byte in every place.
+    /// The `passing + 1`th output of a call from now on has this value in every byte.
     pub fn spoil(&self, passing: u32, byte: u8) -> &Self {
         state::lock().spoil.set(passing, byte);
         self
     }
 
-    /// What calls have filled in since this was last asked, in its order.
+    /// The outputs of calls since the last query, in order.
     pub fn outputs(&self) -> Vec<&'static str> {
         state::lock().spoil.take()
     }
 
-    /// All calls since this was last asked.
+    /// All calls since the last query.
     pub fn calls(&self) -> Vec<Call> {
         std::mem::take(&mut state::lock().calls)
     }
 
-    /// The names of all calls since they were last asked.
+    /// The names of all calls since the last query.
     pub fn verbs(&self) -> Vec<&'static str> {
         self.calls().iter().map(|call| call.verb).collect()
     }
 
-    /// How many calls there were that could have failed.
+    /// The number of calls that could have failed.
     pub fn failable(&self) -> u32 {
         state::lock().failable
     }
 
-    /// What was done that no library would survive, since this was last asked.
+    /// The violations since the last query: actions that would crash a library.
     pub fn violations(&self) -> Vec<String> {
         std::mem::take(&mut state::lock().violations)
     }
 
-    /// The kinds of all objects that were made and not given back.
+    /// The kinds of all objects that were created and not released.
     pub fn live(&self) -> Vec<Kind> {
         let mut kinds: Vec<_> = state::lock().live.values().copied().collect();
         kinds.sort();

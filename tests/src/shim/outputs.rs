@@ -1,4 +1,4 @@
-//! Outputs that no header knows: what a call wrote is overwritten before the caller sees it. See
+//! Outputs outside the headers' values: the output of a call is overwritten before the caller reads it. See
 //! [`Spoil`](crate::recording::Spoil).
 
 use std::ptr::with_exposed_provenance_mut;
@@ -10,7 +10,7 @@ use crate::recording::Spoil;
 /// A call succeeded, and has filled in its outputs.
 pub(super) fn spoil(spoil: &mut Spoil, verb: &str, arguments: &[u64]) {
     let argument = |index: usize| arguments[index] as usize;
-    // SAFETY: the arguments are those of a call that has succeeded, so that what it fills in can be written.
+    // SAFETY: the arguments are those of a call that has succeeded, so its outputs can be written.
     unsafe {
         match verb {
             "rdma_get_remote_ece" => {
@@ -31,7 +31,7 @@ pub(super) fn spoil(spoil: &mut Spoil, verb: &str, arguments: &[u64]) {
 ///
 /// The list can be written.
 unsafe fn addresses(spoil: &mut Spoil, info: *mut ffi::rdma_addrinfo) {
-    // SAFETY: the caller's promise. Lengths are outputs also if there is nothing that they are of.
+    // SAFETY: the caller's promise. Lengths of absent data are outputs as well.
     unsafe {
         spoil.output("a list of addresses: flags", &raw mut (*info).ai_flags);
         spoil.output("a list of addresses: family", &raw mut (*info).ai_family);
@@ -47,9 +47,9 @@ unsafe fn addresses(spoil: &mut Spoil, info: *mut ffi::rdma_addrinfo) {
 /// The numbers of an event.
 pub(super) fn event(spoil: &mut Spoil, event: &mut ffi::rdma_cm_event) {
     use ffi::rdma_cm_event_type as event_type;
-    // SAFETY: an event consists of integers, pointers that are left alone, and a union whose members are of such.
+    // SAFETY: an event consists of integers, pointers that are left alone, and a union of such members.
     unsafe {
-        // The type of a request says that there is an identifier to own.
+        // The type of a request implies an identifier to own.
         if event.listen_id.is_null() {
             spoil.tag("rdma_get_cm_event: type", &raw mut event.event);
         }

@@ -1,4 +1,4 @@
-//! What the shim keeps, behind one lock, and what every call goes through.
+//! The shim's state, under one lock, and the path of every call.
 
 use std::collections::BTreeMap;
 use std::io::Error;
@@ -34,14 +34,14 @@ pub(super) struct State {
     pub(super) only_raised: bool,
     /// Events to raise, by the number that softrnic's event carries.
     pub(super) raised: BTreeMap<u64, ConnectionEvent>,
-    /// Events to raise on a channel, by its address, once softrnic's next one is taken there.
+    /// Events to raise on a channel, by its address, once softrnic's next one is read there.
     pub(super) behind: Vec<(usize, ConnectionEvent)>,
-    /// Events that were taken, as softrnic made them.
+    /// Events that were read, as softrnic created them.
     pub(super) originals: BTreeMap<usize, super::events::Original>,
 }
 
 pub(super) fn lock() -> MutexGuard<'static, State> {
-    // A test that panics holds the lock in closures of its own alone, which leave all whole.
+    // A panicking test holds the lock only in its own closures, which leave the state consistent.
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -50,13 +50,13 @@ pub(super) trait Answer: Sized {
     /// Whether the shim can make such a call fail.
     const CAN_FAIL: bool;
 
-    /// What a call returns that fails.
+    /// The return value of a failing call.
     fn failed(verb: &str, failure: Failure) -> Self;
 
     /// Whether the call failed.
     fn is_failure(&self, verb: &str) -> bool;
 
-    /// The object that was made, if it is one.
+    /// The new object, if there is one.
     fn object(&self) -> usize {
         0
     }
@@ -64,9 +64,9 @@ pub(super) trait Answer: Sized {
     /// The result is an output.
     fn spoil(&mut self, _spoil: &mut Spoil) {}
 
-    /// From what a test's own function returns.
+    /// From the return value of a test's own function.
     fn from_test(code: c_int) -> Self {
-        unreachable!("a test's own function stands for a call that returns a number, and gave {code}")
+        unreachable!("a test's own function replaces a call that returns a number, and gave {code}")
     }
 }
 
@@ -217,7 +217,7 @@ pub(super) fn call<R: Answer>(name: &'static str, arguments: &[(&'static str, u6
     let mut state = lock();
     state.end(verb, id);
     if result.is_failure(verb) {
-        // Calls of other threads may stand behind it.
+        // Calls of other threads may follow it.
         if let Some(call) = state.calls.iter_mut().rev().find(|call| call.verb == verb && call.failed.is_none()) {
             call.failed = Some(errno);
         }
@@ -261,12 +261,12 @@ impl State {
     }
 
     pub(super) fn ended(&mut self, kind: Kind, object: usize) {
-        // A context's own functions make queues, which nothing sees here.
+        // A context's own functions create queues, which the shim does not see.
         let is_seen = !matches!(kind, Kind::CompletionQueue | Kind::QueuePair | Kind::SharedReceiveQueue);
         if self.live.get(&object) == Some(&kind) {
             self.live.remove(&object);
         } else if is_seen {
-            self.violation(format!("a {kind:?} was given back that is not there"));
+            self.violation(format!("a {kind:?} was released that does not exist"));
         }
     }
 }

@@ -9,7 +9,7 @@ const LEFT_OUT: [&str; 4] = [".git", "target", "corpus", "artifacts"];
 /// What the crates that are published are in. Their pages in a registry have no repository around them.
 const PUBLISHED: [&str; 3] = ["rdma-mummy-sys", "sideway", "softrnic"];
 /// The documents of which each path is looked for.
-const NAMING_PATHS: [&str; 4] = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "SAFETY.md"];
+const NAMING_PATHS: [&str; 3] = ["ARCHITECTURE.md", "CONTRIBUTING.md", "SAFETY.md"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

@@ -456,7 +456,7 @@ fn other_code_that_holds_an_event_holds_the_destruction_up_and_not_the_readers()
     // The recording device sees who acknowledges twice.
     // SAFETY: its objects are never freed.
     unsafe { sys::ibv_ack_async_event(&mut taken) };
-    assert_eq!(world.recording.violations(), ["an asynchronous event was acknowledged that was not taken"]);
+    assert_eq!(world.recording.violations(), ["an asynchronous event was acknowledged that was not read"]);
     drop(events);
     world.end();
 }

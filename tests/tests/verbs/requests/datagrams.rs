@@ -219,7 +219,7 @@ fn an_extended_batch_that_was_refused_and_forgotten_refuses_the_next_and_ends_th
     post(3).unwrap();
     assert_eq!(world.recording.posted().iter().map(|request| request.wr_id).collect::<Vec<_>>(), [3]);
     // Beginning a batch within another is the forgetting's doing, and what drivers wait for ever for.
-    assert_eq!(world.recording.violations(), ["wr_start: a batch was begun already"]);
+    assert_eq!(world.recording.violations(), ["wr_start: a batch was already started"]);
 }
 
 #[test]
