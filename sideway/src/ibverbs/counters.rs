@@ -129,7 +129,7 @@ impl Counters {
         flow: &Flow,
     ) -> Result<(), VerbError> {
         if flow.context().raw() != self.context.raw() {
-            return Err(VerbError::invalid(ATTACH, "the flow is of another device context than the counters"));
+            return Err(VerbError::invalid(ATTACH, "the flow belongs to another device context than the counters"));
         }
         // SAFETY: the flow is live as long as the borrow, and of this device.
         unsafe { self.attach_at(what, index, flow.raw()) }?;

@@ -88,7 +88,10 @@ impl ProtectionDomain {
         const VERB: &str = "ibv_reg_dm_mr";
         dm.check(VERB, offset, len)?;
         if dm.context.raw() != self.device_context().raw() {
-            return Err(VerbError::invalid(VERB, "the device memory is of another device context than the domain"));
+            return Err(VerbError::invalid(
+                VERB,
+                "the device memory belongs to another device context than the domain",
+            ));
         }
         let access = access | AccessFlags::ZeroBased;
         // SAFETY: domain and memory are live and of one device, and the range is within the memory.

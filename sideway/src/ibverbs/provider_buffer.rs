@@ -126,7 +126,7 @@ impl ProtectionDomain {
             return Err(VerbError::invalid(VERB, hint));
         }
         if buffer.pd.device_context().raw() != self.device_context().raw() {
-            return Err(VerbError::invalid(VERB, "the buffer is of another device context than the domain"));
+            return Err(VerbError::invalid(VERB, "the buffer belongs to another device context than the domain"));
         }
         let first = buffer.first.wrapping_add(offset);
         let flags = access.bits().cast_signed();

@@ -286,7 +286,7 @@ fn what_is_of_another_context_is_refused() {
     };
     let sentence = |verb: &str, which: &str| {
         format!(
-            "{verb}: EINVAL (Invalid argument): the completion queue given to setup_{which}_cq is of another device context \
+            "{verb}: EINVAL (Invalid argument): the completion queue given to setup_{which}_cq belongs to another device context \
              than the domain"
         )
     };

@@ -202,7 +202,7 @@ fn an_address_handle_of_another_device_is_refused() {
     guard.construct_wr(1, SIGNALED).setup_send().setup_dc_addr(&ah, 1, 2).setup_inline_data(b"x");
     let error = guard.post().unwrap_err();
     assert_eq!(error.kind(), PostErrorKind::InvalidWorkRequest);
-    assert!(error.to_string().contains("is of another device context than the queue pair"), "{error}");
+    assert!(error.to_string().contains("belongs to another device context than the queue pair"), "{error}");
     assert_eq!(world.recording.verbs(), ["wr_start", "wr_send", "wr_abort"]);
     assert_eq!(world.recording.posted(), []);
     drop((qp, ah));
@@ -279,7 +279,7 @@ fn receives_and_missing_queues_are_refused_before_the_library_is_asked() {
     );
     let other = self::world();
     let error = dci_builder(&world).setup_send_cq(&other.send_cq).build_dci().unwrap_err();
-    assert!(error.to_string().contains("of another device context than the domain"), "{error}");
+    assert!(error.to_string().contains("another device context than the domain"), "{error}");
     assert!(!world.recording.verbs().contains(&"mlx5dv_create_qp"));
     world.recording.fail("mlx5dv_create_qp", 0, Failure::documented(libc::ENOMEM));
     let error = dci_builder(&world).build_dci().unwrap_err();
@@ -347,7 +347,7 @@ fn a_target_takes_no_shared_receive_queue_of_another_device() {
     let error = builder.setup_srq(&shared_receive_queue(&other)).build_dct(KEY).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "mlx5dv_create_qp: EINVAL (Invalid argument): the shared receive queue given to setup_srq is of another device \
+        "mlx5dv_create_qp: EINVAL (Invalid argument): the shared receive queue given to setup_srq belongs to another device \
          context than the domain"
     );
     drop(builder);

@@ -104,7 +104,10 @@ fn errors_say_what_is_wrong_with_the_way() {
     let mut no_port = way();
     no_port.setup_port(7);
     assert!(text(&no_port, libc::EINVAL).contains("there is no port 7"));
-    assert!(text(&way(), libc::ETIMEDOUT).contains("cannot resolve the hardware address of 0000:0000:0000:0000:0000:ffff:c000:0209"));
+    assert!(
+        text(&way(), libc::ETIMEDOUT)
+            .contains("cannot resolve the hardware address of 0000:0000:0000:0000:0000:ffff:c000:0209")
+    );
     for errno in [libc::ENETUNREACH, libc::EHOSTUNREACH] {
         assert!(text(&way(), errno).contains("there is no route to"));
     }

@@ -141,13 +141,13 @@ impl FlowRule {
         if self.actions.iter().any(|action| action.device_context().raw() != context.raw()) {
             return Err(VerbError::invalid(
                 VERB,
-                "an action of the rule is of another device context than the queue pair",
+                "an action of the rule belongs to another device context than the queue pair",
             ));
         }
         if self.counters.iter().any(|counters| counters.device_context().raw() != context.raw()) {
             return Err(VerbError::invalid(
                 VERB,
-                "counters of the rule are of another device context than the queue pair",
+                "counters of the rule belong to another device context than the queue pair",
             ));
         }
         Ok(())

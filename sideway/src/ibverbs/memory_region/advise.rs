@@ -1,4 +1,4 @@
-//! Telling the device which memory it will need.
+//! Advising the device which memory it will need.
 
 use std::sync::Arc;
 
@@ -11,42 +11,42 @@ use crate::ibverbs::protection_domain::ProtectionDomain;
 use crate::ibverbs::work_request::ScatterGatherEntry;
 
 open_enum! {
-    /// `enum ibv_advise_mr_advice`: what is to become of ranges of memory under on-demand paging.
+    /// `enum ibv_advise_mr_advice`: advice for memory with on-demand paging.
     #[doc(alias = "ibv_advise_mr_advice")]
     pub enum MemoryAdvice {
-        /// Pages them in for reading.
+        /// Page in for reading.
         Prefetch = raw_advice::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH.0,
-        /// Pages them in for writing.
+        /// Page in for writing.
         PrefetchWrite = raw_advice::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE.0,
-        /// Tells the device of those pages that are there already, and pages nothing in.
+        /// Report pages that are already present to the device, without paging in.
         PrefetchNoFault = raw_advice::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT.0,
     }
 }
 
 bitflags::bitflags! {
-    /// How advice is followed.
+    /// Flags of the advice.
     #[doc(alias = "ib_uverbs_advise_mr_flag")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct AdviseFlags: u32 {
-        /// The call returns when it is done; without, the device may begin later.
+        /// The call returns when the operation is complete; without this flag, the device may start later.
         const Flush = raw_flag::IB_UVERBS_ADVISE_MR_FLAG_FLUSH.0;
-        // Later flags pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
 impl ProtectionDomain {
-    /// `ibv_advise_mr(pd, advice, flags, sg_list, num_sge)` — tells the kernel how ranges of regions with
-    /// [`OnDemand`](crate::ibverbs::AccessFlags::OnDemand) will be used, so that requests find their pages there. What comes
-    /// of it is up to the kernel.
+    /// `ibv_advise_mr(pd, advice, flags, sg_list, num_sge)` — advises the kernel how ranges of regions with
+    /// [`OnDemand`](crate::ibverbs::AccessFlags::OnDemand) will be used, so that requests find their pages present. The
+    /// kernel may ignore the advice.
     ///
     /// Safe: the bytes do not change, and the kernel checks keys and ranges.
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: the library, driver or device has no such advice.
-    /// - `EFAULT`: a range is not within its region, not mapped, or not writable though the advice says so; or a key is of
-    ///   no region with on-demand paging.
+    /// - `EOPNOTSUPP`: the library, driver or device does not support this advice.
+    /// - `EFAULT`: a range is outside its region, not mapped, or not writable although the advice is for writing; or a
+    ///   key belongs to a region without on-demand paging.
     /// - `EINVAL`: unknown flags.
     ///
     /// # References
@@ -60,15 +60,22 @@ impl ProtectionDomain {
         ranges: &[ScatterGatherEntry],
     ) -> Result<(), VerbError> {
         const VERB: &str = "ibv_advise_mr";
-        let count = u32::try_from(ranges.len()).map_err(|_| VerbError::invalid(VERB, "more than 2^32 - 1 ranges"))?;
-        // The verb takes a list that it could write to.
+        let count = u32::try_from(ranges.len()).map_err(|_| {
+            VerbError::invalid(
+                VERB,
+                "more than 2^32 - 1 ranges; \
+            split the list",
+            )
+        })?;
+        // The verb's list argument is mutable.
         let mut list: Vec<ibv_sge> = ranges.iter().map(|range| range.raw()).collect();
         let advice = sys::ib_uverbs_advise_mr_advice(advice.raw());
-        // SAFETY: the domain is live, and the list has as many entries as it says.
+        // SAFETY: the domain is live, and the list has `count` entries.
         let ret = unsafe { sys::ibv_advise_mr(self.raw(), advice, flags.bits(), list.as_mut_ptr(), count) };
         check_errno(VERB, ret).map_err(|error| match error.errno().raw() {
             libc::EFAULT => error.with_hint(
-                "a range is not within its region, not mapped or not writable, or its region was registered without OnDemand",
+                "a range is outside its region, not mapped or not writable, or its region was registered without \
+                OnDemand",
             ),
             _ => error,
         })

@@ -1,7 +1,7 @@
-//! Copying to and from memory that a device may use at the same time.
+//! Copying to and from memory that a device may access at the same time.
 //!
-//! A device may write the memory meanwhile, at any moment and on behalf of a peer; a device in software does so from another thread.
-//! So each access is a relaxed atomic one. Any mixture of old and new bytes is a legal result.
+//! A device may write the memory at any time, also for a peer; a software device does so from another thread. So each
+//! access is a relaxed atomic one. Any mixture of old and new bytes is a valid result.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
@@ -12,12 +12,12 @@ const WORD: usize = size_of::<u64>();
 /// # Safety
 ///
 /// - `from` is valid for reads of that many bytes, all initialised, and none of them is in `to`.
-/// - Nobody writes them meanwhile but a device, or other threads by atomics.
+/// - Only a device, or other threads with atomics, write them during the copy.
 pub(super) unsafe fn read(from: *const u8, to: &mut [u8]) {
     let head = from.align_offset(WORD).min(to.len());
     let (edge, rest) = to.split_at_mut(head);
     let (words, tail) = rest.as_chunks_mut::<WORD>();
-    // SAFETY: the three parts are within the range of the contract; words begin at an aligned address (`head`).
+    // SAFETY: the three parts are within the range of the contract; words start at an aligned address (`head`).
     unsafe {
         read_bytes(from, edge);
         let mut at = from.add(edge.len());
@@ -34,7 +34,7 @@ pub(super) unsafe fn read(from: *const u8, to: &mut [u8]) {
 /// # Safety
 ///
 /// - `to` is valid for writes of that many bytes, and none of them is in `bytes`.
-/// - Nobody reads or writes them meanwhile but a device, or other threads by atomics.
+/// - Only a device, or other threads with atomics, read or write them during the copy.
 pub(super) unsafe fn write(to: *mut u8, bytes: &[u8]) {
     let head = to.align_offset(WORD).min(bytes.len());
     let (edge, rest) = bytes.split_at(head);
@@ -53,7 +53,7 @@ pub(super) unsafe fn write(to: *mut u8, bytes: &[u8]) {
 
 /// # Safety
 ///
-/// As [`read`].
+/// As for [`read`].
 unsafe fn read_bytes(from: *const u8, to: &mut [u8]) {
     for (at, byte) in to.iter_mut().enumerate() {
         // SAFETY: within the range of the contract.
@@ -63,7 +63,7 @@ unsafe fn read_bytes(from: *const u8, to: &mut [u8]) {
 
 /// # Safety
 ///
-/// As [`write`].
+/// As for [`write`].
 unsafe fn write_bytes(to: *mut u8, bytes: &[u8]) {
     for (at, byte) in bytes.iter().enumerate() {
         // SAFETY: within the range of the contract.
@@ -76,14 +76,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_offset_and_length_is_copied_and_nothing_else() {
+    fn copies_only_the_given_range_at_every_offset() {
         for offset in 0..17 {
             for len in 0..40 {
                 let mut memory = [0_u64; 8];
                 let first = memory.as_mut_ptr().cast::<u8>();
                 let bytes: Vec<u8> = (1..=len).collect();
                 let mut back = vec![0; bytes.len()];
-                // SAFETY: 17 + 40 bytes are within the array, which nobody else uses.
+                // SAFETY: 17 + 40 bytes are within the array, which is not shared.
                 let all = unsafe {
                     write(first.add(offset), &bytes);
                     read(first.add(offset), &mut back);

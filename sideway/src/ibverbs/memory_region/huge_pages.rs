@@ -1,38 +1,38 @@
-//! Which pages memory is made of.
+//! Page sizes of memory.
 
 use std::fmt;
 
-/// The pages of an [`OwnedMemoryRegion`](super::OwnedMemoryRegion). Larger ones take fewer entries in the tables of CPU and
-/// device.
+/// The pages of an [`OwnedMemoryRegion`](super::OwnedMemoryRegion). Larger pages need fewer entries in the tables of
+/// CPU and device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum HugePages {
-    /// As the system gives them.
+    /// The system's default.
     #[default]
     System,
-    /// Begins at a multiple of 2 MiB, and asks for transparent huge pages (`madvise(MADV_HUGEPAGE)`). It is a wish: where the
-    /// kernel has none, ordinary pages serve, and nothing fails.
+    /// Aligns the memory to 2 MiB and requests transparent huge pages (`madvise(MADV_HUGEPAGE)`). This is a hint:
+    /// without huge pages, ordinary pages are used.
     #[doc(alias = "MADV_HUGEPAGE")]
     Transparent,
-    /// Reserved huge pages of this size (`mmap(MAP_HUGETLB)`). Where too few are free, allocating fails with `ENOMEM`.
+    /// Reserved huge pages of this size (`mmap(MAP_HUGETLB)`). If too few are free, allocation fails with `ENOMEM`.
     #[doc(alias = "MAP_HUGETLB")]
     Reserved(HugePageSize),
 }
 
-/// The size of a huge page: a power of two, of those that the machine has (`/sys/kernel/mm/hugepages`).
+/// The size of a huge page: a power of two that the machine supports (`/sys/kernel/mm/hugepages`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HugePageSize {
     log2: u8,
 }
 
 impl HugePageSize {
-    /// 64 KiB, of arm64.
+    /// 64 KiB, on arm64.
     pub const KIB_64: Self = Self { log2: 16 };
     /// 2 MiB.
     pub const MIB_2: Self = Self { log2: 21 };
     /// 1 GiB.
     pub const GIB_1: Self = Self { log2: 30 };
 
-    /// Pages of so many bytes; `None` where that is no power of two from 4096 to 2^47.
+    /// Creates a size of `bytes` bytes; `None` if that is not a power of two from 4096 to 2^47.
     pub const fn from_bytes(bytes: usize) -> Option<Self> {
         if bytes.is_power_of_two() && bytes >= 4096 && bytes.ilog2() < 48 {
             Some(Self { log2: bytes.ilog2() as u8 })
@@ -41,12 +41,12 @@ impl HugePageSize {
         }
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     pub const fn bytes(self) -> usize {
         1 << self.log2
     }
 
-    /// For the flags of mmap(2).
+    /// Returns the size as a flag of mmap(2).
     pub(super) fn map_flag(self) -> libc::c_int {
         libc::c_int::from(self.log2) << libc::MAP_HUGE_SHIFT
     }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_powers_of_two_and_print_with_their_unit() {
+    fn sizes_are_powers_of_two_and_print_with_unit() {
         for (bytes, text) in [(64 << 10, "64 KiB"), (2 << 20, "2 MiB"), (16 << 30, "16 GiB")] {
             let size = HugePageSize::from_bytes(bytes).unwrap();
             assert_eq!((size.bytes(), size.to_string().as_str()), (bytes, text));

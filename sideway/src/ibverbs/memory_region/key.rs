@@ -1,5 +1,5 @@
-//! The two keys of a memory region, as types of their own: one in place of the other is a mistake that a device answers
-//! with a protection error.
+//! The two keys of a memory region, as separate types: a device rejects one used instead of the other with a protection
+//! error.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ macro_rules! key {
         pub struct $Name(u32);
 
         impl $Name {
-            /// The key with this value, in host byte order.
+            /// Creates a key from its value in host byte order.
             #[inline]
             pub const fn from_raw(raw: u32) -> Self {
                 Self(raw)
             }
 
-            /// The value, in host byte order.
+            /// Returns the value in host byte order.
             #[inline]
             pub const fn raw(self) -> u32 {
                 self.0
@@ -47,20 +47,20 @@ macro_rules! key {
 }
 
 key! {
-    /// An `lkey`: names memory in the scatter-gather entries of this side's requests.
+    /// An `lkey`: names memory in the scatter/gather entries of local requests.
     #[doc(alias = "lkey")]
     LocalKey
 }
 
 key! {
-    /// An `rkey`: names memory of the other side; it travels to the peer, whose byte order the two programs settle.
+    /// An `rkey`: names memory of the peer. The programs transmit it in a byte order of their choice.
     #[doc(alias = "rkey")]
     RemoteKey
 }
 
 impl RemoteKey {
-    /// `ibv_inc_rkey(rkey)` — the key that follows: the same index, and a tag, the low 8 bits, that is one more. After 255
-    /// comes 0. Type 2 windows and invalidated regions take such keys when they are bound anew.
+    /// `ibv_inc_rkey(rkey)` — returns the next key: the same index, and the tag (the low 8 bits) incremented, with 0
+    /// after 255. Type 2 windows and invalidated regions take such keys when they are bound again.
     ///
     /// # References
     ///
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tag_of_a_key_wraps_and_leaves_the_index() {
+    fn inc_rkey_wraps_tag_and_keeps_index() {
         assert_eq!(RemoteKey::from_raw(0x1234_5600).inc_rkey().raw(), 0x1234_5601);
         assert_eq!(RemoteKey::from_raw(0x1234_56ff).inc_rkey().raw(), 0x1234_5600);
         assert_eq!(RemoteKey::from_raw(u32::MAX).inc_rkey().raw(), 0xffff_ff00);

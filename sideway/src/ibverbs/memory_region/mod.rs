@@ -1,13 +1,13 @@
-//! `struct ibv_mr`: memory that the device may touch, and the keys that name it.
+//! `struct ibv_mr`: memory that the device may access, and its keys.
 //!
-//! | memory | how it is registered | who keeps it |
+//! | memory | registered by | kept valid by |
 //! |---|---|---|
 //! | the region's own | [`create_mr_builder`](ProtectionDomain::create_mr_builder), [`reg_owned_mr`](ProtectionDomain::reg_owned_mr) | [`OwnedMemoryRegion`]; safe |
-//! | the caller's | [`reg_mr`](ProtectionDomain::reg_mr), [`reg_mr_iova`](ProtectionDomain::reg_mr_iova), [`reg_mr_ex`](ProtectionDomain::reg_mr_ex) | the caller, who promises it: unsafe |
-//! | the whole process | [`reg_implicit_odp_mr`](ProtectionDomain::reg_implicit_odp_mr) | unsafe |
-//! | a dma-buf, such as a GPU's | [`reg_dmabuf_mr`](ProtectionDomain::reg_dmabuf_mr) | the caller: unsafe |
-//! | the device's | [`reg_dm_mr`](ProtectionDomain::reg_dm_mr) | the region holds it; safe |
-//! | the driver's | [`reg_buf_mr`](ProtectionDomain::reg_buf_mr) | the region holds it; safe |
+//! | the caller's | [`reg_mr`](ProtectionDomain::reg_mr), [`reg_mr_iova`](ProtectionDomain::reg_mr_iova), [`reg_mr_ex`](ProtectionDomain::reg_mr_ex) | the caller; unsafe |
+//! | the whole process | [`reg_implicit_odp_mr`](ProtectionDomain::reg_implicit_odp_mr) | the caller; unsafe |
+//! | a dma-buf, such as a GPU's | [`reg_dmabuf_mr`](ProtectionDomain::reg_dmabuf_mr) | the caller; unsafe |
+//! | the device's | [`reg_dm_mr`](ProtectionDomain::reg_dm_mr) | the region; safe |
+//! | the driver's | [`reg_buf_mr`](ProtectionDomain::reg_buf_mr) | the region; safe |
 //! | none | [`alloc_null_mr`](ProtectionDomain::alloc_null_mr) | safe |
 
 mod advise;
@@ -44,23 +44,22 @@ use super::protection_domain::ProtectionDomain;
 use crate::error::VerbError;
 use crate::ffi::Handle;
 
-/// A registered range of memory. Whether it keeps the memory too depends on what it was made of: see the
-/// [module](self).
+/// A registered range of memory. It may also own the memory: see the [module](self).
 #[doc(alias = "ibv_mr")]
 #[derive(Debug)]
 pub struct MemoryRegion {
     mr: NonNull<ibv_mr>,
-    // Dropped in this order: the registration ends, then its memory goes, then the domain.
-    /// Taken by who ends the registration.
+    // Field order is drop order: the registration ends, then the memory is freed, then the domain is released.
+    /// Taken when the registration ends.
     handle: Option<Handle<ibv_mr>>,
-    /// What the device reaches through the region, where that is this crate's to keep.
+    /// The memory that the device accesses through the region, if this crate keeps it.
     backing: Option<Backing>,
     registration: Registration,
     pd: Arc<ProtectionDomain>,
 }
 
-// SAFETY: the handle may move and be shared (see there), the pointer is read through alone (`&self`) or written by who has
-// the region to himself (`rereg_mr`), and the backing is of types that are Send and Sync (asserted below).
+// SAFETY: the handle is `Send` and `Sync` (see there). The pointer is read through `&self`, or written through
+// `&mut self` (`rereg_mr`). The backing is of types that are Send and Sync (asserted below).
 unsafe impl Send for MemoryRegion {}
 // SAFETY: as for Send.
 unsafe impl Sync for MemoryRegion {}
@@ -72,29 +71,29 @@ const _: () = {
 };
 
 impl MemoryRegion {
-    /// Takes a fresh registration over.
+    /// Takes ownership of a new registration.
     ///
     /// # Safety
     ///
-    /// `mr` is live, was made in `pd`, and is nobody else's; it reaches no other memory of this crate's than `backing`.
-    /// `registration` is what it was registered with.
+    /// `mr` is live, was created in `pd`, and has no other owner; of this crate's memory it covers at most `backing`.
+    /// `registration` has its attributes.
     pub(crate) unsafe fn from_raw(
         mr: NonNull<ibv_mr>,
         pd: &Arc<ProtectionDomain>,
         registration: Registration,
         backing: Option<Backing>,
     ) -> Self {
-        // SAFETY: the caller's promise; ibv_dereg_mr is the verb for it.
+        // SAFETY: by the contract of this function; ibv_dereg_mr destroys it.
         let handle = unsafe { Handle::new(mr, sys::ibv_dereg_mr, "ibv_dereg_mr") };
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { Self::from_handle(handle, pd, registration, backing) }
     }
 
-    /// As [`from_raw`](Self::from_raw), with another way to end.
+    /// Like [`from_raw`](Self::from_raw), with another verb to end the registration.
     ///
     /// # Safety
     ///
-    /// As there.
+    /// As for [`from_raw`](Self::from_raw).
     pub(crate) unsafe fn from_handle(
         handle: Handle<ibv_mr>,
         pd: &Arc<ProtectionDomain>,
@@ -104,90 +103,90 @@ impl MemoryRegion {
         Self { mr: handle.as_non_null(), handle: Some(handle), backing, registration, pd: Arc::clone(pd) }
     }
 
-    /// The key that local requests name the region by.
+    /// Returns the key for local requests.
     #[inline]
     pub fn lkey(&self) -> LocalKey {
-        // SAFETY: the MR is live as long as `self`, and libibverbs writes this field only when it makes the MR and in
-        // ibv_rereg_mr, which takes `&mut self`.
+        // SAFETY: the MR is live as long as `self`; libibverbs writes this field only on creation and in ibv_rereg_mr,
+        // which takes `&mut self`.
         LocalKey::from_raw(unsafe { (*self.raw()).lkey })
     }
 
-    /// The key that peers name the region by.
+    /// Returns the key for the peer's requests.
     #[inline]
     pub fn rkey(&self) -> RemoteKey {
         // SAFETY: as for `lkey`.
         RemoteKey::from_raw(unsafe { (*self.raw()).rkey })
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub fn region_len(&self) -> usize {
         // SAFETY: as for `lkey`.
         unsafe { (*self.raw()).length }
     }
 
-    /// The address of the first byte in this process; zero where the memory is not mapped in it.
+    /// Returns the address of the first byte in this process; zero if the memory is not mapped in it.
     #[inline]
     pub fn get_ptr(&self) -> usize {
         // SAFETY: as for `lkey`.
         unsafe { (*self.raw()).addr as usize }
     }
 
-    /// The address by which requests, of this side and of peers, name the first byte; `None` where C does not
-    /// tell: for an imported region, and with [`ZeroBased`](super::AccessFlags::ZeroBased).
+    /// Returns the address of the first byte in local and remote requests; `None` if C does not provide it: for an
+    /// imported region, and with [`ZeroBased`](super::AccessFlags::ZeroBased).
     #[inline]
     pub fn iova(&self) -> Option<u64> {
         self.registration.iova
     }
 
-    /// The kernel's number for the region, by which whoever shares the device's descriptor
+    /// Returns the kernel's number of the region, with which a process that shares the device's descriptor
     /// [imports](ProtectionDomain::import_mr) it.
     pub fn handle(&self) -> u32 {
         // SAFETY: as for `lkey`.
         unsafe { (*self.raw()).handle }
     }
 
-    /// The domain that the region is in.
+    /// Returns the protection domain.
     pub fn protection_domain(&self) -> &Arc<ProtectionDomain> {
         &self.pd
     }
 
-    /// The C object.
+    /// Returns the C object.
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, and neither deregistered nor registered anew.
+    /// Use it only while `self` lives; do not deregister or re-register it.
     pub unsafe fn mr(&self) -> NonNull<ibv_mr> {
         self.mr
     }
 
-    /// Why no window with this access can be bound to `length` bytes at `addr`.
+    /// Returns the reason why no window with this access can be bound to `length` bytes at `addr`.
     #[inline]
     pub(crate) fn refuses_window(&self, addr: u64, length: u64, access: AccessFlags) -> Option<&'static str> {
         if self.is_null_region() {
-            return Some("the null region has no windows");
+            return Some("windows cannot be bound to the null region");
         }
         self.registration.refuses_window(addr, length, access)
     }
 
-    /// Whether this is the null region, which some verbs must not see.
+    /// Whether this is the null region, which some verbs must not receive.
     pub(crate) fn is_null_region(&self) -> bool {
         matches!(self.backing, Some(Backing::Null))
     }
 
-    /// The C object, for this crate.
+    /// Returns the C object for this crate.
     #[inline]
     pub(crate) fn raw(&self) -> *mut ibv_mr {
         self.mr.as_ptr()
     }
 
-    /// `ibv_dereg_mr(mr)` — ends the registration and reports, where dropping only logs. An imported region is given back
-    /// (`ibv_unimport_mr`), and the registration stands.
+    /// `ibv_dereg_mr(mr)` — ends the registration and returns errors, which drop only logs. For an imported region,
+    /// only the import ends (`ibv_unimport_mr`).
     ///
     /// # Errors
     ///
-    /// `EBUSY` or, of soft-RoCE, `EINVAL` where a memory window is bound to the region. The registration is leaked then,
-    /// and with it memory that the region owns: the device may still use it.
+    /// `EBUSY` or, on soft-RoCE, `EINVAL` if a memory window is bound to the region. The registration is then leaked,
+    /// with memory that the region owns, because the device may still use it.
     ///
     /// # References
     ///
@@ -199,7 +198,7 @@ impl MemoryRegion {
 
     fn end(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        // The device may reach the memory for ever, where it does not say that it will not.
+        // On failure the device may access the memory forever.
         handle.close().inspect_err(|_| mem::forget(self.backing.take()))
     }
 }

@@ -1,4 +1,4 @@
-//! The region without memory.
+//! The null region, which has no memory.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::ibverbs::AccessFlags;
 use crate::ibverbs::protection_domain::ProtectionDomain;
 
 impl ProtectionDomain {
-    /// `ibv_alloc_null_mr(pd)` — makes a region whose bytes nobody has: what the device writes to its local key is
-    /// discarded, and what it reads from there is zero. An entry of it in a list skips a part of a message.
+    /// `ibv_alloc_null_mr(pd)` — creates a region without memory: writes to its local key are discarded, and reads
+    /// return zeros. Use an entry of it in a list to skip part of a message.
     ///
-    /// Safe: no memory is named by it, and peers cannot name it. It can neither be registered anew nor have windows.
+    /// Safe: it names no memory, and peers cannot use it. It cannot be re-registered or have windows.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` where the driver has none; else its errno.
+    /// `EOPNOTSUPP` if the driver does not support it; otherwise its errno.
     ///
     /// # References
     ///
@@ -28,7 +28,7 @@ impl ProtectionDomain {
         // SAFETY: the PD is live.
         let mr = check_pointer("ibv_alloc_null_mr", unsafe { sys::ibv_alloc_null_mr(self.raw()) })?;
         let registration = Registration::new(0, 0, AccessFlags::empty());
-        // SAFETY: just made in this PD, ours alone; it reaches no memory.
+        // SAFETY: just created in this PD, and not shared; it covers no memory.
         Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, Some(Backing::Null)) }))
     }
 }

@@ -1,4 +1,4 @@
-//! A region with memory of its own, and why it does not give a range of it.
+//! A region that owns its memory, and the errors of accessing it.
 
 use std::ops::{Bound, RangeBounds};
 use std::ptr::NonNull;
@@ -10,12 +10,12 @@ use crate::error::{Errno, VerbError};
 use crate::ibverbs::AccessFlags;
 use crate::ibverbs::work_request::ScatterGatherEntry;
 
-/// Memory that is registered as long as it exists: pages of its own, all zero at first, which no other object of the program
-/// is in. Made by [`create_mr_builder`](crate::ibverbs::protection_domain::ProtectionDomain::create_mr_builder).
+/// A region that owns its memory: zeroed pages that contain no other object of the program, registered while it exists.
+/// Created by [`create_mr_builder`](crate::ibverbs::protection_domain::ProtectionDomain::create_mr_builder).
 ///
-/// Bytes are copied in and out. A reference to them is given only where nothing but requests of this side can reach
-/// them; with the contract of [`setup_sge`](crate::ibverbs::work_request::SetScatterGatherEntry::setup_sge), which names
-/// memory to such requests, that makes them ordinary memory while none is outstanding.
+/// Bytes are copied in and out. References are available only if no peer can access the bytes. The contract of
+/// [`setup_sge`](crate::ibverbs::work_request::SetScatterGatherEntry::setup_sge) then excludes conflicts with local
+/// requests.
 ///
 /// | registered with | [`read_at`](Self::read_at), [`write_at`](Self::write_at) | [`as_slice`](Self::as_slice) | [`as_mut_slice`](Self::as_mut_slice) |
 /// |---|---|---|---|
@@ -23,9 +23,9 @@ use crate::ibverbs::work_request::ScatterGatherEntry;
 /// | `RemoteRead` | yes | yes | no |
 /// | `RemoteWrite`, `RemoteAtomic`, `MemoryWindowBind`, unknown flags | yes | no | no |
 ///
-/// The pages are held by the [`MemoryRegion`] inside, which others may hold too ([`region`](Self::region)). They go when
-/// the last of them has ended the registration, and stay for ever where that fails: a device never knows memory that is
-/// used for something else. Children of `fork(2)` do not have the pages (`MADV_DONTFORK`).
+/// The [`MemoryRegion`] inside keeps the pages, and can be shared ([`region`](Self::region)). The pages are freed when
+/// its last owner ends the registration. If that fails they are leaked, so the device never accesses reused memory.
+/// Children of `fork(2)` do not have the pages (`MADV_DONTFORK`).
 #[derive(Debug)]
 pub struct OwnedMemoryRegion {
     region: Arc<MemoryRegion>,
@@ -34,56 +34,56 @@ pub struct OwnedMemoryRegion {
     access: AccessFlags,
 }
 
-// SAFETY: the pages belong to the region and to no thread. They are written through `&mut self` and read through `&self`.
+// SAFETY: the pages belong to the region, not to a thread. They are written through `&mut self` and read through
+// `&self`.
 unsafe impl Send for OwnedMemoryRegion {}
 // SAFETY: as for Send.
 unsafe impl Sync for OwnedMemoryRegion {}
 
 impl OwnedMemoryRegion {
-    /// The owner of the pages that `region` is of.
+    /// Wraps `region` and its pages.
     ///
     /// # Safety
     ///
-    /// `region` holds the `len` bytes at `first`, initialised and reached by nothing else of the program, until its
-    /// registration has ended; it is registered with no more than `access`, at the address by which this process knows
-    /// them; and nobody else holds it.
+    /// `region` owns the `len` bytes at `first`, initialised and not accessed by other code, until its registration has
+    /// ended. It is registered with at most `access`, at their address in this process. It has no other owner.
     pub(super) unsafe fn new(region: MemoryRegion, first: NonNull<u8>, len: usize, access: AccessFlags) -> Self {
         Self { region: Arc::new(region), first, len, access }
     }
 
-    /// Copies bytes from `offset` to `bytes`, at any moment: what a peer, or a request of this side, writes meanwhile is seen
-    /// or not, in any mixture.
+    /// Copies bytes from `offset` to `bytes`, at any time. Concurrent writes by a peer or a local request may be
+    /// visible in part.
     ///
     /// # Errors
     ///
     /// [`RegionAccessError::OutOfRange`].
     pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> Result<(), RegionAccessError> {
         let from = self.at(offset, bytes.len())?;
-        // SAFETY: the range is within the pages, which are initialised (`new`) and mapped as long as the region. Of this
-        // program only `write_at` and `as_mut_slice` write them, by `&mut self`; `bytes` is none of them, as a slice of them
-        // that can be written borrows `self` mutably too.
+        // SAFETY: the range is within the pages, which are initialised (`new`) and mapped as long as the region. In
+        // this program only `write_at` and `as_mut_slice` write them, through `&mut self`. `bytes` does not overlap
+        // them: a mutable slice of them also borrows `self` mutably.
         unsafe { copy::read(from, bytes) };
         Ok(())
     }
 
-    /// Copies `bytes` to `offset`, at any moment: a peer, or a request of this side, that reads meanwhile sees old and new,
-    /// in any mixture.
+    /// Copies `bytes` to `offset`, at any time. A concurrent read by a peer or a local request may return a mixture of
+    /// old and new bytes.
     ///
     /// # Errors
     ///
     /// [`RegionAccessError::OutOfRange`].
     pub fn write_at(&mut self, offset: usize, bytes: &[u8]) -> Result<(), RegionAccessError> {
         let to = self.at(offset, bytes.len())?;
-        // SAFETY: the range is within the pages, and `&mut self` says that nobody else in this program reads or writes
-        // them, nor holds a slice of them: `bytes` is none of them.
+        // SAFETY: the range is within the pages, and `&mut self` excludes other accesses and slices in this program:
+        // `bytes` does not overlap them.
         unsafe { copy::write(to, bytes) };
         Ok(())
     }
 
-    /// All bytes, where no peer may write them.
+    /// Returns all bytes, if no peer may write them.
     ///
-    /// That no request of this side is outstanding which writes them is promised by who posted it
-    /// ([`setup_sge`](crate::ibverbs::work_request::SetScatterGatherEntry::setup_sge)).
+    /// No outstanding local request may write them: the caller of
+    /// [`setup_sge`](crate::ibverbs::work_request::SetScatterGatherEntry::setup_sge) has ensured this.
     ///
     /// # Errors
     ///
@@ -92,15 +92,15 @@ impl OwnedMemoryRegion {
         if self.access.peers_may_write() {
             return Err(RegionAccessError::PeersMayWrite(self.access));
         }
-        // SAFETY: the bytes are initialised, mapped as long as the region, which `self` holds, and not written while `self`
-        // is borrowed: not by this program, which needs `&mut self`; not by a peer, which has no leave to; not by a
-        // request, by the contract under which its memory was named.
+        // SAFETY: the bytes are initialised, mapped as long as the region, which `self` owns, and not written while
+        // `self` is borrowed: this program needs `&mut self`, peers lack the access right, and local requests are
+        // excluded by the contract of `setup_sge`.
         Ok(unsafe { slice::from_raw_parts(self.first.as_ptr(), self.len) })
     }
 
-    /// All bytes, where no peer may read or write them.
+    /// Returns all bytes, if no peer may read or write them.
     ///
-    /// That no request of this side is outstanding which reads or writes them is promised by who posted it.
+    /// No outstanding local request may read or write them: the caller of `setup_sge` has ensured this.
     ///
     /// # Errors
     ///
@@ -112,52 +112,53 @@ impl OwnedMemoryRegion {
         if self.access.peers_may_read() {
             return Err(RegionAccessError::PeersMayRead(self.access));
         }
-        // SAFETY: as in `as_slice`, and nobody reads them either.
+        // SAFETY: as in `as_slice`, and nothing reads them either.
         Ok(unsafe { slice::from_raw_parts_mut(self.first.as_ptr(), self.len) })
     }
 
-    /// The first byte, for unsafe code with other ways to share the memory: atomics, rings, a peer's flags.
+    /// Returns a pointer to the first byte, for unsafe code that shares the memory in other ways: atomics, rings, flags
+    /// written by a peer.
     #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
         self.first.as_ptr()
     }
 
-    /// The address of the first byte, by which requests of both sides name it.
+    /// Returns the address of the first byte in local and remote requests.
     #[inline]
     pub fn addr(&self) -> u64 {
         self.first.as_ptr() as u64
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[inline]
-    #[expect(clippy::len_without_is_empty, reason = "there is at least a byte")]
+    #[expect(clippy::len_without_is_empty, reason = "the length is at least one byte")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The key for requests of this side.
+    /// Returns the key for local requests.
     #[inline]
     pub fn lkey(&self) -> LocalKey {
         self.region.lkey()
     }
 
-    /// The key for requests of the peer.
+    /// Returns the key for the peer's requests.
     #[inline]
     pub fn rkey(&self) -> RemoteKey {
         self.region.rkey()
     }
 
-    /// What the memory is registered for.
+    /// Returns the access flags of the registration.
     pub fn access(&self) -> AccessFlags {
         self.access
     }
 
-    /// The registration. A clone of it keeps the memory registered, and mapped, after `self` has gone.
+    /// Returns the registration. A clone keeps the memory registered and mapped after `self` was dropped.
     pub fn region(&self) -> &Arc<MemoryRegion> {
         &self.region
     }
 
-    /// An entry of a list that names `range` of the bytes: `region.sge(..)`, `region.sge(64..128)`.
+    /// Creates a scatter/gather entry for `range`: `region.sge(..)`, `region.sge(64..128)`.
     ///
     /// # Errors
     ///
@@ -169,21 +170,21 @@ impl OwnedMemoryRegion {
         Ok(ScatterGatherEntry::new(self.lkey(), self.addr() + offset as u64, entry))
     }
 
-    /// Ends the registration, gives the memory back and reports, where dropping only logs.
+    /// Ends the registration, frees the memory and returns errors, which drop only logs.
     ///
     /// # Errors
     ///
-    /// - `EBUSY`: somebody else holds the [`region`](Self::region); it ends when he lets it go.
-    /// - else as [`MemoryRegion::close`]: the registration and the memory are leaked then.
+    /// - `EBUSY`: the [`region`](Self::region) has another owner, which will end it.
+    /// - Otherwise as for [`MemoryRegion::close`]: registration and memory are then leaked.
     pub fn close(self) -> Result<(), VerbError> {
         match Arc::into_inner(self.region) {
             Some(region) => region.close(),
             None => Err(VerbError::new("ibv_dereg_mr", Errno::EBUSY)
-                .with_hint("a clone of the region is held elsewhere; the registration ends when that is dropped")),
+                .with_hint("another owner holds a clone of the region; drop all clones to end the registration")),
         }
     }
 
-    /// The byte at `offset`, where `length` bytes from there are within.
+    /// Returns a pointer to `offset`, if `length` bytes from there are within the region.
     #[inline]
     fn at(&self, offset: usize, length: usize) -> Result<*mut u8, RegionAccessError> {
         if offset.checked_add(length).is_none_or(|end| end > self.len) {
@@ -192,7 +193,7 @@ impl OwnedMemoryRegion {
         Ok(self.first.as_ptr().wrapping_add(offset))
     }
 
-    /// Where a range begins, and its bytes.
+    /// Returns the start and the length of a range.
     #[inline]
     fn resolve(&self, range: impl RangeBounds<usize>) -> Result<(usize, usize), RegionAccessError> {
         let start = match range.start_bound() {
@@ -215,36 +216,37 @@ impl OwnedMemoryRegion {
     }
 }
 
-/// Why a range of an [`OwnedMemoryRegion`](super::OwnedMemoryRegion) was not given.
+/// A range of an [`OwnedMemoryRegion`](super::OwnedMemoryRegion) cannot be accessed.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionAccessError {
-    /// The range is not within the region.
-    #[error("{length} bytes at offset {offset} are not within the {region} bytes of the region")]
+    /// The range exceeds the region.
+    #[error("{length} bytes at offset {offset} exceed the region of {region} bytes")]
     OutOfRange {
-        /// Where it begins.
+        /// The start of the range.
         offset: usize,
-        /// Its bytes.
+        /// The length of the range.
         length: usize,
-        /// The bytes of the region.
+        /// The length of the region.
         region: usize,
     },
-    /// The range is longer than an entry of a list can say, which is 2^32 - 1 bytes.
-    #[error("{length} bytes are more than one entry takes: 4294967295; use several")]
+    /// The range exceeds the length of one scatter/gather entry, 2^32 - 1 bytes.
+    #[error("{length} bytes exceed the maximum of one scatter/gather entry, 4294967295; use several entries")]
     EntryTooLong {
-        /// Its bytes.
+        /// The length of the range.
         length: usize,
     },
-    /// A peer may change the bytes at any moment, so that there can be no reference to them: copy them with
+    /// A peer may change the bytes at any time, so no reference to them can exist: copy them with
     /// [`read_at`](super::OwnedMemoryRegion::read_at) and [`write_at`](super::OwnedMemoryRegion::write_at).
     #[error(
-        "a peer may change the memory at any moment, as it was registered with {0:?}: no reference to it can be given, use read_at and write_at"
+        "cannot return a reference: peers may change the memory, which was registered with {0:?}; use read_at and \
+        write_at"
     )]
     PeersMayWrite(AccessFlags),
-    /// A peer may read the bytes at any moment, so that there can be no reference to write them by: copy them with
+    /// A peer may read the bytes at any time, so no mutable reference to them can exist: copy them with
     /// [`write_at`](super::OwnedMemoryRegion::write_at).
     #[error(
-        "a peer may read the memory at any moment, as it was registered with {0:?}: no mutable reference to it can be given, use write_at"
+        "cannot return a mutable reference: peers may read the memory, which was registered with {0:?}; use write_at"
     )]
     PeersMayRead(AccessFlags),
 }

@@ -1,4 +1,4 @@
-//! Making regions with memory of their own.
+//! Building regions that own their memory.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::ffi::check_pointer;
 use crate::ibverbs::AccessFlags;
 use crate::ibverbs::protection_domain::ProtectionDomain;
 
-/// Makes regions with memory of their own. A length has to be set; access is [`LocalWrite`](AccessFlags::LocalWrite)
-/// unless set, and the pages are the system's.
+/// Builds regions that own their memory. The length is required; the default access is
+/// [`LocalWrite`](AccessFlags::LocalWrite), with the system's pages.
 #[derive(Debug)]
 pub struct MemoryRegionBuilder {
     pd: Arc<ProtectionDomain>,
@@ -23,7 +23,7 @@ pub struct MemoryRegionBuilder {
 }
 
 impl ProtectionDomain {
-    /// A builder of regions with memory of their own in this domain.
+    /// Creates a builder of regions that own their memory, in this domain.
     pub fn create_mr_builder(self: &Arc<Self>) -> MemoryRegionBuilder {
         MemoryRegionBuilder {
             pd: Arc::clone(self),
@@ -33,42 +33,43 @@ impl ProtectionDomain {
         }
     }
 
-    /// Allocates `len` bytes, all zero, and registers them: [`create_mr_builder`](Self::create_mr_builder) without further
-    /// wishes.
+    /// Allocates `len` zeroed bytes and registers them, with the defaults of
+    /// [`create_mr_builder`](Self::create_mr_builder).
     ///
     /// # Errors
     ///
-    /// As [`MemoryRegionBuilder::build`].
+    /// As for [`MemoryRegionBuilder::build`].
     pub fn reg_owned_mr(self: &Arc<Self>, len: usize, access: AccessFlags) -> Result<OwnedMemoryRegion, VerbError> {
         self.create_mr_builder().setup_length(len).setup_access(access).build()
     }
 }
 
 impl MemoryRegionBuilder {
-    /// Bytes; at least one.
+    /// Sets the length in bytes, at least one.
     pub fn setup_length(&mut self, len: usize) -> &mut Self {
         self.len = len;
         self
     }
 
-    /// What the device and peers may do. [`AccessFlags::ZeroBased`] is refused: drivers differ in what requests name then.
+    /// Sets what the device and peers may do. [`AccessFlags::ZeroBased`] is rejected, because drivers differ in the
+    /// addresses of requests.
     pub fn setup_access(&mut self, access: AccessFlags) -> &mut Self {
         self.access = access;
         self
     }
 
-    /// The pages that the memory is made of.
+    /// Sets the pages of the memory.
     pub fn setup_huge_pages(&mut self, huge_pages: HugePages) -> &mut Self {
         self.huge_pages = huge_pages;
         self
     }
 
-    /// `mmap(2)`, `ibv_reg_mr(pd, addr, length, access)` — allocates the memory, all zero, and registers it.
+    /// `mmap(2)`, `ibv_reg_mr(pd, addr, length, access)` — allocates zeroed memory and registers it.
     ///
     /// # Errors
     ///
-    /// - `mmap`: `EINVAL` for a length of zero, `ENOMEM` where there is not so much memory or so many huge pages.
-    /// - `ibv_reg_mr`: as [`reg_mr`](ProtectionDomain::reg_mr). The memory is given back.
+    /// - `mmap`: `EINVAL` if the length is zero, `ENOMEM` if there is too little memory or too few huge pages.
+    /// - `ibv_reg_mr`: as for [`reg_mr`](ProtectionDomain::reg_mr). The memory is freed.
     ///
     /// # References
     ///
@@ -77,19 +78,24 @@ impl MemoryRegionBuilder {
     pub fn build(&self) -> Result<OwnedMemoryRegion, VerbError> {
         const VERB: &str = "ibv_reg_mr";
         if self.access.contains(AccessFlags::ZeroBased) {
-            return Err(VerbError::invalid(VERB, "ZeroBased: use reg_mr_iova with an I/O address of 0"));
+            return Err(VerbError::invalid(
+                VERB,
+                "ZeroBased is not supported here; use reg_mr_iova with an I/O \
+                address of 0",
+            ));
         }
         let pages = Pages::new(self.len, self.huge_pages)?;
         let first = pages.first();
-        // SAFETY: the domain is live. The bytes stay mapped as long as `pages`, which the region drops only once its
-        // registration has ended. References to them are given by OwnedMemoryRegion, where nobody may write or read them
-        // against it; what a peer does else is to change or to see bytes, of which every value is legal.
+        // SAFETY: the domain is live. The bytes stay mapped as long as `pages`, which the region drops only after its
+        // registration has ended. OwnedMemoryRegion returns references only if no peer may access them in conflict.
+        // Otherwise a peer can only change or read bytes, of which every value is valid.
         let mr = unsafe { sys::ibv_reg_mr(self.pd.raw(), first.as_ptr().cast(), self.len, flags(self.access)) };
         let mr = check_pointer(VERB, mr).map_err(|error| explain_registration(error, self.len, self.access))?;
         let registration = Registration::new(first.as_ptr() as u64, self.len, self.access);
-        // SAFETY: just registered so in this domain, ours alone, and of these pages.
+        // SAFETY: just registered with these attributes in this domain, not shared, and covering these pages.
         let region = unsafe { MemoryRegion::from_raw(mr, &self.pd, registration, Some(Backing::Pages(pages))) };
-        // SAFETY: the region holds at least so many bytes there, all zero, reached by nothing else, and nobody else has it.
+        // SAFETY: the region owns at least `len` bytes there, zeroed and not accessed by other code, and has no other
+        // owner.
         Ok(unsafe { OwnedMemoryRegion::new(region, first, self.len, self.access) })
     }
 }

@@ -1,4 +1,4 @@
-//! Registering with everything that can be said.
+//! Registering memory with all attributes.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
@@ -20,7 +20,7 @@ use crate::ibverbs::protection_domain::ProtectionDomain;
 
 const VERB: &str = "ibv_reg_mr_ex";
 
-/// `struct ibv_mr_init_attr`: what is registered, and how. Either memory of this process or of a dma-buf has to be set.
+/// `struct ibv_mr_init_attr`: the attributes of a registration. Set either memory of this process or a dma-buf.
 #[doc(alias = "ibv_mr_init_attr")]
 #[derive(Clone, Debug, Default)]
 pub struct RegistrationAttributes<'a> {
@@ -33,30 +33,30 @@ pub struct RegistrationAttributes<'a> {
 }
 
 impl<'a> RegistrationAttributes<'a> {
-    /// `length` bytes with this access.
+    /// Creates the attributes for `length` bytes with this access.
     pub fn new(length: usize, access: AccessFlags) -> Self {
         Self { length, access, ..Self::default() }
     }
 
-    /// The memory is that at this address of the process.
+    /// Sets memory of this process, at this address.
     pub fn setup_ptr(&mut self, ptr: usize) -> &mut Self {
         self.ptr = Some(ptr);
         self
     }
 
-    /// The memory is that of a dma-buf, from `offset` bytes on. An I/O address has to be set too.
+    /// Sets memory of a dma-buf, from `offset` bytes on. Also needs an I/O address.
     pub fn setup_dmabuf(&mut self, fd: BorrowedFd<'a>, offset: u64) -> &mut Self {
         self.dmabuf = Some((fd, offset));
         self
     }
 
-    /// The address by which requests and peers name the first byte; unset, it is that of the memory.
+    /// Sets the address of the first byte in local and remote requests; by default the memory's address.
     pub fn setup_iova(&mut self, iova: u64) -> &mut Self {
         self.iova = Some(iova);
         self
     }
 
-    /// How the device accesses the memory. The region keeps the handle alive.
+    /// Sets how the device accesses the memory. The region keeps the handle alive.
     pub fn setup_dma_handle(&mut self, dma_handle: &Arc<DmaHandle>) -> &mut Self {
         self.dma_handle = Some(Arc::clone(dma_handle));
         self
@@ -64,18 +64,19 @@ impl<'a> RegistrationAttributes<'a> {
 }
 
 impl ProtectionDomain {
-    /// `ibv_reg_mr_ex(pd, mr_init_attr)` — registers memory of the caller, of this process or of a dma-buf, optionally with
-    /// a [`DmaHandle`]. IBVERBS_1.15.
+    /// `ibv_reg_mr_ex(pd, mr_init_attr)` — registers memory of the caller or a dma-buf, optionally with a
+    /// [`DmaHandle`]. IBVERBS_1.15.
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: the library or driver has no such verb.
-    /// - `EINVAL`: neither kind of memory is set, or both; a dma-buf without an I/O address; a handle of another device.
-    /// - else as [`reg_mr`](Self::reg_mr).
+    /// - `EOPNOTSUPP`: the library or driver does not have this verb.
+    /// - `EINVAL`: neither or both kinds of memory are set; a dma-buf without an I/O address; a handle of another
+    ///   device.
+    /// - Otherwise as for [`reg_mr`](Self::reg_mr).
     ///
     /// # Safety
     ///
-    /// As for [`reg_mr`](Self::reg_mr), for the memory behind a dma-buf too.
+    /// As for [`reg_mr`](Self::reg_mr), also for the memory of a dma-buf.
     ///
     /// # References
     ///
@@ -102,13 +103,19 @@ impl ProtectionDomain {
                 attr.comp_mask |= IBV_REG_MR_MASK_ADDR;
             }
             (None, Some(_)) if iova.is_none() => {
-                return Err(VerbError::invalid(VERB, "a dma-buf needs an I/O address: call setup_iova"));
+                return Err(VerbError::invalid(VERB, "a dma-buf needs an I/O address; call setup_iova"));
             }
             (None, Some((fd, offset))) => {
                 (attr.fd, attr.fd_offset) = (fd.as_raw_fd(), *offset);
                 attr.comp_mask |= IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET;
             }
-            _ => return Err(VerbError::invalid(VERB, "call either setup_ptr or setup_dmabuf")),
+            _ => {
+                return Err(VerbError::invalid(
+                    VERB,
+                    "both kinds of memory, or none, are set; call either setup_ptr \
+                or setup_dmabuf",
+                ));
+            }
         }
         if let Some(iova) = iova {
             attr.iova = *iova;
@@ -116,19 +123,24 @@ impl ProtectionDomain {
         }
         if let Some(dma_handle) = dma_handle {
             if dma_handle.device_context().raw() != self.device_context().raw() {
-                return Err(VerbError::invalid(VERB, "the DMA handle is of another device context than the domain"));
+                return Err(VerbError::invalid(
+                    VERB,
+                    "the DMA handle belongs to another device context than the \
+                    domain; allocate it from the domain's",
+                ));
             }
             attr.dmah = dma_handle.raw();
             attr.comp_mask |= IBV_REG_MR_MASK_DMAH;
         }
-        // SAFETY: the domain, the descriptor and the handle are live and of one device, the attributes are complete for the
-        // mask; the memory is the caller's promise.
+        // SAFETY: the domain, the descriptor and the handle are live and of one device, and the attributes are
+        // initialised according to their mask. The caller upholds the contract for the memory.
         let mr = unsafe { sys::ibv_reg_mr_ex(self.raw(), &mut attr) };
         let mr = check_pointer(VERB, mr).map_err(|error| explain_registration(error, *length, *access))?;
         let iova = iova.or(ptr.map(|ptr| ptr as u64));
         let registration = iova.map_or(Registration::UNKNOWN, |iova| Registration::new(iova, *length, *access));
         let backing = dma_handle.clone().map(Backing::DmaHandle);
-        // SAFETY: just registered so in this domain, ours alone; its memory is the caller's, and it needs this handle alone.
+        // SAFETY: just registered in this domain with these attributes, and not shared. The caller keeps its memory;
+        // the region keeps the handle.
         Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, backing) }))
     }
 }

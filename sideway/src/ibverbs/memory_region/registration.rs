@@ -1,4 +1,4 @@
-//! What a region was registered with: C does not keep it.
+//! The attributes of a registration, which C does not keep.
 
 use std::sync::Arc;
 
@@ -8,53 +8,57 @@ use crate::ibverbs::device_memory::DeviceMemory;
 use crate::ibverbs::dma_handle::DmaHandle;
 use crate::ibverbs::provider_buffer::ProviderBuffer;
 
-/// What is registered, as requests name it, and what it allows.
+/// The registered range, as requests address it, and its access flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Registration {
-    /// The address by which requests name the first byte, where C tells.
+    /// The address of the first byte in requests, if C provides it.
     pub(crate) iova: Option<u64>,
-    /// Bytes.
+    /// The length in bytes.
     pub(crate) len: usize,
-    /// `None` where it is not known.
+    /// The access flags, or `None` if unknown.
     pub(crate) access: Option<AccessFlags>,
 }
 
 impl Registration {
-    /// That of a region which somebody else registered.
+    /// The registration of a region that other code registered.
     pub(crate) const UNKNOWN: Self = Self { iova: None, len: 0, access: None };
 
-    /// Of `len` bytes from `iova` on; with [`ZeroBased`](AccessFlags::ZeroBased) addresses count from the first byte instead.
+    /// A registration of `len` bytes from `iova` on; with [`ZeroBased`](AccessFlags::ZeroBased) addresses start at 0
+    /// instead.
     pub(crate) fn new(iova: u64, len: usize, access: AccessFlags) -> Self {
         Self { iova: (!access.contains(AccessFlags::ZeroBased)).then_some(iova), len, access: Some(access) }
     }
 
-    /// What it is after a change; what is `None` stays.
+    /// Returns the registration after a change; `None` leaves an attribute unchanged.
     pub(crate) fn changed(self, range: Option<(u64, usize)>, access: Option<AccessFlags>) -> Self {
-        // One whose addresses count from its start stays so unless its access changes.
+        // A registration whose addresses start at 0 stays so unless its access changes.
         let zero_based = access.map_or(self.iova.is_none(), |access| access.contains(AccessFlags::ZeroBased));
         let (iova, len) = range.map_or((self.iova, self.len), |(iova, len)| (Some(iova), len));
         Self { iova: iova.filter(|_| !zero_based), len, access: access.or(self.access) }
     }
 
-    /// What is left where a change failed halfway: nobody knows what the region allows.
+    /// Returns the registration after a change that failed halfway: its access is unknown.
     pub(crate) fn broken(self) -> Self {
         Self { len: 0, access: None, ..self }
     }
 
-    /// Why no window with this access can be bound to `length` bytes at `addr`. Not every driver looks (mlx5): the rights of a
-    /// window are then those of the local key, whatever the region was registered for.
+    /// Returns the reason why no window with this access can be bound to `length` bytes at `addr`. Not every driver
+    /// checks this: on mlx5 a window would have the rights of the local key, whatever the region's registration.
     #[inline]
     pub(crate) fn refuses_window(&self, addr: u64, length: u64, access: AccessFlags) -> Option<&'static str> {
         let Some(registered) = self.access else {
-            return Some("what the region allows is not known here: windows are bound by who registered it");
+            return Some("the region's access flags are unknown, because other code registered it; bind windows there");
         };
         if !registered.contains(AccessFlags::MemoryWindowBind) {
             return Some(
-                "the region was registered without MemoryWindowBind: add it to the access flags of the registration",
+                "the region was registered without MemoryWindowBind; add it to the access flags of the registration",
             );
         }
         if access.peers_may_write() && !registered.contains(AccessFlags::LocalWrite) {
-            return Some("RemoteWrite and RemoteAtomic of a window need a region that was registered with LocalWrite");
+            return Some(
+                "a window with RemoteWrite or RemoteAtomic needs a region with LocalWrite; add it to the \
+                access flags of the registration",
+            );
         }
         let first = match self.iova {
             Some(iova) => Some(iova),
@@ -62,25 +66,25 @@ impl Registration {
         };
         let offset = first.and_then(|first| addr.checked_sub(first));
         if offset.and_then(|offset| offset.checked_add(length)).is_none_or(|end| end > self.len as u64) {
-            return Some("the range is not within the region, whose first byte is at MemoryRegion::iova");
+            return Some("the range exceeds the region, whose first byte is at MemoryRegion::iova");
         }
         None
     }
 }
 
-/// What the device reaches through a region, or needs for it; it goes only once the registration has ended.
+/// Objects that the device accesses through a region, or needs for it; freed only after the registration has ended.
 #[derive(Debug)]
-#[expect(dead_code, reason = "held for its drop")]
+#[expect(dead_code, reason = "held until its drop")]
 pub(crate) enum Backing {
-    /// Nothing: the null region.
+    /// No memory: the null region.
     Null,
-    /// Pages of the region's own.
+    /// Pages that the region owns.
     Pages(Pages),
-    /// Memory on the device.
+    /// Device memory.
     DeviceMemory(Arc<DeviceMemory>),
-    /// Memory that the driver allocated.
+    /// A buffer allocated by the driver.
     Buffer(Arc<ProviderBuffer>),
-    /// The caller's memory, reached in a way of its own.
+    /// The caller's memory, accessed through a DMA handle.
     DmaHandle(Arc<DmaHandle>),
 }
 
@@ -93,7 +97,7 @@ mod tests {
     const WRITE_AND_BIND: AccessFlags = AccessFlags::LocalWrite.union(BIND);
 
     #[test]
-    fn a_window_is_within_its_region_to_the_last_byte() {
+    fn window_range_must_be_inside_region() {
         for (iova, access, first) in [
             (0x1000, BIND, 0x1000),
             (0x1000, BIND | AccessFlags::ZeroBased, 0),
@@ -120,14 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn one_whose_addresses_are_not_known_has_no_windows() {
+    fn region_without_known_address_has_no_windows() {
         let region = Registration::new(0, 64, BIND | AccessFlags::ZeroBased).changed(None, Some(BIND));
         assert!(region.refuses_window(0, 1, READ).is_some());
         assert!(Registration::UNKNOWN.refuses_window(0, 0, READ).is_some());
     }
 
     #[test]
-    fn a_window_takes_leave_to_bind_and_to_let_peers_write_leave_to_write() {
+    fn window_needs_bind_flag_and_local_write_for_remote_writes() {
         for (region, window, refused) in [
             (AccessFlags::LocalWrite | AccessFlags::RemoteWrite, READ, Some("without MemoryWindowBind")),
             (BIND, READ, None),

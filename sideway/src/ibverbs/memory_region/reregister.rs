@@ -16,19 +16,19 @@ use crate::ibverbs::protection_domain::ProtectionDomain;
 
 const VERB: &str = "ibv_rereg_mr";
 
-/// What is left of a region whose change failed. In each case it still has to be dropped or closed.
+/// The state of a region after a failed change. In each case it must still be dropped or closed.
 #[doc(alias = "ibv_rereg_mr_err_code")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SurvivingRegion {
-    /// It is as it was before.
+    /// The region is unchanged.
     Old,
-    /// It is as asked for; what failed is giving the old memory back to children of `fork(2)`.
+    /// The region has changed as requested; only returning the old memory to children of `fork(2)` failed.
     New,
-    /// Neither: requests must not name it any more.
+    /// The region is unusable: requests must not name it.
     Neither,
 }
 
-/// Why a region was not changed, and what is left of it.
+/// A region could not be changed, or only in part.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{error}; {}", left(*.region))]
 pub struct ReregisterError {
@@ -39,12 +39,12 @@ pub struct ReregisterError {
 crate::error::debug_is_text!(ReregisterError);
 
 impl ReregisterError {
-    /// What is left of the region.
+    /// Returns the state of the region.
     pub fn region(&self) -> SurvivingRegion {
         self.region
     }
 
-    /// The verb and its errno.
+    /// Returns the failed verb and its errno.
     pub fn verb_error(&self) -> &VerbError {
         &self.error
     }
@@ -52,9 +52,12 @@ impl ReregisterError {
 
 fn left(region: SurvivingRegion) -> &'static str {
     match region {
-        SurvivingRegion::Old => "the region is as it was before",
-        SurvivingRegion::New => "the region is as asked for, but its old memory is still kept from forked children",
-        SurvivingRegion::Neither => "the region is of no use any more; drop it",
+        SurvivingRegion::Old => "the region is unchanged",
+        SurvivingRegion::New => {
+            "the region has changed as requested, but its old memory is still hidden from \
+            forked children"
+        }
+        SurvivingRegion::Neither => "the region is unusable; drop it",
     }
 }
 
@@ -65,23 +68,24 @@ impl From<ReregisterError> for VerbError {
 }
 
 impl MemoryRegion {
-    /// `ibv_rereg_mr(mr, flags, pd, addr, length, access)` — moves the region to another domain, to other memory (address
-    /// and bytes), gives it other access, or several of these; what is `None` stays. The keys may change.
+    /// `ibv_rereg_mr(mr, flags, pd, addr, length, access)` — changes the region's domain, its memory (address and
+    /// length), its access, or several of these; `None` leaves an attribute unchanged. The keys may change.
     ///
-    /// It takes the region for itself: one in an `Arc` is reached by [`Arc::get_mut`] while nobody else holds it.
+    /// It needs `&mut`: use [`Arc::get_mut`] on a region in an `Arc`, which succeeds while it has one owner.
     ///
     /// # Errors
     ///
-    /// [`ReregisterError::region`] tells which registration stands. `EINVAL`: nothing is to be changed, or the domain is
-    /// of another device. `EOPNOTSUPP`: the driver cannot; the region is as it was.
+    /// [`ReregisterError::region`] returns the region's state. `EINVAL`: no change was requested, or the domain belongs
+    /// to another device. `EOPNOTSUPP`: the driver does not support it, and the region is unchanged.
     ///
     /// # Safety
     ///
     /// - No request that names the region's keys is outstanding, and no window is bound to it.
-    /// - What [`reg_mr`](ProtectionDomain::reg_mr) asks holds from now on for the memory and the access that the region
-    ///   then has; where this fails with [`SurvivingRegion::Neither`], for both old and new until the region has gone.
-    /// - Memory that the region owns ([`OwnedMemoryRegion`](super::OwnedMemoryRegion) and the like) stays with it until it
-    ///   is dropped, also where it is registered no more.
+    /// - The contract of [`reg_mr`](ProtectionDomain::reg_mr) holds from now on for the region's memory and access.
+    ///   After an error with [`SurvivingRegion::Neither`], it holds for both the old and the new ones until the region
+    ///   is dropped.
+    /// - Memory that the region owns ([`OwnedMemoryRegion`](super::OwnedMemoryRegion) and others) stays with it until
+    ///   it is dropped, even if it is no longer registered.
     ///
     /// # References
     ///
@@ -95,7 +99,7 @@ impl MemoryRegion {
     ) -> Result<(), ReregisterError> {
         let unchanged = |hint| ReregisterError { error: VerbError::invalid(VERB, hint), region: SurvivingRegion::Old };
         if self.is_null_region() {
-            return Err(unchanged("the null region cannot be registered anew"));
+            return Err(unchanged("the null region cannot be re-registered"));
         }
         let mut what = 0;
         if pd.is_some() {
@@ -108,14 +112,17 @@ impl MemoryRegion {
             what |= change::IBV_REREG_MR_CHANGE_ACCESS.0;
         }
         if what == 0 {
-            return Err(unchanged("nothing is to be changed: give a domain, a range or access flags"));
+            return Err(unchanged("no change was requested; pass a domain, a range or access flags"));
         }
         if pd.is_some_and(|pd| pd.device_context().raw() != self.pd.device_context().raw()) {
-            return Err(unchanged("the domain is of another device context than the region"));
+            return Err(unchanged(
+                "the domain belongs to another device context than the region; use one of the same \
+                device context",
+            ));
         }
         let (ptr, len) = range.unwrap_or((0, 0));
-        // SAFETY: the region is live and ours alone, the domain is null or live and of the same device; the memory is the
-        // caller's promise.
+        // SAFETY: the region is live and not shared, and the domain is null or live and of the same device. The caller
+        // upholds the contract for the memory.
         let ret = unsafe {
             sys::ibv_rereg_mr(
                 self.raw(),
@@ -146,18 +153,18 @@ fn failed(ret: c_int, len: usize, access: AccessFlags) -> ReregisterError {
     let errno = if ret > 0 { errno_of(ret) } else { last_errno() };
     let error = VerbError::new(VERB, errno);
     if matches!(errno.raw(), libc::EOPNOTSUPP | libc::ENOSYS) {
-        // Nothing was tried.
+        // The driver did not try.
         return ReregisterError { error, region: SurvivingRegion::Old };
     }
     let (region, error) = match code(ret) {
         code::IBV_REREG_MR_ERR_INPUT => (SurvivingRegion::Old, explain_registration(error, len, access)),
         code::IBV_REREG_MR_ERR_DONT_FORK_NEW => {
-            (SurvivingRegion::Old, error.with_hint("the new memory could not be kept from forked children"))
+            (SurvivingRegion::Old, error.with_hint("the new memory could not be hidden from forked children"))
         }
         code::IBV_REREG_MR_ERR_DO_FORK_OLD => {
-            (SurvivingRegion::New, error.with_hint("the old memory could not be given back to forked children"))
+            (SurvivingRegion::New, error.with_hint("the old memory could not be returned to forked children"))
         }
-        // The codes of the command, and what no manual page lists.
+        // The codes of the command, and codes missing in the manual page.
         _ => (SurvivingRegion::Neither, explain_registration(error, len, access)),
     };
     ReregisterError { error, region }

@@ -1,23 +1,23 @@
-//! `struct ibv_mw`: leave for peers to use a part of a region, given and taken back by requests rather than by registering.
+//! `struct ibv_mw`: remote access to part of a region, granted and revoked by requests instead of registrations.
 //!
 //! | | type 1 | type 2 |
 //! |---|---|---|
 //! | bound by | [`bind_mw`](MemoryWindow::bind_mw), its own verb | a send request |
-//! | its key | chosen by the driver, new with each binding | chosen by the program: [`RemoteKey::inc_rkey`] of the last |
-//! | taken back by | binding nothing ([`BindInformation::unbind`]), or deallocating | invalidating the key, also by the peer |
+//! | its key | chosen by the driver, new with each binding | chosen by the program: [`RemoteKey::inc_rkey`] of the previous key |
+//! | revoked by | an empty binding ([`BindInformation::unbind`]), or deallocation | invalidating the key, also by the peer |
 //!
-//! The region that a window is bound to needs [`MemoryWindowBind`](super::AccessFlags::MemoryWindowBind). It cannot end while
-//! a window is bound to it: `ibv_dereg_mr` refuses (`EBUSY`; soft-RoCE: `EINVAL`), and the region is leaked with the memory it
-//! owns. So windows are dropped, or bound to nothing, before their regions. A device that ends the registration all the same
-//! answers what comes through the window with a protection error.
+//! The region of a window needs [`MemoryWindowBind`](super::AccessFlags::MemoryWindowBind). It cannot be deregistered
+//! while a window is bound to it: `ibv_dereg_mr` fails (`EBUSY`; soft-RoCE: `EINVAL`), and the region is leaked with
+//! the memory it owns. So drop or unbind windows before their regions. A device that nevertheless ends the registration
+//! answers accesses through the window with a protection error.
 //!
-//! Soft-RoCE of Linux 6.1 checks what comes through a window against the range of the region, not against that of the window.
+//! Soft-RoCE on Linux 6.1 checks accesses through a window against the region's range, not the window's.
 //!
-//! Binding is safe: it gives no leave that the region's registration had not given, which is seen to here, as not all drivers
-//! do (mlx5): the region has `MemoryWindowBind`, for a window that peers write through also
-//! [`LocalWrite`](super::AccessFlags::LocalWrite), and all of the range. What registers memory of the caller
-//! ([`reg_mr`](super::protection_domain::ProtectionDomain::reg_mr)) promises for `MemoryWindowBind` what it would for remote
-//! access, and an [`OwnedMemoryRegion`](super::memory_region::OwnedMemoryRegion) with it gives no references.
+//! Binding is safe: it grants no access beyond the region's registration. This crate checks that, because not all
+//! drivers do (mlx5): the region must have `MemoryWindowBind`, and [`LocalWrite`](super::AccessFlags::LocalWrite) if
+//! peers may write, and contain the range. With `MemoryWindowBind`, the contract of
+//! [`reg_mr`](super::protection_domain::ProtectionDomain::reg_mr) covers remote access, and an
+//! [`OwnedMemoryRegion`](super::memory_region::OwnedMemoryRegion) returns no references.
 
 mod bind;
 
@@ -37,37 +37,37 @@ open_enum! {
     /// `enum ibv_mw_type`: how a window is bound.
     #[doc(alias = "ibv_mw_type")]
     pub enum MemoryWindowType {
-        /// By a verb of its own; belongs to its domain.
+        /// Bound by its own verb; belongs to its domain.
         Type1 = raw::IBV_MW_TYPE_1.0,
-        /// By a request; bound, it belongs to the queue pair of that.
+        /// Bound by a request; then belongs to the request's queue pair.
         Type2 = raw::IBV_MW_TYPE_2.0,
     }
 }
 
-/// A memory window. It is a value that one owner has: binding changes its key, and takes it by `&mut`.
+/// A memory window. It has one owner: binding changes its key, and takes `&mut`.
 #[doc(alias = "ibv_mw")]
 #[derive(Debug)]
 pub struct MemoryWindow {
-    // Dropped first: the domain must outlive it.
+    // First field, so dropped first: the domain must outlive it.
     handle: Handle<ibv_mw>,
     window_type: MemoryWindowType,
-    /// The key that it was allocated with: all of its keys have the index of this.
+    /// The key that it was allocated with: all its keys have the same index.
     first_rkey: RemoteKey,
     pd: Arc<ProtectionDomain>,
 }
 
-/// `ibv_dealloc_mw` with the type of a verb's own function.
+/// `ibv_dealloc_mw` as a function with a C signature.
 unsafe extern "C" fn dealloc(mw: *mut ibv_mw) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of this function.
     unsafe { sys::ibv_dealloc_mw(mw) }
 }
 
 impl ProtectionDomain {
-    /// `ibv_alloc_mw(pd, type)` — allocates a window, bound to nothing.
+    /// `ibv_alloc_mw(pd, type)` — allocates an unbound window.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` where the driver has no windows; `EINVAL` for a type that the device has not; `ENOMEM`.
+    /// `EOPNOTSUPP` if the driver does not support windows; `EINVAL` if the device does not support the type; `ENOMEM`.
     ///
     /// # References
     ///
@@ -89,9 +89,9 @@ impl ProtectionDomain {
         }
         // SAFETY: the domain is live.
         let mw = check_pointer(VERB, unsafe { sys::ibv_alloc_mw(self.raw(), sys::ibv_mw_type(window_type.raw())) })?;
-        // SAFETY: just made, ours alone, and this is its verb.
+        // SAFETY: just made and not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(mw, dealloc, "ibv_dealloc_mw") };
-        // SAFETY: the window is live, and nobody else has it.
+        // SAFETY: the window is live and not shared.
         let first_rkey = RemoteKey::from_raw(unsafe { (*mw.as_ptr()).rkey });
         Ok(MemoryWindow { handle, window_type, first_rkey, pd: Arc::clone(self) })
     }
@@ -100,53 +100,54 @@ impl ProtectionDomain {
 #[cold]
 fn of_another(rkey: RemoteKey, own: RemoteKey) -> VerbError {
     let hint = format!(
-        "the key {rkey} is none of this window's, which are {own} but for the low 8 bits: RemoteKey::inc_rkey gives the next"
+        "the key {rkey} does not belong to this window, whose keys are {own} except for the low 8 bits; use \
+        RemoteKey::inc_rkey"
     );
     VerbError::invalid("ibv_mw::rkey", hint)
 }
 
 impl MemoryWindow {
-    /// The key that peers name the window by; of a window of type 1 that was bound, that of the last binding.
+    /// Returns the window's key; for a bound window of type 1, the key of its last binding.
     #[inline]
     pub fn rkey(&self) -> RemoteKey {
-        // SAFETY: the window is live, and the field is written by ibv_bind_mw alone, for which `&mut self` is taken.
+        // SAFETY: the window is live, and only ibv_bind_mw writes the field, through `&mut self`.
         RemoteKey::from_raw(unsafe { (*self.raw()).rkey })
     }
 
-    /// Sets the key, where the completion of a binding tells that it failed and the window still has the one before, or
-    /// where a window of type 2 was bound with another.
+    /// Sets the key, after a binding has failed and the window still has its old key, or after a window of type 2 was
+    /// bound with another.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the key is of another window or region: all that differs between keys of one is the tag, the low 8 bits.
-    /// Drivers find by this key what a binding changes (mlx5).
+    /// `EINVAL`: the key belongs to another window or region. Keys of one window differ only in the tag, the low 8
+    /// bits. Drivers use this key to find what a binding changes (mlx5).
     #[inline]
     pub fn set_rkey(&mut self, rkey: RemoteKey) -> Result<(), VerbError> {
         if (rkey.raw() ^ self.first_rkey.raw()) >> 8 != 0 {
             return Err(of_another(rkey, self.first_rkey));
         }
-        // SAFETY: the window is live and ours alone, and the key is one of its own; where the tag is wrong, the device
-        // refuses what names it.
+        // SAFETY: the window is live and not shared, and the key is one of its own; with a wrong tag, the device
+        // rejects requests that name it.
         unsafe { (*self.raw()).rkey = rkey.raw() };
         Ok(())
     }
 
-    /// How the window is bound.
+    /// Returns how the window is bound.
     #[inline]
     pub fn window_type(&self) -> MemoryWindowType {
         self.window_type
     }
 
-    /// The domain that the window is in.
+    /// Returns the protection domain.
     pub fn protection_domain(&self) -> &Arc<ProtectionDomain> {
         &self.pd
     }
 
-    /// `ibv_dealloc_mw(mw)` — takes a binding back, frees the window and reports, where dropping only logs.
+    /// `ibv_dealloc_mw(mw)` — unbinds and frees the window and returns errors, which drop only logs.
     ///
     /// # Errors
     ///
-    /// The driver's errno; the window is leaked then, and its binding stands.
+    /// The driver's errno; the window is then leaked, and its binding remains.
     ///
     /// # References
     ///
@@ -156,7 +157,7 @@ impl MemoryWindow {
         self.handle.close()
     }
 
-    /// The C object, for this crate.
+    /// Returns the C object for this crate.
     #[inline]
     pub(crate) fn raw(&self) -> *mut ibv_mw {
         self.handle.as_ptr()

@@ -109,7 +109,10 @@ impl ParentDomainBuilder {
     /// [ibv_alloc_parent_domain(3)](https://man7.org/linux/man-pages/man3/ibv_alloc_parent_domain.3.html)
     pub fn build_single_threaded(&self, td: &ThreadDomain) -> Result<SingleThreadedDomain, VerbError> {
         if td.device_context().raw() != self.context().raw() {
-            return Err(VerbError::invalid(VERB, "the thread domain is of another device context than the domain"));
+            return Err(VerbError::invalid(
+                VERB,
+                "the thread domain belongs to another device context than the domain",
+            ));
         }
         let domain = self.allocate(Some(Arc::clone(td.core())))?;
         // SAFETY: just made and given to nobody else. `td` does not leave its thread, so that this is it.

@@ -395,7 +395,7 @@ impl<T: Service> QueuePairBuilder<T> {
         if srq.context().raw() != self.pd.device_context().raw() {
             return Err(VerbError::invalid(
                 verb,
-                "the shared receive queue given to setup_srq is of another device context than the domain",
+                "the shared receive queue given to setup_srq belongs to another device context than the domain",
             ));
         }
         if srq.srq_type() == SharedReceiveQueueType::ReliableConnectionExtended {
@@ -438,7 +438,9 @@ impl<T: Service> QueuePairBuilder<T> {
             None => Err(VerbError::invalid(verb, format!("no completion queue was given: call setup_{which}_cq"))),
             Some(queue) if queue.context().raw() != self.pd.device_context().raw() => Err(VerbError::invalid(
                 verb,
-                format!("the completion queue given to setup_{which}_cq is of another device context than the domain"),
+                format!(
+                    "the completion queue given to setup_{which}_cq belongs to another device context than the domain"
+                ),
             )),
             Some(queue) => Ok(Arc::clone(queue)),
         }

@@ -242,10 +242,13 @@ impl SharedReceiveQueueBuilder {
             Service::TagMatching { cq, .. } => (None, cq),
         };
         if xrcd.is_some_and(|xrcd| xrcd.device_context().raw() != there) {
-            return Err(VerbError::invalid(verb, "the XRC domain is of another device context than the domain"));
+            return Err(VerbError::invalid(verb, "the XRC domain belongs to another device context than the domain"));
         }
         if cq.context().raw() != there {
-            return Err(VerbError::invalid(verb, "the completion queue is of another device context than the domain"));
+            return Err(VerbError::invalid(
+                verb,
+                "the completion queue belongs to another device context than the domain",
+            ));
         }
         if let Service::TagMatching { cap, .. } = &self.service
             && cap.max_ops > most

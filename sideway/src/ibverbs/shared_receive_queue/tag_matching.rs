@@ -177,7 +177,8 @@ impl<'g, 'q> TagMatchingOperationHandle<'g, 'q> {
         if tag.queue != self.queue {
             // With the answer that a queue without tag matching gives to everything.
             if self.batch.reserve(self.wr_id).is_some() {
-                self.batch.refuse(self.wr_id, RefusalReason::Invalid("the tag is of another shared receive queue"));
+                self.batch
+                    .refuse(self.wr_id, RefusalReason::Invalid("the tag belongs to another shared receive queue"));
             }
             return;
         }

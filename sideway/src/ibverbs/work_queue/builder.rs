@@ -82,7 +82,7 @@ impl WorkQueueBuilder {
             Some(cq) if cq.context().raw() != context.raw() => {
                 return Err(VerbError::invalid(
                     VERB,
-                    "the completion queue given to setup_cq is of another device context than the domain",
+                    "the completion queue given to setup_cq belongs to another device context than the domain",
                 ));
             }
             Some(cq) => Arc::clone(cq),

@@ -100,7 +100,10 @@ impl RssQueuePairBuilder {
             return Err(VerbError::invalid(VERB, "no indirection table was given: call setup_table"));
         };
         if table.device_context().raw() != context.raw() {
-            return Err(VerbError::invalid(VERB, "the indirection table is of another device context than the domain"));
+            return Err(VerbError::invalid(
+                VERB,
+                "the indirection table belongs to another device context than the domain",
+            ));
         }
         if !matches!(self.qp_type, QueuePairType::RawPacket | QueuePairType::UnreliableDatagram) {
             return Err(VerbError::invalid(

@@ -49,7 +49,7 @@ impl DeviceContext {
             ));
         }
         if queues.iter().any(|queue| queue.device_context().raw() != self.raw()) {
-            return Err(VerbError::invalid(VERB, "a work queue is of another device context"));
+            return Err(VerbError::invalid(VERB, "a work queue belongs to another device context"));
         }
         let mut list: Vec<*mut ibv_wq> = queues.iter().map(|queue| queue.core().raw()).collect();
         let mut attr = ibv_rwq_ind_table_init_attr {

@@ -199,7 +199,7 @@ impl PostError {
             RefusalReason::OfAnotherDevice => (
                 PostErrorKind::InvalidWorkRequest,
                 libc::EINVAL,
-                "an object that the request names (address handle or memory window) is of another device context \
+                "an object that the request names (address handle or memory window) belongs to another device context \
                  than the queue pair"
                     .to_owned(),
             ),

@@ -125,7 +125,7 @@ fn an_object_of_another_device_context_is_refused() {
     guard.construct_wr(5, SIGNALED).setup_send().setup_route(&route).setup_inline_data(b"x");
     let error = guard.post().unwrap_err();
     assert_eq!(error.kind(), PostErrorKind::InvalidWorkRequest);
-    assert!(error.to_string().contains("is of another device context than the queue pair"), "{error}");
+    assert!(error.to_string().contains("belongs to another device context than the queue pair"), "{error}");
     assert_eq!(take_log(), ["start", "send 5", "abort"]);
 }
 

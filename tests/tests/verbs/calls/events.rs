@@ -81,8 +81,8 @@ fn events_that_fail_are_errors_of_the_verb() {
     let error = channel.get_cq_event(LONG).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "ibv_get_cq_event: EIO (Input/output error): the device is gone, or its descriptor is closed: no event will come \
-         any more"
+        "ibv_get_cq_event: EIO (Input/output error): the device was removed, or its descriptor was closed; no more events \
+             will arrive"
     );
     recording.fail("get_cq_event", 0, Failure::documented(libc::EACCES));
     let error = channel.get_cq_event(LONG).unwrap_err();

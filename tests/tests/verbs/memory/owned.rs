@@ -54,7 +54,7 @@ fn what_is_out_of_range_is_an_error_and_touches_nothing() {
         assert_eq!(region.read_at(offset, &mut buffer), Err(error));
         assert_eq!(buffer, vec![7; length]);
         assert_eq!(region.write_at(offset, &buffer), Err(error));
-        assert!(error.to_string().contains("not within the 100 bytes of the region"), "{error}");
+        assert!(error.to_string().contains("exceed the region of 100 bytes"), "{error}");
     }
     assert_eq!(bytes(&region, 0, 100), vec![0; 100]);
     assert_eq!(region.read_at(100, &mut []), Ok(()));
@@ -144,10 +144,7 @@ fn references_are_given_only_where_no_peer_can_reach_the_bytes() {
 fn what_cannot_be_made_says_why_and_leaves_nothing() {
     let world = World::new();
     let error = world.pd.create_mr_builder().build().unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "mmap: EINVAL (Invalid argument): memory of no bytes cannot be registered: set a length"
-    );
+    assert_eq!(error.to_string(), "mmap: EINVAL (Invalid argument): the length is 0; set a length");
     let error = world.pd.reg_owned_mr(64, AccessFlags::ZeroBased).unwrap_err();
     assert!(error.to_string().contains("use reg_mr_iova"), "{error}");
     // More than any machine reserves.
@@ -187,7 +184,7 @@ fn pages_go_with_the_registration_and_not_before() {
     let (held, at) = (region.region().clone(), region.as_ptr());
     let error = region.close().unwrap_err();
     assert_eq!(error.errno().raw(), libc::EBUSY);
-    assert!(error.to_string().contains("held elsewhere"), "{error}");
+    assert!(error.to_string().contains("another owner"), "{error}");
     assert!(is_mapped(at, 8192));
     drop(held);
     assert!(!is_mapped(at, 8192));

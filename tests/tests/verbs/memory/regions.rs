@@ -89,7 +89,7 @@ fn implicit_on_demand_paging_registers_everything() {
     world.recording.fail("reg_mr", 0, Failure::documented(libc::EOPNOTSUPP));
     // SAFETY: as above.
     let error = unsafe { world.pd.reg_implicit_odp_mr(AccessFlags::empty()) }.unwrap_err();
-    assert!(error.to_string().contains("no implicit on-demand paging"), "{error}");
+    assert!(error.to_string().contains("does not support implicit on-demand paging"), "{error}");
     world.end();
 }
 
@@ -115,10 +115,10 @@ fn a_dmabuf_is_registered_by_its_descriptor() {
 fn failures_to_register_say_what_to_change() {
     let world = World::new();
     for (errno, iova, access, words) in [
-        (libc::EINVAL, 0x7000, AccessFlags::RemoteWrite, "need LocalWrite"),
+        (libc::EINVAL, 0x7000, AccessFlags::RemoteWrite, "also need LocalWrite"),
         (libc::EINVAL, 0x7001, AccessFlags::LocalWrite, "different offsets within a page"),
-        (libc::EOPNOTSUPP, 0x7000, AccessFlags::OnDemand, "no on-demand paging"),
-        (libc::EOPNOTSUPP, 0x7000, AccessFlags::FlushGlobal, "does not know flush"),
+        (libc::EOPNOTSUPP, 0x7000, AccessFlags::OnDemand, "may not support on-demand paging"),
+        (libc::EOPNOTSUPP, 0x7000, AccessFlags::FlushGlobal, "may not support flush"),
         (libc::EFAULT, 0x7000, AccessFlags::LocalWrite, "not mapped"),
     ] {
         world.recording.fail("reg_mr", 0, Failure::documented(errno));
@@ -149,8 +149,8 @@ fn memory_that_was_locked_before_counts_where_there_is_a_limit() {
     // SAFETY: nothing is registered.
     let error = unsafe { world.pd.reg_mr(0x10_0000, 64, AccessFlags::LocalWrite) }.unwrap_err();
     let hint = error.hint().unwrap();
-    assert!(hint.starts_with(&format!("64 bytes are to be locked and the limit is {}", limit.rlim_cur)), "{hint}");
-    assert!(hint.contains("what was locked before") && hint.contains("ulimit -l"), "{hint}");
+    assert!(hint.starts_with("cannot lock 64 bytes") && hint.contains(&format!(" is {};", limit.rlim_cur)), "{hint}");
+    assert!(hint.contains("memory locked before") && hint.contains("ulimit -l"), "{hint}");
     world.end();
 }
 
@@ -260,14 +260,14 @@ fn a_change_that_fails_says_which_region_stands() {
     let world = World::new();
     let other = world.context.alloc_pd().unwrap();
     for (code, errno, left, words) in [
-        (-1, "ENOMEM", SurvivingRegion::Old, "as it was before"),
-        (-2, "ENOMEM", SurvivingRegion::Old, "as it was before"),
-        (-3, "ENOMEM", SurvivingRegion::New, "as asked for"),
-        (-4, "ENOMEM", SurvivingRegion::Neither, "of no use any more"),
-        (-5, "ENOMEM", SurvivingRegion::Neither, "of no use any more"),
-        (-77, "ENOMEM", SurvivingRegion::Neither, "of no use any more"),
-        (libc::EINVAL, "EINVAL", SurvivingRegion::Neither, "of no use any more"),
-        (libc::EOPNOTSUPP, "EOPNOTSUPP", SurvivingRegion::Old, "as it was before"),
+        (-1, "ENOMEM", SurvivingRegion::Old, "unchanged"),
+        (-2, "ENOMEM", SurvivingRegion::Old, "unchanged"),
+        (-3, "ENOMEM", SurvivingRegion::New, "has changed as requested"),
+        (-4, "ENOMEM", SurvivingRegion::Neither, "is unusable"),
+        (-5, "ENOMEM", SurvivingRegion::Neither, "is unusable"),
+        (-77, "ENOMEM", SurvivingRegion::Neither, "is unusable"),
+        (libc::EINVAL, "EINVAL", SurvivingRegion::Neither, "is unusable"),
+        (libc::EOPNOTSUPP, "EOPNOTSUPP", SurvivingRegion::Old, "unchanged"),
     ] {
         let mut mr = region(&world.pd, AccessFlags::LocalWrite);
         let at = mr.iova();
@@ -294,7 +294,7 @@ fn a_change_that_cannot_be_is_refused_before_c_hears_of_it() {
     let foreign = world.recording.open().alloc_pd().unwrap();
     let mut mr = region(&world.pd, AccessFlags::LocalWrite);
     world.recording.calls();
-    for (pd, words) in [(None, "nothing is to be changed"), (Some(&foreign), "another device context")] {
+    for (pd, words) in [(None, "no change was requested"), (Some(&foreign), "another device context")] {
         let error = change(&mut mr, pd, None, None).unwrap_err();
         assert_eq!((error.region(), error.verb_error().errno().raw()), (SurvivingRegion::Old, libc::EINVAL));
         assert!(error.to_string().contains(words), "{error}");

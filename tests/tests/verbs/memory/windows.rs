@@ -129,9 +129,9 @@ fn what_does_not_belong_together_is_refused_before_c_hears_of_it() {
     let of = |region, addr| BindInformation::new(region, addr, 64, AccessFlags::RemoteRead);
     let good = of(region.region(), region.addr());
     let errors = [
-        (type_2.bind_mw(qp.queues().0, 1, none, &good), "type 2 is bound by a request"),
+        (type_2.bind_mw(qp.queues().0, 1, none, &good), "post a bind request for type 2"),
         (foreign.bind_mw(qp.queues().0, 1, none, &BindInformation::unbind()), "another device context"),
-        (window.bind_mw(raw_packets.queues().0, 1, none, &good), "RawPacket bind no windows"),
+        (window.bind_mw(raw_packets.queues().0, 1, none, &good), "RawPacket do not support windows"),
         (window.bind_mw(qp.queues().0, 1, none, &of(&null, 0)), "null region"),
         (
             window.bind_mw(qp.queues().0, 1, none, &of(elsewhere.region(), elsewhere.addr())),
@@ -151,7 +151,7 @@ fn what_does_not_belong_together_is_refused_before_c_hears_of_it() {
     {
         world.recording.fail("bind_mw", 0, failure);
         let error = window.bind_mw(qp.queues().0, 1, none, &good).unwrap_err();
-        assert!(error.to_string().contains("the driver does not take this range or access"), "{error}");
+        assert!(error.to_string().contains("the driver rejects this range or access"), "{error}");
         assert_eq!(window.rkey(), old);
     }
     assert_eq!(qp.queues().0.state(), QueuePairState::Reset);
@@ -168,8 +168,8 @@ fn a_window_gives_nothing_that_the_region_was_not_registered_for() {
         for (access, asked, words) in [
             (AccessFlags::LocalWrite, AccessFlags::RemoteWrite, "add it to the access flags"),
             (AccessFlags::LocalWrite | AccessFlags::RemoteWrite, AccessFlags::RemoteRead, "without MemoryWindowBind"),
-            (AccessFlags::MemoryWindowBind, AccessFlags::RemoteWrite, "registered with LocalWrite"),
-            (AccessFlags::MemoryWindowBind, AccessFlags::RemoteAtomic, "registered with LocalWrite"),
+            (AccessFlags::MemoryWindowBind, AccessFlags::RemoteWrite, "needs a region with LocalWrite"),
+            (AccessFlags::MemoryWindowBind, AccessFlags::RemoteAtomic, "needs a region with LocalWrite"),
         ] {
             let mut region = world.pd.reg_owned_mr(4096, access).unwrap();
             world.recording.calls();
@@ -185,7 +185,7 @@ fn a_window_gives_nothing_that_the_region_was_not_registered_for() {
             world.recording.calls();
             let bind = BindInformation::new(region.region(), addr, length, AccessFlags::RemoteRead);
             let error = window.bind_mw(qp.queues().0, 1, WorkRequestFlags::empty(), &bind).unwrap_err();
-            assert!(error.to_string().contains("the range is not within the region"), "{error}");
+            assert!(error.to_string().contains("the range exceeds the region"), "{error}");
             assert_eq!(world.recording.verbs(), [""; 0]);
         }
     }
@@ -220,7 +220,7 @@ fn what_a_region_allows_is_what_it_was_registered_with_last() {
     // SAFETY: as above; it is a part of the pages.
     unsafe { anew.rereg_mr(None, Some((addr as usize, 64)), None) }.unwrap();
     bind(anew, 64).unwrap();
-    assert!(bind(anew, 65).unwrap_err().contains("the range is not within"));
+    assert!(bind(anew, 65).unwrap_err().contains("the range exceeds"));
     // SAFETY: as above.
     unsafe { anew.rereg_mr(None, None, Some(AccessFlags::LocalWrite)) }.unwrap();
     assert!(bind(anew, 64).unwrap_err().contains("without MemoryWindowBind"));
@@ -233,11 +233,11 @@ fn what_a_region_allows_is_what_it_was_registered_with_last() {
     // SAFETY: as above.
     let error = unsafe { anew.rereg_mr(None, None, Some(BINDABLE)) }.unwrap_err();
     assert_eq!(error.region(), SurvivingRegion::Neither);
-    assert!(bind(anew, 64).unwrap_err().contains("not known here"));
+    assert!(bind(anew, 64).unwrap_err().contains("access flags are unknown"));
 
     // SAFETY: the region is ours, and nobody uses its keys.
     let imported = unsafe { world.pd.import_mr(region.handle()) }.unwrap();
-    assert!(bind(&imported, 64).unwrap_err().contains("not known here"));
+    assert!(bind(&imported, 64).unwrap_err().contains("access flags are unknown"));
     drop((imported, region, window, qp));
     world.end();
 }
@@ -252,7 +252,7 @@ fn a_window_does_not_take_the_key_of_another_or_of_a_region() {
     for rkey in [other.rkey(), region.rkey(), RemoteKey::from_raw(own.raw() ^ 0x100), RemoteKey::from_raw(!own.raw())] {
         let error = window.set_rkey(rkey).unwrap_err();
         assert_eq!(error.errno().raw(), libc::EINVAL);
-        assert!(error.to_string().contains(&format!("the key {rkey} is none of this window's")), "{error}");
+        assert!(error.to_string().contains(&format!("the key {rkey} does not belong to this window")), "{error}");
         assert_eq!(window.rkey(), own);
     }
     for tag in 0..=255 {

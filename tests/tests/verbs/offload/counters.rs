@@ -63,12 +63,12 @@ fn what_is_of_another_context_is_refused() {
     let flow = qp.create_flow(&rule).unwrap();
     there.calls();
     let error = foreign.attach_to_flow(CounterDescription::Bytes, 0, &flow).unwrap_err();
-    assert!(error.hint().unwrap().contains("the flow is of another device context"), "{error}");
+    assert!(error.hint().unwrap().contains("the flow belongs to another device context"), "{error}");
     here.recording.calls();
     rule.setup_counters(&foreign);
     let error = qp.create_flow(&rule).unwrap_err();
     assert_eq!((error.verb(), error.errno().raw()), ("ibv_create_flow", libc::EINVAL));
-    assert!(error.hint().unwrap().contains("counters of the rule are of another device context"), "{error}");
+    assert!(error.hint().unwrap().contains("counters of the rule belong to another device context"), "{error}");
     assert_eq!((here.recording.verbs(), there.verbs()), (vec![], vec![]), "C was not asked");
 }
 

@@ -134,7 +134,7 @@ fn an_action_of_another_context_is_refused() {
     let qp = queue_pair(&here);
     let mut rule = FlowRule::new(FlowType::Normal, 1);
     let error = qp.create_flow(rule.setup_action(&foreign)).unwrap_err();
-    assert!(error.hint().unwrap().contains("an action of the rule is of another device context"), "{error}");
+    assert!(error.hint().unwrap().contains("an action of the rule belongs to another device context"), "{error}");
     assert_eq!(here.recording.verbs(), [""; 0]);
 }
 

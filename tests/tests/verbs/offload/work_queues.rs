@@ -136,7 +136,7 @@ fn what_cannot_be_is_refused_before_c_is_asked() {
     let text = |builder: &sideway::ibverbs::work_queue::WorkQueueBuilder| builder.build().unwrap_err().to_string();
     let mut builder = world.pd.create_wq_builder();
     assert!(text(&builder).ends_with("no completion queue was given: call setup_cq"));
-    assert!(text(builder.setup_cq(&other.recv_cq)).contains("of another device context"));
+    assert!(text(builder.setup_cq(&other.recv_cq)).contains("another device context"));
     assert!(text(builder.setup_cq(&world.recv_cq).setup_max_wr(u32::MAX)).contains(&u32::MAX.to_string()));
     assert!(text(builder.setup_max_wr(1).setup_max_sge(u32::MAX)).contains(&u32::MAX.to_string()));
 
@@ -145,13 +145,13 @@ fn what_cannot_be_is_refused_before_c_is_asked() {
     let refusal = |queues: &[&WorkQueue]| world.context.create_rwq_ind_table(queues).unwrap_err().to_string();
     assert!(refusal(&[]).contains("0 work queues are given: their number must be a power of two"));
     assert!(refusal(&[&queue; 3]).contains("3 work queues are given"));
-    assert!(refusal(&[&queue, &foreign]).contains("a work queue is of another device context"));
+    assert!(refusal(&[&queue, &foreign]).contains("a work queue belongs to another device context"));
 
     let foreign = other.context.create_rwq_ind_table(&[&foreign]).unwrap();
     let mut builder = world.pd.create_rss_qp_builder();
     assert!(builder.build().unwrap_err().to_string().contains("call setup_table"));
     builder.setup_table(&foreign);
-    assert!(builder.build().unwrap_err().to_string().contains("table is of another device context"));
+    assert!(builder.build().unwrap_err().to_string().contains("table belongs to another device context"));
     assert_eq!(world.recording.verbs(), [""; 0]);
     let table = world.context.create_rwq_ind_table(&[&queue]).unwrap();
     builder.setup_table(&table).setup_qp_type(QueuePairType::ReliableConnection);

@@ -106,7 +106,7 @@ fn an_address_handle_of_another_device_is_refused() {
             error.to_string(),
             format!(
                 "{verb}: EINVAL (Invalid argument): an object that the request names (address handle or memory \
-                 window) is of another device context than the queue pair; {request}; nothing of the batch was posted"
+                 window) belongs to another device context than the queue pair; {request}; nothing of the batch was posted"
             )
         );
         assert_eq!(outcome.posted, []);

@@ -203,11 +203,11 @@ fn windows_of_another_device_and_bindings_that_cannot_be_are_refused() {
     let mut builder = sized(&world, world.pd.create_qp_builder());
     builder.setup_send_ops_flags(all_operations() | SendOperationFlags::BindMemoryWindow);
     for (window, region, words) in [
-        (&foreign, &foreign_region, "of another device context than the queue pair"),
-        (&window, &foreign_region, "of another protection domain than the window"),
+        (&foreign, &foreign_region, "another device context than the queue pair"),
+        (&window, &foreign_region, "another protection domain than the window"),
         (&first_type, &region, "a window of type 1 is bound by MemoryWindow::bind_mw"),
-        (&window, &plain, "registered without MemoryWindowBind: add it"),
-        (&window, &short, "the range is not within the region"),
+        (&window, &plain, "registered without MemoryWindowBind; add it"),
+        (&window, &short, "the range exceeds the region"),
     ] {
         for outcome in
             on_each_kind(&world, &builder, &Windows { window, region: region.region(), addr: region.addr() }, &Send {})

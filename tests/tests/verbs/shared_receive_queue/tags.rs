@@ -172,7 +172,7 @@ fn a_tag_of_another_queue_does_not_reach_the_driver() {
     let error = guard.post().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "ibv_post_srq_ops: EINVAL (Invalid argument): the tag is of another shared receive queue; request 1 (wr_id 9); \
+        "ibv_post_srq_ops: EINVAL (Invalid argument): the tag belongs to another shared receive queue; request 1 (wr_id 9); \
          nothing of the batch was posted"
     );
     assert_eq!(world.recording.verbs(), [""; 0]);

@@ -60,7 +60,9 @@ impl Identifier {
                 }
                 let error = VerbError::new("rdma_migrate_id", errno);
                 return Err(match errno.raw() {
-                    libc::EINVAL => error.with_hint("perhaps the channel is of another provider than the identifier"),
+                    libc::EINVAL => {
+                        error.with_hint("perhaps the channel belongs to another provider than the identifier")
+                    }
                     _ => error,
                 });
             }

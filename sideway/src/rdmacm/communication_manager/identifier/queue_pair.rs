@@ -159,7 +159,7 @@ impl Identifier {
         if builder.protection_domain().device_context().raw() != context.as_ptr() {
             return Err(VerbError::invalid(
                 verb,
-                "the protection domain is of another device context than the identifier: allocate it from \
+                "the protection domain belongs to another device context than the identifier: allocate it from \
                  Identifier::get_device_context",
             ));
         }

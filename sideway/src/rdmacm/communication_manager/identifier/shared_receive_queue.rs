@@ -37,7 +37,7 @@ impl Identifier {
         if builder.context().raw() != context.raw() {
             return Err(VerbError::invalid(
                 EX,
-                "the protection domain is of another device context than the identifier: allocate it from \
+                "the protection domain belongs to another device context than the identifier: allocate it from \
                  Identifier::get_device_context",
             ));
         }
