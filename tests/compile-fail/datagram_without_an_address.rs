@@ -1,4 +1,4 @@
-//! A datagram says where it goes.
+//! A datagram needs a destination.
 
 use sideway::ibverbs::queue_pair::{BasicPostSendGuard, Datagram, PostSendGuard};
 use sideway::ibverbs::work_request::WorkRequestFlags;

@@ -1,4 +1,4 @@
-//! A request of an initiator of dynamic connections says where it goes.
+//! A request of an initiator of dynamic connections needs a destination.
 
 use sideway::ibverbs::queue_pair::{ExtendedQueuePair, PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::WorkRequestFlags;

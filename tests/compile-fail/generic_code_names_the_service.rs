@@ -1,4 +1,4 @@
-//! What a request looks like depends on the service: code for every queue pair says which one it is for.
+//! The form of a request depends on the service: code for every queue pair names the service.
 
 use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::WorkRequestFlags;

@@ -1,4 +1,4 @@
-//! An import learns the keys of memory that somebody else registered: that he may is the caller's promise.
+//! An import returns the keys of memory that another process registered: the caller promises that it may use them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A slice of an owned region borrows it: nobody of this program writes what it shows.
+//! A slice of an owned region borrows it: this program cannot write those bytes.
 
 use sideway::ibverbs::memory_region::OwnedMemoryRegion;
 

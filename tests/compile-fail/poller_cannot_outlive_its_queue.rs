@@ -1,4 +1,4 @@
-//! A poll that has begun ends before its queue is let go of.
+//! A poll ends before its queue is dropped.
 
 use sideway::ibverbs::completion::ExtendedCompletionQueue;
 

@@ -1,4 +1,4 @@
-//! A batch that has begun ends before its queue pair is let go of.
+//! A batch ends before its queue pair is dropped.
 
 use sideway::ibverbs::queue_pair::{ExtendedQueuePair, QueuePair};
 

@@ -1,4 +1,4 @@
-//! Who only shares an owned region does not write it.
+//! A shared reference to an owned region cannot write it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Whoever shares a queue does not poll it without a lock of his own.
+//! A shared queue cannot be polled without a lock of the program.
 
 use std::sync::Arc;
 

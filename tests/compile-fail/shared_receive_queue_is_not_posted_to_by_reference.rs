@@ -1,4 +1,4 @@
-//! Whoever shares the queue with other threads does not post to it without a lock of his own.
+//! A shared queue cannot be posted to without a lock of the program.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A region changes its keys only while nobody else looks at them.
+//! A region changes its keys only while it has one owner.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A request of an extended reliable connection says which shared receive queue of the peer it is for.
+//! A request of an extended reliable connection names the peer's shared receive queue.
 
 use sideway::ibverbs::queue_pair::{BasicPostSendGuard, PostSendGuard, Xrc};
 use sideway::ibverbs::work_request::WorkRequestFlags;

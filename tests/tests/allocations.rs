@@ -1,5 +1,5 @@
-//! Posting and polling take no memory from the heap, and what is made and let go of gives all of its memory back. An
-//! allocator that counts needs a program of its own.
+//! Posting and polling allocate nothing, and objects free all of their memory when they are destroyed. A counting
+//! allocator needs a program of its own.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -132,7 +132,7 @@ fn datagrams(qp: &mut GenericQueuePair<Datagram>, ah: &AddressHandle) {
     let signaled = WorkRequestFlags::Signaled;
     let mut guard = qp.start_post_send();
     guard.construct_wr(1, signaled).setup_send().setup_ud_addr(ah, 1, 2).setup_inline_data(b"inline");
-    // SAFETY: the recording device touches no memory, and the handle is of its queue pair's device.
+    // SAFETY: the recording device accesses no memory, and the handle belongs to its queue pair's device.
     unsafe {
         guard.construct_wr(2, signaled).setup_send_imm(3).setup_ud_addr(ah, 1, 2).setup_sge(1, 2, 3);
         guard.construct_wr(3, signaled).setup_send().setup_ud_addr_unchecked(ah, 1, 2).setup_no_data();
@@ -199,7 +199,7 @@ fn no_request_of_any_service_takes_memory() {
 }
 
 #[test]
-fn what_is_let_go_of_gives_its_memory_back() {
+fn destroyed_objects_free_their_memory() {
     let world = World::new();
     let channel = world.context.create_comp_channel().unwrap();
     world.recording.quiet();

@@ -1,6 +1,6 @@
-//! The layout of every type and the value of every constant of the bindings, compared with what the C compiler says.
+//! The layout of every type and the value of every constant of the bindings, compared with the C compiler's.
 //!
-//! bindgen asserts its own idea of the layout at compile time; here the C compiler is asked.
+//! bindgen asserts its own layout at compile time; this asks the C compiler.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::fmt::Write;
@@ -46,7 +46,7 @@ macro_rules! member {
         Member {
             path: $path,
             offset: std::mem::offset_of!($type, $($rust).+),
-            // SAFETY: never called: only the type of the pointer is of interest.
+            // SAFETY: never called: only the type of the pointer matters.
             size: Some(target_size(|whole: *const $type| unsafe { &raw const (*whole).$($rust).+ })),
         }
     };

@@ -79,7 +79,7 @@ fn addresses_of_the_hints_are_there_when_c_reads_them() {
 }
 
 #[test]
-fn a_lookup_that_fails_says_how() {
+fn failed_lookup_reports_its_error() {
     let shim = Shim::new();
     let error = getaddrinfo(Some("no.such.host"), Some("1"), &AddressInfo::new()).unwrap_err();
     let GetAddressInfoError::Lookup(error) = error else { panic!("{error:?}") };
@@ -102,7 +102,7 @@ fn an_endpoint_connects_through_events() {
     let channel = channel();
     let (listener, info) = listener(&channel);
     let id = channel.create_ep(&info).unwrap();
-    assert!(channel.try_get_cm_event().unwrap().is_none(), "address and route are resolved, and nobody hears of it");
+    assert!(channel.try_get_cm_event().unwrap().is_none(), "address and route are resolved without an event");
     assert_eq!(id.peer_address(), info.destination().unwrap().ip());
     assert!(Arc::ptr_eq(&id.event_channel(), &channel));
     let active = End::of(id);
@@ -235,7 +235,7 @@ fn an_event_of_the_programs_comes_with_what_it_was_given() {
 }
 
 #[test]
-fn an_older_library_says_so() {
+fn older_library_gives_a_typed_error() {
     let shim = Shim::new();
     let channel = channel();
     let id = channel.create_id(PortSpace::Tcp).unwrap();

@@ -17,7 +17,7 @@ use crate::{HERE, raw};
 
 const SHORT: Duration = Duration::from_millis(20);
 
-/// Who listens, and who knows the way there.
+/// A listener, and an identifier with a route to it.
 #[track_caller]
 fn sides() -> (Listener, Resolved) {
     let listener = Listener::builder().setup_timeout(LONG).bind((HERE, 0)).unwrap();
@@ -33,7 +33,7 @@ fn ask(resolved: &Resolved) -> End {
     end
 }
 
-/// Both ends of a connection, with their queue pairs. The other thread makes nothing: the shim is of this one.
+/// Both ends of a connection, with their queue pairs. The other thread creates nothing: the shim belongs to this one.
 #[track_caller]
 fn connect(resolved: Resolved, listener: &Listener) -> [(Connection, End); 2] {
     let active = End::of(Arc::clone(resolved.identifier()));
@@ -78,7 +78,7 @@ fn an_identifier_that_cannot_be_moved_stays() {
 }
 
 #[test]
-fn a_failure_that_an_event_tells_is_the_cause() {
+fn error_in_an_event_is_the_cause() {
     type Check = fn(&ConnectCause) -> bool;
     let cases: [(EventType, i32, Check); 7] = [
         (EventType::DeviceRemoval, 0, |cause| matches!(cause, ConnectCause::DeviceRemoval)),
@@ -108,7 +108,7 @@ fn a_failure_that_an_event_tells_is_the_cause() {
 }
 
 #[test]
-fn whoever_comes_when_there_is_no_channel_still_waits() {
+fn request_waits_if_there_is_no_channel() {
     let shim = Shim::new();
     let (listener, resolved) = sides();
     let end = ask(&resolved);
@@ -122,7 +122,7 @@ fn whoever_comes_when_there_is_no_channel_still_waits() {
 }
 
 #[test]
-fn a_queue_pair_for_a_peer_that_has_gone_says_so() {
+fn queue_pair_for_a_disconnected_peer_is_an_error() {
     let shim = Shim::new();
     let (listener, resolved) = sides();
     let end = ask(&resolved);
@@ -135,7 +135,7 @@ fn a_queue_pair_for_a_peer_that_has_gone_says_so() {
     shim.fail("rdma_create_qp", 0, Failure::documented(libc::EINVAL));
     let error = id.create_qp(&builder).unwrap_err();
     assert_eq!(error.hint(), Some("perhaps the peer has given up"));
-    // Nobody has asked this one.
+    // This request has not been accepted or rejected.
     let other = Connector::new().resolve(listener.local_address()).unwrap();
     shim.fail("rdma_create_qp", 0, Failure::documented(libc::EINVAL));
     assert_eq!(other.identifier().create_qp(&builder).unwrap_err().hint(), None);
@@ -159,7 +159,7 @@ fn settings_of_a_listener_are_made_before_it_is_bound() {
 }
 
 #[test]
-fn a_request_that_cannot_be_moved_is_told_and_rejected() {
+fn request_that_cannot_migrate_is_reported_and_rejected() {
     let shim = Shim::new();
     let (listener, resolved) = sides();
     let _end = ask(&resolved);
@@ -171,7 +171,7 @@ fn a_request_that_cannot_be_moved_is_told_and_rejected() {
 }
 
 #[test]
-fn a_listener_whose_device_goes_says_so_after_the_last_who_came() {
+fn listener_of_a_removed_device_fails_after_the_last_request() {
     let shim = Shim::new();
     let (listener, resolved) = sides();
     let end = ask(&resolved);
@@ -190,7 +190,7 @@ fn a_listener_whose_device_goes_says_so_after_the_last_who_came() {
 }
 
 #[test]
-fn the_first_end_of_a_connection_is_the_one_that_is_told() {
+fn first_end_of_a_connection_is_reported() {
     let shim = Shim::new();
     let (listener, resolved) = sides();
     let [(active, _end), (passive, _other)] = connect(resolved, &listener);
@@ -218,13 +218,13 @@ fn an_end_that_the_peer_has_made_by_force_is_the_peers() {
     let (listener, resolved) = sides();
     let [(active, _end), _passive] = connect(resolved, &listener);
     shim.only_raised(true);
-    // What a driver says of iWARP's connections.
+    // A driver reports this for iWARP connections.
     raise(&shim, active.identifier(), EventType::Disconnected.raw(), -libc::ECONNRESET);
     assert_eq!(active.wait(None).unwrap(), Ended::Disconnected);
 }
 
 #[test]
-fn who_looks_for_events_may_leave_and_the_others_go_on() {
+fn one_waiting_thread_may_leave_and_the_others_continue() {
     let shim = Shim::new();
     let (listener, resolved) = sides();
     let [(active, _end), _passive] = connect(resolved, &listener);
@@ -244,7 +244,7 @@ fn who_looks_for_events_may_leave_and_the_others_go_on() {
 }
 
 #[test]
-fn a_channel_that_fails_is_told_to_one_and_the_others_go_on() {
+fn channel_failure_is_reported_once_and_the_others_continue() {
     let shim = Shim::new();
     let (listener, resolved) = sides();
     let [(active, _end), _passive] = connect(resolved, &listener);
@@ -252,7 +252,7 @@ fn a_channel_that_fails_is_told_to_one_and_the_others_go_on() {
     thread::scope(|scope| {
         // With a limit, so that the loop below ends.
         let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| active.wait(Some(LONG)))).collect();
-        // An event of an identifier that nobody made.
+        // An event of an unknown identifier.
         let channel = active.event_channel();
         let (c_channel, c_id) = raw(&channel, listener.identifier());
         shim.raise(c_channel, ConnectionEvent::new(EventType::AddressChange.raw(), c_id));
@@ -268,7 +268,7 @@ fn a_channel_that_fails_is_told_to_one_and_the_others_go_on() {
 }
 
 #[test]
-fn a_connection_that_cannot_be_ended_says_why() {
+fn connection_that_cannot_be_ended_reports_why() {
     let shim = Shim::new();
     let (listener, resolved) = sides();
     let [(active, _end), _passive] = connect(resolved, &listener);
@@ -282,7 +282,7 @@ fn a_connection_that_cannot_be_ended_says_why() {
     let error = active.disconnect(Some(SHORT)).unwrap_err();
     assert!(error.to_string().contains("rdma_disconnect: EINVAL"), "{error}");
     shim.fail("rdma_get_cm_event", 0, Failure::documented(libc::EIO));
-    // Nothing will be told any more: that is an end too.
+    // No more events will arrive: that is an end too.
     assert!(active.is_ended());
 }
 
@@ -301,7 +301,7 @@ fn a_request_is_taken_off_its_listener() {
     assert_eq!(shim.live(), []);
 }
 
-/// One end asks, and the other says yes; the first error ends it.
+/// One end connects, and the other accepts; the first error ends it.
 fn both_ways() -> Result<(), Box<dyn Error>> {
     // For the confirmation, which does not come.
     let listener = Listener::builder().setup_timeout(SHORT).bind((HERE, 0))?;
@@ -352,7 +352,7 @@ fn whichever_call_fails_nothing_is_left() {
         assert!(is_leaked || shim.violations().is_empty(), "{failed:?}");
         shim.violations();
     }
-    assert!(told > calls / 2, "{told} failures of {calls} calls were told");
+    assert!(told > calls / 2, "{told} failures of {calls} calls were reported");
 }
 
 #[test]

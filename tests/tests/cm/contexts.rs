@@ -30,8 +30,8 @@ fn identifiers_of_a_device_share_a_context_and_what_is_made_in_it_outlives_them(
 }
 
 #[test]
-fn a_context_is_given_back_once_nobody_holds_it() {
-    if !alone("contexts::a_context_is_given_back_once_nobody_holds_it", &[]) {
+fn unused_context_is_released() {
+    if !alone("contexts::unused_context_is_released", &[]) {
         return;
     }
     let shim = Shim::new();

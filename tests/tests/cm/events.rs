@@ -1,4 +1,4 @@
-//! Events: what they carry, whom they hold, and what becomes of strange ones.
+//! Events: their contents, the objects that they hold, and the handling of malformed ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn an_event_holds_its_identifier_and_its_channel() {
 }
 
 #[test]
-fn an_identifier_goes_with_events_that_nobody_has_taken() {
+fn identifier_is_destroyed_with_its_unread_events() {
     let shim = Shim::new();
     let channel = channel();
     let (_listener, gone) = pair(&channel, PortSpace::Tcp);
@@ -61,7 +61,7 @@ fn an_event_is_acknowledged_before_it_is_handed_out() {
 }
 
 #[test]
-fn a_connect_request_carries_what_the_peer_said_as_it_looks_from_here() {
+fn connect_request_has_the_peers_parameters_from_this_side() {
     let _shim = Shim::new();
     let channel = channel();
     let (listener, id) = pair(&channel, PortSpace::Tcp);
@@ -164,7 +164,7 @@ fn no_event_is_taken_for_another() {
 }
 
 #[test]
-fn events_that_name_nobody_are_errors_and_the_next_is_taken() {
+fn events_without_an_identifier_are_errors_and_the_next_is_read() {
     let shim = Shim::new();
     let channel = channel();
     let (listener, id) = pair(&channel, PortSpace::Tcp);
@@ -225,7 +225,7 @@ fn both_ends_hear_of_the_end() {
     while let Some(event) = channel.try_get_cm_event().unwrap() {
         if event.event_type() == EventType::Disconnected {
             ended += 1;
-            // The other end hears of it once this one has ended as well.
+            // The peer receives it only after this end has disconnected as well.
             let _ = event.cm_id().disconnect();
         }
     }

@@ -70,7 +70,7 @@ fn a_step_of_the_librarys_own_that_fails_leaves_its_errno() {
 }
 
 #[test]
-fn a_channel_that_cannot_be_made_says_why() {
+fn channel_that_cannot_be_created_is_an_error() {
     let shim = Shim::new();
     shim.fail("rdma_create_event_channel", 0, Failure::documented(libc::ENOENT));
     let error = EventChannel::new().unwrap_err();
@@ -158,5 +158,5 @@ fn whichever_call_fails_nothing_is_left_and_nothing_is_done_twice() {
             shim.violations();
         }
     }
-    assert!(told > calls, "{told} failures of {calls} calls were told");
+    assert!(told > calls, "{told} failures of {calls} calls were reported");
 }

@@ -40,7 +40,7 @@ fn a_time_that_c_cannot_count_is_the_longest_it_can() {
 }
 
 #[test]
-fn what_needs_a_device_says_so_where_there_is_none() {
+fn operation_without_a_device_is_an_error() {
     let shim = Shim::new();
     let channel = channel();
     let id = channel.create_id(PortSpace::Tcp).unwrap();

@@ -1,4 +1,4 @@
-//! Connections on softrnic behind a shim: the faults that wrappers of librdmacm have, one by one.
+//! Connections on softrnic through a shim: the known faults of librdmacm wrappers, one by one.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod addresses;
@@ -33,6 +33,6 @@ fn pair(channel: &Arc<EventChannel>, port_space: PortSpace) -> (Arc<Identifier>,
 
 /// The C objects, for the provider to name in events.
 fn raw(channel: &EventChannel, id: &Identifier) -> (*mut rdma_event_channel, *mut rdma_cm_id) {
-    // SAFETY: the pointers are told to the provider, which follows them while the objects live.
+    // SAFETY: the pointers go to the provider, which dereferences them while the objects live.
     unsafe { (channel.event_channel().as_ptr(), id.cm_id().as_ptr()) }
 }

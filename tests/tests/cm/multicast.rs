@@ -1,4 +1,4 @@
-//! Multicast groups: which group an event is of, and what is left behind when something fails.
+//! Multicast groups: the group of an event, and the state after a failure.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ fn bound(channel: &Arc<EventChannel>) -> Arc<Identifier> {
     id
 }
 
-/// The group that the next event says is joined.
+/// The group that the next event reports as joined.
 #[track_caller]
 fn joined(channel: &Arc<EventChannel>) -> Option<SocketAddr> {
     let event = expect(channel, EventType::MulticastJoin);
@@ -152,7 +152,7 @@ fn a_queue_pair_that_cannot_be_attached_is_an_error_of_the_group() {
 }
 
 #[test]
-fn a_join_that_fails_leaves_nothing_behind() {
+fn failed_join_leaves_no_membership() {
     let shim = Shim::new();
     let channel = channel();
     let id = bound(&channel);
@@ -206,7 +206,7 @@ fn no_event_is_taken_that_the_library_would_look_up_in_freed_memory() {
     for with_queue_pair in [false, true] {
         let id = bound(&channel);
         let end = with_queue_pair.then(|| datagram_end(&id));
-        // Nobody takes its event.
+        // Its event is not read.
         id.join_multicast(group(1)).unwrap();
         stays.join_multicast(group(2)).unwrap();
         shim.fail("rdma_leave_multicast", 0, Failure::documented(libc::ENXIO));
@@ -326,7 +326,7 @@ fn whichever_call_fails_nothing_is_left_and_nothing_is_done_twice() {
         assert!(is_leaked || shim.violations().is_empty(), "{failed:?}");
         shim.violations();
     }
-    assert!(told > calls / 2, "{told} failures of {calls} calls were told");
+    assert!(told > calls / 2, "{told} failures of {calls} calls were reported");
 }
 
 #[test]

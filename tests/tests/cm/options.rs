@@ -1,4 +1,4 @@
-//! Options, the route, and the options of vendors: what C is given, and what it says.
+//! Options, the route, and vendor options: the arguments of C, and its results.
 
 use std::ptr;
 
@@ -37,7 +37,7 @@ fn each_option_is_given_with_its_level_name_and_length() {
 }
 
 #[test]
-fn an_option_that_is_refused_says_when_it_can_be_set() {
+fn refused_option_reports_when_it_can_be_set() {
     let shim = Shim::new();
     let channel = channel();
     let id = channel.create_id(PortSpace::Tcp).unwrap();
@@ -72,20 +72,20 @@ fn a_path_takes_the_place_of_resolving_the_route_on_infiniband() {
     assert_eq!(shim.verbs(), [""; 0]);
     // A port that is not found has no link layer, and softrnic has no path of InfiniBand.
     let (_, c_id) = raw(&channel, &id);
-    // SAFETY: nobody else uses the identifier.
+    // SAFETY: no other thread uses the identifier.
     unsafe { (*c_id).port_num = 0 };
     shim.instead("rdma_set_option", |_| 0);
     id.set_path(&path).unwrap();
     let calls = shim.calls();
     let call = calls.iter().find(|call| call.verb == "rdma_set_option").unwrap();
-    // The first byte is of the flags: for the manager, primary, in both directions.
+    // The first byte has the flags: for the manager, primary, in both directions.
     assert_eq!(["level", "optname", "optlen", "first"].map(|argument| call.argument(argument)), [1, 1, 72, 43]);
     let error = id.set_path(&path).unwrap_err();
     assert_eq!(error.hint(), Some("no address is resolved, or there is a route already"));
 }
 
 #[test]
-fn paths_are_copied_whatever_their_count_says() {
+fn paths_are_copied_for_any_reported_count() {
     let _shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
@@ -93,7 +93,7 @@ fn paths_are_copied_whatever_their_count_says() {
     assert_eq!((path.mtu(), path.rate(), path.packet_life_time()), (Mtu::Mtu4096, StaticRate::Gbps100, 16));
     assert_eq!((path.pkey(), path.hop_limit(), path.is_reversible()), (0xffff, 64, true));
     let (_, c_id) = raw(&channel, &id);
-    // SAFETY: nobody else uses the identifier, which has a record.
+    // SAFETY: no other thread uses the identifier, which has a record.
     let (before, route) = unsafe { ((*c_id).route.path_rec, &raw mut (*c_id).route) };
     // SAFETY: the record is written.
     let mut records: [ibv_sa_path_rec; 2] = unsafe { [*before, *before] };
@@ -140,7 +140,7 @@ fn the_options_of_a_vendor_are_those_of_the_peer() {
 }
 
 #[test]
-fn a_library_that_is_older_than_the_options_of_vendors_says_so() {
+fn library_without_vendor_options_gives_a_typed_error() {
     let shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
@@ -163,7 +163,7 @@ fn a_library_that_is_older_than_the_options_of_vendors_says_so() {
 }
 
 #[test]
-fn another_address_of_the_network_device_is_told() {
+fn changed_address_of_the_network_device_is_reported() {
     let shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);

@@ -45,7 +45,7 @@ fn an_identifier_forgets_a_queue_pair_before_it_goes() {
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
     let End { qp, cq, pd, id, .. } = End::of(id);
     let (_, c_id) = raw(&channel, &id);
-    // SAFETY: nobody else uses the identifier.
+    // SAFETY: no other thread uses the identifier.
     let attached = || unsafe { !(*c_id).qp.is_null() };
     assert!(attached());
     let mut builder = pd.create_qp_builder();
@@ -79,7 +79,7 @@ unsafe fn with_small_queues(cap: *mut ibv_qp_cap, make: impl FnOnce() -> c_int) 
 }
 
 #[test]
-fn what_there_is_no_memory_for_is_told_by_the_verb_that_made_the_queue_pair() {
+fn allocation_failure_names_the_verb_that_created_the_queue_pair() {
     let shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
@@ -111,7 +111,7 @@ fn what_there_is_no_memory_for_is_told_by_the_verb_that_made_the_queue_pair() {
 }
 
 #[test]
-fn a_queue_pair_is_of_the_identifiers_device_and_kind() {
+fn queue_pair_matches_the_identifiers_device_and_type() {
     let _shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
@@ -173,26 +173,26 @@ fn a_shared_queue_of_the_identifier_feeds_its_queue_pair() {
 }
 
 #[test]
-fn a_shared_queue_that_is_on_its_way_out_feeds_no_queue_pair() {
+fn dying_shared_queue_feeds_no_queue_pair() {
     let _shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
     let (pd, cq) = parents(&id);
     let srq = pd.create_srq_builder().build().unwrap();
     let (_, c_id) = raw(&channel, &id);
-    // As it is between the end of its last owner and the moment when the identifier forgets it.
-    // SAFETY: nobody else uses the identifier, and the queue lives until it is forgotten below.
+    // As between the drop of its last owner and the moment when the identifier forgets it. SAFETY: no other thread uses
+    // the identifier, and the queue lives until it is forgotten below.
     unsafe { (*c_id).srq = srq.srq().as_ptr() };
     let mut builder = pd.create_qp_builder();
     builder.setup_send_cq(&cq).setup_recv_cq(&cq);
     let qp = id.create_qp(&builder).unwrap();
     // SAFETY: the queue pair is live.
-    assert!(unsafe { (*qp.qp().as_ptr()).srq.is_null() }, "nobody would keep the queue for it");
+    assert!(unsafe { (*qp.qp().as_ptr()).srq.is_null() }, "no owner would keep the queue alive");
     drop(qp);
     let qp = id.create_qp_ex(&builder).unwrap();
     // SAFETY: as above.
     assert!(unsafe { (*qp.qp().as_ptr()).srq.is_null() });
-    // SAFETY: nobody else uses the identifier.
+    // SAFETY: no other thread uses the identifier.
     unsafe {
         assert_eq!((*c_id).srq, srq.srq().as_ptr(), "it is the identifier's as before");
         (*c_id).srq = std::ptr::null_mut();
@@ -201,7 +201,7 @@ fn a_shared_queue_that_is_on_its_way_out_feeds_no_queue_pair() {
 }
 
 #[test]
-fn a_shared_queue_of_xrc_feeds_those_who_name_it_and_not_the_queue_pair_of_the_identifier() {
+fn xrc_shared_queue_does_not_feed_the_identifiers_queue_pair() {
     let _shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);

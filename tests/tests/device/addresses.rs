@@ -150,7 +150,7 @@ impl Side {
     fn post_receive(&mut self) {
         let entry = ScatterGatherEntry::new(self.memory.lkey(), self.memory.addr(), 64);
         let mut guard = self.qp.start_post_recv();
-        // SAFETY: the memory is registered, nobody has a reference to it, and it outlives the queue pair.
+        // SAFETY: the memory is registered, has no reference to it, and outlives the queue pair.
         unsafe { guard.construct_wr(1).setup_sge_list(&[entry]) };
         guard.post().expect("a receive");
     }
@@ -193,12 +193,12 @@ fn an_answer_finds_its_sender() {
             near.post_receive();
             far.post_receive();
             let there = pd.create_ah(&way(gid)).expect("a handle");
-            near.send(&there, far.qp.qp_number(), b"who is there?");
+            near.send(&there, far.qp.qp_number(), b"anyone there?");
             near.completion(2);
             let (source, length) = far.completion(1);
             assert_eq!(source.src_qp, near.qp.qp_number(), "{queue:?}");
             let (header, text) = far.header_and_text(length);
-            assert_eq!(text, b"who is there?");
+            assert_eq!(text, b"anyone there?");
             assert_eq!((header.source_gid(), header.dest_gid()), (gid.gid(), gid.gid()), "{header:?}");
             let form = if gid.gid().is_ipv4_mapped() { RoutingHeaderForm::Ipv4 } else { RoutingHeaderForm::Global };
             assert_eq!(header.form(), form);
@@ -259,7 +259,7 @@ fn resize_under_load<Q: Kind>(queue: QueueKind) {
         next += u64::from(REQUESTS);
     }
     pair.works();
-    let error = pair.far.cq.resize(1 << 30).expect_err("so many there are not");
+    let error = pair.far.cq.resize(1 << 30).expect_err("there are not that many");
     assert!(error.hint().is_some_and(|hint| hint.contains("the device has")), "{error}");
     pair.works();
 }
@@ -284,7 +284,7 @@ fn what_a_device_has_not_is_refused_with_a_reason() {
     assert_eq!(context.query_comp_cntr_caps().expect_err("no counters").errno().raw(), libc::EOPNOTSUPP);
     assert!(context.query_device().expect("its attributes").device_clock().is_none());
     match SingleThreadedDomain::new(&pd).create_cq_builder().build() {
-        Ok(cq) => cq.close().expect("a queue that nobody holds"),
+        Ok(cq) => cq.close().expect("a queue with one owner"),
         Err(error) => println!("{error}"),
     }
 }
@@ -299,5 +299,5 @@ fn has_all_but_counters(context: &Arc<DeviceContext>) {
     assert_eq!(context.query_comp_cntr_caps().expect_err("no counters").errno().raw(), libc::EOPNOTSUPP);
     assert!(context.query_device().expect("its attributes").device_clock().is_some());
     let cq = SingleThreadedDomain::new(&pd).create_cq_builder().build().expect("a queue of one thread");
-    cq.close().expect("a queue that nobody holds");
+    cq.close().expect("a queue with one owner");
 }

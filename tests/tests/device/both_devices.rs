@@ -14,10 +14,11 @@ const DIFFERENCES: &[(&str, &str)] = &[
         "rxe's completion has the flag of a check sum for IBV_WC_WITH_INV",
     ),
     ("operations::lists_are_gathered_and_scattered", "lists are as long as the device's max_sge"),
-    ("errors::a_full_queue_says_so_and_how_much_went_in", "rxe rounds queues up"),
+    ("errors::full_queue_reports_how_many_were_posted", "rxe rounds queues up"),
     (
         "errors::a_receive_that_is_too_short_fails_on_both_sides",
-        "rxe says IBV_WC_LOC_QP_OP_ERR and IBV_WC_REM_OP_ERR, where the specification has the length and an invalid request",
+        "rxe returns IBV_WC_LOC_QP_OP_ERR and IBV_WC_REM_OP_ERR, the specification requires a length error and an \
+        invalid request",
     ),
     ("errors::the_bad_request_of_a_basic_batch_is_named", "rxe refuses the request when it is posted"),
     (
@@ -43,7 +44,7 @@ fn completions_are_the_same_on_both_devices() {
         let program = file.expect("an entry").file_name().into_string().expect("a name");
         let [kernel, soft] =
             ["kernel", "soft"].map(|device| completion_log::read(&folder.join(device).join(&program)).expect("a file"));
-        // What has no name is of threads that a test has started.
+        // Completions without a name belong to threads that a test has started.
         for (test, ours) in soft.iter().filter(|(test, _)| !test.is_empty()) {
             // A test may be of one device alone.
             let Some(theirs) = kernel.get(test) else { continue };

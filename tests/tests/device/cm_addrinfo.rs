@@ -16,7 +16,7 @@ fn numeric() -> AddressInfo {
     hints
 }
 
-/// What a lookup finds: one address, for nobody is there to find more.
+/// The result of a lookup: one address, because there is no service to find more.
 #[track_caller]
 fn one(node: Option<&str>, service: Option<&str>, hints: &AddressInfo) -> AddressInfo {
     let mut found = getaddrinfo(node, service, hints).unwrap_or_else(|error| panic!("{error}"));
@@ -87,7 +87,7 @@ fn names_of_hosts_and_services_are_looked_up() {
 }
 
 #[test]
-fn names_that_nobody_knows_are_told_by_name() {
+fn unknown_names_are_errors_with_the_name() {
     let hints = numeric().setup_port_space(PortSpace::Tcp).clone();
     let node = address().to_string();
     for (node, service, code) in
@@ -99,7 +99,7 @@ fn names_that_nobody_knows_are_told_by_name() {
         assert_eq!(error.code(), code, "{text}");
         assert!(text.contains(&format!("node {node:?}, service {service:?}")), "{text}");
     }
-    // No name service: whatever it says, it says in words.
+    // Without a name service: any error has a message.
     let error = getaddrinfo(Some("no.such.host.invalid"), None, &AddressInfo::new()).unwrap_err();
     assert!(matches!(error, GetAddressInfoError::Lookup(_)) && error.to_string().contains("no.such.host"), "{error}");
 }
@@ -161,10 +161,10 @@ fn endpoints_for_datagrams_are_looked_up() {
     let (_listener, info) = listener(&channel, PortSpace::Udp);
     assert_eq!(info.qp_type(), Some(QueuePairType::UnreliableDatagram));
     let id = channel.create_ep(&info).unwrap();
-    id.connect(ConnectionParameter::default().setup_private_data(b"who?")).unwrap();
+    id.connect(ConnectionParameter::default().setup_private_data(b"ping")).unwrap();
     let request = expect(&channel, EventType::ConnectRequest);
     let EventKind::LookupRequest(data) = request.kind() else { panic!("{request:?}") };
-    assert_eq!(data.trimmed(), b"who?");
+    assert_eq!(data.trimmed(), b"ping");
 }
 
 #[test]
@@ -187,14 +187,14 @@ fn connect_data_comes_before_private_data() {
 
 #[test]
 #[ignore = "is about the device of the kernel: cargo xtask softroce"]
-fn an_endpoint_that_leads_nowhere_says_why() {
+fn unreachable_endpoint_reports_why() {
     let channel = channel();
     let refused = |node: &str| channel.create_ep(&one(Some(node), Some("7471"), &numeric())).unwrap_err();
     let error = refused("203.0.113.5");
     assert_eq!(error.errno().raw(), libc::ENETUNREACH, "{error}");
     let error = refused("127.0.0.1");
     assert_eq!(error.errno().raw(), libc::ENODEV, "{error}");
-    // Nobody has the address: the library waits two seconds.
+    // No host has the address: the library waits two seconds.
     let error = refused("10.71.0.77");
     assert_eq!(error.errno().raw(), libc::ETIMEDOUT, "{error}");
     assert_eq!(error.hint(), Some("nobody answers at 10.71.0.77:7471"));
@@ -202,7 +202,7 @@ fn an_endpoint_that_leads_nowhere_says_why() {
 }
 
 #[test]
-fn what_came_later_says_so_or_works() {
+fn later_functions_work_or_give_a_typed_error() {
     let channel = channel();
     let id = channel.create_id(PortSpace::Tcp).unwrap();
     match id.write_cm_event(-7, 4711) {

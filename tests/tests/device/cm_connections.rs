@@ -26,7 +26,7 @@ fn both_ends_are_ready_to_send_once_they_are_established() {
 }
 
 #[test]
-fn private_data_and_depths_arrive_on_the_other_side() {
+fn private_data_and_depths_arrive_at_the_peer() {
     let channel = channel();
     let (listener, address) = listen(&channel, PortSpace::Tcp);
     let active = End::of(resolve(&channel, PortSpace::Tcp, address));
@@ -47,7 +47,7 @@ fn private_data_and_depths_arrive_on_the_other_side() {
 }
 
 #[test]
-fn a_rejection_says_why_with_what_the_peer_has_to_say() {
+fn rejection_has_its_reason_and_the_peers_data() {
     let channel = channel();
     let (_listener, address) = listen(&channel, PortSpace::Tcp);
     let active = End::of(resolve(&channel, PortSpace::Tcp, address));
@@ -61,7 +61,7 @@ fn a_rejection_says_why_with_what_the_peer_has_to_say() {
 }
 
 #[test]
-fn a_request_that_nobody_takes_is_rejected() {
+fn unaccepted_request_is_rejected() {
     let channel = channel();
     let (listener, address) = listen(&channel, PortSpace::Tcp);
     let active = End::of(resolve(&channel, PortSpace::Tcp, address));
@@ -74,7 +74,7 @@ fn a_request_that_nobody_takes_is_rejected() {
 }
 
 #[test]
-fn a_port_that_nobody_listens_on_is_a_rejection_that_says_so() {
+fn port_without_a_listener_is_a_rejection_with_that_reason() {
     let channel = channel();
     let (listener, address) = listen(&channel, PortSpace::Tcp);
     drop(listener);
@@ -100,7 +100,7 @@ fn a_yes_is_not_followed_by_a_no() {
 }
 
 #[test]
-fn both_ends_are_told_when_a_queue_pair_may_be_used_again() {
+fn both_ends_learn_when_a_queue_pair_may_be_reused() {
     let channel = channel();
     let (active, passive) = connect(&channel);
     active.id.disconnect().unwrap();

@@ -8,17 +8,17 @@ use sideway_tests::connections::{channel, datagram_end, expect, listen, resolve,
 use sideway_tests::datagrams::GRH;
 
 #[test]
-fn a_datagram_arrives_where_the_answer_to_a_lookup_says() {
+fn datagram_arrives_at_the_looked_up_destination() {
     let channel = channel();
     let (listener, address) = listen(&channel, PortSpace::Udp);
     let active = resolve(&channel, PortSpace::Udp, address);
     let mut sender = datagram_end(&active);
-    active.connect(ConnectionParameter::default().setup_private_data(b"who?")).unwrap();
+    active.connect(ConnectionParameter::default().setup_private_data(b"ping")).unwrap();
 
     let request = expect(&channel, EventType::ConnectRequest);
     assert!(Arc::ptr_eq(request.listener_id().unwrap(), &listener));
     let EventKind::LookupRequest(data) = request.kind() else { panic!("{request:?}") };
-    assert_eq!((data.trimmed(), data.len()), (&b"who?"[..], 180));
+    assert_eq!((data.trimmed(), data.len()), (&b"ping"[..], 180));
     let passive = Arc::clone(request.cm_id());
     let mut receiver = datagram_end(&passive);
     passive.accept(ConnectionParameter::default().setup_private_data(b"me")).unwrap();
@@ -28,7 +28,7 @@ fn a_datagram_arrives_where_the_answer_to_a_lookup_says() {
     let EventKind::LookupResponse(remote) = event.kind() else { panic!("{event:?}") };
     assert_eq!((remote.private_data().trimmed(), remote.private_data().len()), (&b"me"[..], 136));
     assert_eq!(remote.qp_number(), receiver.qp.qp_number());
-    // There is no connection: nothing comes on the other side.
+    // There is no connection: the peer gets no event.
     assert!(channel.try_get_cm_event().unwrap().is_none());
 
     receiver.post_receive(1, 100, GRH + 16);
@@ -53,7 +53,7 @@ fn a_queue_pair_of_the_programs_own_is_answered_by_its_number() {
 }
 
 #[test]
-fn a_lookup_that_is_refused_says_why() {
+fn refused_lookup_reports_why() {
     let channel = channel();
     let (listener, address) = listen(&channel, PortSpace::Udp);
     let refused = |data: &[u8], status: SidrStatus| {
@@ -74,7 +74,7 @@ fn a_lookup_that_is_refused_says_why() {
     assert!(error.hint().unwrap().contains("137 bytes"), "{error}");
     request.cm_id().reject(&[7; 136]).unwrap();
     refused(&[7; 136], SidrStatus::Rejected);
-    // It holds who listened.
+    // It holds the listener.
     drop(request);
 
     let forgotten = resolve(&channel, PortSpace::Udp, address);

@@ -24,7 +24,7 @@ const TIMES: usize = 1000;
 /// What ends sooner: a leak shows as well.
 const SOME: usize = 200;
 
-/// Says to this program that it is the peer of another, and where the other listens.
+/// Marks this program as the peer of another, with the address of the other's listener.
 const PEER_OF: &str = "SIDEWAY_TEST_PEER_OF";
 /// Connections in either direction with a peer that is killed.
 const WITH_PEER: usize = 10;
@@ -47,7 +47,7 @@ fn ask(channel: &Arc<EventChannel>, address: SocketAddr) -> End {
     end
 }
 
-/// Says yes to the next request.
+/// Accepts the next request.
 #[track_caller]
 fn answer(channel: &Arc<EventChannel>) -> End {
     let end = End::of(Arc::clone(expect(channel, EventType::ConnectRequest).cm_id()));
@@ -91,7 +91,7 @@ fn connections_that_were_made_and_ended_leave_nothing() {
         let regions = [&active, &passive].map(|end| end.pd.reg_owned_mr(4096, AccessFlags::LocalWrite).unwrap());
         expect(&channel, EventType::Established);
         expect(&channel, EventType::Established);
-        // Each side begins in turn, and now and then nobody says good-bye.
+        // Each side starts in turn, and sometimes neither disconnects.
         let (first, second) = if time % 2 == 0 { (active, passive) } else { (passive, active) };
         if time % 10 == 9 {
             drop(first);
@@ -144,8 +144,8 @@ fn requests_that_were_dropped_leave_nothing() {
 }
 
 #[test]
-fn connects_to_a_port_where_nobody_listens_leave_nothing() {
-    if !alone("cm_leaks::connects_to_a_port_where_nobody_listens_leave_nothing", &[]) {
+fn connects_without_a_listener_leak_nothing() {
+    if !alone("cm_leaks::connects_without_a_listener_leak_nothing", &[]) {
         return;
     }
     let channel = channel();
@@ -185,7 +185,7 @@ fn channels_that_go_with_events_on_them_leave_nothing() {
                 id.resolve_addr(None, address, LONG).unwrap();
                 wait_for_event(&channel);
             }
-            // A request, whose identifier nobody here knows of yet.
+            // A request, whose identifier this side does not have yet.
             1 => {
                 let (listener, address) = listen(&channel, PortSpace::Tcp);
                 let active = ask(&other, address);
@@ -199,7 +199,7 @@ fn channels_that_go_with_events_on_them_leave_nothing() {
                 let passive = answer(&other);
                 wait_for_event(&channel);
                 drop((active, channel));
-                // The peer never said that it is ready, or had done so: both end.
+                // The peer never became ready, or had before: both end.
                 let event = other.get_cm_event(Some(LONG)).unwrap();
                 match event.event_type() {
                     EventType::Established => drop(expect(&other, EventType::Disconnected)),
@@ -264,7 +264,7 @@ fn connections_whose_peer_is_killed_end_and_leave_nothing() {
     command.env(PEER_OF, address.to_string());
     let mut peer = Program::start(command, 6 * LONG);
     let mut ends = Vec::new();
-    // It asks for one after the other; each is established when the peer knows.
+    // Requests are sequential; each is established when the peer has its response.
     while ends.len() < WITH_PEER || is_one_missing(&ends) {
         let event = channel.get_cm_event(Some(LONG)).unwrap_or_else(|error| panic!("{error}\n{}", peer.said()));
         match event.event_type() {
@@ -296,9 +296,9 @@ fn connections_whose_peer_is_killed_end_and_leave_nothing() {
     for _ in &all {
         let event = expect(&channel, EventType::Disconnected);
         let at = all.iter().position(|id| Arc::ptr_eq(id, event.cm_id())).expect("one of these");
-        assert!(!told.contains(&at), "{at} was told twice");
+        assert!(!told.contains(&at), "{at} was reported twice");
         told.push(at);
-        // Nobody hears it, and nobody has to.
+        // Its message has no receiver, and needs none.
         event.cm_id().disconnect().unwrap();
     }
     drop((peer, all, active, ends));

@@ -1,4 +1,4 @@
-//! Multicast groups that identifiers join: who gets what is sent to them, and what is left behind.
+//! Multicast groups that identifiers join: which members receive what, and the state afterwards.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ fn joined(channel: &Arc<EventChannel>, id: &Arc<Identifier>, group: SocketAddr) 
     membership.clone()
 }
 
-/// Somebody who only sends, to a group.
+/// A sender to a group that receives nothing.
 struct Sender {
     end: DatagramEnd,
     membership: MulticastMembership,
@@ -82,7 +82,7 @@ fn a_datagram_to_a_group_reaches_every_member_until_it_leaves() {
         assert_eq!((received.0, received.1), (GRH + 13, sender.end.qp.qp_number()));
         assert_eq!(end.bytes(100 + GRH, 13), b"to all of you");
     }
-    // Who only sends does not hear itself.
+    // A pure sender does not receive its own datagram.
     sender.end.silence();
 
     let (stays, leaves) = members.split_at_mut(1);
@@ -90,7 +90,7 @@ fn a_datagram_to_a_group_reaches_every_member_until_it_leaves() {
     for (_, end) in stays.iter_mut().chain(leaves.iter_mut()) {
         end.post_receive(2, 100, GRH + 16);
     }
-    sender.send(b"who is there");
+    sender.send(b"anyone here?");
     assert_eq!(stays[0].1.success().wr_id, 2);
     leaves[0].1.silence();
     let error = leaves[0].0.leave_multicast(group(1)).unwrap_err();
@@ -107,7 +107,7 @@ fn a_datagram_to_a_group_reaches_every_member_until_it_leaves() {
 }
 
 #[test]
-fn several_groups_are_told_apart_and_left_with_the_queue_pair_or_the_identifier() {
+fn several_groups_are_distinct_and_left_with_the_queue_pair_or_the_identifier() {
     let warnings = Warnings::listen();
     let channel = channel();
     let id = bound(&channel);
@@ -150,7 +150,7 @@ fn several_groups_are_told_apart_and_left_with_the_queue_pair_or_the_identifier(
 }
 
 #[test]
-fn what_cannot_be_joined_says_why_and_leaves_nothing_behind() {
+fn failed_join_reports_why_and_leaves_no_membership() {
     let channel = channel();
     let id = channel.create_id(PortSpace::Udp).unwrap();
     let hint = |group: SocketAddr, id: &Arc<Identifier>| {

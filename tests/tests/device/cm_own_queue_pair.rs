@@ -14,7 +14,7 @@ use sideway_tests::connections::{channel, expect, listen, resolve};
 use sideway_tests::device;
 use sideway_tests::loopback::{End, Memory};
 
-/// A queue pair that no identifier knows.
+/// A queue pair without an identifier.
 fn own(context: &Arc<DeviceContext>) -> End<GenericQueuePair> {
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq_builder().build_generic().unwrap();
@@ -25,7 +25,7 @@ fn own(context: &Arc<DeviceContext>) -> End<GenericQueuePair> {
     End { qp, cq, memory }
 }
 
-/// Moves it as the identifier says.
+/// Changes its state with the identifier's attributes.
 fn go(end: &End<GenericQueuePair>, id: &Identifier, states: &[QueuePairState]) {
     for &state in states {
         let attributes = id.get_qp_attr(state).unwrap();
@@ -68,7 +68,7 @@ fn respond(channel: &Arc<EventChannel>) -> [(Arc<Identifier>, End<GenericQueuePa
 }
 
 #[test]
-fn it_is_moved_by_what_the_identifier_says_and_works() {
+fn own_queue_pair_works_with_the_identifiers_attributes() {
     let channel = channel();
     let [(id, mut active), (passive_id, mut passive)] = respond(&channel);
     go(&active, &id, &UP);
@@ -104,7 +104,7 @@ fn data_that_came_first_establishes_the_side_that_waits() {
 }
 
 #[test]
-fn establishing_is_for_who_has_a_response() {
+fn establish_needs_a_response() {
     let channel = channel();
     let (_listener, address) = listen(&channel, PortSpace::Tcp);
     let id = resolve(&channel, PortSpace::Tcp, address);
@@ -142,12 +142,12 @@ fn establish_too_early(is_active: bool) {
 }
 
 #[test]
-fn who_waits_for_an_answer_does_not_establish() {
+fn establish_before_a_response_is_refused() {
     establish_too_early(true);
 }
 
 #[test]
-fn who_has_said_yes_does_not_establish() {
+fn establish_after_accept_is_refused() {
     establish_too_early(false);
 }
 
@@ -182,7 +182,7 @@ fn options_of_a_vendor_travel_with_the_connection() {
 }
 
 #[test]
-fn options_that_are_not_taken_are_a_rejection_that_says_so() {
+fn refused_options_are_a_rejection_with_that_reason() {
     let channel = channel();
     let (_id, request) = offered(&channel, 0xff_ff04, Some(Ece { vendor_id: 0x15b3, options: 1, comp_mask: 0 }));
     request.cm_id().reject_ece(b"plainly").unwrap();
@@ -195,7 +195,7 @@ fn options_that_are_not_taken_are_a_rejection_that_says_so() {
 }
 
 #[test]
-fn options_of_nobody_are_refused() {
+fn options_without_a_vendor_are_refused() {
     let id = channel().create_id(PortSpace::Tcp).unwrap();
     let error = id.set_local_ece(Ece { options: 1, ..Ece::default() }).unwrap_err();
     assert_eq!(error.hint(), Some("the vendor is 0: who has no options sets none"));

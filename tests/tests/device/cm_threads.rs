@@ -14,7 +14,7 @@ use sideway_tests::connections::{End, LONG, channel, listen};
 use sideway_tests::process::alone;
 use sideway_tests::resources::Held;
 
-/// Says that the test runs under valgrind, where everything takes longer.
+/// Marks a run under valgrind, where everything takes longer.
 const UNDER_VALGRIND: &str = "SIDEWAY_TEST_UNDER_VALGRIND";
 
 /// By when a test has ended unless it hangs.
@@ -61,7 +61,7 @@ fn step(id: &Arc<Identifier>, kind: &EventKind, end: &mut Option<End>) -> bool {
     false
 }
 
-/// Reads all that an identifier tells, which is either not known yet or right.
+/// Reads all attributes of an identifier, each of which is either absent or right.
 fn read(id: &Arc<Identifier>, address: SocketAddr) -> bool {
     let peer = id.peer_address();
     assert!(peer.is_none_or(|peer| peer == address || peer.ip().is_unspecified()), "{peer:?}");
@@ -90,7 +90,7 @@ fn an_identifier_is_read_and_used_while_its_events_are_taken() {
     without_hanging(|| {
         let channel = channel();
         let (listener, address) = listen(&channel, PortSpace::Tcp);
-        // Looked up once, rather than each time that somebody asks.
+        // Looked up once, and not for each query.
         let _device = listener.get_device_context();
         let current: Mutex<Option<Arc<Identifier>>> = Mutex::new(None);
         let is_over = AtomicBool::new(false);
@@ -99,7 +99,7 @@ fn an_identifier_is_read_and_used_while_its_events_are_taken() {
             for _ in 0..2 {
                 scope.spawn(|| {
                     while !is_over.load(Ordering::Relaxed) {
-                        let id = current.lock().expect("nobody panicked").clone();
+                        let id = current.lock().expect("no thread panicked").clone();
                         let Some(id) = id else {
                             thread::yield_now();
                             continue;
@@ -147,7 +147,8 @@ fn an_identifier_is_read_and_used_while_its_events_are_taken() {
                             break event;
                         }
                     };
-                    // The last owner of the one is this thread, of the other perhaps a reader; events may still be under way.
+                    // The last owner of the one is this thread, of the other perhaps a reader; events may still be
+                    // outstanding.
                     drop((event, passive));
                     *current.lock().unwrap() = None;
                     drop((active, id));
@@ -171,7 +172,7 @@ fn drop_all<T>(receiver: &Mutex<mpsc::Receiver<T>>) -> usize {
     let mut dropped = 0;
     loop {
         // Not while it is dropped: the others go on.
-        let next = receiver.lock().expect("nobody panicked").recv();
+        let next = receiver.lock().expect("no thread panicked").recv();
         let Ok(next) = next else { return dropped };
         for _ in 0..dropped % 7 {
             thread::yield_now();
@@ -206,7 +207,7 @@ fn identifiers_are_dropped_by_other_threads_while_their_events_come() {
                     scope.spawn(|| {
                         let mut taken = 0;
                         while !is_over.load(Ordering::Relaxed) {
-                            // Who is dropped may have no event left to take.
+                            // A dropped identifier may have no event left to read.
                             match channel.get_cm_event(Some(Duration::from_millis(5))) {
                                 Ok(_) => taken += 1,
                                 Err(error) => assert_eq!(error.errno().raw(), libc::ETIMEDOUT, "{error}"),
@@ -293,13 +294,13 @@ fn both_ends_of_connections_are_dropped_by_other_threads_while_their_events_come
                             }
                         }
                         EventKind::ConnectRequest(_) => {
-                            // The peer may have gone, before or in between.
+                            // The peer may have disconnected before or during this.
                             if let Ok(end) = End::try_of(id) {
                                 let _ = end.id.accept(&ConnectionParameter::default());
                                 sender.send(end).unwrap();
                             }
                         }
-                        // Of the active ones that were kept: their peers go, or have gone.
+                        // Of the active ones that were kept: their peers disconnect, or have done so.
                         EventKind::Established(_)
                         | EventKind::Rejected(_)
                         | EventKind::Disconnected(_)

@@ -69,7 +69,7 @@ fn events<Q: Kind>(queue: QueueKind) {
     assert_eq!((pair.far.success().wr_id, pair.near.success().wr_id), (2, 12));
     is_silent();
     send(&mut pair.near, 13, SIGNALED | WorkRequestFlags::Solicited);
-    // The channel's descriptor says so too.
+    // The channel's descriptor is readable too.
     let mut poll = libc::pollfd { fd: channel.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one live pollfd.
     assert_eq!(unsafe { libc::poll(&mut poll, 1, LONG.as_millis() as i32) }, 1);
@@ -85,11 +85,11 @@ fn events<Q: Kind>(queue: QueueKind) {
     assert_eq!((pair.far.success().wr_id, pair.near.success().wr_id), (4, 14));
     drop((event, pair));
     let rest = std::iter::from_fn(|| channel.try_get_cq_event().expect("a working channel")).count();
-    assert_eq!(rest, 0, "events of queues that are gone are not told");
+    assert_eq!(rest, 0, "events of destroyed queues are not returned");
 }
 
 #[test]
-fn a_queue_without_a_channel_says_how_to_give_it_one() {
+fn queue_without_a_channel_reports_how_to_set_one() {
     let pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
     let error = pair.near.cq.req_notify(false).expect_err("it has no channel").to_string();
     assert!(error.contains("setup_comp_channel"), "{error}");
@@ -222,7 +222,7 @@ fn poll_one_by_one<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn a_queue_pair_tells_what_it_was_made_of() {
+fn queue_pair_returns_its_objects() {
     on_all_kinds!(query);
 }
 
@@ -285,7 +285,7 @@ fn what_was_made_keeps_alive_what_it_was_made_from() {
 fn drop_in_any_order<Q: Kind>(queue: QueueKind) {
     let Loopback { near, far, pd, context } = Loopback::<Q>::new(queue);
     let weak = std::sync::Arc::downgrade(&context);
-    // From the bottom up: what is needed stays until the last user has gone.
+    // From the bottom up: a parent lives until its last user is dropped.
     drop(context);
     drop(pd);
     let End { qp, cq, memory } = near;

@@ -204,7 +204,7 @@ fn a_peer_that_is_not_reached_is_named() {
         attributes.setup_address_vector(&way);
         pair.near.qp.modify(&attributes)
     };
-    let refused = |pair: &Loopback<BasicQueuePair>, gid, index| towards(pair, gid, index).expect_err("nobody is there");
+    let refused = |pair: &Loopback<BasicQueuePair>, gid, index| towards(pair, gid, index).expect_err("no such host");
     pair.near.qp.modify(&to(State::Reset)).expect("RESET is always possible");
     pair.near.qp.modify(&init()).expect("RESET to INIT");
 
@@ -247,7 +247,7 @@ fn a_peer_that_is_not_reached_is_named() {
         assert!(error.starts_with("ibv_modify_qp(Init -> ReadyToReceive): EINVAL") && error.contains(what), "{error}");
     }
 
-    // An entry of the table that is empty, and one behind it.
+    // An empty entry of the table, and one past its end.
     let port = pair.context.query_port(device::PORT).expect("the port");
     let used = |index: u32| table.iter().any(|entry| entry.gid_index() == index);
     let empty = (0..port.gid_tbl_len().min(256)).find(|&index| !used(index));
@@ -261,7 +261,7 @@ fn a_peer_that_is_not_reached_is_named() {
     pair.works();
 }
 
-/// The near side of a pair, in RTR towards nobody, sends: the completion says so. Then it is in INIT again.
+/// The near side of a pair, in RTR without a peer, sends: the completion reports the error. Then it is in INIT again.
 fn is_not_answered(pair: &mut Loopback<BasicQueuePair>) {
     let mut ready = ready_to_send(1, 7);
     ready.setup_timeout(8).setup_retry_cnt(1);
@@ -273,7 +273,7 @@ fn is_not_answered(pair: &mut Loopback<BasicQueuePair>) {
 }
 
 #[test]
-fn what_is_of_another_context_is_refused() {
+fn objects_of_another_context_are_refused() {
     let (here, there) = (device::open(), device::open());
     let pd = here.alloc_pd().expect("a domain");
     let (own, foreign) =
@@ -291,7 +291,7 @@ fn what_is_of_another_context_is_refused() {
         )
     };
     let text =
-        |result: Result<(), sideway::error::VerbError>| result.expect_err("it is of another context").to_string();
+        |result: Result<(), sideway::error::VerbError>| result.expect_err("it belongs to another context").to_string();
     for (builder, which) in [(of(&foreign, &own), "send"), (of(&own, &foreign), "recv")] {
         assert_eq!(text(builder.build().map(drop)), sentence("ibv_create_qp", which));
         assert_eq!(text(builder.build_ex().map(drop)), sentence("ibv_create_qp_ex", which));

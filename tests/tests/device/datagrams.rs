@@ -38,7 +38,7 @@ fn received(wr_id: u64, len: usize, from: u32, imm_data: Option<u32>) -> Complet
 }
 
 #[test]
-fn a_datagram_arrives_behind_its_header_and_names_its_sender() {
+fn datagram_arrives_after_its_header_and_names_its_sender() {
     on_all_kinds_of_datagrams!(send);
 }
 
@@ -59,7 +59,7 @@ fn send<Q: Kind>(queue: QueueKind) {
     assert_eq!(pair.far.success(), received(10, 1000, near, None));
     assert_eq!(pair.far.success(), received(11, 1000, near, Some(0xdead_beef)));
     for offset in [1000, 4000] {
-        assert_eq!(pair.far.bytes(offset + GRH, 1001), [&data[..], &[0]].concat(), "and nothing behind it");
+        assert_eq!(pair.far.bytes(offset + GRH, 1001), [&data[..], &[0]].concat(), "and nothing after it");
     }
     assert_eq!((pair.near.success(), pair.near.success()), (sent(20), sent(21)));
     if pair.context.query_port(device::PORT).unwrap().link_layer().to_string() == "Ethernet" {
@@ -136,7 +136,7 @@ fn keys<Q: Kind>(queue: QueueKind) {
     pair.near.memory.write(0, b"wrong");
     pair.far.post_receive(1, 0, 100);
     pair.send(2, 0, 5, QKEY + 1);
-    // The sender hears nothing of it.
+    // The sender gets no error.
     assert_eq!(pair.near.success(), sent(2));
     pair.far.silence();
     pair.near.memory.write(0, b"right");

@@ -1,4 +1,4 @@
-//! What a device says of itself, beside what the kernel's files say of it, where it is one of the kernel's.
+//! The attributes that a device reports, compared with the kernel's files for the kernel's devices.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -29,7 +29,7 @@ fn the_list_has_what_the_kernel_has() {
     let list = DeviceList::new().expect("a list");
     let mut listed: Vec<String> =
         list.iter().filter(|device| device.sysfs_path().is_some()).map(|device| device.name()).collect();
-    // Where there is no such folder the kernel has none.
+    // Without such a folder the kernel has no devices.
     let mut present: Vec<String> = fs::read_dir("/sys/class/infiniband").map_or_else(
         |_| Vec::new(),
         |devices| devices.map(|entry| entry.expect("an entry").file_name().into_string().expect("a name")).collect(),
@@ -176,7 +176,8 @@ fn the_gid_table_is_that_of_the_files() {
             }
             in_use += 1;
         }
-        let error = context.query_gid(port_num, port.gid_tbl_len()).expect_err("it is behind the table").to_string();
+        let error =
+            context.query_gid(port_num, port.gid_tbl_len()).expect_err("it is past the end of the table").to_string();
         assert!(error.starts_with("ibv_query_gid"), "{error}");
     }
     assert!(in_use >= 1);

@@ -1,4 +1,4 @@
-//! Requests that go wrong: what the completions and the errors of posting say, and that nobody else is harmed.
+//! Failing requests: the statuses of completions and the errors of posting, without harm to other queue pairs.
 
 use sideway::ibverbs::completion::WorkCompletionStatus as Status;
 use sideway::ibverbs::memory_region::RemoteKey;
@@ -118,7 +118,7 @@ fn the_bad_request_of_a_basic_batch_is_named() {
     batch.construct_wr(43, SIGNALED).setup_write(rkey, addr + 16).give(range);
     let posted = batch.post();
     if device::is_soft_nic(&pair.context) {
-        posted.expect("where an address is none for atomics the peer says");
+        posted.expect("an invalid address of an atomic is reported by the peer");
         assert_eq!([pair.near.success().wr_id, pair.near.success().wr_id], [40, 41]);
         let (refused, flushed) = (pair.near.completion(), pair.near.completion());
         assert_eq!((refused.wr_id, refused.status), (42, Status::RemoteInvalidRequestError));
@@ -133,7 +133,7 @@ fn the_bad_request_of_a_basic_batch_is_named() {
     }
     let error = posted.expect_err("the third request is wrong");
     assert_eq!(error.kind(), PostErrorKind::InvalidWorkRequest);
-    let failed = error.failed_request().expect("the driver tells which");
+    let failed = error.failed_request().expect("the driver reports which");
     assert_eq!((failed.index, failed.wr_id, error.posted()), (Some(2), 42, Some(2)));
     assert_eq!(
         error.to_string(),
@@ -145,7 +145,7 @@ fn the_bad_request_of_a_basic_batch_is_named() {
 }
 
 #[test]
-fn a_full_queue_says_so_and_how_much_went_in() {
+fn full_queue_reports_how_many_were_posted() {
     on_all_kinds!(full);
 }
 

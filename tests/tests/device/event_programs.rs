@@ -19,17 +19,17 @@ fn ours(name: &str, options: &str) -> Command {
     command
 }
 
-/// Waits until a program has said this so often.
+/// Waits until a program has printed this text N times.
 #[track_caller]
-fn wait_until_said(program: &Program, text: &str, times: usize) {
+fn wait_until_printed(program: &Program, text: &str, times: usize) {
     let started = Instant::now();
     while program.said().matches(text).count() < times {
-        assert!(started.elapsed() < LIMIT, "`{text}` was not said {times} times:\n{}", program.said());
+        assert!(started.elapsed() < LIMIT, "`{text}` was not printed {times} times:\n{}", program.said());
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// The numbers of the events that our program told.
+/// The numbers of the events that our program printed.
 #[track_caller]
 fn events_told(output: &str) -> Vec<u32> {
     let prefix = format!("{}: ", device::name());
@@ -46,7 +46,7 @@ fn events_told(output: &str) -> Vec<u32> {
 
 #[test]
 #[ignore = "changes an interface of the machine: cargo xtask softroce"]
-fn asyncwatch_tells_what_the_c_program_tells() {
+fn asyncwatch_prints_the_events_of_the_c_program() {
     let context = device::open();
     if !device::is_soft_roce(&context) {
         println!("DID NOT RUN: the network interface of a real device is not taken down");
@@ -59,17 +59,17 @@ fn asyncwatch_tells_what_the_c_program_tells() {
     theirs.args(["-oL", "ibv_asyncwatch", "-d", &name]);
     let mut theirs = Program::start(theirs, LIMIT);
     let mut ours = Program::start(ours("asyncwatch", &format!("-d {name} --timeout 50")), LIMIT);
-    wait_until_said(&ours, "watching", 1);
-    wait_until_said(&theirs, "async event FD", 1);
+    wait_until_printed(&ours, "watching", 1);
+    wait_until_printed(&theirs, "async event FD", 1);
     interface.ip("link set {} down");
-    wait_until_said(&ours, "port error: port 1", 1);
+    wait_until_printed(&ours, "port error: port 1", 1);
     interface.ip("link set {} up");
     assert!(interface.comes_up());
     interface.ip("address add 10.71.8.8/32 dev {}");
-    wait_until_said(&ours, "GID table change: port 1", 1);
+    wait_until_printed(&ours, "GID table change: port 1", 1);
     interface.ip("address del 10.71.8.8/32 dev {}");
-    wait_until_said(&ours, "GID table change: port 1", 2);
-    wait_until_said(&theirs, "event_type", events_told(&ours.said()).len());
+    wait_until_printed(&ours, "GID table change: port 1", 2);
+    wait_until_printed(&theirs, "event_type", events_told(&ours.said()).len());
     ours.kill();
     theirs.kill();
 
@@ -91,7 +91,7 @@ fn asyncwatch_tells_what_the_c_program_tells() {
 
 #[test]
 #[ignore = "gives an interface of the machine an address: cargo xtask softroce"]
-fn asyncwatch_ends_when_it_is_told_to() {
+fn asyncwatch_ends_on_a_signal() {
     let name = device::name();
     let watching = format!("{name}: watching\n");
     // All devices, for a while.
@@ -114,7 +114,7 @@ fn asyncwatch_ends_when_it_is_told_to() {
     // As many as were asked for, while there are more.
     let interface = Interface::of(&context);
     let mut program = Program::start(ours("asyncwatch", &format!("-d {name} -n 2")), LIMIT);
-    wait_until_said(&program, "watching", 1);
+    wait_until_printed(&program, "watching", 1);
     for at in 1..=4 {
         interface.ip(&format!("address add 10.71.7.{at}/32 dev {{}}"));
     }
@@ -155,13 +155,13 @@ fn a_runtime_is_woken_for_asynchronous_events() {
     let interface = Interface::of(&context);
     let options = format!("-d {} -n 10 --watch 50", device::name());
     let mut program = Program::start(ours("events_tokio", &options), LIMIT);
-    wait_until_said(&program, "10 iters in ", 1);
+    wait_until_printed(&program, "10 iters in ", 1);
     for (command, times) in [("add", 1), ("del", 2)] {
         interface.ip(&format!("address {command} 10.71.6.6/32 dev {{}}"));
-        wait_until_said(&program, "GID table change: port 1\n", times);
+        wait_until_printed(&program, "GID table change: port 1\n", times);
     }
     interface.ip("link set {} down");
-    wait_until_said(&program, "port error: port 1\n", 1);
+    wait_until_printed(&program, "port error: port 1\n", 1);
     program.kill();
 }
 

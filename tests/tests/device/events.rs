@@ -119,7 +119,7 @@ fn objects_go_with_their_events_unread() {
 }
 
 #[test]
-fn a_send_queue_that_has_drained_is_told() {
+fn drained_send_queue_raises_an_event() {
     let context = device::open();
     let events = context.async_events().expect("a descriptor");
     let channel = context.create_comp_channel().expect("a channel");
@@ -150,7 +150,7 @@ fn a_send_queue_that_has_drained_is_told() {
 
 #[test]
 #[ignore = "changes an interface of the machine: cargo xtask softroce"]
-fn a_port_that_goes_down_and_comes_up_is_told_to_every_context() {
+fn port_changes_reach_every_context() {
     let contexts = [device::open(), device::open()];
     if !device::is_soft_roce(&contexts[0]) {
         println!("DID NOT RUN: the network interface of a real device is not taken down");
@@ -190,7 +190,7 @@ fn a_port_that_goes_down_and_comes_up_is_told_to_every_context() {
 const PAIRS: usize = 32;
 /// Messages that each pair exchanges.
 const MESSAGES: u64 = 150;
-/// Requests that are under way on each side.
+/// Requests in flight on each side.
 const WINDOW: u64 = 8;
 
 /// One of the 64 ends; those with even numbers send to the next.
@@ -229,10 +229,10 @@ impl Worker {
     }
 }
 
-/// 64 queues on one channel, with messages under way on all of them.
+/// 64 queues on one channel, with messages in flight on all of them.
 struct Crowd {
     workers: Vec<Mutex<Worker>>,
-    /// Which worker a completion queue is of.
+    /// The worker of a completion queue.
     numbers: HashMap<usize, usize>,
     left: AtomicUsize,
     channel: Arc<CompletionChannel>,
@@ -270,8 +270,8 @@ impl Crowd {
         crowd
     }
 
-    /// Does what the events say until everything is completed. Nothing is polled that no event has told of: where one were lost, this
-    /// would wait in vain.
+    /// Serves events until everything is completed. Only queues with an event are polled, so a lost event would hang
+    /// this.
     fn run(&self) {
         let mut last = Instant::now();
         while self.left.load(Ordering::Acquire) > 0 {

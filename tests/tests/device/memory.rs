@@ -1,5 +1,5 @@
-//! Memory on a device: I/O addresses, pages, windows, and what a device says that it has not.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test, which says what the device has")]
+//! Memory on a device: I/O addresses, pages, windows, and the error of each that the device does not support.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test, which reports what the device has")]
 
 use std::fs;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use sideway_tests::loopback::{Give, Kind, Loopback, MEMORY, QueueKind};
 const PEER: AccessFlags = AccessFlags::LocalWrite.union(AccessFlags::RemoteWrite).union(AccessFlags::RemoteRead);
 const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
 
-/// Writes the first `len` bytes of the near memory to the far side, and tells how it went.
+/// Writes the first `len` bytes of the near memory to the far side, and returns the status.
 fn write<Q: Kind>(pair: &mut Loopback<Q>, len: usize, rkey: RemoteKey, addr: u64) -> Status {
     let range = pair.near.range(0, len);
     let mut batch = pair.near.qp.start_post_send();
@@ -32,7 +32,7 @@ fn requests_name_memory_by_its_io_address() {
     const IOVA: u64 = 0x7_0000_0000;
     let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
     let at = pair.far.memory.as_ptr().expose_provenance();
-    // SAFETY: the memory is dropped behind the region, which is of this function, and nobody refers to it.
+    // SAFETY: the memory is dropped after the region, which is local to this function, and has no reference to it.
     let moved = unsafe { pair.pd.reg_mr_iova(at, MEMORY, IOVA, PEER) }.unwrap();
     assert_eq!((moved.iova(), moved.get_ptr(), moved.region_len()), (Some(IOVA), at, MEMORY));
     assert_ne!(moved.rkey(), pair.far.memory.rkey());
@@ -45,7 +45,7 @@ fn requests_name_memory_by_its_io_address() {
     // So do entries of this side.
     let mut batch = pair.far.qp.start_post_send();
     let request = batch.construct_wr(2, SIGNALED).setup_write(pair.near.memory.rkey(), pair.near.memory.addr() + 100);
-    // SAFETY: the region is registered until the end of this function; nobody writes its bytes until the completion.
+    // SAFETY: the region is registered until the end of this function; its bytes are not written until the completion.
     unsafe { request.setup_sge(moved.lkey(), IOVA + 5000, 15) };
     batch.post().unwrap();
     assert_eq!(pair.far.success().wr_id, 2);
@@ -64,7 +64,7 @@ fn owned_memory_of_every_kind_of_page_is_written_by_the_peer() {
     let mut builder = pair.pd.create_mr_builder();
     builder.setup_length((3 << 20) + 1).setup_access(PEER);
     let reserved = HugePages::Reserved(HugePageSize::MIB_2);
-    // Without huge pages there is a sentence that says how to get them.
+    // Without huge pages, an error explains how to get them.
     let free = || {
         let free = fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").ok();
         free.and_then(|free| free.trim().parse::<u64>().ok()).unwrap_or(0)
@@ -173,7 +173,7 @@ fn a_window_that_went_lets_its_region_go() {
     }
 }
 
-/// The device has it, or says in a sentence that it has not.
+/// The device supports it, or an error states that it does not.
 #[track_caller]
 fn there_or_not<T>(verb: &str, result: Result<T, sideway::error::VerbError>) -> Option<T> {
     match result {
@@ -221,12 +221,12 @@ fn what_the_device_has_not_is_an_error_and_no_crash() {
 
     let memory = pd.reg_owned_mr(8192, AccessFlags::LocalWrite).unwrap();
     let at = memory.as_ptr().expose_provenance();
-    // SAFETY: the memory is dropped behind the region, and nobody refers to it.
+    // SAFETY: the memory is dropped after the region, and has no reference to it.
     let mut mr = unsafe { pd.reg_mr(at, 4096, AccessFlags::LocalWrite) }.unwrap();
     // SAFETY: as above, and no request is outstanding.
     let reregistered = unsafe { Arc::get_mut(&mut mr).unwrap().rereg_mr(None, None, Some(AccessFlags::empty())) };
     if device::is_soft_nic(&context) {
-        // What it is said to have.
+        // The capabilities that it reports.
         assert_eq!([has_null, has_memory, imports, takes_advice, reregistered.is_ok()], [true; 5]);
     }
     match reregistered {

@@ -94,7 +94,7 @@ fn a_datagram_to_a_group_reaches_each_of_its_members() {
         let number = pair.near.qp.qp_number();
         for (wr_id, members) in (0..).zip([[false, false], [true, false], [true, true], [false, true]]) {
             for (end, is_member) in [&mut pair.far, &mut third].into_iter().zip(members) {
-                // Whoever is no member is detached already, or was never attached.
+                // A non-member is detached already, or was never attached.
                 let changed =
                     if is_member { end.qp.attach_mcast(&group(9), 0) } else { end.qp.detach_mcast(&group(9), 0) };
                 assert!(changed.is_ok() || !is_member, "{changed:?}");
@@ -143,7 +143,7 @@ fn is_soft_roce() -> bool {
 }
 
 #[test]
-fn each_verb_that_the_device_lacks_says_so_by_its_name() {
+fn each_unsupported_verb_is_an_error_with_its_name() {
     let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
     let context = Arc::clone(&pair.context);
     let owners = Arc::strong_count(&context);
@@ -193,7 +193,7 @@ fn the_order_of_data_is_answered() {
     let pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
     for operation in [WorkRequestOperationType::Send, WorkRequestOperationType::Write] {
         let plain = pair.near.qp.query_data_in_order(operation, DataInOrderFlags::empty());
-        assert!(DataInOrder::WholeMessage.contains(plain), "{plain:?}: nothing else is said without the flag");
+        assert!(DataInOrder::WholeMessage.contains(plain), "{plain:?}: no other difference without the flag");
         let all = pair.near.qp.query_data_in_order(operation, DataInOrderFlags::ReturnCapabilities);
         if device::is_soft_roce(&pair.context) || device::is_soft_nic(&pair.context) {
             assert_eq!((plain, all), (DataInOrder::empty(), DataInOrder::empty()));

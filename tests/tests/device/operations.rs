@@ -38,7 +38,7 @@ fn send<Q: Kind>(queue: QueueKind) {
         let received = pair.far.success();
         assert_eq!((received.wr_id, received.opcode), (wr_id, Some(Operation::Receive)));
         assert_eq!((received.byte_len, received.imm_data), (Some(5000), imm_data));
-        assert_eq!(pair.far.bytes(offset, 5001), [&data[..], &[0]].concat(), "and nothing behind it");
+        assert_eq!(pair.far.bytes(offset, 5001), [&data[..], &[0]].concat(), "and nothing after it");
     }
     for wr_id in [20, 21] {
         let sent = pair.near.success();

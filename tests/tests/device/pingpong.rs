@@ -13,7 +13,7 @@ use sideway_tests::programs::{
 /// The sizes, and how many messages of each: an emulated machine copies a mebibyte in a tenth of a second.
 const SIZES: [(u32, u32); 3] = [(1, 1000), (4096, 1000), (1 << 20, 30)];
 
-/// rdma-core's program, which is to be told the GID.
+/// rdma-core's program, with the GID as an option.
 fn theirs(port: u16, options: &str) -> Command {
     programs::theirs("ibv_rc_pingpong", port, options)
 }
@@ -112,7 +112,7 @@ fn the_split_one_plays_with_all_of_them() {
 }
 
 #[test]
-fn what_cannot_be_is_told_in_a_sentence() {
+fn impossible_options_are_errors_in_a_sentence() {
     let run = |options: &str| child::run(ours("rc_pingpong", port(), options), LIMIT);
     fails(&run("-g 200"), &["GID index 200", "is not in use", "with -g one can choose"]);
     fails(&run("-i 77"), &["there is no port 77"]);
@@ -152,7 +152,7 @@ fn what_cannot_be_is_told_in_a_sentence() {
 }
 
 #[test]
-fn a_peer_that_misbehaves_is_told_in_a_sentence() {
+fn misbehaving_peer_is_an_error_in_a_sentence() {
     let say_to_server = |bytes: &[u8], stays| say_to_server("rc_pingpong", "--timeout 1", bytes, stays);
     let http = b"GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: something else\r\n\r\n";
     fails(&say_to_server(http, true), &["`GET / HTTP/1.1", "is not the address of a queue pair"]);
@@ -184,25 +184,25 @@ fn a_peer_that_dies_ends_the_game() {
 }
 
 #[test]
-fn sides_that_differ_are_told() {
+fn differing_options_of_the_sides_are_errors() {
     let both = |server: &str, client: &str| {
         let port = port();
         let (server, client) =
             (ours("rc_pingpong", port, server), ours("rc_pingpong", port, &format!("{client} localhost")));
         child::run_both(server, client, port, LIMIT)
     };
-    // The data is checked, and the other side does not write what is looked for.
+    // The data is checked, and the peer does not write the expected data.
     let [server, _] = both("-c --timeout 2", "--timeout 2");
     fails(&server, &["message 0 has wrong data from byte 0 on", "is the peer started with -c?"]);
     let [_, client] = both("--timeout 2", "-c --timeout 2");
     fails(&client, &["message 0 has wrong data", "is the peer started with -c?"]);
-    // Messages longer than the other side takes, and shorter.
+    // Messages longer than the peer accepts, and shorter.
     let [server, client] = both("-s 64 --timeout 2", "-s 4k --timeout 2");
     fails(&server, &["receiving message 1 of 1000 failed", "--size"]);
     fails(&client, &["sending message 1 of 1000 failed", "--size"]);
     let [server, _] = both("-s 4k --timeout 2", "-s 64 --timeout 2");
     fails(&server, &["the peer sent a message of 64 bytes and 4096 were due"]);
-    // More than the other side plays.
+    // More iterations than the peer's.
     let [server, client] = both("-n 60 --timeout 2", "-n 50 --timeout 2");
     assert!(client.status.success(), "{}", client.output);
     fails(&server, &["--iters"]);

@@ -11,7 +11,7 @@ use sideway_tests::device;
 /// Runs a program to its end, with standard output and standard error apart.
 #[track_caller]
 fn run(mut command: Command, options: &str) -> Output {
-    // A panic must not hide behind the missing backtrace.
+    // A missing backtrace must not hide a panic.
     command.args(options.split_whitespace()).env("RUST_BACKTRACE", "1");
     command.output().unwrap_or_else(|error| panic!("{command:?} does not start: {error}"))
 }
@@ -25,7 +25,7 @@ fn printed(command: Command, options: &str) -> String {
     String::from_utf8(stdout).unwrap_or_else(|error| panic!("{description}: {error}"))
 }
 
-/// The devices that the kernel knows, or the soft one.
+/// The devices of the kernel, or the soft one.
 #[track_caller]
 fn present() -> Vec<String> {
     if device::name() == device::SOFT_DEVICE {
@@ -103,7 +103,7 @@ fn show_gids_lists_what_the_kernel_has() {
 }
 
 #[test]
-fn a_device_that_is_not_there_is_told_with_those_that_are() {
+fn missing_device_is_an_error_that_lists_the_devices() {
     for (name, options) in [("show_gids", "nosuch"), ("ibv_devinfo", "-d nosuch")] {
         let Output { status, stdout, stderr } = run(example(name), options);
         let said = String::from_utf8(stderr).expect("text");

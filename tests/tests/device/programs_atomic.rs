@@ -76,7 +76,7 @@ fn server_and_client_agree() {
 }
 
 #[test]
-fn what_cannot_be_is_told_in_a_sentence() {
+fn impossible_options_are_errors_in_a_sentence() {
     let run = |options: &str| child::run(ours("rdma_atomic", port(), options), LIMIT);
     fails(&run("-g 200"), &["GID index 200", "is not in use"]);
     fails(&run("-i 77"), &["there is no port 77"]);
@@ -100,13 +100,13 @@ fn what_cannot_be_is_told_in_a_sentence() {
 }
 
 #[test]
-fn a_peer_that_misbehaves_is_told_in_a_sentence() {
+fn misbehaving_peer_is_an_error_in_a_sentence() {
     let say_to_server = |bytes: &[u8]| say_to_server("rdma_atomic", "--timeout 1", bytes, true);
     fails(&say_to_server(b"GET / HTTP/1.1\r\n\r\n"), &["said `GET /` and not how many queue pairs it has"]);
     fails(&say_to_server(b"ffff\0"), &["65535 queue pairs", "1 to 256"]);
     fails(&say_to_server(b"00"), &["did not tell how many queue pairs it has within 1 s (2 of 5 bytes came)"]);
     fails(&say_to_server(b"0001\0nonsense"), &["did not tell the address of its queue pair", "8 of 52 bytes came"]);
-    // One that takes the counter and adds nothing, but says that it has.
+    // A peer that takes the counter and adds nothing, but reports that it has.
     let server = format!("0000:{:06x}:000001:{:032x}\0", 0x11, u128::from_be_bytes(gid()));
     let lie = format!("0001\0{server}done\0{:016x}\0", 7);
     fails(&say_to_server(lie.as_bytes()), &["has added 7 in all, and the memory of the counter holds 0"]);
@@ -116,7 +116,7 @@ fn a_peer_that_misbehaves_is_told_in_a_sentence() {
     let [server, client] = child::run_both(server, client, port, LIMIT);
     fails(&server, &["is not the address of a queue pair"]);
     fails(&client, &["the server at "]);
-    // Whether it goes with unread words on the way decides how the connection ends, and who is quicker, in the midst of what.
+    // Depending on unread data at its exit and on timing, the connection ends in different places.
     let ends = ["before it had told the address of its queue pair", "has gone: "];
     assert!(ends.iter().any(|end| client.output.contains(end)), "{}", client.output);
 }

@@ -107,7 +107,7 @@ fn ucmatose_plays_with_the_c_program_on_either_side() {
 }
 
 #[test]
-fn ucmatose_says_what_the_two_sides_do_not_agree_on() {
+fn ucmatose_reports_differing_options_of_the_sides() {
     let host = address();
     let at = port();
     let [server, client] = both(ours("ucmatose", at, "-C 4"), ours("ucmatose", at, &format!("-s {host} -C 5")), at);
@@ -118,16 +118,17 @@ fn ucmatose_says_what_the_two_sides_do_not_agree_on() {
     let at = port();
     let [server, client] = both(ours("ucmatose", at, "-c 2"), ours("ucmatose", at, &format!("-s {host} -c 3")), at);
     assert_eq!((server.status.code(), client.status.code()), (Some(1), Some(1)), "{}", server.output);
-    // The server ends, and refuses the third, when the first has told it; the client hears of either first.
+    // The server exits after the first rejection's report, and refuses the third connection; the client gets either
+    // error first.
     let causes = ["the server was started with -c 2\n", "connection 2: rejected: the program there said no\n"];
     assert!(causes.iter().any(|cause| client.output.contains(cause)), "{}", client.output);
 }
 
 #[test]
-fn ucmatose_tells_a_peer_that_is_killed() {
+fn ucmatose_reports_a_killed_peer() {
     let host = address();
     let at = port();
-    // Of a third connection the server never hears, so that the two wait.
+    // The server never receives a third connection, so both wait.
     let mut server = Program::start(ours("ucmatose", at, "-c 3"), LIMIT);
     wait_for_listener(at);
     let mut client = Program::start(ours("ucmatose", at, &format!("-s {host} -c 2")), LIMIT);
@@ -142,13 +143,13 @@ fn ucmatose_tells_a_peer_that_is_killed() {
     assert!(server.output.contains("disconnected\n"), "{}", server.output);
 }
 
-/// The numbers that `cm_many` tells of a state on a line.
+/// The numbers that `cm_many` prints for a state on a line.
 #[track_caller]
 fn counts(output: &str, side: &str, state: &str) -> u32 {
     let line = output.lines().find_map(|line| line.strip_prefix(&format!("{side} side: ")));
     let line = line.unwrap_or_else(|| panic!("no {side} side:\n{output}"));
     let word = line.split(", ").find_map(|part| part.strip_suffix(state)?.trim().parse().ok());
-    word.unwrap_or_else(|| panic!("nobody `{state}`:\n{output}"))
+    word.unwrap_or_else(|| panic!("no `{state}`:\n{output}"))
 }
 
 #[test]
@@ -196,7 +197,7 @@ fn a_runtime_runs_hundreds_of_connections_as_tasks_and_leaves_nothing() {
 }
 
 #[test]
-fn where_nobody_listens_that_is_what_is_said() {
+fn connect_without_a_listener_is_reported() {
     let host = address();
     let mut programs = 0;
     for (name, options) in [

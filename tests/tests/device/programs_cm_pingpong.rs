@@ -18,7 +18,7 @@ fn ours(port: u16, options: &str) -> Command {
     by_address(example(NAME), port, options)
 }
 
-/// A link-local address of the device's network interface, with the interface behind it.
+/// A link-local address of the device's network interface, with the interface as its suffix.
 #[track_caller]
 fn link_local() -> String {
     let folder = device::sysfs(&device::open());
@@ -101,7 +101,7 @@ fn addresses_of_both_families_are_understood() {
     assert!(client.output.contains(&format!("remote address: {host}:")), "{}", client.output);
 
     if device::name() == device::SOFT_DEVICE {
-        // Whether this machine has such an address nobody knows.
+        // The machine may not have such an address.
         let [server, client] = play("-b ::1", "-b ::1", "::1", 64, 3);
         assert!(server.output.contains("local address:  [::1]:"), "{}", server.output);
         assert!(client.output.contains("remote address: [::1]:"), "{}", client.output);
@@ -121,7 +121,7 @@ fn addresses_of_both_families_are_understood() {
 }
 
 #[test]
-fn a_peer_that_is_not_there_is_told() {
+fn missing_peer_is_an_error() {
     let host = address().to_string();
     let run = |options: &str| child::run(ours(port(), options), LIMIT);
     fails(&run(&host), &[&format!("connecting to {host}:"), "nobody listens there"]);
@@ -147,7 +147,7 @@ fn a_peer_that_is_not_there_is_told() {
 }
 
 #[test]
-fn a_peer_that_plays_by_other_rules_is_told() {
+fn peer_with_other_options_is_an_error() {
     let [server, client] = run_both("-s 1000 -n 20", "-s 64 -n 20");
     fails(&server, &["the peer sent a message of 64 bytes and 1000 were due", "--size"]);
     fails(&client, &[]);
@@ -164,14 +164,14 @@ fn a_peer_that_plays_by_other_rules_is_told() {
     let [server, client] = run_both("-u -n 10", "-u -n 20 --timeout 5");
     succeeds(&server, &["10 iters in "]);
     fails(&client, &["nothing completed for 5 s: 10 of 20 messages", "Datagrams (UD) get lost", "this address (-b)"]);
-    // Too long for a packet: told before anybody is asked, and by a server to one that asks.
+    // Too long for a packet: reported before a connection attempt, and by a server to such a client.
     let [server, client] = run_both("-u -s 1M", "-u --timeout 20");
     fails(&server, &["a datagram is one packet"]);
     fails(&client, &["unreachable"]);
 }
 
 #[test]
-fn a_peer_that_is_killed_is_told() {
+fn killed_peer_is_an_error() {
     let mut games = 0;
     for (options, killed_is_server) in [("", true), ("", false), ("-e", true), ("-e", false)] {
         let port = port();

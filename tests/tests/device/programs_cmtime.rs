@@ -116,7 +116,7 @@ fn a_server_without_an_end_serves_until_a_signal() {
 }
 
 #[test]
-fn what_cannot_be_is_counted_and_told_in_a_sentence() {
+fn failures_are_counted_and_reported_in_a_sentence() {
     let run = |options: &str| child::run(ours(port(), options), LIMIT);
     let absent = run(&to_server("-c 20 -n 3"));
     fails(&absent, &["20 of 20 connections failed: connect: ", "nobody listens there (20)"]);
@@ -127,7 +127,7 @@ fn what_cannot_be_is_counted_and_told_in_a_sentence() {
     assert!(rows.iter().any(|(name, numbers)| name == "create qp" && numbers[2] > 0.0), "{}", absent.output);
 
     fails(&run("-s 203.0.113.5 -c 3"), &["3 of 3", "resolve addr", "ENETUNREACH", "(3)"]);
-    // Nobody has the address: asked for twice.
+    // No host has the address: tried twice.
     fails(&run("-s 10.71.0.77 -c 2 -t 200 -r 1"), &["2 of 2", "resolve addr", "(2)"]);
     if device::name() != device::SOFT_DEVICE {
         fails(&run("-s 127.0.0.1 -c 2"), &["2 of 2", "resolve route", "leads to no RDMA device", "(2)"]);

@@ -76,7 +76,7 @@ fn all_receivers_get_what_a_sender_sends() {
 }
 
 #[test]
-fn what_several_senders_send_is_told_apart() {
+fn messages_of_several_senders_are_distinguished() {
     let receiver = receiver(group(2), "-C 12");
     // Two queue pairs of three messages each, and one of six.
     for options in ["-c 2 -C 3", "-C 6"] {
@@ -113,7 +113,7 @@ fn it_is_a_peer_of_the_c_program() {
 }
 
 #[test]
-fn what_does_not_come_is_told() {
+fn missing_messages_are_reported() {
     // Another group.
     let waits = receiver(group(5), "--timeout 4");
     succeeds(&child::run(ours(group(6), "-s --delay 0"), LIMIT), &["10 messages of 100 bytes sent"]);
@@ -132,7 +132,7 @@ fn what_does_not_come_is_told() {
 
 #[test]
 fn a_peer_that_is_killed_does_no_harm() {
-    // A sender before its first message, of which the receiver hears nothing.
+    // A sender before its first message, of which the receiver gets nothing.
     let waits = receiver(group(7), "--timeout 3");
     let mut sender = Program::start(ours(group(7), "-s --delay 100"), LIMIT);
     sender.wait_until("join", |sender| sender.said().contains("sending in 100 s"));
@@ -146,7 +146,7 @@ fn a_peer_that_is_killed_does_no_harm() {
 }
 
 #[test]
-fn what_cannot_be_joined_is_told_in_a_sentence() {
+fn failed_join_is_an_error_in_a_sentence() {
     let run = |arguments: &str| {
         let mut command = example(NAME);
         command.args(arguments.split_whitespace());
@@ -156,7 +156,7 @@ fn what_cannot_be_joined_is_told_in_a_sentence() {
     fails(&run(&format!("-m 192.0.2.1 -b {source}")), &["192.0.2.1 is not the address of a multicast group"]);
     // The soft device is on every address, and so on the way to any group.
     if device::name() != device::SOFT_DEVICE {
-        fails(&run("-m 239.1.1.1"), &["-b says from which address to join", "no way there"]);
+        fails(&run("-m 239.1.1.1"), &["-b gives the address to join from", "no way there"]);
         fails(&run("-m 239.1.1.1 -b 127.0.0.1"), &["no device leads to the group"]);
     }
     fails(&run(&format!("-m 239.1.1.1 -b {source} -s -l")), &["-l is not for every device"]);

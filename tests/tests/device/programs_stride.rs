@@ -20,7 +20,7 @@ fn stride(words: &str) -> Command {
     command
 }
 
-/// It went well, with a row for each of so many sizes.
+/// It succeeded, with a row for each of N sizes.
 #[track_caller]
 fn has_rows(ended: &Ended, words: &str, sizes: usize) {
     assert!(ended.status.success(), "{words}: {}\n{}", ended.status, ended.output);
@@ -52,7 +52,7 @@ fn every_byte_arrives() {
 
 #[test]
 #[ignore = "stride-perf has tests of its own on softrnic's device: cargo xtask softroce"]
-fn a_device_without_a_service_says_so() {
+fn device_without_a_service_is_an_error() {
     let words = "send bw -c xrc -n 200 --validate --loopback";
     let ended = child::run(stride(words), LIMIT);
     if ended.status.success() {

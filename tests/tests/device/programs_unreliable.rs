@@ -9,7 +9,7 @@ use sideway_tests::programs::{
 
 /// The two, and the C programs that they are peers of.
 const PROGRAMS: [(&str, &str); 2] = [("uc_pingpong", "ibv_uc_pingpong"), ("ud_pingpong", "ibv_ud_pingpong")];
-/// What a player of either says when a message does not come.
+/// The message of either program for a lost datagram.
 const LOST: &str = "without a word, and then both sides wait in vain";
 
 /// The most that a datagram carries on the port of the tests.
@@ -91,7 +91,7 @@ fn they_play_with_the_c_programs_in_both_roles() {
 }
 
 #[test]
-fn what_cannot_be_is_told_in_a_sentence() {
+fn impossible_options_are_errors_in_a_sentence() {
     for (program, _) in PROGRAMS {
         let run = |options: &str| child::run(ours(program, port(), options), LIMIT);
         fails(&run("-s 64 -g 200"), &["GID index 200", "is not in use", "with -g one can choose"]);
@@ -120,20 +120,20 @@ fn both(server: (&str, &str), client: (&str, &str)) -> [Ended; 2] {
 }
 
 #[test]
-fn sides_that_differ_are_told() {
+fn differing_options_of_the_sides_are_errors() {
     for (program, _) in PROGRAMS {
         let both = |server, client| both((program, server), (program, client));
-        // The data is checked, and the other side does not write what is looked for.
+        // The data is checked, and the peer does not write the expected data.
         let [server, _] = both("-s 500 -c --timeout 5", "-s 500 --timeout 5");
         fails(&server, &["message 0 has wrong data from byte 0 on", "is the peer started with -c?"]);
-        // Shorter messages than the other side sends.
+        // Shorter messages than the peer sends.
         let [server, _] = both("-s 1000 --timeout 5", "-s 64 --timeout 5");
         fails(&server, &["the peer sent a message of 64 bytes and 1000 were due", "--size"]);
-        // Longer ones than it takes: nobody tells the sender.
+        // Longer ones than it accepts: the sender gets no error.
         let [server, client] = both("-s 64 --timeout 5", "-s 1000 --timeout 5");
         fails(&server, &["--size"]);
         fails(&client, &["nothing completed for 5 s", LOST, "--size"]);
-        // More than the other side plays.
+        // More iterations than the peer's.
         let [server, client] = both("-s 64 -n 60 --timeout 5", "-s 64 -n 50 --timeout 5");
         assert!(client.status.success(), "{}", client.output);
         fails(&server, &["50 of 60 messages were received", LOST, "--iters"]);
@@ -156,7 +156,7 @@ fn peers_of_another_kind_end_the_game() {
     fails(&client, &[]);
     let is_known = ["transport retry counter exceeded", "the peer does not acknowledge the last one"];
     assert!(is_known.iter().any(|words| client.output.contains(words)), "{}", client.output);
-    // One that knows another exchange.
+    // A peer with another protocol.
     let [server, client] = both(of("uc_pingpong"), ("rdma_atomic", "--timeout 5"));
     fails(&server, &["is not the address of a queue pair"]);
     fails(&client, &["the server at "]);
@@ -181,7 +181,7 @@ fn a_peer_that_dies_ends_the_game() {
 }
 
 #[test]
-fn a_peer_that_goes_before_it_has_told_its_address_is_told() {
+fn peer_that_exits_before_its_address_is_an_error() {
     for (program, _) in PROGRAMS {
         let ended = say_to_server(program, "-s 64 --timeout 5", b"", false);
         fails(&ended, &["closed the connection", "0 of 52 bytes came"]);

@@ -68,7 +68,7 @@ fn a_key_is_given_used_and_taken_back_by_either_side() {
 }
 
 #[test]
-fn what_cannot_be_is_told_in_a_sentence() {
+fn impossible_options_are_errors_in_a_sentence() {
     let run = |options: &str| child::run(memory_window(options), LIMIT);
     fails(&run("-g 200"), &["GID index 200", "is not in use"]);
     fails(&run("-i 77"), &["there is no port 77"]);

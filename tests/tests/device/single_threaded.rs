@@ -89,7 +89,7 @@ fn exchange<Q: QueuePair<Service = Connected>>(
     assert!(recv_cq.cqe() >= 64);
     near.modify(&to(QueuePairState::Reset)).expect("RESET is always possible");
     for qp in pair {
-        qp.close().expect("a queue pair that nobody holds");
+        qp.close().expect("a queue pair with one owner");
     }
 }
 
@@ -114,8 +114,8 @@ fn a_queue_pair_of_one_thread_is_drained() {
     assert_eq!(drained.expect("all queues were given"), Drained::Flushed);
     assert_eq!(flushed, [0, 1, 2].map(|wr_id| (wr_id, WorkCompletionStatus::WorkRequestFlushedError)));
     drop(builder);
-    qp.close().expect("a queue pair that nobody holds");
-    cq.close().expect("a queue that nobody holds");
+    qp.close().expect("a queue pair with one owner");
+    cq.close().expect("a queue with one owner");
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn datagrams_between_queue_pairs_of_one_thread() {
     for (wr_id, sender_is_near) in [(1, true), (2, false)] {
         let entry = ScatterGatherEntry::new(memory.lkey(), memory.addr(), 64);
         let mut guard = if sender_is_near { far.start_post_recv() } else { near.start_post_recv() };
-        // SAFETY: the memory is registered, nobody has a reference to it, and the receive has completed before it goes.
+        // SAFETY: the memory is registered, has no reference to it, and the receive has completed before it is freed.
         unsafe { guard.construct_wr(wr_id).setup_sge_list(&[entry]) };
         guard.post().expect("a receive");
         let from = if sender_is_near { near.qp_number() } else { far.qp_number() };
@@ -173,6 +173,6 @@ fn datagrams_between_queue_pairs_of_one_thread() {
         memory.read(GlobalRoutingHeader::LENGTH, &mut text);
         assert_eq!(&text, if sender_is_near { b"there" } else { b"back!" });
     }
-    near.close().expect("a queue pair that nobody holds");
-    far.close().expect("a queue pair that nobody holds");
+    near.close().expect("a queue pair with one owner");
+    far.close().expect("a queue pair with one owner");
 }

@@ -1,5 +1,5 @@
-//! Shared receive queues: two queue pairs that take their receives from one queue, what the queue says of itself, and what a
-//! device without XRC and tag matching answers.
+//! Shared receive queues: two queue pairs that receive from one queue, the queue's attributes, and the errors of a
+//! device without XRC and tag matching.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use sideway_tests::{device, on_all_kinds};
 /// Bytes that a receive has room for.
 const LENGTH: usize = 256;
 
-/// The number that the shared queue is told apart by.
+/// The identifying number of the shared queue.
 const NUMBER: usize = 77;
 
-/// Two senders, and two receivers who share a queue.
+/// Two senders, and two receivers that share a queue.
 #[derive(Debug)]
 struct Shared<Q> {
     // Dropped in this order: nothing is received any more when the memory goes.
@@ -36,7 +36,7 @@ struct Shared<Q> {
 }
 
 impl<Q: Kind> Shared<Q> {
-    /// All four connected, with a shared queue of at least so many receives.
+    /// All four connected, with a shared queue of at least N receives.
     fn new(queue: QueueKind, max_wr: u32) -> Self {
         let context = device::open();
         let pd = context.alloc_pd().unwrap_or_else(|error| panic!("{error}"));
@@ -124,7 +124,7 @@ fn shared<Q: Kind>(queue: QueueKind) {
         for wr_id in numbers {
             let from = [0, 1, 1, 0, 0, 1, 0, 1][wr_id as usize % 8];
             let received = world.send(from, format!("message {wr_id} from {from}").as_bytes());
-            assert_eq!(received.wr_id, wr_id, "the oldest receive, whoever it is that takes it");
+            assert_eq!(received.wr_id, wr_id, "the oldest receive, for either receiver");
             sent += 1;
         }
     }
@@ -186,7 +186,7 @@ fn limit_event<Q: Kind>(queue: QueueKind) {
     assert!(named.is_of(world.srq.as_ref().expect("the queue")) && !named.is_of(&other));
     assert_eq!(named.srq_context(), NUMBER);
     assert_eq!(named.query().expect("a queue can be queried").limit(), 0, "the event has disarmed it");
-    world.send(0, b"two are left, and nobody has asked");
+    world.send(0, b"two are left, and no limit is set");
     assert!(limit_events(&events).is_empty());
 
     // Armed again by what the event gave.
@@ -221,14 +221,14 @@ fn limit_events(events: &AsyncEventChannel) -> Vec<SharedReceiveQueueRef> {
 }
 
 #[test]
-fn a_queue_that_is_full_says_so_and_one_that_was_resized_holds_more() {
+fn full_queue_is_an_error_and_a_resized_one_holds_more() {
     on_all_kinds!(resize);
 }
 
 fn resize<Q: Kind>(queue: QueueKind) {
     let mut world = Shared::<Q>::new(queue, 4);
     let before = u64::from(world.srq.as_ref().expect("the queue").max_wr());
-    world.post(0..before).expect("as many as the device said");
+    world.post(0..before).expect("as many as the device reported");
     assert_eq!(world.post(0..before + 1), Err(PostErrorKind::NotEnoughResources), "too long a batch");
     // Some devices round up further than they say.
     let mut held = before;
@@ -310,7 +310,7 @@ fn what_a_device_has_not_is_an_error_of_its_own() {
 
     if device::is_soft_nic(&context) {
         let domain = context.open_xrcd(None, XrcDomainFlags::Create).expect("it has XRC");
-        Arc::into_inner(domain).expect("the only owner").close().expect("nobody uses it");
+        Arc::into_inner(domain).expect("the only owner").close().expect("it has no users");
     } else {
         let error = context.open_xrcd(None, XrcDomainFlags::Create).expect_err("no XRC");
         assert_eq!((error.verb(), is_missing(error.errno().raw())), ("ibv_open_xrcd", true), "{error}");

@@ -45,7 +45,7 @@ fn it_plays_with_the_c_program_in_both_roles() {
 }
 
 #[test]
-fn what_cannot_be_is_told_in_a_sentence() {
+fn impossible_options_are_errors_in_a_sentence() {
     let run = |options: &str| child::run(srq(port(), options), LIMIT);
     fails(&run("-q 20 -r 19"), &["--rx-depth 19 is too small for --num-qp 20"]);
     fails(&run("-r 1000000"), &["the device has"]);

@@ -81,7 +81,7 @@ macro_rules! posts_from_threads {
                             assert_eq!(u64::from(completion.imm_data()), *count);
                         }
                         *count += 1;
-                        // A thread that has posted its last has gone.
+                        // A thread exits after its last post.
                         let _ = turns.send(());
                     }
                 }

@@ -1,7 +1,7 @@
-//! Changes of state, each with its attributes, right and wrong: the device takes what the table of `sideway` says, by which errors
-//! are explained, and nothing else. That table is compared with rows in C's words where it stands
-//! (`sideway/src/ibverbs/queue_pair/transition/table.rs`), so that three statements say the same.
-#![expect(clippy::print_stdout, reason = "a test, which says where it did not run")]
+//! State changes, each with its attributes, right and wrong: the device accepts what sideway's table, which explains
+//! errors, lists, and nothing else. Tests beside that table (`sideway/src/ibverbs/queue_pair/transition/table.rs`)
+//! compare it with rows in C's terms, so that all three agree.
+#![expect(clippy::print_stdout, reason = "a test, which reports where it did not run")]
 
 use std::mem::zeroed;
 use std::ptr;
@@ -26,7 +26,7 @@ const STATE: u32 = ibv_qp_attr_mask::IBV_QP_STATE.0;
 /// Refused for its value: there are no alternate paths on Ethernet.
 const ALT_PATH: u32 = ibv_qp_attr_mask::IBV_QP_ALT_PATH.0;
 
-/// What the table says: needed, and optional.
+/// The table's attributes: required, and optional.
 fn table(qp_type: u32, from: u32, to: u32) -> Option<(u32, u32)> {
     let states = [from, to].map(QueuePairState::from_raw);
     let transition = Connected::transition(QueuePairType::from_raw(qp_type), states[0], states[1])?;
@@ -51,7 +51,7 @@ impl World {
             return None;
         }
         let name = device::name();
-        // SAFETY: everything is used as its manual page says, and goes at the end, in its order.
+        // SAFETY: everything is used as its manual page documents, and is freed at the end, in order.
         unsafe {
             let mut count = 0;
             let list = ibv_get_device_list(&raw mut count);
@@ -105,7 +105,7 @@ impl World {
         }
     }
 
-    /// Moves it to a state, from wherever it is. `false` where that state is not for its type.
+    /// Moves it to a state, from any state. `false` if its type has no such state.
     fn bring(&self, qp: *mut ibv_qp, qp_type: u32, state: u32) -> bool {
         let way: &[u32] = match state {
             RESET => &[],
@@ -130,7 +130,7 @@ impl World {
         true
     }
 
-    /// A send of memory that nobody has registered: the queue pair goes to SQE.
+    /// A send of unregistered memory: the queue pair enters SQE.
     fn fail_a_send(&self, qp: *mut ibv_qp, qp_type: u32) {
         // SAFETY: zeros are a value of the request, of which the driver reads what its operation has.
         unsafe {
@@ -180,7 +180,7 @@ fn masks(needed: u32, optional: u32) -> Vec<u32> {
 }
 
 #[test]
-fn the_device_takes_what_the_table_says() {
+fn device_accepts_what_the_table_lists() {
     let Some(world) = World::new() else { return };
     let mut taken = 0;
     for qp_type in [2, UC, UD, 9, XRC_RECV] {

@@ -1,5 +1,5 @@
 //! XRC: a connection whose messages name, each for itself, the shared receive queue that they are for.
-#![expect(clippy::print_stdout, reason = "a test, which says where it did not run")]
+#![expect(clippy::print_stdout, reason = "a test, which reports where it did not run")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -187,7 +187,7 @@ fn a_queue_that_is_not_there_refuses_the_message() {
     assert_ne!(world.number(1), gone, "numbers come again late");
     world.post_receive(0, 1, 0);
     world.post_receive(1, 2, 0);
-    assert_eq!(world.send(gone, 3, b"nobody").status, Status::RemoteInvalidRequestError);
+    assert_eq!(world.send(gone, 3, b"unused").status, Status::RemoteInvalidRequestError);
     assert_eq!(world.text(0, 6), [0; 6]);
 }
 
@@ -196,14 +196,14 @@ fn a_queue_of_another_domain_refuses_the_message() {
     let Some(mut world) = World::new(QueueKind::Generic) else { return };
     let Some(mut other) = World::new(QueueKind::Generic) else { return };
     other.post_receive(0, 1, 0);
-    assert_eq!(world.send(other.number(0), 2, b"stranger").status, Status::RemoteInvalidRequestError);
+    assert_eq!(world.send(other.number(0), 2, b"outsider").status, Status::RemoteInvalidRequestError);
     assert_eq!(other.text(0, 8), [0; 8]);
 }
 
 #[test]
-fn a_receiving_queue_pair_lives_on_with_who_has_opened_it() {
+fn receiving_queue_pair_lives_while_it_is_open() {
     let Some(mut world) = World::new(QueueKind::Generic) else { return };
-    let missing = world.xrcd.open_qp(world.sender.qp_number()).expect_err("it is of no domain");
+    let missing = world.xrcd.open_qp(world.sender.qp_number()).expect_err("it belongs to no domain");
     let opened = match world.xrcd.open_qp(world.receiver.qp_number()) {
         Ok(opened) => opened,
         Err(error) => {
@@ -224,10 +224,10 @@ fn a_receiving_queue_pair_lives_on_with_who_has_opened_it() {
 }
 
 #[test]
-fn a_domain_that_nobody_uses_is_closed() {
+fn unused_domain_is_closed() {
     let Some(world) = World::new(QueueKind::Generic) else { return };
     let World { sender, receiver, queues, sent, memory, xrcd, pd } = world;
     drop((sender, queues, sent, memory, pd));
     drop(receiver);
-    Arc::into_inner(xrcd).expect("the only owner").close().expect("nobody uses it");
+    Arc::into_inner(xrcd).expect("the only owner").close().expect("it has no users");
 }

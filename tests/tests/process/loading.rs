@@ -22,7 +22,7 @@ fn errno() -> i32 {
     Error::last_os_error().raw_os_error().unwrap()
 }
 
-/// A context of nobody, such as a system's library makes: its device carries no mark.
+/// A context without a provider, as a system's library creates: its device carries no mark.
 fn system_context() -> *mut ffi::ibv_context {
     let device: *mut ffi::ibv_device = Box::leak(Box::new(zeroed()));
     let mut context: ffi::ibv_context = zeroed();
@@ -139,7 +139,7 @@ fn null_objects_are_refused() {
 }
 
 #[test]
-fn the_error_says_what_to_install() {
+fn error_names_the_package_to_install() {
     // SAFETY: there is no such file, so that nothing of it runs.
     let error = unsafe { Ibverbs::open_from("libno-such-verbs.so.9") }.unwrap_err();
     let text = error.to_string();
@@ -233,7 +233,7 @@ fn a_table_serves_in_place_of_the_library() {
     unsafe extern "C" fn alloc_pd(context: *mut ffi::ibv_context) -> *mut ffi::ibv_pd {
         Box::into_raw(Box::new(ffi::ibv_pd { context, handle: 44 }))
     }
-    // SAFETY: the function does what its name says.
+    // SAFETY: the function does what its name states.
     let library = unsafe { Ibverbs::from_table(IbverbsTable { ibv_alloc_pd: Some(alloc_pd), ..Default::default() }) };
     let library = library.install().unwrap();
     assert_eq!((library.path(), library.release()), (None, None));

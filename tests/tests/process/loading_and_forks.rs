@@ -1,6 +1,6 @@
-//! A thread that forks waits for one that asks the system's library for its devices, also where that is to find out who serves
-//! connections: the child would have a lock of the library's that nobody lets go. The test stands in for
-//! the libraries of the system.
+//! A fork waits for a thread that lists the devices of the system's library, also during the choice of the connection
+//! provider. Otherwise the child would have a lock of the library that is never released. The test replaces the
+//! libraries of the system.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,11 +41,11 @@ unsafe extern "C" fn create_event_channel() -> *mut sys::rdma_event_channel {
 
 #[test]
 #[cfg_attr(miri, ignore = "makes processes")]
-fn who_forks_waits_for_the_list_that_tells_who_serves_connections() {
-    if !alone("loading_and_forks::who_forks_waits_for_the_list_that_tells_who_serves_connections", &[]) {
+fn fork_waits_for_the_list_that_selects_the_connection_provider() {
+    if !alone("loading_and_forks::fork_waits_for_the_list_that_selects_the_connection_provider", &[]) {
         return;
     }
-    assert!(std::env::var_os(VARIABLE).is_none(), "{VARIABLE} is set, and nobody would look for devices");
+    assert!(std::env::var_os(VARIABLE).is_none(), "{VARIABLE} is set, so no devices would be listed");
     let verbs = IbverbsTable {
         ibv_get_device_list: Some(get_device_list),
         ibv_free_device_list: Some(free_device_list),

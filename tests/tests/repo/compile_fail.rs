@@ -1,7 +1,7 @@
-//! What must not compile: one rule a file in `compile-fail/`, named after the rule, with what the compiler says of it.
+//! Programs that must not compile: one rule a file in `compile-fail/`, named after the rule, with the compiler's
+//! errors.
 //!
-//! After a change of the compiler's words, `TRYBUILD=overwrite cargo xtask ci compile-fail --again` writes
-//! them anew.
+//! After a change of the compiler's messages, `TRYBUILD=overwrite cargo xtask ci compile-fail --again` updates them.
 
 /// The rules that there are. A new one raises it; none can get lost unseen.
 const RULES: usize = 58;

@@ -55,7 +55,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Whether it is one of libibverbs or librdmacm.
-fn is_of_libraries(name: &str) -> bool {
+fn is_wrapped_library(name: &str) -> bool {
     name.starts_with("ibv_") || name.contains("_to_ibv_rate") || name.starts_with("rdma_")
 }
 
@@ -69,7 +69,7 @@ fn functions() -> BTreeSet<String> {
     let declared = |text: &str| -> Vec<String> {
         let after = text.split("fn ").skip(1);
         let names = after.map(|rest| rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect());
-        names.filter(|name: &String| is_of_libraries(name)).collect()
+        names.filter(|name: &String| is_wrapped_library(name)).collect()
     };
     let found: BTreeSet<String> = texts.iter().flat_map(|path| declared(&read(path))).collect();
     assert!(found.len() > 230, "{} functions", found.len());
@@ -92,7 +92,7 @@ fn every_function_has_one_row() {
 }
 
 #[test]
-fn every_row_says_what_it_is_in_rust_or_why_not() {
+fn every_row_has_a_rust_item_or_the_reason_for_none() {
     for row in rows() {
         let linked = row.rust.contains("[`") && row.rust.contains("](");
         let reason = row.rust.strip_prefix("not wrapped: ").is_some_and(|reason| reason.len() > 10);

@@ -1,10 +1,10 @@
-//! What the documents point to is there: links, and the files and folders that stand between backticks.
+//! Links, and files and folders in backticks, in the documents exist.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is not looked into: nothing of the repository's own is there, or more than anybody names.
+/// Folders that are not searched: nothing of the repository's own is there, or more than documents name.
 const LEFT_OUT: [&str; 4] = [".git", "target", "corpus", "artifacts"];
 /// What the crates that are published are in. Their pages in a registry have no repository around them.
 const PUBLISHED: [&str; 3] = ["rdma-mummy-sys", "sideway", "softrnic"];

@@ -22,7 +22,7 @@ fn builder(world: &World) -> QueuePairBuilder<ScalableReliableDatagram> {
 }
 
 #[test]
-fn a_device_tells_what_it_has() {
+fn device_reports_its_capabilities() {
     let world = world();
     let attr = world.context.query_efa_device().unwrap();
     assert_eq!([attr.max_sq_wr(), attr.max_rq_wr(), attr.max_rdma_size()], [256, 512, 1 << 30]);
@@ -35,7 +35,7 @@ fn a_device_tells_what_it_has() {
 }
 
 #[test]
-fn a_device_of_another_vendor_says_so() {
+fn device_of_another_vendor_is_an_error() {
     let world = world();
     world.recording.without("efa");
     let name = world.recording.name();

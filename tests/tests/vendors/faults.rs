@@ -1,5 +1,5 @@
-//! Everything of a vendor is used; then each call fails in turn, and each number that its library fills in is one that no
-//! header knows.
+//! Programs use everything of a vendor; then each call fails in turn, and each number from its library is replaced by
+//! one that no header defines.
 
 use std::error::Error;
 use std::fmt::Debug;

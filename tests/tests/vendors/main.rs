@@ -1,4 +1,4 @@
-//! mlx5 and EFA over the recording device: what their libraries are asked, what is refused, what is said where they are
+//! mlx5 and EFA on the recording device: the calls of their libraries, the refusals, and the errors if they are
 //! missing.
 #![expect(clippy::unwrap_used, reason = "a test")]
 

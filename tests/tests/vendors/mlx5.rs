@@ -48,7 +48,7 @@ fn shared_receive_queue(world: &World) -> SharedReceiveQueue {
 }
 
 #[test]
-fn a_device_tells_whether_it_is_one_and_what_it_has() {
+fn device_reports_its_vendor_and_its_capabilities() {
     let world = world();
     assert!(is_mlx5(&*world.context));
     let attr = world.context.query_mlx5_device().unwrap();
@@ -64,7 +64,7 @@ fn a_device_tells_whether_it_is_one_and_what_it_has() {
 }
 
 #[test]
-fn a_device_of_another_vendor_says_so() {
+fn device_of_another_vendor_is_an_error() {
     let world = world();
     world.recording.without("mlx5dv_is_supported");
     assert!(!is_mlx5(&*world.context));
@@ -140,7 +140,7 @@ fn each_request_names_its_target() {
     let mut guard = qp.start_post_send();
     guard.construct_wr(1, SIGNALED).setup_send().setup_dc_addr(&ah, 0x10, KEY).setup_inline_data(b"hello");
     let request = guard.construct_wr(2, SIGNALED).setup_read(7, 8);
-    // SAFETY: the recording device touches no memory, and the handle is of its own.
+    // SAFETY: the recording device accesses no memory, and the handle belongs to it.
     unsafe { request.setup_dc_addr_unchecked(&ah, 0x11, !KEY).setup_sge(9, 10, 11) };
     guard.post().unwrap();
     let calls = world.recording.calls();
@@ -261,7 +261,7 @@ fn a_device_without_atomics_has_initiators_without() {
         dci_builder(&world).setup_send_ops_flags(SendOperationFlags::AtomicFetchAndAdd).build_dci().unwrap_err();
     assert_eq!(error.errno().raw(), libc::EOPNOTSUPP);
     drop(qp);
-    // Another reason of the second try is told.
+    // A different reason of the second try is reported.
     world.recording.fail("mlx5dv_create_qp", 1, Failure::documented(libc::ENOMEM));
     assert_eq!(dci_builder(&world).build_dci().unwrap_err().errno().raw(), libc::ENOMEM);
     world.end();

@@ -46,7 +46,7 @@ fn a_handle_is_made_of_a_way_and_goes_before_its_domain() {
     );
 }
 
-/// Lets go of the world first, and of the handle last.
+/// Drops the world first, and the handle last.
 trait EndWith {
     fn end_with<T>(self, last: T) -> sideway_tests::recording::Recording;
 }
@@ -75,7 +75,7 @@ fn closing_reports() {
     assert!(world.recording.live().contains(&Kind::AddressHandle), "it is leaked");
 }
 
-/// What making a handle says when the driver answers so.
+/// The error of creating a handle for this answer of the driver.
 fn refused(world: &World, way: &AddressHandleAttribute, errno: i32) -> VerbError {
     world.recording.fail("create_ah", 0, Failure::documented(errno));
     let error = world.pd.create_ah(way).expect_err("the driver refuses");

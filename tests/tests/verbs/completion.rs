@@ -207,7 +207,7 @@ fn missing_fields_are_errors_of_every_kind_of_queue() {
 }
 
 #[test]
-fn every_kind_of_completion_says_where_it_came_from() {
+fn every_kind_of_completion_names_its_queue() {
     let recording = Recording::new();
     for mut cq in queues(&recording) {
         let completion =

@@ -88,7 +88,7 @@ fn a_parent_domain_is_usable_as_the_domain_it_was_made_of() {
     way.setup_port(1).setup_grh_src_gid_index(0);
     let ah = parent.create_ah(&way).unwrap();
     let mut memory = [0_u8; 8];
-    // SAFETY: the array outlives the region, and nobody touches it meanwhile.
+    // SAFETY: the array outlives the region, and is not accessed until then.
     let mr = unsafe { parent.reg_mr(memory.as_mut_ptr().addr(), 8, AccessFlags::LocalWrite) }.unwrap();
     let recording = &world.recording;
     drop((builder, parent));
@@ -384,7 +384,7 @@ fn a_single_threaded_queue_takes_memory_of_its_domain() {
 }
 
 #[test]
-fn what_is_single_threaded_and_not_to_be_had_says_so() {
+fn unsupported_single_threaded_object_is_an_error() {
     let world = World::new();
     let domain = SingleThreadedDomain::new(&world.pd);
     world.recording.fail_always("create_cq_ex", Failure::documented(libc::EOPNOTSUPP));
@@ -396,7 +396,7 @@ fn what_is_single_threaded_and_not_to_be_had_says_so() {
     world.end();
 }
 
-/// Makes one of each, and lets go of all.
+/// Creates one of each, and drops all.
 fn one_of_each(world: &World, allocator: &Arc<Counting>) -> Result<(), Box<dyn Error>> {
     let mut builder = world.pd.create_parent_domain_builder();
     builder.setup_allocator(allocator.clone());

@@ -1,5 +1,5 @@
-//! Asynchronous events on the recording device: what they name, that each is acknowledged once and before anybody sees it, and
-//! what becomes of those that nobody can care about.
+//! Asynchronous events on the recording device: the objects in them, one acknowledgement each before the event is
+//! returned, and events of unknown objects.
 
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
@@ -47,7 +47,7 @@ fn acknowledged(recording: &Recording) -> usize {
 }
 
 #[test]
-fn every_type_is_told_with_what_it_is_about() {
+fn every_event_type_is_returned_with_its_object() {
     let world = World::new();
     let events = world.context.async_events().unwrap();
     let (qp, other) = { world.queue_pairs().into() };
@@ -111,7 +111,7 @@ fn every_type_is_told_with_what_it_is_about() {
 }
 
 #[test]
-fn a_type_without_a_name_is_told_by_its_number_and_its_union_is_left_alone() {
+fn unknown_type_is_returned_by_number_without_its_union() {
     let world = World::new();
     let events = world.context.async_events().unwrap();
     for (number, raised) in [
@@ -191,7 +191,7 @@ fn an_event_of_an_object_that_is_going_is_acknowledged_and_left_out() {
 }
 
 #[test]
-fn a_shared_queue_that_waits_for_its_completion_queue_is_going_and_nobody_elses() {
+fn shared_queue_that_waits_for_its_completion_queue_has_no_owner() {
     let world = World::new();
     let events = world.context.async_events().unwrap();
     let xrcd = world.context.open_xrcd(None, XrcDomainFlags::Create).unwrap();
@@ -252,7 +252,7 @@ fn an_event_keeps_its_object_with_all_that_this_is_made_of() {
     let another = event.clone();
     recording.calls();
 
-    // Its owner cannot destroy it, and is told.
+    // Its owner cannot destroy it, and gets an error.
     let error = qp.close().unwrap_err();
     assert_eq!(error.errno().raw(), libc::EBUSY);
     assert_eq!(
@@ -296,7 +296,7 @@ fn an_event_of_a_completion_queue_outlives_the_queues_owner() {
     recording.calls();
     drop(event);
     assert_eq!(recording.verbs(), ["destroy_cq"]);
-    // Nothing is left of it: the address is that of nobody.
+    // Nothing of it is left: no object has the address.
     drop((events, context));
     assert_eq!(recording.live(), []);
 }
@@ -327,7 +327,7 @@ fn a_wait_ends_with_its_time_or_with_an_event() {
             assert_eq!(waiting.join().unwrap(), Type::PortError);
         }
     });
-    // The descriptor tells as well.
+    // The descriptor is readable as well.
     let mut poll = libc::pollfd { fd: events.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one live pollfd.
     assert_eq!(unsafe { libc::poll(&mut poll, 1, 0) }, 0);
@@ -397,7 +397,7 @@ fn a_device_that_is_gone_is_an_error_and_no_endless_wait() {
 }
 
 #[test]
-fn a_device_without_a_descriptor_for_events_says_so() {
+fn device_without_an_event_descriptor_is_an_error() {
     let recording = Recording::new();
     recording.without("async_fd");
     let error = recording.open().async_events().unwrap_err();
@@ -456,8 +456,7 @@ fn other_code_that_holds_an_event_holds_the_destruction_up_and_not_the_readers()
         unsafe { sys::ibv_ack_async_event(&mut taken) };
         destroying.join().unwrap();
     });
-    // The recording device sees who acknowledges twice.
-    // SAFETY: its objects are never freed.
+    // The recording device detects a second acknowledgement. SAFETY: its objects are never freed.
     unsafe { sys::ibv_ack_async_event(&mut taken) };
     assert_eq!(world.recording.violations(), ["an asynchronous event was acknowledged that was not read"]);
     drop(events);

@@ -1,5 +1,5 @@
-//! Everything is built, a message goes round, everything is let go of; and each call of that fails once. Each time there
-//! is an error that tells which verb it was, and nothing is left behind.
+//! Everything is built, a message is exchanged, everything is dropped; and each of these calls fails once. Each run
+//! gives an error that names the verb, and leaks nothing.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::error::Error;
@@ -126,7 +126,7 @@ fn sweep(interface: Interface) {
                 assert_eq!(recording.violations(), [""; 0], "{what}");
                 let lines = warnings.take();
                 if ends(failed) {
-                    // Leaked, with what it is made of, and said so.
+                    // Leaked with its parents, and logged.
                     result.unwrap();
                     assert!(!recording.live().is_empty(), "{what}");
                     let unsuccessful = log.iter().filter(|call| call.failed.is_some()).count();

@@ -1,4 +1,4 @@
-//! Teardown where drivers misbehave: buffers stay until nothing can use them, and the reason is told.
+//! Teardown with faulty drivers: buffers stay until nothing can use them, and the error has the reason.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn queue_pairs(world: &World) -> [GenericQueuePair; 2] {
 }
 
 #[test]
-fn markers_stand_behind_everything_and_are_not_handed_over() {
+fn markers_are_last_and_are_not_returned() {
     let mut world = World::new();
     for mut qp in queue_pairs(&world) {
         let mut batch = qp.start_post_send();

@@ -1,4 +1,4 @@
-//! What a device and its port tell in numbers, and what the library counts without asking anybody.
+//! The numeric attributes of a device and its port, and the library's own conversions.
 
 use sideway::ibverbs::address::{StaticRate, flow_label_to_udp_sport};
 use sideway::ibverbs::device::DeviceInfo;
@@ -6,7 +6,7 @@ use sideway::ibverbs::device_context::{LinkLayer, PortState, QueuePairTypeSuppor
 use sideway_tests::recording::{Failure, Recording};
 
 #[test]
-fn a_port_is_asked_in_the_old_way_where_the_library_knows_no_other() {
+fn port_uses_the_old_query_of_an_old_library() {
     let recording = Recording::new();
     recording.without("query_port");
     recording.edit(|facts| facts.port.flags = 0xff);

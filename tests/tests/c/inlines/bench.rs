@@ -42,7 +42,7 @@ struct Outcome {
 }
 
 impl Bench {
-    /// Compiles the C side. `None` where that is not possible, after saying so.
+    /// Compiles the C side. `None` if that is impossible, with a message.
     pub(crate) fn open() -> Option<Self> {
         let compiler = requirements::c_compiler()?;
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));

@@ -75,7 +75,7 @@ fn context(bench: &mut Bench) {
     control!(bench, query_device_ex, empty, ibv_query_device_ex(context, input, scratch(bench, 64)));
     control!(bench, query_device_ex, ibv_query_device_ex(context, null(), scratch(bench, 64)));
     control!(bench, query_device_ex, empty, ibv_query_device_ex(context, null(), scratch(bench, 64)));
-    bench.given("a mask of what nobody knows", |_| ());
+    bench.given("an undefined mask", |_| ());
     both!(bench, ibv_query_device_ex(context, input, scratch(bench, 64)));
     assert!(!bench.called());
     for code in [libc::EOPNOTSUPP, libc::ENOSYS, libc::EINVAL] {
@@ -87,7 +87,7 @@ fn context(bench: &mut Bench) {
 
 /// Writes where the attributes are expected.
 fn scribble(world: *mut World) {
-    // SAFETY: inside the objects, which nobody else uses during the call.
+    // SAFETY: inside the objects, which nothing else uses during the call.
     unsafe { (&raw mut (*world).scratch).cast::<u8>().add(64 + 100).write_bytes(0x3c, 200) };
 }
 

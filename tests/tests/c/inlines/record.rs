@@ -1,4 +1,4 @@
-//! Operations that note who called them with what, and answer as they are told.
+//! Operations that record their callers and arguments, and answer as configured.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

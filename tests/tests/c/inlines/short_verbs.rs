@@ -139,7 +139,7 @@ fn note_contents(world: &mut World) {
 
 unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> i32 {
     let mut words = vec![qp.addr() as u64, u64::from(bad.is_null())];
-    // SAFETY: a request with as many buffers as it says; what its opcode uses is there.
+    // SAFETY: a request with the stated number of buffers; the fields of its opcode are set.
     unsafe {
         let wr = &*wr;
         words.extend([wr.wr_id, wr.next.addr() as u64, u64::from(wr.opcode.0), u64::from(wr.send_flags)]);
@@ -159,12 +159,12 @@ unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut 
 }
 
 unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> i32 {
-    // SAFETY: a request with as many buffers as it says.
+    // SAFETY: a request with the stated number of buffers.
     unsafe { note_receive("post_recv", qp.addr(), wr, bad) }
 }
 
 unsafe extern "C" fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> i32 {
-    // SAFETY: a request with as many buffers as it says.
+    // SAFETY: a request with the stated number of buffers.
     unsafe { note_receive("post_srq_recv", srq.addr(), wr, bad) }
 }
 

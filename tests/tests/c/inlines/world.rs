@@ -152,14 +152,14 @@ impl Deref for Owned {
     type Target = World;
 
     fn deref(&self) -> &World {
-        // SAFETY: allocated and filled; nobody else has a reference while this one lives.
+        // SAFETY: allocated and initialised; this is the only reference while it lives.
         unsafe { &*self.0 }
     }
 }
 
 impl DerefMut for Owned {
     fn deref_mut(&mut self) -> &mut World {
-        // SAFETY: allocated and filled; nobody else has a reference while this one lives.
+        // SAFETY: allocated and initialised; this is the only reference while it lives.
         unsafe { &mut *self.0 }
     }
 }

@@ -43,7 +43,7 @@ fn show(value: impl Debug) {
     black_box(format!("{value:?}"));
 }
 
-/// An event tells that something failed.
+/// An event reports a failure.
 #[derive(Debug)]
 pub(crate) struct Unexpected(String);
 
@@ -55,7 +55,7 @@ impl fmt::Display for Unexpected {
 
 impl Error for Unexpected {}
 
-/// The next event but for the ends of connections, which is of this type.
+/// The next event except disconnects, which has this type.
 fn next(channel: &Arc<EventChannel>, event_type: EventType) -> Result<Event, Box<dyn Error>> {
     loop {
         let event = channel.get_cm_event(Some(Duration::ZERO))?;
@@ -68,7 +68,7 @@ fn next(channel: &Arc<EventChannel>, event_type: EventType) -> Result<Event, Box
     }
 }
 
-/// What an identifier says of itself.
+/// The attributes that an identifier reports.
 fn describe(id: &Identifier) {
     show((id, id.local_address(), id.peer_address(), id.port(), id.peer_port(), id.port_num(), id.paths()));
     show((id.local_gid(), id.peer_gid(), id.pkey(), id.local_ib_address(), id.peer_ib_address()));

@@ -1,7 +1,8 @@
-//! Nothing is silent. Programs that together use everything the library wraps of librdmacm are run once to count what C is asked, and
-//! then again and again: with each call failing in its turn, with everything that destroys failing, and with each number that C fills in
-//! being one that no header knows. Each time there is a typed error that names its verb, or another way; what was made is destroyed
-//! exactly once, or is leaked and said to be, where destroying fails; and nothing panics. What `verbs::everything` is for libibverbs.
+//! No error is silent. Programs that together use all of librdmacm's wrappers run once to count the C calls, and then
+//! repeatedly: with each call failing in turn, with every destroy failing, and with each number from C replaced by one
+//! that no header defines. Each run gives a typed error that names its verb, or succeeds in another way; every object
+//! is destroyed exactly once, or is leaked with a log message if destroying fails; nothing panics. `verbs::everything`
+//! does the same for libibverbs.
 
 mod acts;
 
@@ -14,7 +15,7 @@ use sideway_tests::shim::Shim;
 
 use acts::{ACTS, Act, Unexpected};
 
-/// As documented, without a reason, and for a reason that no header knows.
+/// As documented, without a reason, and with a reason that no header defines.
 const FAILURES: [Failure; 3] = [Failure::documented(libc::EIO), Failure::silent(), Failure::documented(i32::MAX)];
 
 /// What a program need not hear of, and why.
@@ -101,13 +102,13 @@ fn logged(warnings: &Warnings) -> Vec<String> {
     warnings.take().into_iter().filter(|line| line.starts_with("WARN")).collect()
 }
 
-/// Whether an error names the verb that failed, or is what an event told.
+/// Whether an error names the failed verb, or comes from an event.
 fn tells(error: &(dyn Error + 'static), verb: &str) -> bool {
     error.to_string().contains(verb) || error.is::<Unexpected>()
 }
 
 #[test]
-fn what_cannot_be_destroyed_is_leaked_once_and_said_so() {
+fn object_that_cannot_be_destroyed_is_leaked_once_and_logged() {
     let warnings = Warnings::listen();
     for act in ACTS {
         let calls = whole(act, Shim::calls);

@@ -97,7 +97,7 @@ fn the_loopback_address_leads_to_no_device() {
 
 #[test]
 #[ignore = "is about the device of the kernel: cargo xtask softroce"]
-fn of_several_addresses_each_is_tried_and_told() {
+fn each_address_of_a_name_is_tried_and_reported() {
     let listener = listener();
     let port = listener.local_address().port();
     let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -124,7 +124,7 @@ fn names_are_looked_up_and_named_when_they_cannot_be() {
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     let error = connector().resolve(&[][..]).unwrap_err();
     assert!(matches!(error.cause(), ConnectCause::NoAddress), "{error:?}");
-    // Which addresses the name has, each machine says for itself; none leads to a device.
+    // The addresses of the name depend on the machine; none leads to a device.
     let error = connector().resolve("localhost:7174").unwrap_err();
     assert!(error.to_string().contains("localhost") || error.address().unwrap().ip().is_loopback(), "{error}");
 }
@@ -138,7 +138,7 @@ fn there_is_no_way_to_a_network_that_no_route_leads_to() {
 
 #[test]
 #[ignore = "is about the device of the kernel: cargo xtask softroce"]
-fn where_nobody_answers_the_time_is_the_programs() {
+fn unanswered_request_uses_the_programs_deadline() {
     let IpAddr::V4(address) = address() else { panic!("the device has no IPv4 address") };
     let [a, b, c, _] = address.octets();
     let nobody = SocketAddr::from(([a, b, c, 77], 7174));

@@ -20,14 +20,14 @@ use super::{connector, listener};
 const SIZE: usize = 3000;
 const FROM_ACTIVE: &[u8] = b"from the active side, into memory that the passive side named in its answer";
 
-/// Where the other side may write: an address and a key.
+/// The memory that the peer may write: an address and a key.
 fn place(memory: &Memory) -> Vec<u8> {
     [&memory.addr().to_be_bytes()[..], &u32::from(memory.rkey()).to_be_bytes()].concat()
 }
 
 fn passive(listener: &Listener) {
     let request = listener.accept(Some(LONG)).unwrap();
-    assert_eq!(request.private_data().trimmed(), b"who are you?");
+    assert_eq!(request.private_data().trimmed(), b"hello, peer?");
     assert_eq!(request.info().unwrap().private_data(), request.private_data());
     assert_eq!(request.local_address(), Some(listener.local_address()));
     assert!(!request.is_lookup());
@@ -39,7 +39,7 @@ fn passive(listener: &Listener) {
 
     let mut parameter = ConnectionParameter::default();
     let connection = request.accept(parameter.setup_private_data(&place(&memory))).unwrap();
-    assert_eq!(connection.info().private_data().trimmed(), b"who are you?");
+    assert_eq!(connection.info().private_data().trimmed(), b"hello, peer?");
     assert_eq!(end.success(), 1);
     let mut bytes = [0; FROM_ACTIVE.len()];
     memory.read(100, &mut bytes);
@@ -54,7 +54,7 @@ fn active(listener: &Listener, connector: &Connector) {
     let mut end = End::of(resolved.identifier().clone());
     assert!(Arc::ptr_eq(resolved.device_context(), &end.context));
     let mut parameter = ConnectionParameter::default();
-    let connection = resolved.connect(parameter.setup_private_data(b"who are you?")).unwrap();
+    let connection = resolved.connect(parameter.setup_private_data(b"hello, peer?")).unwrap();
     assert_eq!(connection.peer_address(), Some(listener.local_address()));
     let answer = connection.info().private_data();
     let (addr, rkey) = (u64::from_be_bytes(answer[..8].try_into().unwrap()), &answer[8..12]);
@@ -125,14 +125,14 @@ fn twenty_threads_connect_to_one_listener_that_four_serve() {
     });
 }
 
-/// A queue pair that no identifier knows.
+/// A queue pair without an identifier.
 fn own(context: &Arc<DeviceContext>) -> BasicQueuePair {
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq_builder().build_generic().unwrap();
     pd.create_qp_builder().setup_send_cq(&cq).setup_recv_cq(&cq).build().unwrap()
 }
 
-/// Moves it as the identifier says.
+/// Changes its state with the identifier's attributes.
 fn ready(id: &Arc<Identifier>, qp: &mut BasicQueuePair) -> Result<(), Box<dyn Error + Send + Sync>> {
     for state in [QueuePairState::Init, QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend] {
         qp.modify(&id.get_qp_attr(state)?)?;

@@ -14,7 +14,7 @@ fn connector() -> Connector {
 }
 
 #[test]
-fn a_lookup_tells_where_to_send() {
+fn lookup_returns_the_destination() {
     let listener = Listener::builder().setup_port_space(PortSpace::Udp).bind((address(), 0)).unwrap();
     thread::scope(|scope| {
         let active = scope.spawn(|| {
@@ -44,7 +44,7 @@ fn a_lookup_tells_where_to_send() {
 }
 
 #[test]
-fn a_port_that_nobody_listens_on_has_no_queue_pair() {
+fn port_without_a_listener_has_no_queue_pair() {
     let listener = Listener::builder().setup_port_space(PortSpace::Udp).bind((address(), 0)).unwrap();
     let to = listener.local_address();
     drop(listener);

@@ -10,7 +10,7 @@ use sideway_tests::connections::LONG;
 use super::{Side, listener, pair};
 
 #[test]
-fn all_who_wait_are_told_of_the_end() {
+fn all_waiting_threads_get_the_disconnect() {
     let listener = listener();
     let (active, passive) = pair(&listener);
     thread::scope(|scope| {
@@ -26,7 +26,7 @@ fn all_who_wait_are_told_of_the_end() {
         }
         assert_eq!(ending.join().unwrap().unwrap(), Ended::Disconnected);
     });
-    // It stays told.
+    // Later calls report it too.
     assert_eq!(passive.connection.wait(Some(Duration::ZERO)).unwrap(), Ended::Disconnected);
     assert_eq!(active.connection.disconnect(None).unwrap(), Ended::Disconnected);
     assert!(active.connection.is_ended());
@@ -34,7 +34,7 @@ fn all_who_wait_are_told_of_the_end() {
 }
 
 #[test]
-fn a_connection_that_stands_says_so() {
+fn established_connection_reports_so() {
     let listener = listener();
     let (active, passive) = pair(&listener);
     let error = active.connection.wait(Some(Duration::from_millis(30))).unwrap_err();

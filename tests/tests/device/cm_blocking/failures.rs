@@ -1,4 +1,4 @@
-//! How it is told that there is no connection.
+//! Errors of connections that cannot be established.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -21,8 +21,8 @@ fn fail(connector: &Connector, to: SocketAddr) -> ConnectError {
     resolved.connect(&ConnectionParameter::default()).unwrap_err()
 }
 
-/// Tries to connect to where no answer comes from, for half a second; for longer where the machine was so slow that the
-/// time was over before the request was on its way.
+/// Tries to connect to an unresponsive address for half a second; longer if the machine was so slow that the time was
+/// over before the request was sent.
 fn fail_without_answer(to: SocketAddr) -> (ConnectError, Duration) {
     let mut within = Duration::from_millis(500);
     loop {
@@ -41,7 +41,7 @@ fn fail_without_answer(to: SocketAddr) -> (ConnectError, Duration) {
 }
 
 #[test]
-fn a_port_that_nobody_listens_on_refuses() {
+fn port_without_a_listener_refuses() {
     let to = listener().local_address();
     let error = fail(&connector(), to);
     assert_eq!(error.rejection().unwrap().reason(), Some(RejectReason::InvalidServiceId));
@@ -80,7 +80,7 @@ fn a_no_arrives_with_its_reasons() {
 }
 
 #[test]
-fn a_port_that_is_in_use_says_so() {
+fn port_in_use_is_an_error() {
     let listener = listener();
     let error = Listener::bind(listener.local_address()).unwrap_err();
     assert_eq!((error.step(), error.kind()), (ConnectStep::Bind, ErrorKind::AddrInUse));
@@ -97,9 +97,9 @@ fn a_port_that_is_in_use_says_so() {
 }
 
 #[test]
-fn an_answer_that_does_not_come_is_waited_for_as_long_as_was_said() {
+fn missing_response_times_out_after_the_given_time() {
     let listener = listener();
-    // The request is taken by the kernel, and by nobody else.
+    // The kernel receives the request, but no program does.
     let (error, within) = fail_without_answer(listener.local_address());
     assert_eq!(error.step(), ConnectStep::Connect);
     assert!(error.to_string().contains(&format!("no answer within {within:?}")), "{error}");
@@ -107,7 +107,7 @@ fn an_answer_that_does_not_come_is_waited_for_as_long_as_was_said() {
 
 #[test]
 #[ignore = "changes an interface of the machine: cargo xtask softroce"]
-fn a_machine_that_does_not_answer_is_waited_for_as_long_as_was_said() {
+fn unresponsive_machine_times_out_after_the_given_time() {
     let context = device::open();
     let interface = Interface::of(&context);
     let std::net::IpAddr::V4(own) = address() else { panic!("the device has no IPv4 address") };
@@ -123,7 +123,7 @@ fn a_machine_that_does_not_answer_is_waited_for_as_long_as_was_said() {
 }
 
 #[test]
-fn a_peer_that_goes_before_the_answer_is_told_to_who_accepts() {
+fn disconnect_before_accept_is_an_error_of_the_accept() {
     let listener = listener();
     let resolved = connector().resolve(listener.local_address()).unwrap();
     let end = End::of(resolved.identifier().clone());
@@ -132,7 +132,7 @@ fn a_peer_that_goes_before_the_answer_is_told_to_who_accepts() {
     let peer = request.peer_address();
     let passive = End::of(request.identifier().clone());
     drop((resolved, end));
-    // Its word arrives, of which the kernel tells nothing before the answer.
+    // Its message arrives, but the kernel does not report it before the accept.
     thread::sleep(Duration::from_millis(200));
     let error = request.accept(&ConnectionParameter::default()).unwrap_err();
     assert_eq!((error.step(), error.address()), (ConnectStep::Accept, peer));
@@ -168,7 +168,7 @@ fn a_peer_that_goes_before_the_answer_is_told_to_who_accepts() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_before_the_peer_hears_of_it() {
+fn impossible_request_is_refused_before_it_is_sent() {
     let listener = listener();
     let parameter = ConnectionParameter::default();
     let resolve = || connector().resolve(listener.local_address()).unwrap();

@@ -1,4 +1,4 @@
-//! Who listens, and what comes there beside requests.
+//! Listeners, and events there besides requests.
 
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
@@ -14,7 +14,7 @@ use sideway_tests::device;
 use super::{connector, listener};
 
 #[test]
-fn where_nobody_comes_the_time_passes() {
+fn listener_without_a_request_times_out() {
     let listener = listener();
     for timeout in [Duration::ZERO, Duration::from_millis(30)] {
         let error = listener.accept(Some(timeout)).unwrap_err();
@@ -41,7 +41,7 @@ fn events_that_are_no_requests_are_kept_and_taken_for_none() {
     second.bind_addr((listener.local_address().ip(), 0).into()).unwrap();
     second.listen(0).unwrap();
 
-    // One who wants the second listener, and is not the first one's to accept.
+    // A request for the second listener, which the first one must not accept.
     let elsewhere = connector().resolve((listener.local_address().ip(), second.port())).unwrap();
     let end = End::of(elsewhere.identifier().clone());
     elsewhere.identifier().connect(&ConnectionParameter::default()).unwrap();
@@ -60,7 +60,7 @@ fn events_that_are_no_requests_are_kept_and_taken_for_none() {
 }
 
 #[test]
-fn of_events_that_nobody_takes_the_latest_are_kept() {
+fn unread_events_keep_the_latest() {
     let listener = listener();
     let channel = listener.identifier().event_channel();
     let ids: Vec<_> = (0..70).map(|_| channel.create_id(PortSpace::Tcp).unwrap()).collect();
@@ -74,7 +74,7 @@ fn of_events_that_nobody_takes_the_latest_are_kept() {
 }
 
 #[test]
-fn connections_outlive_their_listener_and_those_who_wait_are_rejected() {
+fn connections_outlive_their_listener_and_waiting_requests_are_rejected() {
     let listener = listener();
     let (active, passive) = super::pair(&listener);
     let resolved = connector().resolve(listener.local_address()).unwrap();
@@ -104,7 +104,7 @@ fn a_listener_of_ipv6_alone_is_not_there_for_ipv4() {
 }
 
 #[test]
-fn who_polls_the_channel_of_a_listener_takes_all_who_came() {
+fn polling_a_listeners_channel_returns_all_requests() {
     const PEERS: usize = 20;
     let listener = listener();
     let peers: Vec<_> = (0..PEERS)
@@ -121,20 +121,20 @@ fn who_polls_the_channel_of_a_listener_takes_all_who_came() {
         let mut poll = libc::pollfd { fd: channel.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one live pollfd.
         assert_eq!(unsafe { libc::poll(&mut poll, 1, LONG.as_millis() as i32) }, 1, "{taken} came");
-        // Several threads may: each who came is given to one.
+        // Several threads may poll: each request goes to one of them.
         taken += thread::scope(|scope| {
-            let takers: Vec<_> = (0..3).map(|_| scope.spawn(|| all_who_came(&listener))).collect();
+            let takers: Vec<_> = (0..3).map(|_| scope.spawn(|| all_requests(&listener))).collect();
             takers.into_iter().map(|taker| taker.join().unwrap()).sum::<usize>()
         });
     }
     assert_eq!(taken, PEERS);
-    // They were let go, which is a no.
+    // They were dropped, which rejects them.
     for (resolved, _end) in &peers {
         expect(&resolved.identifier().event_channel(), EventType::Rejected);
     }
 }
 
-fn all_who_came(listener: &Listener) -> usize {
+fn all_requests(listener: &Listener) -> usize {
     let requests = std::iter::from_fn(|| match listener.accept(Some(Duration::ZERO)) {
         Ok(request) => Some(request),
         Err(error) if error.is_timed_out() => None,

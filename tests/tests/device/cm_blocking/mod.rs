@@ -1,4 +1,4 @@
-//! Connections by calls that wait: what they carry, how they end, and how each failure is told.
+//! Connections by blocking calls: their data, their end, and the error of each failure.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod addresses;
@@ -20,13 +20,13 @@ struct Side {
     connection: Connection,
 }
 
-/// Who listens at the address of the test device, on a port of its own.
+/// A listener at the address of the test device, on a free port.
 #[track_caller]
 fn listener() -> Listener {
     Listener::bind((address(), 0)).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Who waits longer than anything takes.
+/// A deadline longer than anything takes.
 fn connector() -> Connector {
     let mut connector = Connector::new();
     connector.setup_timeout(LONG);
@@ -41,7 +41,7 @@ fn connect(listener: &Listener, parameter: &ConnectionParameter) -> Side {
     Side { end, connection: resolved.connect(parameter).unwrap_or_else(|error| panic!("{error}")) }
 }
 
-/// Takes the next who comes.
+/// Accepts the next request.
 #[track_caller]
 fn accept(listener: &Listener) -> Side {
     let request = listener.accept(Some(LONG)).unwrap_or_else(|error| panic!("{error}"));

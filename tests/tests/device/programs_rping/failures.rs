@@ -1,4 +1,4 @@
-//! What fails, and is told in a sentence.
+//! Failures, each reported in a sentence.
 
 use std::process::Command;
 use std::thread;
@@ -19,7 +19,7 @@ fn ping(host: &str, options: &str) -> Ended {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_told() {
+fn missing_server_is_an_error() {
     let address = address();
     for options in ["", "-q"] {
         fails(&ping(&address.to_string(), options), &["connecting to", &address.to_string(), "nobody listens there"]);
@@ -29,7 +29,7 @@ fn a_server_that_is_not_there_is_told() {
     if device::name() != device::SOFT_DEVICE {
         // No RDMA device does.
         fails(&ping("127.0.0.1", ""), &["127.0.0.1", "ENODEV"]);
-        // There is a route, and nobody at its end.
+        // There is a route, but no host at its end.
         fails(&ping("10.71.0.77", "--timeout 0.5"), &["10.71.0.77", "nobody answered within 500ms"]);
     }
     fails(&ping("no-such-host.invalid", ""), &["no-such-host.invalid"]);
@@ -38,7 +38,7 @@ fn a_server_that_is_not_there_is_told() {
 }
 
 #[test]
-fn a_server_that_cannot_listen_or_that_nobody_calls_says_so() {
+fn server_without_a_port_or_a_client_is_an_error() {
     let run = |options: &str, port| child::run(server(Ours, port, options), LIMIT);
     fails(&run("-a 192.0.2.1", port()), &["binding to 192.0.2.1"]);
     for options in ["", "-P"] {
@@ -53,7 +53,7 @@ fn a_server_that_cannot_listen_or_that_nobody_calls_says_so() {
 }
 
 #[test]
-fn a_text_longer_than_the_servers_is_told_by_both() {
+fn text_longer_than_the_servers_is_reported_by_both() {
     let run = |whose: [Whose; 2]| {
         let port = port();
         let (server, client) = (server(whose[0], port, "-S 64"), client(whose[1], port, "-C 3 -S 65"));
@@ -84,7 +84,7 @@ fn in_the_midst(whose: [Whose; 2], server_options: &str, client_options: &str) -
     let mut server = Program::start(server(whose[0], port, server_options), LIMIT);
     server.wait_for_cm_port(port);
     let mut client = Program::start(client(whose[1], port, client_options), LIMIT);
-    // Who is not ours prints into a buffer.
+    // rdma-core's program prints into a buffer.
     if whose[1] == Ours {
         client.wait_until("ping", |client| client.said().contains("rdma-ping-10: "));
     } else {
@@ -99,7 +99,7 @@ fn end_of(program: &mut Program) -> Ended {
 }
 
 #[test]
-fn a_peer_that_is_killed_in_the_midst_is_told() {
+fn peer_killed_during_the_test_is_reported() {
     for (whose, options) in [([Ours, Ours], ""), ([Theirs, Ours], ""), ([Ours, Ours], "-q")] {
         if !are_here(&whose) {
             continue;

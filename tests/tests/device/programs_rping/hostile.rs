@@ -94,7 +94,7 @@ impl Peer {
         assert_eq!(found[1], 100, "{found:?}");
     }
 
-    /// Waits for the other side to end it.
+    /// Waits for the peer to disconnect.
     #[track_caller]
     fn wait(&self) {
         self.connection.wait(Some(LONG)).unwrap_or_else(|error| panic!("{error}"));
@@ -132,7 +132,7 @@ fn client_hears(options: &str, talk: impl FnOnce(&mut Peer, [u8; 16])) -> Ended 
 }
 
 #[test]
-fn a_message_that_is_none_is_told_by_the_server() {
+fn malformed_message_is_reported_by_the_server() {
     for length in [1, 15] {
         let ended = server_hears("", 1, |peer| peer.say(&vec![0; length]));
         fails(&ended, &[&format!("a message of {length} bytes, and those of an rping have 16")]);
@@ -154,7 +154,7 @@ fn a_message_that_is_none_is_told_by_the_server() {
 }
 
 #[test]
-fn memory_that_was_not_offered_is_told_by_the_server() {
+fn unoffered_memory_is_reported_by_the_server() {
     // Another key, and more than there is.
     for (key, size) in [(0x5500, 64), (0, 60_000)] {
         let ended = server_hears("-S 65535", 1, |peer| {
@@ -177,10 +177,10 @@ fn memory_that_was_not_offered_is_told_by_the_server() {
 }
 
 #[test]
-fn a_client_that_is_silent_or_too_loud_is_told() {
+fn silent_or_flooding_client_is_reported() {
     fails(&server_hears("--timeout 2", 1, |peer| peer.wait()), &["the client did not offer ping 0 within 2 s"]);
     fails(&server_hears("", 1, |peer| drop(peer.connection.disconnect(Some(LONG)))), &["before its first ping"]);
-    // It never takes a message, and what is behind the first that is for it has to wait.
+    // It never polls a receive, so messages after the first have to wait.
     let ended = server_hears("--timeout 2", 0, |peer| {
         let place = peer.place(0, 64);
         peer.say(&place);
@@ -199,7 +199,7 @@ fn a_client_that_is_silent_or_too_loud_is_told() {
 }
 
 #[test]
-fn texts_are_checked_where_that_is_asked_for_and_shown_harmlessly() {
+fn texts_are_checked_on_request_and_printed_escaped() {
     let ping = |peer: &mut Peer, text: &[u8]| {
         peer.end.memory.write(TEXT, text);
         let size = u32::try_from(text.len()).unwrap();
@@ -235,7 +235,7 @@ fn texts_are_checked_where_that_is_asked_for_and_shown_harmlessly() {
 }
 
 #[test]
-fn a_server_that_does_something_else_is_told() {
+fn server_with_another_protocol_is_reported() {
     let ended = client_hears("", |peer, _| {
         peer.say(&[0; 8]);
         peer.wait();
@@ -243,7 +243,7 @@ fn a_server_that_does_something_else_is_told() {
     fails(&ended, &["a message of 8 bytes, and those of an rping have 16"]);
     let ended = client_hears("--timeout 5", |peer, _| peer.wait());
     fails(&ended, &["the server did not read ping 0 within 5 s"]);
-    // It says that the text is back, and it is not.
+    // It reports that the text is back, but it is not.
     let ended = client_hears("-V", |peer, _| {
         peer.end.post_receive(1, INCOMING, 16);
         peer.say(&[0; 16]);
@@ -270,7 +270,7 @@ fn a_server_that_does_something_else_is_told() {
 }
 
 #[test]
-fn a_server_that_says_no_is_told() {
+fn rejecting_server_is_reported() {
     let port = port();
     let listener = Listener::bind((address(), port)).unwrap();
     let mut client = Program::start(client(Ours, port, "-C 1"), LIMIT);

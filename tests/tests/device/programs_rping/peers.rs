@@ -7,7 +7,7 @@ use sideway_tests::connections::address;
 use sideway_tests::device;
 use sideway_tests::programs::{LIMIT, by_address, port};
 
-/// What rdma-core's program says on standard error when all is well.
+/// rdma-core's program prints this on standard error on success.
 const WELL: [&str; 3] =
     ["client DISCONNECT EVENT...\n", "server DISCONNECT EVENT...\n", "wait for RDMA_READ_ADV state 10\n"];
 
@@ -42,7 +42,7 @@ pub(crate) fn client(whose: Whose, port: u16, options: &str) -> Command {
     by_address(whose.program(), port, &format!("-c -a {} {options}", address()))
 }
 
-/// What a program says that has to succeed, without what rdma-core's says besides.
+/// The output of a program that must succeed, without the usual messages of rdma-core's.
 #[track_caller]
 fn pings(ended: &Ended) -> Vec<String> {
     assert!(ended.status.success(), "{}\n{}", ended.status, ended.output);
@@ -122,7 +122,7 @@ fn without_v_nothing_is_printed_and_with_d_each_step() {
     assert_eq!(play([Ours, Ours], "", "-C 2").each_ref().map(Vec::len), [0, 0]);
     let [served, pinged] = play([Ours, Ours], "-d", "-d -C 2");
     for (said, steps) in [
-        (served, ["listening at ", "wants to connect", "ping 1: is offered at 64 bytes at 0x", "pings served: 2"]),
+        (served, ["listening at ", "is a connect request", "ping 1: is offered at 64 bytes at 0x", "pings served: 2"]),
         (pinged, ["the way to ", "the connection is made", "ping 1: offering 64 bytes at 0x", "ping 1: is back"]),
     ] {
         for step in steps {
@@ -176,7 +176,7 @@ fn a_persistent_server_serves_several_at_once() {
     let port = port();
     let mut server = Program::start(server(Ours, port, "-P"), LIMIT);
     server.wait_for_cm_port(port);
-    // One that is connected and says nothing does not hold the others up.
+    // A connected but silent client does not delay the others.
     let mut stopped = Program::start(client(Ours, port, "-d"), LIMIT);
     stopped.wait_until("ping", |client| client.said().contains("ping 10: is back"));
     stopped.stop();

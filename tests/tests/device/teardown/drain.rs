@@ -1,4 +1,4 @@
-//! One process: requests that nobody will answer.
+//! One process: requests without a response.
 
 use std::time::Duration;
 

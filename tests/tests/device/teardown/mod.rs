@@ -1,5 +1,5 @@
-//! Ending queue pairs with requests outstanding: every completion is handed over, buffers go last, and a peer that dies in the
-//! middle of a transfer is told by a typed completion.
+//! Teardown of queue pairs with outstanding requests: every completion is returned, buffers are freed last, and a peer
+//! that dies during a transfer gives a typed completion.
 
 mod drain;
 mod peer;

@@ -15,13 +15,13 @@ use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::loopback::{PSN, init, ready_to_receive, ready_to_send};
 use sideway_tests::{child, device};
 
-/// Tells the peer which queue pair writes to it.
+/// Sends the peer the address of the queue pair that writes to it.
 const WRITER: &str = "SIDEWAY_TEST_WRITER";
-/// Says that the test runs under valgrind.
+/// Marks a run under valgrind.
 const UNDER_VALGRIND: &str = "SIDEWAY_TEST_UNDER_VALGRIND";
 /// Bytes of a write.
 const LEN: usize = 16 * 1024;
-/// Writes that are on their way at any time.
+/// Writes in flight at any time.
 const DEPTH: u64 = 8;
 /// Writes before the peer is killed.
 const BEFORE: u64 = 40;
@@ -46,7 +46,7 @@ fn endpoint(context: &std::sync::Arc<sideway::ibverbs::device_context::DeviceCon
     Endpoint { qp, cq, memory }
 }
 
-/// The process that is written to: says where, and waits to be killed.
+/// The process that is written to: sends its address, and waits to be killed.
 #[test]
 #[ignore = "is started by another test"]
 fn peer() {
@@ -64,7 +64,7 @@ fn peer() {
 }
 
 #[test]
-fn a_peer_that_is_killed_is_told_by_a_typed_completion_and_torn_down_cleanly() {
+fn killed_peer_gives_a_typed_completion_and_teardown_succeeds() {
     let context = device::open();
     let Endpoint { mut qp, mut cq, memory } = endpoint(&context);
     let mut command = Command::new(env::current_exe().expect("this program has a path"));
@@ -87,7 +87,7 @@ fn a_peer_that_is_killed_is_told_by_a_typed_completion_and_torn_down_cleanly() {
     let post = |qp: &mut BasicQueuePair, number| {
         let mut batch = qp.start_post_send();
         let request = batch.construct_wr(number, WorkRequestFlags::Signaled).setup_write(rkey, addr);
-        // SAFETY: the memory is registered, nobody has a reference to it, and `tear_down` keeps it until the requests ended.
+        // SAFETY: the memory is registered, has no reference to it, and `tear_down` keeps it until the requests ended.
         unsafe { request.setup_sge(memory.lkey(), memory.addr(), LEN as u32) };
         batch.post().unwrap_or_else(|error| panic!("{error}"));
     };
@@ -132,7 +132,7 @@ fn a_peer_that_is_killed_is_told_by_a_typed_completion_and_torn_down_cleanly() {
     context.close().expect("the device can be closed");
 }
 
-/// What the peer says of itself.
+/// The addresses that the peer sends.
 fn peer_line(peer: &child::Program) -> String {
     let started = Instant::now();
     loop {
@@ -153,7 +153,7 @@ fn killing_the_peer_is_clean_under_valgrind() {
     if env::var_os(UNDER_VALGRIND).is_some() {
         return;
     }
-    let test = "teardown::peer::a_peer_that_is_killed_is_told_by_a_typed_completion_and_torn_down_cleanly";
+    let test = "teardown::peer::killed_peer_gives_a_typed_completion_and_teardown_succeeds";
     let command = child::under_valgrind(UNDER_VALGRIND, &["--exact", test]);
     let ended = child::run(command, Duration::from_secs(240));
     assert!(ended.status.success(), "{}", ended.output);

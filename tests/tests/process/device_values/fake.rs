@@ -9,7 +9,7 @@ use rdma_mummy_sys as ffi;
 use rdma_mummy_sys::load::ibverbs::IbverbsTable;
 use rdma_mummy_sys::load::provider::{Provider, register as register_provider};
 
-/// Knows the verbs of 2006 only, and gives values that no header has a name for.
+/// Supports only the verbs of 2006, and returns values that no header defines.
 pub(crate) const OLD: &str = "old_0";
 /// Claims more than there is, and does not close.
 pub(crate) const LIAR: &str = "liar_0";
@@ -113,7 +113,7 @@ unsafe extern "C" fn close_device(context: *mut ffi::ibv_context) -> c_int {
 unsafe extern "C" fn query_device(context: *mut ffi::ibv_context, attr: *mut ffi::ibv_device_attr) -> c_int {
     // SAFETY: the context is alive, and `attr` can be written to.
     unsafe {
-        // Whatever it is that a device says, all bits of it.
+        // Any device attribute, with all bits set.
         attr.write_bytes(0xff, 1);
         (*attr).phys_port_cnt = u8::from(!is(context, PORTLESS));
     }
@@ -129,7 +129,7 @@ unsafe extern "C" fn query_port(
     if port_num != 1 {
         return libc::EINVAL;
     }
-    // SAFETY: the context is alive, and so many bytes can be written to.
+    // SAFETY: the context is alive, and this number of bytes can be written to.
     unsafe {
         attr.cast::<u8>().write_bytes(0, size);
         (*attr).state = ffi::ibv_port_state(77);

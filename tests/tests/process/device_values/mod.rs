@@ -17,7 +17,7 @@ fn open(name: &str) -> Arc<DeviceContext> {
 }
 
 #[test]
-fn a_device_outlives_its_list_and_tells_its_names() {
+fn device_outlives_its_list_and_returns_its_names() {
     let context = open(fake::OLD);
     assert_eq!(context.name(), fake::OLD);
     assert_eq!(context.guid().to_string(), "0102:0304:0506:0708");

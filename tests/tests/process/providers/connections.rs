@@ -236,15 +236,18 @@ fn connections_stay_with_their_provider() {
 }
 
 #[test]
-fn the_environment_names_who_connects() {
+fn environment_selects_the_connection_provider() {
     let [a, b, c] = NO_LIBRARY;
-    if !alone("providers::connections::the_environment_names_who_connects", &[a, b, c, ("RDMA_MUMMY_RDMACM", "two")]) {
+    if !alone(
+        "providers::connections::environment_selects_the_connection_provider",
+        &[a, b, c, ("RDMA_MUMMY_RDMACM", "two")],
+    ) {
         return;
     }
     // SAFETY: a channel is made, or not.
     unsafe {
         assert!(ffi::rdma_create_event_channel().is_null());
-        assert_eq!(errno(), libc::ENODEV, "nobody has that name yet");
+        assert_eq!(errno(), libc::ENODEV, "no provider has that name yet");
         two();
         assert!(!ffi::rdma_create_event_channel().is_null());
     }
@@ -268,7 +271,7 @@ fn address_lists_and_devices_go_back_to_their_maker() {
         let mut id = null_mut();
         assert_eq!(ffi::rdma_create_ep(&mut id, of_one, null_mut(), null_mut()), 0);
         ffi::rdma_destroy_ep(id);
-        // A list that the program has filled in itself goes to who serves new connections.
+        // A list that the program has filled in itself goes to the provider of new connections.
         assert_eq!(ffi::rdma_create_ep(&mut id, forever(), null_mut(), null_mut()), 0);
         ffi::rdma_destroy_ep(id);
         ffi::rdma_freeaddrinfo(of_one);

@@ -16,7 +16,7 @@ use crate::providers::tables::{BROKEN, NO_LIBRARY, calls, errno, forever, table,
 /// The devices of the list, and the list.
 fn devices() -> (Vec<*mut ffi::ibv_device>, *mut *mut ffi::ibv_device) {
     let mut count = -1;
-    // SAFETY: the list holds as many devices as it says, and a null pointer.
+    // SAFETY: the list holds the stated number of devices, and a null pointer.
     unsafe {
         let list = ffi::ibv_get_device_list(&mut count);
         assert!(!list.is_null());
@@ -153,7 +153,7 @@ fn the_devices_of_the_system_come_first() {
         assert_eq!(ffi::ibv_dealloc_pd(ffi::ibv_alloc_pd(context)), 0);
         ffi::ibv_open_device(found[2]);
         assert_eq!(calls(), [(2, "open_device"), (2, "alloc_pd"), (2, "dealloc_pd"), (1, "open_device")]);
-        // A mark of nobody is not followed: the device is the system's.
+        // An unknown mark is not dereferenced: the device is the system's.
         let stray: *mut ffi::ibv_device = forever();
         (&raw mut (*stray)._ops._dummy1).cast::<usize>().write(0xdead_beef);
         assert_eq!(ProviderId::of_device(stray), None);
@@ -201,7 +201,7 @@ fn a_buffer_goes_back_to_its_maker() {
         ffi::ibv_free_buf(of_two);
         let made = [(1, "alloc_buf"), (2, "alloc_buf"), (2, "export_buf_dmabuf_fd")];
         assert_eq!(calls(), [&made[..], &[(1, "free_buf"), (2, "free_buf")]].concat());
-        // Nobody's, and without a library: as with other functions that return a descriptor.
+        // Without a provider or a library: as with other functions that return a descriptor.
         assert_eq!((ffi::ibv_export_buf_dmabuf_fd(null_mut()), errno()), (-1, libc::EINVAL));
         // What no table has fails alone.
         assert!(ffi::ibv_reg_mr_ex(one, null_mut()).is_null());

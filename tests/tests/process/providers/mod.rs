@@ -1,4 +1,4 @@
-//! Two providers in one process, each a small table: whose devices are listed, and who is called.
+//! Two providers in one process, each a small table: the union of their devices, and the routing of calls.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod connections;

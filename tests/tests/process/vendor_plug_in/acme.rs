@@ -199,7 +199,7 @@ unsafe extern "C" fn create_cq_ex(
     Box::into_raw(Box::new(Queue { cq, completed: VecDeque::new(), qp_num: 0 })).cast()
 }
 
-/// As `ibv_create_cq_ex`, for completions with a weight. This version knows no LIDs.
+/// As `ibv_create_cq_ex`, for completions with a weight. This version does not support LIDs.
 pub(crate) unsafe fn acme_create_cq(
     context: *mut ffi::ibv_context,
     attr: &mut ffi::ibv_cq_init_attr_ex,

@@ -70,7 +70,7 @@ fn a_queue_pair_is_extended_where_it_can_be() {
 }
 
 #[test]
-fn the_second_try_without_atomics_tells_its_own_reason() {
+fn second_try_without_atomics_reports_its_own_reason() {
     let world = World::new();
     let no = Failure::documented;
     for (first, second) in [(libc::EOPNOTSUPP, libc::ENOMEM), (libc::EINVAL, libc::EOPNOTSUPP)] {

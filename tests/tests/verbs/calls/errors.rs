@@ -1,4 +1,4 @@
-//! The ways of C to say no, and what is said to the program.
+//! C's ways to report errors, and the errors that the program gets.
 
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::completion::{CompletionQueue, PollCompletionQueueError};
@@ -48,7 +48,7 @@ fn a_pointer_that_is_null_means_the_errno() {
     let recording = Recording::new();
     let no = Failure::documented(libc::EMFILE);
     recording.fail("get_device_list", 0, no);
-    // Nobody else has devices either, and the first failure is that there is no library.
+    // No other provider has devices, and the first failure is that there is no library.
     assert!(matches!(DeviceList::new().unwrap_err(), GetDeviceListError::Load(_) | GetDeviceListError::Verb(_)));
     recording.fail("open_device", 0, no);
     let list = DeviceList::new().unwrap();
@@ -78,7 +78,7 @@ fn a_pointer_that_is_null_means_the_errno() {
 }
 
 #[test]
-fn a_hint_says_what_to_change() {
+fn hint_names_what_to_change() {
     let world = World::new();
     let invalid = Failure::documented(libc::EINVAL);
     world.recording.fail("create_cq_ex", 0, invalid);

@@ -148,8 +148,8 @@ fn a_descriptor_that_has_hung_up_does_not_spin() {
     let recording = Recording::new();
     let context = recording.open();
     let channel = context.create_comp_channel().unwrap();
-    // A pipe whose other end is closed takes the place of the channel's descriptor: readable for ever, with nothing in
-    // it, as the descriptor of a device that was pulled out.
+    // A pipe with its other end closed replaces the channel's descriptor: always readable, but empty, like the
+    // descriptor of a removed device.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(writer);
     // SAFETY: both descriptors are open; the channel keeps its number.

@@ -1,4 +1,4 @@
-//! What a request looks like when it arrives, and what is said of a list that C refuses.
+//! The form in which a request arrives, and the error for a list that C refuses.
 
 use std::io::IoSlice;
 
@@ -133,7 +133,7 @@ fn batches_of_every_length_up_to_the_limit_arrive_whole() {
 }
 
 #[test]
-fn an_empty_batch_is_no_error_and_c_hears_nothing_of_it() {
+fn empty_batch_succeeds_without_a_call() {
     let world = World::new();
     for (mut qp, expected) in world.queue_pairs().into_iter().zip([&[][..], &["wr_start", "wr_abort"]]) {
         world.recording.calls();
@@ -202,7 +202,7 @@ fn a_driver_that_names_no_request_of_the_batch_is_not_followed() {
         for post in [post_four, post_four_receives] {
             world.recording.refuse_requests(bad, Failure::documented(libc::EINVAL));
             let error = post(&mut basic).unwrap_err();
-            // The device has some of the batch, and nobody knows how many.
+            // The device has some of the batch, but their number is unknown.
             assert_eq!((error.failed_request(), error.posted()), (None, None), "{bad:?}");
             assert!(!error.to_string().contains("nothing of the batch was posted"), "{error}");
             assert!(!world.recording.posted().is_empty());

@@ -58,7 +58,7 @@ macro_rules! not_send {
     }; )+ };
 }
 
-// Drivers hold a lock from the beginning to the end, which must be let go by the thread that took it.
+// Drivers hold a lock from the start to the end, which the same thread must release.
 not_send!(ExtendedPoller<'static>, ExtendedWorkCompletion<'static>, ExtendedPostSendGuard<'static>);
 not_send!(ExtendedPostSendGuard<'static, Datagram>, GenericPostSendGuard<'static, Xrc>);
 

@@ -10,7 +10,7 @@ use super::ACTS;
 /// Functions that the library uses and the recording device does not write down.
 const NOT_WRITTEN_DOWN: &[(&str, &[&str])] = &[
     (
-        "they compute, and ask nobody",
+        "they compute, and make no call",
         &[
             "ibv_event_type_str",
             "ibv_flow_label_to_udp_sport",
@@ -22,17 +22,14 @@ const NOT_WRITTEN_DOWN: &[(&str, &[&str])] = &[
             "mult_to_ibv_rate",
         ],
     ),
-    (
-        "they are asked of a device that nobody has opened, and cannot fail",
-        &["ibv_get_device_guid", "ibv_get_device_index"],
-    ),
+    ("they are called on a device that is not open, and cannot fail", &["ibv_get_device_guid", "ibv_get_device_index"]),
     (
         "they are asked of no device, and fail in tests of their own (memory::fork, memory::imports)",
         &["ibv_dofork_range", "ibv_dontfork_range", "ibv_fork_init", "ibv_import_device", "ibv_is_fork_initialized"],
     ),
 ];
 
-/// Under which name the recording device writes a function down, where that is not its own.
+/// The recording device's name for a function, if it differs from its own.
 const OTHER_NAMES: &[(&str, &str)] = &[
     ("ibv_query_port", "query_port_basic"),
     ("ibv_query_port_since_v44", "query_port"),

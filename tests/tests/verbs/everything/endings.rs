@@ -7,7 +7,7 @@ use sideway_tests::recording::{Failure, Recording, Warnings};
 use super::{ACTS, ends, whole};
 
 #[test]
-fn what_cannot_be_destroyed_is_leaked_once_and_said_so() {
+fn object_that_cannot_be_destroyed_is_leaked_once_and_logged() {
     let warnings = Warnings::listen();
     for &act in ACTS {
         let endings: BTreeSet<&'static str> =
@@ -23,7 +23,7 @@ fn what_cannot_be_destroyed_is_leaked_once_and_said_so() {
         let refused: Vec<_> = log.iter().filter(|call| call.failed.is_some() && ends(call)).collect();
         let what = format!("{}: {refused:?}", act.name);
         assert!(!refused.is_empty(), "{what}");
-        // Nobody asks twice, as C may have ended half of it.
+        // It is destroyed only once, because C may have destroyed half of it.
         let objects: Vec<_> = refused.iter().map(|call| &call.arguments).collect();
         assert_eq!(objects.iter().collect::<BTreeSet<_>>().len(), objects.len(), "{what}");
         let lines = warnings.take();

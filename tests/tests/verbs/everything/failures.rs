@@ -4,8 +4,8 @@ use sideway_tests::recording::{Failure, Recording, Warnings};
 
 use super::{ACTS, ends, whole};
 
-/// The ways: as documented, as drivers do it that do not read documentation, without a reason, and for a reason that no
-/// header knows.
+/// The ways: as documented, as in drivers that deviate from the documentation, without a reason, and with a reason that
+/// no header defines.
 const FAILURES: [Failure; 6] = [
     Failure::documented(libc::EIO),
     Failure::negative(libc::EIO),

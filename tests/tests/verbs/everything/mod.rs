@@ -1,7 +1,7 @@
-//! Nothing is silent. Programs that together use everything the library wraps are run once to count what C is asked, and
-//! then again and again: with each call failing in its turn, with everything that destroys failing, and with each number
-//! that C fills in being one that no header knows. Each time there is a typed error that names its verb, or another way;
-//! what was made is destroyed exactly once, or is leaked and said to be, where destroying fails; and nothing panics.
+//! No error is silent. Programs that together use all wrappers run once to count the C calls, and then repeatedly: with
+//! each call failing in turn, with every destroy failing, and with each number from C replaced by one that no header
+//! defines. Each run gives a typed error that names its verb, or succeeds in another way; every object is destroyed
+//! exactly once, or is leaked with a log message if destroying fails; nothing panics.
 //!
 //! `coverage.rs` asserts that the programs leave no function out.
 #![expect(clippy::unwrap_used, reason = "a test")]

@@ -1,4 +1,4 @@
-//! Each number that C fills in is one that no header knows.
+//! Each number from C is one that no header defines.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use sideway_tests::recording::{Recording, Warnings};
 
 use super::{ACTS, whole};
 
-/// The least, the most, and what is in between for those who take it as signed.
+/// The least, the most, and the signed extremes.
 const BYTES: [u8; 5] = [0, 1, 0x7f, 0x80, 0xff];
 
 #[test]
@@ -41,8 +41,7 @@ fn no_output_is_left_out() {
     assert!(missing.is_empty(), "no program has these outputs: {missing:?}");
 }
 
-/// The outputs by name in the sources of a folder, but for the vendors', who have tests of their own
-/// (`vendors::faults`).
+/// The outputs by name in the sources of a folder, except the vendors', which have their own tests (`vendors::faults`).
 fn named(folder: &Path) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for entry in fs::read_dir(folder).unwrap() {

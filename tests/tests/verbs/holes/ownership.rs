@@ -64,7 +64,7 @@ fn children_keep_their_parents_and_go_before_them() {
 }
 
 #[test]
-fn a_completion_queue_of_another_context_is_refused_before_c_hears_of_it() {
+fn completion_queue_of_another_context_is_refused_before_the_call() {
     let world = World::new();
     // Of another device, and of the same device opened once more.
     let other = Recording::new();
@@ -91,7 +91,7 @@ fn a_completion_queue_of_another_context_is_refused_before_c_hears_of_it() {
 }
 
 #[test]
-fn a_channel_of_another_context_is_refused_before_c_hears_of_it() {
+fn channel_of_another_context_is_refused_before_the_call() {
     let (recording, other) = (Recording::new(), Recording::new());
     let (context, foreign) = (recording.open(), other.open().create_comp_channel().unwrap());
     recording.calls();
@@ -109,7 +109,7 @@ fn a_channel_of_another_context_is_refused_before_c_hears_of_it() {
 }
 
 #[test]
-fn a_queue_pair_without_completion_queues_is_refused_before_c_hears_of_it() {
+fn queue_pair_without_completion_queues_is_refused_before_the_call() {
     let world = World::new();
     let mut builder = world.pd.create_qp_builder();
     assert!(builder.build().unwrap_err().to_string().contains("setup_send_cq"));
@@ -162,7 +162,7 @@ fn a_close_that_fails_reports() {
     recording.fail("close_device", 0, Failure::documented(libc::EIO));
     let error = Arc::into_inner(context).unwrap().close().unwrap_err();
     assert_eq!((error.verb(), error.errno().raw()), ("ibv_close_device", libc::EIO));
-    assert_eq!(warnings.take(), [""; 0], "who closes hears of it himself");
+    assert_eq!(warnings.take(), [""; 0], "close returns the error itself");
     assert_eq!(recording.calls().iter().filter(|call| call.verb == "close_device").count(), 1);
 }
 
@@ -195,7 +195,7 @@ fn everything_closes_and_reports() {
     let qp = pd.create_qp_builder().setup_send_cq(&cq).setup_recv_cq(&cq).build().unwrap();
     recording.fail("destroy_qp", 0, Failure::documented(libc::EIO));
     assert_eq!(qp.close().unwrap_err().errno().raw(), libc::EIO);
-    assert_eq!(warnings.take(), [""; 0], "who closes hears of it himself");
+    assert_eq!(warnings.take(), [""; 0], "close returns the error itself");
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn the_cursor_moves_once_a_completion_and_the_poll_ends() {
 }
 
 #[test]
-fn who_gives_up_gets_its_error_and_the_poll_ends() {
+fn closure_error_is_returned_and_the_poll_ends() {
     let recording = Recording::new();
     for mut cq in queues(&recording) {
         let mut seen = Vec::new();

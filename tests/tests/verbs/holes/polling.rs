@@ -180,7 +180,7 @@ fn readers_that_mean_something_on_infiniband_alone_may_be_missing() {
         recording.without(name);
         let context = recording.open();
         let mut cq = context.create_cq_builder().build_ex().unwrap();
-        assert_ne!(cq.wc_flags() & Fields::StandardFlags, Fields::StandardFlags, "the queue tells");
+        assert_ne!(cq.wc_flags() & Fields::StandardFlags, Fields::StandardFlags, "the queue reports");
         recording.complete(&cq, completion(1));
         let mut poller = cq.start_poll().unwrap();
         let wc = poller.next().unwrap().unwrap();
@@ -195,7 +195,7 @@ fn readers_that_mean_something_on_infiniband_alone_may_be_missing() {
 }
 
 #[test]
-fn a_reader_that_nobody_asked_for_may_be_missing() {
+fn reader_that_was_not_requested_may_be_missing() {
     let recording = Recording::new();
     recording.without("read_completion_ts").without("read_cvlan");
     let context = recording.open();

@@ -276,7 +276,7 @@ fn a_queue_pair_is_not_reset_under_a_batch() {
         qp.modify(&reset).unwrap();
         assert_eq!(qp.state(), QueuePairState::Reset);
     }
-    // Neither is who has but one queue of it.
+    // Neither does the owner of only one of its queues.
     let [mut one, mut other] = world.queue_pairs();
     std::mem::swap(one.queues().1, other.queues().1);
     let mut batch = other.start_post_recv();

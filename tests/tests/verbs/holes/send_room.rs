@@ -38,7 +38,7 @@ impl Slot {
 struct Driver(Library);
 
 impl Driver {
-    /// A driver in a file of this name, for the devices of `world`. `None` where there is no C compiler, after saying so.
+    /// A driver in a file of this name, for the devices of `world`. `None` without a C compiler, with a message.
     fn load(world: &World, name: &str) -> Option<Self> {
         static HAS_HEADER: OnceLock<bool> = OnceLock::new();
         let compiler = requirements::c_compiler()?;
@@ -47,7 +47,8 @@ impl Driver {
             return None;
         }
         let driver = Self(compiler.load(folder, name, include_str!("../../../c/full_queue.c"), &[]));
-        // SAFETY: the types are those of full_queue.c; the functions are of one driver, and no object of the context is used yet.
+        // SAFETY: the types are those of full_queue.c; the functions belong to one driver, and no object of the context
+        // is used yet.
         unsafe {
             let drive = driver.0.get::<unsafe extern "C" fn(*mut ibv_context)>(b"drive").unwrap();
             drive(DeviceContext::context(&world.context).as_ptr());
@@ -56,7 +57,7 @@ impl Driver {
     }
 
     fn set_functions(&self, qp: *mut ibv_qp_ex) {
-        // SAFETY: as in `load`; nobody posts to the queue pair.
+        // SAFETY: as in `load`; no other thread posts to the queue pair.
         unsafe { self.0.get::<unsafe extern "C" fn(*mut ibv_qp_ex)>(b"set_functions").unwrap()(qp) }
     }
 
@@ -96,7 +97,7 @@ fn a_c_program_that_overfills_an_extended_queue_changes_a_request_in_flight() {
     let mut builder = world.qp_builder();
     // SAFETY: this test is about the promise: it is broken below, on a device that touches no memory.
     let qp = unsafe { builder.assume_send_room() }.build_ex().unwrap();
-    // SAFETY: the recording device gives every queue pair room for an extended one, and nobody posts to it but C.
+    // SAFETY: the recording device gives every queue pair space for an extended one, and only C posts to it.
     let raw = unsafe { qp.qp() }.cast::<ibv_qp_ex>().as_ptr();
     driver.set_functions(raw);
     assert_eq!(driver.overfill(raw, ROOM as u32), 0);

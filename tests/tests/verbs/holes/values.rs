@@ -140,7 +140,7 @@ fn unknown_values_of_a_queue_pair_print() {
         prints(attribute.path_mtu(), 999);
         prints(attribute.address_vector().static_rate(), 207);
         assert!(format!("{attribute:?} {init:?}").contains("997"));
-        // A queue pair in a state that nobody knows cannot be modified, and says so.
+        // A queue pair in an unknown state cannot be modified, and the error states that.
         world.recording.fail("modify_qp", 0, Failure::documented(libc::EINVAL));
         let error = connect(&qp).unwrap_err();
         assert!(error.to_string().contains("997"), "{error}");
@@ -148,7 +148,7 @@ fn unknown_values_of_a_queue_pair_print() {
 }
 
 #[test]
-fn a_type_that_nobody_knows_is_refused_and_prints() {
+fn unknown_type_is_refused_and_prints() {
     let world = World::new();
     let mut builder = world.qp_builder();
     builder.setup_qp_type(QueuePairType::from_raw(4711));
@@ -167,14 +167,14 @@ fn a_type_that_nobody_knows_is_refused_and_prints() {
 fn a_state_that_the_driver_leaves_in_the_object_may_be_unknown() {
     let world = World::new();
     for qp in world.queue_pairs() {
-        // SAFETY: the queue pair is alive, and nobody else uses it.
+        // SAFETY: the queue pair is alive, and no other thread uses it.
         unsafe { (*qp.qp().as_ptr()).state = ffi::ibv_qp_state(4712) };
         prints(qp.state(), 4712);
     }
 }
 
 #[test]
-fn a_driver_that_says_more_than_there_is_room_for_is_not_believed() {
+fn driver_output_beyond_its_space_is_an_error() {
     let recording = Recording::new();
     let context = recording.open();
     recording.edit(|facts| {

@@ -67,7 +67,7 @@ fn a_region_of_device_memory_counts_from_zero_and_keeps_the_memory() {
 }
 
 #[test]
-fn device_memory_of_another_context_is_refused_before_c_hears_of_it() {
+fn device_memory_of_another_context_is_refused_before_the_call() {
     let world = World::new();
     let foreign = world.recording.open().alloc_dm(256, 0).unwrap();
     world.recording.calls();
@@ -79,7 +79,7 @@ fn device_memory_of_another_context_is_refused_before_c_hears_of_it() {
 }
 
 #[test]
-fn a_driver_that_lacks_a_part_is_told_by_name_and_no_null_is_called() {
+fn driver_without_a_function_is_an_error_and_no_null_is_called() {
     let recording = Recording::new();
     recording.without("alloc_dm");
     let error = recording.open().alloc_dm(256, 0).unwrap_err();

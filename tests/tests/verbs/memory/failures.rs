@@ -24,7 +24,7 @@ fn scenario(world: &World) -> Result<(), VerbError> {
     // SAFETY: the recording device touches no memory.
     let mut hinted = unsafe { pd.reg_mr_ex(&attributes) }?;
     let access = Some(AccessFlags::empty());
-    let hinted_alone = std::sync::Arc::get_mut(&mut hinted).expect("nobody else holds it");
+    let hinted_alone = std::sync::Arc::get_mut(&mut hinted).expect("it has no other owner");
     // SAFETY: as above.
     unsafe { hinted_alone.rereg_mr(None, None, access) }?;
     pd.advise_mr(MemoryAdvice::Prefetch, AdviseFlags::empty(), &[])?;

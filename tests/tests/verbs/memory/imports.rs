@@ -35,7 +35,7 @@ fn a_device_is_imported_by_a_duplicate_of_its_descriptor() {
 }
 
 #[test]
-fn imports_are_given_back_and_what_they_are_of_stays() {
+fn imports_are_released_and_their_originals_stay() {
     let world = World::new();
     let mr = world.pd.reg_owned_mr(64, AccessFlags::LocalWrite).unwrap();
     let dm = world.context.alloc_dm(4096, 0).unwrap();
@@ -49,14 +49,14 @@ fn imports_are_given_back_and_what_they_are_of_stays() {
     expect(&only(&world.recording), "import_mr", &[("handle", mr.region().handle().into())]);
     assert_eq!((region.iova(), region.get_ptr(), region.region_len()), (None, 0, 64));
     assert_eq!((region.lkey().raw(), region.rkey().raw()), (71, 72));
-    // SAFETY: the memory lives as long as the import, and has so many bytes.
+    // SAFETY: the memory lives as long as the import, and has this size.
     let memory = unsafe { world.context.import_dm(dm.handle().unwrap(), 4096) }.unwrap();
     expect(&only(&world.recording), "import_dm", &[("handle", dm.handle().unwrap().into())]);
     assert!(memory.memcpy_to_dm(4095, b"xy").is_err());
     memory.memcpy_to_dm(4095, b"x").unwrap();
     // SAFETY: as above.
     assert!(unsafe { world.context.import_dm(1, 0) }.unwrap_err().to_string().contains("length is 0"));
-    // An import is used as what it is of.
+    // An import is used like its original.
     drop(pd.reg_owned_mr(64, AccessFlags::LocalWrite).unwrap());
     drop(world.pd.reg_dm_mr(&memory, 0, 64, AccessFlags::LocalWrite));
 

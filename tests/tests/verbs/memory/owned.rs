@@ -91,7 +91,7 @@ fn entries_name_ranges_within() {
     }
     drop(region);
 
-    // Memory that nobody touches costs nothing, but not every machine promises so much.
+    // Untouched memory costs nothing, but not every machine allows as much.
     let Ok(region) = world.pd.reg_owned_mr(5 << 30, AccessFlags::LocalWrite) else {
         return did_not_run("the system does not give 5 GiB");
     };
@@ -102,7 +102,7 @@ fn entries_name_ranges_within() {
 }
 
 #[test]
-fn references_are_given_only_where_no_peer_can_reach_the_bytes() {
+fn references_exist_only_if_no_peer_can_access_the_bytes() {
     let world = World::new();
     for (access, shared, exclusive) in [
         (AccessFlags::empty(), true, true),
@@ -141,7 +141,7 @@ fn references_are_given_only_where_no_peer_can_reach_the_bytes() {
 }
 
 #[test]
-fn what_cannot_be_made_says_why_and_leaves_nothing() {
+fn failed_creation_reports_why_and_leaks_nothing() {
     let world = World::new();
     let error = world.pd.create_mr_builder().build().unwrap_err();
     assert_eq!(error.to_string(), "mmap: EINVAL (Invalid argument): the length is 0; set a length");
@@ -171,7 +171,7 @@ fn pages_go_with_the_registration_and_not_before() {
     let world = World::new();
     let warnings = Warnings::listen();
 
-    // The registration ends with the last who holds it, and the pages with it.
+    // The registration ends with its last owner, and the pages with it.
     let region = world.pd.reg_owned_mr(8192, AccessFlags::LocalWrite).unwrap();
     let (held, at) = (region.region().clone(), region.as_ptr());
     drop(region);
@@ -179,7 +179,7 @@ fn pages_go_with_the_registration_and_not_before() {
     drop(held);
     assert!(!is_mapped(at, 8192) && !world.recording.live().contains(&Kind::MemoryRegion));
 
-    // So it is where `close` finds that somebody else holds it.
+    // So it is if `close` finds another owner.
     let region = world.pd.reg_owned_mr(8192, AccessFlags::LocalWrite).unwrap();
     let (held, at) = (region.region().clone(), region.as_ptr());
     let error = region.close().unwrap_err();
@@ -197,7 +197,7 @@ fn pages_go_with_the_registration_and_not_before() {
         let at = region.as_ptr();
         if close {
             assert_eq!(region.close().unwrap_err().to_string(), "ibv_dereg_mr: EBUSY (Device or resource busy)");
-            assert_eq!(warnings.take(), [""; 0], "who closes hears of it himself");
+            assert_eq!(warnings.take(), [""; 0], "close returns the error itself");
         } else {
             drop(region);
             let lines = warnings.take();
@@ -209,7 +209,7 @@ fn pages_go_with_the_registration_and_not_before() {
         unsafe { at.write(1) };
     }
 
-    // Where registering fails, there is nobody to keep the pages for.
+    // If registering fails, no registration needs the pages.
     let before = std::fs::read_to_string("/proc/self/statm").unwrap();
     for _ in 0..64 {
         world.recording.fail("reg_mr", 0, Failure::documented(libc::ENOMEM));

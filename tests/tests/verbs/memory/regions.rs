@@ -132,9 +132,9 @@ fn failures_to_register_say_what_to_change() {
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn memory_that_was_locked_before_counts_where_there_is_a_limit() {
+fn locked_memory_counts_towards_the_limit() {
     // The limit is the process's.
-    if !alone("memory::regions::memory_that_was_locked_before_counts_where_there_is_a_limit", &[]) {
+    if !alone("memory::regions::locked_memory_counts_towards_the_limit", &[]) {
         return;
     }
     let world = World::new();
@@ -242,7 +242,7 @@ fn a_region_is_registered_anew_in_what_is_given() {
 }
 
 #[test]
-fn addresses_that_count_from_the_start_are_not_told_as_those_of_the_memory() {
+fn zero_based_addresses_are_not_reported_as_memory_addresses() {
     let world = World::new();
     let mut mr = region(&world.pd, AccessFlags::ZeroBased);
     change(&mut mr, None, Some((0x5000, 99)), None).unwrap();
@@ -256,7 +256,7 @@ fn addresses_that_count_from_the_start_are_not_told_as_those_of_the_memory() {
 }
 
 #[test]
-fn a_change_that_fails_says_which_region_stands() {
+fn failed_change_reports_which_registration_stands() {
     let world = World::new();
     let other = world.context.alloc_pd().unwrap();
     for (code, errno, left, words) in [
@@ -289,7 +289,7 @@ fn a_change_that_fails_says_which_region_stands() {
 }
 
 #[test]
-fn a_change_that_cannot_be_is_refused_before_c_hears_of_it() {
+fn impossible_change_is_refused_before_the_call() {
     let world = World::new();
     let foreign = world.recording.open().alloc_pd().unwrap();
     let mut mr = region(&world.pd, AccessFlags::LocalWrite);
@@ -332,7 +332,7 @@ fn hints_that_a_device_refuses_are_explained() {
 }
 
 #[test]
-fn everything_is_said_of_a_registration_and_its_dma_handle_outlives_it() {
+fn registration_passes_all_fields_and_its_dma_handle_outlives_it() {
     let world = World::new();
     let dma_handle = world.context.alloc_dmah(&hints(&world.context)).unwrap();
     let call = only(&world.recording);

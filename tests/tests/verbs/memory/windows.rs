@@ -18,7 +18,7 @@ fn window(world: &World) -> MemoryWindow {
 }
 
 #[test]
-fn a_window_is_of_its_type_and_goes_before_its_domain() {
+fn window_has_its_type_and_is_dropped_before_its_domain() {
     let world = World::new();
     for (window_type, raw) in
         [(MemoryWindowType::Type1, 1), (MemoryWindowType::Type2, 2), (MemoryWindowType::from_raw(9), 9)]
@@ -77,7 +77,7 @@ fn binding_posts_what_was_asked_for_and_gives_the_new_key() {
         assert_ne!(call.argument("mr"), 0);
         assert_eq!((rkey, window.rkey()), (old.inc_rkey(), rkey));
 
-        // The completion told that it failed.
+        // The completion reported the failure.
         window.set_rkey(old).unwrap();
         assert_eq!(window.rkey(), old);
 
@@ -110,7 +110,7 @@ fn a_region_that_a_window_is_bound_to_does_not_go() {
 }
 
 #[test]
-fn what_does_not_belong_together_is_refused_before_c_hears_of_it() {
+fn mismatched_objects_are_refused_before_the_call() {
     let world = World::new();
     let [mut qp, _] = world.queue_pairs();
     let mut window = window(&world);
@@ -214,7 +214,7 @@ fn what_a_region_allows_is_what_it_was_registered_with_last() {
     assert!(bind(&region, 4096).unwrap_err().contains("without MemoryWindowBind"));
 
     let anew = Arc::get_mut(&mut region).unwrap();
-    // SAFETY: no request names the region, no window is bound to it, and nobody refers to its pages.
+    // SAFETY: no request names the region, no window is bound to it, and its pages have no references.
     unsafe { anew.rereg_mr(None, None, Some(BINDABLE)) }.unwrap();
     bind(anew, 4096).unwrap();
     // SAFETY: as above; it is a part of the pages.
@@ -235,7 +235,7 @@ fn what_a_region_allows_is_what_it_was_registered_with_last() {
     assert_eq!(error.region(), SurvivingRegion::Neither);
     assert!(bind(anew, 64).unwrap_err().contains("access flags are unknown"));
 
-    // SAFETY: the region is ours, and nobody uses its keys.
+    // SAFETY: the region is ours, and its keys are not in use.
     let imported = unsafe { world.pd.import_mr(region.handle()) }.unwrap();
     assert!(bind(&imported, 64).unwrap_err().contains("access flags are unknown"));
     drop((imported, region, window, qp));

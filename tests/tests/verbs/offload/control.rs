@@ -35,7 +35,7 @@ fn ece_goes_there_and_what_was_accepted_comes_back() {
 }
 
 #[test]
-fn a_rate_limit_arrives_whole_and_a_refusal_says_why() {
+fn rate_limit_arrives_whole_and_a_refusal_reports_why() {
     let world = World::new();
     let qp = queue_pair(&world);
     let limit = RateLimit { rate_kbps: 1_000_000, max_burst_bytes: 65_536, typical_packet_bytes: 1_500 };
@@ -64,7 +64,7 @@ fn a_rate_limit_arrives_whole_and_a_refusal_says_why() {
 }
 
 #[test]
-fn a_device_without_pacing_says_so() {
+fn device_without_pacing_is_an_error() {
     let recording = sideway_tests::recording::Recording::new();
     recording.without("modify_qp_rate_limit");
     let context = recording.open();
@@ -76,7 +76,7 @@ fn a_device_without_pacing_says_so() {
 }
 
 #[test]
-fn the_order_of_data_is_what_the_driver_says() {
+fn data_order_is_what_the_driver_reports() {
     let world = World::new();
     let qp = queue_pair(&world);
     let ask = |flags| qp.query_data_in_order(WorkRequestOperationType::Write, flags);

@@ -1,4 +1,4 @@
-//! Counters: places, values, and who keeps whom.
+//! Counters: indices, values, and ownership.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ fn a_flow_keeps_its_counters_whether_named_or_attached_later() {
 }
 
 #[test]
-fn what_is_of_another_context_is_refused() {
+fn objects_of_another_context_are_refused() {
     let (here, there) = (World::new(), Recording::new());
     let foreign = there.open().create_counters().unwrap();
     let qp = queue_pair(&here);
@@ -73,7 +73,7 @@ fn what_is_of_another_context_is_refused() {
 }
 
 #[test]
-fn failures_are_told_by_verb() {
+fn failures_name_their_verb() {
     let world = World::new();
     world.recording.fail("create_counters", 0, Failure::documented(libc::EMFILE));
     let error = world.context.create_counters().unwrap_err();

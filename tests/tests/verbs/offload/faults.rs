@@ -1,4 +1,4 @@
-//! Everything is built and let go of, and each call of that fails once: an error that names the verb, and nothing left.
+//! Everything is built and dropped, and each of these calls fails once: an error that names the verb, and no leaks.
 
 use std::error::Error;
 
@@ -53,7 +53,7 @@ fn each_call_may_fail() {
     assert!(calls > 30, "{calls}");
     assert_eq!(whole.live(), []);
     drop(whole);
-    // Opening the device is the support library's, which panics where that fails.
+    // The support library opens the device, and panics if that fails.
     for index in 2..calls {
         for failure in [Failure::documented(libc::EIO), Failure::negative(libc::EIO), Failure::minus_one(libc::EIO)] {
             let recording = Recording::new();

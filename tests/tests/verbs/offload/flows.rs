@@ -49,7 +49,7 @@ fn a_flow_keeps_the_queue_pair_and_its_actions() {
 }
 
 #[test]
-fn what_c_gets_of_an_action_is_what_was_said() {
+fn action_attributes_arrive_unchanged() {
     let world = World::new();
     let action = world.context.create_flow_action_esp(&protection()).unwrap();
     let mut expected = vec![
@@ -139,7 +139,7 @@ fn an_action_of_another_context_is_refused() {
 }
 
 #[test]
-fn a_refusal_says_what_is_missing() {
+fn refusal_reports_what_is_missing() {
     let world = World::new();
     let qp = queue_pair(&world);
     let rule = FlowRule::new(FlowType::Normal, 4);

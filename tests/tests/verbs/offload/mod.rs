@@ -1,5 +1,5 @@
-//! What the device does with packets by itself, and the smaller verbs of a queue pair: every struct that C gets, what is
-//! said of a refusal, and that nothing is destroyed before what it is made from. On the recording device: no hardware.
+//! Device offloads, and the smaller verbs of a queue pair: every struct that C gets, the error of each refusal, and the
+//! order of destruction. On the recording device: no hardware.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod control;

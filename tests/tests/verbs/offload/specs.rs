@@ -14,7 +14,7 @@ use sideway_tests::recording::World;
 
 use crate::offload::queue_pair;
 
-/// What C got for this rule: the attributes, and the specifications behind them.
+/// The arguments of C for this rule: the attributes, followed by the specifications.
 fn arrived(rule: &FlowRule) -> (ffi::ibv_flow_attr, Vec<u8>) {
     let world = World::new();
     let qp = queue_pair(&world);
@@ -50,7 +50,7 @@ fn head(bytes: &[u8]) -> (u32, usize) {
 }
 
 #[test]
-fn attributes_say_what_the_rule_says() {
+fn rule_attributes_arrive_unchanged() {
     let mut rule = FlowRule::new(FlowType::MulticastDefault, 3);
     rule.setup_priority(0x1234).setup_flags(FlowFlags::Egress | FlowFlags::DontTrap);
     let (attr, specs) = arrived(&rule);
@@ -131,7 +131,7 @@ fn ipv6_has_no_trace_in_its_padding() {
     assert_eq!(c.val.flow_label.to_ne_bytes(), [0, 0x0a, 0xbc, 0xde]);
     assert_eq!((c.val.next_hdr, c.val.traffic_class, c.val.hop_limit), (6, 0x11, 0x22));
     assert_eq!((c.mask.flow_label.to_ne_bytes(), c.mask.hop_limit), ([0, 0x0f, 0xff, 0xff], 255));
-    // The library refuses a specification whose padding behind the mask is not zero.
+    // The library refuses a specification whose padding after the mask is not zero.
     let end = offset_of!(ffi::ibv_flow_ipv6_filter, hop_limit) + 1;
     assert_eq!((bytes[8 + end..48].to_vec(), bytes[48 + end..].to_vec()), (vec![0], vec![0]));
 }
@@ -182,7 +182,7 @@ fn tunnels_and_what_is_inside() {
 }
 
 #[test]
-fn specifications_stand_one_behind_the_other_in_the_order_given() {
+fn specifications_are_contiguous_in_the_given_order() {
     let world = World::new();
     let qp = queue_pair(&world);
     let counters = world.context.create_counters().unwrap();

@@ -17,7 +17,7 @@ fn work_queue(world: &World) -> WorkQueue {
 }
 
 #[test]
-fn a_work_queue_is_made_from_what_was_said() {
+fn work_queue_has_the_requested_attributes() {
     let world = World::new();
     let mut builder = world.pd.create_wq_builder();
     builder.setup_cq(&world.recv_cq).setup_max_wr(100).setup_max_sge(3);
@@ -207,7 +207,7 @@ fn a_table_has_its_queues_in_order_and_keeps_them() {
 }
 
 #[test]
-fn a_spreading_queue_pair_is_what_was_said_and_keeps_its_table() {
+fn rss_queue_pair_has_the_requested_attributes_and_keeps_its_table() {
     let world = World::new();
     let queue = work_queue(&world);
     let table = world.context.create_rwq_ind_table(&[&queue]).unwrap();

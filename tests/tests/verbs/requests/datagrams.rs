@@ -28,7 +28,7 @@ batch!(Each<'a> of Datagram { one: &'a AddressHandle, two: &'a AddressHandle }, 
     guard.construct_wr(3, SIGNALED).setup_send().setup_ud_addr(this.two, 0x33, 3).setup_inline_data(b"inline");
     let pieces = [IoSlice::new(b"in "), IoSlice::new(b"pieces")];
     guard.construct_wr(4, SIGNALED).setup_send_imm(4).setup_ud_addr(this.one, 0x44, 4).setup_inline_data_list(&pieces);
-    // SAFETY: the handle is of the queue pair's device.
+    // SAFETY: the handle belongs to the queue pair's device.
     let request = unsafe { guard.construct_wr(5, SIGNALED).setup_send().setup_ud_addr_unchecked(this.one, 0x55, 5) };
     request.setup_no_data();
 });
@@ -218,7 +218,7 @@ fn an_extended_batch_that_was_refused_and_forgotten_refuses_the_next_and_ends_th
     assert_eq!(world.recording.posted(), []);
     post(3).unwrap();
     assert_eq!(world.recording.posted().iter().map(|request| request.wr_id).collect::<Vec<_>>(), [3]);
-    // Beginning a batch within another is the forgetting's doing, and what drivers wait for ever for.
+    // Only a forgotten batch allows a batch inside another, for which drivers wait forever.
     assert_eq!(world.recording.violations(), ["wr_start: a batch was already started"]);
 }
 

@@ -90,7 +90,7 @@ fn a_level_beyond_the_field_does_not_become_another() {
 }
 
 #[test]
-fn a_flush_says_its_range_and_how_far() {
+fn flush_has_its_range_and_level() {
     let world = World::new();
     let mut builder = sized(&world, world.pd.create_qp_builder());
     builder.setup_send_ops_flags(all_operations());

@@ -121,7 +121,8 @@ fn a_header_longer_than_a_request_can_say() {
     }
 }
 
-/// The driver of mlx5 refuses such a header as the request is begun, and then writes the data to where no request is.
+/// The driver of mlx5 refuses such a header when the request starts, and then writes the data to a place without a
+/// request.
 #[test]
 fn a_header_that_the_queue_pair_was_not_built_for_does_not_reach_its_driver() {
     let header = [0; 65];
@@ -216,10 +217,10 @@ fn a_port_that_the_device_does_not_confirm_does_not_reach_the_driver() {
     assert!(!world.recording.verbs().contains(&"modify_qp"));
 }
 
-/// The driver of mlx5 refuses checksums as the request is begun, where it does not know that the device writes them, and then
-/// writes the data to where no request is.
+/// The driver of mlx5 refuses checksums when the request starts, unless it has read that the device writes them, and
+/// then writes the data to a place without a request.
 #[test]
-fn checksums_are_asked_of_a_driver_that_knows_its_port_alone() {
+fn checksums_are_requested_only_if_the_driver_has_the_port() {
     let raw_checksums = 1 << 26;
     for (flags, link_layer, writes) in [(raw_checksums, 2, true), (0, 2, false), (raw_checksums, 1, false)] {
         let world = World::new();
@@ -264,7 +265,7 @@ fn checksums_are_asked_of_a_driver_that_knows_its_port_alone() {
                 refused(posted);
             }
         }
-        // A port that the driver is not given says nothing, nor does a state alone.
+        // A port that the driver does not get has no effect, nor does a state alone.
         let mut other = builder.build_ex().unwrap();
         world.recording.fail("modify_qp", 0, Failure::documented(libc::EINVAL));
         other.modify(QueuePairAttribute::new().setup_state(QueuePairState::Init).setup_port(1)).unwrap_err();

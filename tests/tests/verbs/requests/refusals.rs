@@ -1,4 +1,4 @@
-//! Requests that are refused before the device hears of them, and the batch behind them, which works.
+//! Requests that are refused before the device gets them, and the next batch, which works.
 
 use sideway::ibverbs::queue_pair::{ExtendedQueuePair, PostSendGuard, QueuePair, QueuePairBuilder, SendOperationFlags};
 use sideway::ibverbs::work_request::{FlushLevel, FlushPlacement, PostErrorKind, PostSendError};
@@ -82,14 +82,14 @@ fn operations_that_were_asked_for_and_that_the_driver_left_out() {
 }
 
 #[test]
-fn operations_that_were_asked_for_work_behind_a_refusal() {
+fn requested_operations_work_after_a_refusal() {
     let world = World::new();
     let mut qp =
         builder(&world).setup_send_ops_flags(all_operations().difference(SendOperationFlags::Read)).build_ex().unwrap();
     for (flag, build) in OPERATIONS {
         let mut guard = qp.start_post_send();
         guard.construct_wr(1, SIGNALED).setup_read(1, 2).setup_no_data();
-        // What stands behind the refusal reaches no driver, be its function in the queue pair or beside it.
+        // What follows the refusal reaches no driver, whether its function is in the queue pair or beside it.
         guard.construct_wr(2, SIGNALED).setup_atomic_write(1, 2, [3; 8]);
         guard.construct_wr(3, SIGNALED).setup_flush(1, 2, 3, FlushPlacement::Global, FlushLevel::Range);
         guard.construct_wr(4, SIGNALED).setup_local_inv(1);

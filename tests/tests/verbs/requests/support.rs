@@ -73,7 +73,7 @@ pub(crate) fn on_each_kind<T: BasicService>(
         let result = batch.post(&mut qp);
         let (posted, verbs) = (world.recording.posted(), world.recording.verbs());
         good.post(&mut qp).unwrap();
-        assert!(!world.recording.posted().is_empty(), "{kind}: the batch behind it");
+        assert!(!world.recording.posted().is_empty(), "{kind}: the batch after it");
         Outcome { kind, result, posted, verbs }
     }
     [

@@ -43,7 +43,7 @@ fn what_the_device_makes_of_it_counts() {
     assert_eq!(world.recording.posted().len(), 127);
     drop(queue);
 
-    // Values that no memory suffices for are an error, and the queue does not stay behind.
+    // Values beyond all memory are an error, and no queue is leaked.
     world.recording.edit(|facts| facts.srq = Some((u32::MAX, u32::MAX)));
     let error = world.pd.create_srq_builder().build().unwrap_err();
     assert_eq!((error.verb(), error.errno().raw()), ("ibv_create_srq", libc::ENOMEM));
@@ -130,7 +130,7 @@ fn an_xrc_queue_is_made_of_a_domain_and_a_completion_queue() {
 }
 
 #[test]
-fn a_device_without_a_type_of_queues_says_so() {
+fn device_without_a_queue_type_is_an_error() {
     let recording = Recording::new();
     recording.without("create_srq_ex");
     let context = recording.open();
@@ -149,7 +149,7 @@ fn a_device_without_a_type_of_queues_says_so() {
 }
 
 #[test]
-fn objects_of_another_context_are_refused_before_c_hears_of_them() {
+fn objects_of_another_context_are_refused_before_the_call() {
     let world = World::new();
     // Of another device, and of the same device opened once more.
     let other = Recording::new();

@@ -10,7 +10,7 @@ fn queue(world: &World) -> SharedReceiveQueue {
     queue
 }
 
-/// Posts so many receives at once.
+/// Posts N receives at once.
 fn post(queue: &mut SharedReceiveQueue, count: u64) -> Result<(), PostErrorKind> {
     let mut guard = queue.start_post_recv();
     (0..count).for_each(|wr_id| guard.construct_wr(wr_id).setup_no_data());

@@ -1,4 +1,4 @@
-//! Who keeps whom, and who goes first.
+//! Ownership, and the order of destruction.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ fn a_queue_that_completions_name_goes_with_its_completion_queue() {
     let [closed, dropped] = [build(), build()];
     world.recording.complete(&world.recv_cq, Completion::default());
     world.recording.calls();
-    // A poll is under way: drivers look the queue up again at its next step.
+    // A poll is running: drivers look the queue up again at its next step.
     let mut poller = world.recv_cq.start_poll().unwrap();
     let held = closed.close().unwrap_err();
     assert_eq!((held.verb(), held.errno().raw()), ("ibv_destroy_srq", libc::EBUSY));
@@ -108,7 +108,7 @@ fn everything_closes_and_reports() {
     let xrcd = world.context.open_xrcd(None, XrcDomainFlags::Create).unwrap();
     let error = Arc::into_inner(xrcd).unwrap().close().unwrap_err();
     assert_eq!(error.to_string(), "ibv_close_xrcd: EIO (Input/output error)");
-    assert_eq!(warnings.take(), [""; 0], "who closes hears of it himself");
+    assert_eq!(warnings.take(), [""; 0], "close returns the error itself");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Receives, and who takes them.
+//! Receives, and the queue pairs that consume them.
 
 use sideway::ibverbs::completion::BasicCompletionQueue;
 use sideway::ibverbs::queue_pair::{GenericQueuePair, PostSendGuard, QueuePair};
@@ -33,7 +33,7 @@ fn receives_reach_the_device_as_they_were_built() {
     let posted: Vec<_> = world.recording.posted().into_iter().map(|posted| (posted.wr_id, posted.entries)).collect();
     assert_eq!(posted, [(5, vec![(3, 30, 300)]), (6, vec![(1, 10, 100), (2, 20, 200)]), (7, vec![])]);
 
-    // An empty batch and one that was dropped reach nobody.
+    // Empty and dropped batches cause no call.
     queue.start_post_recv().post().unwrap();
     queue.start_post_recv().construct_wr(9).setup_no_data();
     assert_eq!(world.recording.verbs(), [""; 0]);
@@ -81,7 +81,7 @@ fn a_driver_that_names_no_request_is_survived() {
 }
 
 #[test]
-fn what_is_too_long_is_refused_before_c_hears_of_it() {
+fn oversized_request_is_refused_before_the_call() {
     let world = World::new();
     let mut queue = queue(&world);
     let mut guard = queue.start_post_recv();

@@ -179,7 +179,7 @@ fn a_tag_of_another_queue_does_not_reach_the_driver() {
 }
 
 #[test]
-fn what_is_too_long_is_refused_before_c_hears_of_it() {
+fn oversized_request_is_refused_before_the_call() {
     let world = World::new();
     let (mut queue, _cq) = queue(&world);
     world.recording.calls();
@@ -223,7 +223,7 @@ fn a_queue_without_tag_matching_refuses_operations() {
 }
 
 #[test]
-fn a_driver_without_the_function_says_so() {
+fn driver_without_the_function_is_an_error() {
     let world = World::new();
     world.recording.without("post_srq_ops");
     let context = world.recording.open();

@@ -93,7 +93,7 @@ fn a_receiving_queue_pair_is_made_of_its_domain_alone() {
     assert_eq!(qp.state(), QueuePairState::Init);
     let (found, _) = qp.query(QueuePairAttributeMask::State).unwrap();
     assert_eq!(found.state(), QueuePairState::Init);
-    // The table of transitions knows the type.
+    // The table of transitions has the type.
     world.recording.fail("modify_qp", 0, Failure::documented(libc::EINVAL));
     let mut ready = QueuePairAttribute::new();
     let error = qp.modify(ready.setup_state(QueuePairState::ReadyToReceive)).unwrap_err();
