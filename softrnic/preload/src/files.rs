@@ -1,8 +1,8 @@
-//! The files that programs look for beside the C API: UCX takes a device only if it finds its character device in `/dev/infiniband`, and
-//! reads the types of its GIDs from sysfs.
+//! Device files of soft devices, for programs that read them beside the C API. UCX uses a device only if its character
+//! device exists in `/dev/infiniband`, and reads its GID types from sysfs.
 //!
-//! These functions of the C library stand before its own, look at the path, and answer for soft devices; every other path goes on to
-//! the C library. They hold nothing: no file is written anywhere.
+//! These functions interpose those of the C library. They answer paths of soft devices and forward all other paths to
+//! the C library. They write no file and keep no state.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::fs::File;
@@ -12,47 +12,47 @@ use std::os::fd::{FromRawFd, IntoRawFd};
 use libc::{AT_FDCWD, mode_t};
 
 /// A character device that any user may read and write.
-const STANDS_IN: &CStr = c"/dev/null";
+const STAND_IN: &CStr = c"/dev/null";
 
-/// The path, or that of the file which stands in for a soft device.
+/// Returns the path of the stand-in if `path` is the file of a soft device, otherwise `path`.
 ///
 /// # Safety
 ///
-/// `path` is null or a C string, which outlives the result.
-unsafe fn looked_at(path: *const c_char) -> *const c_char {
+/// `path` is null or a C string that outlives the result.
+unsafe fn redirect(path: *const c_char) -> *const c_char {
     // SAFETY: the caller's promise.
-    match unsafe { below(path, "/dev/infiniband/") } {
-        Some(name) if softrnic::is_device_file(name) => STANDS_IN.as_ptr(),
+    match unsafe { registered_path(path, "/dev/infiniband/") } {
+        Some(name) if softrnic::is_device_file(name) => STAND_IN.as_ptr(),
         _ => path,
     }
 }
 
-/// A file descriptor of an attribute of a soft device; `None` for every other path.
+/// Opens a file with the text of a soft device's attribute; `None` for every other path.
 ///
 /// # Safety
 ///
-/// As of [`looked_at`].
+/// The same as for [`redirect`].
 unsafe fn attribute(path: *const c_char, flags: c_int) -> Option<c_int> {
     // SAFETY: the caller's promise.
-    let text = softrnic::attribute_file(unsafe { below(path, "/sys/class/infiniband/") }?)?;
+    let text = softrnic::attribute_file(unsafe { registered_path(path, "/sys/class/infiniband/") }?)?;
     let close_on_exec = if flags & libc::O_CLOEXEC == 0 { 0 } else { libc::MFD_CLOEXEC };
     // SAFETY: the name is a C string.
     let fd = unsafe { libc::memfd_create(c"softrnic".as_ptr(), close_on_exec) };
     if fd < 0 {
         return None;
     }
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new, and this function alone owns it.
     let mut file = unsafe { File::from_raw_fd(fd) };
     file.write_all(text.as_bytes()).and_then(|()| file.rewind()).ok()?;
     Some(file.into_raw_fd())
 }
 
-/// The path if it begins so; then the devices are registered.
+/// Returns `path` if it starts with `folder`, after registering the devices.
 ///
 /// # Safety
 ///
-/// As of [`looked_at`].
-unsafe fn below<'a>(path: *const c_char, folder: &str) -> Option<&'a CStr> {
+/// The same as for [`redirect`].
+unsafe fn registered_path<'a>(path: *const c_char, folder: &str) -> Option<&'a CStr> {
     if path.is_null() {
         return None;
     }
@@ -65,7 +65,8 @@ unsafe fn below<'a>(path: *const c_char, folder: &str) -> Option<&'a CStr> {
     Some(path)
 }
 
-/// Variable arguments are passed as others are: a caller that gives no mode has none read.
+/// A caller without `O_CREAT` passes no `mode`. That is sound because variable arguments are passed like fixed ones,
+/// and `openat` then ignores the mode.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
@@ -81,22 +82,22 @@ unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
-    unsafe { libc::faccessat(AT_FDCWD, looked_at(path), mode, 0) }
+    unsafe { libc::faccessat(AT_FDCWD, redirect(path), mode, 0) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn stat(path: *const c_char, to: *mut libc::stat) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
-    unsafe { libc::fstatat(AT_FDCWD, looked_at(path), to, 0) }
+    unsafe { libc::fstatat(AT_FDCWD, redirect(path), to, 0) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn stat64(path: *const c_char, to: *mut libc::stat64) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
-    unsafe { libc::fstatat64(AT_FDCWD, looked_at(path), to, 0) }
+    unsafe { libc::fstatat64(AT_FDCWD, redirect(path), to, 0) }
 }
 
-/// What `stat` is in programs that were built for glibc before 2.33.
+/// `stat` of programs built for glibc before 2.33.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __xstat(_version: c_int, path: *const c_char, to: *mut libc::stat) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.

@@ -1,15 +1,16 @@
 //! softrnic for C programs: a shared object with the functions of libibverbs and librdmacm.
 //!
-//! Each function calls the one of the same name of `rdma-mummy-sys`, which knows whose object it is given: one of the system's
-//! library, or of softrnic. The first call of any registers softrnic; nothing runs when the object is loaded.
+//! Each function calls the function of the same name in `rdma-mummy-sys`. That crate forwards to the provider of the
+//! object: the system's library or softrnic. The first call of any function registers softrnic; loading the object runs
+//! no code.
 //!
-//! The functions are those of `rdma-mummy-exports`, `register` is the first call. The feature `pair` is for libraries that take the
-//! place of the system's and do not only stand before them: it adds the names that drivers want, and rsockets.
+//! `rdma-mummy-exports` defines the functions, and `register` handles the first call. The feature `pair` builds the
+//! libraries that replace the system's: it adds the private symbols that drivers link to, and rsockets.
 
 #[cfg(not(feature = "pair"))]
 mod files;
 mod register;
-// In a test, `rdma-mummy-exports` may have a function of this name: features are those of the whole workspace.
+// A test build uses the workspace's features, so `rdma-mummy-exports` may already define `rsocket`.
 #[cfg(not(any(feature = "pair", test)))]
 mod rsockets;
 

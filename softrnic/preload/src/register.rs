@@ -1,12 +1,12 @@
-//! Registering softrnic, once.
+//! Registers softrnic once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Not a `Once`: a child that is forked while another thread is in it would wait for ever.
+/// A flag, because a `Once` would block forever in a child that is forked while another thread is inside it.
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// Registers softrnic if no call has yet. It makes no thread and opens nothing, so that a process which forks, closes all its
-/// descriptors or never calls a verb loses nothing.
+/// Registers softrnic on the first call. It starts no thread and opens no file. A process that forks, closes all its
+/// descriptors or never calls a verb is therefore not affected.
 #[inline]
 pub(crate) fn ready() {
     if !REGISTERED.load(Ordering::Acquire) {
@@ -16,17 +16,17 @@ pub(crate) fn ready() {
 
 #[cold]
 fn register() {
-    // Of threads that come at once each waits until it is done, and one says what is wrong.
+    // Concurrent threads wait for the first one in `register`, and only one of them prints the error.
     let registered = softrnic::register();
     if !REGISTERED.swap(true, Ordering::AcqRel)
         && let Err(error) = registered
     {
-        say(&error);
+        print_error(&error);
     }
 }
 
-/// The program knows nothing of softrnic, so that whoever started it has nobody else to hear this from.
-#[expect(clippy::print_stderr, reason = "there is no program of ours that could say it")]
-fn say(error: &softrnic::RegisterError) {
-    eprintln!("softrnic: there are no soft devices: {error}");
+/// Prints the error, because the program does not use softrnic's API and cannot report it.
+#[expect(clippy::print_stderr, reason = "the calling program cannot report it")]
+fn print_error(error: &softrnic::RegisterError) {
+    eprintln!("softrnic: cannot add soft devices: {error}");
 }

@@ -1,7 +1,8 @@
-//! rsockets: librdmacm's own, on the system's devices alone.
+//! rsockets of librdmacm, for devices of the system only.
 //!
-//! They look into the identifiers beside librdmacm's functions, and so work on identifiers of librdmacm's only. Where softrnic serves
-//! identifiers a new rsocket is refused, and a program that has sockets to fall back on, as `librspreload` has, uses these.
+//! rsockets access the identifier's private data, so they require librdmacm's identifiers. If softrnic serves
+//! connections, a new rsocket fails. Programs that can fall back to sockets then do so, for example those run with
+//! `librspreload`.
 
 use std::ffi::{c_int, c_void};
 use std::mem;

@@ -4,25 +4,29 @@ use std::ffi::OsString;
 
 use crate::{MISUSED, Refusal};
 
-/// What `--help` prints.
+/// The text of `--help`.
 pub(crate) const HELP: &str = "\
-Run a program that uses RDMA on softrnic: a NIC in software, on any Linux machine
+Run an RDMA program with softrnic, a software NIC for any Linux machine
 
 Usage: softrnic-run [OPTIONS] COMMAND [ARGUMENT]...
 
-The program finds the device soft0 beside those that the machine has. Nothing is installed, and nothing of the program is changed.
+The program finds the device soft0 after the system's devices. softrnic-run
+installs nothing and does not change the program.
 
 Options:
-      --libraries  Take the place of libibverbs.so.1 and librdmacm.so.1 instead of standing before them: for a machine that has
-                   neither, and for programs that open them by themselves
-  -h, --help       Print this
-  -V, --version    Print the version
+      --libraries  Replace libibverbs.so.1 and librdmacm.so.1 [default: preload]
+                   For machines without them, and for programs that dlopen them
+  -h, --help       Print help
+  -V, --version    Print version
 
 Environment:
-  SOFTRNIC_DEVICES   The devices: names separated by commas, or how many; soft0 where it is not set
-  RDMA_MUMMY_RDMACM  Who serves connections by address: `system` or `softrnic`; where it is not set the system, if it has a device
-  SOFTRNIC_PRELOAD   The library to use, or with --libraries the folder with both, in place of the ones beside this command
-  UCX_UD_ETH_DGID_CHECK  Set to n unless it is set: UCX needs this for datagrams on devices other than ConnectX
+  SOFTRNIC_DEVICES       Names separated by commas, or a number [default: soft0]
+  SOFTRNIC_PEERS         0 disables connections to other processes [default: 1]
+  RDMA_MUMMY_RDMACM      librdmacm of `system` or `softrnic`
+                         [default: system, if it has a device]
+  SOFTRNIC_PRELOAD       Path of the library; with --libraries, of their folder
+                         [default: beside softrnic-run]
+  UCX_UD_ETH_DGID_CHECK  Required as n for UCX datagrams [default: n]
 
 Examples:
   softrnic-run ibv_devinfo
@@ -30,76 +34,76 @@ Examples:
   softrnic-run ibv_rc_pingpong -g 0 127.0.0.1
 ";
 
-/// How the program comes to softrnic.
+/// How the loader finds softrnic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// By `LD_PRELOAD`.
+pub(crate) enum Method {
+    /// With `LD_PRELOAD`.
     Preload,
-    /// By `LD_LIBRARY_PATH`.
+    /// With `LD_LIBRARY_PATH`.
     Libraries,
 }
 
-/// What the command line asks for.
+/// The request on the command line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum Request {
     Help,
     Version,
-    Run { way: Way, program: OsString, arguments: Vec<OsString> },
+    Run { method: Method, program: OsString, arguments: Vec<OsString> },
 }
 
-/// Reads the words after the name of this command. What follows the program's name is the program's.
-pub(crate) fn parse(words: Vec<OsString>) -> Result<Asked, Refusal> {
-    let misused = |text: String| Refusal::new(MISUSED, format!("{text}\nTry `softrnic-run --help`."));
-    let mut way = Way::Preload;
+/// Parses the words after the name of this command. Words after the program's name are the program's arguments.
+pub(crate) fn parse(words: Vec<OsString>) -> Result<Request, Refusal> {
+    let misused = |text: String| Refusal::new(MISUSED, format!("{text}; see `softrnic-run --help`"));
+    let mut method = Method::Preload;
     let mut words = words.into_iter();
     let mut options = true;
     while let Some(word) = words.next() {
         match word.to_str() {
-            Some("-h" | "--help") if options => return Ok(Asked::Help),
-            Some("-V" | "--version") if options => return Ok(Asked::Version),
-            Some("--libraries") if options => way = Way::Libraries,
+            Some("-h" | "--help") if options => return Ok(Request::Help),
+            Some("-V" | "--version") if options => return Ok(Request::Version),
+            Some("--libraries") if options => method = Method::Libraries,
             Some("--") if options => options = false,
             Some(option) if options && option.starts_with('-') => {
-                return Err(misused(format!("there is no option {option}")));
+                return Err(misused(format!("unknown option {option}")));
             }
-            _ => return Ok(Asked::Run { way, program: word, arguments: words.collect() }),
+            _ => return Ok(Request::Run { method, program: word, arguments: words.collect() }),
         }
     }
-    Err(misused("which program is to run?".to_owned()))
+    Err(misused("no command given".to_owned()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Result<Asked, Refusal> {
+    fn parsed(line: &str) -> Result<Request, Refusal> {
         parse(line.split_whitespace().map(OsString::from).collect())
     }
 
     #[test]
-    fn options_after_the_program_are_the_programs() {
-        let run = |way, words: &[&str]| {
+    fn options_after_the_program_belong_to_it() {
+        let run = |method, words: &[&str]| {
             let mut words = words.iter().map(OsString::from);
-            Ok(Asked::Run { way, program: words.next().unwrap(), arguments: words.collect() })
+            Ok(Request::Run { method, program: words.next().unwrap(), arguments: words.collect() })
         };
-        assert_eq!(parsed("ibv_devinfo -v --help"), run(Way::Preload, &["ibv_devinfo", "-v", "--help"]));
-        assert_eq!(parsed("--libraries rping -s"), run(Way::Libraries, &["rping", "-s"]));
-        assert_eq!(parsed("-- --odd -h"), run(Way::Preload, &["--odd", "-h"]));
+        assert_eq!(parsed("ibv_devinfo -v --help"), run(Method::Preload, &["ibv_devinfo", "-v", "--help"]));
+        assert_eq!(parsed("--libraries rping -s"), run(Method::Libraries, &["rping", "-s"]));
+        assert_eq!(parsed("-- --odd -h"), run(Method::Preload, &["--odd", "-h"]));
     }
 
     #[test]
-    fn wrong_use_is_told_with_what_to_do() {
+    fn usage_error_suggests_help() {
         for line in ["", "--libraries", "--", "--preload x"] {
             let refusal = parsed(line).unwrap_err();
             assert_eq!(refusal.code, MISUSED, "{line}");
             assert!(refusal.text.contains("--help"), "{}", refusal.text);
         }
-        assert_eq!(parsed("--help x"), Ok(Asked::Help));
-        assert_eq!(parsed("-V"), Ok(Asked::Version));
+        assert_eq!(parsed("--help x"), Ok(Request::Help));
+        assert_eq!(parsed("-V"), Ok(Request::Version));
     }
 
     #[test]
-    fn the_help_fits_a_wide_terminal() {
-        assert!(HELP.lines().all(|line| line.len() <= 132), "{HELP}");
+    fn help_fits_80_columns() {
+        assert!(HELP.lines().all(|line| line.len() <= 80), "{HELP}");
     }
 }

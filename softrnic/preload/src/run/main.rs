@@ -1,7 +1,7 @@
 //! `softrnic-run COMMAND…`: runs a program with softrnic's devices.
 //!
-//! `arguments` reads the command line, `program` finds the program and says why it could not be helped, `library` finds the
-//! library. What is left is to set one variable and become the program.
+//! `arguments` parses the command line. `program` finds the program and refuses those that the loader does not preload
+//! for. `library` finds the library. Then this process sets one variable and executes the program.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for the terminal")]
 
 mod arguments;
@@ -13,22 +13,22 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-use arguments::{Asked, HELP, Way};
+use arguments::{HELP, Method, Request};
 
-/// What shells say when a command cannot be run.
+/// Exit status of shells for a command that cannot be run.
 const CANNOT_RUN: u8 = 126;
-/// What shells say when there is no such command.
+/// Exit status of shells for a command that is not found.
 const NOT_FOUND: u8 = 127;
-/// What shells say when they are used in the wrong way.
+/// Exit status of shells for incorrect usage.
 const MISUSED: u8 = 2;
 
-/// Variables that programs need on soft devices, set unless the caller has set them.
+/// Variables that programs need on soft devices, set if absent.
 ///
-/// UCX looks for the packet type of a datagram in the service level of its completion, where ConnectX has it, and drops datagrams over
-/// IPv4 of every other device, the kernel's soft-RoCE included, unless it is told not to look.
+/// UCX expects the packet type of a datagram in the service level of its completion, where ConnectX reports it. Unless
+/// this check is disabled, UCX drops IPv4 datagrams of all other devices, including the kernel's soft-RoCE.
 const DEFAULTS: &[(&str, &str)] = &[("UCX_UD_ETH_DGID_CHECK", "n")];
 
-/// Why the program was not run: what to say, and how to end.
+/// The reason why the program is not run, and the exit status.
 #[derive(Debug, PartialEq, Eq)]
 struct Refusal {
     text: String,
@@ -51,20 +51,20 @@ fn main() -> ExitCode {
     }
 }
 
-/// Comes back only if the program is not run.
+/// Returns only if the program is not run.
 fn run(words: Vec<OsString>) -> Result<(), Refusal> {
     match arguments::parse(words)? {
-        Asked::Help => print!("{HELP}"),
-        Asked::Version => println!("softrnic-run {}", env!("CARGO_PKG_VERSION")),
-        Asked::Run { way, program, arguments } => return Err(become_program(way, &program, &arguments)),
+        Request::Help => print!("{HELP}"),
+        Request::Version => println!("softrnic-run {}", env!("CARGO_PKG_VERSION")),
+        Request::Run { method, program, arguments } => return Err(become_program(method, &program, &arguments)),
     }
     Ok(())
 }
 
-fn become_program(way: Way, name: &OsStr, arguments: &[OsString]) -> Refusal {
+fn become_program(method: Method, name: &OsStr, arguments: &[OsString]) -> Refusal {
     let prepared = program::find(name).and_then(|file| {
         program::check(&file)?;
-        library::variable(way)
+        library::variable(method)
     });
     let (variable, value) = match prepared {
         Ok(prepared) => prepared,

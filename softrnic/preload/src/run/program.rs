@@ -1,4 +1,4 @@
-//! The program: where it is, and whether the loader will do for it what it is asked.
+//! Finds the program, and refuses one for which the loader ignores softrnic.
 
 use std::env;
 use std::ffi::OsStr;
@@ -14,16 +14,16 @@ const SET_USER: u32 = 0o4000;
 const SET_GROUP: u32 = 0o2000;
 const EXECUTE: u32 = 0o111;
 const CAPABILITIES: &str = "security.capability";
-/// As much of a program as its table of segments is found in.
+/// Number of bytes read from a program to find its program headers.
 const HEAD: u64 = 64 << 10;
 
-/// The file of the program, as a shell finds it.
+/// Finds the file of the program, like a shell.
 pub(crate) fn find(name: &OsStr) -> Result<PathBuf, Refusal> {
     if name.as_bytes().contains(&b'/') {
         let file = PathBuf::from(name);
         return match fs::metadata(&file) {
             Ok(found) if is_program(&found) => Ok(file),
-            Ok(_) => Err(Refusal::new(CANNOT_RUN, format!("{} is no program", file.display()))),
+            Ok(_) => Err(Refusal::new(CANNOT_RUN, format!("cannot run {}: not an executable file", file.display()))),
             Err(error) => Err(Refusal::new(NOT_FOUND, format!("cannot run {}: {error}", file.display()))),
         };
     }
@@ -32,11 +32,11 @@ pub(crate) fn find(name: &OsStr) -> Result<PathBuf, Refusal> {
         .map(|folder| folder.join(name))
         .find(|file| fs::metadata(file).is_ok_and(|found| is_program(&found)));
     found.ok_or_else(|| {
-        Refusal::new(NOT_FOUND, format!("there is no program {} in PATH{}", name.display(), package(name)))
+        Refusal::new(NOT_FOUND, format!("cannot run {}: not found in PATH; {}", name.display(), package(name)))
     })
 }
 
-/// What to install for a program that this command is meant for.
+/// Suggests the package of a known program.
 fn package(name: &OsStr) -> String {
     let name = name.to_string_lossy();
     let package = match &*name {
@@ -44,37 +44,37 @@ fn package(name: &OsStr) -> String {
         "ibv_devinfo" | "ibv_devices" | "ibv_asyncwatch" => "ibverbs-utils",
         name if name.starts_with("ibv_") && name.ends_with("_pingpong") => "ibverbs-utils",
         name if name.starts_with("ib_") && (name.ends_with("_bw") || name.ends_with("_lat")) => "perftest",
-        _ => return String::new(),
+        _ => return "give the path of the program".to_owned(),
     };
-    format!("\nDebian and Ubuntu have it in the package {package}.")
+    format!("install the Debian or Ubuntu package {package}")
 }
 
-/// Whether the loader will take notice of us.
+/// Checks whether the loader uses softrnic for this program.
 pub(crate) fn check(file: &Path) -> Result<(), Refusal> {
-    let refuse = |why: &str| Err(Refusal::new(CANNOT_RUN, format!("{} {why}", file.display())));
-    let found = fs::metadata(file).map_err(|error| Refusal::new(CANNOT_RUN, format!("{}: {error}", file.display())))?;
+    let refuse =
+        |why: &str| Err(Refusal::new(CANNOT_RUN, format!("cannot run {} with softrnic: {why}", file.display())));
+    let found = fs::metadata(file)
+        .map_err(|error| Refusal::new(CANNOT_RUN, format!("cannot read {}: {error}", file.display())))?;
     if gains_rights(&found) {
         return refuse(
-            "runs with the rights of another user or group, and the loader takes no libraries from the caller for such a program\n\
-             Run it as that user, or run a copy without the bit: cp PROGRAM /tmp/ && softrnic-run /tmp/PROGRAM",
+            "it is set-user-ID or set-group-ID, so the loader ignores softrnic; run it as that user, or run a copy without \
+             the bit: cp PROGRAM /tmp/ && softrnic-run /tmp/PROGRAM",
         );
     }
-    // The superuser has them anyway.
+    // The superuser gains nothing from them.
     if !rustix::process::getuid().is_root() && has_capabilities(file) {
         return refuse(
-            "has capabilities of its own (getcap), and the loader takes no libraries from the caller for such a program\n\
-             Run a copy, which has none: cp PROGRAM /tmp/ && softrnic-run /tmp/PROGRAM",
+            "it has file capabilities (see getcap), so the loader ignores softrnic; run a copy, which has none: \
+             cp PROGRAM /tmp/ && softrnic-run /tmp/PROGRAM",
         );
     }
     let mut head = Vec::new();
-    // One that may be run and not read is left to the loader.
+    // An executable file may be unreadable; the loader decides about it.
     if let Ok(opened) = File::open(file) {
         opened.take(HEAD).read_to_end(&mut head).ok();
     }
     if is_static(&head) {
-        return refuse(
-            "is linked statically: no loader runs, and nothing can take the place of its libibverbs\nLink it dynamically.",
-        );
+        return refuse("it is statically linked, so no loader can replace its libibverbs; link it dynamically");
     }
     Ok(())
 }
@@ -84,29 +84,29 @@ fn is_program(found: &Metadata) -> bool {
 }
 
 fn gains_rights(found: &Metadata) -> bool {
-    // SAFETY: both take nothing, touch no memory of ours and cannot fail.
+    // SAFETY: both functions take no arguments, access no memory of this program and cannot fail.
     let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
     let mode = found.mode();
     (mode & SET_USER != 0 && found.uid() != user)
         || (mode & SET_GROUP != 0 && mode & 0o010 != 0 && found.gid() != group)
 }
 
-/// Whether a file gives capabilities to who runs it.
+/// Whether executing the file adds capabilities.
 fn has_capabilities(file: &Path) -> bool {
-    // More than any version of it has.
-    let mut room = [0_u8; 64];
-    rustix::fs::getxattr(file, CAPABILITIES, &mut room).is_ok_and(|length| gives_capabilities(&room[..length]))
+    // Larger than every version of the attribute.
+    let mut buffer = [0_u8; 64];
+    rustix::fs::getxattr(file, CAPABILITIES, &mut buffer).is_ok_and(|length| gives_capabilities(&buffer[..length]))
 }
 
-/// Whether these are any: a word with a bit for those that are in effect at once, then the halves of those that are permitted and
-/// inherited in turn, all little-endian.
+/// Whether the attribute contains any capability. It is a word with a bit for "effective", then the halves of the
+/// permitted and inherited sets in turn, all little-endian.
 fn gives_capabilities(attribute: &[u8]) -> bool {
     let words: Vec<u32> = attribute.as_chunks().0.iter().map(|&bytes| u32::from_le_bytes(bytes)).take(5).collect();
     let permitted = words.get(1).into_iter().chain(words.get(3));
     words.first().is_some_and(|word| word & 1 != 0) || permitted.into_iter().any(|&half| half != 0)
 }
 
-/// Whether this is the beginning of a 64-bit program of this machine's byte order that names no loader.
+/// Whether `head` starts a 64-bit program of native byte order that names no loader.
 fn is_static(head: &[u8]) -> bool {
     const LOADER: u32 = 3;
     if !head.starts_with(b"\x7fELF\x02") {
@@ -117,7 +117,7 @@ fn is_static(head: &[u8]) -> bool {
         Some(u32::from_ne_bytes(head.get(start..start.checked_add(4)?)?.try_into().ok()?))
     };
     let kinds: Option<Vec<u32>> = read16(head, 56).and_then(|count| (0..count).map(kind).collect());
-    // A table that is not to be read says nothing.
+    // An unreadable table decides nothing.
     kinds.is_some_and(|kinds| !kinds.contains(&LOADER))
 }
 
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_is_not_there_names_its_package() {
+    fn missing_program_error_names_its_package() {
         let refusal = find("ibv_never_pingpong".as_ref()).unwrap_err();
         assert_eq!(refusal.code, NOT_FOUND);
         assert!(refusal.text.contains("ibverbs-utils"), "{}", refusal.text);
@@ -143,22 +143,22 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_static_if_it_names_no_loader() {
+    fn program_without_loader_is_static() {
         let own = fs::read(env::current_exe().unwrap()).unwrap();
         assert!(!is_static(&own));
-        // The same without its table of segments.
+        // The same file without program headers.
         let mut none = own.clone();
         none[56..58].fill(0);
         assert!(is_static(&none));
         for cut in 0..256 {
-            // Whatever is cut off: an answer, and no panic.
+            // A truncated file must not cause a panic.
             is_static(&own[..cut]);
         }
         assert!(!is_static(b"#!/bin/sh\n"));
     }
 
     #[test]
-    fn capabilities_are_those_that_are_permitted_or_in_effect() {
+    fn only_permitted_and_effective_capabilities_count() {
         let words = |words: [u32; 5]| words.map(u32::to_le_bytes).concat();
         assert!(gives_capabilities(&words([0x0200_0001, 0x2000, 0, 0, 0])));
         assert!(gives_capabilities(&words([0x0200_0000, 0x2000, 0, 0, 0])));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_has_the_capabilities_that_were_set() {
+    fn file_capabilities_are_read_back() {
         let folder = env::temp_dir().join(format!("softrnic-run-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let file = folder.join("program");
@@ -178,13 +178,13 @@ mod tests {
         let raw = [0x0200_0001_u32, 0x2000, 0, 0, 0].map(u32::to_le_bytes).concat();
         match rustix::fs::setxattr(&file, CAPABILITIES, &raw, rustix::fs::XattrFlags::empty()) {
             Ok(()) => assert!(has_capabilities(&file)),
-            Err(error) => println!("not tested here: capabilities cannot be given to a file: {error}"),
+            Err(error) => println!("skipped: cannot set capabilities of a file: {error}"),
         }
         fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
-    fn a_script_is_left_to_its_interpreter() {
+    fn script_is_accepted() {
         assert_eq!(check("/bin/sh".as_ref()), Ok(()));
     }
 }
