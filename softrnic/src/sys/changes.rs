@@ -1,19 +1,19 @@
-//! Tells that the addresses of this host may have changed: a netlink socket that hears of interfaces and of their addresses.
+//! Detects changes of this host's addresses with a netlink socket that receives events of interfaces and addresses.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-/// What has changed since it was made, or since it was asked last. Readable while there is anything.
+/// Changes since the creation or the last [`take`](Self::take). The descriptor is readable if there are any.
 #[derive(Debug)]
 pub(crate) struct Changes(OwnedFd);
 
 impl Changes {
-    /// `None` where the kernel lets this process listen to none of it.
+    /// Opens the socket; `None` if the kernel denies it to this process.
     pub(crate) fn new() -> Option<Self> {
         const GROUPS: i32 = libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
-        // Miri knows no such sockets.
+        // Miri does not support netlink.
         if cfg!(miri) {
             return None;
         }
@@ -23,14 +23,14 @@ impl Changes {
         if socket < 0 {
             return None;
         }
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: the descriptor is new, and this function alone owns it.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-        // SAFETY: zeros are a value of it.
+        // SAFETY: all zeros are a valid value.
         let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
         address.nl_family = libc::AF_NETLINK as u16;
         address.nl_groups = GROUPS.cast_unsigned();
         let length = size_of_val(&address) as libc::socklen_t;
-        // SAFETY: the address can be read, and is so long.
+        // SAFETY: the address is readable and has this length.
         let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
         (bound == 0).then_some(Self(socket))
     }
@@ -39,17 +39,17 @@ impl Changes {
         self.0.as_raw_fd()
     }
 
-    /// Whether there was anything. It is not readable then, until the next change.
+    /// Returns whether there were changes. Afterwards the descriptor is not readable until the next change.
     pub(crate) fn take(&self) -> bool {
-        /// More are left for the next time.
-        const MOST: usize = 10_000;
+        /// Limit of messages per call; the rest remain for the next call.
+        const MAX_MESSAGES: usize = 10_000;
         let mut has_changed = false;
-        for _ in 0..MOST {
-            // What a message says does not matter, and the rest of it goes.
+        for _ in 0..MAX_MESSAGES {
+            // The content does not matter, and the kernel discards the rest of the message.
             has_changed |= match rustix::net::recv(&self.0, &mut [0_u8], RecvFlags::DONTWAIT) {
                 Ok(_) => true,
                 Err(Errno::INTR) => continue,
-                // Some were lost for want of room.
+                // The socket buffer was full and messages were lost.
                 Err(Errno::NOBUFS) => true,
                 Err(_) => break,
             };
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn without_a_change_there_is_nothing_to_take() {
+    fn take_returns_false_without_changes() {
         let Some(changes) = Changes::new() else { return };
         changes.take();
         // SAFETY: takes plain numbers.

@@ -1,4 +1,4 @@
-//! The device's clock, which counts nanoseconds (`CLOCK_MONOTONIC_RAW`), and the wall's.
+//! The device's clock, which counts nanoseconds (`CLOCK_MONOTONIC_RAW`), and the wall clock.
 
 /// Nanoseconds of the device's clock.
 pub(crate) fn device() -> u64 {
@@ -11,11 +11,11 @@ pub(crate) fn wall() -> u64 {
 }
 
 fn read(clock: libc::clockid_t) -> u64 {
-    // An interpreter that keeps time by what it executes has but one clock.
+    // Miri derives its time from the executed code and has one clock.
     let clock = if cfg!(miri) { libc::CLOCK_MONOTONIC } else { clock };
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is there to be written; both clocks exist since Linux 2.6.28.
+    // SAFETY: `time` is writable; both clocks exist since Linux 2.6.28.
     unsafe { libc::clock_gettime(clock, &mut time) };
-    // Lossless: neither is below zero, and nanoseconds fit for 584 years.
+    // Lossless: neither field is negative, and nanoseconds since 1970 fit for 584 years.
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -1,15 +1,15 @@
-//! The processor: bringing memory into its cache ahead of use, and whether its string instructions copy fast.
+//! Processor features: prefetching into the cache, and whether string instructions copy fast.
 //!
-//! From some thousand bytes on, C libraries copy with `rep movsb` where a processor says that it is fast. QEMU's emulator says so
-//! and goes byte by byte: eight times as slow as in pieces that are copied by vectors. AMD's processors fall to a fifteenth where the
-//! target stands a few bytes after the source, counted from the starts of their pages.
+//! For a few thousand bytes and more, C libraries copy with `rep movsb` if the processor reports that it is fast.
+//! QEMU's emulator reports this but copies byte by byte, eight times slower than vector copies of small pieces. AMD's
+//! processors drop to a fifteenth of their speed if the target's page offset is a few bytes above the source's.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The size of a cache line; where it is larger, one is asked for twice, which costs next to nothing.
+/// Size of a cache line. If the line is larger, it is prefetched twice at almost no cost.
 const LINE: usize = 64;
 
-/// Has the first bytes of what `start` points to, up to `bytes`, come into the cache. The pointer need not be valid.
+/// Prefetches the first `bytes` bytes of `*start` into the cache. The pointer may be invalid.
 #[inline]
 pub(crate) fn prefetch<T>(start: *const T, bytes: usize) {
     for offset in (0..bytes).step_by(LINE) {
@@ -21,29 +21,29 @@ pub(crate) fn prefetch<T>(start: *const T, bytes: usize) {
 #[inline]
 fn line(at: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a hint, which reads nothing as far as the program goes, and ignores addresses where nothing is.
+    // SAFETY: a hint without visible reads, which ignores invalid addresses.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
 }
 
-/// Others have no such instruction that Rust knows.
+/// Does nothing: Rust has no stable prefetch intrinsic for other architectures.
 #[cfg(any(not(target_arch = "x86_64"), miri))]
 #[inline]
 fn line(_at: *const u8) {}
 
-/// Less than the least size from which C libraries use string instructions, and whole cache lines.
+/// A multiple of the cache line below the smallest size for which C libraries use string instructions.
 pub(crate) const PIECE: usize = 1920;
-/// From here on C libraries may go past the caches, which is worth more than string instructions cost.
+/// From this size on, C libraries may bypass the caches, which gains more than string instructions cost.
 const CACHED: usize = 256 << 10;
 
-/// Up to how many bytes are copied in pieces of [`PIECE`]; zero where string instructions are as fast as they say.
+/// Returns the largest size that is copied in pieces of [`PIECE`]; zero if string instructions are as fast as reported.
 #[inline]
 pub(crate) fn in_pieces_up_to() -> usize {
     const UNKNOWN: usize = 1;
-    static MOST: AtomicUsize = AtomicUsize::new(UNKNOWN);
-    match MOST.load(Ordering::Relaxed) {
+    static LIMIT: AtomicUsize = AtomicUsize::new(UNKNOWN);
+    match LIMIT.load(Ordering::Relaxed) {
         UNKNOWN => {
             let most = look();
-            MOST.store(most, Ordering::Relaxed);
+            LIMIT.store(most, Ordering::Relaxed);
             most
         }
         most => most,
@@ -55,20 +55,19 @@ fn look() -> usize {
     names().map_or(0, |(vendor, hypervisor)| of(&vendor, hypervisor.as_ref()))
 }
 
-/// As the processor gives them.
+/// A name as `cpuid` returns it.
 type Name = [u8; 12];
 
-/// The names of the processor's vendor, and of the hypervisor where there is one; `None` where they are not known, as on other
-/// architectures.
+/// The names of the processor's vendor and of the hypervisor, if any; `None` if unknown, as on other architectures.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn names() -> Option<(Name, Option<Name>)> {
     use std::arch::x86_64::{__cpuid, CpuidResult};
 
-    // The leaf of features, its bit that there is a hypervisor, and the first leaf of that.
+    // The leaf of features, its hypervisor bit, and the first leaf of the hypervisor.
     const FEATURES: u32 = 1;
     const HAS_HYPERVISOR: u32 = 1 << 31;
     const HYPERVISOR: u32 = 0x4000_0000;
-    // To newer compilers it is a safe function.
+    // Newer compilers declare it as a safe function.
     let ask: unsafe fn(u32) -> CpuidResult = __cpuid;
     // SAFETY: all processors of this architecture have the instruction.
     let leaf = |leaf| unsafe { ask(leaf) };
@@ -91,7 +90,7 @@ fn names() -> Option<(Name, Option<Name>)> {
     None
 }
 
-/// Of such a machine.
+/// The result of [`in_pieces_up_to`] for a vendor and a hypervisor.
 fn of(vendor: &Name, hypervisor: Option<&Name>) -> usize {
     match (vendor, hypervisor) {
         (_, Some(b"TCGTCGTCGTCG")) => usize::MAX,
@@ -105,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_emulator_and_one_vendor_copy_in_pieces() {
+    fn qemu_and_amd_copy_in_pieces() {
         assert_eq!(of(b"AuthenticAMD", None), CACHED);
         assert_eq!(of(b"AuthenticAMD", Some(b"KVMKVMKVM\0\0\0")), CACHED);
         assert_eq!(of(b"GenuineIntel", Some(b"TCGTCGTCGTCG")), usize::MAX);

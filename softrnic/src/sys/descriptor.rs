@@ -1,5 +1,5 @@
-//! Descriptors of sessions and connections that a child closes after `fork`: a listener or a session that it kept would outlive its
-//! parent.
+//! Descriptors of sessions and connections, which a child closes after `fork`. Otherwise a listener or session would
+//! outlive the parent.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -10,11 +10,11 @@ use rustix::io::Errno;
 
 use crate::sys::fork;
 
-/// More than there can be of listeners, sessions and groups.
-const MOST: usize = 1 << 14;
+/// Table size, above the largest number of listeners, sessions and groups.
+const CAPACITY: usize = 1 << 14;
 
-/// All that are open, each plus one; no lock, as a child has no use for one that another thread of its parent held.
-static OPEN: [AtomicI32; MOST] = [const { AtomicI32::new(0) }; MOST];
+/// All open descriptors, each plus one. There is no lock, since a thread of the parent might have held it at the fork.
+static OPEN: [AtomicI32; CAPACITY] = [const { AtomicI32::new(0) }; CAPACITY];
 
 /// A descriptor that a child closes.
 #[derive(Debug)]
@@ -25,18 +25,18 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
-    /// What `make` opens; no other thread forks before it is among those that a child closes.
+    /// Opens a descriptor with `make`. No other thread forks before the descriptor is in the table.
     pub(crate) fn open(make: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<Self, Errno> {
         let _hold = gate::hold();
         Self::new(make()?)
     }
 
-    /// One that is open. A child that was forked since then has it too.
+    /// Adds an open descriptor. A child forked before this call keeps it open.
     pub(crate) fn new(descriptor: OwnedFd) -> Result<Self, Errno> {
         let value = descriptor.as_raw_fd() + 1;
         let start = value as usize;
-        for offset in 0..MOST {
-            let place = (start + offset) % MOST;
+        for offset in 0..CAPACITY {
+            let place = (start + offset) % CAPACITY;
             if OPEN[place].compare_exchange(0, value, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 let descriptor = ManuallyDrop::new(descriptor);
                 return Ok(Self { descriptor, place, generation: fork::generation() });
@@ -54,24 +54,24 @@ impl AsFd for Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // A child has closed it, and the number may be something else's by now.
+        // A child has closed it, and its number may have been reused.
         if self.generation != fork::generation() {
             return;
         }
         let _hold = gate::hold();
         OPEN[self.place].store(0, Ordering::Relaxed);
-        // SAFETY: it is not used any more. This is no cancellation point, as libc's is.
+        // SAFETY: it is not used afterwards. `rustix::io::close` is no cancellation point, unlike libc's.
         unsafe { rustix::io::close(self.descriptor.as_raw_fd()) };
     }
 }
 
-/// Closes all of them: in a child, in which nothing of its parent's is used any more.
+/// Closes all descriptors of the table in a child, which uses nothing of its parent.
 pub(super) fn close_all() {
     for place in &OPEN {
         let value: RawFd = place.swap(0, Ordering::Relaxed);
         if value != 0 {
-            // Of one that was opened while the process was forked the child may know, and not have it.
-            // SAFETY: it is no other's in this process, and its owner does not close it in a child.
+            // SAFETY: no other part of this process owns the number, and the owner does not close it in a child. If it
+            // was opened during the fork, the table may list a descriptor that the child lacks; `close` then fails.
             unsafe { libc::close(value - 1) };
         }
     }

@@ -1,4 +1,4 @@
-//! Why a verb is refused.
+//! The error type of verbs.
 
 use std::ffi::c_int;
 
@@ -15,7 +15,7 @@ impl Errno {
     pub(crate) const IO: Self = Self(libc::EIO);
     pub(crate) const AGAIN: Self = Self(libc::EAGAIN);
 
-    /// Of the system call of this thread that failed last.
+    /// The errno of this thread's last failed system call.
     pub(crate) fn last() -> Self {
         Self(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
     }

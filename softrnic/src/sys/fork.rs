@@ -1,8 +1,9 @@
-//! `fork(2)`: what a child process has of its parent's devices.
+//! `fork(2)`: a child process uses nothing of its parent's devices.
 //!
-//! Nothing: other threads of the parent may have held any lock, or been in the middle of anything. So the child begins anew. It
-//! counts as another generation, each of which has its own of what is there once ([`PerProcess`]), and contexts of an earlier one
-//! are not used any more (`verbs/guard.rs`). What the parent had stays as it was, and is not looked at.
+//! Other threads of the parent may have held any lock or been in the middle of any change. The child therefore starts a
+//! new generation. Each generation has its own instance of every global ([`PerProcess`]) and refuses contexts of
+//! earlier generations (`verbs/guard.rs`). The parent's objects stay unchanged in the child's memory and are not
+//! accessed.
 
 use std::fmt;
 use std::ptr;
@@ -11,35 +12,34 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use super::descriptor;
 
-/// How often this process, and those that it came from, were forked.
+/// Number of forks between the first process and this one.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// Has every child that is forked from now on count as a new generation.
+/// Starts counting generations: every later child is a new one.
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if !cfg!(miri) {
-            // SAFETY: the handler does what is allowed between fork and exec: it writes to numbers and closes
-            // descriptors. Where there is no memory to
-            // remember it, children are as without it.
+            // SAFETY: the handler only does what is allowed between fork and exec: it writes to atomics and closes
+            // descriptors. If the registration fails for lack of memory, children are not counted.
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         }
     });
 }
 
-/// Runs in each child, in the one thread that it has. Nothing may be locked or allocated here.
+/// Runs in each child, on its only thread. It must not lock or allocate.
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     descriptor::close_all();
 }
 
-/// Zero in a process that was not forked.
+/// The generation of this process; zero if it was not forked.
 #[inline]
 pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// Something that each process has one of: a child's is a new one, whatever the parent's is like.
+/// A value with one instance per process. A child creates a new one and ignores the parent's.
 pub(crate) struct PerProcess<T: 'static> {
     first: T,
     later: AtomicPtr<Later<T>>,
@@ -52,7 +52,7 @@ struct Later<T> {
 }
 
 impl<T> PerProcess<T> {
-    /// `first` is that of the process itself, and `make` gives the same for a child.
+    /// `first` is the instance of this process; `make` creates the same value in a child.
     pub(crate) const fn new(first: T, make: fn() -> Box<T>) -> Self {
         Self { first, later: AtomicPtr::new(ptr::null_mut()), make }
     }
@@ -77,11 +77,11 @@ impl<T> PerProcess<T> {
             }
             let new = Box::into_raw(Box::new(Later { generation, value: (self.make)() }));
             match self.later.compare_exchange(known, new, Ordering::AcqRel, Ordering::Acquire) {
-                // SAFETY: it is on the heap, and never freed from now on.
+                // SAFETY: it is on the heap and never freed.
                 Ok(_) => return unsafe { &(*new).value },
                 Err(other) => {
                     known = other;
-                    // SAFETY: made above, and nobody has seen it.
+                    // SAFETY: created above and never published.
                     drop(unsafe { Box::from_raw(new) });
                 }
             }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_generation_has_one_and_another_generation_another() {
+    fn each_generation_has_its_own_instance() {
         static NUMBERS: PerProcess<Mutex<u32>> = PerProcess::new(Mutex::new(1), || Box::new(Mutex::new(2)));
         assert!(ptr::eq(NUMBERS.get(), &raw const NUMBERS.first));
         let held = NUMBERS.get().lock().unwrap();
@@ -110,7 +110,7 @@ mod tests {
         assert!(ptr::eq(later, NUMBERS.of(1)));
         assert_eq!((*held, *later.lock().unwrap()), (1, 2));
         let held = later.lock().unwrap();
-        assert_eq!(*NUMBERS.of(2).lock().unwrap(), 2, "the one of before is locked");
+        assert_eq!(*NUMBERS.of(2).lock().unwrap(), 2, "the previous instance is locked");
         drop(held);
     }
 }

@@ -1,19 +1,19 @@
-//! Uses of something that is run down before it is changed: a guard for each use.
+//! Guards that keep an object in use until it is run down.
 
 use std::sync::{Condvar, Mutex};
 
 use super::fork::PerProcess;
 use super::rundown::{Rundown, Waiting};
 
-/// One use, until this is dropped.
+/// One use, which ends when the guard is dropped.
 #[derive(Debug)]
 pub(crate) struct Guard(&'static Rundown);
 
 impl Guard {
-    /// Begins a use; `None` while it is run down.
+    /// Begins a use; `None` during and after the run-down.
     #[inline]
     pub(crate) fn enter(rundown: &'static Rundown) -> Option<Self> {
-        // Made only after it has entered: dropping one leaves.
+        // The guard is created only after `enter` succeeds, because dropping it leaves.
         rundown.enter(waiting).then(|| Self(rundown))
     }
 }
@@ -32,12 +32,12 @@ impl Drop for Guard {
     }
 }
 
-/// Refuses new uses and waits until there is none. `false` if another thread has done so before.
+/// Refuses new uses and waits for the rest. `false` if another thread has already run it down.
 pub(crate) fn run_down(rundown: &'static Rundown) -> bool {
     rundown.close(waiting)
 }
 
-/// Threads that run anything down wait on these.
+/// The mutex and condition variable of all threads that wait for a run-down.
 fn waiting() -> &'static Waiting {
     static WAITING: PerProcess<Waiting> = PerProcess::new(new(), || Box::new(new()));
 

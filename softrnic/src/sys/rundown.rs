@@ -1,18 +1,19 @@
-//! Gates: any number may be in while one is open; who closes it waits until all have left, and then has what is behind it alone.
+//! Run-down protection: an object has any number of users, until one thread refuses new users and waits for the rest.
+//! That thread then has exclusive access.
 //!
-//! What it is built from comes from `sync`, so that a test can have it of `loom` (`tests/loom`), which tries every order
-//! in which threads can come by.
+//! Atomics and locks come from `sync`, so that a test can replace them by loom's (`tests/loom`), which tries the thread
+//! interleavings.
 
 use crate::sys::sync::{AtomicU64, Condvar, Mutex, Ordering, SPINS, spin_loop, unpoisoned};
 
-/// Nobody may enter. The rest counts those who are in.
+/// Bit that refuses new users. The other bits count the current users.
 const CLOSED: u64 = 1 << 63;
 
-/// A gate.
+/// Counts the users of an object.
 #[derive(Debug)]
 pub(crate) struct Rundown(AtomicU64);
 
-/// Those who close any gate sleep on these.
+/// Threads that wait for a run-down sleep on these.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) lock: Mutex<()>,
@@ -20,12 +21,12 @@ pub(crate) struct Waiting {
 }
 
 impl Rundown {
-    /// A closed one.
+    /// Creates a closed one.
     pub(crate) fn closed() -> Self {
         Self(AtomicU64::new(CLOSED))
     }
 
-    /// Enters, unless it is closed. Who has entered sees all that was behind it when it was opened.
+    /// Adds a user unless it is closed. The user sees all writes made before it was opened.
     #[inline]
     pub(crate) fn enter<'w>(&self, waiting: impl FnOnce() -> &'w Waiting) -> bool {
         let before = self.0.fetch_add(1, Ordering::Acquire);
@@ -36,12 +37,12 @@ impl Rundown {
         true
     }
 
-    /// Enters once more, by one who is in, whether it is being closed or not: whoever closes it waits for that one anyway.
+    /// Adds another use for a current user. It succeeds during a run-down too, which waits for this user anyway.
     pub(crate) fn enter_again(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Leaves.
+    /// Removes a user.
     #[inline]
     pub(crate) fn leave<'w>(&self, waiting: impl FnOnce() -> &'w Waiting) {
         if self.0.fetch_sub(1, Ordering::Release) == CLOSED | 1 {
@@ -49,7 +50,7 @@ impl Rundown {
         }
     }
 
-    /// Closes it and waits until nobody is in. `false` where it is closed already.
+    /// Refuses new users and waits for the rest. `false` if it is already closed.
     pub(crate) fn close<'w>(&self, waiting: impl FnOnce() -> &'w Waiting) -> bool {
         if self.0.fetch_or(CLOSED, Ordering::AcqRel) & CLOSED != 0 {
             return false;
@@ -68,13 +69,14 @@ impl Rundown {
         true
     }
 
-    /// Opens it, by the one who has closed it.
+    /// Admits users again; called by the thread that closed it.
     pub(crate) fn open(&self) {
         self.0.fetch_and(!CLOSED, Ordering::Release);
     }
 }
 
-/// Called by the last who leaves a closed gate. The lock makes it come before the look or after the sleep of who waits.
+/// Wakes the closing thread; called by the last user. The lock orders this wake-up before the closing thread's check or
+/// after the start of its sleep.
 #[cold]
 fn wake(waiting: &Waiting) {
     drop(unpoisoned(waiting.lock.lock()));

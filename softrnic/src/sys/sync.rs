@@ -1,4 +1,4 @@
-//! What run-downs, rings, wake-ups and deferred runs are built from, so that tests can have these of `loom`.
+//! The primitives of run-downs, rings, wake-ups and deferred runs, so that tests can replace them by loom's.
 
 pub(crate) use std::hint::spin_loop;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
@@ -6,5 +6,5 @@ pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, TryLockError};
 
 pub(crate) use crate::sys::unpoisoned;
 
-/// How often one who closes a gate looks before it sleeps.
+/// How often a run-down polls the user count before it sleeps.
 pub(crate) const SPINS: u32 = 200;

@@ -1,20 +1,21 @@
-//! Which objects are in use by others, and so cannot be destroyed (`EBUSY`); and how many of a kind there can be in the process.
+//! Usage counts, which keep objects in use from being destroyed (`EBUSY`), and limits on the number of objects per
+//! process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use super::errno::Errno;
 
-/// Counts the objects that stand on this one.
+/// Counts the dependents of an object.
 #[derive(Debug, Default)]
 pub(crate) struct Usage(Arc<AtomicUsize>);
 
-/// One object that stands on another, until it is dropped.
+/// One dependent; dropping it ends the use.
 #[derive(Debug)]
 pub(crate) struct Use(Arc<AtomicUsize>);
 
 impl Usage {
-    /// One more.
+    /// Adds a dependent.
     pub(crate) fn begin(&self) -> Use {
         self.0.fetch_add(1, Ordering::Relaxed);
         Use(Arc::clone(&self.0))
@@ -38,7 +39,7 @@ pub(crate) struct Quota {
     limit: u32,
 }
 
-/// One of them, until it is dropped.
+/// One counted object; dropping it releases the slot.
 #[derive(Debug)]
 pub(crate) struct Share(&'static Quota);
 
@@ -47,12 +48,12 @@ impl Quota {
         Self { used: AtomicU32::new(0), limit }
     }
 
-    /// One more; `ENOMEM` where there are as many as there can be.
+    /// Counts one more object; `ENOMEM` at the limit.
     pub(crate) fn take(&'static self) -> Result<Share, Errno> {
         self.count().map(|()| Share(self))
     }
 
-    /// One more, which the caller counts down.
+    /// Counts one more object, which the caller must count down.
     pub(crate) fn count(&self) -> Result<(), Errno> {
         let more = |used| (used < self.limit).then_some(used + 1);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map(drop).map_err(|_| Errno::NO_MEMORY)
@@ -74,13 +75,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_than_the_limit_are_given() {
+    fn quota_refuses_more_than_the_limit() {
         static QUOTA: Quota = Quota::new(2);
         let first = QUOTA.take().expect("the first");
         let second = QUOTA.take().expect("the second");
         assert_eq!(QUOTA.take().map(drop), Err(Errno::NO_MEMORY));
         drop(first);
-        let third = QUOTA.take().expect("there is room again");
+        let third = QUOTA.take().expect("a slot is free again");
         assert_eq!(QUOTA.take().map(drop), Err(Errno::NO_MEMORY));
         drop((second, third));
         assert_eq!(QUOTA.used.load(Ordering::Relaxed), 0);
