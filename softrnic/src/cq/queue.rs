@@ -1,4 +1,4 @@
-//! The queue itself.
+//! The completion queue.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,11 +11,11 @@ use crate::cq::CompletionEvents;
 use crate::sys::errno::Errno;
 use crate::sys::{clock, unpoisoned};
 
-/// A completion queue. Its memory grows with what waits in it, up to its capacity.
+/// A completion queue. Its memory grows with the number of queued completions, up to the capacity.
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
     inner: Mutex<Inner>,
-    /// As many as there are in `inner`, for a look without the lock.
+    /// The length of `inner.completions`, readable without the lock.
     length: AtomicUsize,
     is_overrun: AtomicBool,
     ignores_overrun: bool,
@@ -30,25 +30,25 @@ struct Inner {
     armed: Armed,
 }
 
-/// What is to be told once the lock is gone.
-enum News {
-    /// Added, and nobody has asked for an event.
+/// The result of adding a completion, reported after the lock is released.
+enum AddResult {
+    /// Added, and no event was requested.
     Added,
     Completed,
-    /// It finds no room, and is the first.
+    /// The first completion that does not fit.
     Overrun,
-    /// It comes after one that found no room.
+    /// A later completion that does not fit.
     Lost,
 }
 
 impl CompletionQueue {
-    /// `capacity` entries, and told of by `events`. With `ignores_overrun` a completion for which there is no room takes the place
-    /// of the oldest.
+    /// Creates a queue with `capacity` entries that reports to `events`. With `ignores_overrun`, a completion replaces
+    /// the oldest one if the queue is full.
     pub(crate) fn new(capacity: u32, ignores_overrun: bool, events: Box<dyn CompletionEvents>) -> Self {
         Self {
             inner: Mutex::new(Inner {
                 completions: VecDeque::new(),
-                // At least one, so that there is an oldest.
+                // At least one, so that there is an oldest completion to replace.
                 capacity: capacity.max(1) as usize,
                 armed: Armed::No,
             }),
@@ -60,15 +60,15 @@ impl CompletionQueue {
         }
     }
 
-    /// Reads these clocks for each completion that comes.
+    /// Reads these clocks for each new completion.
     pub(crate) fn with_clocks(self, clocks: Clocks) -> Self {
         Self { clocks, ..self }
     }
 
-    /// Adds a completion; `is_solicited` where the peer asked for an event. Errors count as solicited.
+    /// Adds a completion; `is_solicited` if the peer requested an event. Errors count as solicited.
     ///
-    /// Where there is no room, the queue is in error from then on: nothing is added any more, and the slots of what is lost are given
-    /// back at once. `false` where this one is lost.
+    /// An overrun puts the queue into a permanent error state: it accepts no further completions, and releases the
+    /// slots of lost ones at once. Returns `false` if this completion is lost.
     pub(crate) fn push(&self, mut completion: Completion, is_solicited: bool) -> bool {
         if self.clocks.device {
             completion.timestamp = clock::device();
@@ -77,30 +77,30 @@ impl CompletionQueue {
             completion.wall_clock = clock::wall();
         }
         let is_solicited = is_solicited || completion.status != ibv_wc_status::IBV_WC_SUCCESS;
-        // The events are told without the lock: they wake threads, which come for it.
+        // Events are reported without the lock, because the threads that they wake take it.
         match self.add(completion, is_solicited) {
-            News::Lost => return false,
-            News::Overrun => {
+            AddResult::Lost => return false,
+            AddResult::Overrun => {
                 self.events.overrun();
                 return false;
             }
-            News::Added => {}
-            News::Completed => self.events.completed(),
+            AddResult::Added => {}
+            AddResult::Completed => self.events.completed(),
         }
         true
     }
 
-    fn add(&self, completion: Completion, is_solicited: bool) -> News {
+    fn add(&self, completion: Completion, is_solicited: bool) -> AddResult {
         let mut inner = self.lock();
         if self.is_overrun() {
             release(completion);
-            return News::Lost;
+            return AddResult::Lost;
         }
         if inner.completions.len() >= inner.capacity {
             if !self.ignores_overrun {
                 self.is_overrun.store(true, Ordering::Release);
                 release(completion);
-                return News::Overrun;
+                return AddResult::Overrun;
             }
             if let Some(lost) = inner.completions.pop_front() {
                 release(lost);
@@ -114,13 +114,13 @@ impl CompletionQueue {
             Armed::Next => true,
         };
         if !is_asked_for {
-            return News::Added;
+            return AddResult::Added;
         }
         inner.armed = Armed::No;
-        News::Completed
+        AddResult::Completed
     }
 
-    /// Takes the oldest, and gives back the slots that it held. Without a lock where there is none.
+    /// Polls the oldest completion and releases its slots. Takes no lock if the queue is empty.
     pub(crate) fn pop(&self) -> Option<Completion> {
         if self.is_empty() {
             return None;
@@ -131,9 +131,9 @@ impl CompletionQueue {
         completion
     }
 
-    /// Takes the oldest up to `most` as [`pop`](Self::pop) does, with the lock taken once; how many there were.
+    /// Polls up to `most` completions like [`pop`](Self::pop), under one lock, and returns their number.
     ///
-    /// `each` is called with the lock held, and does not come back to this queue.
+    /// `each` is called with the lock held and must not use this queue.
     pub(crate) fn drain(&self, most: usize, mut each: impl FnMut(usize, Completion)) -> usize {
         if self.is_empty() {
             return 0;
@@ -158,14 +158,15 @@ impl CompletionQueue {
         Some(completion)
     }
 
-    /// Whether there is nothing to take.
+    /// Whether the queue is empty.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.length.load(Ordering::Acquire) == 0
     }
 
-    /// Asks for one event, at the next completion that comes; for what is there already there is none, as the InfiniBand specification
-    /// has it (volume 1, section 11.4.2.2). Who has asked for any is not set back to solicited ones.
+    /// Requests one event for the next completion. Completions already queued raise none (InfiniBand specification,
+    /// volume 1, section 11.4.2.2). A request for any completion is not weakened by a later one for solicited
+    /// completions.
     pub(crate) fn arm(&self, armed: Armed) {
         let mut inner = self.lock();
         if inner.armed != Armed::Next {
@@ -173,7 +174,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Changes the capacity; `EINVAL` where there is more in it.
+    /// Changes the capacity; `EINVAL` if more completions are queued.
     pub(crate) fn resize(&self, capacity: u32) -> Result<(), Errno> {
         let mut inner = self.lock();
         let capacity = capacity as usize;
@@ -189,18 +190,18 @@ impl CompletionQueue {
         self.lock().capacity as u32
     }
 
-    /// Whether a completion was lost for want of room: the queue is in error, and what is in it can still be taken.
+    /// Whether a completion was lost. The queue is in error; queued completions can still be polled.
     pub(crate) fn is_overrun(&self) -> bool {
         self.is_overrun.load(Ordering::Acquire)
     }
 
-    /// Whether a completion was lost, and those before it are taken. Nothing comes behind the lost one, so that what another thread has
-    /// added until then is seen here.
+    /// Whether a completion was lost and all earlier ones were polled. No completion follows a lost one, so the result
+    /// is final even if other threads add completions.
     pub(crate) fn is_broken(&self) -> bool {
         self.is_overrun() && self.is_empty()
     }
 
-    /// Forgets what it has of a queue pair that is destroyed or reset.
+    /// Removes the completions of a QP that is destroyed or reset.
     pub(crate) fn forget(&self, number: u32) {
         if self.is_empty() {
             return;
@@ -221,7 +222,7 @@ impl CompletionQueue {
     }
 }
 
-/// Gives back the slots of a completion that nobody will take.
+/// Releases the slots of a completion that will not be polled.
 fn release(completion: Completion) {
     if let Some(slots) = completion.slots {
         slots.release();

@@ -9,18 +9,18 @@ use super::{Armed, Clocks, Completion, CompletionQueue, Slots};
 use crate::cq::CompletionEvents;
 use crate::sys::errno::Errno;
 
-/// Counts what it is told.
+/// Counts events.
 #[derive(Clone, Debug, Default)]
-struct Told(Arc<[AtomicUsize; 2]>);
+struct EventCount(Arc<[AtomicUsize; 2]>);
 
-impl Told {
-    /// Completions and overruns.
+impl EventCount {
+    /// The numbers of completions and overruns.
     fn counts(&self) -> (usize, usize) {
         (self.0[0].load(Ordering::Relaxed), self.0[1].load(Ordering::Relaxed))
     }
 }
 
-impl CompletionEvents for Told {
+impl CompletionEvents for EventCount {
     fn completed(&self) {
         self.0[0].fetch_add(1, Ordering::Relaxed);
     }
@@ -30,9 +30,9 @@ impl CompletionEvents for Told {
     }
 }
 
-fn queue(capacity: u32, ignores_overrun: bool) -> (CompletionQueue, Told) {
-    let told = Told::default();
-    (CompletionQueue::new(capacity, ignores_overrun, Box::new(told.clone())), told)
+fn queue(capacity: u32, ignores_overrun: bool) -> (CompletionQueue, EventCount) {
+    let events = EventCount::default();
+    (CompletionQueue::new(capacity, ignores_overrun, Box::new(events.clone())), events)
 }
 
 fn completion(wr_id: u64) -> Completion {
@@ -61,7 +61,7 @@ fn all(queue: &CompletionQueue) -> Vec<u64> {
 }
 
 #[test]
-fn completions_come_in_order_round_after_round() {
+fn completions_keep_their_order() {
     let (queue, _) = queue(3, false);
     assert!(queue.is_empty() && queue.pop().is_none());
     for round in 0..10 {
@@ -74,7 +74,7 @@ fn completions_come_in_order_round_after_round() {
 }
 
 #[test]
-fn many_are_taken_at_once() {
+fn drain_polls_many_completions() {
     let (queue, _) = queue(8, false);
     assert!((0..5).all(|wr_id| queue.push(completion(wr_id), false)));
     let mut seen = Vec::new();
@@ -86,40 +86,40 @@ fn many_are_taken_at_once() {
 }
 
 #[test]
-fn what_finds_no_room_is_lost_and_said_once() {
-    let (queue, told) = queue(2, false);
+fn overrun_loses_completions_and_is_reported_once() {
+    let (queue, events) = queue(2, false);
     let used = Arc::new(AtomicU32::new(4));
     for wr_id in 0..4 {
         let slots = Some(Slots { used: Arc::clone(&used), back: 1 });
         let is_added = queue.push(Completion { slots, ..completion(wr_id) }, false);
         assert_eq!(is_added, wr_id < 2);
     }
-    assert_eq!((told.counts(), queue.is_overrun()), ((0, 1), true));
-    assert_eq!(used.load(Ordering::Relaxed), 2, "the slots of what is lost are free");
-    // What is in it can be taken, and nothing is added although there would be room.
+    assert_eq!((events.counts(), queue.is_overrun()), ((0, 1), true));
+    assert_eq!(used.load(Ordering::Relaxed), 2, "lost completions release their slots");
+    // Queued completions can still be polled. No completion is added, although there is space again.
     assert_eq!(queue.pop().map(|completion| completion.wr_id), Some(0));
     queue.arm(Armed::Next);
     queue.push(completion(9), false);
-    assert_eq!((all(&queue), told.counts()), (vec![1], (0, 1)));
+    assert_eq!((all(&queue), events.counts()), (vec![1], (0, 1)));
     assert_eq!(used.load(Ordering::Relaxed), 0);
 }
 
 #[test]
-fn the_oldest_is_lost_where_overruns_are_ignored() {
-    let (queue, told) = queue(2, true);
+fn ignored_overrun_replaces_the_oldest() {
+    let (queue, events) = queue(2, true);
     let used = Arc::new(AtomicU32::new(3));
     for wr_id in 0..3 {
         let slots = Some(Slots { used: Arc::clone(&used), back: 1 });
         assert!(queue.push(Completion { slots, ..completion(wr_id) }, false));
     }
-    assert_eq!((told.counts(), queue.is_overrun()), ((0, 0), false));
+    assert_eq!((events.counts(), queue.is_overrun()), ((0, 0), false));
     assert_eq!(used.load(Ordering::Relaxed), 2);
     assert_eq!(all(&queue), [1, 2]);
     assert_eq!(used.load(Ordering::Relaxed), 0);
 }
 
 #[test]
-fn slots_are_held_until_the_completion_is_taken() {
+fn slots_are_released_by_polling() {
     let (queue, _) = queue(4, false);
     let used = Arc::new(AtomicU32::new(10));
     for (wr_id, back) in [(0, 3), (1, 1)] {
@@ -127,7 +127,7 @@ fn slots_are_held_until_the_completion_is_taken() {
     }
     assert_eq!(used.load(Ordering::Relaxed), 10);
     let taken = queue.pop().expect("there are two");
-    assert!(taken.slots.is_none(), "they are given back once");
+    assert!(taken.slots.is_none(), "slots are released once");
     assert_eq!(used.load(Ordering::Relaxed), 7);
     drop(taken);
     assert_eq!(queue.drain(5, |_, completion| assert!(completion.slots.is_none())), 1);
@@ -135,8 +135,8 @@ fn slots_are_held_until_the_completion_is_taken() {
 }
 
 #[test]
-fn an_event_comes_once_for_what_was_asked_for() {
-    // Asked for; what comes then, and whether it is told.
+fn event_is_raised_once_per_request() {
+    // The requests, the completion, whether it is solicited, and whether it raises an event.
     let cases: [(&[Armed], Completion, bool, bool); 11] = [
         (&[], completion(0), true, false),
         (&[], failed(0), true, false),
@@ -150,27 +150,27 @@ fn an_event_comes_once_for_what_was_asked_for() {
         (&[Armed::Next, Armed::Solicited], completion(0), false, true),
         (&[Armed::Next, Armed::Next], completion(0), false, true),
     ];
-    for (asked, first, is_solicited, is_told) in cases {
-        let (queue, told) = queue(8, false);
-        // What is there already raises none.
+    for (asked, first, is_solicited, is_reported) in cases {
+        let (queue, events) = queue(8, false);
+        // A queued completion raises no event.
         queue.push(completion(100), true);
         asked.iter().for_each(|&armed| queue.arm(armed));
-        assert_eq!(told.counts(), (0, 0), "{asked:?}");
+        assert_eq!(events.counts(), (0, 0), "{asked:?}");
         let status = first.status;
         queue.push(first, is_solicited);
-        assert_eq!(told.counts().0, usize::from(is_told), "{asked:?} {status:?} {is_solicited}");
-        if is_told {
+        assert_eq!(events.counts().0, usize::from(is_reported), "{asked:?} {status:?} {is_solicited}");
+        if is_reported {
             queue.push(failed(1), true);
-            assert_eq!(told.counts().0, 1, "{asked:?}: it was one shot");
+            assert_eq!(events.counts().0, 1, "{asked:?}: it was one shot");
         } else if !asked.is_empty() {
             queue.push(completion(1), true);
-            assert_eq!(told.counts().0, 1, "{asked:?}: it still waits");
+            assert_eq!(events.counts().0, 1, "{asked:?}: it still waits");
         }
     }
 }
 
 #[test]
-fn a_queue_pair_that_goes_takes_its_completions_along() {
+fn forget_removes_the_completions_of_a_qp() {
     let (queue, _) = queue(8, false);
     let used = Arc::new(AtomicU32::new(4));
     for wr_id in 0..4 {
@@ -188,8 +188,8 @@ fn a_queue_pair_that_goes_takes_its_completions_along() {
 }
 
 #[test]
-fn a_queue_is_made_larger_and_smaller() {
-    let (queue, told) = queue(2, false);
+fn queue_is_resized() {
+    let (queue, events) = queue(2, false);
     assert_eq!(queue.capacity(), 2);
     queue.push(completion(0), false);
     queue.push(completion(1), false);
@@ -200,12 +200,12 @@ fn a_queue_is_made_larger_and_smaller() {
     assert_eq!(queue.resize(1), Ok(()));
     queue.push(completion(3), false);
     queue.push(completion(4), false);
-    assert_eq!((all(&queue), told.counts()), (vec![3], (0, 1)));
+    assert_eq!((all(&queue), events.counts()), (vec![3], (0, 1)));
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn clocks_are_read_where_they_were_asked_for() {
+fn only_requested_clocks_are_read() {
     for clocks in
         [(false, false), (true, false), (false, true), (true, true)].map(|(device, wall)| Clocks { device, wall })
     {
@@ -220,9 +220,9 @@ fn clocks_are_read_where_they_were_asked_for() {
 }
 
 #[test]
-fn threads_take_each_completion_once() {
+fn threads_poll_each_completion_once() {
     const EACH: u64 = if cfg!(miri) { 50 } else { 5_000 };
-    let (queue, told) = queue(2 * EACH as u32, false);
+    let (queue, events) = queue(2 * EACH as u32, false);
     let left = AtomicUsize::new(2 * EACH as usize);
     let mut seen: Vec<u64> = std::thread::scope(|scope| {
         for producer in 0..2 {
@@ -252,7 +252,7 @@ fn threads_take_each_completion_once() {
     });
     seen.sort_unstable();
     assert_eq!(seen, (0..2 * EACH).collect::<Vec<_>>());
-    assert_eq!(told.counts(), (0, 0));
+    assert_eq!(events.counts(), (0, 0));
 }
 
 #[derive(Clone, Debug)]
@@ -277,16 +277,16 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a queue is to be: plain and slow.
+/// A simple model of the queue.
 #[derive(Debug, Default)]
 struct Model {
-    /// Number of the request, of the queue pair, and slots.
+    /// The request's ID, the QP's number, and its slots.
     waiting: VecDeque<(u64, u32, u32)>,
     capacity: usize,
     asked: Option<Armed>,
     used: u32,
     is_overrun: bool,
-    told: (usize, usize),
+    events: (usize, usize),
 }
 
 impl Model {
@@ -297,7 +297,7 @@ impl Model {
                 self.pop();
             } else {
                 self.is_overrun = true;
-                self.told.1 += 1;
+                self.events.1 += 1;
             }
         }
         if self.is_overrun {
@@ -307,7 +307,7 @@ impl Model {
         self.waiting.push_back(entry);
         if self.asked == Some(Armed::Next) || self.asked.is_some() && is_loud {
             self.asked = None;
-            self.told.0 += 1;
+            self.events.0 += 1;
         }
     }
 
@@ -322,12 +322,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_does_what_the_model_does(
+    fn queue_matches_the_model(
         capacity in 1..5_u32,
         ignores_overrun in any::<bool>(),
         steps in prop::collection::vec(step(), 0..60),
     ) {
-        let (queue, told) = queue(capacity, ignores_overrun);
+        let (queue, events) = queue(capacity, ignores_overrun);
         let used = Arc::new(AtomicU32::new(0));
         let mut model = Model { capacity: capacity as usize, ..Model::default() };
         for (wr_id, step) in steps.into_iter().enumerate() {
@@ -367,7 +367,7 @@ proptest! {
                     model.used -= gone;
                 }
             }
-            prop_assert_eq!(told.counts(), model.told);
+            prop_assert_eq!(events.counts(), model.events);
             prop_assert_eq!(used.load(Ordering::Relaxed), model.used);
             prop_assert_eq!(queue.is_overrun(), model.is_overrun);
             prop_assert_eq!(queue.is_empty(), model.waiting.is_empty());

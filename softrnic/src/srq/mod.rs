@@ -1,4 +1,4 @@
-//! Receive queues: a queue pair's own, and shared ones.
+//! Receive queues of a QP, and shared receive queues.
 
 mod ring;
 #[cfg(test)]
@@ -14,16 +14,17 @@ use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::wire::limits::MAX_SRQ_WR;
 
-/// A receive. Its vector is used again for the next.
+/// A posted receive. Its vector is reused for a later one.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveWork {
     pub(crate) wr_id: u64,
     pub(crate) pieces: Vec<Piece>,
 }
 
-/// Events of a shared receive queue, implemented by the C API. It is called with locks of the NIC held, and so neither blocks nor calls back.
+/// Events of a shared receive queue, implemented by the C API. The caller holds locks of the device, so implementations
+/// neither block nor call back.
 pub(crate) trait ReceiveEvents: Debug + Send + Sync {
-    /// Fewer receives are left than the limit that was set (`IBV_EVENT_SRQ_LIMIT_REACHED`); the limit is gone.
+    /// Fewer receives are left than the limit (`IBV_EVENT_SRQ_LIMIT_REACHED`); the limit is disarmed.
     fn limit_reached(&self);
 }
 
@@ -35,7 +36,7 @@ pub(crate) struct ReceiveQueue {
     sharing: Option<Sharing>,
 }
 
-/// What a shared queue has besides.
+/// The additional state of a shared queue.
 #[derive(Debug)]
 struct Sharing {
     domain: Arc<Domain>,
@@ -43,26 +44,26 @@ struct Sharing {
 }
 
 impl ReceiveQueue {
-    /// Of a queue pair.
+    /// Creates the queue of a QP.
     pub(crate) fn new(max_wr: u32, max_sge: u32) -> Self {
         Self { ring: Mutex::new(Ring::new(max_wr)), max_sge, sharing: None }
     }
 
-    /// A shared one.
+    /// Creates a shared queue.
     pub(crate) fn shared(domain: Arc<Domain>, max_wr: u32, max_sge: u32, events: Box<dyn ReceiveEvents>) -> Self {
         Self { ring: Mutex::new(Ring::new(max_wr)), max_sge, sharing: Some(Sharing { domain, events }) }
     }
 
-    /// Posts a receive, filled in by `fill`, whose vector is empty before.
+    /// Posts a receive, which `fill` fills in. Its vector is empty before.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` where the queue is full; or what `fill` gives, and nothing is posted.
+    /// `ENOMEM` if the queue is full, or the error of `fill`; no receive is posted.
     pub(crate) fn post(&self, fill: impl FnOnce(&mut ReceiveWork) -> Result<(), Errno>) -> Result<(), Errno> {
         self.lock().post(fill)
     }
 
-    /// Takes the oldest. Tells of the limit of a shared queue.
+    /// Takes the oldest receive, and reports if a shared queue falls below its limit.
     pub(crate) fn take(&self) -> Option<ReceiveWork> {
         let mut ring = self.lock();
         let work = ring.take()?;
@@ -74,7 +75,7 @@ impl ReceiveQueue {
         Some(work)
     }
 
-    /// Gives back what was taken, to be the next that is taken again.
+    /// Returns an unused receive, which becomes the next one to take.
     pub(crate) fn give_back(&self, work: ReceiveWork) {
         self.lock().give_back(work);
     }
@@ -83,13 +84,12 @@ impl ReceiveQueue {
         self.sharing.is_some()
     }
 
-    /// Gives back what was taken and is done, for its memory.
+    /// Returns a completed receive, for its memory.
     pub(crate) fn recycle(&self, work: ReceiveWork) {
         self.lock().recycle(work);
     }
 
-    /// Takes all that are queued, the oldest first: they are flushed, or forgotten. Nothing is posted meanwhile, and no limit is
-    /// told of.
+    /// Takes all receives, the oldest first, to flush or forget them. It blocks posts and raises no limit event.
     pub(crate) fn drain(&self, mut each: impl FnMut(&ReceiveWork)) {
         let mut ring = self.lock();
         while let Some(work) = ring.take() {
@@ -106,7 +106,7 @@ impl ReceiveQueue {
         self.lock().capacity()
     }
 
-    /// The domain of a shared queue, in which its memory is looked up.
+    /// The protection domain of a shared queue, which its memory must belong to.
     pub(crate) fn domain(&self) -> Option<&Arc<Domain>> {
         self.sharing.as_ref().map(|sharing| &sharing.domain)
     }
@@ -115,12 +115,12 @@ impl ReceiveQueue {
         self.lock().limit()
     }
 
-    /// Changes the size of a shared queue, or its limit (zero disarms it), or both.
+    /// Changes the size of a shared queue, its limit (zero disarms it), or both.
     ///
     /// # Errors
     ///
-    /// `EINVAL`, and nothing is changed: it has more receives, or the device has no queues of this size, or the limit is above the
-    /// size, or the queue is not shared.
+    /// `EINVAL` without a change, if more receives are queued, the size exceeds the device's limit, the limit exceeds
+    /// the size, or the queue is not shared.
     pub(crate) fn change(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), Errno> {
         if self.sharing.is_none() || max_wr.is_some_and(|max_wr| !(1..=MAX_SRQ_WR).contains(&max_wr)) {
             return Err(Errno::INVALID);

@@ -1,18 +1,18 @@
-//! What a receive queue holds, as its lock guards it.
+//! The state of a receive queue, under its lock.
 
 use std::collections::VecDeque;
 
 use crate::srq::ReceiveWork;
 use crate::sys::errno::Errno;
 
-/// Receives that wait, and the memory of those that were done.
+/// Queued receives, and the memory of completed ones.
 #[derive(Debug)]
 pub(super) struct Ring {
     waiting: VecDeque<ReceiveWork>,
-    /// Done, with empty vectors.
+    /// Completed receives with empty vectors.
     spare: Vec<ReceiveWork>,
     capacity: u32,
-    /// Zero is none.
+    /// Zero means disarmed.
     limit: u32,
 }
 
@@ -38,7 +38,7 @@ impl Ring {
         self.waiting.pop_front()
     }
 
-    /// There may be one more for it than the capacity says: its place was another's meanwhile.
+    /// Returns an unused receive. It may exceed the capacity by one, if its slot was reused in the meantime.
     pub(super) fn give_back(&mut self, work: ReceiveWork) {
         self.waiting.push_front(work);
     }
@@ -58,7 +58,7 @@ impl Ring {
         self.limit
     }
 
-    /// Whether fewer wait than the limit says; the limit is gone then.
+    /// Whether fewer receives are queued than the limit; it disarms the limit then.
     pub(super) fn is_below_limit(&mut self) -> bool {
         let is_below = self.waiting.len() < self.limit as usize;
         if is_below {
@@ -69,12 +69,12 @@ impl Ring {
 
     pub(super) fn change(&mut self, capacity: Option<u32>, limit: Option<u32>) -> Result<(), Errno> {
         let (capacity, limit) = (capacity.unwrap_or(self.capacity), limit.unwrap_or(self.limit));
-        let room = (capacity as usize).checked_sub(self.waiting.len()).ok_or(Errno::INVALID)?;
+        let spare_count = (capacity as usize).checked_sub(self.waiting.len()).ok_or(Errno::INVALID)?;
         if limit > capacity {
             return Err(Errno::INVALID);
         }
         (self.capacity, self.limit) = (capacity, limit);
-        self.spare.truncate(room);
+        self.spare.truncate(spare_count);
         Ok(())
     }
 }

@@ -3,25 +3,25 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::*;
 use crate::mem::Piece;
 
-/// Counts what it is told.
+/// Counts events.
 #[derive(Debug, Default, Clone)]
-struct Told(Arc<AtomicU32>);
+struct EventCount(Arc<AtomicU32>);
 
-impl ReceiveEvents for Told {
+impl ReceiveEvents for EventCount {
     fn limit_reached(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-impl Told {
+impl EventCount {
     fn times(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-fn shared(max_wr: u32) -> (ReceiveQueue, Told) {
-    let told = Told::default();
-    (ReceiveQueue::shared(Arc::new(Domain::new()), max_wr, 3, Box::new(told.clone())), told)
+fn shared(max_wr: u32) -> (ReceiveQueue, EventCount) {
+    let events = EventCount::default();
+    (ReceiveQueue::shared(Arc::new(Domain::new()), max_wr, 3, Box::new(events.clone())), events)
 }
 
 fn post(queue: &ReceiveQueue, wr_id: u64) -> Result<(), Errno> {
@@ -42,7 +42,7 @@ fn take(queue: &ReceiveQueue) -> Option<u64> {
 }
 
 #[test]
-fn receives_leave_in_the_order_in_which_they_came() {
+fn receives_keep_their_order() {
     let queue = ReceiveQueue::new(3, 4);
     assert_eq!((queue.max_wr(), queue.max_sge()), (3, 4));
     assert_eq!(take(&queue), None);
@@ -59,7 +59,7 @@ fn receives_leave_in_the_order_in_which_they_came() {
 }
 
 #[test]
-fn a_queue_without_room_takes_nothing() {
+fn full_queue_refuses_posts() {
     let queue = ReceiveQueue::new(0, 0);
     assert_eq!(post(&queue, 1), Err(Errno::NO_MEMORY));
     queue.recycle(ReceiveWork::default());
@@ -67,7 +67,7 @@ fn a_queue_without_room_takes_nothing() {
 }
 
 #[test]
-fn what_cannot_be_filled_in_is_not_posted() {
+fn failed_fill_posts_nothing() {
     let queue = ReceiveQueue::new(1, 1);
     let refused = queue.post(|work| {
         work.pieces.push(Piece { address: 1, length: 1, lkey: 1 });
@@ -80,7 +80,7 @@ fn what_cannot_be_filled_in_is_not_posted() {
 }
 
 #[test]
-fn the_memory_of_a_receive_serves_the_next() {
+fn memory_of_a_receive_is_reused() {
     let queue = ReceiveQueue::new(2, 8);
     queue
         .post(|work| {
@@ -104,41 +104,41 @@ fn the_memory_of_a_receive_serves_the_next() {
 }
 
 #[test]
-fn draining_takes_all_in_order_and_the_queue_goes_on() {
-    let (queue, told) = shared(4);
+fn drain_takes_all_in_order_and_keeps_the_queue_usable() {
+    let (queue, events) = shared(4);
     queue.change(None, Some(4)).unwrap();
     (1..=4).for_each(|wr_id| post(&queue, wr_id).unwrap());
     let mut drained = Vec::new();
     queue.drain(|work| drained.push(work.wr_id));
     assert_eq!(drained, [1, 2, 3, 4]);
-    assert_eq!((queue.take().map(|work| work.wr_id), told.times()), (None, 0));
+    assert_eq!((queue.take().map(|work| work.wr_id), events.times()), (None, 0));
     post(&queue, 5).unwrap();
     assert_eq!(take(&queue), Some(5));
 }
 
 #[test]
-fn the_limit_is_told_of_once() {
-    let (queue, told) = shared(4);
+fn limit_is_reported_once() {
+    let (queue, events) = shared(4);
     (1..=4).for_each(|wr_id| post(&queue, wr_id).unwrap());
     queue.change(None, Some(3)).unwrap();
-    assert_eq!((take(&queue), told.times(), queue.limit()), (Some(1), 0, 3));
-    assert_eq!((take(&queue), told.times(), queue.limit()), (Some(2), 1, 0));
-    assert_eq!((take(&queue), told.times()), (Some(3), 1));
+    assert_eq!((take(&queue), events.times(), queue.limit()), (Some(1), 0, 3));
+    assert_eq!((take(&queue), events.times(), queue.limit()), (Some(2), 1, 0));
+    assert_eq!((take(&queue), events.times()), (Some(3), 1));
     queue.change(None, Some(1)).unwrap();
-    assert_eq!((take(&queue), told.times(), queue.limit()), (Some(4), 2, 0));
+    assert_eq!((take(&queue), events.times(), queue.limit()), (Some(4), 2, 0));
 }
 
 #[test]
-fn a_limit_that_is_taken_back_is_not_told_of() {
-    let (queue, told) = shared(2);
+fn disarmed_limit_is_not_reported() {
+    let (queue, events) = shared(2);
     post(&queue, 1).unwrap();
     queue.change(None, Some(2)).unwrap();
     queue.change(None, Some(0)).unwrap();
-    assert_eq!((take(&queue), told.times()), (Some(1), 0));
+    assert_eq!((take(&queue), events.times()), (Some(1), 0));
 }
 
 #[test]
-fn limits_and_sizes_fit_together() {
+fn limit_above_the_size_is_refused() {
     let (queue, _) = shared(4);
     assert_eq!(queue.change(None, Some(5)), Err(Errno::INVALID));
     assert_eq!(queue.change(None, Some(4)), Ok(()));
@@ -155,7 +155,7 @@ fn limits_and_sizes_fit_together() {
 }
 
 #[test]
-fn a_smaller_queue_keeps_what_it_has() {
+fn shrunk_queue_keeps_its_receives() {
     let (queue, _) = shared(8);
     (1..=5).for_each(|wr_id| post(&queue, wr_id).unwrap());
     (1..=2).for_each(|wr_id| assert_eq!(take(&queue), Some(wr_id)));
@@ -168,13 +168,13 @@ fn a_smaller_queue_keeps_what_it_has() {
 }
 
 #[test]
-fn only_shared_queues_have_limits_and_other_sizes() {
+fn only_shared_queues_can_change() {
     let queue = ReceiveQueue::new(4, 1);
     assert_eq!(queue.change(None, Some(1)), Err(Errno::INVALID));
     assert_eq!(queue.change(Some(8), None), Err(Errno::INVALID));
     assert!(queue.domain().is_none());
     let domain = Arc::new(Domain::new());
-    let shared = ReceiveQueue::shared(Arc::clone(&domain), 1, 1, Box::new(Told::default()));
+    let shared = ReceiveQueue::shared(Arc::clone(&domain), 1, 1, Box::new(EventCount::default()));
     assert!(shared.domain().is_some_and(|of| of.is(&domain)));
 }
 
