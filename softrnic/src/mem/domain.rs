@@ -1,14 +1,14 @@
-//! Protection domains and XRC domains: nothing but identities.
+//! Protection domains and XRC domains, which are only identities.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::sys::usage::Usage;
 
-/// `struct ibv_pd`: what queue pairs and memory must share to work on each other. Two are the same when their numbers are.
+/// `struct ibv_pd`: QPs and memory regions must share it to be used together. Domains are equal if their numbers are.
 #[derive(Debug)]
 pub(crate) struct Domain {
     number: u32,
-    /// Regions, windows, queue pairs, shared receive queues, address handles and parent domains on it.
+    /// Regions, windows, QPs, shared receive queues, address handles and parent domains of this domain.
     pub(crate) usage: Usage,
 }
 

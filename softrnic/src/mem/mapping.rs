@@ -1,4 +1,4 @@
-//! Memory that the NIC itself has: that of devices, and mappings of dma-bufs.
+//! Memory that the device itself owns: device memory, and mappings of dma-bufs.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_int;
@@ -7,30 +7,30 @@ use std::ptr::NonNull;
 use super::{Access, LOCAL_WRITE, MW_BIND, page_size};
 use crate::sys::errno::Errno;
 
-/// Memory of a device (`ibv_alloc_dm`).
+/// Device memory (`ibv_alloc_dm`).
 #[derive(Debug)]
 pub(crate) struct Buffer {
     start: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: it is memory on the heap that any thread may use; nothing but raw pointers to it is ever made.
+// SAFETY: it is heap memory that any thread may use, and only raw pointers to it are created.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// Zeros, at a multiple of `alignment`, which is a power of two.
+    /// Allocates zeroed memory. `alignment` is a power of two.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for no bytes, or an alignment that cannot be; `ENOMEM`.
+    /// `EINVAL` for a length of zero or an invalid alignment; `ENOMEM`.
     pub(crate) fn new(length: usize, alignment: usize) -> Result<Self, Errno> {
         let layout = Layout::from_size_align(length, alignment).map_err(|_| Errno::INVALID)?;
         if length == 0 {
             return Err(Errno::INVALID);
         }
-        // SAFETY: it is of one byte at least.
+        // SAFETY: the layout is not empty.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno::NO_MEMORY)?;
         Ok(Self { start, layout })
     }
@@ -39,7 +39,7 @@ impl Buffer {
         self.layout.size()
     }
 
-    /// From `offset` on, which is within it; for [`Backing::Own`](super::Backing::Own).
+    /// The address of `offset`, which is within the buffer; for [`Backing::Own`](super::Backing::Own).
     pub(crate) fn address(&self, offset: usize) -> usize {
         self.start.as_ptr().wrapping_add(offset).expose_provenance()
     }
@@ -47,29 +47,30 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: it was allocated with this layout, and nobody uses it any more: who does keeps it.
+        // SAFETY: it was allocated with this layout, and has no user left: users hold a reference to the buffer.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
 
-/// A part of a file that is mapped.
+/// A mapped part of a file.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    /// Of the first page.
+    /// Address of the first page.
     start: usize,
     length: usize,
-    /// Of the first byte that was asked for.
+    /// Address of the first requested byte.
     address: usize,
 }
 
 impl Mapping {
-    /// Maps `length` bytes of a file from `offset` on, to be used as `access` says.
+    /// Maps `length` bytes of a file from `offset` on, with the access rights `access`.
     ///
     /// # Errors
     ///
-    /// `EINVAL` where the file ends before; what `mmap` says.
+    /// `EINVAL` if the file ends before; the errors of `mmap`.
     pub(crate) fn new(descriptor: c_int, offset: u64, length: usize, access: Access) -> Result<Self, Errno> {
-        // SAFETY: it changes the position of the file, which has no meaning for a dma-buf; the kernel checks the descriptor.
+        // SAFETY: it changes the position of the file, which is meaningless for a dma-buf; the kernel checks the
+        // descriptor.
         let size = unsafe { libc::lseek(descriptor, 0, libc::SEEK_END) };
         if size < 0 {
             return Err(last());
@@ -82,7 +83,7 @@ impl Mapping {
         let first = libc::off_t::try_from(offset - before as u64).map_err(|_| Errno::INVALID)?;
         let length = length.checked_add(before).ok_or(Errno::INVALID)?;
         let write = if access & (LOCAL_WRITE | MW_BIND) != 0 { libc::PROT_WRITE } else { 0 };
-        // SAFETY: a new mapping, at an address that the kernel chooses.
+        // SAFETY: a new mapping, at an address that the kernel selects.
         let start = unsafe {
             libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | write, libc::MAP_SHARED, descriptor, first)
         };
@@ -100,7 +101,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it was mapped by `new`, and nobody uses it any more: who does keeps it.
+        // SAFETY: `new` mapped it, and it has no user left: users hold a reference to the mapping.
         unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(self.start), self.length) };
     }
 }
@@ -119,10 +120,10 @@ mod tests {
     use crate::wire::bytes::{Segment, read_bytes, write_bytes};
 
     #[test]
-    fn a_buffer_is_aligned_zeros() {
+    fn buffer_is_aligned_and_zeroed() {
         let buffer = Buffer::new(100, 4096).unwrap();
         assert_eq!((buffer.len(), buffer.address(0) % 4096, buffer.address(9)), (100, 0, buffer.address(0) + 9));
-        // SAFETY: the buffer's bytes; it is dropped after.
+        // SAFETY: the buffer's bytes; the buffer is dropped afterwards.
         let all = unsafe { Segment::of_raw(std::ptr::with_exposed_provenance_mut(buffer.address(0)), 100) };
         let mut bytes = [1; 100];
         read_bytes(&[all], &mut bytes).unwrap();
@@ -134,11 +135,11 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn a_mapping_is_the_part_of_the_file() {
-        // SAFETY: a name that ends with a nul.
+    fn mapping_covers_the_part_of_the_file() {
+        // SAFETY: the name ends with a nul byte.
         let descriptor = unsafe { libc::memfd_create(c"softrnic".as_ptr(), libc::MFD_CLOEXEC) };
         assert!(descriptor >= 0);
-        // SAFETY: it was just opened, and belongs to nobody else.
+        // SAFETY: it was just opened, and this function alone owns it.
         let file = unsafe { File::from_raw_fd(descriptor) };
         let size = 3 * page_size() as u64;
         file.set_len(size).unwrap();
@@ -147,7 +148,7 @@ mod tests {
 
         let mapping = Mapping::new(file.as_raw_fd(), offset, 6, LOCAL_WRITE).unwrap();
         let segment = || {
-            // SAFETY: the bytes that are mapped, until the end of the test.
+            // SAFETY: mapped bytes, until the end of the test.
             unsafe { Segment::of_raw(std::ptr::with_exposed_provenance_mut(mapping.address()), 6) }
         };
         let mut bytes = [0; 6];

@@ -1,11 +1,14 @@
-//! Registered memory: regions and windows, by their keys, and every access to it.
+//! Registered memory: regions and windows with their keys, and all access to them.
 //!
-//! One table serves the process, so that a key means the same on each of its devices. A [`Segment`] is memory that has passed
-//! the checks; while there is one, its region is not given back: deregistering waits for it.
+//! One table serves the process, so a key is valid on each of its devices. A [`Segment`] is memory that has passed all
+//! checks. It keeps its region in use, and deregistration waits for it.
 //!
-//! Memory is seen to be there when it is registered, and not pinned: a program that unmaps it while it is registered and then
-//! has it accessed is ended by a signal, where a NIC in hardware would use pages that nobody sees any more. Memory of GPUs is
-//! copied by its driver (`wire::bytes::cuda`), and there it is an error.
+//! Registration checks that host memory is mapped, but does not pin it. If a program unmaps registered memory, the next
+//! request on it ends the program with `SIGSEGV`. A NIC would access pages that the process can no longer see. The CUDA
+//! driver copies GPU memory (`wire::bytes::cuda`); an access to freed GPU memory is an error of the request.
+//!
+//! Registered memory is read and written while the program runs, as with a NIC. A concurrent access by the program is a
+//! data race.
 
 pub(crate) mod domain;
 mod mapping;
@@ -45,9 +48,9 @@ const MW_BIND: Access = ibv_access_flags::IBV_ACCESS_MW_BIND.0;
 const ZERO_BASED: Access = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
 const HUGETLB: Access = ibv_access_flags::IBV_ACCESS_HUGETLB.0;
 const FLUSH_GLOBAL: Access = ibv_access_flags::IBV_ACCESS_FLUSH_GLOBAL.0;
-/// What a region can allow. What is written to it is not made to outlive the machine: no `IBV_ACCESS_FLUSH_PERSISTENT`.
+/// Access rights of a region. `IBV_ACCESS_FLUSH_PERSISTENT` is missing, because writes do not survive a power failure.
 const REGION_ACCESS: Access = LOCAL_WRITE | WRITE | READ | ATOMIC | MW_BIND | ZERO_BASED | HUGETLB | FLUSH_GLOBAL;
-/// What a window can.
+/// Access rights of a window.
 const WINDOW_ACCESS: Access = WRITE | READ | ATOMIC | ZERO_BASED | FLUSH_GLOBAL;
 
 /// A piece of local memory, as in `struct ibv_sge`.
@@ -72,14 +75,15 @@ impl Memory {
         MEMORY.get()
     }
 
-    /// A new one, by way of no stack, which it may be too large for.
+    /// Creates an instance on the heap. It may be too large for the stack.
     fn boxed() -> Box<Self> {
         static NEW: Memory = Memory::new();
-        let mut room = Box::new_uninit();
-        // SAFETY: `NEW` is never used but as the bytes of a new one. Those of a constant own nothing, and so can be had many times.
+        let mut instance = Box::new_uninit();
+        // SAFETY: `NEW` is only used as the bytes of a new instance. The constant owns nothing, so its bytes can be
+        // copied any number of times.
         unsafe {
-            ptr::copy_nonoverlapping(&raw const NEW, room.as_mut_ptr(), 1);
-            room.assume_init()
+            ptr::copy_nonoverlapping(&raw const NEW, instance.as_mut_ptr(), 1);
+            instance.assume_init()
         }
     }
 
@@ -87,7 +91,8 @@ impl Memory {
         Self { table: Table::new(), regions: Quota::new(MAX_MR), windows: Quota::new(MAX_MW) }
     }
 
-    /// Local memory of a request of a queue pair in `domain`, to be written where `is_written`. No bytes need no key.
+    /// Checks the local memory of a request, and keeps it in use. The QP is in `domain`; `is_written` requires write
+    /// access. Zero bytes require no key.
     #[inline]
     pub(crate) fn local(
         &'static self,
@@ -113,7 +118,7 @@ impl Memory {
         hold.segment(address, length)
     }
 
-    /// Checks and holds `length` bytes of local memory, after the first `skipped`.
+    /// Checks `length` bytes of local memory after the first `skipped` bytes, and keeps them in use.
     pub(crate) fn map(
         &'static self,
         domain: &Domain,
@@ -131,7 +136,7 @@ impl Memory {
             skipped -= offset;
             let part = length.min(u64::from(piece.length) - offset);
             if part > 0 {
-                // A sum that goes round is outside of any region.
+                // An overflowing sum is outside of all regions.
                 let address = piece.address.checked_add(offset).ok_or(Fault::Bounds)?;
                 let segment = self.local(domain, piece.lkey, address, part, is_written)?;
                 segments.try_push(segment).map_err(|_| Fault::Bounds)?;
@@ -141,8 +146,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Memory that a peer names by a remote key, for `access`, at the queue pair `number` in `domain`. No bytes need no key. An
-    /// atomic is of eight bytes at a multiple of eight, both by its address and in memory.
+    /// Checks the memory of a remote key, and keeps it in use. The QP `number` is in `domain`. Zero bytes require no
+    /// key. An atomic has eight bytes; both its requested address and its location in memory are multiples of eight.
     #[inline]
     pub(crate) fn remote(
         &'static self,
@@ -164,7 +169,7 @@ impl Memory {
         Ok(segment)
     }
 
-    /// All of what a peer names, wherever it begins: what a flush of a whole region is of.
+    /// Checks all memory of a remote key, for a flush of a whole region.
     pub(crate) fn whole(
         &'static self,
         domain: &Domain,
@@ -177,7 +182,7 @@ impl Memory {
         hold.segment(address, length)
     }
 
-    /// Holds what a peer may use.
+    /// Enters the entry of a remote key.
     #[inline]
     fn enter_remote(&'static self, domain: &Domain, number: u32, rkey: u32, access: Access) -> Result<Hold, Fault> {
         let hold = self.enter(rkey)?;
@@ -191,7 +196,7 @@ impl Memory {
         Ok(hold)
     }
 
-    /// Holds what a key names.
+    /// Enters the entry of a key.
     #[inline]
     fn enter(&'static self, key: u32) -> Result<Hold, Fault> {
         let hold = self.table.find(key >> 8).and_then(|slot| slot.enter()).ok_or(Fault::Key)?;

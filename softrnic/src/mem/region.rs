@@ -13,33 +13,33 @@ use crate::sys::unpoisoned;
 use crate::wire::bytes::{Place, cuda};
 use crate::wire::limits::{MAX_MR, MAX_MW};
 
-/// What a region stands for.
+/// The memory of a region.
 #[derive(Clone, Debug)]
 pub(crate) enum Backing {
-    /// Memory of the process, from this address; or of a GPU, where its driver knows the address so.
+    /// Memory of the process from this address on; GPU memory if the CUDA driver reports it.
     Host(usize),
-    /// Memory that the NIC itself has: a device's, or a mapping of a dma-buf. It is there as long as `keep` is.
+    /// Memory that the device owns: device memory, or a mapping of a dma-buf. It exists as long as `keep`.
     Own {
         address: usize,
-        #[expect(dead_code, reason = "it is there to be held")]
+        #[expect(dead_code, reason = "keeps the memory allocated")]
         keep: Arc<dyn Debug + Send + Sync>,
     },
-    /// Writes vanish, and reads give zeros (`ibv_alloc_null_mr`).
+    /// Writes are discarded, reads return zeros (`ibv_alloc_null_mr`).
     Null,
 }
 
 impl Backing {
-    /// Where it is, if it can be used as `access` says.
+    /// Locates the memory, if it permits `access`.
     fn locate(&self, length: u64, access: Access) -> Result<Place, Errno> {
         let address = match self {
             Self::Null => return Ok(Place::Null),
             Self::Own { address, .. } => *address,
             Self::Host(address) => {
-                let room = usize::try_from(length).map_err(|_| Errno::INVALID)?;
-                // As the kernel pins it: for writing also where only a window could be written.
+                let size = usize::try_from(length).map_err(|_| Errno::INVALID)?;
+                // Like pinning in the kernel, it requires writable memory even if only a window could be written.
                 let is_written = access & (LOCAL_WRITE | MW_BIND) != 0;
-                let presence = resident::bring_in(*address, room, is_written)?;
-                // Only then is it asked for CUDA: looking for a library is nothing to do while other threads fork.
+                let presence = resident::populate(*address, size, is_written)?;
+                // CUDA is queried only now, because a library lookup is risky while other threads fork.
                 if presence != Presence::There
                     && let Some(place) = cuda::locate(*address as u64, length)?
                 {
@@ -48,7 +48,7 @@ impl Backing {
                 let is_there = match presence {
                     Presence::There => true,
                     Presence::NotThere => false,
-                    Presence::Unclear => resident::is_there_by_map(*address, room, is_written),
+                    Presence::Unclear => resident::is_mapped_by_list(*address, size, is_written),
                 };
                 if !is_there {
                     return Err(Errno::FAULT);
@@ -65,7 +65,7 @@ impl Backing {
 pub(crate) struct Region {
     slot: &'static Slot,
     key: u32,
-    /// Held while it is changed; no access takes it.
+    /// Locked by changes only; no access takes it.
     state: Mutex<State>,
 }
 
@@ -76,22 +76,22 @@ struct State {
 }
 
 impl Region {
-    /// The local key, and the remote one as well.
+    /// The local key, which is also the remote key.
     pub(crate) fn key(&self) -> u32 {
         self.key
     }
 }
 
-/// What [`Memory::reregister`] changes.
+/// The changes of [`Memory::reregister`].
 #[derive(Debug, Default)]
 pub(crate) struct Change<'c> {
     pub(crate) domain: Option<&'c Domain>,
-    /// What it stands for, its length, and the address by which requests name its first byte.
+    /// The memory, its length, and the I/O virtual address of its first byte.
     pub(crate) translation: Option<(Backing, u64, u64)>,
     pub(crate) access: Option<Access>,
 }
 
-/// The access flags that count, or `EINVAL` where they are not allowed together. Those of the optional range do not count.
+/// Returns the access flags without those of the optional range, or `EINVAL` if they are inconsistent.
 fn checked(access: Access) -> Result<Access, Errno> {
     const OPTIONAL: Access = rdma_mummy_sys::ib_uverbs_access_flags::IB_UVERBS_ACCESS_OPTIONAL_RANGE.0;
     const ON_DEMAND: Access = rdma_mummy_sys::ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;
@@ -106,21 +106,21 @@ fn checked(access: Access) -> Result<Access, Errno> {
     Ok(access)
 }
 
-/// Nothing of it lies beyond the end of addresses.
+/// Checks that the range does not exceed the address space.
 fn check_range(length: u64, iova: u64) -> Result<(), Errno> {
-    // A region that ends with the last address is one byte too long for a sum.
+    // The sum uses the last byte, so that a region may end with the last address.
     let last = length.checked_sub(1).ok_or(Errno::INVALID)?;
     iova.checked_add(last).map(drop).ok_or(Errno::INVALID)
 }
 
 impl Memory {
-    /// Registers memory. `iova` is the address by which requests name its first byte; it is 0 where `access` has
+    /// Registers memory. `iova` is the I/O virtual address of its first byte, or 0 if `access` contains
     /// `IBV_ACCESS_ZERO_BASED`.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for no bytes, an end beyond that of addresses, or access flags that do not go together; `EFAULT` where the
-    /// memory is not there; `EOPNOTSUPP` for paging on demand; `ENOMEM` where there are [`MAX_MR`] regions.
+    /// `EINVAL` for a length of zero, a range beyond the address space, or inconsistent access flags; `EFAULT` if the
+    /// memory is not mapped; `EOPNOTSUPP` for on-demand paging; `ENOMEM` if [`MAX_MR`] regions exist.
     pub(crate) fn register(
         &'static self,
         domain: &Arc<Domain>,
@@ -143,11 +143,11 @@ impl Memory {
         Ok(Arc::new(Region { slot, key, state: Mutex::new(State { is_live: true, backing }) }))
     }
 
-    /// Ends a region: no access begins any more, and those that run have ended when this returns.
+    /// Deregisters a region. It refuses new accesses and waits for the current ones.
     ///
     /// # Errors
     ///
-    /// `EBUSY` where a window is bound to it, `EINVAL` where it has ended before.
+    /// `EBUSY` if a window is bound to it, `EINVAL` if it was deregistered before.
     pub(crate) fn deregister(&'static self, region: &Arc<Region>) -> Result<(), Errno> {
         let mut state = unpoisoned(region.state.lock());
         if !state.is_live {
@@ -157,25 +157,25 @@ impl Memory {
             return Err(Errno::BUSY);
         }
         let closed = region.slot.close().ok_or(Errno::INVALID)?;
-        // A window may have been bound before it was closed; now none can be.
+        // A window may have been bound before the entry was closed. No window can be bound now.
         if region.slot.bound.load(Ordering::Acquire) != 0 {
             let entry = closed.entry();
             closed.open(entry);
             return Err(Errno::BUSY);
         }
         state.is_live = false;
-        // What it kept is given back with the last user gone.
+        // The last user frees the memory that the backing owns.
         state.backing = Backing::Null;
         self.table.give(closed);
         self.regions.count_down();
         Ok(())
     }
 
-    /// Changes a region under its keys. While it is changed, accesses fail; those that run are waited for.
+    /// Changes a region and keeps its keys. It waits for current accesses; new ones fail during the change.
     ///
     /// # Errors
     ///
-    /// As [`register`](Self::register) and [`deregister`](Self::deregister); the region is as before.
+    /// The same as for [`register`](Self::register) and [`deregister`](Self::deregister); the region is unchanged.
     pub(crate) fn reregister(&'static self, region: &Arc<Region>, change: Change<'_>) -> Result<(), Errno> {
         let Change { domain, translation, access } = change;
         let access = access.map(checked).transpose()?;
@@ -198,7 +198,7 @@ impl Memory {
         if after.access & ZERO_BASED != 0 {
             after.iova = 0;
         } else if translation.is_none() && before.access & ZERO_BASED != 0 {
-            // Its addresses are those of the program again.
+            // It is addressed by the program's addresses again.
             after.iova = match backing {
                 Backing::Host(address) | Backing::Own { address, .. } => *address as u64,
                 Backing::Null => 0,

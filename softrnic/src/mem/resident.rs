@@ -1,41 +1,41 @@
-//! Whether memory is there: what pinning it finds out with a NIC in hardware.
+//! Checks that memory is mapped, as pinning does for a NIC.
 
 use std::fs;
 
 use crate::sys::errno::Errno;
 
-/// Whether the host has memory.
+/// Whether memory is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
-    /// It is brought in.
+    /// It is mapped and populated.
     There,
     NotThere,
-    /// The kernel does not say so of this memory: see [`is_there_by_map`].
+    /// The kernel cannot populate this memory: see [`is_mapped_by_list`].
     Unclear,
 }
 
-/// Brings the memory in, to be read, and to be written where `is_written`.
+/// Populates memory for reading, and for writing if `is_written`.
 ///
 /// # Errors
 ///
-/// `EINVAL` where it goes beyond the end of addresses.
-pub(super) fn bring_in(address: usize, length: usize, is_written: bool) -> Result<Presence, Errno> {
+/// `EINVAL` if it exceeds the address space.
+pub(super) fn populate(address: usize, length: usize, is_written: bool) -> Result<Presence, Errno> {
     let (start, end) = pages(address, length)?;
     if cfg!(miri) {
         return Ok(Presence::Unclear);
     }
     let advice = if is_written { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
-    // SAFETY: it faults pages in as an access would, and changes nothing that the program sees; the kernel checks the range.
+    // SAFETY: it faults pages in like an access, and has no effect that the program sees; the kernel checks the range.
     let result = unsafe { libc::madvise(std::ptr::without_provenance_mut(start), end - start, advice) };
     Ok(match result {
         0 => Presence::There,
-        // Kernels before 5.14 do not know it; others say so of memory of devices, and of what cannot be written.
+        // `EINVAL`: the kernel is older than 5.14, or the memory belongs to a device or is not writable.
         _ if Errno::last() == Errno::INVALID => Presence::Unclear,
         _ => Presence::NotThere,
     })
 }
 
-/// The pages that it is in.
+/// The pages of the range.
 fn pages(address: usize, length: usize) -> Result<(usize, usize), Errno> {
     let page = page_size();
     let end = address.checked_add(length).and_then(|end| end.checked_next_multiple_of(page)).ok_or(Errno::INVALID)?;
@@ -44,13 +44,14 @@ fn pages(address: usize, length: usize) -> Result<(usize, usize), Errno> {
 
 /// The size of a page.
 pub(crate) fn page_size() -> usize {
-    // SAFETY: it has no conditions.
+    // SAFETY: it has no preconditions.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).ok().filter(|size| size.is_power_of_two()).unwrap_or(4096)
 }
 
-/// Whether memory is there and allows it, by the list of mappings; where there is none to see, the program is believed.
-pub(super) fn is_there_by_map(address: usize, length: usize, is_written: bool) -> bool {
+/// Whether the list of mappings contains the memory with this access. If the list is unreadable, the memory is assumed
+/// to be mapped.
+pub(super) fn is_mapped_by_list(address: usize, length: usize, is_written: bool) -> bool {
     match (pages(address, length), fs::read_to_string("/proc/self/maps")) {
         _ if cfg!(miri) => true,
         (Ok((start, end)), Ok(map)) => is_mapped(&map, start, end, is_written),
@@ -59,25 +60,25 @@ pub(super) fn is_there_by_map(address: usize, length: usize, is_written: bool) -
     }
 }
 
-/// Whether the mappings, which come in order, have all from `start` to `end`.
+/// Whether the mappings, which are sorted, cover the range from `start` to `end`.
 fn is_mapped(map: &str, start: usize, end: usize, is_written: bool) -> bool {
-    let mut known = start;
+    let mut covered = start;
     for line in map.lines() {
         let Some((range, rest)) = line.split_once(' ') else { continue };
         let Some((from, to)) = range.split_once('-') else { continue };
         let (Ok(from), Ok(to)) = (usize::from_str_radix(from, 16), usize::from_str_radix(to, 16)) else { continue };
-        if to <= known {
+        if to <= covered {
             continue;
         }
-        if from > known || !rest.starts_with('r') || is_written && rest.as_bytes().get(1) != Some(&b'w') {
+        if from > covered || !rest.starts_with('r') || is_written && rest.as_bytes().get(1) != Some(&b'w') {
             return false;
         }
-        known = to;
-        if known >= end {
+        covered = to;
+        if covered >= end {
             return true;
         }
     }
-    known >= end
+    covered >= end
 }
 
 #[cfg(test)]
@@ -88,14 +89,14 @@ mod tests {
         "1000-3000 r--p 00000000 00:00 0\n3000-5000 rw-p 00000000 00:00 0\n7000-8000 rw-s 00000000 00:00 0";
 
     #[test]
-    fn a_range_over_mappings_that_follow_each_other_is_there() {
+    fn range_over_adjacent_mappings_is_mapped() {
         assert!(is_mapped(MAP, 0x1000, 0x5000, false));
         assert!(is_mapped(MAP, 0x3000, 0x5000, true));
         assert!(is_mapped(MAP, 0x7000, 0x8000, true));
     }
 
     #[test]
-    fn a_hole_or_a_missing_right_is_found() {
+    fn hole_or_missing_right_is_detected() {
         assert!(!is_mapped(MAP, 0x2000, 0x4000, true));
         assert!(!is_mapped(MAP, 0x4000, 0x8000, false));
         assert!(!is_mapped(MAP, 0x7000, 0x9000, false));
@@ -105,10 +106,10 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn the_kernel_agrees() {
+    fn kernel_reports_the_same() {
         let page = page_size();
         let map = |protection| {
-            // SAFETY: a new mapping of no file.
+            // SAFETY: a new anonymous mapping.
             let start = unsafe {
                 libc::mmap(std::ptr::null_mut(), 2 * page, protection, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
             };
@@ -116,14 +117,14 @@ mod tests {
             start.addr()
         };
         let unmap = |start: usize, length| {
-            // SAFETY: a mapping that was made here and is used by nobody.
+            // SAFETY: a mapping of this test, without users.
             assert_eq!(unsafe { libc::munmap(std::ptr::without_provenance_mut(start), length) }, 0);
         };
 
         let check = |address, length, is_written| {
-            let presence = bring_in(address, length, is_written)?;
+            let presence = populate(address, length, is_written)?;
             let is_there = presence == Presence::There
-                || presence == Presence::Unclear && is_there_by_map(address, length, is_written);
+                || presence == Presence::Unclear && is_mapped_by_list(address, length, is_written);
             if is_there { Ok(()) } else { Err(Errno::FAULT) }
         };
         let start = map(libc::PROT_READ | libc::PROT_WRITE);

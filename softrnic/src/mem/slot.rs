@@ -1,7 +1,7 @@
-//! Entries of the table, and who may use one when.
+//! Entries of the table, with run-down protection.
 //!
-//! An entry is open, and then any number of accesses read it and hold it open with a [`Hold`]; or it is closed, and then it
-//! belongs to the one who has its [`Closed`], who may change it. To close is to wait for all who hold it.
+//! An open entry can be read by any number of accesses, each of which keeps it open with a [`Hold`]. A closed entry
+//! belongs to the owner of its [`Closed`], which may change it. Closing waits for all `Hold`s.
 
 use std::cell::UnsafeCell;
 use std::hash::{BuildHasher, RandomState};
@@ -14,52 +14,53 @@ use crate::sys::guard::{Guard, run_down};
 use crate::sys::rundown::Rundown;
 use crate::wire::bytes::{Fault, Place, Segment};
 
-/// What an entry is of.
+/// The object of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Region,
-    /// A window of type 1: any queue pair of the domain.
+    /// A window of type 1, usable by any QP of the domain.
     Window1,
-    /// A window of type 2: the queue pair of this number.
+    /// A window of type 2, usable by the QP of this number.
     Window2(u32),
 }
 
-/// What an access is checked against.
+/// The data that accesses are checked against.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) key: u32,
     pub(super) domain: u32,
     pub(super) kind: Kind,
     pub(super) access: Access,
-    /// The first byte, and the address by which requests name it.
+    /// The first byte, and its I/O virtual address.
     pub(super) place: Place,
     pub(super) iova: u64,
     pub(super) length: u64,
 }
 
-/// A place in the table.
+/// A slot of the table.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Slot {
     rundown: Rundown,
     entry: UnsafeCell<Entry>,
     index: u32,
-    /// Windows that are bound to this region: it only grows while the region is held.
+    /// The number of windows bound to this region. It grows only while a `Hold` exists.
     pub(super) bound: AtomicU32,
-    /// Whose entry it is, where it is a window's.
+    /// The window of the entry, if it is one.
     pub(super) window: Mutex<Weak<Window>>,
 }
 
-// SAFETY: `entry` is read by those who have a `Hold` and changed by the one who has the `Closed`; a `Closed` is made only when
-// no `Hold` is there, and while it is there none is made. The pointers in it are names until an access follows them.
+// SAFETY: `entry` is read by owners of a `Hold` and changed by the owner of the `Closed`. A `Closed` is created only
+// when no `Hold` exists, and no `Hold` is created while it exists. The pointers in it are plain values until an access
+// dereferences them.
 unsafe impl Sync for Slot {}
 // SAFETY: as above.
 unsafe impl Send for Slot {}
 
 impl Slot {
-    /// A closed one, whose key is not used for the time being.
+    /// Creates a closed slot, whose key is invalid until it is opened.
     pub(super) fn new(index: u32) -> Self {
-        // Differs from one process to the next: keys that are remembered wrongly are found sooner.
+        // A different variant in each process exposes keys that a program has stored from an earlier run.
         static SEED: OnceLock<u64> = OnceLock::new();
         let seed = *SEED.get_or_init(|| RandomState::new().hash_one(index) | 1);
         let variant = (seed.wrapping_mul(u64::from(index) + 1) >> 56) as u8;
@@ -80,11 +81,11 @@ impl Slot {
         }
     }
 
-    /// The right to it, when it is used for the first time.
+    /// The right to change a new slot.
     ///
     /// # Safety
     ///
-    /// This is called once for each slot.
+    /// It is called once for each slot.
     pub(super) unsafe fn first(&'static self) -> Closed {
         Closed(self)
     }
@@ -93,19 +94,19 @@ impl Slot {
         self.index
     }
 
-    /// Holds the entry open, unless it is closed.
+    /// Enters the entry and keeps it open; `None` if it is closed.
     #[inline]
     pub(super) fn enter(&'static self) -> Option<Hold> {
         Guard::enter(&self.rundown).map(|guard| Hold { slot: self, guard })
     }
 
-    /// Closes the entry and waits until nobody is in. `None` where it is closed already.
+    /// Closes the entry and waits for its users. `None` if it is already closed.
     pub(super) fn close(&'static self) -> Option<Closed> {
         run_down(&self.rundown).then_some(Closed(self))
     }
 }
 
-/// An entry that stays as it is until this is dropped.
+/// Keeps an entry unchanged until it is dropped.
 #[derive(Debug)]
 pub(super) struct Hold {
     slot: &'static Slot,
@@ -117,7 +118,7 @@ impl Hold {
         self.slot
     }
 
-    /// The bytes of the entry from `address` on.
+    /// Returns `length` bytes of the entry from `address` on.
     #[inline]
     pub(super) fn segment(self, address: u64, length: u64) -> Result<Segment, Fault> {
         let offset = address.checked_sub(self.iova).ok_or(Fault::Bounds)?;
@@ -126,7 +127,8 @@ impl Hold {
         }
         let offset = usize::try_from(offset).map_err(|_| Fault::Bounds)?;
         let length = usize::try_from(length).map_err(|_| Fault::Bounds)?;
-        // SAFETY: bytes of the entry, which are registered for any thread to use and stay until the guard has gone.
+        // SAFETY: bytes of the entry, which are registered for use by any thread and stay mapped until the guard is
+        // dropped.
         Ok(unsafe { Segment::guarded(self.place.offset(offset), length, self.guard) })
     }
 }
@@ -136,13 +138,13 @@ impl Deref for Hold {
 
     #[inline]
     fn deref(&self) -> &Entry {
-        // SAFETY: who has entered may read: it is changed only once all have left. The Acquire of `enter` saw the Release of
-        // `Closed::open`, and with it what the entry is.
+        // SAFETY: the entry changes only after all `Hold`s are dropped. The Acquire of `enter` saw the Release of
+        // `Closed::open`, and with it the entry.
         unsafe { &*self.slot.entry.get() }
     }
 }
 
-/// The right to a closed entry. There is one for each that is closed.
+/// The exclusive right to a closed entry.
 #[derive(Debug)]
 pub(super) struct Closed(&'static Slot);
 
@@ -152,23 +154,23 @@ impl Closed {
     }
 
     pub(super) fn entry(&self) -> Entry {
-        // SAFETY: nobody else reads or changes it while this is there.
+        // SAFETY: no other thread reads or changes it while this exists.
         unsafe { *self.0.entry.get() }
     }
 
-    /// Changes the key, and nobody can use it still.
+    /// Changes the key; the entry stays closed.
     pub(super) fn set_key(&mut self, key: u32) {
-        // SAFETY: as above, and this is the only one.
+        // SAFETY: as above, with exclusive access.
         unsafe { (*self.0.entry.get()).key = key };
     }
 
-    /// The key that follows: the same index with another variant.
+    /// Sets the next key: the same index with another variant.
     pub(super) fn renew(&mut self) {
         let key = self.entry().key;
         self.set_key(key & !0xff | key.wrapping_add(1) & 0xff);
     }
 
-    /// Opens it for accesses.
+    /// Opens the entry for accesses.
     pub(super) fn open(self, entry: Entry) {
         // SAFETY: as for `set_key`.
         unsafe { *self.0.entry.get() = entry };

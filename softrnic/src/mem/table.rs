@@ -1,4 +1,4 @@
-//! The table of keys: which slots there are, and which of them are free.
+//! The table of keys, and its free slots.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,14 +8,14 @@ use super::slot::{Closed, Slot};
 use crate::sys::unpoisoned;
 use crate::wire::limits::{MAX_MR, MAX_MW};
 
-/// Slots are made by so many, and never given back.
+/// Number of slots that are allocated together. They are never freed.
 const CHUNK: u32 = 256;
-/// Miri looks at all of them with each reference to the table.
+/// Smaller for Miri, which visits all of them for each reference to the table.
 const CHUNKS: usize = if cfg!(miri) { 16 } else { ((MAX_MR + MAX_MW) / CHUNK + 1) as usize };
-/// So many slots rest before one is used again, so that a key of the past stays invalid for long.
+/// Number of slots that rest before one is reused, so that an old key stays invalid for long.
 const REST: usize = 64;
 
-/// All slots, by their index.
+/// All slots by index.
 pub(super) struct Table {
     chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
     free: Mutex<Free>,
@@ -23,7 +23,7 @@ pub(super) struct Table {
 
 struct Free {
     resting: VecDeque<Closed>,
-    /// The lowest index that was never used; 0 never is.
+    /// The lowest index that was never used; 0 is reserved.
     next: u32,
 }
 
@@ -41,7 +41,7 @@ impl Table {
         chunk.get((index % CHUNK) as usize)
     }
 
-    /// A slot that is free, with a key that it has not had just before.
+    /// Takes a free slot, and gives it another key than its last one.
     pub(super) fn take(&'static self) -> Option<Closed> {
         let mut free = unpoisoned(self.free.lock());
         let mut closed = match free.resting.len() {
@@ -64,7 +64,7 @@ impl Table {
         let chunk = self.chunks.get((index / CHUNK) as usize)?;
         let chunk = chunk.get_or_init(|| (start..start + CHUNK).map(Slot::new).collect());
         let slot = chunk.get((index % CHUNK) as usize)?;
-        // SAFETY: the only caller counts the index up, with the lock held.
+        // SAFETY: the only caller increments the index under the lock.
         Some(unsafe { slot.first() })
     }
 

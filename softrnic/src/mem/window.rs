@@ -1,4 +1,4 @@
-//! Memory windows: access for a peer to a part of a region, given and taken back by requests.
+//! Memory windows: remote access to a part of a region, granted and revoked by requests.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,11 +9,11 @@ use crate::mem::domain::Domain;
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 
-/// What a bind request sets up (`struct ibv_mw_bind_info`, and the window with its new key).
+/// The parameters of a bind request (`struct ibv_mw_bind_info`), with the window and its new key.
 #[derive(Clone, Debug)]
 pub(crate) struct Bind {
     pub(crate) window: Arc<Window>,
-    /// The key that the program chose, for windows of type 2; of type 1 what the verb gave.
+    /// The new key: selected by the program for a window of type 2, by the verb for type 1.
     pub(crate) rkey: u32,
     /// The local key of the region.
     pub(crate) lkey: u32,
@@ -27,49 +27,49 @@ pub(crate) struct Bind {
 #[derive(Debug)]
 pub(crate) struct Window {
     slot: &'static Slot,
-    /// What it had first.
+    /// The initial key.
     key: u32,
     domain: u32,
     is_type_2: bool,
-    /// Held while it is changed; no access takes it.
+    /// Locked by changes only; no access takes it.
     binding: Mutex<Binding>,
 }
 
 #[derive(Debug)]
 enum Binding {
     Unbound(Closed),
-    /// To the region with this slot.
+    /// Bound to the region of this slot.
     Bound(&'static Slot),
     /// It is freed.
-    Gone,
+    Freed,
 }
 
 impl Window {
-    /// The key that it has before it is bound.
+    /// The key before the first bind.
     pub(crate) fn key(&self) -> u32 {
         self.key
     }
 
-    /// Takes the entry out of use: nobody is in it any more. `None` where it is freed.
+    /// Closes the entry after its last user has left. `None` if the window is freed.
     fn unbind(&self, binding: &mut MutexGuard<'_, Binding>) -> Option<Closed> {
-        match std::mem::replace(&mut **binding, Binding::Gone) {
+        match std::mem::replace(&mut **binding, Binding::Freed) {
             Binding::Unbound(closed) => Some(closed),
             Binding::Bound(region) => {
                 let closed = self.slot.close();
                 region.bound.fetch_sub(1, Ordering::Release);
                 closed
             }
-            Binding::Gone => None,
+            Binding::Freed => None,
         }
     }
 }
 
 impl Memory {
-    /// Makes a window, bound to nothing; `is_type_2` as in `ibv_mw_type`.
+    /// Creates an unbound window; `is_type_2` as in `ibv_mw_type`.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` where there are [`MAX_MW`](crate::wire::limits::MAX_MW).
+    /// `ENOMEM` if [`MAX_MW`](crate::wire::limits::MAX_MW) windows exist.
     pub(crate) fn window(&'static self, domain: &Arc<Domain>, is_type_2: bool) -> Result<Arc<Window>, Errno> {
         self.windows.count()?;
         let Some(closed) = self.table.take() else {
@@ -83,11 +83,11 @@ impl Memory {
         Ok(window)
     }
 
-    /// Ends a window, bound or not; accesses through it have ended when this returns.
+    /// Frees a window, bound or not. It waits for the current accesses.
     ///
     /// # Errors
     ///
-    /// `EINVAL` where it has ended before.
+    /// `EINVAL` if it was freed before.
     pub(crate) fn free_window(&'static self, window: &Arc<Window>) -> Result<(), Errno> {
         let mut binding = unpoisoned(window.binding.lock());
         let closed = window.unbind(&mut binding).ok_or(Errno::INVALID)?;
@@ -97,22 +97,22 @@ impl Memory {
         Ok(())
     }
 
-    /// Executes a bind request of the queue pair `number` in `domain`. The caller holds no segment: what is accessed through
-    /// the window as it was is waited for.
+    /// Executes a bind request of the QP `number` in `domain`. It waits for current accesses through the old binding,
+    /// so the caller holds no segment.
     ///
     /// # Errors
     ///
-    /// What is wrong with the request (`IBV_WC_MW_BIND_ERR`); the window is as before.
+    /// The fault of the request (`IBV_WC_MW_BIND_ERR`); the window is unchanged.
     pub(crate) fn bind(&'static self, domain: &Domain, number: u32, bind: &Bind) -> Result<(), Fault> {
         let window = &*bind.window;
         let mut binding = unpoisoned(window.binding.lock());
-        if matches!(*binding, Binding::Gone) || bind.rkey >> 8 != window.slot.index() {
+        if matches!(*binding, Binding::Freed) || bind.rkey >> 8 != window.slot.index() {
             return Err(Fault::Key);
         }
         if window.domain != domain.number() {
             return Err(Fault::Domain);
         }
-        // A window of type 2 is invalidated before it is bound again, and is not unbound by a bind of no bytes.
+        // A window of type 2 must be invalidated before it is bound again. A bind of zero bytes does not unbind it.
         if window.is_type_2 && (matches!(*binding, Binding::Bound(_)) || bind.length == 0) {
             return Err(Fault::Rights);
         }
@@ -122,7 +122,7 @@ impl Memory {
             *binding = Binding::Unbound(closed);
             return Ok(());
         }
-        // Held to the end, so that the region is not taken out of use meanwhile: that waits, and then sees `bound`.
+        // Held until the end, which delays a concurrent deregistration until it sees `bound`.
         let region = self.enter(bind.lkey)?;
         if region.kind != Kind::Region {
             return Err(Fault::Key);
@@ -130,7 +130,7 @@ impl Memory {
         if region.domain != domain.number() {
             return Err(Fault::Domain);
         }
-        // Local access is the region's: as mlx5 does, the flag is taken and means nothing.
+        // Local access depends on the region. As in mlx5, the flag is accepted and has no effect.
         let is_allowed = bind.access & !(WINDOW_ACCESS | LOCAL_WRITE) == 0
             && region.access & MW_BIND != 0
             && region.access & ZERO_BASED == 0
@@ -159,13 +159,13 @@ impl Memory {
         Ok(())
     }
 
-    /// Invalidates a key, by a local request or by a peer's send with invalidate to the queue pair `number` in `domain`. Only
-    /// the keys of windows of type 2 can be, and through the queue pair that bound them. The caller holds no segment of this
-    /// key: what is accessed by it is waited for.
+    /// Invalidates a key, for a local request or for a peer's send with invalidate to the QP `number` in `domain`. Only
+    /// windows of type 2 can be invalidated, and only through the QP that bound them. It waits for current accesses by
+    /// this key, so the caller holds no segment of it.
     ///
     /// # Errors
     ///
-    /// The key is of something else, or of nothing.
+    /// The key is invalid or not that of such a window.
     pub(crate) fn invalidate(&'static self, domain: &Domain, number: u32, rkey: u32) -> Result<(), Fault> {
         let entry = *self.enter(rkey)?;
         let Kind::Window2(owner) = entry.kind else { return Err(Fault::Rights) };
@@ -175,7 +175,7 @@ impl Memory {
         let slot = self.table.find(rkey >> 8).ok_or(Fault::Key)?;
         let window = unpoisoned(slot.window.lock()).upgrade().ok_or(Fault::Key)?;
         let mut binding = unpoisoned(window.binding.lock());
-        // It may have been changed since the look: it is open only where it is bound.
+        // It may have changed since the first check. An entry is open only while the window is bound.
         let is_same = self.enter(rkey)?.kind == entry.kind;
         if !is_same || !matches!(*binding, Binding::Bound(_)) {
             return Err(Fault::Key);

@@ -1,4 +1,4 @@
-//! Regions of a GPU's memory, by a driver that is not one.
+//! Regions of GPU memory, with the fake CUDA driver.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ fn memory() -> &'static Memory {
     Memory::of_process()
 }
 
-/// A region of memory of a GPU.
+/// A region of GPU memory.
 struct OnDevice {
     domain: Arc<Domain>,
     region: Arc<Region>,
@@ -51,13 +51,13 @@ impl Drop for OnDevice {
     }
 }
 
-/// Differ from one to the next.
+/// Bytes that differ from their neighbours.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|index| (index * 7 + 1) as u8).collect()
 }
 
 #[test]
-fn bytes_come_and_go_at_any_place() {
+fn bytes_are_copied_at_any_offset() {
     let fake = Fake::load();
     let gpu = OnDevice::new(fake.context(), 300);
     for (offset, length) in [(0, 300), (0, 1), (3, 7), (8, 8), (5, 64), (299, 1)] {
@@ -75,7 +75,7 @@ fn bytes_come_and_go_at_any_place() {
 }
 
 #[test]
-fn the_last_word_is_copied_last_and_no_bytes_not_at_all() {
+fn last_word_is_copied_last_and_zero_bytes_make_no_call() {
     let fake = Fake::load();
     let gpu = OnDevice::new(fake.context(), 64);
     fake.calls();
@@ -93,7 +93,7 @@ fn the_last_word_is_copied_last_and_no_bytes_not_at_all() {
 }
 
 #[test]
-fn lists_mix_what_is_where() {
+fn lists_mix_host_and_gpu_memory() {
     let fake = Fake::load();
     let context = fake.context();
     let (one, other) = (OnDevice::new(context, 100), OnDevice::new(fake.context(), 100));
@@ -126,9 +126,9 @@ fn lists_mix_what_is_where() {
 }
 
 #[test]
-fn what_overlaps_is_moved() {
+fn overlapping_memory_is_moved() {
     let fake = Fake::load();
-    // More than goes by way of the host at once.
+    // More than one stage buffer.
     let length = 2_500;
     let gpu = OnDevice::new(fake.context(), length + 100);
     for (from, to) in [(0, 100), (100, 0), (0, 0), (0, 1), (1, 0)] {
@@ -141,7 +141,7 @@ fn what_overlaps_is_moved() {
 }
 
 #[test]
-fn a_region_lies_within_its_allocation() {
+fn region_beyond_its_allocation_is_refused() {
     let fake = Fake::load();
     let start = fake.allocate(fake.context(), 64);
     let domain = Arc::new(Domain::new());
@@ -154,7 +154,7 @@ fn a_region_lies_within_its_allocation() {
 }
 
 #[test]
-fn memory_that_is_managed_or_pinned_is_the_hosts() {
+fn managed_and_pinned_memory_is_host_memory() {
     let fake = Fake::load();
     let start = fake.allocate(fake.context(), 64);
     for (kind, is_managed, is_device) in [(2, false, true), (2, true, false), (1, false, false), (0, false, false)] {
@@ -168,7 +168,7 @@ fn memory_that_is_managed_or_pinned_is_the_hosts() {
 }
 
 #[test]
-fn the_context_of_the_thread_is_as_before_also_after_errors() {
+fn context_of_the_thread_is_restored_even_after_errors() {
     let fake = Fake::load();
     let gpu = OnDevice::new(fake.context(), 64);
     let own = fake.context();
@@ -198,7 +198,7 @@ fn the_context_of_the_thread_is_as_before_also_after_errors() {
 }
 
 #[test]
-fn memory_that_is_freed_is_an_error_of_its_side() {
+fn freed_memory_is_an_error_of_its_side() {
     let fake = Fake::load();
     let context = fake.context();
     let (freed, replaced, good) = (OnDevice::new(context, 64), OnDevice::new(context, 64), OnDevice::new(context, 64));
@@ -216,7 +216,7 @@ fn memory_that_is_freed_is_an_error_of_its_side() {
         assert_eq!(bad.atomic(0, Atomic::FetchAdd(1)), Err(Fault::Unmapped));
     }
     assert_eq!(fake.get(replaced.start, 64), [0; 64]);
-    // Registered anew it is the memory that is there now.
+    // A re-registration selects the new memory.
     let backing = Backing::Host(replaced.start as usize);
     let change = Change { translation: Some((backing, 64, replaced.start)), ..Change::default() };
     memory().reregister(&replaced.region, change).unwrap();
@@ -227,13 +227,13 @@ fn memory_that_is_freed_is_an_error_of_its_side() {
 }
 
 #[test]
-fn a_context_that_comes_in_the_place_of_another_has_its_own_stream() {
+fn context_at_a_reused_address_has_its_own_stream() {
     let fake = Fake::load();
     let context = fake.context();
     let first = OnDevice::new(context, 64);
     write_bytes(&[1], &[first.segment(0, 1)]).unwrap();
     fake.destroy(context);
-    // The old stream is the end of the process.
+    // Using the old stream would crash the process.
     let second = OnDevice::new(context, 64);
     write_bytes(&[2; 9], &[second.segment(0, 9)]).unwrap();
     assert_eq!(fake.get(second.start, 9), [2; 9]);
@@ -248,7 +248,7 @@ fn a_context_that_comes_in_the_place_of_another_has_its_own_stream() {
 }
 
 #[test]
-fn memory_of_no_context_is_copied_in_that_of_its_gpu() {
+fn memory_without_context_uses_the_primary_context() {
     let fake = Fake::load();
     let gpu = OnDevice::new(0, 64);
     write_bytes(&[3; 64], &[gpu.segment(0, 64)]).unwrap();
@@ -282,7 +282,7 @@ fn atomics_are_atomic_with_each_other() {
 }
 
 #[test]
-fn a_null_region_clears_and_takes() {
+fn null_region_clears_and_discards() {
     let fake = Fake::load();
     let gpu = OnDevice::new(fake.context(), 64);
     fake.set(gpu.start, &[1; 64]);

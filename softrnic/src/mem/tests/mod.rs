@@ -1,4 +1,4 @@
-//! What regions and windows allow, and what they do not.
+//! Tests of regions and their access checks.
 
 mod cuda;
 mod windows;
@@ -22,14 +22,14 @@ fn domain() -> Arc<Domain> {
     Arc::new(Domain::new())
 }
 
-/// Memory that is registered, and known by its bytes.
+/// A registered region with predictable bytes.
 struct Known {
     domain: Arc<Domain>,
     region: Arc<Region>,
     keep: Arc<Buffer>,
 }
 
-/// Requests call it so.
+/// The I/O virtual address.
 const IOVA: u64 = 0x1_0000;
 const LENGTH: u64 = 64;
 
@@ -73,7 +73,7 @@ fn bytes_of(segment: Segment) -> Vec<u8> {
 }
 
 #[test]
-fn a_key_that_was_never_given_opens_nothing() {
+fn unknown_key_is_refused() {
     let known = Known::new(ALL);
     for key in [0, 1, 0xff, u32::MAX, known.key() ^ 1, known.key() ^ 0x100_0000, known.key().wrapping_add(0x80)] {
         assert_eq!(fault(memory().local(&known.domain, key, IOVA, 1, false)), Some(Fault::Key), "{key:#x}");
@@ -82,21 +82,21 @@ fn a_key_that_was_never_given_opens_nothing() {
 }
 
 #[test]
-fn no_bytes_need_no_key() {
+fn zero_bytes_require_no_key() {
     let known = Known::new(0);
     assert!(memory().local(&domain(), 0, 0, 0, true).unwrap().is_empty());
     assert!(memory().remote(&domain(), 1, known.key(), u64::MAX, 0, WRITE).unwrap().is_empty());
 }
 
 #[test]
-fn keys_differ_while_their_slots_are_used_again() {
+fn reused_slots_get_new_keys() {
     let domain = domain();
     let mut seen = HashSet::new();
     for _ in 0..if cfg!(miri) { 100 } else { 2_000 } {
         let known = Known::on(&domain, READ);
         let key = known.key();
         assert_ne!(key >> 8, 0);
-        assert!(seen.insert(key), "{key:#x} came again");
+        assert!(seen.insert(key), "{key:#x} was reused");
         memory().deregister(&known.region).unwrap();
         assert_eq!(fault(memory().remote(&domain, 7, key, IOVA, 1, READ)), Some(Fault::Key));
         assert_eq!(memory().deregister(&known.region), Err(Errno::INVALID));
@@ -104,7 +104,7 @@ fn keys_differ_while_their_slots_are_used_again() {
 }
 
 #[test]
-fn an_access_lies_within_its_region() {
+fn access_beyond_the_region_is_refused() {
     let known = Known::new(ALL);
     let end = IOVA + LENGTH;
     for (address, length) in [(IOVA, LENGTH), (IOVA, 1), (end - 1, 1), (IOVA + 8, LENGTH - 8)] {
@@ -132,7 +132,7 @@ fn an_access_lies_within_its_region() {
 }
 
 #[test]
-fn a_region_may_end_with_the_last_address_and_not_beyond() {
+fn region_may_end_at_the_last_address() {
     let domain = domain();
     let keep = Arc::new(Buffer::new(64, 64).unwrap());
     let register = |length, iova| {
@@ -150,7 +150,7 @@ fn a_region_may_end_with_the_last_address_and_not_beyond() {
 }
 
 #[test]
-fn each_right_is_needed_for_what_it_names() {
+fn each_operation_requires_its_right() {
     for access in [0, LOCAL_WRITE, READ, READ | LOCAL_WRITE, WRITE | LOCAL_WRITE, ATOMIC | LOCAL_WRITE, ALL] {
         let known = Known::new(access);
         assert!(known.local(IOVA, 8, false).is_ok());
@@ -165,7 +165,7 @@ fn each_right_is_needed_for_what_it_names() {
 }
 
 #[test]
-fn all_of_a_region_is_named_by_its_key_alone() {
+fn whole_region_is_found_by_its_key() {
     let known = Known::new(LOCAL_WRITE | FLUSH_GLOBAL);
     let whole = |key, access| memory().whole(&known.domain, 7, key, access);
     assert_eq!(whole(known.key(), FLUSH_GLOBAL).unwrap().len() as u64, LENGTH);
@@ -175,7 +175,7 @@ fn all_of_a_region_is_named_by_its_key_alone() {
 }
 
 #[test]
-fn rights_that_do_not_go_together_are_refused() {
+fn inconsistent_rights_are_refused() {
     let domain = domain();
     let register = |access| memory().register(&domain, Backing::Null, 8, 0, access).map(drop);
     for access in [WRITE, ATOMIC, WRITE | READ | MW_BIND, LOCAL_WRITE | 1 << 10, 1 << 9, 1 << 31] {
@@ -195,7 +195,7 @@ fn memory_of_another_domain_is_refused() {
 }
 
 #[test]
-fn a_zero_based_region_begins_at_zero() {
+fn zero_based_region_starts_at_zero() {
     let known = Known::new(LOCAL_WRITE | ZERO_BASED);
     assert_eq!(known.local(0, LENGTH, true).unwrap().len() as u64, LENGTH);
     assert_eq!(fault(known.local(IOVA, 1, true)), Some(Fault::Bounds));
@@ -203,7 +203,7 @@ fn a_zero_based_region_begins_at_zero() {
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn memory_that_is_not_there_is_not_registered() {
+fn unmapped_memory_is_not_registered() {
     let register = |address, length| {
         memory().register(&domain(), Backing::Host(address), length, address as u64, LOCAL_WRITE).map(drop)
     };
@@ -214,7 +214,7 @@ fn memory_that_is_not_there_is_not_registered() {
 }
 
 #[test]
-fn deregistering_waits_for_who_holds_the_memory() {
+fn deregistration_waits_for_users() {
     let known = Known::new(ALL);
     let held = Barrier::new(2);
     thread::scope(|scope| {
@@ -223,7 +223,7 @@ fn deregistering_waits_for_who_holds_the_memory() {
             let mut segment = known.local(IOVA, LENGTH, true).unwrap();
             let part = segment.split_to(8);
             held.wait();
-            // It begins to wait: from then on nothing begins any more.
+            // The deregistration has begun: new accesses are refused.
             while known.local(IOVA, 1, false).is_ok() {
                 thread::yield_now();
             }
@@ -236,7 +236,7 @@ fn deregistering_waits_for_who_holds_the_memory() {
         held.wait();
         memory().deregister(&known.region).unwrap();
         let mut bytes = [0; 8];
-        // SAFETY: a buffer of ours, which nobody writes any more.
+        // SAFETY: a buffer of this test, which is no longer written.
         let own = unsafe { Segment::of_raw(ptr::with_exposed_provenance_mut(known.keep.address(0)), 8) };
         read_bytes(&[own], &mut bytes).unwrap();
         assert_eq!(bytes, [7; 8]);
@@ -244,7 +244,7 @@ fn deregistering_waits_for_who_holds_the_memory() {
 }
 
 #[test]
-fn a_region_is_registered_anew_under_its_key() {
+fn reregistered_region_keeps_its_key() {
     let known = Known::new(READ);
     let other = domain();
     let change = |change| memory().reregister(&known.region, change);
@@ -275,7 +275,7 @@ fn a_region_is_registered_anew_under_its_key() {
 }
 
 #[test]
-fn a_null_region_reads_as_zeros_and_forgets() {
+fn null_region_reads_zeros_and_discards_writes() {
     let domain = domain();
     let region = memory().register(&domain, Backing::Null, u64::MAX, 0, LOCAL_WRITE).unwrap();
     let null = || memory().local(&domain, region.key(), u64::MAX - 9, 9, true).unwrap();
@@ -287,7 +287,7 @@ fn a_null_region_reads_as_zeros_and_forgets() {
 }
 
 #[test]
-fn atomics_are_of_eight_aligned_bytes() {
+fn atomic_requires_eight_aligned_bytes() {
     let known = Known::new(ALL);
     let at = |address| known.remote(address, 8, ATOMIC);
     assert_eq!(atomic(&at(IOVA + 8).unwrap(), Atomic::FetchAdd(5)), Ok(0));
@@ -305,7 +305,7 @@ fn atomics_are_of_eight_aligned_bytes() {
 }
 
 #[test]
-fn an_atomic_is_aligned_in_memory_too() {
+fn atomic_requires_alignment_in_memory_too() {
     let domain = domain();
     let keep = Arc::new(Buffer::new(64, 64).unwrap());
     let backing = Backing::Own { address: keep.address(4), keep: keep.clone() };

@@ -17,7 +17,7 @@ fn remote(known: &Known, number: u32, rkey: u32, address: u64, access: Access) -
 }
 
 #[test]
-fn a_window_that_is_not_bound_opens_nothing() {
+fn unbound_window_is_refused() {
     let known = Known::new(ALL);
     for is_type_2 in [false, true] {
         let window = window(&known, is_type_2);
@@ -28,7 +28,7 @@ fn a_window_that_is_not_bound_opens_nothing() {
 }
 
 #[test]
-fn type_1_serves_each_queue_pair_of_the_domain_and_is_bound_again() {
+fn type_1_window_serves_all_qps_of_the_domain_and_can_be_rebound() {
     let known = Known::new(ALL);
     let window = window(&known, false);
     let first = variant(window.key(), 1);
@@ -55,7 +55,7 @@ fn type_1_serves_each_queue_pair_of_the_domain_and_is_bound_again() {
 }
 
 #[test]
-fn type_2_serves_the_queue_pair_that_bound_it_until_it_is_invalidated() {
+fn type_2_window_serves_its_qp_until_invalidated() {
     let known = Known::new(ALL);
     let window = window(&known, true);
     let key = variant(window.key(), 77);
@@ -80,7 +80,7 @@ fn type_2_serves_the_queue_pair_that_bound_it_until_it_is_invalidated() {
 }
 
 #[test]
-fn a_region_with_a_window_stays() {
+fn region_with_a_bound_window_is_busy() {
     let known = Known::new(ALL);
     let window = window(&known, true);
     let bind = known.bind(&window, window.key(), READ);
@@ -93,7 +93,7 @@ fn a_region_with_a_window_stays() {
 }
 
 #[test]
-fn a_bind_that_is_not_allowed_is_refused_and_changes_nothing() {
+fn refused_bind_changes_nothing() {
     let known = Known::new(ALL);
     let (one, two) = (window(&known, false), window(&known, true));
     let good = known.bind(&two, two.key(), READ);
@@ -133,7 +133,7 @@ fn a_bind_that_is_not_allowed_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_zero_based_window_begins_at_zero() {
+fn zero_based_window_starts_at_zero() {
     let known = Known::new(ALL);
     write_bytes(b"0123456789abcdef01234567", &[known.local(IOVA, 24, true).unwrap()]).unwrap();
     let window = window(&known, true);
@@ -147,7 +147,7 @@ fn a_zero_based_window_begins_at_zero() {
 }
 
 #[test]
-fn invalidating_waits_for_who_uses_the_window() {
+fn invalidation_waits_for_users_of_the_window() {
     let known = Known::new(ALL);
     let window = window(&known, true);
     let bind = known.bind(&window, window.key(), WRITE);
@@ -171,7 +171,7 @@ fn invalidating_waits_for_who_uses_the_window() {
 }
 
 #[test]
-fn regions_and_windows_come_and_go_under_accesses() {
+fn regions_and_windows_change_under_accesses() {
     let known = Known::new(ALL);
     let window = window(&known, true);
     let is_over = std::sync::atomic::AtomicBool::new(false);
