@@ -1,4 +1,4 @@
-//! Addresses: reading C's, binding, resolving, and the ports of both.
+//! Addresses: conversion from C, binding, resolution, and port numbers.
 
 use std::ffi::c_int;
 use std::mem;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use libc::{sockaddr, sockaddr_in, sockaddr_in6};
 use rdma_mummy_sys::{ibv_gid, rdma_cm_event_type as event_type, rdma_cm_id, rdma_port_space};
 
-use super::calls::answer;
+use super::calls::return_code;
 use super::endpoint::complete;
 use super::events::Pending;
 use super::id::State;
@@ -20,19 +20,19 @@ use crate::sys::errno::Errno;
 use crate::verbs::port::PORT;
 use crate::wire::address::Gid;
 
-/// `AF_IB`, of `struct sockaddr_ib`.
+/// `AF_IB`, the family of `struct sockaddr_ib`.
 const INFINIBAND: c_int = 27;
 
-/// An address of C's; `None` for null.
+/// Reads a C address; `None` for null.
 ///
 /// # Safety
 ///
-/// `address` is null, or as long as the family that it says.
+/// `address` is null, or has the size of its family.
 pub(super) unsafe fn read(address: *const sockaddr) -> Result<Option<SocketAddr>, Errno> {
     if address.is_null() {
         return Ok(None);
     }
-    // SAFETY: the caller's promise; every address begins with its family.
+    // SAFETY: the caller's promise; every address starts with its family.
     unsafe {
         match i32::from((&raw const (*address).sa_family).read_unaligned()) {
             libc::AF_INET => {
@@ -46,20 +46,20 @@ pub(super) unsafe fn read(address: *const sockaddr) -> Result<Option<SocketAddr>
                 let port = u16::from_be(address.sin6_port);
                 Ok(Some(SocketAddrV6::new(ip, port, 0, address.sin6_scope_id).into()))
             }
-            // As for Ethernet devices of the kernel's.
+            // The same as for Ethernet devices of the kernel.
             INFINIBAND => Err(Errno(libc::ENODEV)),
             _ => Err(Errno(libc::EAFNOSUPPORT)),
         }
     }
 }
 
-/// Writes an address as C has it, and gives its length.
+/// Writes an address for C, and returns its length.
 ///
 /// # Safety
 ///
-/// There is room for a `struct sockaddr_storage`.
+/// `to` has space for a `struct sockaddr_storage`.
 pub(super) unsafe fn write<T>(address: SocketAddr, to: *mut T) -> usize {
-    // SAFETY: the caller's promise; the structs are numbers, of which zero is a value.
+    // SAFETY: the caller's promise; the structs consist of numbers, for which zero is valid.
     unsafe {
         match address {
             SocketAddr::V4(address) => {
@@ -91,13 +91,14 @@ pub(super) fn gid(ip: IpAddr) -> Gid {
     }
 }
 
-/// Whether the address is one of this host's.
-fn is_here(ip: IpAddr) -> bool {
+/// Whether the address belongs to this host.
+fn is_local(ip: IpAddr) -> bool {
     addresses::all().iter().any(|address| Gid::from(address.ip) == gid(ip))
 }
 
-/// Where what is sent to this address comes from, and where it is to go; `ENETUNREACH` where that is not on this host.
-fn way_to(to: SocketAddr) -> Result<(IpAddr, SocketAddr), Errno> {
+/// Returns the source and destination addresses for a destination. `ENETUNREACH` if it is on another host, like the
+/// kernel without a route.
+fn route_to(to: SocketAddr) -> Result<(IpAddr, SocketAddr), Errno> {
     let mut to = to;
     if to.ip().to_canonical().is_unspecified() {
         to.set_ip(if to.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
@@ -105,32 +106,31 @@ fn way_to(to: SocketAddr) -> Result<(IpAddr, SocketAddr), Errno> {
     if gid(to.ip()).is_multicast() {
         return Ok((source_for(to), to));
     }
-    if is_here(to.ip()) { Ok((to.ip(), to)) } else { Err(Errno(libc::ENETUNREACH)) }
+    if is_local(to.ip()) { Ok((to.ip(), to)) } else { Err(Errno(libc::ENETUNREACH)) }
 }
 
-/// The address of this host from which the kernel would send to a group.
+/// The source address that the kernel would use for a multicast group.
 fn source_for(group: SocketAddr) -> IpAddr {
     let any: SocketAddr =
         if group.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
     let route = || {
         let socket = UdpSocket::bind(any)?;
-        // Nothing is sent by it.
+        // Connecting a UDP socket sends no packet.
         socket.connect(SocketAddr::new(group.ip(), group.port().max(1)))?;
         socket.local_addr()
     };
     match route() {
-        Ok(address) if is_here(address.ip()) => address.ip(),
+        Ok(address) if is_local(address.ip()) => address.ip(),
         _ if group.is_ipv4() => Ipv4Addr::LOCALHOST.into(),
         _ => Ipv6Addr::LOCALHOST.into(),
     }
 }
 
 impl World {
-    /// Puts an identifier on the device.
+    /// Binds an identifier to the device.
     pub(super) fn attach(&mut self, id: usize) -> Result<(), Errno> {
         let c = self.id(id)?.c;
-        // As in the kernel: these ports are for devices of InfiniBand.
-        // SAFETY: the identifier is alive.
+        // SAFETY: the identifier is alive. Like in the kernel, these ports require an InfiniBand device.
         if unsafe { (*c).ps } == rdma_port_space::RDMA_PS_IPOIB {
             return Err(Errno::INVALID);
         }
@@ -144,10 +144,10 @@ impl World {
         self.write_addresses(id)
     }
 
-    /// Writes the addresses that are known into the C struct.
+    /// Writes the known addresses to the C struct.
     pub(super) fn write_addresses(&mut self, id: usize) -> Result<(), Errno> {
         let identifier = self.id(id)?;
-        // SAFETY: the identifier is alive, and has room for two addresses.
+        // SAFETY: the identifier is alive, and has space for two addresses.
         unsafe {
             let addresses = &raw mut (*identifier.c).route.addr;
             let is_on_a_device = !(*identifier.c).verbs.is_null();
@@ -167,7 +167,7 @@ impl World {
         Ok(())
     }
 
-    /// Binds to an address; only one that is not all of them tells the device.
+    /// Binds to an address. Only a specific address binds to the device.
     pub(super) fn bind(&mut self, id: usize, address: SocketAddr) -> Result<(), Errno> {
         self.bind_to(id, address, true)
     }
@@ -177,7 +177,7 @@ impl World {
             return Err(Errno::INVALID);
         }
         let any = address.ip().to_canonical().is_unspecified();
-        if !any && !is_here(address.ip()) {
+        if !any && !is_local(address.ip()) {
             return Err(Errno(libc::EADDRNOTAVAIL));
         }
         let port = self.take_port(id, address, listens)?;
@@ -187,7 +187,7 @@ impl World {
         match (any, listens) {
             (true, true) => self.write_addresses(id),
             (false, true) => self.attach(id),
-            // The event tells.
+            // The event reports it.
             (_, false) => Ok(()),
         }
     }
@@ -204,7 +204,7 @@ impl World {
         }
         let mut mine: Vec<Arc<Port>> = Vec::new();
         for other in self.ids.values() {
-            let Some(port) = other.port.as_ref().filter(|port| port.clashes(space, number, host)) else { continue };
+            let Some(port) = other.port.as_ref().filter(|port| port.conflicts(space, number, host)) else { continue };
             if !(reuses && other.options.reuse_address && other.state != State::Listening) {
                 return Err(host.in_use(port.host));
             }
@@ -217,11 +217,11 @@ impl World {
             .map(Arc::new)
     }
 
-    /// Finds the way to an address; what comes of it is an event.
+    /// Resolves an address; an event reports the result.
     pub(super) fn resolve(&mut self, id: usize, from: Option<SocketAddr>, to: SocketAddr) -> Result<(), Errno> {
-        let way = way_to(to);
+        let route = route_to(to);
         if self.id(id)?.state == State::Idle {
-            let from = match (from, &way) {
+            let from = match (from, &route) {
                 (Some(from), _) if from.is_ipv4() != to.is_ipv4() => return Err(Errno::INVALID),
                 (Some(from), _) => from,
                 (None, Ok((source, to))) => SocketAddr::new(*source, 0).with_scope_of(*to),
@@ -234,20 +234,20 @@ impl World {
         if identifier.state != State::Bound {
             return Err(Errno::INVALID);
         }
-        // As in the kernel: where no route leads the call fails, and no event comes.
-        let (source, to) = way?;
+        // Like in the kernel, the call fails without a route, and raises no event.
+        let (source, to) = route?;
         if let Some(old) = identifier.source.filter(|old| old.ip().to_canonical().is_unspecified()) {
             identifier.source = Some(SocketAddr::new(source, old.port()).with_scope_of(to));
         }
         (identifier.destination, identifier.state) = (Some(to), State::AddressResolved);
-        // SAFETY: the identifier is alive, and has room for an address.
+        // SAFETY: the identifier is alive, and has space for an address.
         unsafe { write(to, &raw mut (*identifier.c).route.addr.__bindgen_anon_2) };
         self.put(Pending::new(id, event_type::RDMA_CM_EVENT_ADDR_RESOLVED));
         Ok(())
     }
 }
 
-/// The scope of one address for another.
+/// Copies the scope of an IPv6 address.
 trait Scope {
     fn with_scope_of(self, other: Self) -> Self;
 }
@@ -265,18 +265,18 @@ impl Scope for SocketAddr {
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, and the address as long as its family says.
+/// As in C: the identifier is alive, and the address has the size of its family.
 pub(super) unsafe extern "C" fn bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     // SAFETY: the caller's promise.
     let address = unsafe { read(addr) };
-    answer(address.and_then(|address| world().bind(id.addr(), address.ok_or(Errno::INVALID)?)))
+    return_code(address.and_then(|address| world().bind(id.addr(), address.ok_or(Errno::INVALID)?)))
 }
 
 /// `rdma_resolve_addr(id, src_addr, dst_addr, timeout_ms)`.
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, and each address null or as long as its family says.
+/// As in C: the identifier is alive, and each address is null or has the size of its family.
 pub(super) unsafe extern "C" fn resolve_addr(
     id: *mut rdma_cm_id,
     src_addr: *mut sockaddr,
@@ -288,7 +288,7 @@ pub(super) unsafe extern "C" fn resolve_addr(
         let (from, to) = unsafe { (read(src_addr)?, read(dst_addr)?) };
         resolve_and_wait(id, from, to.ok_or(Errno::INVALID)?)
     };
-    answer(resolve())
+    return_code(resolve())
 }
 
 pub(super) fn resolve_and_wait(id: *mut rdma_cm_id, from: Option<SocketAddr>, to: SocketAddr) -> Result<(), Errno> {
@@ -296,11 +296,11 @@ pub(super) fn resolve_and_wait(id: *mut rdma_cm_id, from: Option<SocketAddr>, to
     complete(id)
 }
 
-/// The port of an address of C's, big-endian.
+/// The port of a C address, big-endian.
 ///
 /// # Safety
 ///
-/// It is one of an identifier, which is alive.
+/// The address belongs to a live identifier.
 unsafe fn port_of<T>(address: *const T) -> u16 {
     // SAFETY: the caller's promise.
     unsafe { read(address.cast()) }.ok().flatten().map_or(0, |address| address.port().to_be())
@@ -310,7 +310,7 @@ unsafe fn port_of<T>(address: *const T) -> u16 {
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive.
+/// As in C: the identifier is alive.
 pub(super) unsafe extern "C" fn get_src_port(id: *mut rdma_cm_id) -> u16 {
     // SAFETY: the caller's promise.
     unsafe { port_of(ptr::from_ref(&(*id).route.addr.__bindgen_anon_1)) }
@@ -320,7 +320,7 @@ pub(super) unsafe extern "C" fn get_src_port(id: *mut rdma_cm_id) -> u16 {
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive.
+/// As in C: the identifier is alive.
 pub(super) unsafe extern "C" fn get_dst_port(id: *mut rdma_cm_id) -> u16 {
     // SAFETY: the caller's promise.
     unsafe { port_of(ptr::from_ref(&(*id).route.addr.__bindgen_anon_2)) }

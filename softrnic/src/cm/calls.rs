@@ -1,4 +1,4 @@
-//! What the functions have in common: where their results go, and what they read of C.
+//! Helpers for results and arguments of C functions.
 
 use std::ffi::{c_int, c_void};
 use std::{io, slice};
@@ -6,39 +6,39 @@ use std::{io, slice};
 use crate::sys::errno::Errno;
 use crate::verbs::failure;
 
-/// What a function returns: zero, or -1 and errno.
-pub(super) fn answer(result: Result<(), Errno>) -> c_int {
+/// Returns zero, or sets errno and returns -1.
+pub(super) fn return_code(result: Result<(), Errno>) -> c_int {
     match result {
         Ok(()) => 0,
         Err(errno) => failure::minus_one(errno),
     }
 }
 
-/// What a verb that gives null has left in errno.
+/// The errno of a verb that returned null.
 pub(super) fn last() -> Errno {
     Errno(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// What a verb made, or why not.
+/// Converts the result of a verb that returns an object or null.
 pub(super) fn made<T>(object: *mut T) -> Result<*mut T, Errno> {
     if object.is_null() { Err(last()) } else { Ok(object) }
 }
 
-/// What a verb that returns an errno value says.
+/// Converts the result of a verb that returns an errno value.
 pub(super) fn checked(code: c_int) -> Result<(), Errno> {
     if code == 0 { Ok(()) } else { Err(Errno(code)) }
 }
 
-/// The errno value of a system call.
+/// Converts the errno of a system call.
 pub(super) fn system(errno: rustix::io::Errno) -> Errno {
     Errno(errno.raw_os_error())
 }
 
-/// A copy of bytes of C's.
+/// Copies bytes from C.
 ///
 /// # Safety
 ///
-/// `data` is null, or so many bytes can be read there.
+/// `data` is null, or `length` bytes are readable.
 pub(super) unsafe fn bytes(data: *const c_void, length: usize) -> Vec<u8> {
     if data.is_null() || length == 0 {
         return Vec::new();
@@ -47,7 +47,7 @@ pub(super) unsafe fn bytes(data: *const c_void, length: usize) -> Vec<u8> {
     unsafe { slice::from_raw_parts(data.cast::<u8>(), length) }.to_vec()
 }
 
-/// A number that nobody can guess from the last.
+/// An unpredictable number.
 pub(super) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()

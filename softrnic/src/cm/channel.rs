@@ -1,7 +1,8 @@
-//! `struct rdma_event_channel`: an epoll descriptor, and what is in it.
+//! `struct rdma_event_channel`: an epoll descriptor with the sockets of its identifiers.
 //!
-//! It is readable when an event is there: events that wait have the eventfd in it readable, and what comes from others are sockets. A
-//! timer is in it too, for what is not answered.
+//! It also contains an eventfd, which is readable while events are queued, and a timer for time-outs. Time-outs take
+//! effect only in `rdma_get_cm_event`, because there is no thread; the timer makes the descriptor readable for them.
+//! The descriptor may be readable once without an event.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::mem::MaybeUninit;
@@ -21,36 +22,36 @@ use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
 use crate::verbs::failure;
 
-/// What stands for the eventfd and the timer; sources are counted from one.
+/// Numbers of the eventfd and the timer; sources are numbered from one.
 const WAKE: u64 = 0;
 const TIMER: u64 = u64::MAX;
-/// Sources that are looked at in one go.
-const MOST: usize = 16;
-/// So many looks of which nothing comes, and others have their turn: the descriptor is readable while there is more.
-const MOST_LOOKS: usize = 256;
+/// Limit of sources per epoll call.
+const MAX_SOURCES: usize = 16;
+/// Limit of epoll calls without an event. The descriptor stays readable if there is more to do.
+const MAX_POLLS: usize = 256;
 
-/// A channel.
+/// An event channel.
 pub(super) struct Channel {
     pub(super) c: *mut rdma_event_channel,
     pub(super) epoll: Arc<OwnedFd>,
     wake: OwnedFd,
     timer: OwnedFd,
     queue: VecDeque<Pending>,
-    /// When which identifier has waited long enough.
+    /// Deadlines of identifiers.
     deadlines: BTreeSet<(Instant, usize)>,
 }
 
-// SAFETY: the C struct belongs to no thread.
+// SAFETY: the C struct is not bound to a thread.
 unsafe impl Send for Channel {}
 
-/// What a descriptor in a channel is.
+/// The kinds of sockets in a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// The identifier with this address listens by it.
+    /// The listening socket of the identifier at this address.
     Listener(usize),
-    /// Somebody has come to the identifier that listens, and said nothing yet.
-    Newcomer(usize),
-    /// The identifier is connected by it.
+    /// A connection to a listening identifier, before its first packet.
+    NewConnection(usize),
+    /// The connection of an identifier.
     Link(usize),
 }
 
@@ -79,9 +80,9 @@ impl Channel {
         Ok(Self { c, epoll: Arc::new(epoll), wake, timer, queue: VecDeque::new(), deadlines: BTreeSet::new() })
     }
 
-    /// Has the descriptor be readable.
+    /// Makes the descriptor readable.
     pub(super) fn wake(&self) {
-        // It cannot be full, as it is empty.
+        // It cannot be full, because it is empty.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
@@ -94,7 +95,7 @@ impl Channel {
 
     fn quiet_if_empty(&self) {
         if self.queue.is_empty() {
-            // Where it is not readable it is as it should be.
+            // An error means that it is not readable, which is the goal.
             let _ = rustix::io::read(&self.wake, &mut [0_u8; 8]);
         }
     }
@@ -105,42 +106,42 @@ impl Channel {
         pending
     }
 
-    /// Takes out all that are such.
+    /// Removes the events that satisfy `such`.
     pub(super) fn remove(&mut self, such: impl Fn(&Pending) -> bool) -> Vec<Pending> {
-        let (gone, stay): (Vec<_>, Vec<_>) = self.queue.drain(..).partition(such);
+        let (removed, stay): (Vec<_>, Vec<_>) = self.queue.drain(..).partition(such);
         self.queue = stay.into();
         self.quiet_if_empty();
-        gone
+        removed
     }
 
-    /// Has the timer go off at the first deadline.
+    /// Sets the timer to the first deadline.
     fn arm(&self) {
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
         let it_value = match self.deadlines.first() {
             None => none,
             Some((when, _)) => {
                 let left = when.saturating_duration_since(Instant::now());
-                // Zero would be never.
+                // Zero would disarm the timer.
                 let tv_nsec = if left.is_zero() { 1 } else { left.subsec_nanos().into() };
                 Timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec }
             }
         };
         let spec = Itimerspec { it_interval: none, it_value };
         if let Err(error) = rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &spec) {
-            log::warn!("the timer of an event channel cannot be set: {error}");
+            log::warn!("cannot set the timer of an event channel: {error}");
         }
     }
 }
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: it was made with the channel, and is given up with it.
+        // SAFETY: it was created with the channel, and is freed with it.
         drop(unsafe { Box::from_raw(self.c) });
     }
 }
 
 impl World {
-    /// A new channel; the address of its C struct.
+    /// Creates a channel, and returns the address of its C struct.
     pub(super) fn make_channel(&mut self) -> Result<*mut rdma_event_channel, Errno> {
         let channel = Channel::new()?;
         let c = channel.c;
@@ -152,7 +153,7 @@ impl World {
         self.channels.get_mut(&channel).ok_or_else(|| unknown(Errno(libc::EBADF)))
     }
 
-    /// Puts a socket into the channel of an identifier.
+    /// Adds a socket to the channel of an identifier.
     pub(super) fn watch(&mut self, id: usize, socket: Arc<Descriptor>, source: Source) -> Result<Watched, Errno> {
         let channel = self.id(id)?.channel;
         self.next_source += 1;
@@ -163,16 +164,16 @@ impl World {
         Ok(Watched { socket, source: number })
     }
 
-    /// Takes it out again.
+    /// Removes a socket.
     pub(super) fn unwatch(&mut self, channel: usize, watched: &Watched) {
         self.sources.remove(&watched.source);
         if let Ok(channel) = self.channel(channel) {
-            // It was put in, and is open.
+            // It was added before, and is open.
             let _ = epoll::delete(&*channel.epoll, &*watched.socket);
         }
     }
 
-    /// Has them in another channel from now on: all, or where it fails none.
+    /// Moves sockets to another channel: all, or none on failure.
     pub(super) fn move_watched(&mut self, (from, to): (usize, usize), watched: &[Watched]) -> Result<(), Errno> {
         let new = Arc::clone(&self.channel(to)?.epoll);
         for (place, one) in watched.iter().enumerate() {
@@ -192,7 +193,7 @@ impl World {
         Ok(())
     }
 
-    /// Adds an event to the channel of the identifier that it is counted on.
+    /// Queues an event in the channel of its owner.
     pub(super) fn put(&mut self, pending: Pending) {
         let Ok(channel) = self.id(pending.owner).map(|id| id.channel) else { return };
         if let Ok(channel) = self.channel(channel) {
@@ -200,7 +201,7 @@ impl World {
         }
     }
 
-    /// Says until when an identifier waits.
+    /// Sets the deadline of an identifier.
     pub(super) fn set_deadline(&mut self, id: usize, deadline: Option<Instant>) {
         let Ok(identifier) = self.id(id) else { return };
         let before = std::mem::replace(&mut identifier.deadline, deadline);
@@ -226,11 +227,11 @@ impl World {
         }
     }
 
-    /// Looks at what is ready in a channel: what comes of it is in the queue then. Where nothing comes of it there may be more behind
-    /// it: then it looks again, so that a program that is told that no event is there has heard all that others have said by now.
+    /// Handles the ready sockets of a channel, and queues the resulting events. It repeats while sockets are ready
+    /// without an event. A program that finds no event has therefore received everything that peers have sent so far.
     pub(super) fn gather(&mut self, channel: usize) -> Result<(), Errno> {
-        for _ in 0..MOST_LOOKS {
-            let has_found = self.look(channel)?;
+        for _ in 0..MAX_POLLS {
+            let has_found = self.poll_sources(channel)?;
             if !has_found || !self.channel(channel)?.queue.is_empty() {
                 break;
             }
@@ -238,35 +239,35 @@ impl World {
         Ok(())
     }
 
-    /// Looks at each source once that is ready; whether there was any.
-    fn look(&mut self, channel: usize) -> Result<bool, Errno> {
-        let mut room = [const { MaybeUninit::uninit() }; MOST];
+    /// Handles each ready source once; returns whether there were any.
+    fn poll_sources(&mut self, channel: usize) -> Result<bool, Errno> {
+        let mut buffer = [const { MaybeUninit::uninit() }; MAX_SOURCES];
         let no_time = Timespec { tv_sec: 0, tv_nsec: 0 };
         let epoll = Arc::clone(&self.channel(channel)?.epoll);
-        let ready: Vec<u64> = match epoll::wait(&*epoll, &mut room[..], Some(&no_time)) {
+        let ready: Vec<u64> = match epoll::wait(&*epoll, &mut buffer[..], Some(&no_time)) {
             Ok((ready, _)) => ready.iter().map(|event| event.data.u64()).collect(),
             Err(rustix::io::Errno::INTR) => Vec::new(),
             Err(errno) => return Err(system(errno)),
         };
         let mut first_error = Ok(());
-        // Who is connected comes before who wants to be: a peer that says something and then asks again is heard in this order.
+        // Connections before listeners: a peer may send a packet and then connect again.
         for &number in &ready {
             if let Some(Source::Link(id)) = self.sources.get(&number).copied() {
-                self.peer_speaks(id);
+                self.handle_link(id);
             }
         }
         for &number in &ready {
             match self.sources.get(&number).copied() {
-                Some(Source::Listener(id)) => first_error = first_error.and(self.somebody_comes(id)),
-                Some(Source::Newcomer(id)) => self.newcomer_speaks(id, number),
+                Some(Source::Listener(id)) => first_error = first_error.and(self.accept_connection(id)),
+                Some(Source::NewConnection(id)) => self.handle_new_connection(id, number),
                 Some(Source::Link(_)) | None => {}
             }
         }
-        // Last, so that what came in time counts.
+        // Last, so that packets that arrived in time count.
         if ready.contains(&TIMER) {
             self.expire(channel);
         }
-        // What came of the others is told first.
+        // Events of other sources are reported before the error.
         if self.channel(channel)?.queue.is_empty() { first_error.map(|()| !ready.is_empty()) } else { Ok(true) }
     }
 
@@ -280,7 +281,7 @@ impl World {
                 break;
             }
             self.set_deadline(id, None);
-            self.time_is_up(id, now);
+            self.handle_deadline(id, now);
         }
         if let Ok(channel) = self.channel(channel) {
             channel.arm();
@@ -295,8 +296,8 @@ pub(super) fn blocks(descriptor: BorrowedFd<'_>) -> bool {
     flags & libc::O_NONBLOCK == 0
 }
 
-/// Waits until something is ready; `EINTR` where a signal came first. It is no cancellation point, as that of libc is: who is cancelled
-/// there cannot be unwound through functions of Rust.
+/// Waits until a source is ready. Any handled signal ends it with `EINTR`, even with `SA_RESTART`. Unlike libc's
+/// function it is no cancellation point, because a cancelled thread cannot be unwound through Rust functions.
 pub(super) fn wait(epoll: &OwnedFd) -> Result<(), Errno> {
     let mut poll = [rustix::event::PollFd::from_borrowed_fd(epoll.as_fd(), rustix::event::PollFlags::IN)];
     rustix::event::poll(&mut poll, None).map(drop).map_err(system)
@@ -306,7 +307,7 @@ pub(super) fn wait(epoll: &OwnedFd) -> Result<(), Errno> {
 ///
 /// # Safety
 ///
-/// As for C: there is nothing to keep.
+/// None.
 pub(super) unsafe extern "C" fn create_event_channel() -> *mut rdma_event_channel {
     if crate::verbs::device::all().is_empty() {
         return failure::null(Errno(libc::ENODEV));
@@ -319,8 +320,8 @@ pub(super) unsafe extern "C" fn create_event_channel() -> *mut rdma_event_channe
 ///
 /// # Safety
 ///
-/// As for C: no identifier is on it, and it is not used any more.
+/// As in C: it has no identifiers, and is no longer used.
 pub(super) unsafe extern "C" fn destroy_event_channel(channel: *mut rdma_event_channel) {
-    let gone = world().channels.remove(&channel.addr());
-    drop(gone);
+    let removed = world().channels.remove(&channel.addr());
+    drop(removed);
 }

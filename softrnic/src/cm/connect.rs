@@ -1,4 +1,4 @@
-//! Connecting: the request, its answer, the answer to that, and the end.
+//! Connection establishment: request, reply, ready-to-use, and disconnection.
 
 use std::ffi::{c_int, c_void};
 use std::mem;
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use rdma_mummy_sys::{RDMA_MAX_INIT_DEPTH, ibv_event_type, rdma_cm_id, rdma_conn_param, rdma_port_space};
 
-use super::calls::{answer, bytes};
+use super::calls::{bytes, return_code};
 use super::channel::Source;
 use super::endpoint::complete;
 use super::events::{acknowledge, is_datagram, no_connection};
 use super::id::{Identifier, State};
 use super::messages::{Kind, Message};
-use super::peer::{PATIENCE, QKEY, Reason};
+use super::peer::{CM_TIMEOUT, QKEY, Reason};
 use super::port::{self, Found};
 use super::transition::{extend, ready_to_receive, ready_to_send, to_error};
 use super::{World, world};
@@ -23,45 +23,49 @@ use crate::sys::errno::Errno;
 use crate::wire::limits::MAX_RD_ATOMIC;
 use crate::wire::packet::MAX_NUMBER;
 
-/// As in C: as much as the device can.
-const MOST: u8 = RDMA_MAX_INIT_DEPTH as u8;
-/// What the device can.
-const DEVICE: u8 = MAX_RD_ATOMIC as u8;
-/// For so long a port where nobody listens is asked again.
+/// The value for "maximum", as in C.
+const MAXIMUM: u8 = RDMA_MAX_INIT_DEPTH as u8;
+/// The limit of the device.
+const DEVICE_LIMIT: u8 = MAX_RD_ATOMIC as u8;
+/// Time for which a request to a port without listener is retried, before it is rejected. perftest with `-R` listens
+/// anew between two connections, and relies on the delay of a network.
 const GRACE: Duration = Duration::from_millis(100);
-/// And for so long one that somebody listened on with whom this process is still connected.
-const GRACE_OF_PEERS: Duration = Duration::from_secs(4);
-/// How soon one who found no room asks again.
-const AGAIN: Duration = Duration::from_millis(20);
+/// The same while this process is still connected to the former listener of the port.
+const PEER_GRACE: Duration = Duration::from_secs(4);
+/// Retry interval of a request that finds no listener or a full backlog. The kernel waits for the next time-out
+/// instead.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What a call got.
-struct Given {
+/// The arguments of a call.
+struct Arguments {
     parameters: rdma_conn_param,
     data: Vec<u8>,
     null: bool,
 }
 
+/// Reads the arguments of a call.
+///
 /// # Safety
 ///
-/// The parameters are null or can be read, and so can their private data.
-unsafe fn read(parameters: *const rdma_conn_param) -> Given {
+/// The parameters are null or readable, and so is their private data.
+unsafe fn read(parameters: *const rdma_conn_param) -> Arguments {
     // SAFETY: the caller's promise.
     match unsafe { parameters.as_ref() } {
         None => {
-            let most = rdma_conn_param { responder_resources: MOST, initiator_depth: MOST, ..no_connection() };
+            let most = rdma_conn_param { responder_resources: MAXIMUM, initiator_depth: MAXIMUM, ..no_connection() };
             let parameters = rdma_conn_param { retry_count: 7, rnr_retry_count: 7, ..most };
-            Given { parameters, data: Vec::new(), null: true }
+            Arguments { parameters, data: Vec::new(), null: true }
         }
         Some(&parameters) => {
             // SAFETY: the caller's promise.
             let data = unsafe { bytes(parameters.private_data, parameters.private_data_len.into()) };
-            Given { parameters, data, null: false }
+            Arguments { parameters, data, null: false }
         }
     }
 }
 
-impl Given {
-    /// Checks what can be known without the other side.
+impl Arguments {
+    /// Makes the checks that do not require the peer.
     ///
     /// # Safety
     ///
@@ -69,7 +73,7 @@ impl Given {
     unsafe fn check(&self, id: *mut rdma_cm_id) -> Result<(), Errno> {
         // SAFETY: the caller's promise.
         let (tcp, qp, verbs) = unsafe { ((*id).ps == rdma_port_space::RDMA_PS_TCP, (*id).qp, (*id).verbs) };
-        let too_many = |asked: u8| tcp && asked != MOST && asked > DEVICE;
+        let too_many = |requested: u8| tcp && requested != MAXIMUM && requested > DEVICE_LIMIT;
         let is_missing = qp.is_null() && self.null;
         if is_missing || verbs.is_null() {
             return Err(Errno::INVALID);
@@ -80,11 +84,11 @@ impl Given {
         Ok(())
     }
 
-    /// The number of the queue pair, and whether it receives from a shared queue: those of the identifier's, if it has one.
+    /// The number of the QP, and whether it uses an SRQ: those of the identifier's QP, if any.
     ///
     /// # Safety
     ///
-    /// The identifier is alive, and its queue pair if it has one.
+    /// The identifier is alive, and so is its QP, if any.
     unsafe fn numbers(&self, id: *mut rdma_cm_id) -> (u32, u8) {
         // SAFETY: the caller's promise.
         match unsafe { (*id).qp.as_ref() } {
@@ -93,11 +97,11 @@ impl Given {
         }
     }
 
-    /// A packet with what was given.
+    /// Builds a packet from the arguments.
     ///
     /// # Safety
     ///
-    /// As for [`numbers`](Self::numbers).
+    /// The same as for [`numbers`](Self::numbers).
     unsafe fn message(&self, kind: Kind, id: *mut rdma_cm_id, data: &[u8]) -> Result<Message, Errno> {
         // SAFETY: the caller's promise.
         let (qp_number, srq) = unsafe { self.numbers(id) };
@@ -118,7 +122,7 @@ impl Given {
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, and the parameters null or readable, with their private data.
+/// As in C: the identifier is alive, and the parameters are null or readable, with their private data.
 pub(super) unsafe extern "C" fn connect(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int {
     let connect = || {
         // SAFETY: the caller's promise.
@@ -130,7 +134,7 @@ pub(super) unsafe extern "C" fn connect(id: *mut rdma_cm_id, conn_param: *mut rd
             given.check(id)?;
             given.message(kind, id, &data)?
         };
-        let clamp = |asked: u8| if asked == MOST { DEVICE } else { asked };
+        let clamp = |requested: u8| if requested == MAXIMUM { DEVICE_LIMIT } else { requested };
         {
             let mut world = world();
             let identifier = world.id(id.addr())?;
@@ -148,25 +152,25 @@ pub(super) unsafe extern "C" fn connect(id: *mut rdma_cm_id, conn_param: *mut rd
             message.traffic_class = identifier.options.traffic_class;
             identifier.connect_data.clear();
             identifier.state = State::Connecting;
-            if let Err(errno) = world.ask(id.addr(), message, Instant::now() + PATIENCE) {
+            if let Err(errno) = world.send_request(id.addr(), message, Instant::now() + CM_TIMEOUT) {
                 world.id(id.addr())?.state = State::RouteResolved;
                 return Err(errno);
             }
         }
         complete(id)
     };
-    answer(connect())
+    return_code(connect())
 }
 
 impl World {
-    /// Sends a request, or leaves it for later where there is no room for it.
-    fn ask(&mut self, id: usize, message: Message, until: Instant) -> Result<(), Errno> {
+    /// Sends a request, or schedules a retry if the backlog is full.
+    fn send_request(&mut self, id: usize, message: Message, until: Instant) -> Result<(), Errno> {
         let identifier = self.id(id)?;
         // SAFETY: the identifier is alive.
         let (space, datagram) = unsafe { ((*identifier.c).ps, is_datagram(identifier.c)) };
         let own = identifier.port.as_ref().filter(|port| Arc::strong_count(port) == 1);
         let socket = match own {
-            // The socket that has the name of the port need not be alone.
+            // The socket with the name of the port may be shared.
             Some(port) => Arc::clone(&port.socket),
             None => Arc::new(port::socket()?),
         };
@@ -174,15 +178,15 @@ impl World {
             Found::Listener => {
                 let watched = self.watch(id, socket, Source::Link(id))?;
                 self.id(id)?.link = Some(watched);
-                self.say(id, &message);
+                self.send(id, &message);
                 self.set_deadline(id, Some(until));
             }
-            Found::Full => self.later(id, message, until)?,
-            // Programs listen anew between two connections, and count on the time that a network takes.
-            Found::Nobody if Instant::now() + PATIENCE < until + self.grace(message.to) => {
-                self.later(id, message, until)?;
+            Found::Full => self.retry_later(id, message, until)?,
+            // Programs listen anew between two connections, and rely on the delay of a network.
+            Found::NoListener if Instant::now() + CM_TIMEOUT < until + self.grace(message.to) => {
+                self.retry_later(id, message, until)?;
             }
-            Found::Nobody => {
+            Found::NoListener => {
                 let reason = if datagram { Reason::DATAGRAM_UNSUPPORTED } else { Reason::INVALID_SERVICE_ID };
                 self.rejected(
                     id,
@@ -194,23 +198,24 @@ impl World {
         Ok(())
     }
 
-    /// For how long a port where nobody listens is asked again. A peer that goes on listens anew when it has its turn, which on a busy
-    /// machine takes its time, and in the port space that its next connection is of; some programs (perftest's) do not bear a rejection.
+    /// The time for which a request to a port without listener is retried. A connected peer listens anew in its next
+    /// turn, and in the port space of its next connection. On a busy machine that takes time. Some programs
+    /// (perftest's) do not support a rejection.
     fn grace(&self, to: SocketAddr) -> Duration {
         let is_peer = |id: &Identifier| id.state == State::Connected && id.destination == Some(to);
-        if self.ids.values().any(is_peer) { GRACE_OF_PEERS } else { GRACE }
+        if self.ids.values().any(is_peer) { PEER_GRACE } else { GRACE }
     }
 
-    /// Leaves a request for the next attempt.
-    fn later(&mut self, id: usize, message: Message, until: Instant) -> Result<(), Errno> {
+    /// Schedules a retry of a request.
+    fn retry_later(&mut self, id: usize, message: Message, until: Instant) -> Result<(), Errno> {
         self.id(id)?.waiting = Some((message, until));
-        self.set_deadline(id, Some(Instant::now() + AGAIN));
+        self.set_deadline(id, Some(Instant::now() + RETRY_INTERVAL));
         Ok(())
     }
 
-    /// Tries once more what there was no room for.
-    pub(super) fn ask_again(&mut self, id: usize, message: Message, until: Instant) {
-        if let Err(errno) = self.ask(id, message, until) {
+    /// Retries a request.
+    pub(super) fn retry_request(&mut self, id: usize, message: Message, until: Instant) {
+        if let Err(errno) = self.send_request(id, message, until) {
             self.rejected(id, -errno.0, Vec::new());
         }
     }
@@ -220,7 +225,7 @@ impl World {
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, and the parameters null or readable, with their private data.
+/// As in C: the identifier is alive, and the parameters are null or readable, with their private data.
 pub(super) unsafe extern "C" fn accept(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int {
     let accept = || {
         // SAFETY: the caller's promise.
@@ -237,7 +242,8 @@ pub(super) unsafe extern "C" fn accept(id: *mut rdma_cm_id, conn_param: *mut rdm
             if identifier.state != State::Requested {
                 return Err(Errno::INVALID);
             }
-            let clamp = |asked: u8, offered: u8| if asked == MOST { offered.min(DEVICE) } else { asked };
+            let clamp =
+                |requested: u8, offered: u8| if requested == MAXIMUM { offered.min(DEVICE_LIMIT) } else { requested };
             identifier.initiator_depth = clamp(given.parameters.initiator_depth, identifier.initiator_depth);
             identifier.responder_resources =
                 clamp(given.parameters.responder_resources, identifier.responder_resources);
@@ -247,16 +253,16 @@ pub(super) unsafe extern "C" fn accept(id: *mut rdma_cm_id, conn_param: *mut rdm
             ready_to_send(id)?;
         }
         if let Err(errno) = reply(id, message, datagram) {
-            // What comes of it is of no interest.
+            // An error is ignored: the connection fails anyway.
             let _ = to_error(id);
             return Err(errno);
         }
         if datagram { acknowledge_own(id) } else { complete(id) }
     };
-    answer(accept())
+    return_code(accept())
 }
 
-/// Sends the answer.
+/// Sends the reply.
 fn reply(id: *mut rdma_cm_id, mut message: Message, datagram: bool) -> Result<(), Errno> {
     let mut world = world();
     let identifier = world.id(id.addr())?;
@@ -268,36 +274,36 @@ fn reply(id: *mut rdma_cm_id, mut message: Message, datagram: bool) -> Result<()
     message.psn = identifier.psn;
     message.ece = (identifier.local_ece.vendor_id, identifier.local_ece.options);
     identifier.state = if datagram { State::Connected } else { State::Accepted };
-    world.say(id.addr(), &message);
+    world.send(id.addr(), &message);
     if datagram {
-        world.hang_up(id.addr());
+        world.close_link(id.addr());
     } else {
-        world.be_patient(id.addr());
+        world.start_timeout(id.addr());
     }
     Ok(())
 }
 
-/// Acknowledges the event that the identifier holds.
+/// Acknowledges the event that the identifier keeps.
 fn acknowledge_own(id: *mut rdma_cm_id) -> Result<(), Errno> {
-    // SAFETY: the identifier is alive, and its event is null or one that it holds.
+    // SAFETY: the identifier is alive, and its event is null or kept by it.
     let event = unsafe { mem::replace(&mut (*id).event, ptr::null_mut()) };
     if event.is_null() { Ok(()) } else { acknowledge(event) }
 }
 
-/// `rdma_establish(id)`: of identifiers without a queue pair.
+/// `rdma_establish(id)`: for identifiers without a QP.
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive.
+/// As in C: the identifier is alive.
 pub(super) unsafe extern "C" fn establish(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller's promise.
     if !unsafe { (*id).qp }.is_null() {
-        return answer(Err(Errno::INVALID));
+        return return_code(Err(Errno::INVALID));
     }
-    answer(respond(id))
+    return_code(respond(id))
 }
 
-/// Answers the answer, with the queue pair if the identifier has one, which is alive.
+/// Sends ready-to-use after the reply, with the identifier's QP, if any, in RTS.
 pub(super) fn respond(id: *mut rdma_cm_id) -> Result<(), Errno> {
     // SAFETY: the identifier is alive.
     let qp = unsafe { (*id).qp };
@@ -305,7 +311,7 @@ pub(super) fn respond(id: *mut rdma_cm_id) -> Result<(), Errno> {
     let ready =
         extended.and_then(|()| ready_to_receive(id)).and_then(|()| ready_to_send(id)).and_then(|()| ready(id.addr()));
     if ready.is_err() {
-        // What comes of it is of no interest.
+        // An error is ignored: the connection fails anyway.
         let _ = to_error(id);
     }
     ready
@@ -318,7 +324,7 @@ fn ready(id: usize) -> Result<(), Errno> {
         return Err(Errno::INVALID);
     }
     identifier.state = State::Connected;
-    world.say(id, &Message::new(Kind::ReadyToUse));
+    world.send(id, &Message::new(Kind::ReadyToUse));
     Ok(())
 }
 
@@ -326,26 +332,28 @@ fn ready(id: usize) -> Result<(), Errno> {
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, and so many bytes can be read.
+/// As in C: the identifier is alive, and the private data is readable.
 pub(super) unsafe extern "C" fn reject(id: *mut rdma_cm_id, data: *const c_void, length: u8) -> c_int {
     // SAFETY: the caller's promise.
-    answer(unsafe { say_no(id, Reason::CONSUMER_DEFINED, data, length) })
+    return_code(unsafe { send_rejection(id, Reason::CONSUMER_DEFINED, data, length) })
 }
 
 /// `rdma_reject_ece(id, private_data, private_data_len)`.
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, and so many bytes can be read.
+/// As in C: the identifier is alive, and the private data is readable.
 pub(super) unsafe extern "C" fn reject_ece(id: *mut rdma_cm_id, data: *const c_void, length: u8) -> c_int {
     // SAFETY: the caller's promise.
-    answer(unsafe { say_no(id, Reason::VENDOR_OPTION, data, length) })
+    return_code(unsafe { send_rejection(id, Reason::VENDOR_OPTION, data, length) })
 }
 
+/// Sends a rejection.
+///
 /// # Safety
 ///
-/// The identifier is alive, and so many bytes can be read.
-unsafe fn say_no(id: *mut rdma_cm_id, reason: Reason, data: *const c_void, length: u8) -> Result<(), Errno> {
+/// The identifier is alive, and `length` bytes are readable.
+unsafe fn send_rejection(id: *mut rdma_cm_id, reason: Reason, data: *const c_void, length: u8) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let (data, datagram) = unsafe { (bytes(data, length.into()), is_datagram(id)) };
     let (kind, reason) = match datagram {
@@ -359,10 +367,10 @@ unsafe fn say_no(id: *mut rdma_cm_id, reason: Reason, data: *const c_void, lengt
     if !matches!(identifier.state, State::Requested | State::Responded) {
         return Err(Errno::INVALID);
     }
-    identifier.state = State::Over;
+    identifier.state = State::Closed;
     world.set_deadline(id.addr(), None);
-    world.say(id.addr(), &message);
-    world.hang_up(id.addr());
+    world.send(id.addr(), &message);
+    world.close_link(id.addr());
     Ok(())
 }
 
@@ -370,7 +378,7 @@ unsafe fn say_no(id: *mut rdma_cm_id, reason: Reason, data: *const c_void, lengt
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, and so is its queue pair.
+/// As in C: the identifier is alive, and so is its QP.
 pub(super) unsafe extern "C" fn disconnect(id: *mut rdma_cm_id) -> c_int {
     let disconnect = || {
         // SAFETY: the caller's promise.
@@ -382,26 +390,26 @@ pub(super) unsafe extern "C" fn disconnect(id: *mut rdma_cm_id) -> c_int {
         }
         to_error(id)?;
         if !datagram {
-            world().part(id.addr())?;
+            world().begin_disconnect(id.addr())?;
         }
         complete(id)
     };
-    answer(disconnect())
+    return_code(disconnect())
 }
 
 impl World {
-    fn part(&mut self, id: usize) -> Result<(), Errno> {
+    fn begin_disconnect(&mut self, id: usize) -> Result<(), Errno> {
         let identifier = self.id(id)?;
         match identifier.state {
             State::Connected => {
-                identifier.state = State::Parting;
-                self.say(id, &Message::new(Kind::Disconnect));
-                self.be_patient(id);
+                identifier.state = State::Disconnecting;
+                self.send(id, &Message::new(Kind::Disconnect));
+                self.start_timeout(id);
             }
-            State::Left => {
-                identifier.state = State::Over;
-                self.say(id, &Message::new(Kind::Disconnected));
-                self.wait_out(id);
+            State::PeerDisconnected => {
+                identifier.state = State::Closed;
+                self.send(id, &Message::new(Kind::Disconnected));
+                self.enter_timewait(id);
             }
             _ => {}
         }
@@ -409,11 +417,11 @@ impl World {
     }
 }
 
-/// `rdma_notify(id, event)`: the program has seen a queue pair receive before the event that says it can.
+/// `rdma_notify(id, event)`: the program has seen the QP receive before the event of the connection.
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive.
+/// As in C: the identifier is alive.
 pub(super) unsafe extern "C" fn notify(id: *mut rdma_cm_id, event: ibv_event_type) -> c_int {
     let notify = || {
         let mut world = world();
@@ -426,5 +434,5 @@ pub(super) unsafe extern "C" fn notify(id: *mut rdma_cm_id, event: ibv_event_typ
             _ => Err(Errno::INVALID),
         }
     };
-    answer(notify())
+    return_code(notify())
 }

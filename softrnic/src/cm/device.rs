@@ -1,4 +1,5 @@
-//! The open devices that identifiers and lists have in common: each is opened once, with a domain, and stays open.
+//! The open devices shared by identifiers and lists. Each is opened once, with a protection domain, and stays open
+//! until the process ends.
 
 use std::collections::BTreeSet;
 use std::ffi::c_int;
@@ -24,19 +25,19 @@ pub(super) struct Open {
     xrcd: *mut ibv_xrcd,
 }
 
-// SAFETY: contexts and domains belong to no thread.
+// SAFETY: contexts and domains are not bound to a thread.
 unsafe impl Send for Open {}
 
 /// In the order of the devices.
 static OPENED: PerProcess<Mutex<Vec<Open>>> = PerProcess::new(Mutex::new(Vec::new()), Box::default);
-/// Lists that were given out, by their addresses.
+/// Lists returned to programs, by address and length.
 static LISTS: PerProcess<Mutex<BTreeSet<(usize, usize)>>> = PerProcess::new(Mutex::new(BTreeSet::new()), Box::default);
 
-/// Opens all that are not open.
+/// Opens all devices that are not open yet.
 fn open_all() -> Result<Vec<Open>, Errno> {
     let mut opened = unpoisoned(OPENED.get().lock());
     for device in device::all().iter().skip(opened.len()) {
-        // SAFETY: the device is one of this provider's, and the context, once it is open, too.
+        // SAFETY: the device belongs to this provider, and so does its open context.
         let open = unsafe {
             let context = made(open_device(device.as_c()))?;
             Open { context, pd: made(alloc_pd(context))?, xrcd: ptr::null_mut() }
@@ -46,12 +47,12 @@ fn open_all() -> Result<Vec<Open>, Errno> {
     Ok(opened.clone())
 }
 
-/// The device that the addresses of this host are on: the first. All devices have all of them.
+/// The device of this host's addresses: the first one, although all devices have all addresses.
 pub(super) fn first() -> Result<Open, Errno> {
     open_all()?.first().copied().ok_or(Errno(libc::ENODEV))
 }
 
-/// The XRC domain of the identifiers of a device.
+/// The XRC domain for identifiers of a device.
 pub(super) fn xrc_domain(context: *mut ibv_context) -> Result<*mut ibv_xrcd, Errno> {
     let mut opened = unpoisoned(OPENED.get().lock());
     let open = opened.iter_mut().find(|open| open.context == context).ok_or(Errno(libc::ENODEV))?;
@@ -61,7 +62,7 @@ pub(super) fn xrc_domain(context: *mut ibv_context) -> Result<*mut ibv_xrcd, Err
             fd: -1,
             oflags: libc::O_CREAT,
         };
-        // SAFETY: the context is open, and the attributes can be read.
+        // SAFETY: the context is open, and the attributes are readable.
         open.xrcd = made(unsafe { open_xrcd(context, &raw mut attr) })?;
     }
     Ok(open.xrcd)
@@ -71,12 +72,12 @@ pub(super) fn xrc_domain(context: *mut ibv_context) -> Result<*mut ibv_xrcd, Err
 ///
 /// # Safety
 ///
-/// As for C: the number is null or can be written.
+/// As in C: the number is null or writable.
 pub(super) unsafe extern "C" fn get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
     let opened = open_all();
     let count = opened.as_ref().map_or(0, Vec::len);
     if !num_devices.is_null() {
-        // SAFETY: it can be written where it is not null. The builder's limit is far below what the type holds.
+        // SAFETY: it is writable unless null. The builder's limit is far below `c_int::MAX`.
         unsafe { num_devices.write(count as c_int) };
     }
     match opened {
@@ -96,12 +97,12 @@ pub(super) unsafe extern "C" fn get_devices(num_devices: *mut c_int) -> *mut *mu
 ///
 /// # Safety
 ///
-/// As for C: the list came from `rdma_get_devices`, and is not used any more.
+/// As in C: the list came from `rdma_get_devices`, and is no longer used.
 pub(super) unsafe extern "C" fn free_devices(list: *mut *mut ibv_context) {
     let mut lists = unpoisoned(LISTS.get().lock());
     if let Some(&(address, length)) = lists.iter().find(|(address, _)| *address == list.addr()) {
         lists.remove(&(address, length));
-        // SAFETY: it was made of a boxed slice of this length, and is in the set until it is freed.
+        // SAFETY: it came from a boxed slice of this length, and is in the set until it is freed.
         drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(list, length)) });
     }
 }

@@ -1,4 +1,4 @@
-//! `rdma_create_ep`: identifiers that wait for what comes of each call, and those that come with addresses and a queue pair.
+//! `rdma_create_ep`: identifiers with synchronous calls, and identifiers created with addresses and a QP.
 
 use std::ffi::c_int;
 use std::mem;
@@ -10,15 +10,15 @@ use rdma_mummy_sys::{
 };
 
 use super::address::{self, resolve_and_wait};
-use super::calls::{answer, bytes};
+use super::calls::{bytes, return_code};
 use super::events::{acknowledge, take};
 use super::route::resolve_route_and_wait;
 use super::{id, qp, srq, world};
 use crate::sys::errno::Errno;
 
-/// Takes the next event of an identifier with a channel of its own, in place of the one that it holds.
+/// Takes the next event of a synchronous identifier, and acknowledges the one that it keeps.
 fn next(id: *mut rdma_cm_id, channel: usize) -> Result<*mut rdma_cm_event, Errno> {
-    // SAFETY: the identifier is alive, and its event is null or one that it holds.
+    // SAFETY: the identifier is alive, and its event is null or kept by it.
     let event = unsafe { mem::replace(&mut (*id).event, ptr::null_mut()) };
     if !event.is_null() {
         acknowledge(event)?;
@@ -26,14 +26,14 @@ fn next(id: *mut rdma_cm_id, channel: usize) -> Result<*mut rdma_cm_event, Errno
     take(channel, true)
 }
 
-/// Waits for what comes of a call, on an identifier with a channel of its own; it holds the event until the next.
+/// Waits for the result of a call on a synchronous identifier, which keeps the event until the next one.
 pub(super) fn complete(id: *mut rdma_cm_id) -> Result<(), Errno> {
     let (sync, channel) = world().id(id.addr()).map(|id| (id.sync, id.channel))?;
     if !sync {
         return Ok(());
     }
     let event = next(id, channel)?;
-    // SAFETY: the identifier is alive, and the event was taken just now.
+    // SAFETY: the identifier is alive, and the event was just taken.
     unsafe {
         (*id).event = event;
         match ((*event).event, (*event).status) {
@@ -48,7 +48,7 @@ pub(super) fn complete(id: *mut rdma_cm_id) -> Result<(), Errno> {
 ///
 /// # Safety
 ///
-/// As for C: the identifier can be written, the list read, and the domain and the attributes are null or what they say.
+/// As in C: the identifier is writable, the list is readable, and the domain and the attributes are null or valid.
 pub(super) unsafe extern "C" fn create_ep(
     id: *mut *mut rdma_cm_id,
     res: *mut rdma_addrinfo,
@@ -66,19 +66,21 @@ pub(super) unsafe extern "C" fn create_ep(
         match unsafe { set_up(made, &info, pd, qp_init_attr) } {
             Ok(()) => Ok(made),
             Err(errno) => {
-                // SAFETY: nobody has heard of it.
+                // SAFETY: it was never returned to the program.
                 unsafe { end(made) };
                 Err(errno)
             }
         }
     };
     // SAFETY: the caller's promise.
-    answer(make().map(|made| unsafe { id.write(made) }))
+    return_code(make().map(|made| unsafe { id.write(made) }))
 }
 
+/// Sets up an identifier from a list.
+///
 /// # Safety
 ///
-/// What the list points to can be read; the attributes are null, or can be read and written.
+/// All data of the list is readable; the attributes are null, or readable and writable.
 unsafe fn set_up(
     id: *mut rdma_cm_id,
     info: &rdma_addrinfo,
@@ -91,7 +93,7 @@ unsafe fn set_up(
     if info.ai_flags as u32 & RAI_PASSIVE != 0 {
         let mut world = world();
         world.bind(id.addr(), source.ok_or(Errno::INVALID)?)?;
-        // SAFETY: the identifier is alive; the attributes are null or can be read.
+        // SAFETY: the identifier is alive; the attributes are null or readable.
         unsafe {
             if !pd.is_null() {
                 (*id).pd = pd;
@@ -105,14 +107,14 @@ unsafe fn set_up(
     resolve_and_wait(id, source, destination.ok_or(Errno::INVALID)?)?;
     resolve_route_and_wait(id)?;
     if !attr.is_null() {
-        // SAFETY: the attributes can be read and written.
+        // SAFETY: the attributes are readable and writable.
         unsafe {
             (*attr).qp_type = kind;
             qp::create_basic(id, pd, attr)?;
         }
     }
     if !info.ai_connect.is_null() {
-        // SAFETY: so many bytes can be read there.
+        // SAFETY: `ai_connect_len` bytes are readable.
         world().id(id.addr())?.connect_data = unsafe { bytes(info.ai_connect, info.ai_connect_len) };
     }
     Ok(())
@@ -122,15 +124,17 @@ unsafe fn set_up(
 ///
 /// # Safety
 ///
-/// As for C: the identifier came from `rdma_create_ep` or `rdma_get_request`, and is not used any more.
+/// As in C: the identifier came from `rdma_create_ep` or `rdma_get_request`, and is no longer used.
 pub(super) unsafe extern "C" fn destroy_ep(id: *mut rdma_cm_id) {
     // SAFETY: the caller's promise.
     unsafe { end(id) };
 }
 
+/// Destroys an identifier with its QP and SRQ.
+///
 /// # Safety
 ///
-/// The identifier is alive, and is not used any more.
+/// The identifier is alive, and no longer used.
 unsafe fn end(id: *mut rdma_cm_id) {
     if world().id(id.addr()).is_err() {
         return;
@@ -144,7 +148,7 @@ unsafe fn end(id: *mut rdma_cm_id) {
             srq::destroy_srq(id);
         }
     }
-    // It is there.
+    // It exists, so this succeeds.
     let _ = id::destroy(id);
 }
 
@@ -152,7 +156,7 @@ unsafe fn end(id: *mut rdma_cm_id) {
 ///
 /// # Safety
 ///
-/// As for C: the listener is alive, and the identifier can be written.
+/// As in C: the listener is alive, and the identifier is writable.
 pub(super) unsafe extern "C" fn get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
     let get = || {
         let (sync, channel) = world().id(listen.addr()).map(|id| (id.sync, id.channel))?;
@@ -160,7 +164,7 @@ pub(super) unsafe extern "C" fn get_request(listen: *mut rdma_cm_id, id: *mut *m
             return Err(Errno::INVALID);
         }
         let event = next(listen, channel)?;
-        // SAFETY: the event was taken just now, and both identifiers are alive.
+        // SAFETY: the event was just taken, and both identifiers are alive.
         unsafe {
             match request(listen, event) {
                 Ok(made) => {
@@ -175,14 +179,14 @@ pub(super) unsafe extern "C" fn get_request(listen: *mut rdma_cm_id, id: *mut *m
         }
     };
     // SAFETY: the caller's promise.
-    answer(get().map(|made| unsafe { id.write(made) }))
+    return_code(get().map(|made| unsafe { id.write(made) }))
 }
 
-/// The identifier that came with an event, with its queue pair.
+/// Returns the identifier of a request event, with its QP.
 ///
 /// # Safety
 ///
-/// The event was taken just now, and the listener is alive.
+/// The event was just taken, and the listener is alive.
 unsafe fn request(listener: *mut rdma_cm_id, event: *mut rdma_cm_event) -> Result<*mut rdma_cm_id, Errno> {
     // SAFETY: the caller's promise.
     unsafe {
@@ -195,7 +199,7 @@ unsafe fn request(listener: *mut rdma_cm_id, event: *mut rdma_cm_event) -> Resul
         let id = (*event).id;
         let attr = world().id(listener.addr())?.qp_init_attr;
         if let Some(mut attr) = attr {
-            // The domain of who listens on all addresses is known only by now.
+            // The domain of a listener on all addresses is known only now.
             qp::create_basic(id, (*listener).pd, &raw mut attr)?;
         }
         Ok(id)

@@ -1,4 +1,4 @@
-//! `struct rdma_cm_event`: what waits, what becomes of it when it is taken, and its acknowledgement.
+//! `struct rdma_cm_event`: queued events, their processing when they are taken, and their acknowledgement.
 
 use std::ffi::{c_int, c_void};
 use std::mem;
@@ -11,15 +11,15 @@ use rdma_mummy_sys::{
     rdma_ud_param,
 };
 
-use super::calls::answer;
+use super::calls::return_code;
 use super::listen::Request;
 use super::{ACKNOWLEDGED, World, channel, connect, multicast, transition, unknown, world};
 use crate::sys::errno::Errno;
 
-/// Bytes that `private_data_len` can say.
-const MOST_DATA: usize = 255;
+/// The range of `private_data_len`.
+const MAX_DATA: usize = 255;
 
-/// What stands in the union of an event.
+/// The parameters of an event, a union in C.
 #[derive(Clone, Copy)]
 pub(super) enum Parameters {
     None,
@@ -27,20 +27,20 @@ pub(super) enum Parameters {
     Datagram(rdma_ud_param),
 }
 
-/// An event that nobody has taken yet.
+/// A queued event.
 pub(super) struct Pending {
-    /// The identifier that it is counted on: of a request, the one that listens.
+    /// The identifier that counts the event; for a request, the listener.
     pub(super) owner: usize,
     pub(super) event: event_type,
     pub(super) status: c_int,
     pub(super) parameters: Parameters,
     pub(super) data: Vec<u8>,
     pub(super) request: Option<Request>,
-    /// The group of the identifier, by its number.
+    /// The group of the event, by number.
     pub(super) group: Option<u64>,
 }
 
-// SAFETY: its pointers are the program's, which are handed back and not followed.
+// SAFETY: its pointers belong to the program, and are never dereferenced here.
 unsafe impl Send for Pending {}
 
 impl Pending {
@@ -48,23 +48,23 @@ impl Pending {
         Self { owner, event, status: 0, parameters: Parameters::None, data: Vec::new(), request: None, group: None }
     }
 
-    /// A step that was the library's own to take has failed, which errno tells about.
+    /// Changes the event to a failure of the library's step.
     fn fails(&mut self, event: event_type, errno: Errno) {
         (self.event, self.status) = (event, -errno.0);
     }
 }
 
 pub(super) fn no_connection() -> rdma_conn_param {
-    // SAFETY: numbers, and a nullable pointer.
+    // SAFETY: numbers and a nullable pointer.
     unsafe { mem::zeroed() }
 }
 
 pub(super) fn no_datagram() -> rdma_ud_param {
-    // SAFETY: numbers, and a nullable pointer.
+    // SAFETY: numbers and a nullable pointer.
     unsafe { mem::zeroed() }
 }
 
-/// An event that was taken: whom it is counted on.
+/// A taken event, with the identifier and group that count it.
 pub(super) struct Taken {
     owner: usize,
     group: Option<u64>,
@@ -74,23 +74,23 @@ pub(super) struct Taken {
 #[repr(C)]
 struct Memory {
     event: rdma_cm_event,
-    data: [u8; MOST_DATA],
+    data: [u8; MAX_DATA],
 }
 
-/// `rdma_get_cm_event(channel, event)`: waits, unless the descriptor is in non-blocking mode.
+/// `rdma_get_cm_event(channel, event)`: blocks, unless the descriptor is nonblocking.
 ///
 /// # Safety
 ///
-/// As for C: the channel is alive, and the event can be written.
+/// As in C: the channel is alive, and the event is writable.
 pub(super) unsafe extern "C" fn get_cm_event(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    answer(take(channel.addr(), false).map(|taken| unsafe { event.write(taken) }))
+    return_code(take(channel.addr(), false).map(|taken| unsafe { event.write(taken) }))
 }
 
-/// Takes the next event of a channel; `waits` whatever the mode of its descriptor.
+/// Takes the next event of a channel; `waits` blocks even if the descriptor is nonblocking.
 pub(super) fn take(channel: usize, waits: bool) -> Result<*mut rdma_cm_event, Errno> {
     let mut waited = None;
     loop {
@@ -101,7 +101,7 @@ pub(super) fn take(channel: usize, waits: bool) -> Result<*mut rdma_cm_event, Er
     }
 }
 
-/// `waited` is what this call has waited at.
+/// Takes the next queued event; `waited` is the descriptor that this call has waited on.
 fn next(address: usize, waits: bool, waited: &mut Option<Arc<OwnedFd>>) -> Result<Pending, Errno> {
     loop {
         let epoll = {
@@ -111,7 +111,7 @@ fn next(address: usize, waits: bool, waited: &mut Option<Arc<OwnedFd>>) -> Resul
                 && !found.is_some_and(|channel| Arc::ptr_eq(&channel.epoll, waited))
             {
                 drop(world);
-                return Err(forsaken());
+                return Err(wait_after_destroy());
             }
             if let Some(pending) = world.next(address)? {
                 return Ok(pending);
@@ -127,7 +127,7 @@ fn next(address: usize, waits: bool, waited: &mut Option<Arc<OwnedFd>>) -> Resul
             return Err(Errno::AGAIN);
         }
         match channel::wait(&epoll) {
-            // A call that no descriptor tells about is not interrupted half-way.
+            // A synchronous call is not interrupted.
             Err(Errno(libc::EINTR)) if waits => {}
             done => done?,
         }
@@ -135,16 +135,17 @@ fn next(address: usize, waits: bool, waited: &mut Option<Arc<OwnedFd>>) -> Resul
     }
 }
 
-/// The channel was destroyed while a call waited for an event of it. With the kernel's the call waits on, as its file is there as long:
-/// programs (rping) count on that, and end while a thread of theirs is in such a call. A signal ends it.
+/// Handles a channel that is destroyed while a call waits for its events: blocks until a signal. The kernel's call also
+/// continues to wait, since its file stays open. rping relies on it, and exits while one of its threads is in such a
+/// call.
 #[cold]
-fn forsaken() -> Errno {
+fn wait_after_destroy() -> Errno {
     rustix::event::pause();
     Errno(libc::EINTR)
 }
 
 impl World {
-    /// Takes the next event that waits, and counts it.
+    /// Takes the next queued event, and counts it.
     fn next(&mut self, channel: usize) -> Result<Option<Pending>, Errno> {
         let found = self.channels.get_mut(&channel).ok_or_else(|| unknown(Errno(libc::EBADF)))?;
         let Some(pending) = found.take() else { return Ok(None) };
@@ -167,7 +168,7 @@ impl World {
     }
 }
 
-/// Makes the event that the program gets; `None` for one that it does not.
+/// Builds the event for the program; `None` if it is not reported.
 fn report(mut pending: Pending) -> Option<*mut rdma_cm_event> {
     let owner = pending.owner;
     let Some((id, listen_id)) = process(&mut pending) else {
@@ -175,15 +176,15 @@ fn report(mut pending: Pending) -> Option<*mut rdma_cm_event> {
         ACKNOWLEDGED.notify_all();
         return None;
     };
-    let length = pending.data.len().min(MOST_DATA);
+    let length = pending.data.len().min(MAX_DATA);
     let mut memory = Box::new(Memory {
-        // SAFETY: numbers, nullable pointers, and a union of such.
+        // SAFETY: numbers, nullable pointers, and a union of them.
         event: unsafe { mem::zeroed() },
-        data: [0; MOST_DATA],
+        data: [0; MAX_DATA],
     });
     memory.data[..length].copy_from_slice(&pending.data[..length]);
     let memory = Box::into_raw(memory);
-    // SAFETY: it is on the heap since now, and nobody else's yet.
+    // SAFETY: it is on the heap now, and not shared yet.
     unsafe {
         let event = &raw mut (*memory).event;
         let data: *const c_void = (&raw const (*memory).data).cast();
@@ -193,7 +194,7 @@ fn report(mut pending: Pending) -> Option<*mut rdma_cm_event> {
             Parameters::None => {}
             Parameters::Connection(mut parameters) => {
                 if length > 0 {
-                    // Lossless: it is at most 255.
+                    // Lossless: at most 255.
                     (parameters.private_data, parameters.private_data_len) = (data, length as u8);
                 }
                 (*event).param.conn = parameters;
@@ -210,8 +211,8 @@ fn report(mut pending: Pending) -> Option<*mut rdma_cm_event> {
     }
 }
 
-/// Does what belongs to an event before the program sees it, and gives its identifiers. The one that it is counted on is not destroyed
-/// meanwhile, as the event is not acknowledged.
+/// Runs the library's step of an event before it is reported, and returns its identifiers. The owner is not destroyed
+/// concurrently, because the event is not acknowledged.
 fn process(pending: &mut Pending) -> Option<(*mut rdma_cm_id, *mut rdma_cm_id)> {
     let owner = pending.owner;
     let id = world().id(owner).ok()?.c;
@@ -228,7 +229,7 @@ fn process(pending: &mut Pending) -> Option<(*mut rdma_cm_id, *mut rdma_cm_id)> 
             return match made {
                 Ok(made) => Some((made, id)),
                 Err(errno) => {
-                    log::warn!("a connect request is refused: {}", std::io::Error::from_raw_os_error(errno.0));
+                    log::warn!("rejected a connect request: {}", std::io::Error::from_raw_os_error(errno.0));
                     None
                 }
             };
@@ -238,7 +239,7 @@ fn process(pending: &mut Pending) -> Option<(*mut rdma_cm_id, *mut rdma_cm_id)> 
             if world().id(owner).ok()?.failed {
                 return None;
             }
-            // What comes of it is of no interest.
+            // An error is ignored: the connection has ended anyway.
             let _ = transition::to_error(id);
         }
         event_type::RDMA_CM_EVENT_DISCONNECTED if world().id(owner).ok()?.failed => return None,
@@ -252,9 +253,9 @@ fn process(pending: &mut Pending) -> Option<(*mut rdma_cm_id, *mut rdma_cm_id)> 
     Some((id, ptr::null_mut()))
 }
 
-/// An identifier with a queue pair is connected before the program hears of it.
+/// Connects the QP of an identifier before the event is reported.
 fn respond(id: *mut rdma_cm_id, pending: &mut Pending) {
-    // SAFETY: the identifier is alive, as its event is not acknowledged.
+    // SAFETY: the identifier is alive, because its event is not acknowledged.
     if unsafe { (*id).qp }.is_null() {
         return;
     }
@@ -271,9 +272,9 @@ fn respond(id: *mut rdma_cm_id, pending: &mut Pending) {
 ///
 /// # Safety
 ///
-/// As for C: the event came from `rdma_get_cm_event`, and is not used any more.
+/// As in C: the event came from `rdma_get_cm_event`, and is no longer used.
 pub(super) unsafe extern "C" fn ack_cm_event(event: *mut rdma_cm_event) -> c_int {
-    answer(acknowledge(event))
+    return_code(acknowledge(event))
 }
 
 pub(super) fn acknowledge(event: *mut rdma_cm_event) -> Result<(), Errno> {
@@ -282,17 +283,17 @@ pub(super) fn acknowledge(event: *mut rdma_cm_event) -> Result<(), Errno> {
         let Taken { owner, group } = world.events.remove(&event.addr()).ok_or_else(|| unknown(Errno::INVALID))?;
         world.complete(owner, group);
     }
-    // SAFETY: it was taken and not yet acknowledged, so that it is one that `report` has put on the heap.
+    // SAFETY: it was taken and not acknowledged, so `report` has put it on the heap.
     drop(unsafe { Box::from_raw(event.cast::<Memory>()) });
     ACKNOWLEDGED.notify_all();
     Ok(())
 }
 
-/// `rdma_write_cm_event(id, event, status, arg)`: a program's own event; no other type can be written.
+/// `rdma_write_cm_event(id, event, status, arg)`: queues a program's own event; other types are refused.
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive.
+/// As in C: the identifier is alive.
 pub(super) unsafe extern "C" fn write_cm_event(
     id: *mut rdma_cm_id,
     event: event_type,
@@ -305,16 +306,16 @@ pub(super) unsafe extern "C" fn write_cm_event(
         }
         let mut world = world();
         world.id(id.addr())?;
-        // The number stands where the pointer to private data does.
+        // The number is stored in the pointer to private data.
         let private_data = ptr::without_provenance(usize::try_from(arg).map_err(|_| Errno::INVALID)?);
         let parameters = Parameters::Connection(rdma_conn_param { private_data, ..no_connection() });
         world.put(Pending { status, parameters, ..Pending::new(id.addr(), event) });
         Ok(())
     };
-    answer(write())
+    return_code(write())
 }
 
-/// Whether an identifier is of datagrams.
+/// Whether it is an identifier for datagrams.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! What the other side of a connection sends to the connection manager, or who comes to a listener.
+//! Packets of a malicious peer to the connection manager.
 
 #[cfg(test)]
 pub(crate) mod seeds;
@@ -22,29 +22,29 @@ use super::{port, world};
 use crate::fuzz::Input;
 use crate::sys::descriptor::Descriptor;
 
-/// Whether a list of the kernel's sockets has ports of connections.
+/// Whether the kernel's list of sockets has ports of connections.
 pub(crate) fn has_ports(list: &str) -> bool {
     list.lines().filter_map(|line| port::read(line, "@softrnic/1/cm/262/")).count() > 0
 }
 
-/// How far a connection is when the other side begins to speak.
+/// The states of a connection at the first packet of the script.
 const STATES: [State; 8] = [
     State::Connecting,
     State::Responded,
     State::Requested,
     State::Accepted,
     State::Connected,
-    State::Parting,
-    State::Left,
-    State::Over,
+    State::Disconnecting,
+    State::PeerDisconnected,
+    State::Closed,
 ];
 
-/// A connection, or a listener: a byte that says which, and then what the other side sends, and what the program does, step by step.
-/// Whether an event of success has come, such as a request or an answer, and none of a failure.
+/// Runs a script: a byte that selects a connection or a listener, then packets of the peer and actions of the program.
+/// Returns whether there was an event of success, such as a request or a reply, and none of failure.
 ///
 /// # Panics
 ///
-/// An event is of an identifier that there is not.
+/// An event has an unknown identifier.
 pub fn connections(input: &[u8]) -> bool {
     crate::builder::register().expect("devices");
     let mut input = Input(input);
@@ -61,14 +61,14 @@ pub fn connections(input: &[u8]) -> bool {
     side.has_good && !side.has_bad
 }
 
-/// An identifier, and a socket that leads to it.
+/// An identifier, and a socket connected to it.
 struct Side {
     channel: *mut rdma_event_channel,
     id: *mut rdma_cm_id,
     peer: Descriptor,
-    /// Of a listener: where it listens.
+    /// The address of a listener.
     own: Option<SocketAddr>,
-    /// Those that came with requests.
+    /// Identifiers of requests.
     made: Vec<*mut rdma_cm_id>,
     has_good: bool,
     has_bad: bool,
@@ -82,13 +82,13 @@ impl Side {
         let channel = world.make_channel().expect("a channel");
         let id = world.make_id(Some(channel), ptr::null_mut(), (space, kind)).expect("an identifier");
         drop(world);
-        // SAFETY: the channel was made just now; its descriptor is open, and is set not to wait.
+        // SAFETY: the channel was just created; its descriptor is open, and set to nonblocking.
         let set = unsafe { libc::fcntl((*channel).fd, libc::F_SETFL, libc::O_NONBLOCK) };
         assert_eq!(set, 0);
         Self { channel, id, peer, own: None, made: Vec::new(), has_good: false, has_bad: false }
     }
 
-    /// A listener that the peer is connected with.
+    /// Creates a listener that the peer is connected to.
     fn listening(is_datagram: bool) -> Self {
         let mut side = Self::new(is_datagram, port::socket().expect("a socket"));
         let mut world = world();
@@ -107,11 +107,11 @@ impl Side {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let [own, peer] =
-            <[_; 2]>::from(pair.expect("two sockets")).map(|socket| Descriptor::new(socket).expect("room in the list"));
+            <[_; 2]>::from(pair.expect("two sockets")).map(|socket| Descriptor::new(socket).expect("a free entry"));
         let side = Self::new(is_datagram, peer);
         let mut world = world();
         let watched = world.watch(side.id.addr(), Arc::new(own), Source::Link(side.id.addr())).expect("a source");
-        let identifier = world.id(side.id.addr()).expect("it is there");
+        let identifier = world.id(side.id.addr()).expect("the identifier exists");
         (identifier.link, identifier.state) = (Some(watched), state);
         drop(world);
         side
@@ -140,7 +140,7 @@ impl Side {
         }
     }
 
-    /// A packet, as the script has it; where it is one for port 1, it is for that of the listener.
+    /// A packet of the script. Destination port 1 is replaced by the listener's address.
     fn addressed(&self, packet: &[u8]) -> Vec<u8> {
         let mut whole = packet.to_vec();
         whole.resize(SIZE, 0);
@@ -150,22 +150,22 @@ impl Side {
         }
     }
 
-    /// Takes the events that are there, and does something with those that came with them.
+    /// Takes all events, and acts on the identifiers of requests.
     fn take_all(&mut self, input: &mut Input<'_>) {
         while let Ok(event) = take(self.channel.addr(), false) {
-            // SAFETY: it was taken just now.
-            let (kind, id) = unsafe { self.look(&*event) };
+            // SAFETY: it was just taken.
+            let (kind, id) = unsafe { self.check_event(&*event) };
             assert_eq!(acknowledge(event), Ok(()));
             if kind == event_type::RDMA_CM_EVENT_CONNECT_REQUEST {
                 self.made.push(id);
-                Self::answer(id, input.byte());
+                Self::react(id, input.byte());
             }
         }
     }
 
-    fn look(&mut self, event: &rdma_cm_event) -> (event_type, *mut rdma_cm_id) {
+    fn check_event(&mut self, event: &rdma_cm_event) -> (event_type, *mut rdma_cm_id) {
         let known = event.id == self.id || self.made.contains(&event.id) || event.listen_id == self.id;
-        assert!(known && world().id(event.id.addr()).is_ok(), "an event of nobody");
+        assert!(known && world().id(event.id.addr()).is_ok(), "an event without identifier");
         match event.event {
             event_type::RDMA_CM_EVENT_CONNECT_REQUEST
             | event_type::RDMA_CM_EVENT_CONNECT_RESPONSE
@@ -175,20 +175,21 @@ impl Side {
             | event_type::RDMA_CM_EVENT_CONNECT_ERROR => self.has_bad = true,
             _ => {}
         }
-        // SAFETY: what an event has of a connection and of datagrams begins with the same fields: its private data.
+        // SAFETY: the parameters of connections and datagrams start with the same fields: the private data.
         let (data, length) = unsafe { (event.param.conn.private_data, event.param.conn.private_data_len) };
         if !data.is_null() {
-            // SAFETY: so many bytes are with the event.
+            // SAFETY: the event contains `length` bytes.
             let data = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length.into()) };
             std::hint::black_box(data.iter().map(|&byte| u32::from(byte)).sum::<u32>());
         }
         (event.event, event.id)
     }
 
-    /// The program accepts, refuses, or leaves it.
-    fn answer(id: *mut rdma_cm_id, choice: u8) {
+    /// Accepts, rejects or ignores a request.
+    fn react(id: *mut rdma_cm_id, choice: u8) {
         let mut parameters = rdma_conn_param { qp_num: 7, retry_count: 7, ..no_connection() };
-        // SAFETY: the identifier is alive, and the parameters have no private data. What fails for the peer's sake is told by errno.
+        // SAFETY: the identifier is alive, and the parameters have no private data. Errors caused by the peer are
+        // ignored.
         unsafe {
             match choice % 4 {
                 0 => drop(accept(id, &raw mut parameters)),
@@ -205,7 +206,7 @@ impl Drop for Side {
         for &id in self.made.iter().chain([&self.id]) {
             assert_eq!(destroy(id), Ok(()));
         }
-        let gone = world().channels.remove(&self.channel.addr());
-        assert!(gone.is_some());
+        let removed = world().channels.remove(&self.channel.addr());
+        assert!(removed.is_some());
     }
 }

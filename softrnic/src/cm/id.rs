@@ -1,4 +1,4 @@
-//! `struct rdma_cm_id`: making, moving, ending.
+//! `struct rdma_cm_id`: creation, migration, destruction.
 
 use std::ffi::{c_int, c_void};
 use std::mem;
@@ -11,11 +11,11 @@ use rdma_mummy_sys::{
     ibv_ece, ibv_qp_init_attr, ibv_qp_type, ibv_sa_path_rec, rdma_cm_id, rdma_event_channel, rdma_port_space,
 };
 
-use super::calls::{answer, random};
+use super::calls::{random, return_code};
 use super::channel::Watched;
 use super::events::{acknowledge, is_datagram};
 use super::info::List;
-use super::listen::Newcomer;
+use super::listen::NewConnection;
 use super::messages::{Kind, Message};
 use super::multicast::Group;
 use super::option::Options;
@@ -28,7 +28,7 @@ use crate::wire::packet::MAX_NUMBER;
 
 pub(super) const NO_ECE: ibv_ece = ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
 
-/// How far an identifier has come.
+/// The state of an identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Idle,
@@ -36,23 +36,23 @@ pub(super) enum State {
     AddressResolved,
     RouteResolved,
     Listening,
-    /// Has sent a request.
+    /// It has sent a request.
     Connecting,
-    /// Has got an answer to it.
+    /// It has received a reply.
     Responded,
-    /// Came with a request.
+    /// It was created for a request.
     Requested,
-    /// Has answered it.
+    /// It has sent a reply.
     Accepted,
     Connected,
-    /// Has asked the other side to part.
-    Parting,
-    /// The other side has asked, or is gone.
-    Left,
-    /// Was connected, or refused.
-    Over,
-    /// Is being destroyed.
-    Gone,
+    /// It has sent a disconnect request.
+    Disconnecting,
+    /// The peer has disconnected or ended.
+    PeerDisconnected,
+    /// It was connected or rejected.
+    Closed,
+    /// It is being destroyed.
+    Destroyed,
 }
 
 /// An identifier.
@@ -61,59 +61,59 @@ pub(super) struct Identifier {
     pub(super) state: State,
     /// The address of its channel.
     pub(super) channel: usize,
-    /// Whether the channel is its own, and calls wait for what comes of them.
+    /// Whether it owns its channel, and its calls are synchronous.
     pub(super) sync: bool,
     pub(super) options: Options,
     pub(super) port: Option<Arc<Port>>,
     pub(super) source: Option<SocketAddr>,
     pub(super) destination: Option<SocketAddr>,
-    /// What it listens by.
+    /// Its listening socket.
     pub(super) listener: Option<Watched>,
-    pub(super) newcomers: Vec<Newcomer>,
-    /// What it is connected by.
+    pub(super) new_connections: Vec<NewConnection>,
+    /// The socket of its connection.
     pub(super) link: Option<Watched>,
-    /// A request for which there was no room where it is to go, until when it is tried again.
+    /// A request that is retried until the time-out.
     pub(super) waiting: Option<(Message, Instant)>,
     pub(super) deadline: Option<Instant>,
-    /// Events that were taken, and acknowledged.
+    /// The numbers of reported and acknowledged events.
     pub(super) reported: u32,
     pub(super) completed: u32,
     pub(super) initiator_depth: u8,
     pub(super) responder_resources: u8,
     pub(super) retry_count: u8,
     pub(super) rnr_retry_count: u8,
-    /// The packet number that it begins with, and the other side's.
+    /// The local and the remote starting PSN.
     pub(super) psn: u32,
     pub(super) remote_psn: u32,
     pub(super) remote_qp: u32,
-    /// Whether an answer could not be answered, after which no end is told.
+    /// Whether ready-to-use failed; the end of the connection is then not reported.
     pub(super) failed: bool,
-    /// Private data that `rdma_create_ep` got.
+    /// The private data of `rdma_create_ep`.
     pub(super) connect_data: Vec<u8>,
-    /// What `rdma_get_request` makes queue pairs with.
+    /// The QP attributes for `rdma_get_request`.
     pub(super) qp_init_attr: Option<ibv_qp_init_attr>,
     pub(super) groups: Vec<Group>,
-    /// What `rdma_resolve_addrinfo` found.
+    /// The result of `rdma_resolve_addrinfo`.
     pub(super) information: Option<List>,
     pub(super) local_ece: ibv_ece,
     pub(super) remote_ece: ibv_ece,
 }
 
-// SAFETY: its pointers are those of C, which belong to no thread.
+// SAFETY: its pointers refer to C structs, which are not bound to a thread.
 unsafe impl Send for Identifier {}
 
-/// The type of queue pair of a port space; that of InfiniBand leaves it to the program.
-pub(super) fn type_of(ps: rdma_port_space, asked: ibv_qp_type) -> Result<ibv_qp_type, Errno> {
+/// The QP type of a port space; that of InfiniBand lets the program choose.
+pub(super) fn type_of(ps: rdma_port_space, requested: ibv_qp_type) -> Result<ibv_qp_type, Errno> {
     match ps {
         rdma_port_space::RDMA_PS_TCP => Ok(ibv_qp_type::IBV_QPT_RC),
         rdma_port_space::RDMA_PS_UDP | rdma_port_space::RDMA_PS_IPOIB => Ok(ibv_qp_type::IBV_QPT_UD),
-        rdma_port_space::RDMA_PS_IB => Ok(asked),
+        rdma_port_space::RDMA_PS_IB => Ok(requested),
         _ => Err(Errno::INVALID),
     }
 }
 
 impl World {
-    /// A new identifier on a channel, or with one of its own.
+    /// Creates an identifier on a channel, or with a channel of its own.
     pub(super) fn make_id(
         &mut self,
         channel: Option<*mut rdma_event_channel>,
@@ -126,9 +126,9 @@ impl World {
             Some(_) => return Err(unknown(Errno(libc::EBADF))),
             None => self.make_channel()?,
         };
-        // SAFETY: numbers, nullable pointers, and unions of such.
+        // SAFETY: numbers, nullable pointers, and unions of them.
         let c = Box::into_raw(Box::new(unsafe { mem::zeroed::<rdma_cm_id>() }));
-        // SAFETY: it is on the heap since now.
+        // SAFETY: it is on the heap now.
         unsafe {
             ((*c).channel, (*c).context) = (channel, context);
             ((*c).ps, (*c).qp_type) = (ps, qp_type);
@@ -143,7 +143,7 @@ impl World {
             source: None,
             destination: None,
             listener: None,
-            newcomers: Vec::new(),
+            new_connections: Vec::new(),
             link: None,
             waiting: None,
             deadline: None,
@@ -169,27 +169,27 @@ impl World {
         Ok(c)
     }
 
-    /// Ends what an identifier has to do with others, and takes out the events that wait for it.
+    /// Ends the connection of an identifier, and removes its queued events.
     fn retire(&mut self, id: usize) -> Result<(), Errno> {
         self.set_deadline(id, None);
         let identifier = self.id(id)?;
-        let (channel, state) = (identifier.channel, mem::replace(&mut identifier.state, State::Gone));
+        let (channel, state) = (identifier.channel, mem::replace(&mut identifier.state, State::Destroyed));
         // SAFETY: the identifier is alive.
         let datagram = unsafe { is_datagram(identifier.c) };
         match state {
             _ if datagram && state != State::Requested => {}
-            State::Connecting => self.say(id, &Message { reason: Reason::TIMEOUT.0, ..Message::new(Kind::Reject) }),
+            State::Connecting => self.send(id, &Message { reason: Reason::TIMEOUT.0, ..Message::new(Kind::Reject) }),
             State::Requested if datagram => {
-                self.say(id, &Message { reason: Reason::DATAGRAM_REJECTED.0, ..Message::new(Kind::DatagramReply) })
+                self.send(id, &Message { reason: Reason::DATAGRAM_REJECTED.0, ..Message::new(Kind::DatagramReply) })
             }
             State::Requested | State::Responded | State::Accepted => {
-                self.say(id, &Message { reason: Reason::CONSUMER_DEFINED.0, ..Message::new(Kind::Reject) });
+                self.send(id, &Message { reason: Reason::CONSUMER_DEFINED.0, ..Message::new(Kind::Reject) });
             }
-            State::Connected => self.say(id, &Message::new(Kind::Disconnect)),
-            State::Left => self.say(id, &Message::new(Kind::Disconnected)),
+            State::Connected => self.send(id, &Message::new(Kind::Disconnect)),
+            State::PeerDisconnected => self.send(id, &Message::new(Kind::Disconnected)),
             _ => {}
         }
-        self.hang_up(id);
+        self.close_link(id);
         self.stop_listening(id);
         let identifier = self.id(id)?;
         drop(identifier.port.take());
@@ -206,7 +206,7 @@ impl World {
 ///
 /// # Safety
 ///
-/// As for C: the channel is null or alive, and the identifier can be written.
+/// As in C: the channel is null or alive, and the identifier is writable.
 pub(super) unsafe extern "C" fn create_id(
     channel: *mut rdma_event_channel,
     id: *mut *mut rdma_cm_id,
@@ -221,34 +221,34 @@ pub(super) unsafe extern "C" fn create_id(
         world().make_id((!channel.is_null()).then_some(channel), context, (ps, kind))
     };
     // SAFETY: the caller's promise.
-    answer(make().map(|made| unsafe { id.write(made) }))
+    return_code(make().map(|made| unsafe { id.write(made) }))
 }
 
-/// `rdma_destroy_id(id)`: waits until the events of it that were taken are acknowledged.
+/// `rdma_destroy_id(id)`: waits until its taken events are acknowledged.
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, nobody uses it any more, and its queue pair is destroyed.
+/// As in C: the identifier is alive, is no longer used, and its QP is destroyed.
 pub(super) unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
-    answer(destroy(id))
+    return_code(destroy(id))
 }
 
 pub(super) fn destroy(id: *mut rdma_cm_id) -> Result<(), Errno> {
     world().retire(id.addr())?;
-    // SAFETY: the identifier is alive, and its event is null or one that it holds.
+    // SAFETY: the identifier is alive, and its event is null or kept by it.
     let held = unsafe { mem::replace(&mut (*id).event, ptr::null_mut()) };
     if !held.is_null() {
         acknowledge(held)?;
     }
     wait_for_acknowledgements(id);
-    let gone = {
+    let removed = {
         let mut world = world();
-        let gone = world.ids.remove(&id.addr()).ok_or(Errno::INVALID)?;
-        let channel = if gone.sync { world.channels.remove(&gone.channel) } else { None };
-        (gone, channel)
+        let removed = world.ids.remove(&id.addr()).ok_or(Errno::INVALID)?;
+        let channel = if removed.sync { world.channels.remove(&removed.channel) } else { None };
+        (removed, channel)
     };
-    drop(gone);
-    // SAFETY: the identifier and its path came from `make_id` and `write_path`, and nobody uses them any more.
+    drop(removed);
+    // SAFETY: the identifier and its path came from `make_id` and `write_path`, and are no longer used.
     unsafe {
         free_path((*id).route.path_rec);
         drop(Box::from_raw(id));
@@ -256,9 +256,11 @@ pub(super) fn destroy(id: *mut rdma_cm_id) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Frees a path.
+///
 /// # Safety
 ///
-/// It is null, or came from a box, and is not used any more.
+/// It is null, or came from a box, and is no longer used.
 pub(super) unsafe fn free_path(path: *mut ibv_sa_path_rec) {
     if !path.is_null() {
         // SAFETY: the caller's promise.
@@ -266,7 +268,7 @@ pub(super) unsafe fn free_path(path: *mut ibv_sa_path_rec) {
     }
 }
 
-/// Waits for who has taken events of the identifier, as the manual page says.
+/// Waits for the acknowledgement of taken events, as the manual page requires.
 fn wait_for_acknowledgements(id: *mut rdma_cm_id) {
     let pending = |world: &mut World| world.id(id.addr()).is_ok_and(|id| id.completed < id.reported);
     drop(unpoisoned(ACKNOWLEDGED.wait_while(world(), pending)));
@@ -276,12 +278,12 @@ fn wait_for_acknowledgements(id: *mut rdma_cm_id) {
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, and the channel null or alive.
+/// As in C: the identifier is alive, and the channel is null or alive.
 pub(super) unsafe extern "C" fn migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
-    answer(migrate(id, channel))
+    return_code(migrate(id, channel))
 }
 
-/// Moves an identifier, with its sockets and the events that wait for it, to another channel or to one of its own.
+/// Moves an identifier, with its sockets and queued events, to another channel or one of its own.
 pub(super) fn migrate(id: *mut rdma_cm_id, target: *mut rdma_event_channel) -> Result<(), Errno> {
     let own = {
         let mut world = world();
@@ -307,26 +309,26 @@ pub(super) fn migrate(id: *mut rdma_cm_id, target: *mut rdma_event_channel) -> R
         was_own.then_some(old)
     };
     if let Some(old) = own {
-        // SAFETY: the identifier is alive, and its event is null or one that it holds.
+        // SAFETY: the identifier is alive, and its event is null or kept by it.
         let held = unsafe { mem::replace(&mut (*id).event, ptr::null_mut()) };
         if !held.is_null() {
             acknowledge(held)?;
         }
-        let gone = world().channels.remove(&old);
-        drop(gone);
+        let removed = world().channels.remove(&old);
+        drop(removed);
     }
     wait_for_acknowledgements(id);
     Ok(())
 }
 
 impl World {
-    /// Moves an identifier to another channel; where that fails it stays as it was.
+    /// Moves an identifier to another channel; it is unchanged on failure.
     fn move_to(&mut self, id: usize, from: usize, to: usize) -> Result<(), Errno> {
         let identifier = self.id(id)?;
         let deadline = identifier.deadline;
         let sockets = identifier.listener.iter().chain(&identifier.link);
         let watched: Vec<Watched> =
-            sockets.chain(identifier.newcomers.iter().map(|one| &one.watched)).cloned().collect();
+            sockets.chain(identifier.new_connections.iter().map(|one| &one.watched)).cloned().collect();
         self.move_watched((from, to), &watched)?;
         self.id(id)?.channel = to;
         self.move_deadline(id, (from, deadline), (to, deadline));

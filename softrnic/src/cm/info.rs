@@ -12,13 +12,13 @@ use rdma_mummy_sys::{
 };
 
 use super::address::{read, write};
-use super::calls::answer;
+use super::calls::return_code;
 use super::endpoint::complete;
 use super::events::Pending;
 use super::world;
 use crate::sys::errno::Errno;
 
-/// What a lookup found.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
     flags: c_int,
@@ -29,7 +29,7 @@ pub(super) struct List {
     destination: Option<SocketAddr>,
 }
 
-/// A list of one, with its addresses.
+/// A list with one entry and its addresses.
 #[repr(C)]
 struct Memory {
     info: rdma_addrinfo,
@@ -38,11 +38,11 @@ struct Memory {
 }
 
 impl List {
-    /// Looks names up.
+    /// Looks up names.
     ///
     /// # Safety
     ///
-    /// `node` and `service` are null or strings that end, and `hints` is null or can be read, with its addresses.
+    /// `node` and `service` are null or C strings, and `hints` is null or readable, with its addresses.
     unsafe fn find(node: *const c_char, service: *const c_char, hints: *const rdma_addrinfo) -> Result<Self, Errno> {
         // SAFETY: the caller's promise.
         let hints = unsafe { hints.as_ref() };
@@ -86,7 +86,7 @@ impl List {
         Ok(list)
     }
 
-    /// What is not asked for follows from what is.
+    /// Completes the QP type and port space from the given one.
     fn choose_kind(&mut self) -> Result<(), Errno> {
         if !matches!(self.family, 0 | libc::AF_INET | libc::AF_INET6) {
             return Err(Errno(libc::EAFNOSUPPORT));
@@ -106,11 +106,11 @@ impl List {
         Ok(())
     }
 
-    /// As C has it.
+    /// Converts it to C.
     fn into_c(self) -> *mut rdma_addrinfo {
         // SAFETY: numbers and nullable pointers.
         let memory = Box::into_raw(Box::new(unsafe { mem::zeroed::<Memory>() }));
-        // SAFETY: it is on the heap since now, with room for any address.
+        // SAFETY: it is on the heap now, with space for any address.
         unsafe {
             let info = &mut (*memory).info;
             (info.ai_flags, info.ai_family) = (self.flags, self.family);
@@ -128,11 +128,11 @@ impl List {
     }
 }
 
-/// Asks the C library. Its codes are negative and stand where errno values do, as librdmacm gives them.
+/// Queries the C library. Its negative codes are returned in errno, as in librdmacm.
 ///
 /// # Safety
 ///
-/// Both are null, or strings that end.
+/// Both are null or C strings.
 unsafe fn look_up(node: *const c_char, service: *const c_char, list: &List) -> Result<SocketAddr, Errno> {
     // SAFETY: the caller's promise.
     let copy = |text: *const c_char| (!text.is_null()).then(|| CString::from(unsafe { CStr::from_ptr(text) }));
@@ -148,7 +148,7 @@ unsafe fn look_up(node: *const c_char, service: *const c_char, list: &List) -> R
     (hints.ai_socktype, hints.ai_protocol) =
         if datagram { (libc::SOCK_DGRAM, libc::IPPROTO_UDP) } else { (libc::SOCK_STREAM, libc::IPPROTO_TCP) };
     let mut found: *mut addrinfo = ptr::null_mut();
-    // SAFETY: the strings end, the hints can be read, and `found` written.
+    // SAFETY: the strings are C strings, the hints are readable, and `found` is writable.
     let code = unsafe { libc::getaddrinfo(pointer(&node), pointer(&service), &raw const hints, &raw mut found) };
     if code == libc::EAI_SYSTEM {
         return Err(super::calls::last());
@@ -156,9 +156,9 @@ unsafe fn look_up(node: *const c_char, service: *const c_char, list: &List) -> R
     if code != 0 || found.is_null() {
         return Err(Errno(if code == 0 { libc::EAI_NONAME } else { code }));
     }
-    // SAFETY: the list is whole until it is freed, with an address in each entry.
+    // SAFETY: the list is complete until it is freed, with an address in each entry.
     let address = unsafe { read((*found).ai_addr) };
-    // SAFETY: it came from `getaddrinfo`, and is not used any more.
+    // SAFETY: it came from `getaddrinfo`, and is no longer used.
     unsafe { libc::freeaddrinfo(found) };
     address?.ok_or(Errno(libc::EAI_NONAME))
 }
@@ -167,7 +167,7 @@ unsafe fn look_up(node: *const c_char, service: *const c_char, list: &List) -> R
 ///
 /// # Safety
 ///
-/// As for C: the strings are null or end, the hints are null or can be read, and the list can be written.
+/// As in C: the strings are null or C strings, the hints are null or readable, and the list is writable.
 pub(super) unsafe extern "C" fn getaddrinfo(
     node: *const c_char,
     service: *const c_char,
@@ -175,26 +175,26 @@ pub(super) unsafe extern "C" fn getaddrinfo(
     res: *mut *mut rdma_addrinfo,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    answer(unsafe { List::find(node, service, hints).map(|list| res.write(list.into_c())) })
+    return_code(unsafe { List::find(node, service, hints).map(|list| res.write(list.into_c())) })
 }
 
 /// `rdma_freeaddrinfo(res)`.
 ///
 /// # Safety
 ///
-/// As for C: the list came from here, and is not used any more.
+/// As in C: the list came from this function's counterpart, and is no longer used.
 pub(super) unsafe extern "C" fn freeaddrinfo(res: *mut rdma_addrinfo) {
     if !res.is_null() {
-        // SAFETY: the caller's promise: it is the start of what `into_c` put on the heap.
+        // SAFETY: the caller's promise: it is the start of the struct that `into_c` put on the heap.
         drop(unsafe { Box::from_raw(res.cast::<Memory>()) });
     }
 }
 
-/// `rdma_resolve_addrinfo(id, node, service, hints)`: an event says that the addresses are there.
+/// `rdma_resolve_addrinfo(id, node, service, hints)`: an event reports the addresses.
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, the strings are null or end, and the hints are null or can be read.
+/// As in C: the identifier is alive, the strings are null or C strings, and the hints are null or readable.
 pub(super) unsafe extern "C" fn resolve_addrinfo(
     id: *mut rdma_cm_id,
     node: *const c_char,
@@ -211,16 +211,16 @@ pub(super) unsafe extern "C" fn resolve_addrinfo(
         }
         complete(id)
     };
-    answer(resolve())
+    return_code(resolve())
 }
 
 /// `rdma_query_addrinfo(id, info)`.
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, and the list can be written.
+/// As in C: the identifier is alive, and the list is writable.
 pub(super) unsafe extern "C" fn query_addrinfo(id: *mut rdma_cm_id, info: *mut *mut rdma_addrinfo) -> c_int {
     let query = || world().id(id.addr())?.information.ok_or(Errno(libc::ENODATA));
     // SAFETY: the caller's promise.
-    answer(query().map(|list| unsafe { info.write(list.into_c()) }))
+    return_code(query().map(|list| unsafe { info.write(list.into_c()) }))
 }

@@ -1,4 +1,8 @@
-//! `rdma_listen`, who comes to a listener, and the identifiers that are made of requests.
+//! `rdma_listen`, incoming connections, and identifiers of requests.
+//!
+//! Any process of the network namespace may connect. Requests are received when the listener's channel takes events;
+//! requests that wait during a migration (`rdma_migrate_id`) are received on the new channel. Connections that send no
+//! valid request within [`REQUEST_TIMEOUT`] are closed.
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -9,44 +13,45 @@ use std::time::{Duration, Instant};
 use rdma_mummy_sys::{ibv_ece, rdma_cm_event_type as event_type, rdma_cm_id, rdma_ud_param};
 use rustix::net::{Shutdown, SocketFlags};
 
-use super::calls::{answer, system};
+use super::calls::{return_code, system};
 use super::channel::{Source, Watched};
 use super::events::{Parameters, Pending, is_datagram, no_datagram};
 use super::id::State;
 use super::messages::{Kind, Message};
-use super::peer::{Heard, PATIENCE, Reason, connection, hear, tell};
+use super::peer::{CM_TIMEOUT, Reason, Received, connection, receive, send_message};
 use super::port::Port;
 use super::{World, world};
 use crate::ipc::socket::is_ours;
 use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
 
-/// As many requests as wait where a program names no number, and the most.
-const MOST_WAITING: c_int = 1024;
-/// How long somebody who has come may be silent, and how many may.
-const SILENCE: Duration = Duration::from_secs(4);
-const MOST_SILENT: usize = 64;
+/// The default and the largest backlog.
+const MAX_BACKLOG: c_int = 1024;
+/// Time-out of a connection without a request, and the limit of such connections. Beyond the limit, the oldest one is
+/// closed.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
+const MAX_SILENT: usize = 64;
 
-/// Somebody who has come and said nothing yet.
-pub(super) struct Newcomer {
+/// A connection without a request.
+pub(super) struct NewConnection {
     pub(super) watched: Watched,
     until: Instant,
 }
 
-/// A request that waits to be taken.
+/// A queued request.
 pub(super) struct Request {
     socket: Arc<Descriptor>,
     message: Message,
 }
 
 impl Request {
-    /// Says that there will be no connection.
+    /// Rejects the request.
     pub(super) fn refuse(self) {
         let (kind, reason) = match self.message.kind {
             Kind::DatagramRequest => (Kind::DatagramReply, Reason::DATAGRAM_REJECTED),
             _ => (Kind::Reject, Reason::CONSUMER_DEFINED),
         };
-        tell(&*self.socket, &Message { reason: reason.0, ..Message::new(kind) });
+        send_message(&*self.socket, &Message { reason: reason.0, ..Message::new(kind) });
     }
 }
 
@@ -54,9 +59,9 @@ impl Request {
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive.
+/// As in C: the identifier is alive.
 pub(super) unsafe extern "C" fn listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
-    answer(world().listen(id.addr(), backlog))
+    return_code(world().listen(id.addr(), backlog))
 }
 
 impl World {
@@ -69,13 +74,13 @@ impl World {
             return Err(Errno::INVALID);
         }
         let port = identifier.port.clone().ok_or(Errno::INVALID)?;
-        // Of those that share an address one can listen.
+        // Only one of the identifiers that share an address can listen.
         let listens = |other: &Port| Arc::ptr_eq(&other.socket, &port.socket);
         let others = self.ids.values().filter(|other| other.state == State::Listening);
         if others.filter_map(|other| other.port.as_deref()).any(listens) {
             return Err(port.host.in_use(port.host));
         }
-        let backlog = if (1..=MOST_WAITING).contains(&backlog) { backlog } else { MOST_WAITING };
+        let backlog = if (1..=MAX_BACKLOG).contains(&backlog) { backlog } else { MAX_BACKLOG };
         rustix::net::listen(&*port.socket, backlog).map_err(system)?;
         let watched = self.watch(id, Arc::clone(&port.socket), Source::Listener(id))?;
         let identifier = self.id(id)?;
@@ -84,26 +89,26 @@ impl World {
         self.write_addresses(id)
     }
 
-    /// A listener goes, with those who have come and said nothing.
+    /// Closes a listener, with its connections that have sent no request.
     pub(super) fn stop_listening(&mut self, id: usize) {
         let Ok(identifier) = self.id(id) else { return };
         let channel = identifier.channel;
-        let (listener, newcomers) = (identifier.listener.take(), std::mem::take(&mut identifier.newcomers));
+        let (listener, new_connections) = (identifier.listener.take(), std::mem::take(&mut identifier.new_connections));
         if let Some(listener) = &listener {
-            // Others may share the socket: nobody comes to it any more.
+            // The socket may be shared; it accepts no further connections.
             let _ = rustix::net::shutdown(&*listener.socket, Shutdown::Both);
         }
-        for watched in listener.iter().chain(newcomers.iter().map(|one| &one.watched)) {
+        for watched in listener.iter().chain(new_connections.iter().map(|one| &one.watched)) {
             self.unwatch(channel, watched);
         }
     }
 
-    /// A listener's socket is ready.
+    /// Accepts a connection on a ready listening socket.
     ///
     /// # Errors
     ///
-    /// No descriptor is left for one who waits: `EMFILE`, `ENFILE`.
-    pub(super) fn somebody_comes(&mut self, id: usize) -> Result<(), Errno> {
+    /// No descriptor is available: `EMFILE`, `ENFILE`.
+    pub(super) fn accept_connection(&mut self, id: usize) -> Result<(), Errno> {
         let Some(listener) = self.id(id).ok().and_then(|id| id.listener.as_ref()) else { return Ok(()) };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = match Descriptor::open(|| rustix::net::accept_with(&*listener.socket, flags)) {
@@ -111,72 +116,74 @@ impl World {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => return Ok(()),
             Err(errno) => return Err(system(errno)),
         };
-        look_at_user(&socket);
-        match hear(&*socket) {
-            Heard::Message(message) => self.requested(id, socket, *message),
-            Heard::Nothing => self.newcomer(id, socket),
-            Heard::End => {}
+        log_other_user(&socket);
+        match receive(&*socket) {
+            Received::Message(message) => self.handle_request(id, socket, *message),
+            Received::Nothing => self.add_new_connection(id, socket),
+            Received::End => {}
         }
         Ok(())
     }
 
-    fn newcomer(&mut self, id: usize, socket: Arc<Descriptor>) {
-        let until = Instant::now() + SILENCE;
-        let Ok(watched) = self.watch(id, socket, Source::Newcomer(id)) else { return };
+    fn add_new_connection(&mut self, id: usize, socket: Arc<Descriptor>) {
+        let until = Instant::now() + REQUEST_TIMEOUT;
+        let Ok(watched) = self.watch(id, socket, Source::NewConnection(id)) else { return };
         let Ok(identifier) = self.id(id) else { return };
-        identifier.newcomers.push(Newcomer { watched, until });
+        identifier.new_connections.push(NewConnection { watched, until });
         let channel = identifier.channel;
-        if identifier.newcomers.len() > MOST_SILENT {
-            let first = identifier.newcomers.remove(0);
+        if identifier.new_connections.len() > MAX_SILENT {
+            let first = identifier.new_connections.remove(0);
             self.unwatch(channel, &first.watched);
         }
-        self.next_silence(id);
+        self.update_silence_deadline(id);
     }
 
-    /// One who has come says something, or goes.
-    pub(super) fn newcomer_speaks(&mut self, id: usize, source: u64) {
+    /// Handles the first packet or the end of a new connection.
+    pub(super) fn handle_new_connection(&mut self, id: usize, source: u64) {
         let Ok(identifier) = self.id(id) else { return };
         let channel = identifier.channel;
-        let Some(place) = identifier.newcomers.iter().position(|one| one.watched.source() == source) else { return };
-        let heard = hear(&*identifier.newcomers[place].watched.socket);
-        if let Heard::Nothing = heard {
+        let Some(place) = identifier.new_connections.iter().position(|one| one.watched.source() == source) else {
+            return;
+        };
+        let received = receive(&*identifier.new_connections[place].watched.socket);
+        if let Received::Nothing = received {
             return;
         }
-        let Newcomer { watched, .. } = identifier.newcomers.remove(place);
+        let NewConnection { watched, .. } = identifier.new_connections.remove(place);
         self.unwatch(channel, &watched);
-        self.next_silence(id);
-        if let Heard::Message(message) = heard {
-            self.requested(id, watched.socket, *message);
+        self.update_silence_deadline(id);
+        if let Received::Message(message) = received {
+            self.handle_request(id, watched.socket, *message);
         }
     }
 
-    /// Those who were silent too long go.
-    pub(super) fn forget_the_silent(&mut self, id: usize, now: Instant) {
+    /// Closes connections that have timed out.
+    pub(super) fn close_silent(&mut self, id: usize, now: Instant) {
         let Ok(identifier) = self.id(id) else { return };
         let channel = identifier.channel;
-        let (gone, stay): (Vec<_>, _) =
-            std::mem::take(&mut identifier.newcomers).into_iter().partition(|one| one.until <= now);
-        identifier.newcomers = stay;
-        for one in &gone {
+        let (removed, stay): (Vec<_>, _) =
+            std::mem::take(&mut identifier.new_connections).into_iter().partition(|one| one.until <= now);
+        identifier.new_connections = stay;
+        for one in &removed {
             self.unwatch(channel, &one.watched);
         }
-        self.next_silence(id);
+        self.update_silence_deadline(id);
     }
 
-    fn next_silence(&mut self, id: usize) {
-        let until = self.id(id).ok().and_then(|id| id.newcomers.iter().map(|one| one.until).min());
+    fn update_silence_deadline(&mut self, id: usize) {
+        let until = self.id(id).ok().and_then(|id| id.new_connections.iter().map(|one| one.until).min());
         self.set_deadline(id, until);
     }
 
-    /// A request has come to a listener.
-    fn requested(&mut self, id: usize, socket: Arc<Descriptor>, message: Message) {
+    /// Handles a request to a listener.
+    fn handle_request(&mut self, id: usize, socket: Arc<Descriptor>, message: Message) {
         let Ok(identifier) = self.id(id) else { return };
         // SAFETY: the identifier is alive.
         let datagram = unsafe { is_datagram(identifier.c) };
         let expected = if datagram { Kind::DatagramRequest } else { Kind::Request };
         let covers = |port: &Arc<Port>| port.number == message.to.port() && port.host.covers(message.to.ip());
         if message.kind != expected || !identifier.port.as_ref().is_some_and(covers) {
-            log::debug!("a peer of the connection manager asks for what is not here");
+            log::debug!("rejected a connect request for another port, address or service");
             return;
         }
         let parameters = match datagram {
@@ -189,7 +196,7 @@ impl World {
         self.put(Pending { parameters, data, request, ..Pending::new(id, kind) });
     }
 
-    /// Makes the identifier that comes with a request.
+    /// Creates the identifier of a request.
     pub(super) fn make_requested(&mut self, listener: usize, request: Request) -> Result<*mut rdma_cm_id, Errno> {
         let found = self.id(listener)?;
         let (sync, c) = (found.sync, found.c);
@@ -200,19 +207,19 @@ impl World {
         match self.set_up(id, request) {
             Ok(()) => Ok(made),
             Err(errno) => {
-                self.hang_up(id);
-                let gone = self.ids.remove(&id);
-                if let Some(channel) = gone.filter(|gone| gone.sync).map(|gone| gone.channel) {
+                self.close_link(id);
+                let removed = self.ids.remove(&id);
+                if let Some(channel) = removed.filter(|removed| removed.sync).map(|removed| removed.channel) {
                     self.channels.remove(&channel);
                 }
-                // SAFETY: nobody has heard of it.
+                // SAFETY: it was never returned to the program.
                 drop(unsafe { Box::from_raw(made) });
                 Err(errno)
             }
         }
     }
 
-    /// Writes what a request says into the new identifier.
+    /// Writes the fields of a request to the new identifier.
     fn set_up(&mut self, id: usize, request: Request) -> Result<(), Errno> {
         let Request { socket, message } = request;
         let watched = self.watch(id, socket, Source::Link(id))?;
@@ -229,15 +236,15 @@ impl World {
         self.write_path(id)
     }
 
-    /// Until when an answer is waited for, from now on.
-    pub(super) fn be_patient(&mut self, id: usize) {
-        self.set_deadline(id, Some(Instant::now() + PATIENCE));
+    /// Starts the time-out for a reply.
+    pub(super) fn start_timeout(&mut self, id: usize) {
+        self.set_deadline(id, Some(Instant::now() + CM_TIMEOUT));
     }
 }
 
-/// Anybody may connect; that the data of others does not arrive is worth a line.
-fn look_at_user(socket: &Descriptor) {
+/// Logs a process of another user, which may connect although the QPs cannot reach each other.
+fn log_other_user(socket: &Descriptor) {
     if !is_ours(socket.as_fd()) {
-        log::debug!("a process of another user connects: queue pairs reach those of the same user alone");
+        log::debug!("a process of another user connects, but its QPs cannot be reached");
     }
 }

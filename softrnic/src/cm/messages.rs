@@ -1,20 +1,20 @@
-//! What the two ends of a connection say to each other: packets of one size, of which each byte is looked at.
+//! Packets between the ends of a connection. They have one size, and every byte is checked.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use crate::wire::packet::MAX_NUMBER;
 
-/// Bytes of a packet.
-pub(super) const SIZE: usize = DATA + MOST_DATA;
-/// The most private data that any of them carries.
-const MOST_DATA: usize = room::REPLY;
-/// How packets of this version begin.
+/// The size of a packet.
+pub(super) const SIZE: usize = DATA + MAX_DATA;
+/// The largest private data.
+const MAX_DATA: usize = data_length::REPLY;
+/// The first bytes of packets of this version.
 const MAGIC: [u8; 6] = *b"srncm\x01";
-/// Where the private data stands.
+/// The offset of the private data.
 const DATA: usize = 6 + 2 + 6 * 4 + 8 + 2 * ADDRESS;
 
-/// Bytes of private data that each kind carries: as much as the packets of InfiniBand.
-pub(super) mod room {
+/// Length of the private data of each kind, the same as for InfiniBand packets.
+pub(super) mod data_length {
     pub(in super::super) const REQUEST: usize = 56;
     pub(in super::super) const REPLY: usize = 196;
     pub(in super::super) const REJECT: usize = 148;
@@ -22,7 +22,7 @@ pub(super) mod room {
     pub(in super::super) const DATAGRAM_REPLY: usize = 136;
 }
 
-/// What a packet is.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Request = 1,
@@ -50,14 +50,14 @@ impl Kind {
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 
-    /// Bytes of private data, which arrive whole and filled up with zeros, as on a wire.
-    pub(super) fn room(self) -> usize {
+    /// Length of the private data. It is padded with zeros, as on a wire.
+    pub(super) fn data_length(self) -> usize {
         match self {
-            Self::Request => room::REQUEST,
-            Self::Reply => room::REPLY,
-            Self::Reject => room::REJECT,
-            Self::DatagramRequest => room::DATAGRAM_REQUEST,
-            Self::DatagramReply => room::DATAGRAM_REPLY,
+            Self::Request => data_length::REQUEST,
+            Self::Reply => data_length::REPLY,
+            Self::Reject => data_length::REJECT,
+            Self::DatagramRequest => data_length::DATAGRAM_REQUEST,
+            Self::DatagramReply => data_length::DATAGRAM_REPLY,
             Self::ReadyToUse | Self::Disconnect | Self::Disconnected => 0,
         }
     }
@@ -67,13 +67,13 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Message {
     pub(super) kind: Kind,
-    /// Why it is rejected; in the answer to a datagram request, zero where it is not.
+    /// The reason of a rejection; zero in an accepting datagram reply.
     pub(super) reason: u16,
     pub(super) qp_number: u32,
-    /// The packet number that the sender begins with.
+    /// The starting PSN of the sender.
     pub(super) psn: u32,
     pub(super) qkey: u32,
-    /// As the sender gave them.
+    /// The sender's values.
     pub(super) responder_resources: u8,
     pub(super) initiator_depth: u8,
     pub(super) flow_control: u8,
@@ -81,20 +81,20 @@ pub(super) struct Message {
     pub(super) rnr_retry_count: u8,
     pub(super) srq: u8,
     pub(super) traffic_class: u8,
-    /// Extensions: a vendor, and its options.
+    /// Enhanced connection establishment: vendor and options.
     pub(super) ece: (u32, u32),
-    /// In requests: who asks, and for whom.
+    /// Source and destination of a request.
     pub(super) from: SocketAddr,
     pub(super) to: SocketAddr,
-    /// As long as the kind has room for.
+    /// Private data with the length of the kind.
     pub(super) data: Vec<u8>,
 }
 
-/// No address.
-const NOWHERE: SocketAddr = SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0));
+/// The unspecified address.
+const UNSPECIFIED: SocketAddr = SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0));
 
 impl Message {
-    /// One with zeros in it.
+    /// Creates a zeroed packet.
     pub(super) fn new(kind: Kind) -> Self {
         Self {
             kind,
@@ -110,19 +110,19 @@ impl Message {
             srq: 0,
             traffic_class: 0,
             ece: (0, 0),
-            from: NOWHERE,
-            to: NOWHERE,
-            data: vec![0; kind.room()],
+            from: UNSPECIFIED,
+            to: UNSPECIFIED,
+            data: vec![0; kind.data_length()],
         }
     }
 
-    /// With this private data; `None` where there is no room for it.
+    /// Sets the private data; `None` if it is too long.
     pub(super) fn with_data(mut self, data: &[u8]) -> Option<Self> {
         self.data.get_mut(..data.len())?.copy_from_slice(data);
         Some(self)
     }
 
-    /// As it is sent.
+    /// Encodes the packet.
     pub(super) fn encode(&self) -> [u8; SIZE] {
         let mut packet = [0; SIZE];
         let mut at = 0;
@@ -144,7 +144,7 @@ impl Message {
         packet
     }
 
-    /// What was sent; `None` where it is nothing that this version sends.
+    /// Decodes a packet; `None` if it is malformed or of another version.
     pub(super) fn decode(packet: &[u8]) -> Option<Self> {
         if packet.len() != SIZE {
             return None;
@@ -162,14 +162,14 @@ impl Message {
         let [responder_resources, initiator_depth, flow_control, retry_count] = take(&mut rest)?;
         let [rnr_retry_count, srq, traffic_class, last_zero] = take(&mut rest)?;
         let (from, to) = (address(&mut rest)?, address(&mut rest)?);
-        let data = packet.get(DATA..DATA + kind.room())?.to_vec();
+        let data = packet.get(DATA..DATA + kind.data_length())?.to_vec();
         let is_valid = zero == 0
             && last_zero == 0
             && qp_number <= MAX_NUMBER
             && psn <= MAX_NUMBER
             && retry_count <= 7
             && rnr_retry_count <= 7
-            && packet[DATA + kind.room()..].iter().all(|&byte| byte == 0);
+            && packet[DATA + kind.data_length()..].iter().all(|&byte| byte == 0);
         is_valid.then_some(Self {
             kind,
             reason,
@@ -197,7 +197,7 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*head)
 }
 
-/// Bytes of an address: its family, its port, its scope, and itself.
+/// Length of an address: family, port, scope and IP address.
 const ADDRESS: usize = 24;
 
 fn address_bytes(address: SocketAddr) -> [u8; ADDRESS] {
@@ -260,7 +260,7 @@ mod tests {
             reason in any::<u16>(),
             from in addresses(),
             to in addresses(),
-            data in proptest::collection::vec(any::<u8>(), MOST_DATA),
+            data in proptest::collection::vec(any::<u8>(), MAX_DATA),
         ) -> Message {
             let Some(kind) = Kind::of(kind) else { panic!("{kind}") };
             Message {
@@ -278,7 +278,7 @@ mod tests {
                 ece,
                 from,
                 to,
-                data: data[..kind.room()].to_vec(),
+                data: data[..kind.data_length()].to_vec(),
                 ..Message::new(kind)
             }
         }
@@ -288,12 +288,12 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn what_is_sent_arrives(message in messages()) {
+        fn decoded_message_equals_the_encoded_one(message in messages()) {
             prop_assert_eq!(Message::decode(&message.encode()), Some(message));
         }
 
         #[test]
-        fn a_packet_that_is_read_is_one_that_is_sent(message in messages(), place in 0..SIZE, byte: u8) {
+        fn decoded_packets_are_canonical(message in messages(), place in 0..SIZE, byte: u8) {
             let mut packet = message.encode();
             packet[place] = byte;
             if let Some(read) = Message::decode(&packet) {
@@ -302,17 +302,17 @@ mod tests {
         }
 
         #[test]
-        fn garbage_is_nothing(packet in proptest::collection::vec(any::<u8>(), 0..SIZE + 2)) {
+        fn malformed_packets_are_refused(packet in proptest::collection::vec(any::<u8>(), 0..SIZE + 2)) {
             prop_assert_eq!(Message::decode(&packet), None);
         }
     }
 
     #[test]
-    fn private_data_has_the_room_of_its_kind() {
+    fn private_data_has_the_length_of_its_kind() {
         for kind in [Kind::Request, Kind::Reply, Kind::Reject, Kind::DatagramRequest, Kind::DatagramReply] {
-            let most = vec![7; kind.room()];
+            let most = vec![7; kind.data_length()];
             assert_eq!(Message::new(kind).with_data(&most).map(|message| message.data), Some(most), "{kind:?}");
-            assert_eq!(Message::new(kind).with_data(&vec![7; kind.room() + 1]), None, "{kind:?}");
+            assert_eq!(Message::new(kind).with_data(&vec![7; kind.data_length() + 1]), None, "{kind:?}");
         }
         assert_eq!(Message::new(Kind::Request).with_data(b"a").map(|message| message.data.len()), Some(56));
     }

@@ -1,12 +1,25 @@
-//! The connection manager: what librdmacm is to the devices of the kernel, over unix sockets of this host.
+//! The connection manager: librdmacm for soft devices, over unix sockets of this host.
 //!
-//! Who listens binds an abstract socket whose name says where ([`port`]); who connects finds it by that name and sends a request
-//! ([`messages`]). A connection is a socket, and its end is that of the socket. There is no thread and no daemon: the descriptor of an
-//! event channel is an epoll that has the sockets of its identifiers, and taking an event looks at those that are ready ([`channel`]).
+//! A listener binds an abstract socket, whose name contains its port and address ([`port`]). A client connects to that
+//! name and sends a request ([`messages`]). A connection is a socket and ends with it, so a process that dies has
+//! disconnected. There is no thread and no daemon: the descriptor of an event channel is an epoll with the sockets of
+//! its identifiers, and taking an event handles the ready ones ([`channel`]).
 //!
-//! Everything known is in one [`World`] under one lock. Verbs, which may wait for other threads of the program, are called without it.
-//! A child after `fork` begins with an empty one: what it has of its parent's is not in it, and gives `EIO`.
-//! The C structs lie on the heap from their making to their end, and are written where C expects it.
+//! All state is in one [`World`] under one lock. Verbs may wait for other threads of the program, so they are called
+//! without it. A child after `fork` starts with an empty world; objects of its parent are unknown and fail with `EIO`.
+//! C structs are on the heap until they are destroyed, and are written when C expects it.
+//!
+//! Differences from the kernel's connection manager:
+//!
+//! - The loopback addresses have a device.
+//! - A port with a listener on another address is rejected with `invalid service id` (8); the kernel uses `consumer
+//!   defined` (28).
+//! - A request to a port without listener is retried for [`connect::GRACE`], or [`connect::PEER_GRACE`].
+//! - A request that finds a full backlog is retried every [`connect::RETRY_INTERVAL`].
+//! - Requests, replies and disconnects without a response end after [`peer::CM_TIMEOUT`] (`-ETIMEDOUT`).
+//! - Ports below 1024 require no privilege.
+//! - An address can be shared (`RDMA_OPTION_ID_REUSEADDR`) within a process only.
+//! - There is no `RDMA_CM_EVENT_DEVICE_REMOVAL` and no `RDMA_CM_EVENT_ADDR_CHANGE`.
 
 mod address;
 mod calls;
@@ -45,34 +58,34 @@ use crate::sys::unpoisoned;
 
 pub(crate) use self::table::table;
 
-/// Everything that is known. Objects go by the addresses of their C structs.
+/// All state. Objects are identified by the addresses of their C structs.
 #[derive(Default)]
 struct World {
     ids: HashMap<usize, Identifier>,
     channels: HashMap<usize, Channel>,
-    /// Events that were taken and not yet acknowledged.
+    /// Taken events that are not acknowledged yet.
     events: HashMap<usize, Taken>,
-    /// What the descriptors in the channels are of.
+    /// The sources of the descriptors in channels.
     sources: BTreeMap<u64, Source>,
     next_source: u64,
-    /// Groups that were joined so far.
+    /// The number of groups joined so far.
     groups: u64,
 }
 
 static WORLD: PerProcess<LazyLock<Mutex<World>>> = PerProcess::new(empty(), || Box::new(empty()));
-/// An event was acknowledged.
+/// Notified when an event is acknowledged.
 static ACKNOWLEDGED: Condvar = Condvar::new();
 
 const fn empty() -> LazyLock<Mutex<World>> {
     LazyLock::new(Mutex::default)
 }
 
-/// The world, locked.
+/// Locks the world.
 fn world() -> MutexGuard<'static, World> {
     unpoisoned(WORLD.get().lock())
 }
 
-/// How calls fail on what is not known: `errno`, or in a child `EIO`, as it may be its parent's.
+/// The error for an unknown object: `errno`, or `EIO` in a child, where it may be the parent's.
 fn unknown(errno: Errno) -> Errno {
     if fork::generation() == 0 { errno } else { Errno::IO }
 }

@@ -10,7 +10,7 @@ use rdma_mummy_sys::{
 };
 
 use super::address::{gid, read};
-use super::calls::{answer, checked};
+use super::calls::{checked, return_code};
 use super::endpoint::complete;
 use super::events::{Parameters, Pending, is_datagram, no_datagram};
 use super::id::State;
@@ -23,18 +23,18 @@ use crate::verbs::multicast::{attach_mcast, detach_mcast};
 use crate::wire::address::Gid;
 use crate::wire::packet::MULTICAST_NUMBER;
 
-/// What the kernel says where a port has no groups of such addresses; libc has no name for it.
+/// The kernel's error for a port without groups of the address family; libc does not define it.
 const ENOTSUPP: c_int = 524;
 
-/// A group that was joined.
+/// A joined group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group {
     pub(super) number: u64,
     address: SocketAddr,
     sends_only: bool,
-    /// Whether the queue pair takes part.
+    /// Whether the QP is attached.
     attached: bool,
-    /// Events that were taken, and acknowledged.
+    /// The numbers of reported and acknowledged events.
     pub(super) reported: u32,
     pub(super) completed: u32,
 }
@@ -49,7 +49,7 @@ impl Group {
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, and the address as long as its family says.
+/// As in C: the identifier is alive, and the address has the size of its family.
 pub(super) unsafe extern "C" fn join_multicast(
     id: *mut rdma_cm_id,
     addr: *mut sockaddr,
@@ -57,14 +57,14 @@ pub(super) unsafe extern "C" fn join_multicast(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let address = unsafe { read(addr) };
-    answer(address.and_then(|address| join(id, address.ok_or(Errno::INVALID)?, false, context)))
+    return_code(address.and_then(|address| join(id, address.ok_or(Errno::INVALID)?, false, context)))
 }
 
 /// `rdma_join_multicast_ex(id, mc_join_attr, context)`.
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, and the attributes can be read, with their address.
+/// As in C: the identifier is alive, and the attributes are readable, with their address.
 pub(super) unsafe extern "C" fn join_multicast_ex(
     id: *mut rdma_cm_id,
     mc_join_attr: *mut rdma_cm_join_mc_attr_ex,
@@ -85,7 +85,7 @@ pub(super) unsafe extern "C" fn join_multicast_ex(
         let sends_only = attr.join_flags == flags::RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER.0;
         join(id, address, sends_only, context)
     };
-    answer(join())
+    return_code(join())
 }
 
 fn join(id: *mut rdma_cm_id, address: SocketAddr, sends_only: bool, context: *mut c_void) -> Result<(), Errno> {
@@ -100,7 +100,7 @@ fn join(id: *mut rdma_cm_id, address: SocketAddr, sends_only: bool, context: *mu
         if !datagram || !attached || !early || !gid(address.ip()).is_multicast() {
             return Err(Errno::INVALID);
         }
-        // As for the kernel: RoCE v2 has groups of IPv4.
+        // Like the kernel, which supports IPv4 groups only for RoCE v2.
         if address.is_ipv6() {
             return Err(Errno(ENOTSUPP));
         }
@@ -110,7 +110,7 @@ fn join(id: *mut rdma_cm_id, address: SocketAddr, sends_only: bool, context: *mu
         let group = Group { number, address, sends_only, attached: false, reported: 0, completed: 0 };
         let ah_attr = address_handle_to(identifier, group.gid().0);
         identifier.groups.push(group);
-        // As in C, the context of the group stands where private data does.
+        // As in C, the pointer to private data contains the group's context.
         let private_data = context.cast_const();
         let parameters = rdma_ud_param { ah_attr, qp_num: MULTICAST_NUMBER, qkey: QKEY, private_data, ..no_datagram() };
         let parameters = Parameters::Datagram(parameters);
@@ -120,13 +120,13 @@ fn join(id: *mut rdma_cm_id, address: SocketAddr, sends_only: bool, context: *mu
     complete(id)
 }
 
-/// The event that says that a group was joined has the queue pair take part.
+/// Attaches the QP when the join event is taken.
 pub(super) fn joined(id: *mut rdma_cm_id, number: Option<u64>) -> Result<(), Errno> {
-    // SAFETY: the identifier is alive, as its event is not acknowledged.
+    // SAFETY: the identifier is alive, because its event is not acknowledged.
     let qp = unsafe { (*id).qp };
     let found = world().id(id.addr())?.groups.iter().find(|group| Some(group.number) == number).copied();
     let Some(group) = found.filter(|group| !group.sends_only && !qp.is_null()) else { return Ok(()) };
-    // SAFETY: the queue pair is the identifier's.
+    // SAFETY: the QP belongs to the identifier.
     checked(unsafe { attach_mcast(qp, &ibv_gid { raw: group.gid().0 }, 0) })?;
     if let Some(group) = world().id(id.addr())?.groups.iter_mut().find(|group| Some(group.number) == number) {
         group.attached = true;
@@ -134,22 +134,22 @@ pub(super) fn joined(id: *mut rdma_cm_id, number: Option<u64>) -> Result<(), Err
     Ok(())
 }
 
-/// `rdma_leave_multicast(id, addr)`: waits until events of the group that were taken are acknowledged.
+/// `rdma_leave_multicast(id, addr)`: waits until the group's taken events are acknowledged.
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, and the address as long as its family says.
+/// As in C: the identifier is alive, and the address has the size of its family.
 pub(super) unsafe extern "C" fn leave_multicast(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     // SAFETY: the caller's promise.
     let address = unsafe { read(addr) };
-    answer(address.and_then(|address| leave(id, address.ok_or(Errno::INVALID)?)))
+    return_code(address.and_then(|address| leave(id, address.ok_or(Errno::INVALID)?)))
 }
 
 fn leave(id: *mut rdma_cm_id, address: SocketAddr) -> Result<(), Errno> {
     let group = {
         let mut world = world();
         let identifier = world.id(id.addr())?;
-        // The one that was joined last comes first.
+        // The most recently joined one.
         let place = identifier.groups.iter().rposition(|group| group.address.ip() == address.ip());
         let group = identifier.groups[place.ok_or(Errno(libc::EADDRNOTAVAIL))?];
         let channel = identifier.channel;
@@ -161,8 +161,7 @@ fn leave(id: *mut rdma_cm_id, address: SocketAddr) -> Result<(), Errno> {
     // SAFETY: the identifier is alive.
     let qp = unsafe { (*id).qp };
     if group.attached && !qp.is_null() {
-        // What comes of it is of no interest.
-        // SAFETY: the queue pair is the identifier's.
+        // SAFETY: the QP belongs to the identifier. An error is ignored.
         unsafe { detach_mcast(qp, &ibv_gid { raw: group.gid().0 }, 0) };
     }
     let waits = |world: &mut World| {

@@ -1,4 +1,4 @@
-//! `rdma_set_option`, and the extensions of connection establishment.
+//! `rdma_set_option`, and enhanced connection establishment (ECE).
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -7,7 +7,7 @@ use rdma_mummy_sys::{
     RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS, ibv_ece, ibv_qp_type, rdma_cm_id,
 };
 
-use super::calls::{answer, bytes};
+use super::calls::{bytes, return_code};
 use super::id::State;
 use super::world;
 use crate::sys::errno::Errno;
@@ -15,7 +15,7 @@ use crate::sys::errno::Errno;
 /// Five bits.
 const MAX_TIMEOUT: u8 = 31;
 
-/// What is set on an identifier.
+/// The options of an identifier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) traffic_class: u8,
@@ -28,7 +28,7 @@ pub(super) struct Options {
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, and so many bytes can be read.
+/// As in C: the identifier is alive, and `optlen` bytes are readable.
 pub(super) unsafe extern "C" fn set_option(
     id: *mut rdma_cm_id,
     level: c_int,
@@ -37,7 +37,7 @@ pub(super) unsafe extern "C" fn set_option(
     optlen: usize,
 ) -> c_int {
     let set = || {
-        // SAFETY: the caller's promise; no option that is looked at is longer.
+        // SAFETY: the caller's promise; no supported option is longer.
         let value = unsafe { bytes(optval, optlen.min(4)) };
         // SAFETY: the caller's promise.
         let qp_type = unsafe { (*id).qp_type };
@@ -58,20 +58,20 @@ pub(super) unsafe extern "C" fn set_option(
                 identifier.options.reuse_address = is_set;
             }
             (RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, 4, _) if is_unbound => identifier.options.af_only = is_set,
-            // Routes of InfiniBand are not for Ethernet.
+            // InfiniBand routes are not supported on Ethernet.
             (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, ..) | (RDMA_OPTION_ID, ..) => return Err(Errno::INVALID),
             _ => return Err(Errno(libc::ENOSYS)),
         }
         Ok(())
     };
-    answer(set())
+    return_code(set())
 }
 
-/// `rdma_set_local_ece(id, ece)`: of identifiers without a queue pair.
+/// `rdma_set_local_ece(id, ece)`: for identifiers without a QP.
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, and the options null or readable.
+/// As in C: the identifier is alive, and the options are null or readable.
 pub(super) unsafe extern "C" fn set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     let set = || {
         // SAFETY: the caller's promise.
@@ -82,14 +82,14 @@ pub(super) unsafe extern "C" fn set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv
         world().id(id.addr())?.local_ece = ece;
         Ok(())
     };
-    answer(set())
+    return_code(set())
 }
 
-/// `rdma_get_remote_ece(id, ece)`: of identifiers without a queue pair.
+/// `rdma_get_remote_ece(id, ece)`: for identifiers without a QP.
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, and the options null or writable.
+/// As in C: the identifier is alive, and the options are null or writable.
 pub(super) unsafe extern "C" fn get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     let get = || {
         // SAFETY: the caller's promise.
@@ -101,5 +101,5 @@ pub(super) unsafe extern "C" fn get_remote_ece(id: *mut rdma_cm_id, ece: *mut ib
         unsafe { ece.write(remote) };
         Ok(())
     };
-    answer(get())
+    return_code(get())
 }

@@ -1,4 +1,4 @@
-//! The other end of a connection: what it says, and what comes of its silence.
+//! The peer of a connection: its packets and time-outs.
 
 use std::ffi::c_int;
 use std::os::fd::AsFd;
@@ -13,12 +13,12 @@ use super::id::State;
 use super::messages::{Kind, Message, SIZE};
 use super::transition::address_handle;
 
-/// How long a request or a farewell waits for its answer: about as long as the kernel's connection manager tries.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// When a queue pair can be used for another connection: about as long as the kernel waits on Ethernet.
+/// Time-out of requests, replies and disconnects, about as long as the kernel's connection manager retries.
+pub(super) const CM_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time before a QP can be used for another connection, about as long as the kernel waits on Ethernet.
 const TIMEWAIT: Duration = Duration::from_millis(537);
 
-/// Why a connection is rejected, as the InfiniBand specification numbers it.
+/// Why a connection is rejected, with the numbers of the InfiniBand specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reason(pub(super) u16);
 
@@ -27,101 +27,103 @@ impl Reason {
     pub(super) const INVALID_SERVICE_ID: Self = Self(8);
     pub(super) const CONSUMER_DEFINED: Self = Self(28);
     pub(super) const VENDOR_OPTION: Self = Self(35);
-    /// Of datagrams, which have numbers of their own.
+    /// Reasons of datagram services, which have their own numbers.
     pub(super) const DATAGRAM_UNSUPPORTED: Self = Self(1);
     pub(super) const DATAGRAM_REJECTED: Self = Self(2);
 }
 
-/// What came of a look at a socket.
-pub(super) enum Heard {
+/// The result of reading from a socket.
+pub(super) enum Received {
     Message(Box<Message>),
     Nothing,
-    /// The other side is gone, or says what nobody says.
+    /// The peer has ended, or sent a malformed packet.
     End,
 }
 
 /// Reads the next packet.
-pub(super) fn hear(socket: impl AsFd) -> Heard {
-    // One more, so that a longer one is seen to be longer.
+pub(super) fn receive(socket: impl AsFd) -> Received {
+    // One more byte, to detect longer packets.
     let mut packet = [0; SIZE + 1];
-    // A reset is told once, before what came earlier can be read.
+    // A reset is reported once, before earlier packets can be read.
     for _ in 0..3 {
         match rustix::net::recv(&socket, &mut packet[..], RecvFlags::DONTWAIT) {
-            Ok((_, 0)) => return Heard::End,
+            Ok((_, 0)) => return Received::End,
             Ok((_, length)) => {
                 let message = packet.get(..length).and_then(Message::decode);
                 return message.map_or_else(
                     || {
-                        log::debug!("a peer of the connection manager says {length} bytes that mean nothing");
-                        Heard::End
+                        log::debug!("closed a connection: the peer sent a malformed packet of {length} bytes");
+                        Received::End
                     },
-                    |message| Heard::Message(Box::new(message)),
+                    |message| Received::Message(Box::new(message)),
                 );
             }
-            Err(rustix::io::Errno::AGAIN) => return Heard::Nothing,
+            Err(rustix::io::Errno::AGAIN) => return Received::Nothing,
             Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
-            Err(_) => return Heard::End,
+            Err(_) => return Received::End,
         }
     }
-    Heard::End
+    Received::End
 }
 
-/// Says something, if the other side is there to hear it: that it is not is seen by its socket.
-pub(super) fn tell(socket: impl AsFd, message: &Message) {
+/// Sends a packet. If the peer has ended, its socket reports that.
+pub(super) fn send_message(socket: impl AsFd, message: &Message) {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     if let Err(error) = rustix::net::send(socket, &message.encode(), flags) {
-        log::debug!("a peer of the connection manager cannot be told: {error}");
+        log::debug!("cannot send to the peer of a connection: {error}");
     }
 }
 
 impl World {
-    /// Says something to the other side of an identifier.
-    pub(super) fn say(&mut self, id: usize, message: &Message) {
+    /// Sends a packet to the peer of an identifier.
+    pub(super) fn send(&mut self, id: usize, message: &Message) {
         if let Some(link) = self.id(id).ok().and_then(|id| id.link.as_ref()) {
-            tell(&*link.socket, message);
+            send_message(&*link.socket, message);
         }
     }
 
-    /// Ends the socket of a connection.
-    pub(super) fn hang_up(&mut self, id: usize) {
+    /// Closes the socket of a connection.
+    pub(super) fn close_link(&mut self, id: usize) {
         let Ok(identifier) = self.id(id) else { return };
         let channel = identifier.channel;
         if let Some(link) = identifier.link.take() {
             self.unwatch(channel, &link);
-            // The port may still have it.
+            // The port may still refer to it.
             let _ = rustix::net::shutdown(&*link.socket, Shutdown::Both);
         }
     }
 
-    /// A connection's socket is ready.
-    pub(super) fn peer_speaks(&mut self, id: usize) {
+    /// Handles a ready socket of a connection.
+    pub(super) fn handle_link(&mut self, id: usize) {
         let Some(link) = self.id(id).ok().and_then(|id| id.link.as_ref()) else { return };
-        match hear(&*link.socket) {
-            Heard::Message(message) => self.hears(id, *message),
-            Heard::Nothing => {}
-            Heard::End => self.peer_is_gone(id),
+        match receive(&*link.socket) {
+            Received::Message(message) => self.handle_message(id, *message),
+            Received::Nothing => {}
+            Received::End => self.handle_peer_end(id),
         }
     }
 
-    fn hears(&mut self, id: usize, message: Message) {
+    fn handle_message(&mut self, id: usize, message: Message) {
         let Ok(state) = self.id(id).map(|id| id.state) else { return };
         match (message.kind, state) {
-            (Kind::Reply, State::Connecting) => self.replied(id, message),
-            (Kind::DatagramReply, State::Connecting) => self.datagram_replied(id, message),
+            (Kind::Reply, State::Connecting) => self.handle_reply(id, message),
+            (Kind::DatagramReply, State::Connecting) => self.handle_datagram_reply(id, message),
             (Kind::ReadyToUse, State::Accepted) => self.established(id),
-            // The program has heard of it already.
+            // The program has already reported it with `rdma_notify`.
             (Kind::ReadyToUse, State::Connected) => {}
             (Kind::Reject, State::Connecting | State::Responded | State::Requested | State::Accepted) => {
                 self.rejected(id, message.reason.into(), message.data);
             }
-            (Kind::Disconnect, State::Connected | State::Accepted) => self.parted(id, State::Left),
-            (Kind::Disconnect | Kind::Disconnected, State::Parting) => self.parted(id, State::Over),
-            (Kind::Disconnected, State::Left | State::Over) => {}
-            _ => self.peer_is_gone(id),
+            (Kind::Disconnect, State::Connected | State::Accepted) => {
+                self.handle_disconnect(id, State::PeerDisconnected)
+            }
+            (Kind::Disconnect | Kind::Disconnected, State::Disconnecting) => self.handle_disconnect(id, State::Closed),
+            (Kind::Disconnected, State::PeerDisconnected | State::Closed) => {}
+            _ => self.handle_peer_end(id),
         }
     }
 
-    fn peer_is_gone(&mut self, id: usize) {
+    fn handle_peer_end(&mut self, id: usize) {
         let Ok(identifier) = self.id(id) else { return };
         // SAFETY: the identifier is alive.
         let datagram = unsafe { is_datagram(identifier.c) };
@@ -131,21 +133,21 @@ impl World {
             State::Requested | State::Accepted if !datagram => {
                 self.rejected(id, Reason::TIMEOUT.0.into(), Vec::new());
             }
-            State::Connected if !datagram => self.parted(id, State::Left),
-            State::Parting => self.parted(id, State::Over),
+            State::Connected if !datagram => self.handle_disconnect(id, State::PeerDisconnected),
+            State::Disconnecting => self.handle_disconnect(id, State::Closed),
             _ => {}
         }
-        self.hang_up(id);
+        self.close_link(id);
     }
 
-    /// An answer has come, which the program, or the library for it, answers in turn.
-    fn replied(&mut self, id: usize, message: Message) {
+    /// Handles a reply; the program or the library then sends ready-to-use.
+    fn handle_reply(&mut self, id: usize, message: Message) {
         self.set_deadline(id, None);
         let Ok(identifier) = self.id(id) else { return };
         identifier.state = State::Responded;
         (identifier.remote_qp, identifier.remote_psn) = (message.qp_number, message.psn);
         identifier.rnr_retry_count = message.rnr_retry_count;
-        // What the other side answers is what this one may begin, and the other way round; more than was asked for is not.
+        // The peer's responder resources limit this side's initiator depth, and vice versa; larger values are ignored.
         identifier.initiator_depth = identifier.initiator_depth.min(message.responder_resources);
         identifier.responder_resources = identifier.responder_resources.min(message.initiator_depth);
         identifier.remote_ece = ibv_ece { vendor_id: message.ece.0, options: message.ece.1, comp_mask: 0 };
@@ -154,7 +156,7 @@ impl World {
         self.put(Pending { parameters, data: message.data, ..Pending::new(id, kind) });
     }
 
-    fn datagram_replied(&mut self, id: usize, message: Message) {
+    fn handle_datagram_reply(&mut self, id: usize, message: Message) {
         self.set_deadline(id, None);
         if message.reason != 0 {
             return self.rejected(id, message.reason.into(), message.data);
@@ -168,10 +170,10 @@ impl World {
         let kind = event_type::RDMA_CM_EVENT_ESTABLISHED;
         let parameters = Parameters::Datagram(parameters);
         self.put(Pending { parameters, data: message.data, ..Pending::new(id, kind) });
-        self.hang_up(id);
+        self.close_link(id);
     }
 
-    /// The side that accepted hears that the other is ready.
+    /// Handles ready-to-use on the accepting side.
     pub(super) fn established(&mut self, id: usize) {
         self.set_deadline(id, None);
         let Ok(identifier) = self.id(id) else { return };
@@ -180,11 +182,11 @@ impl World {
         self.put(Pending { parameters, ..Pending::new(id, event_type::RDMA_CM_EVENT_ESTABLISHED) });
     }
 
-    /// There will be no connection.
+    /// Ends an attempt to connect.
     pub(super) fn rejected(&mut self, id: usize, status: c_int, data: Vec<u8>) {
         self.set_deadline(id, None);
         let Ok(identifier) = self.id(id) else { return };
-        (identifier.state, identifier.waiting) = (State::Over, None);
+        (identifier.state, identifier.waiting) = (State::Closed, None);
         // SAFETY: the identifier is alive.
         let datagram = unsafe { is_datagram(identifier.c) };
         let (kind, parameters) = match datagram {
@@ -193,40 +195,40 @@ impl World {
             false => (event_type::RDMA_CM_EVENT_REJECTED, Parameters::Connection(no_connection())),
         };
         self.put(Pending { status, parameters, data, ..Pending::new(id, kind) });
-        self.hang_up(id);
+        self.close_link(id);
     }
 
-    /// The connection has ended.
-    fn parted(&mut self, id: usize, state: State) {
+    /// Ends a connection.
+    fn handle_disconnect(&mut self, id: usize, state: State) {
         let Ok(identifier) = self.id(id) else { return };
         identifier.state = state;
         let parameters = Parameters::Connection(no_connection());
         self.put(Pending { parameters, ..Pending::new(id, event_type::RDMA_CM_EVENT_DISCONNECTED) });
-        if state == State::Over {
-            self.wait_out(id);
+        if state == State::Closed {
+            self.enter_timewait(id);
         }
     }
 
-    /// Both sides have parted.
-    pub(super) fn wait_out(&mut self, id: usize) {
-        self.hang_up(id);
+    /// Enters timewait after both sides have disconnected.
+    pub(super) fn enter_timewait(&mut self, id: usize) {
+        self.close_link(id);
         self.set_deadline(id, Some(Instant::now() + TIMEWAIT));
     }
 
-    /// An identifier has waited long enough.
-    pub(super) fn time_is_up(&mut self, id: usize, now: Instant) {
+    /// Handles a passed deadline.
+    pub(super) fn handle_deadline(&mut self, id: usize, now: Instant) {
         let Ok(identifier) = self.id(id) else { return };
         match identifier.state {
-            State::Listening => self.forget_the_silent(id, now),
+            State::Listening => self.close_silent(id, now),
             State::Connecting => match identifier.waiting.take() {
-                Some((message, until)) if now < until => self.ask_again(id, message, until),
+                Some((message, until)) if now < until => self.retry_request(id, message, until),
                 _ => self.rejected(id, -libc::ETIMEDOUT, Vec::new()),
             },
             State::Accepted => self.rejected(id, -libc::ETIMEDOUT, Vec::new()),
-            State::Parting => {
-                self.parted(id, State::Over);
+            State::Disconnecting => {
+                self.handle_disconnect(id, State::Closed);
             }
-            State::Over => {
+            State::Closed => {
                 let parameters = Parameters::Connection(no_connection());
                 self.put(Pending { parameters, ..Pending::new(id, event_type::RDMA_CM_EVENT_TIMEWAIT_EXIT) });
             }
@@ -235,7 +237,7 @@ impl World {
     }
 }
 
-/// What an event says of a packet: what the sender begins is what this side answers.
+/// The parameters of a packet for an event: the sender's initiator depth is this side's responder resources.
 pub(super) fn connection(message: &Message) -> rdma_conn_param {
     rdma_conn_param {
         initiator_depth: message.responder_resources,
@@ -249,5 +251,5 @@ pub(super) fn connection(message: &Message) -> rdma_conn_param {
     }
 }
 
-/// The key of all datagram services.
+/// The Q_Key of all datagram services.
 pub(super) const QKEY: u32 = RDMA_UDP_QKEY;

@@ -1,7 +1,8 @@
-//! Ports: abstract sockets whose names say who listens where, so that any process of the host finds them.
+//! Ports: abstract sockets whose names contain port space, port and address (`@softrnic/1/cm/SPACE/PORT/ADDRESS`), so
+//! that any process of the host finds them. These ports are independent of the host's TCP and UDP ports.
 //!
-//! A name vanishes with the process that bound it. That an address overlaps with all of them (`0.0.0.0`) is not in the names, and is
-//! looked up in the kernel's list of sockets.
+//! The kernel frees a name with its process. Names do not show overlaps with wildcard addresses (`0.0.0.0`), so these
+//! are looked up in the kernel's list of sockets.
 
 use std::fmt;
 use std::fs;
@@ -17,25 +18,25 @@ use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
 
 const PREFIX: &str = "softrnic/1/cm/";
-/// Ports that are given to who asks for none.
+/// The range of ports assigned automatically.
 const FIRST: u16 = 32768;
 const COUNT: u16 = 28232;
 
-/// Where somebody listens.
+/// The addresses of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Host {
     /// All addresses.
     Any,
-    /// Those of IPv4.
+    /// All IPv4 addresses.
     Any4,
-    /// Those of IPv6 alone.
+    /// All IPv6 addresses only.
     Any6,
-    /// This one, which is not one of IPv4 in IPv6.
+    /// One address, which is not IPv4-mapped.
     One(IpAddr),
 }
 
 impl Host {
-    /// Where a socket of this address listens.
+    /// The addresses of a socket that is bound to `ip`.
     pub(super) fn of(ip: IpAddr, af_only: bool) -> Self {
         match ip.to_canonical() {
             IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Self::Any4,
@@ -45,13 +46,13 @@ impl Host {
         }
     }
 
-    /// Who may be listening for it, the closest first.
+    /// The possible listeners for an address, the most specific first.
     fn listeners(ip: IpAddr) -> [Self; 3] {
         let ip = ip.to_canonical();
         [Self::One(ip), if ip.is_ipv4() { Self::Any4 } else { Self::Any6 }, Self::Any]
     }
 
-    /// Whether a destination is meant.
+    /// Whether it contains an address.
     pub(super) fn covers(self, ip: IpAddr) -> bool {
         Self::listeners(ip).contains(&self)
     }
@@ -64,7 +65,7 @@ impl Host {
         }
     }
 
-    /// What keeps one of them from the other says, as the kernel does: `EADDRNOTAVAIL` if either is not one address alone.
+    /// The error for overlapping ports, as in the kernel: `EADDRNOTAVAIL` if either is a wildcard.
     pub(super) fn in_use(self, other: Self) -> Errno {
         match (self, other) {
             (Self::One(_), Self::One(_)) => Errno(libc::EADDRINUSE),
@@ -93,7 +94,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// A port that somebody has, with the socket that bears its name.
+/// A bound port, with its socket.
 #[derive(Debug)]
 pub(super) struct Port {
     pub(super) socket: Arc<Descriptor>,
@@ -103,34 +104,34 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// Whether who has one keeps others from the other.
-    pub(super) fn clashes(&self, space: rdma_port_space, number: u16, host: Host) -> bool {
+    /// Whether it excludes another port.
+    pub(super) fn conflicts(&self, space: rdma_port_space, number: u16, host: Host) -> bool {
         self.space == space && self.number == number && self.host.overlaps(host)
     }
 
-    /// Takes this port; [`in_use`](Host::in_use) where somebody has it. `mine` says which of those that are taken do not count.
+    /// Binds this port; the error is [`in_use`](Host::in_use) if it is bound_ports. `mine` excludes ports of the caller.
     pub(super) fn take(
         space: rdma_port_space,
         number: u16,
         host: Host,
         mine: impl Fn(u16, Host) -> bool,
     ) -> Result<Self, Errno> {
-        // First the name, then the look: of two that overlap and begin together, both see each other.
+        // Bind first, then check: of two concurrent overlapping binds, each sees the other.
         let socket = bound(space, number, host).map_err(|errno| match errno {
             Errno(libc::EADDRINUSE) => host.in_use(host),
             errno => errno,
         })?;
         let overlaps = |&(port, other): &(u16, Host)| port == number && other != host && other.overlaps(host);
-        if let Some(other) = taken(space).iter().find(|other| overlaps(other) && !mine(other.0, other.1)) {
+        if let Some(other) = bound_ports(space).iter().find(|other| overlaps(other) && !mine(other.0, other.1)) {
             return Err(host.in_use(other.1));
         }
         Ok(Self { socket: Arc::new(socket), space, number, host })
     }
 
-    /// Takes any that is free. Who does not listen need not look for others whose addresses overlap.
+    /// Binds any free port. If it does not listen, it may overlap with others.
     pub(super) fn take_any(space: rdma_port_space, host: Host, listens: bool) -> Result<Self, Errno> {
-        let others = if listens { taken(space) } else { Vec::new() };
-        // Lossless: it is less than the count.
+        let others = if listens { bound_ports(space) } else { Vec::new() };
+        // Lossless: less than `COUNT`.
         let start = (random() % u64::from(COUNT)) as u16;
         for step in 0..COUNT {
             let number = FIRST + ((u32::from(start) + u32::from(step)) % u32::from(COUNT)) as u16;
@@ -151,7 +152,7 @@ fn name(space: rdma_port_space, port: u16, host: Host) -> Result<SocketAddrUnix,
     SocketAddrUnix::new_abstract_name(format!("{PREFIX}{}/{port}/{host}", space.0).as_bytes()).map_err(system)
 }
 
-/// A new socket without a name.
+/// Creates an unbound socket.
 pub(super) fn socket() -> Result<Descriptor, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let make = || rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
@@ -164,17 +165,17 @@ fn bound(space: rdma_port_space, port: u16, host: Host) -> Result<Descriptor, Er
     Ok(socket)
 }
 
-/// What came of looking for who listens.
+/// The result of connecting to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// The socket is connected with it.
+    /// The socket is connected to a listener.
     Listener,
-    /// So many wait for it that there is no room.
+    /// The backlog is full.
     Full,
-    Nobody,
+    NoListener,
 }
 
-/// Connects with who listens for this address.
+/// Connects to the listener of an address.
 pub(super) fn connect(socket: impl AsFd, space: rdma_port_space, ip: IpAddr, port: u16) -> Result<Found, Errno> {
     for host in Host::listeners(ip) {
         match rustix::net::connect(&socket, &name(space, port, host)?) {
@@ -184,17 +185,17 @@ pub(super) fn connect(socket: impl AsFd, space: rdma_port_space, ip: IpAddr, por
             Err(errno) => return Err(system(errno)),
         }
     }
-    Ok(Found::Nobody)
+    Ok(Found::NoListener)
 }
 
-/// The ports of this space that have a name; none where the kernel does not tell.
-fn taken(space: rdma_port_space) -> Vec<(u16, Host)> {
+/// The bound ports of a port space; empty if the kernel's list is unreadable.
+fn bound_ports(space: rdma_port_space) -> Vec<(u16, Host)> {
     let Ok(list) = fs::read("/proc/net/unix") else { return Vec::new() };
     let prefix = format!("@{PREFIX}{}/", space.0);
     String::from_utf8_lossy(&list).lines().filter_map(|line| read(line, &prefix)).collect()
 }
 
-/// A line of the kernel's list: those whose sockets are connected have a name that is not theirs any more, but their listener's.
+/// Parses a line of the kernel's list. A connected socket is listed with the name of its listener, so it is ignored.
 pub(super) fn read(line: &str, prefix: &str) -> Option<(u16, Host)> {
     const UNCONNECTED: &str = "01";
     let mut words = line.split_whitespace().skip(5);
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn names_overlap_as_addresses_of_sockets_do() {
+    fn hosts_overlap_like_socket_addresses() {
         let one = |text| Host::of(ip(text), false);
         let (any, any4, any6) = (one("::"), one("0.0.0.0"), Host::of(ip("::"), true));
         assert_eq!((any, any4, any6), (Host::Any, Host::Any4, Host::Any6));
@@ -230,13 +231,13 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_list_is_read_and_what_is_no_port_left_out() {
+    fn kernel_list_is_parsed_and_other_sockets_ignored() {
         let prefix = "@softrnic/1/cm/262/";
         let line = |state, name| format!("0000000000000000: 00000002 00000000 00010000 0005 {state} 28137 {name}");
         let read = |state, name| read(&line(state, name), prefix);
         assert_eq!(read("01", "@softrnic/1/cm/262/7471/any4"), Some((7471, Host::Any4)));
         assert_eq!(read("01", "@softrnic/1/cm/262/1/fe80::1"), Some((1, Host::One(ip("fe80::1")))));
-        assert_eq!(read("03", "@softrnic/1/cm/262/7471/any4"), None, "a connection of it");
+        assert_eq!(read("03", "@softrnic/1/cm/262/7471/any4"), None, "a connection to the port");
         for name in ["", "/run/x", "@softrnic/1/cm/273/1/any", "@softrnic/1/cm/262/99999/any", "@softrnic/1/cm/262/1/x"]
         {
             assert_eq!(read("01", name), None, "{name}");
@@ -245,7 +246,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn a_port_is_taken_once() {
+    fn port_is_bound_once() {
         let space = rdma_port_space(0xfff0);
         let free = Port::take_any(space, Host::Any4, true).unwrap_or_else(|errno| panic!("{errno:?}"));
         let take = |host| Port::take(space, free.number, host, |_, _| false).map(drop);
@@ -257,10 +258,10 @@ mod tests {
         let number = free.number;
         drop(free);
         let one = Host::One(ip("10.0.0.1"));
-        let taken = Port::take(space, number, one, |_, _| false).unwrap_or_else(|errno| panic!("{errno:?}"));
+        let bound_ports = Port::take(space, number, one, |_, _| false).unwrap_or_else(|errno| panic!("{errno:?}"));
         let take = |host| Port::take(space, number, host, |_, _| false).map(drop);
         assert_eq!((take(one), take(Host::Any4)), (Err(Errno(libc::EADDRINUSE)), Err(Errno(libc::EADDRNOTAVAIL))));
-        drop(taken);
+        drop(bound_ports);
         assert!(Port::take(space, number, Host::Any, |_, _| false).is_ok());
     }
 }

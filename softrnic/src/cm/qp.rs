@@ -1,15 +1,15 @@
-//! `rdma_create_qp` and `rdma_destroy_qp`: queue pairs of an identifier, with the completion queues that it makes for them.
+//! `rdma_create_qp` and `rdma_destroy_qp`: QPs of an identifier, with completion queues that it creates if necessary.
 
 use std::ffi::c_int;
 use std::mem;
 use std::ptr;
 
 use rdma_mummy_sys::{
-    ibv_cq, ibv_pd, ibv_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask as wanted, ibv_qp_type,
+    ibv_cq, ibv_pd, ibv_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask as mask, ibv_qp_type,
     rdma_cm_id,
 };
 
-use super::calls::{answer, made};
+use super::calls::{made, return_code};
 use super::transition::{extend, initialise};
 use super::{device, world};
 use crate::sys::errno::Errno;
@@ -21,29 +21,32 @@ use crate::verbs::queue_pair::{create_qp as create, create_qp_ex as create_exten
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, the domain null or alive, and the attributes can be read and written.
+/// As in C: the identifier is alive, the domain is null or alive, and the attributes are readable and writable.
 pub(super) unsafe extern "C" fn create_qp(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
     qp_init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    answer(unsafe { create_basic(id, pd, qp_init_attr) })
+    return_code(unsafe { create_basic(id, pd, qp_init_attr) })
 }
 
+/// Creates a QP from basic attributes.
+///
 /// # Safety
 ///
-/// As for `create_qp`.
+/// The same as for `create_qp`.
 pub(super) unsafe fn create_basic(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> Result<(), Errno> {
-    // SAFETY: the caller's promise. The plain attributes are the first part of the extended ones, of whose rest zero is a value.
+    // SAFETY: the caller's promise. The basic attributes are the first part of the extended ones; for the rest, zero is
+    // valid.
     unsafe {
         let mut extended: ibv_qp_init_attr_ex = mem::zeroed();
         (&raw mut extended).cast::<ibv_qp_init_attr>().write(attr.read());
-        extended.comp_mask = wanted::IBV_QP_INIT_ATTR_PD.0;
+        extended.comp_mask = mask::IBV_QP_INIT_ATTR_PD.0;
         extended.pd = if pd.is_null() { (*id).pd } else { pd };
         let result = create_any(id, &mut extended);
         attr.write((&raw const extended).cast::<ibv_qp_init_attr>().read());
@@ -55,25 +58,27 @@ pub(super) unsafe fn create_basic(
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, and the attributes can be read and written.
+/// As in C: the identifier is alive, and the attributes are readable and writable.
 pub(super) unsafe extern "C" fn create_qp_ex(id: *mut rdma_cm_id, qp_init_attr: *mut ibv_qp_init_attr_ex) -> c_int {
     // SAFETY: the caller's promise.
-    answer(unsafe { create_any(id, &mut *qp_init_attr) })
+    return_code(unsafe { create_any(id, &mut *qp_init_attr) })
 }
 
+/// Creates a QP.
+///
 /// # Safety
 ///
-/// The identifier is alive, and so are the objects in the attributes.
+/// The identifier is alive, and so are the objects of the attributes.
 unsafe fn create_any(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
-    let has = |attr: &ibv_qp_init_attr_ex, what: wanted| attr.comp_mask & what.0 != 0;
+    let has = |attr: &ibv_qp_init_attr_ex, what: mask| attr.comp_mask & what.0 != 0;
     world().id(id.addr())?;
-    // SAFETY: the caller's promise, for all of it.
+    // SAFETY: the caller's promise for all objects.
     unsafe {
         if !(*id).qp.is_null() || (*id).verbs.is_null() {
             return Err(Errno::INVALID);
         }
-        if !has(attr, wanted::IBV_QP_INIT_ATTR_PD) || attr.pd.is_null() {
-            attr.comp_mask |= wanted::IBV_QP_INIT_ATTR_PD.0;
+        if !has(attr, mask::IBV_QP_INIT_ATTR_PD) || attr.pd.is_null() {
+            attr.comp_mask |= mask::IBV_QP_INIT_ATTR_PD.0;
             attr.pd = (*id).pd;
         } else if (*id).verbs != (*attr.pd).context {
             return Err(Errno::INVALID);
@@ -83,9 +88,9 @@ unsafe fn create_any(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Res
             return Err(Errno::INVALID);
         }
         let receives = (*id).qp_type == ibv_qp_type::IBV_QPT_XRC_RECV;
-        if receives && (!has(attr, wanted::IBV_QP_INIT_ATTR_XRCD) || attr.xrcd.is_null()) {
+        if receives && (!has(attr, mask::IBV_QP_INIT_ATTR_XRCD) || attr.xrcd.is_null()) {
             attr.xrcd = device::xrc_domain((*id).verbs)?;
-            attr.comp_mask |= wanted::IBV_QP_INIT_ATTR_XRCD.0;
+            attr.comp_mask |= mask::IBV_QP_INIT_ATTR_XRCD.0;
         }
         let sends = if attr.send_cq.is_null() && (*id).send_cq.is_null() { attr.cap.max_send_wr } else { 0 };
         let receives = if attr.recv_cq.is_null() && (*id).recv_cq.is_null() { attr.cap.max_recv_wr } else { 0 };
@@ -105,13 +110,15 @@ unsafe fn create_any(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Res
     Ok(())
 }
 
+/// Creates the QP itself, and initializes it.
+///
 /// # Safety
 ///
-/// As for `create_any`.
+/// The same as for `create_any`.
 unsafe fn make(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Errno> {
-    // SAFETY: the caller's promise. A queue pair that goes is nobody else's.
+    // SAFETY: the caller's promise. A QP that is destroyed on failure was not shared.
     unsafe {
-        let qp = made(if attr.comp_mask == wanted::IBV_QP_INIT_ATTR_PD.0 {
+        let qp = made(if attr.comp_mask == mask::IBV_QP_INIT_ATTR_PD.0 {
             create(attr.pd, ptr::from_mut(attr).cast())
         } else {
             create_extended((*id).verbs, attr)
@@ -134,11 +141,11 @@ unsafe fn make(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<*m
     }
 }
 
-/// Makes a completion queue with a channel for each side that has entries.
+/// Creates a completion queue with a channel for each side that has entries.
 ///
 /// # Safety
 ///
-/// The identifier is alive, and on a device.
+/// The identifier is alive, and bound to a device.
 pub(super) unsafe fn create_cqs(id: *mut rdma_cm_id, sends: u32, receives: u32) -> Result<(), Errno> {
     let entries = |count: u32| c_int::try_from(count).map_err(|_| Errno::INVALID);
     let make = || -> Result<(), Errno> {
@@ -161,7 +168,7 @@ pub(super) unsafe fn create_cqs(id: *mut rdma_cm_id, sends: u32, receives: u32) 
     make().inspect_err(|_| unsafe { destroy_cqs(id) })
 }
 
-/// Destroys those that the identifier made.
+/// Destroys the completion queues that the identifier created.
 ///
 /// # Safety
 ///
@@ -191,7 +198,7 @@ pub(super) unsafe fn destroy_cqs(id: *mut rdma_cm_id) {
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, and nobody uses its queue pair.
+/// As in C: the identifier is alive, and its QP is not used.
 pub(super) unsafe extern "C" fn destroy_qp(id: *mut rdma_cm_id) {
     if world().id(id.addr()).is_err() {
         return;

@@ -1,4 +1,4 @@
-//! `rdma_resolve_route`: between addresses of one host there is one way.
+//! `rdma_resolve_route`: there is one route between addresses of a host.
 
 use std::ffi::c_int;
 use std::mem;
@@ -6,7 +6,7 @@ use std::mem;
 use rdma_mummy_sys::{ibv_gid, ibv_mtu, ibv_sa_path_rec, rdma_cm_event_type as event_type, rdma_cm_id};
 
 use super::address::gid;
-use super::calls::answer;
+use super::calls::return_code;
 use super::endpoint::complete;
 use super::events::Pending;
 use super::id::{State, free_path};
@@ -15,15 +15,15 @@ use crate::sys::errno::Errno;
 use crate::verbs::port::PKEY;
 
 pub(super) const HOPS: u8 = 64;
-/// "Exactly this", of what a path record selects.
+/// The selector "exactly" of a path record.
 const EXACTLY: u8 = 2;
-/// 4.096 µs to this power of two, as the kernel says of Ethernet.
+/// Exponent of 4.096 µs, as the kernel reports for Ethernet.
 const LIFE_TIME: u8 = 16;
 /// 100 Gbit/s.
 const RATE: u8 = 16;
 
 impl World {
-    /// Says that the route is there.
+    /// Queues the event of a resolved route.
     pub(super) fn route_resolved(&mut self, id: usize) -> Result<(), Errno> {
         let identifier = self.id(id)?;
         if identifier.state != State::AddressResolved {
@@ -34,13 +34,13 @@ impl World {
         Ok(())
     }
 
-    /// Writes the one path there is into the C struct.
+    /// Writes the path to the C struct.
     pub(super) fn write_path(&mut self, id: usize) -> Result<(), Errno> {
         let identifier = self.id(id)?;
         let (Some(source), Some(destination)) = (identifier.source, identifier.destination) else {
             return Err(Errno::INVALID);
         };
-        // SAFETY: numbers alone.
+        // SAFETY: numbers only.
         let zero: ibv_sa_path_rec = unsafe { mem::zeroed() };
         let path = ibv_sa_path_rec {
             sgid: ibv_gid { raw: gid(source.ip()).0 },
@@ -58,7 +58,7 @@ impl World {
             packet_life_time: LIFE_TIME,
             ..zero
         };
-        // SAFETY: the identifier is alive, and its path, where it has one, came from here.
+        // SAFETY: the identifier is alive, and its path, if any, was created here.
         unsafe {
             free_path((*identifier.c).route.path_rec);
             (*identifier.c).route.path_rec = Box::into_raw(Box::new(path));
@@ -72,9 +72,9 @@ impl World {
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive.
+/// As in C: the identifier is alive.
 pub(super) unsafe extern "C" fn resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
-    answer(resolve_route_and_wait(id))
+    return_code(resolve_route_and_wait(id))
 }
 
 pub(super) fn resolve_route_and_wait(id: *mut rdma_cm_id) -> Result<(), Errno> {

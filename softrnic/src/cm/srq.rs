@@ -9,7 +9,7 @@ use rdma_mummy_sys::{
     rdma_cm_id,
 };
 
-use super::calls::{answer, made};
+use super::calls::{made, return_code};
 use super::qp::{create_cqs, destroy_cqs};
 use super::{device, world};
 use crate::sys::errno::Errno;
@@ -19,13 +19,13 @@ use crate::verbs::shared_receive_queue as queue;
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, the domain null or alive, and the attributes can be read and written.
+/// As in C: the identifier is alive, the domain is null or alive, and the attributes are readable and writable.
 pub(super) unsafe extern "C" fn create_srq(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
 ) -> c_int {
-    // SAFETY: the caller's promise; of the extended attributes zero is a value.
+    // SAFETY: the caller's promise; for the extended attributes, zero is valid.
     unsafe {
         let mut extended: ibv_srq_init_attr_ex = mem::zeroed();
         (extended.srq_context, extended.attr) = ((*attr).srq_context, (*attr).attr);
@@ -35,7 +35,7 @@ pub(super) unsafe extern "C" fn create_srq(
         extended.pd = pd;
         let result = create(id, &mut extended);
         (*attr).attr = extended.attr;
-        answer(result)
+        return_code(result)
     }
 }
 
@@ -43,19 +43,21 @@ pub(super) unsafe extern "C" fn create_srq(
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, and the attributes can be read and written.
+/// As in C: the identifier is alive, and the attributes are readable and writable.
 pub(super) unsafe extern "C" fn create_srq_ex(id: *mut rdma_cm_id, attr: *mut ibv_srq_init_attr_ex) -> c_int {
     // SAFETY: the caller's promise.
-    answer(unsafe { create(id, &mut *attr) })
+    return_code(unsafe { create(id, &mut *attr) })
 }
 
+/// Creates a queue.
+///
 /// # Safety
 ///
-/// The identifier is alive, and so are the objects in the attributes.
+/// The identifier is alive, and so are the objects of the attributes.
 unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_srq_init_attr_ex) -> Result<(), Errno> {
     let has = |attr: &ibv_srq_init_attr_ex, what: part| attr.comp_mask & what.0 != 0;
     world().id(id.addr())?;
-    // SAFETY: the caller's promise, for all of it.
+    // SAFETY: the caller's promise for all objects.
     unsafe {
         if !has(attr, part::IBV_SRQ_INIT_ATTR_TYPE) || (*id).verbs.is_null() || !(*id).srq.is_null() {
             return Err(Errno::INVALID);
@@ -83,7 +85,7 @@ unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_srq_init_attr_ex) -> Result
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, and nobody uses its queue.
+/// As in C: the identifier is alive, and its queue is not used.
 pub(super) unsafe extern "C" fn destroy_srq(id: *mut rdma_cm_id) {
     if world().id(id.addr()).is_err() {
         return;

@@ -1,4 +1,4 @@
-//! The functions of librdmacm that the devices have: all of them but rsockets.
+//! The functions of librdmacm that soft devices support: all but rsockets.
 
 use rdma_mummy_sys::load::rdmacm::RdmacmTable;
 use rdma_mummy_sys::since_v44::RdmacmSinceV44;

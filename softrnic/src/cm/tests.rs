@@ -1,4 +1,4 @@
-//! What takes long outside: time that passes, as if it had.
+//! Tests with simulated time-outs.
 
 use std::net::SocketAddr;
 use std::ptr;
@@ -11,12 +11,12 @@ use super::channel::Source;
 use super::events::{acknowledge, take};
 use super::id::{State, destroy, migrate};
 use super::messages::{Kind, Message};
-use super::peer::{Heard, PATIENCE, hear, tell};
+use super::peer::{CM_TIMEOUT, Received, receive, send_message};
 use super::{port, world};
 use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
 
-/// A channel with an identifier that is connected with a socket of the test's.
+/// An identifier with its channel, connected to a socket of the test.
 struct Side {
     channel: *mut rdma_event_channel,
     id: *mut rdma_cm_id,
@@ -44,32 +44,32 @@ impl Side {
         Self { channel, id, peer }
     }
 
-    /// It has waited long enough.
-    fn time_is_up(&self) {
+    /// Simulates a passed deadline.
+    fn expire_deadline(&self) {
         world().set_deadline(self.id.addr(), Some(Instant::now()));
     }
 
-    /// The next event, which is of this identifier: its type and status.
+    /// Takes the next event, which must belong to this identifier; returns its type and status.
     fn next(&self) -> (event_type, i32) {
         let event = take(self.channel.addr(), true).unwrap_or_else(|errno| panic!("{errno:?}"));
-        // SAFETY: it was taken just now.
-        let told = unsafe {
+        // SAFETY: it was just taken.
+        let result = unsafe {
             assert_eq!((*event).id, self.id);
             ((*event).event, (*event).status)
         };
         assert_eq!(acknowledge(event), Ok(()));
-        told
+        result
     }
 
     fn state(&self) -> State {
-        world().id(self.id.addr()).map_or(State::Gone, |id| id.state)
+        world().id(self.id.addr()).map_or(State::Destroyed, |id| id.state)
     }
 
-    fn hears(&self) -> Option<Kind> {
-        match hear(&self.peer) {
-            Heard::Message(message) => Some(message.kind),
-            Heard::Nothing => panic!("nothing is said"),
-            Heard::End => None,
+    fn receive_kind(&self) -> Option<Kind> {
+        match receive(&self.peer) {
+            Received::Message(message) => Some(message.kind),
+            Received::Nothing => panic!("no packet was sent"),
+            Received::End => None,
         }
     }
 }
@@ -84,53 +84,53 @@ impl Drop for Side {
 
 #[test]
 #[cfg_attr(miri, ignore = "makes sockets")]
-fn who_waits_when_the_channel_is_destroyed_waits_on() {
+fn waiting_call_survives_the_destruction_of_its_channel() {
     let channel = world().make_channel().unwrap_or_else(|errno| panic!("{errno:?}")).addr();
     let waits = std::thread::spawn(move || take(channel, true).map(|event| event.addr()));
     std::thread::sleep(Duration::from_millis(100));
     let mut held = world();
-    let channel = held.channels.remove(&channel).unwrap_or_else(|| panic!("it was made"));
-    // Something comes at the same time.
+    let channel = held.channels.remove(&channel).unwrap_or_else(|| panic!("the channel exists"));
+    // A concurrent wake-up.
     channel.wake();
     std::thread::sleep(Duration::from_millis(100));
     drop((held, channel));
     std::thread::sleep(Duration::from_millis(200));
-    // It ends with the process.
+    // The thread ends with the process.
     assert!(!waits.is_finished(), "{:?}", waits.join());
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn who_gets_no_answer_is_told_and_hangs_up() {
+fn request_without_reply_times_out() {
     for state in [State::Connecting, State::Accepted] {
         let side = Side::new(state);
-        side.time_is_up();
+        side.expire_deadline();
         assert_eq!(side.next(), (event_type::RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT), "{state:?}");
-        assert_eq!((side.state(), side.hears()), (State::Over, None));
+        assert_eq!((side.state(), side.receive_kind()), (State::Closed, None));
     }
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn a_farewell_that_is_not_answered_is_one() {
-    let side = Side::new(State::Parting);
-    side.time_is_up();
+fn disconnect_without_response_times_out() {
+    let side = Side::new(State::Disconnecting);
+    side.expire_deadline();
     assert_eq!(side.next(), (event_type::RDMA_CM_EVENT_DISCONNECTED, 0));
     assert_eq!(side.next(), (event_type::RDMA_CM_EVENT_TIMEWAIT_EXIT, 0));
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn who_is_gone_has_parted() {
+fn ended_peer_has_disconnected() {
     let side = Side::new(State::Connected);
     assert!(rustix::net::shutdown(&side.peer, rustix::net::Shutdown::Both).is_ok());
     assert_eq!(side.next(), (event_type::RDMA_CM_EVENT_DISCONNECTED, 0));
-    assert_eq!(side.state(), State::Left);
+    assert_eq!(side.state(), State::PeerDisconnected);
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn what_does_not_belong_ends_a_connection() {
+fn unexpected_packet_ends_the_connection() {
     for (state, kind) in [
         (State::Connected, Kind::Reply),
         (State::Connected, Kind::Request),
@@ -140,62 +140,62 @@ fn what_does_not_belong_ends_a_connection() {
         (State::Connecting, Kind::Disconnect),
     ] {
         let side = Side::new(state);
-        tell(&side.peer, &Message::new(kind));
+        send_message(&side.peer, &Message::new(kind));
         let expected = match state {
             State::Connected => event_type::RDMA_CM_EVENT_DISCONNECTED,
             _ => event_type::RDMA_CM_EVENT_REJECTED,
         };
         assert_eq!(side.next().0, expected, "{kind:?} in {state:?}");
-        assert_eq!(side.hears(), None);
+        assert_eq!(side.receive_kind(), None);
     }
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn who_is_destroyed_says_good_bye() {
+fn destroyed_identifier_notifies_its_peer() {
     for (state, kind) in [
         (State::Connecting, Kind::Reject),
         (State::Requested, Kind::Reject),
         (State::Responded, Kind::Reject),
         (State::Connected, Kind::Disconnect),
-        (State::Left, Kind::Disconnected),
+        (State::PeerDisconnected, Kind::Disconnected),
     ] {
         let side = Side::new(state);
         let peer = side.peer.try_clone().unwrap_or_else(|error| panic!("{error}"));
         drop(side);
-        let Heard::Message(message) = hear(&peer) else { panic!("{state:?}") };
+        let Received::Message(message) = receive(&peer) else { panic!("{state:?}") };
         assert_eq!(message.kind, kind, "{state:?}");
-        assert!(matches!(hear(&peer), Heard::End), "{state:?}");
+        assert!(matches!(receive(&peer), Received::End), "{state:?}");
     }
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn a_request_that_finds_no_room_is_given_up_in_the_end() {
+fn request_to_a_full_backlog_times_out() {
     let side = Side::new(State::Connecting);
     {
         let mut world = world();
-        let Ok(id) = world.id(side.id.addr()) else { panic!("it is there") };
+        let Ok(id) = world.id(side.id.addr()) else { panic!("the identifier exists") };
         id.waiting = Some((Message::new(Kind::Request), Instant::now() - Duration::from_millis(1)));
     }
-    side.time_is_up();
+    side.expire_deadline();
     assert_eq!(side.next(), (event_type::RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT));
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn a_port_of_who_is_still_connected_is_asked_for_longer() {
-    let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
+fn port_of_a_connected_peer_is_retried_longer() {
+    let address = SocketAddr::from(([127, 0, 0, 1], 9));
     let (peer, side) = (Side::new(State::Connected), Side::new(State::Connecting));
-    // Asks once more, as if the request had been made so long ago, and tells whether it will again.
-    let asks_again_after = |passed: Duration| {
+    // Simulates a request that was made this long ago; returns whether it will be retried.
+    let is_retried_after = |passed: Duration| {
         {
             let mut world = world();
-            let Ok(id) = world.id(side.id.addr()) else { panic!("it is there") };
-            let message = Message { to: nobody, ..Message::new(Kind::Request) };
-            (id.state, id.waiting) = (State::Connecting, Some((message, Instant::now() + PATIENCE - passed)));
+            let Ok(id) = world.id(side.id.addr()) else { panic!("the identifier exists") };
+            let message = Message { to: address, ..Message::new(Kind::Request) };
+            (id.state, id.waiting) = (State::Connecting, Some((message, Instant::now() + CM_TIMEOUT - passed)));
         }
-        side.time_is_up();
+        side.expire_deadline();
         assert_eq!(world().gather(side.channel.addr()), Ok(()));
         world().id(side.id.addr()).is_ok_and(|id| id.waiting.is_some())
     };
@@ -206,24 +206,24 @@ fn a_port_of_who_is_still_connected_is_asked_for_longer() {
     };
     let second = Duration::from_secs(1);
     connect_with(SocketAddr::from(([127, 0, 0, 1], 10)));
-    assert!(!asks_again_after(second));
+    assert!(!is_retried_after(second));
     assert_eq!(side.next(), (event_type::RDMA_CM_EVENT_REJECTED, 8));
-    connect_with(nobody);
-    assert!(asks_again_after(second));
-    assert!(!asks_again_after(second * 5));
+    connect_with(address);
+    assert!(is_retried_after(second));
+    assert!(!is_retried_after(second * 5));
     assert_eq!(side.next(), (event_type::RDMA_CM_EVENT_REJECTED, 8));
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn nobody_listens_where_nobody_is() {
+fn unbound_port_has_no_listener() {
     let socket = port::socket().unwrap_or_else(|errno| panic!("{errno:?}"));
     let found = port::connect(&socket, rdma_port_space(0xfff1), [127, 0, 0, 1].into(), 1);
-    assert_eq!(found, Ok(port::Found::Nobody));
+    assert_eq!(found, Ok(port::Found::NoListener));
 }
 
 #[test]
-fn what_is_not_there_is_refused() {
+fn unknown_objects_are_refused() {
     let mut world = world();
     assert_eq!(world.id(8).map(drop), Err(Errno::INVALID));
     let kind = (rdma_port_space::RDMA_PS_TCP, ibv_qp_type::IBV_QPT_RC);
@@ -233,12 +233,12 @@ fn what_is_not_there_is_refused() {
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn an_identifier_that_cannot_move_stays_where_it_is() {
+fn failed_migration_changes_nothing() {
     let side = Side::new(State::Connected);
     let target = world().make_channel().unwrap_or_else(|errno| panic!("{errno:?}"));
     let none = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
     let none = Arc::new(none.unwrap_or_else(|error| panic!("{error}")));
-    // As where the program has closed the descriptor and the number is another's.
+    // Simulates a descriptor that the program has closed, and whose number was reused.
     if let Some(channel) = world().channels.get_mut(&target.addr()) {
         channel.epoll = none;
     }

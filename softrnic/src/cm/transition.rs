@@ -1,4 +1,4 @@
-//! What a queue pair needs to connect: the attributes of each state, and the changes that the library makes itself.
+//! State transitions of a connected QP: the attributes of each state, and the transitions that the library makes.
 
 use std::ffi::c_int;
 use std::mem;
@@ -9,7 +9,7 @@ use rdma_mummy_sys::{
 };
 
 use super::address::gid;
-use super::calls::{answer, checked};
+use super::calls::{checked, return_code};
 use super::events::is_datagram;
 use super::id::{Identifier, State};
 use super::peer::QKEY;
@@ -20,16 +20,16 @@ use crate::verbs::gid::index_of;
 use crate::verbs::port::PORT;
 use crate::verbs::queue_pair::{modify_qp, set_ece};
 
-/// 4.096 µs to this power of two: 67 ms.
+/// Exponent of 4.096 µs: 67 ms.
 const TIMEOUT: u8 = 14;
 
-/// The way to the other side of an identifier.
+/// The path to the peer of an identifier.
 pub(super) fn address_handle(id: &Identifier) -> ibv_ah_attr {
     address_handle_to(id, id.destination.map(|to| gid(to.ip()).0).unwrap_or_default())
 }
 
 pub(super) fn address_handle_to(id: &Identifier, to: [u8; 16]) -> ibv_ah_attr {
-    // SAFETY: numbers alone.
+    // SAFETY: numbers only.
     let mut attr: ibv_ah_attr = unsafe { mem::zeroed() };
     let source = id.source.map(|source| gid(source.ip()));
     (attr.is_global, attr.port_num) = (1, PORT);
@@ -43,15 +43,15 @@ fn all(bits: &[mask]) -> u32 {
     bits.iter().fold(0, |all, one| all | one.0)
 }
 
-/// The attributes that a state needs, with their mask.
+/// The attributes of a state, with their mask.
 fn attributes(id: *mut rdma_cm_id, state: qp_state) -> Result<(ibv_qp_attr, u32), Errno> {
-    // SAFETY: the identifier is alive; the attributes are numbers alone.
+    // SAFETY: the identifier is alive; the attributes are numbers only.
     let (datagram, kind, attached, mut attr) =
         unsafe { (is_datagram(id), (*id).qp_type, !(*id).verbs.is_null(), mem::zeroed::<ibv_qp_attr>()) };
     let mut world = world();
     if world.id(id.addr())?.state == State::Requested {
-        // One who has given up meanwhile is not connected with.
-        world.peer_speaks(id.addr());
+        // Detects a peer that has given up in the meantime.
+        world.handle_link(id.addr());
     }
     let id = world.id(id.addr())?;
     if !attached {
@@ -71,8 +71,8 @@ fn attributes(id: *mut rdma_cm_id, state: qp_state) -> Result<(ibv_qp_attr, u32)
     {
         return Ok((attr, basics | mask::IBV_QP_ACCESS_FLAGS.0));
     }
-    // Whose peer has gone meanwhile is not connected any more.
-    if matches!(id.state, State::Over | State::Gone) {
+    // The peer may have ended in the meantime.
+    if matches!(id.state, State::Closed | State::Destroyed) {
         return Err(Errno::INVALID);
     }
     match state {
@@ -111,11 +111,11 @@ fn attributes(id: *mut rdma_cm_id, state: qp_state) -> Result<(ibv_qp_attr, u32)
     }
 }
 
-/// `rdma_init_qp_attr(id, qp_attr, qp_attr_mask)`: the state is read, and everything written.
+/// `rdma_init_qp_attr(id, qp_attr, qp_attr_mask)`: reads the state, and writes all attributes.
 ///
 /// # Safety
 ///
-/// As for C: the identifier is alive, the attributes can be read and written, and the mask written.
+/// As in C: the identifier is alive, the attributes are readable and writable, and the mask is writable.
 pub(super) unsafe extern "C" fn init_qp_attr(
     id: *mut rdma_cm_id,
     qp_attr: *mut ibv_qp_attr,
@@ -124,18 +124,18 @@ pub(super) unsafe extern "C" fn init_qp_attr(
     // SAFETY: the caller's promise.
     let state = unsafe { (*qp_attr).qp_state };
     let initialised = attributes(id, state).map(|(attr, bits)| {
-        // SAFETY: the caller's promise. The bits are those of an `int`.
+        // SAFETY: the caller's promise. The mask fits into an `int`.
         unsafe {
             qp_attr.write(attr);
             qp_attr_mask.write(bits as c_int);
         }
     });
-    answer(initialised)
+    return_code(initialised)
 }
 
-/// A change of a queue pair.
+/// Changes a QP.
 fn modify(qp: *mut ibv_qp, attr: &mut ibv_qp_attr, bits: u32) -> Result<(), Errno> {
-    // SAFETY: the queue pair is the identifier's, and alive as long as that has it; no lock is held that it could wait for.
+    // SAFETY: the QP belongs to the identifier, and is alive as long; no lock is held that the call could wait for.
     checked(unsafe { modify_qp(qp, attr, bits as c_int) })
 }
 
@@ -144,10 +144,10 @@ fn change(id: *mut rdma_cm_id, qp: *mut ibv_qp, state: qp_state) -> Result<(), E
     modify(qp, &mut attr, bits)
 }
 
-/// Takes a new queue pair as far as it goes without a peer.
+/// Moves a new QP as far as possible without a peer.
 pub(super) fn initialise(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result<(), Errno> {
     change(id, qp, qp_state::IBV_QPS_INIT)?;
-    // SAFETY: the identifier is alive; the attributes are numbers alone.
+    // SAFETY: the identifier is alive; the attributes are numbers only.
     let (datagram, mut attr) = unsafe { (is_datagram(id), mem::zeroed::<ibv_qp_attr>()) };
     if !datagram {
         return Ok(());
@@ -177,19 +177,19 @@ pub(super) fn ready_to_send(id: *mut rdma_cm_id) -> Result<(), Errno> {
 pub(super) fn to_error(id: *mut rdma_cm_id) -> Result<(), Errno> {
     world().id(id.addr())?;
     let Some(qp) = queue_pair(id) else { return Ok(()) };
-    // SAFETY: numbers alone.
+    // SAFETY: numbers only.
     let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
     attr.qp_state = qp_state::IBV_QPS_ERR;
     modify(qp, &mut attr, mask::IBV_QP_STATE.0)
 }
 
-/// Tells the queue pair the extensions of the other side, once they are known, and leaves those that it takes with the identifier.
+/// Passes the peer's ECE options to the QP, and stores the accepted ones in the identifier.
 pub(super) fn extend(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result<(), Errno> {
     let mut ece = world().id(id.addr())?.remote_ece;
     if ece.vendor_id == 0 {
         return Ok(());
     }
-    // SAFETY: the queue pair is alive, and the options can be read and written.
+    // SAFETY: the QP is alive, and the options are readable and writable.
     if unsafe { set_ece(qp, &raw mut ece) } == 0 {
         world().id(id.addr())?.local_ece.options = ece.options;
     }

@@ -1,15 +1,15 @@
-//! Inputs to begin with.
+//! Seeds of the fuzz corpus.
 
 use std::net::SocketAddr;
 
 use crate::cm::messages::{Kind, Message};
 
-/// The operations of the scripts: see `connections`.
+/// The operations of the scripts, see `connections`.
 const PACKET: u8 = 0;
 const TIME: u8 = 4;
 const HANG_UP: u8 = 5;
 
-/// What the script is about.
+/// The start of the script.
 const LISTENER: u8 = 0;
 const CONNECTING: u8 = 1;
 const ACCEPTED: u8 = 4;
@@ -26,12 +26,12 @@ fn packet(kind: Kind) -> Vec<u8> {
         retry_count: 7,
         rnr_retry_count: 7,
         from: SocketAddr::from(([127, 0, 0, 1], 4000)),
-        // Port 1 stands for that of the listener.
+        // Port 1 is replaced by the listener's.
         to: SocketAddr::from(([127, 0, 0, 1], 1)),
         ..Message::new(kind)
     };
-    let message = if kind.room() > 0 { message.with_data(b"private data") } else { Some(message) };
-    let message = message.expect("there is room");
+    let message = if kind.data_length() > 0 { message.with_data(b"private data") } else { Some(message) };
+    let message = message.expect("the data fits");
     [&[PACKET][..], &message.encode()].concat()
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn all() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
         ("connections/good-request", alone(LISTENER, Kind::Request)),
         ("connections/good-lookup", alone(DATAGRAM | LISTENER, Kind::DatagramRequest)),
         ("connections/good-reply", alone(CONNECTING, Kind::Reply)),
-        ("connections/good-answer", alone(DATAGRAM | CONNECTING, Kind::DatagramReply)),
+        ("connections/good-return_code", alone(DATAGRAM | CONNECTING, Kind::DatagramReply)),
         (
             "connections/good-ready",
             [alone(ACCEPTED, Kind::ReadyToUse), packet(Kind::Disconnect), vec![7, TIME]].concat(),
