@@ -15,11 +15,11 @@ use crate::cq::CompletionEvents;
 use crate::sys::errno::Errno;
 use crate::sys::usage::{Usage, Use};
 
-/// A completion queue that has an event, by its address.
+/// A completion event, with the address of its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Completed(pub(crate) *mut ibv_cq);
 
-// SAFETY: the pointer is a name here, and followed only while the queue is there: it takes its events along when it goes.
+// SAFETY: the pointer is dereferenced only while the queue exists: a destroyed queue removes its events.
 unsafe impl Send for Completed {}
 
 /// A completion channel.
@@ -27,7 +27,7 @@ unsafe impl Send for Completed {}
 pub(crate) struct CompletionChannel {
     pub(crate) c: ibv_comp_channel,
     pub(crate) events: Arc<EventFdQueue<Completed>>,
-    /// Queues that are told of on it.
+    /// Completion queues that use the channel.
     pub(crate) usage: Usage,
     pub(crate) uses: Vec<Use>,
 }
@@ -37,7 +37,7 @@ unsafe impl Object for CompletionChannel {
     type C = ibv_comp_channel;
 }
 
-/// What a completion queue tells: completions on its channel, where it has one, and overruns on its context.
+/// The events of a completion queue: completions go to its channel, if any, and overruns to its context.
 #[derive(Debug)]
 pub(crate) struct ChannelEvents {
     pub(crate) channel: Option<Arc<EventFdQueue<Completed>>>,
@@ -59,7 +59,7 @@ impl CompletionEvents for ChannelEvents {
     }
 }
 
-/// `ibv_create_comp_channel(context)`: null, and errno, where there are no descriptors left.
+/// `ibv_create_comp_channel(context)`: null and errno if no descriptor is available.
 pub(crate) unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
     // SAFETY: C's promise: the context is open.
     let owner = unsafe { Context::of(context) };
@@ -71,13 +71,13 @@ pub(crate) unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -
     CompletionChannel { c, events, usage: Usage::default(), uses: vec![owner.usage.begin()] }.into_c()
 }
 
-/// `ibv_destroy_comp_channel(channel)`: `EBUSY` while queues are told of on it.
+/// `ibv_destroy_comp_channel(channel)`: `EBUSY` while completion queues use it.
 pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    // SAFETY: C's promise: the channel is there.
+    // SAFETY: C's promise: the channel is alive.
     if unsafe { CompletionChannel::of(channel) }.usage.is_used() {
         return failure::code(Errno::BUSY);
     }
-    // SAFETY: C's promise: nobody uses it any more.
+    // SAFETY: C's promise: it is no longer used.
     drop(unsafe { CompletionChannel::from_c(channel) });
     0
 }
@@ -88,17 +88,17 @@ pub(crate) unsafe extern "C" fn get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: C's promise: the channel is there.
+    // SAFETY: C's promise: the channel is alive.
     let channel = unsafe { CompletionChannel::of(channel) };
     let taken = channel.events.take(|Completed(queue)| {
-        // SAFETY: a queue that is destroyed first takes its events away, for which it waits here. One whose event is counted waits for
-        // the acknowledgement.
+        // SAFETY: the destruction of a queue first removes its events, and waits here for the lock. If an event is
+        // counted, it waits for its acknowledgement.
         unsafe { Queue::of(queue) }.count_event();
         queue
     });
     match taken {
-        // SAFETY: as above the queue is there until this event is acknowledged, and its context never changes; C's promise: the other
-        // two can be written.
+        // SAFETY: as above, the queue exists until this event is acknowledged, and its context never changes; C's
+        // promise: the other two are writable.
         Ok(queue) => unsafe {
             cq.write(queue);
             cq_context.write((*queue).cq_context);
@@ -110,6 +110,6 @@ pub(crate) unsafe extern "C" fn get_cq_event(
 
 /// `ibv_ack_cq_events(cq, nevents)`.
 pub(crate) unsafe extern "C" fn ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
-    // SAFETY: C's promise: the queue is there, and waits for these where it is being destroyed.
+    // SAFETY: C's promise: the queue is alive. Its destruction waits for these acknowledgements.
     unsafe { Queue::acknowledgements(cq).add(nevents) };
 }

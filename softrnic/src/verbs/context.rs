@@ -25,32 +25,32 @@ use crate::wire::limits;
 pub(crate) struct Context {
     pub(crate) verbs: verbs_context,
     pub(crate) events: Arc<EventFdQueue<AsyncEvent>>,
-    /// Objects made on it: it cannot be closed before they are gone.
+    /// Objects of the context, which cannot be closed before they are destroyed.
     pub(crate) usage: Usage,
-    /// Of the process that opened it.
+    /// The generation of the process that opened it.
     pub(crate) generation: u32,
     /// The next handle of an object.
     pub(crate) handles: AtomicU32,
-    /// Protection domains by their handles, for those who import them.
+    /// Protection domains by handle, for imports.
     pub(crate) domains: Mutex<HashMap<u32, Weak<Domain>>>,
-    /// Regions and device memory, likewise.
+    /// Regions and device memory by handle, for imports.
     pub(crate) exports: Exports,
-    /// What programs take for the device file: a descriptor that is never readable.
+    /// The device file of a real context: here a descriptor that is never readable.
     _commands: OwnedFd,
 }
 
 impl Context {
-    /// What is behind a context of C's.
+    /// Returns the context of a C pointer.
     ///
     /// # Safety
     ///
-    /// `context` was opened by this provider and is not closed as long as the reference is used.
+    /// This provider opened `context`, which is not closed during the lifetime of the reference.
     pub(crate) unsafe fn of<'c>(context: *mut ibv_context) -> &'c Self {
-        // SAFETY: the caller's promise: it is the part of a `Context` that stands at this distance from its start.
+        // SAFETY: the caller's promise: it is the part of a `Context` at this offset.
         unsafe { &*start(context) }
     }
 
-    /// A handle for a new object.
+    /// Returns a handle for a new object.
     pub(crate) fn handle(&self) -> u32 {
         self.handles.fetch_add(1, Ordering::Relaxed)
     }
@@ -58,8 +58,8 @@ impl Context {
     fn open(device: *mut ibv_device) -> Result<Self, Errno> {
         let events = Arc::new(EventFdQueue::watching(AsyncEvent::of_addresses)?);
         let commands = descriptor()?;
-        // SAFETY: the struct has numbers, nullable pointers and a mutex alone; zero is a value of each, and of the mutex that of
-        // one which nobody holds.
+        // SAFETY: the struct consists of numbers, nullable pointers and a mutex; zero is valid for each, and an
+        // unlocked mutex.
         let mut verbs: verbs_context = unsafe { mem::zeroed() };
         verbs.sz = size_of::<verbs_context>();
         table::fill(&mut verbs);
@@ -67,7 +67,7 @@ impl Context {
         verbs.context.cmd_fd = commands.as_raw_fd();
         verbs.context.async_fd = events.as_raw_fd();
         verbs.context.num_comp_vectors = limits::COMP_VECTORS as c_int;
-        // By this value programs know that a `verbs_context` is around it.
+        // This value tells programs that it is part of a `verbs_context`.
         verbs.context.abi_compat = ptr::without_provenance_mut(usize::MAX);
         let (usage, handles, domains) = (Usage::default(), AtomicU32::new(1), Mutex::default());
         let generation = fork::generation();
@@ -88,14 +88,14 @@ fn start(context: *mut ibv_context) -> *mut Context {
     context.wrapping_byte_sub(offset_of!(Context, verbs) + offset_of!(verbs_context, context)).cast()
 }
 
-/// An eventfd that nobody writes to.
+/// An eventfd that is never written to.
 fn descriptor() -> Result<OwnedFd, Errno> {
     // SAFETY: it takes numbers alone.
     let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
     if descriptor < 0 {
         return Err(Errno::last());
     }
-    // SAFETY: it is new and nobody else's.
+    // SAFETY: new, and this function alone owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -103,20 +103,20 @@ pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv
     match Context::open(device) {
         Ok(context) => {
             let context = Box::into_raw(Box::new(context));
-            // SAFETY: it is on the heap since now.
+            // SAFETY: it is on the heap now.
             unsafe { &raw mut (*context).verbs.context }
         }
         Err(errno) => failure::null(errno),
     }
 }
 
-/// Refused as long as anything is there that was made on it.
+/// Fails while the context has objects.
 pub(crate) unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
-    // SAFETY: the context is one of this provider's and open.
+    // SAFETY: the context belongs to this provider and is open.
     if unsafe { Context::of(context) }.usage.is_used() {
         return failure::minus_one(Errno::BUSY);
     }
-    // SAFETY: `open_device` put it on the heap, and nobody uses it after it is closed.
+    // SAFETY: `open_device` put it on the heap, and it is not used after it is closed.
     drop(unsafe { Box::from_raw(start(context)) });
     0
 }

@@ -1,4 +1,4 @@
-//! `struct ibv_device`: the devices of the process, which are there from their registration on and for good.
+//! `struct ibv_device`: the devices of the process, which exist from their registration until the process ends.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int};
@@ -10,34 +10,34 @@ use rdma_mummy_sys::{ibv_device, ibv_fork_status, ibv_node_type, ibv_transport_t
 
 use crate::sys;
 
-/// What a name and its terminator fit into.
+/// Size of a name with its terminator.
 pub(crate) const NAME_SIZE: usize = 64;
-/// Kernels count their devices from zero: soft ones are told apart by their numbers.
+/// First index of soft devices. Kernels number their devices from zero.
 const FIRST_INDEX: c_int = 1 << 16;
 
-/// A device. It lies on the heap for as long as the process runs.
+/// A device. It stays on the heap until the process ends.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Device {
     c: UnsafeCell<ibv_device>,
-    /// As C has it, big-endian.
+    /// Big-endian, as in C.
     guid: u64,
     index: c_int,
 }
 
-// SAFETY: the C struct is written before it is shared, save for the mark of its provider, which is atomic.
+// SAFETY: the C struct is written before it is shared, except for the mark of its provider, which is atomic.
 unsafe impl Sync for Device {}
-// SAFETY: it belongs to no thread.
+// SAFETY: it is not bound to a thread.
 unsafe impl Send for Device {}
 
 static DEVICES: OnceLock<Box<[&'static Device]>> = OnceLock::new();
 
 impl Device {
-    /// A device of this name, of less than [`NAME_SIZE`] bytes, at its place in the list.
+    /// Creates a device. The name is shorter than [`NAME_SIZE`]; `place` is its index in the list.
     pub(super) fn new(name: &str, place: c_int) -> Self {
-        // SAFETY: the struct has numbers and nullable function pointers alone, of which zero is a value.
+        // SAFETY: the struct consists of numbers and nullable function pointers; zero is valid for each.
         let mut c: ibv_device = unsafe { mem::zeroed() };
-        // The kernel names a device's character device otherwise: here one name serves for both.
+        // The kernel's character device has another name. Here one name serves for both.
         for copy in [&mut c.name, &mut c.dev_name] {
             for (to, from) in copy.iter_mut().take(NAME_SIZE - 1).zip(name.bytes()) {
                 *to = from as c_char;
@@ -48,23 +48,24 @@ impl Device {
         Self { c: UnsafeCell::new(c), guid: guid(name).to_be(), index: FIRST_INDEX.saturating_add(place) }
     }
 
-    /// What is behind a device of C's.
+    /// Returns the device of a C pointer.
     ///
     /// # Safety
     ///
-    /// The device is one of this provider's.
+    /// The device belongs to this provider.
     pub(crate) unsafe fn of(device: *mut ibv_device) -> &'static Self {
         // SAFETY: the caller's promise: it is at the start of a `Device`, which is never freed.
         unsafe { &*device.cast::<Self>() }
     }
 
-    /// What C has. It leads back to all of the device; written through it is the C struct alone, which is in a cell.
+    /// The C pointer. It has provenance for the whole device; only the C struct, which is in a cell, is written through
+    /// it.
     pub(crate) fn as_c(&self) -> *mut ibv_device {
         ptr::from_ref(self).cast_mut().cast()
     }
 
     pub(crate) fn name(&self) -> &[u8] {
-        // SAFETY: the name is at the start of the array, ends with a zero byte, and is not written any more.
+        // SAFETY: the name is at the start of the array, ends with a zero byte, and is no longer written.
         unsafe { CStr::from_ptr((&raw const (*self.as_c()).name).cast()) }.to_bytes()
     }
 
@@ -74,23 +75,23 @@ impl Device {
     }
 }
 
-/// A number for the device that is the same in all processes of a host, marked as one that no maker gave out.
+/// A GUID that is the same in all processes of a host, marked as locally administered.
 fn guid(name: &str) -> u64 {
     const LOCALLY_ADMINISTERED: u64 = 0x02 << 56;
     const GROUP: u64 = 0x01 << 56;
-    // The identity ends where the name begins, as no name has a zero byte.
+    // A zero byte separates the identity from the name.
     let bytes = sys::identity().into_iter().chain([0]).chain(name.bytes());
     fnv(bytes) & !GROUP | LOCALLY_ADMINISTERED
 }
 
-/// FNV-1a, which unlike the hashes of the standard library is the same in every build.
+/// FNV-1a. Unlike the standard library's hashes it is the same in every build.
 fn fnv(bytes: impl IntoIterator<Item = u8>) -> u64 {
     bytes
         .into_iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// Makes the devices, once.
+/// Creates the devices, once.
 pub(crate) fn make(names: &[String]) {
     let _ = DEVICES.get_or_init(|| {
         let make = |(name, place): (&String, c_int)| &*Box::leak(Box::new(Device::new(name, place)));
@@ -107,7 +108,7 @@ pub(crate) unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut
     let devices = all();
     let list: Box<[_]> = devices.iter().map(|device| device.as_c()).chain([ptr::null_mut()]).collect();
     if !num_devices.is_null() {
-        // SAFETY: it can be written where it is not null. The builder's limit is far below what the type holds.
+        // SAFETY: it is writable unless null. The builder's limit is far below `c_int::MAX`.
         unsafe { num_devices.write(devices.len() as c_int) };
     }
     Box::into_raw(list).cast()
@@ -117,14 +118,14 @@ pub(crate) unsafe extern "C" fn free_device_list(list: *mut *mut ibv_device) {
     if list.is_null() {
         return;
     }
-    // The devices that are registered once are those that every list has, and the null pointer after them.
+    // Every list contains all registered devices and a null pointer.
     let list = ptr::slice_from_raw_parts_mut(list, all().len() + 1);
-    // SAFETY: it came from `get_device_list`, which made it so long, and is given back once.
+    // SAFETY: it came from `get_device_list` with this length, and is freed once.
     drop(unsafe { Box::from_raw(list) });
 }
 
 pub(crate) unsafe extern "C" fn get_device_name(device: *mut ibv_device) -> *const c_char {
-    // SAFETY: the device is one of this provider's, which are never freed.
+    // SAFETY: the device belongs to this provider and is never freed.
     unsafe { (&raw const (*device).name).cast() }
 }
 
@@ -138,7 +139,7 @@ pub(crate) unsafe extern "C" fn get_device_guid(device: *mut ibv_device) -> u64 
     unsafe { Device::of(device) }.guid
 }
 
-/// `ibv_fork_init()`: there is nothing to prepare.
+/// `ibv_fork_init()`: does nothing, because forks need no preparation.
 pub(crate) unsafe extern "C" fn fork_init() -> c_int {
     0
 }
@@ -152,21 +153,21 @@ mod tests {
     use super::*;
 
     fn name(device: &Device) -> String {
-        // SAFETY: the device is there, its name ends with a zero byte, and nobody writes to it.
+        // SAFETY: the device is alive, its name ends with a zero byte, and is not written.
         let name = unsafe { CStr::from_ptr(get_device_name(device.as_c())) };
         assert_eq!(name.to_bytes(), device.name());
         name.to_string_lossy().into_owned()
     }
 
     #[test]
-    fn a_device_is_what_clients_of_roce_look_for() {
+    fn device_looks_like_a_roce_device() {
         let device = Device::new("soft0", 0);
-        // SAFETY: the device lives to the end of the test, and nobody writes to it.
+        // SAFETY: the device lives until the end of the test, and is not written.
         unsafe {
             let c = &*device.as_c();
             assert_eq!(c.node_type, ibv_node_type::IBV_NODE_CA);
             assert_eq!(c.transport_type, ibv_transport_type::IBV_TRANSPORT_IB);
-            assert!(c._ops._dummy1.is_none(), "where the provider is marked");
+            assert!(c._ops._dummy1.is_none(), "the field for the provider is free");
             assert_eq!(get_device_guid(device.as_c()), device.guid());
             assert_eq!(get_device_index(device.as_c()), FIRST_INDEX);
         }
@@ -174,29 +175,29 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_the_same_in_every_build() {
-        // Of the vectors that the authors of FNV publish.
+    fn hash_matches_published_vectors() {
+        // Vectors published by the authors of FNV.
         assert_eq!(fnv(*b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv(*b"a"), 0xaf63_dc4c_8601_ec8c);
         assert_eq!(fnv(*b"foobar"), 0x8594_4171_f739_67e8);
     }
 
     #[test]
-    fn a_guid_is_stable_and_of_its_device_alone() {
+    fn guid_is_stable_and_unique() {
         assert_eq!(guid("soft0"), guid("soft0"));
         assert_ne!(guid("soft0"), guid("soft1"));
         let first = Device::new("soft0", 0).guid().to_ne_bytes()[0];
-        assert_eq!(first & 3, 2, "locally administered, of one device");
+        assert_eq!(first & 3, 2, "locally administered, unicast");
     }
 
     #[test]
-    fn the_longest_name_fits() {
+    fn longest_name_fits() {
         let long = "x".repeat(NAME_SIZE - 1);
         assert_eq!(name(&Device::new(&long, 0)), long);
     }
 
     #[test]
-    fn lists_are_freed_as_they_were_made() {
+    fn device_lists_are_freed() {
         let mut count = -1;
         // SAFETY: the count can be written, and the list is given back once.
         unsafe {

@@ -1,4 +1,5 @@
-//! `struct ibv_dm`: memory on the device, which is some of ours.
+//! `struct ibv_dm`: device memory, which is host memory of this process. Two processes that open the device access each
+//! other's through regions only.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -17,14 +18,14 @@ use crate::sys::usage::{Usage, Use};
 use crate::wire::bytes::{Segment, copy};
 use crate::wire::limits::MAX_DM_SIZE;
 
-/// Memory on the device.
+/// Device memory.
 #[repr(C)]
 pub(crate) struct DeviceMemory {
     pub(crate) c: ibv_dm,
     buffer: Arc<Buffer>,
-    /// Regions of it.
+    /// Regions of the memory.
     usage: Usage,
-    /// Of the context.
+    /// Use of the context.
     uses: Vec<Use>,
 }
 
@@ -34,7 +35,7 @@ unsafe impl Object for DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Where `length` bytes from `offset` on begin, or `EINVAL` where there are fewer.
+    /// The address of `length` bytes from `offset` on, or `EINVAL` if they exceed the memory.
     fn range(&self, offset: u64, length: usize) -> Result<usize, Errno> {
         let offset = usize::try_from(offset).map_err(|_| Errno::INVALID)?;
         if offset > self.buffer.len() || length > self.buffer.len() - offset {
@@ -43,21 +44,21 @@ impl DeviceMemory {
         Ok(self.buffer.address(offset))
     }
 
-    /// Copies between it and memory of the program.
+    /// Copies between device memory and memory of the program.
     ///
     /// # Safety
     ///
-    /// `host` can be read, or written where `is_to_host`, for `length` bytes.
+    /// `host` is readable, or writable if `is_to_host`, for `length` bytes.
     unsafe fn transfer(&self, offset: u64, host: *mut c_void, length: usize, is_to_host: bool) -> Result<(), Errno> {
         let own = ptr::with_exposed_provenance_mut(self.range(offset, length)?);
-        // SAFETY: as many bytes as the buffer has from there, and the caller's promise; both end with this function.
+        // SAFETY: `range` has checked the buffer, and the caller's promise; both segments end with this function.
         let (own, host) = unsafe { (Segment::of_raw(own, length), Segment::of_raw(host.cast(), length)) };
         let (from, to) = if is_to_host { (own, host) } else { (host, own) };
         copy(&[from], &[to]).map_err(|_| Errno::FAULT)
     }
 }
 
-/// An object for memory of a context.
+/// Creates the object of device memory.
 ///
 /// # Safety
 ///
@@ -70,11 +71,11 @@ pub(super) unsafe fn new(context: *mut ibv_context, handle: u32, buffer: Arc<Buf
     DeviceMemory { c, buffer, usage: Usage::default(), uses }.into_c()
 }
 
-/// `ibv_alloc_dm`. It is zeros, and aligned to a cache line at least.
+/// `ibv_alloc_dm`. The memory is zeroed, and aligned to a cache line at least.
 ///
 /// # Safety
 ///
-/// `context` is live and `attr` can be read.
+/// `context` is alive, and `attr` is readable.
 pub(crate) unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_alloc_dm_attr) -> *mut ibv_dm {
     // SAFETY: the caller's promise.
     let (owner, attr) = unsafe { (Context::of(context), ptr::read(attr)) };
@@ -85,7 +86,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut i
         return failure::null(Errno::NO_MEMORY);
     }
     let alignment = 1usize.checked_shl(attr.log_align_req).unwrap_or(0).max(64);
-    // A shift beyond the word would be none.
+    // A shift by the word size or more is invalid.
     let is_alignable = attr.log_align_req < usize::BITS;
     let buffer = if is_alignable { Buffer::new(attr.length, alignment) } else { Err(Errno::INVALID) };
     match buffer {
@@ -100,11 +101,11 @@ pub(crate) unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut i
     }
 }
 
-/// `ibv_free_dm`: `EBUSY` where there is a region of it.
+/// `ibv_free_dm`: `EBUSY` if it has regions.
 ///
 /// # Safety
 ///
-/// `dm` is live, and is not used again if this succeeds.
+/// `dm` is alive, and is not used again if this succeeds.
 pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     // SAFETY: the caller's promise.
     let memory = unsafe { DeviceMemory::of(dm) };
@@ -119,11 +120,12 @@ pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     0
 }
 
-/// `ibv_reg_dm_mr`. It is zero-based, and says so.
+/// `ibv_reg_dm_mr`. The access flags must contain `IBV_ACCESS_ZERO_BASED`. A region has at least one byte, and ends
+/// within the memory (`EINVAL`).
 ///
 /// # Safety
 ///
-/// `pd` and `dm` are live.
+/// `pd` and `dm` are alive.
 pub(crate) unsafe extern "C" fn reg_dm_mr(
     pd: *mut ibv_pd,
     dm: *mut ibv_dm,
@@ -147,7 +149,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
                 access,
                 more: vec![memory.usage.begin()],
             };
-            // SAFETY: the caller's promise; the region keeps the memory.
+            // SAFETY: the caller's promise; the region keeps the memory allocated.
             unsafe { memory_region::make(pd, parts) }
         }
         Err(errno) => failure::null(errno),
@@ -158,7 +160,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
 ///
 /// # Safety
 ///
-/// `dm` is live and `host` can be read for `length` bytes.
+/// `dm` is alive, and `host` is readable for `length` bytes.
 unsafe extern "C" fn memcpy_to_dm(dm: *mut ibv_dm, offset: u64, host: *const c_void, length: usize) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
@@ -173,7 +175,7 @@ unsafe extern "C" fn memcpy_to_dm(dm: *mut ibv_dm, offset: u64, host: *const c_v
 ///
 /// # Safety
 ///
-/// `dm` is live and `host` can be written for `length` bytes.
+/// `dm` is alive, and `host` is writable for `length` bytes.
 unsafe extern "C" fn memcpy_from_dm(host: *mut c_void, dm: *mut ibv_dm, offset: u64, length: usize) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {

@@ -1,5 +1,5 @@
-//! Events behind a descriptor: readable while there are any, as completion channels and asynchronous events have it. The latter
-//! are also told of changes of the host's addresses.
+//! Event queues with a descriptor that is readable while the queue is not empty: for completion channels and
+//! asynchronous events. The latter also report changes of the host's addresses.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -12,11 +12,11 @@ use crate::sys::changes::Changes;
 use crate::sys::errno::Errno;
 use crate::sys::{signals, unpoisoned};
 
-/// A queue with an eventfd, which is written for each event that is put (so that edge-triggered watchers see it) and read when the
-/// queue becomes empty.
+/// A queue with an eventfd. Each new event writes to the eventfd, which wakes edge-triggered waiters too. It is read
+/// when the queue becomes empty.
 ///
-/// The system calls are made without libc: there, these are cancellation points, and `pthread_cancel` cannot unwind a thread through
-/// functions of Rust, nor must it with a lock held.
+/// System calls bypass libc, whose functions are cancellation points. `pthread_cancel` cannot unwind Rust functions,
+/// and must not unwind a thread that holds a lock.
 #[derive(Debug)]
 pub(crate) struct EventFdQueue<T> {
     events: Mutex<VecDeque<T>>,
@@ -26,19 +26,19 @@ pub(crate) struct EventFdQueue<T> {
 
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// What besides is an event, of which the host tells.
+/// Changes of the host that also raise an event.
 #[derive(Debug)]
 struct Watch<T> {
-    /// Readable while the event_fd_queue's own descriptor is, or there are changes: what programs have.
+    /// The descriptor for the program, readable while the queue's own descriptor is, or while there are changes.
     both: OwnedFd,
     changes: Changes,
-    /// The addresses of which programs know.
-    known: Mutex<Vec<Address>>,
+    /// The addresses reported to the program.
+    reported: Mutex<Vec<Address>>,
     event: fn() -> T,
 }
 
 impl<T> EventFdQueue<T> {
-    /// An empty one, whose descriptor blocks until the program sets it otherwise, as those of the kernel do.
+    /// Creates an empty queue. Like the kernel's, its descriptor blocks until the program changes it.
     ///
     /// # Errors
     ///
@@ -50,26 +50,26 @@ impl<T> EventFdQueue<T> {
         if descriptor < 0 {
             return Err(Errno::last());
         }
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: new, and this function alone owns it.
         let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
         Ok(Self { events: Mutex::new(VecDeque::new()), descriptor, watch: None })
     }
 
-    /// One that also has an event when addresses of the host have changed, where the kernel tells of that.
+    /// Creates a queue that also raises an event when the host's addresses change, if the kernel reports changes.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new).
+    /// The same as for [`new`](Self::new).
     pub(crate) fn watching(event: fn() -> T) -> Result<Self, Errno> {
         let mut event_fd_queue = Self::new()?;
         if let Some(changes) = Changes::new() {
             let both = either(&[event_fd_queue.descriptor.as_raw_fd(), changes.as_raw_fd()])?;
-            event_fd_queue.watch = Some(Watch { both, changes, known: Mutex::new(addresses::all()), event });
+            event_fd_queue.watch = Some(Watch { both, changes, reported: Mutex::new(addresses::all()), event });
         }
         Ok(event_fd_queue)
     }
 
-    /// What programs wait on.
+    /// The descriptor for the program.
     pub(crate) fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()
     }
@@ -78,25 +78,25 @@ impl<T> EventFdQueue<T> {
         self.watch.as_ref().map_or(self.descriptor.as_fd(), |watch| watch.both.as_fd())
     }
 
-    /// Puts an event. Never waits.
+    /// Queues an event. Never blocks.
     pub(crate) fn put(&self, event: T) {
         let mut events = self.lock();
         events.push_back(event);
-        // It would wait only where the sum came to 2^64 - 1.
+        // It would block only at a sum of 2^64 - 1.
         let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
     }
 
-    /// Takes the oldest; where there is none, waits, or fails with `EAGAIN` where the program has set `O_NONBLOCK` on the descriptor.
-    /// A signal ends it with `EINTR`, unless its handler has system calls restarted (`SA_RESTART`), as it does a `read(2)`.
+    /// Takes the oldest event. If there is none it blocks, or fails with `EAGAIN` if the program has set `O_NONBLOCK`.
+    /// As for `read(2)`, a signal ends it with `EINTR`, unless its handler restarts system calls (`SA_RESTART`).
     ///
-    /// `seen` is called with the event while [`remove`](Self::remove) waits, so that an object that goes either finds its event here,
-    /// or that it was taken.
+    /// `seen` is called with the event while [`remove`](Self::remove) waits. A destroyed object therefore either finds
+    /// its event in the queue, or sees that it was taken.
     pub(crate) fn take<R>(&self, seen: impl FnOnce(T) -> R) -> Result<R, Errno> {
-        // A program that blocks may have been told that there is something.
+        // A blocking program may already have seen the descriptor readable.
         let is_nonblocking = self.is_nonblocking()?;
         let mut is_awaited = !is_nonblocking;
         loop {
-            self.look(is_awaited);
+            self.check_changes(is_awaited);
             is_awaited = false;
             {
                 let mut events = self.lock();
@@ -110,7 +110,7 @@ impl<T> EventFdQueue<T> {
             if is_nonblocking {
                 return Err(Errno::AGAIN);
             }
-            // Others may take what it wakes for.
+            // Other threads may take the event.
             match poll(self.as_fd(), None) {
                 Err(Errno(libc::EINTR)) if signals::are_restarted() => {}
                 waited => drop(waited?),
@@ -118,7 +118,7 @@ impl<T> EventFdQueue<T> {
         }
     }
 
-    /// Takes back those of an object that goes; how many there were.
+    /// Removes the events of a destroyed object; returns their number.
     pub(crate) fn remove(&self, mut is_of: impl FnMut(&T) -> bool) -> usize {
         let mut events = self.lock();
         let before = events.len();
@@ -130,24 +130,25 @@ impl<T> EventFdQueue<T> {
         removed
     }
 
-    /// Puts the event of what has changed; where it `is_awaited`, also of what the host has told of and was no change in the end.
-    fn look(&self, is_awaited: bool) {
+    /// Queues the event of a change. If `is_awaited`, a change that was reverted counts too: a blocking program may
+    /// already have seen the descriptor readable.
+    fn check_changes(&self, is_awaited: bool) {
         let Some(watch) = &self.watch else { return };
         if !watch.changes.take() {
             return;
         }
         addresses::forget();
         let now = addresses::all();
-        let mut known = unpoisoned(watch.known.lock());
-        if is_awaited || *known != now {
-            *known = now;
+        let mut reported = unpoisoned(watch.reported.lock());
+        if is_awaited || *reported != now {
+            *reported = now;
             self.put((watch.event)());
         }
     }
 
-    /// Makes the descriptor unreadable, with the lock held. Never waits: the program may have read it itself.
+    /// Makes the descriptor unreadable; the caller holds the lock. Never blocks, even if the program has read it.
     fn clear(&self) {
-        // Miri has no poll(2).
+        // Miri does not support poll(2).
         if cfg!(miri) || matches!(poll(self.descriptor.as_fd(), Some(&NO_TIME)), Ok(true)) {
             let _ = rustix::io::read(&self.descriptor, &mut [0; size_of::<u64>()]);
         }
@@ -167,14 +168,14 @@ impl<T> EventFdQueue<T> {
     }
 }
 
-/// A descriptor that is readable while one of these is.
+/// Creates a descriptor that is readable while one of these is.
 fn either(descriptors: &[RawFd]) -> Result<OwnedFd, Errno> {
     // SAFETY: takes plain numbers.
     let both = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
     if both < 0 {
         return Err(Errno::last());
     }
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: new, and this function alone owns it.
     let both = unsafe { OwnedFd::from_raw_fd(both) };
     for &descriptor in descriptors {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
@@ -186,7 +187,7 @@ fn either(descriptors: &[RawFd]) -> Result<OwnedFd, Errno> {
     Ok(both)
 }
 
-/// Waits for a descriptor to be readable, which it says, for so long, or without end.
+/// Waits until a descriptor is readable, with an optional time-out; returns whether it is.
 fn poll(descriptor: BorrowedFd<'_>, time: Option<&Timespec>) -> Result<bool, Errno> {
     let mut poll = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
     rustix::event::poll(&mut poll, time).map_err(|errno| Errno(errno.raw_os_error()))?;
@@ -222,7 +223,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn events_come_in_order_and_the_descriptor_says_whether_there_are_any() {
+    fn events_keep_their_order_and_make_the_descriptor_readable() {
         let event_fd_queue = EventFdQueue::new().expect("a descriptor");
         // SAFETY: takes plain numbers.
         let flags = unsafe { libc::fcntl(event_fd_queue.as_raw_fd(), libc::F_GETFD) };
@@ -240,7 +241,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn an_empty_one_that_does_not_block_says_so() {
+    fn empty_nonblocking_queue_fails_with_eagain() {
         let event_fd_queue = EventFdQueue::new().expect("a descriptor");
         set_nonblocking(&event_fd_queue);
         assert_eq!(take(&event_fd_queue), Err(Errno::AGAIN));
@@ -250,7 +251,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn threads_wait_for_events_each_of_which_goes_to_one() {
+    fn each_event_wakes_one_thread() {
         const EACH: usize = 500;
         let event_fd_queue = EventFdQueue::new().expect("a descriptor");
         let mut seen: Vec<usize> = std::thread::scope(|scope| {
@@ -267,18 +268,20 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn each_event_wakes_who_watches_for_edges() {
+    fn each_event_wakes_edge_triggered_waiters() {
         let event_fd_queue = EventFdQueue::new().expect("a descriptor");
-        // SAFETY: takes plain numbers, and gives a descriptor that is nobody else's.
+        // SAFETY: takes plain numbers, and returns a new descriptor that this test alone owns.
         let epoll = unsafe { OwnedFd::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC)) };
         let edges = || {
             let mut event = libc::epoll_event { events: 0, u64: 0 };
-            // SAFETY: room for one event.
+            // SAFETY: space for one event.
             unsafe { libc::epoll_wait(epoll.as_raw_fd(), &mut event, 1, 0) }
         };
-        let mut wanted = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
+        let mut registration = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
         // SAFETY: a live event.
-        unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, event_fd_queue.as_raw_fd(), &mut wanted) };
+        unsafe {
+            libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, event_fd_queue.as_raw_fd(), &mut registration)
+        };
         assert_eq!(edges(), 0);
         for event in 0..3 {
             event_fd_queue.put(event);
@@ -291,7 +294,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn events_can_be_taken_back() {
+    fn events_can_be_removed() {
         let event_fd_queue = EventFdQueue::new().expect("a descriptor");
         set_nonblocking(&event_fd_queue);
         assert_eq!(event_fd_queue.remove(|_| true), 0);
@@ -306,7 +309,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn a_program_that_reads_the_descriptor_itself_stops_nobody() {
+    fn program_may_read_the_descriptor_itself() {
         let event_fd_queue = EventFdQueue::new().expect("a descriptor");
         let read = || {
             let mut sum = 0_u64;
@@ -328,7 +331,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn a_signal_ends_the_wait() {
+    fn signal_ends_the_wait() {
         extern "C" fn nothing(_: libc::c_int) {}
         let handler: extern "C" fn(libc::c_int) = nothing;
         // SAFETY: the handler does nothing, and the signal is in no other use.
@@ -342,13 +345,13 @@ mod tests {
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             let taker = scope.spawn(|| {
-                // SAFETY: of this thread.
-                sender.send(unsafe { libc::pthread_self() }).expect("the other end is there");
+                // SAFETY: the ID of this thread.
+                sender.send(unsafe { libc::pthread_self() }).expect("the receiver exists");
                 let taken = take(&event_fd_queue);
                 is_over.store(true, Ordering::Release);
                 taken
             });
-            let thread = receiver.recv().expect("it is sent first");
+            let thread = receiver.recv().expect("the thread ID");
             while !is_over.load(Ordering::Acquire) {
                 // SAFETY: the thread has not been joined.
                 unsafe { libc::pthread_kill(thread, libc::SIGUSR2) };

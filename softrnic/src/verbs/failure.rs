@@ -1,4 +1,4 @@
-//! How a verb fails: errno is set, and the value that its manual page documents is returned.
+//! Failures of verbs: they set errno and return the value of their manual page.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -6,29 +6,29 @@ use std::ptr;
 use crate::sys::errno::Errno;
 
 fn set(errno: Errno) {
-    // SAFETY: libc gives the address of this thread's errno, which is valid and aligned for as long as the thread runs.
+    // SAFETY: libc returns the address of this thread's errno, which is valid and aligned while the thread runs.
     unsafe { *libc::__errno_location() = errno.0 };
 }
 
-/// Null, and errno.
+/// Sets errno and returns null.
 pub(crate) fn null<T>(errno: Errno) -> *mut T {
     set(errno);
     ptr::null_mut()
 }
 
-/// -1, and errno.
+/// Sets errno and returns -1.
 pub(crate) fn minus_one(errno: Errno) -> c_int {
     set(errno);
     -1
 }
 
-/// The errno value, which is also set.
+/// Sets errno and returns it.
 pub(crate) fn code(errno: Errno) -> c_int {
     set(errno);
     errno.0
 }
 
-/// Zero, or the errno value.
+/// Returns zero, or sets errno and returns it.
 pub(crate) fn result(result: Result<(), Errno>) -> c_int {
     match result {
         Ok(()) => 0,

@@ -1,4 +1,4 @@
-//! The GID table of a port, which is that of all ports of all devices: the addresses of the host.
+//! The GID table, which contains the host's addresses, and is the same for all ports of all devices.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::Mutex;
@@ -13,18 +13,18 @@ use crate::sys::fork::PerProcess;
 use crate::sys::unpoisoned;
 use crate::wire::address::Gid;
 
-/// How many indexes there are: those that an address handle has room for.
+/// Table length, the range of an address handle's index.
 pub(crate) const TABLE_LENGTH: u32 = 256;
-/// What `ibv_query_gid_type` calls RoCE v2, in numbers of its own.
+/// The value for RoCE v2 in `ibv_query_gid_type`, which has numbers of its own.
 const SYSFS_ROCE_V2: c_uint = 1;
 const NO_DATA: Errno = Errno(libc::ENODATA);
 
-/// Addresses by their indexes. An address keeps its index as long as it is there, since queue pairs name it by that.
+/// Addresses by index. An address keeps its index while it exists, because QPs refer to the index.
 #[derive(Debug, Default)]
 struct Table(Vec<Option<Address>>);
 
 impl Table {
-    /// Takes out what is gone, and puts what is new at the first indexes that are free.
+    /// Removes old addresses, and adds new ones at the first free indexes.
     fn update(&mut self, addresses: &[Address]) {
         for slot in &mut self.0 {
             *slot = slot.and_then(|old| addresses.iter().find(|new| new.ip == old.ip).copied());
@@ -42,7 +42,7 @@ impl Table {
     }
 }
 
-/// The table as it is now, from index 0.
+/// Returns the current table, from index 0.
 fn table() -> Vec<Option<Address>> {
     static TABLE: PerProcess<Mutex<Table>> = PerProcess::new(Mutex::new(Table(Vec::new())), Box::default);
     let mut table = unpoisoned(TABLE.get().lock());
@@ -50,18 +50,18 @@ fn table() -> Vec<Option<Address>> {
     table.0.clone()
 }
 
-/// The GID at an index of the table; `None` where there is none.
+/// Returns the GID at an index; `None` if it is empty.
 pub(crate) fn by_index(index: u32) -> Option<Gid> {
     let slot = table().get(index as usize).copied().flatten();
     slot.map(|address| Gid::from(address.ip))
 }
 
-/// The index of the interface that a GID is an address of; `None` if the table has no GID at `index`.
+/// Returns the index of the GID's interface; `None` if the table has no GID at `index`.
 pub(crate) fn interface_of(index: u32) -> Option<u32> {
     Some(table().get(index as usize).copied().flatten()?.interface_index)
 }
 
-/// The first index whose GID is the one that is looked for.
+/// Returns the first index whose GID satisfies `is_it`.
 pub(crate) fn index_of(is_it: &dyn Fn(Gid) -> bool) -> Option<u8> {
     let index = table().iter().position(|slot| slot.is_some_and(|address| is_it(address.ip.into())))?;
     u8::try_from(index).ok()
@@ -76,9 +76,9 @@ pub(crate) unsafe extern "C" fn query_gid(
     let Some(index) = u32::try_from(index).ok().filter(|&index| port_num == PORT && index < TABLE_LENGTH) else {
         return failure::minus_one(Errno::INVALID);
     };
-    // An index that nothing is at has the GID of zeros.
+    // An empty index has the zero GID.
     let raw = by_index(index).map_or([0; 16], |gid| gid.0);
-    // SAFETY: the program gives room for a GID.
+    // SAFETY: the program provides space for a GID.
     unsafe { gid.write(ibv_gid { raw }) };
     0
 }
@@ -95,12 +95,12 @@ pub(crate) unsafe extern "C" fn query_gid_type(
     if by_index(index).is_none() {
         return failure::minus_one(NO_DATA);
     }
-    // SAFETY: the program gives room for a type.
+    // SAFETY: the program provides space for a type.
     unsafe { gid_type.write(SYSFS_ROCE_V2) };
     0
 }
 
-/// `ibv_query_gid_ex` of the header calls this with the size that the program knows.
+/// Called by the header's `ibv_query_gid_ex` with the size of the program's entry type.
 pub(crate) unsafe extern "C" fn query_gid_ex(
     _context: *mut ibv_context,
     port_num: u32,
@@ -118,13 +118,13 @@ pub(crate) unsafe extern "C" fn query_gid_ex(
     let Some(address) = table().get(gid_index as usize).copied().flatten() else {
         return failure::code(NO_DATA);
     };
-    // SAFETY: the program gives room for an entry of its size.
+    // SAFETY: the program provides space for an entry of its size.
     unsafe { put(entry.cast(), entry_size, &c_entry(gid_index, address)) };
     0
 }
 
-/// `ibv_query_gid_table` of the header calls this with the size that the program knows. A table that does not fit is refused, and
-/// not cut.
+/// Called by the header's `ibv_query_gid_table` with the size of the program's entry type. Fails if the table does not
+/// fit.
 pub(crate) unsafe extern "C" fn query_gid_table(
     _context: *mut ibv_context,
     entries: *mut ibv_gid_entry,
@@ -143,7 +143,7 @@ pub(crate) unsafe extern "C" fn query_gid_table(
         return refused(Errno::INVALID);
     }
     for (place, (index, address)) in filled.enumerate() {
-        // SAFETY: the program gives room for `max_entries` of its size, of which there are no more.
+        // SAFETY: the program provides space for `max_entries` of its size, and there are no more.
         unsafe { put(entries.wrapping_byte_add(place * entry_size).cast(), entry_size, &c_entry(index, address)) };
     }
     count as isize
@@ -159,13 +159,13 @@ fn c_entry(index: u32, address: Address) -> ibv_gid_entry {
     }
 }
 
-/// Writes as much of an entry as a program's has room for, and zeros for what it has besides.
+/// Writes an entry, truncated or padded with zeros to the program's size.
 ///
 /// # Safety
 ///
-/// So many bytes can be written at `to`.
+/// `size` bytes are writable at `to`.
 unsafe fn put(to: *mut u8, size: usize, entry: &ibv_gid_entry) {
-    // SAFETY: the caller's promise; and no more is read than the entry has, which holds no padding.
+    // SAFETY: the caller's promise; it reads at most the entry, which has no padding.
     unsafe {
         to.write_bytes(0, size);
         to.copy_from_nonoverlapping(std::ptr::from_ref(entry).cast(), size.min(size_of::<ibv_gid_entry>()));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_keeps_its_index_while_others_come_and_go() {
+    fn address_keeps_its_index() {
         let mut table = Table(Vec::new());
         table.update(&[address(1), address(2), address(3)]);
         assert_eq!(indexes(&table), [Some(1), Some(2), Some(3)]);
@@ -197,11 +197,11 @@ mod tests {
         table.update(&[address(4), address(1), address(5), address(3)]);
         assert_eq!(indexes(&table), [Some(1), Some(4), Some(3), Some(5)]);
         table.update(&[Address { interface_index: 77, ..address(3) }]);
-        assert_eq!(table.0[2].map(|address| address.interface_index), Some(77), "it has moved to another interface");
+        assert_eq!(table.0[2].map(|address| address.interface_index), Some(77), "the new interface of the address");
     }
 
     #[test]
-    fn what_does_not_fit_into_the_table_has_no_index() {
+    fn addresses_beyond_the_table_have_no_index() {
         let many: Vec<Address> =
             (0..TABLE_LENGTH + 10).map(|n| Address { ip: u128::from(n).into(), interface_index: n }).collect();
         let mut table = Table(Vec::new());
@@ -210,12 +210,12 @@ mod tests {
     }
 
     #[test]
-    fn the_first_gid_is_the_loopback_address() {
+    fn first_gid_is_the_loopback_address() {
         let loopback = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1];
         assert_eq!(by_index(0), Some(Gid(loopback)));
         assert_eq!(by_index(TABLE_LENGTH), None);
         assert_eq!(by_index(u32::MAX), None);
-        // SAFETY: the GID can be written, and no function looks at the context.
+        // SAFETY: the GID is writable, and the function ignores the context.
         unsafe {
             let mut gid: ibv_gid = zeroed();
             assert_eq!(query_gid(ptr::null_mut(), PORT, 0, &raw mut gid), 0);
@@ -229,18 +229,18 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_has_the_size_that_the_program_knows() {
+    fn entry_has_the_programs_size() {
         let entry_size = size_of::<ibv_gid_entry>();
-        let mut room = [0xa5_u8; 64];
-        // SAFETY: the room is as large as is said, and no function looks at the context.
+        let mut buffer = [0xa5_u8; 64];
+        // SAFETY: the buffer has the given size, and the functions ignore the context.
         unsafe {
-            assert_eq!(query_gid_ex(ptr::null_mut(), 1, 0, room.as_mut_ptr().cast(), 0, 20), 0);
-            assert_eq!(room[12..21], [127, 0, 0, 1, 0, 0, 0, 0, 0xa5]);
-            assert_eq!(query_gid_ex(ptr::null_mut(), 1, 0, room.as_mut_ptr().cast(), 0, entry_size + 8), 0);
-            assert_eq!(room[20..24], 1_u32.to_ne_bytes());
-            assert_eq!(room[24..28], 2_u32.to_ne_bytes());
-            assert_eq!(room[32..41], [0, 0, 0, 0, 0, 0, 0, 0, 0xa5]);
-            let entry = room.as_mut_ptr().cast();
+            assert_eq!(query_gid_ex(ptr::null_mut(), 1, 0, buffer.as_mut_ptr().cast(), 0, 20), 0);
+            assert_eq!(buffer[12..21], [127, 0, 0, 1, 0, 0, 0, 0, 0xa5]);
+            assert_eq!(query_gid_ex(ptr::null_mut(), 1, 0, buffer.as_mut_ptr().cast(), 0, entry_size + 8), 0);
+            assert_eq!(buffer[20..24], 1_u32.to_ne_bytes());
+            assert_eq!(buffer[24..28], 2_u32.to_ne_bytes());
+            assert_eq!(buffer[32..41], [0, 0, 0, 0, 0, 0, 0, 0, 0xa5]);
+            let entry = buffer.as_mut_ptr().cast();
             assert_eq!(query_gid_ex(ptr::null_mut(), 1, 0, entry, 1, entry_size), libc::EOPNOTSUPP);
             assert_eq!(query_gid_ex(ptr::null_mut(), 2, 0, entry, 0, entry_size), libc::EINVAL);
             assert_eq!(query_gid_ex(ptr::null_mut(), 1, 0, entry, 0, 0), libc::EINVAL);
@@ -250,9 +250,9 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_whole_or_refused() {
+    fn table_is_complete_or_refused() {
         let entry_size = size_of::<ibv_gid_entry>();
-        // SAFETY: an entry is plain numbers; the room is as large as is said, and no function looks at the context.
+        // SAFETY: an entry consists of numbers; the buffer has the given size, and the functions ignore the context.
         unsafe {
             let mut entries: Vec<ibv_gid_entry> = vec![zeroed(); TABLE_LENGTH as usize];
             let read = |entries: &mut Vec<ibv_gid_entry>, max, flags, size| {

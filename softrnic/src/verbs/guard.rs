@@ -1,8 +1,9 @@
-//! What a fork has left behind: a child's verbs on objects of its parent fail with `EIO`, and touch nothing.
+//! Checks for forks: a child's verbs on objects of its parent fail with `EIO` and access nothing. These objects can
+//! therefore be neither used nor destroyed in the child.
 //!
-//! `table` has the functions of this file, which ask whose the object is and go on to those of the same name. The functions that
-//! programs find in queue pairs, completion queues and device memory ask [`is_inherited`] themselves; those of an extended completion
-//! queue do so once, when a poll begins: whoever forks in the middle of one leaves the rest of it to the parent.
+//! `table` contains the functions of this file, which check the object and call the function of the same name.
+//! Functions in QPs, completion queues and device memory call [`is_inherited`] themselves. Those of an extended
+//! completion queue check once, when a poll begins: a poll begun before a fork continues in the parent only.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -13,11 +14,11 @@ use super::failure::{code, minus_one, null};
 use crate::sys::errno::Errno;
 use crate::sys::fork;
 
-/// Whether an object is the parent's, of a process that has forked.
+/// Whether an object belongs to the parent of this forked process.
 ///
 /// # Safety
 ///
-/// The context was opened by this provider and is not closed, in the process that opened it or in a child.
+/// This provider opened the context, which is not closed, in this process or its parent.
 #[inline]
 pub(super) unsafe fn is_inherited(context: *mut ibv_context) -> bool {
     let generation = fork::generation();
@@ -25,8 +26,10 @@ pub(super) unsafe fn is_inherited(context: *mut ibv_context) -> bool {
     generation != 0 && unsafe { Context::of(context) }.generation != generation
 }
 
-/// An object of C's, which says what context it is of.
+/// A C object with a context.
 trait Owned {
+    /// Returns the context.
+    ///
     /// # Safety
     ///
     /// It is alive.
@@ -64,7 +67,7 @@ fn negative(errno: Errno) -> isize {
     -(code(errno) as isize)
 }
 
-/// Declares the functions, each with how it fails.
+/// Declares the functions, each with its failure.
 macro_rules! guarded {
     ($($fail:ident: $module:ident::$name:ident($first:ident: $First:ty $(, $arg:ident: $Arg:ty)*) $(-> $Return:ty)?;)*) => {$(
         #[inline]
@@ -73,7 +76,7 @@ macro_rules! guarded {
             if unsafe { is_inherited($first.context()) } {
                 return $fail(Errno::IO);
             }
-            // SAFETY: passed on.
+            // SAFETY: the caller's promise.
             unsafe { super::$module::$name($first $(, $arg)*) }
         }
     )*};
@@ -157,7 +160,7 @@ guarded! {
     code: xrc_domain::close_xrcd(xrcd: *mut ibv_xrcd) -> c_int;
 }
 
-/// Declares the functions that post lists, of which none is posted where they fail.
+/// Declares the functions that post lists. On failure, no entry is posted.
 macro_rules! guarded_lists {
     ($($module:ident::$name:ident($Object:ty, $Request:ty);)*) => {$(
         #[inline]
@@ -166,14 +169,14 @@ macro_rules! guarded_lists {
             wr: *mut $Request,
             bad_wr: *mut *mut $Request,
         ) -> c_int {
-            // SAFETY: the caller's promise: the object is alive, and the last can be written.
+            // SAFETY: the caller's promise: the object is alive, and `bad_wr` is writable.
             unsafe {
                 if is_inherited(object.context()) {
                     bad_wr.write(wr);
                     return code(Errno::IO);
                 }
             }
-            // SAFETY: passed on.
+            // SAFETY: the caller's promise.
             unsafe { super::$module::$name(object, wr, bad_wr) }
         }
     )*};

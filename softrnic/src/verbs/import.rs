@@ -1,4 +1,4 @@
-//! What a context lets be imported by its handles, protection domains aside: `ibv_import_mr`, `ibv_import_dm`.
+//! Imports by handle of regions (`ibv_import_mr`) and device memory (`ibv_import_dm`).
 
 use std::collections::HashMap;
 use std::ptr;
@@ -18,14 +18,14 @@ use crate::sys::unpoisoned;
 
 const NO_SUCH: Errno = Errno(libc::ENOENT);
 
-/// Objects of a context by their handles. None is kept alive here.
+/// Objects of a context by handle, as weak references.
 #[derive(Debug, Default)]
 pub(crate) struct Exports {
     regions: Mutex<HashMap<u32, Exported>>,
     memories: Mutex<HashMap<u32, Weak<Buffer>>>,
 }
 
-/// What an import of a region shows of it.
+/// The data of a region that an import shows.
 #[derive(Clone, Debug)]
 struct Exported {
     region: Weak<Region>,
@@ -35,7 +35,7 @@ struct Exported {
 }
 
 impl Exports {
-    /// A region, new or changed.
+    /// Adds or updates a region.
     pub(super) fn enter_region(&self, c: &ibv_mr, region: &Arc<Region>) {
         let exported = Exported { region: Arc::downgrade(region), length: c.length, lkey: c.lkey, rkey: c.rkey };
         unpoisoned(self.regions.lock()).insert(c.handle, exported);
@@ -63,11 +63,11 @@ impl Exports {
     }
 }
 
-/// `ibv_import_mr(pd, mr_handle)`: the keys of a region, whose address is not told.
+/// `ibv_import_mr(pd, mr_handle)`: imports the keys of a region, without its address.
 ///
 /// # Safety
 ///
-/// As for C: the domain is alive.
+/// As in C: the domain is alive.
 pub(crate) unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
     // SAFETY: the caller's promise; the context of a domain that is alive is open.
     let (domain, open) = unsafe { (ProtectionDomain::of(pd), Context::of((*pd).context)) };
@@ -78,11 +78,11 @@ pub(crate) unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut 
     MemoryRegion { c, region, is_plain: false, uses: Mutex::new(vec![domain.usage.begin()]) }.into_c()
 }
 
-/// `ibv_unimport_mr(mr)`: the registration stands.
+/// `ibv_unimport_mr(mr)`: the region stays registered.
 ///
 /// # Safety
 ///
-/// As for C: it was imported, and is not used any more.
+/// As in C: it was imported, and is no longer used.
 pub(crate) unsafe extern "C" fn unimport_mr(mr: *mut ibv_mr) {
     // SAFETY: the caller's promise.
     drop(unsafe { MemoryRegion::from_c(mr) });
@@ -92,7 +92,7 @@ pub(crate) unsafe extern "C" fn unimport_mr(mr: *mut ibv_mr) {
 ///
 /// # Safety
 ///
-/// As for C: the context is open.
+/// As in C: the context is open.
 pub(crate) unsafe extern "C" fn import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
     // SAFETY: the caller's promise.
     match unsafe { Context::of(context) }.exports.memory(handle) {
@@ -102,11 +102,11 @@ pub(crate) unsafe extern "C" fn import_dm(context: *mut ibv_context, handle: u32
     }
 }
 
-/// `ibv_unimport_dm(dm)`: the memory stays where others have it, and regions of it too.
+/// `ibv_unimport_dm(dm)`: the memory lives on if other objects or regions use it.
 ///
 /// # Safety
 ///
-/// As for C: it was imported, and is not used any more.
+/// As in C: it was imported, and is no longer used.
 pub(crate) unsafe extern "C" fn unimport_dm(dm: *mut ibv_dm) {
     // SAFETY: the caller's promise.
     drop(unsafe { DeviceMemory::from_c(dm) });
@@ -126,9 +126,9 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn an_imported_region_has_the_keys_of_the_one_that_was_registered() {
+    fn imported_region_has_the_same_keys() {
         let memory = Box::into_raw(vec![0_u64; 16].into_boxed_slice());
-        // SAFETY: everything is made here and gone at the end, in its order, and the memory last.
+        // SAFETY: all objects are created here and destroyed at the end in order, and the memory last.
         unsafe {
             let context = open_device(ptr::null_mut());
             let pd = alloc_pd(context);
@@ -148,7 +148,7 @@ mod tests {
             let imported = import_mr(pd, (*mr).handle);
             assert_eq!((*imported).length, 128);
             let handle = (*mr).handle;
-            assert_eq!(dereg_mr(mr), 0, "an import does not hold it");
+            assert_eq!(dereg_mr(mr), 0, "an import does not keep it registered");
             assert!(import_mr(pd, handle).is_null());
             assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::ENOENT));
             unimport_mr(imported);
@@ -159,8 +159,8 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn imported_device_memory_is_the_same_memory() {
-        // SAFETY: everything is made here and gone at the end, in its order.
+    fn imported_device_memory_is_shared() {
+        // SAFETY: all objects are created here and destroyed at the end in order.
         unsafe {
             let context = open_device(ptr::null_mut());
             let mut attr = ibv_alloc_dm_attr { length: 100, log_align_req: 0, comp_mask: 0 };

@@ -1,4 +1,4 @@
-//! The files that the kernel has for each RDMA device, for programs that read them beside the C API.
+//! The files of an RDMA device in `/dev` and `/sys`, for programs that read them beside the C API.
 
 use std::ffi::{CStr, c_char};
 
@@ -6,14 +6,14 @@ use super::device;
 use super::gid;
 use super::port::PORT;
 
-/// Whether the path is that of a soft device's character device, `/dev/infiniband/DEVICE`.
+/// Whether the path is the character device of a soft device, `/dev/infiniband/DEVICE`.
 #[doc(hidden)]
 pub fn is_device_file(path: &CStr) -> bool {
     path.to_str().ok().and_then(|path| path.strip_prefix("/dev/infiniband/")).is_some_and(is_device)
 }
 
-/// The text of a soft device's attribute: the types and interfaces of its GIDs, in
-/// `/sys/class/infiniband/DEVICE/ports/1/gid_attrs`. `None` for every other path, and for an index without a GID.
+/// Returns the text of a soft device's attribute: a GID's type or interface, in
+/// `/sys/class/infiniband/DEVICE/ports/1/gid_attrs`. `None` for every other path and for an empty index.
 #[doc(hidden)]
 pub fn attribute_file(path: &CStr) -> Option<String> {
     let path = path.to_str().ok()?.strip_prefix("/sys/class/infiniband/")?;
@@ -39,7 +39,7 @@ fn is_device(name: &str) -> bool {
 
 fn interface_name(index: u32) -> Option<String> {
     let mut name = [0 as c_char; libc::IF_NAMESIZE];
-    // SAFETY: the buffer has the size that the function writes at most.
+    // SAFETY: the buffer has the largest size that the function writes.
     let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr()) };
     if found.is_null() {
         return None;
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn attribute_files_have_what_the_kernel_writes_there() {
+    fn attribute_files_match_the_kernels() {
         crate::register().unwrap();
         let text = |path: &str| attribute_file(&std::ffi::CString::new(path).unwrap());
         let soft = "/sys/class/infiniband/soft0/ports/1/gid_attrs";

@@ -26,9 +26,9 @@ const ZERO_BASED: Access = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
 pub(crate) struct MemoryRegion {
     pub(crate) c: ibv_mr,
     pub(crate) region: Arc<Region>,
-    /// Of memory of the program, at an address: only such a region can be registered anew.
+    /// Whether it is a region of program memory at an address; only these can be re-registered.
     pub(super) is_plain: bool,
-    /// Of its protection domain, which `ibv_rereg_mr` may change.
+    /// Use of its protection domain, which `ibv_rereg_mr` may change.
     pub(super) uses: Mutex<Vec<Use>>,
 }
 
@@ -37,28 +37,28 @@ unsafe impl Object for MemoryRegion {
     type C = ibv_mr;
 }
 
-/// What a new region is of.
+/// The parameters of a new region.
 pub(super) struct Parts {
     pub(super) backing: Backing,
-    /// What `addr` of the C struct shows.
+    /// The value of `addr` in the C struct.
     pub(super) shown: *mut c_void,
     pub(super) length: usize,
     pub(super) iova: u64,
     pub(super) access: Access,
-    /// What it stands on besides the protection domain.
+    /// Uses besides the protection domain.
     pub(super) more: Vec<Use>,
 }
 
-/// Makes a region.
+/// Creates a region.
 ///
 /// # Safety
 ///
-/// `pd` is live. The memory is the program's to have registered: until the region ends, it is there for any thread to use.
+/// `pd` is alive. The program owns the memory: until the region is deregistered, any thread may use it.
 pub(super) unsafe fn make(pd: *mut ibv_pd, parts: Parts) -> *mut ibv_mr {
     let Parts { backing, shown, length, iova, access, more } = parts;
     // SAFETY: the caller's promise.
     let domain = unsafe { ProtectionDomain::of(pd) };
-    // SAFETY: a live domain's context is live.
+    // SAFETY: the context of a live domain is alive.
     let context = unsafe { Context::of(domain.c.context) };
     let is_plain = matches!(backing, Backing::Host(_));
     let rkey_of = |key| if matches!(backing, Backing::Null) { 0 } else { key };
@@ -82,16 +82,16 @@ pub(super) unsafe fn make(pd: *mut ibv_pd, parts: Parts) -> *mut ibv_mr {
     }
 }
 
-/// As the kernel has it, so that pages can be translated: both have the same place in a page.
+/// Whether pages can be translated, a requirement of the kernel: both addresses have the same page offset.
 fn is_translatable(start: u64, iova: u64) -> bool {
     (start ^ iova).is_multiple_of(page_size() as u64)
 }
 
-/// `ibv_reg_mr`. The flags that a device may leave out are left out.
+/// `ibv_reg_mr`. Optional access flags are ignored.
 ///
 /// # Safety
 ///
-/// `pd` is live. The memory is the program's to have registered: until the region ends, it is there for any thread to use.
+/// `pd` is alive. The program owns the memory: until the region is deregistered, any thread may use it.
 pub(crate) unsafe extern "C" fn reg_mr(
     pd: *mut ibv_pd,
     address: *mut c_void,
@@ -106,7 +106,7 @@ pub(crate) unsafe extern "C" fn reg_mr(
 ///
 /// # Safety
 ///
-/// As [`reg_mr`].
+/// The same as for [`reg_mr`].
 pub(crate) unsafe extern "C" fn reg_mr_iova(
     pd: *mut ibv_pd,
     address: *mut c_void,
@@ -122,7 +122,7 @@ pub(crate) unsafe extern "C" fn reg_mr_iova(
 ///
 /// # Safety
 ///
-/// As [`reg_mr`].
+/// The same as for [`reg_mr`].
 pub(crate) unsafe extern "C" fn reg_mr_iova2(
     pd: *mut ibv_pd,
     address: *mut c_void,
@@ -138,11 +138,11 @@ pub(crate) unsafe extern "C" fn reg_mr_iova2(
     unsafe { make(pd, Parts { backing, shown: address, length, iova, access, more: Vec::new() }) }
 }
 
-/// `ibv_reg_dmabuf_mr`, of a dma-buf that can be mapped.
+/// `ibv_reg_dmabuf_mr`, for a dma-buf that can be mapped.
 ///
 /// # Safety
 ///
-/// `pd` is live, and the program's the dma-buf.
+/// `pd` is alive, and the program owns the dma-buf.
 pub(crate) unsafe extern "C" fn reg_dmabuf_mr(
     pd: *mut ibv_pd,
     offset: u64,
@@ -156,7 +156,7 @@ pub(crate) unsafe extern "C" fn reg_dmabuf_mr(
         Ok(mapping) => {
             let backing = Backing::Own { address: mapping.address(), keep: Arc::new(mapping) };
             let shown = ptr::without_provenance_mut(offset as usize);
-            // SAFETY: the caller's promise; the mapping is there as long as the region.
+            // SAFETY: the caller's promise; the mapping exists as long as the region.
             unsafe { make(pd, Parts { backing, shown, length, iova, access, more: Vec::new() }) }
         }
         Err(errno) => failure::null(errno),
@@ -176,30 +176,30 @@ fn map_dmabuf(offset: u64, length: usize, iova: u64, descriptor: c_int, access: 
     }
     // SAFETY: all zeros are a valid value of it.
     let mut status: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: `status` is there to be written; the kernel checks the descriptor.
+    // SAFETY: `status` is writable; the kernel checks the descriptor.
     if unsafe { libc::fstatfs(descriptor, &mut status) } != 0 {
         return Err(Errno(libc::EBADF));
     }
-    // The file system says what a file is; another's may shrink while it is mapped.
+    // The file system identifies a dma-buf. A file of another type might shrink while mapped.
     if status.f_type as u64 != DMA_BUF {
         return Err(Errno::INVALID);
     }
     Mapping::new(descriptor, offset, length, access).inspect_err(|errno| {
         if cuda::is_loaded() {
             log::warn!(
-                "a DMA buffer is not registered, as it cannot be mapped (errno {}): is it memory of a GPU? Its address can be \
-                 registered, with ibv_reg_mr",
+                "cannot register a DMA buffer: it cannot be mapped (errno {}); register GPU memory by its address with \
+                 ibv_reg_mr",
                 errno.0
             );
         }
     })
 }
 
-/// `ibv_alloc_null_mr`. It has no remote key, and allows no remote access.
+/// `ibv_alloc_null_mr`. It has no remote key and allows no remote access.
 ///
 /// # Safety
 ///
-/// `pd` is live.
+/// `pd` is alive.
 pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     let access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
     let parts =
@@ -208,11 +208,12 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     unsafe { make(pd, parts) }
 }
 
-/// `ibv_rereg_mr`. Where it fails, the region is as before, also where C lets it be lost.
+/// `ibv_rereg_mr`. On failure the region is unchanged, although C allows its loss.
 ///
 /// # Safety
 ///
-/// `mr` is live and so is `pd` where `flags` change it; for the memory, as [`reg_mr`]. No other thread reads the fields of `mr`.
+/// `mr` is alive, and `pd` too if `flags` change it; for the memory, the same as for [`reg_mr`]. No other thread reads
+/// the fields of `mr`.
 pub(crate) unsafe extern "C" fn rereg_mr(
     mr: *mut ibv_mr,
     flags: c_int,
@@ -225,7 +226,8 @@ pub(crate) unsafe extern "C" fn rereg_mr(
     const DOMAIN: u32 = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_PD.0;
     const ACCESS: u32 = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS.0;
     let object = mr.cast::<MemoryRegion>();
-    // SAFETY: the caller's promise: it is a region of ours. The references leave out what C sees, which is changed below.
+    // SAFETY: the caller's promise: it is a region of this provider. The references exclude the C struct, which is
+    // changed below.
     let (region, is_plain, uses) = unsafe { (&(*object).region, (*object).is_plain, &(*object).uses) };
     let flags = flags.cast_unsigned();
     let is_valid = is_plain
@@ -254,7 +256,7 @@ pub(crate) unsafe extern "C" fn rereg_mr(
     }
     if let Some(domain) = domain {
         *unpoisoned(uses.lock()) = vec![domain.usage.begin()];
-        // SAFETY: `mr` is live, and nobody else uses its fields now.
+        // SAFETY: `mr` is alive, and no other thread uses its fields now.
         unsafe { (*mr).pd = pd };
     }
     if flags & TRANSLATION != 0 {
@@ -268,18 +270,18 @@ pub(crate) unsafe extern "C" fn rereg_mr(
     0
 }
 
-/// `ibv_dereg_mr`. When it returns, nothing is read or written in the memory any more.
+/// `ibv_dereg_mr`. Afterwards the memory is neither read nor written.
 ///
 /// # Safety
 ///
-/// `mr` is live, and is not used again if this succeeds.
+/// `mr` is alive, and is not used again if this succeeds.
 pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: the caller's promise.
     let object = unsafe { MemoryRegion::of(mr) };
     if let Err(errno) = Memory::of_process().deregister(&object.region) {
         return failure::code(errno);
     }
-    // SAFETY: the caller's promise: this was the last use; until now, it kept its context open.
+    // SAFETY: the caller's promise: this was the last use; the region has kept its context open.
     unsafe {
         Context::of(object.c.context).exports.leave_region(object.c.handle);
         drop(MemoryRegion::from_c(mr));
@@ -287,11 +289,11 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     0
 }
 
-/// `ibv_advise_mr`: the ranges are checked, and as all memory is there already, nothing is left to do.
+/// `ibv_advise_mr`: checks the ranges. All memory is populated already, so nothing else is done.
 ///
 /// # Safety
 ///
-/// `pd` is live and `sg_list` holds `num_sge` entries.
+/// `pd` is alive, and `sg_list` has `num_sge` entries.
 pub(crate) unsafe extern "C" fn advise_mr(
     pd: *mut ibv_pd,
     advice: ib_uverbs_advise_mr_advice,

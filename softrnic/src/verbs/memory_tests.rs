@@ -1,4 +1,4 @@
-//! Memory regions, windows and device memory as programs have them.
+//! Memory regions, windows and device memory through the C API.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -18,7 +18,7 @@ const REMOTE_READ: c_int = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0 as c_int;
 const REMOTE_WRITE: c_int = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0 as c_int;
 const ZERO_BASED: u32 = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
 
-/// A context of no device, and two domains.
+/// A context without device, and two domains.
 struct Bench {
     context: *mut ibv_context,
     pd: *mut ibv_pd,
@@ -27,14 +27,14 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        // SAFETY: opening does not look at the device; the domains are made on what was opened.
+        // SAFETY: `open_device` does not dereference the device; the domains belong to the context.
         unsafe {
             let context = open_device(ptr::null_mut());
             Self { context, pd: alloc_pd(context), other: alloc_pd(context) }
         }
     }
 
-    /// Ends it, whose objects must all be gone.
+    /// Closes it. All its objects must be destroyed.
     fn end(self) {
         // SAFETY: made by `new`, and not used any more.
         unsafe {
@@ -44,7 +44,7 @@ impl Bench {
         }
     }
 
-    /// Writes through a local key, as a read of the peer's would.
+    /// Writes through a local key, like the response to a read.
     fn write(&self, pd: *mut ibv_pd, lkey: u32, address: u64, bytes: &[u8]) -> Result<(), Fault> {
         // SAFETY: the domain lives until `end`.
         let domain = unsafe { &ProtectionDomain::of(pd).domain };
@@ -66,10 +66,10 @@ fn errno() -> Option<i32> {
     std::io::Error::last_os_error().raw_os_error()
 }
 
-/// Two pages of zeros, on a page.
+/// Two pages of zeros.
 fn pages() -> (*mut c_void, usize) {
     let length = 2 * page_size();
-    // SAFETY: a new mapping of no file, which the tests leave to the end of the process.
+    // SAFETY: a new anonymous mapping, which exists until the process ends.
     let start = unsafe {
         libc::mmap(
             ptr::null_mut(),
@@ -86,7 +86,7 @@ fn pages() -> (*mut c_void, usize) {
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn a_region_shows_what_it_was_registered_with_and_holds_its_domain() {
+fn region_shows_its_parameters_and_keeps_its_domain() {
     let bench = Bench::new();
     let (start, length) = pages();
     let reg_mr = table::table().ibv_reg_mr.unwrap();
@@ -108,12 +108,12 @@ fn a_region_shows_what_it_was_registered_with_and_holds_its_domain() {
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn what_the_kernel_refuses_is_refused() {
+fn registrations_that_the_kernel_refuses_are_refused() {
     let bench = Bench::new();
     let (start, length) = pages();
     let table = table::table();
     let (reg_mr, reg_iova) = (table.ibv_reg_mr.unwrap(), table.ibv_reg_mr_iova2.unwrap());
-    // SAFETY: the pages are there; what is not is refused.
+    // SAFETY: the pages exist; other memory is refused.
     unsafe {
         let refused = |mr: *mut ibv_mr, code| {
             let errno = errno();
@@ -141,7 +141,7 @@ fn what_the_kernel_refuses_is_refused() {
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn a_region_is_registered_anew() {
+fn region_is_reregistered() {
     const DOMAIN: c_int = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_PD.0 as c_int;
     const TRANSLATION: c_int = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_TRANSLATION.0 as c_int;
     const ACCESS: c_int = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS.0 as c_int;
@@ -182,7 +182,7 @@ fn a_region_is_registered_anew() {
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn a_null_region_has_no_remote_key() {
+fn null_region_has_no_remote_key() {
     let bench = Bench::new();
     // SAFETY: the domain lives until `end`, and the region as long as it is used.
     unsafe {
@@ -198,7 +198,7 @@ fn a_null_region_has_no_remote_key() {
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn advice_is_checked() {
+fn advise_mr_checks_its_arguments() {
     type Advice = ib_uverbs_advise_mr_advice;
     let bench = Bench::new();
     let (start, length) = pages();
@@ -227,7 +227,7 @@ fn advice_is_checked() {
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn windows_are_of_two_types() {
+fn windows_have_two_types() {
     let bench = Bench::new();
     // SAFETY: the domain lives until `end`, and the windows as long as they are used.
     unsafe {
@@ -248,9 +248,9 @@ fn windows_are_of_two_types() {
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn a_dmabuf_must_be_one() {
+fn reg_dmabuf_mr_refuses_other_files() {
     let bench = Bench::new();
-    // SAFETY: a name that ends with a nul; the domain lives until `end`.
+    // SAFETY: the name ends with a nul byte; the domain lives until `end`.
     unsafe {
         let file = libc::memfd_create(c"softrnic".as_ptr(), libc::MFD_CLOEXEC);
         assert_eq!(libc::ftruncate(file, 8192), 0);
@@ -267,7 +267,7 @@ fn a_dmabuf_must_be_one() {
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn device_memory_is_copied_to_and_from_and_registered() {
+fn device_memory_is_copied_and_registered() {
     use super::device_memory::{alloc_dm, free_dm, reg_dm_mr};
     let bench = Bench::new();
     // SAFETY: the domain lives until `end`, and the objects as long as they are used.
@@ -284,7 +284,7 @@ fn device_memory_is_copied_to_and_from_and_registered() {
         assert_eq!(from(bytes.as_mut_ptr().cast(), dm, 97, 4), libc::EINVAL);
 
         assert!(reg_dm_mr(bench.pd, dm, 0, 8, 1).is_null());
-        // Beyond the end, and of no bytes.
+        // Beyond the end, and an empty range.
         for (offset, length) in [(96, 8), (101, 0), (u64::MAX, 8), (8, 0)] {
             assert!(reg_dm_mr(bench.pd, dm, offset, length, 1 | ZERO_BASED).is_null());
             assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EINVAL));
@@ -313,7 +313,7 @@ fn device_memory_is_copied_to_and_from_and_registered() {
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn memory_of_a_gpu_is_registered_by_its_address() {
+fn gpu_memory_is_registered_by_address() {
     use crate::wire::bytes::cuda::Fake;
     const TRANSLATION: c_int = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_TRANSLATION.0 as c_int;
     let (bench, fake) = (Bench::new(), Fake::load());
@@ -321,7 +321,7 @@ fn memory_of_a_gpu_is_registered_by_its_address() {
     let address = ptr::without_provenance_mut(device as usize);
     let table = table::table();
     let reg_mr = table.ibv_reg_mr.unwrap();
-    // SAFETY: the allocation is there as long as the regions, and so are the pages.
+    // SAFETY: the allocation and the pages exist as long as the regions.
     unsafe {
         assert!(reg_mr(bench.pd, address, 101, LOCAL_WRITE).is_null());
         assert_eq!(errno(), Some(libc::EFAULT));

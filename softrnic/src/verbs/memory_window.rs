@@ -30,7 +30,7 @@ unsafe impl Object for MemoryWindow {
 ///
 /// # Safety
 ///
-/// `pd` is live.
+/// `pd` is alive.
 pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> *mut ibv_mw {
     let is_type_2 = match kind {
         ibv_mw_type::IBV_MW_TYPE_1 => false,
@@ -39,7 +39,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> 
     };
     // SAFETY: the caller's promise.
     let domain = unsafe { ProtectionDomain::of(pd) };
-    // SAFETY: a live domain's context is live.
+    // SAFETY: the context of a live domain is alive.
     let context = unsafe { Context::of(domain.c.context) };
     match Memory::of_process().window(&domain.domain, is_type_2) {
         Ok(window) => {
@@ -50,11 +50,11 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> 
     }
 }
 
-/// `ibv_dealloc_mw`, as an operation of the context. A window that is bound is unbound.
+/// `ibv_dealloc_mw`, as an operation of the context. It unbinds a bound window.
 ///
 /// # Safety
 ///
-/// `mw` is live, and is not used again if this succeeds.
+/// `mw` is alive, and is not used again if this succeeds.
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     // SAFETY: the caller's promise.
     let object = unsafe { MemoryWindow::of(mw) };

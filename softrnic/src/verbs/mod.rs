@@ -1,6 +1,10 @@
-//! The C API: objects that begin with what C sees of them, and the functions on them.
+//! The C API: objects that start with their C struct, and the functions on them.
 //!
-//! Each file is a noun and has the verbs on it as `extern "C"` functions that are named like C's without `ibv_`; `table` lists them.
+//! Each file contains a C object and its verbs as `extern "C"` functions, named as in C without `ibv_`. `table` lists
+//! them.
+//!
+//! Unsupported features: on-demand paging, flow steering, work queues, RSS, tag matching, packet pacing, counters, raw
+//! packets, and path migration. Posting, polling and waiting for events are no cancellation points (`pthread_cancel`).
 
 pub(crate) mod address_handle;
 pub(crate) mod async_event;

@@ -1,4 +1,4 @@
-//! Multicast groups: `struct ibv_qp` takes part in them.
+//! Multicast groups of a `struct ibv_qp`.
 
 use std::ffi::c_int;
 
@@ -11,11 +11,11 @@ use crate::sys::errno::Errno;
 use crate::wire::address::Gid;
 use crate::wire::operation::Service;
 
-/// `ibv_attach_mcast(qp, gid, lid)`: of datagrams alone. The LID is InfiniBand's.
+/// `ibv_attach_mcast(qp, gid, lid)`: for datagram QPs only. The LID is ignored.
 ///
 /// # Safety
 ///
-/// As for C: the queue pair is alive, and the GID can be read.
+/// As in C: the QP is alive, and the GID can be read.
 pub(crate) unsafe extern "C" fn attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     // SAFETY: the caller's promise.
     let (pair, group) = unsafe { (Pair::qp(qp), group(gid)) };
@@ -26,18 +26,20 @@ pub(crate) unsafe extern "C" fn attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gi
 ///
 /// # Safety
 ///
-/// As for C: the queue pair is alive, and the GID can be read.
+/// As in C: the QP is alive, and the GID can be read.
 pub(crate) unsafe extern "C" fn detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     // SAFETY: the caller's promise.
     let (pair, group) = unsafe { (Pair::qp(qp), group(gid)) };
     result(check(pair.parts().service, group).and_then(|()| QpRegistry::of_process().detach(group, pair.number())))
 }
 
+/// Reads the GID of a group.
+///
 /// # Safety
 ///
-/// The GID can be read.
+/// The GID is readable.
 unsafe fn group(gid: *const ibv_gid) -> Gid {
-    // SAFETY: the caller's promise; all sixteen bytes of a GID are a value.
+    // SAFETY: the caller's promise; all sixteen bytes of a GID are valid.
     Gid(unsafe { (*gid).raw })
 }
 
@@ -50,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_datagrams_take_part_and_only_in_groups() {
+    fn only_datagram_qps_join_and_only_multicast_groups() {
         let group = Gid::from_ipv4([239, 1, 2, 3]);
         assert_eq!(check(Service::UnreliableDatagram, group), Ok(()));
         assert_eq!(check(Service::UnreliableDatagram, Gid::from_ipv4([10, 1, 2, 3])), Err(Errno::INVALID));

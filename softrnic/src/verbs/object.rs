@@ -1,37 +1,38 @@
-//! Objects of the C API: each begins with what C sees, and lies on the heap from the verb that makes it to the one that
-//! destroys it.
+//! Objects of the C API. Each starts with its C struct, and is on the heap from its creation to its destruction by a
+//! verb.
 
-/// An object that begins with the C struct `C`.
+/// An object that starts with the C struct `C`.
 ///
 /// # Safety
 ///
-/// The type is `repr(C)`, and its first field is a `C`, or a struct that begins with one.
+/// The type is `repr(C)`, and its first field is a `C` or a struct that starts with one.
 pub(crate) unsafe trait Object: Sized {
-    /// What programs have a pointer to.
+    /// The C struct, to which programs have a pointer.
     type C;
 
-    /// Puts it on the heap, where C has it.
+    /// Moves it to the heap and returns its C pointer.
     fn into_c(self) -> *mut Self::C {
         Box::into_raw(Box::new(self)).cast()
     }
 
-    /// What is behind a pointer of C's.
+    /// Returns the object of a C pointer.
     ///
     /// # Safety
     ///
-    /// `object` came from [`into_c`](Self::into_c) of this type and is not destroyed as long as the reference is used.
+    /// `object` came from [`into_c`](Self::into_c) of this type, and is not destroyed during the lifetime of the
+    /// reference.
     unsafe fn of<'o>(object: *mut Self::C) -> &'o Self {
-        // SAFETY: the caller's promise: it points to a `Self`, which begins with the C struct.
+        // SAFETY: the caller's promise: it points to a `Self`, which starts with the C struct.
         unsafe { &*object.cast::<Self>() }
     }
 
-    /// Takes it back from C, which destroys it.
+    /// Takes ownership back from C, to destroy it.
     ///
     /// # Safety
     ///
-    /// As for [`of`](Self::of), and nobody uses it any more.
+    /// The same as for [`of`](Self::of), and it is no longer used.
     unsafe fn from_c(object: *mut Self::C) -> Box<Self> {
-        // SAFETY: the caller's promise: it was put on the heap by `into_c`, and this is its end.
+        // SAFETY: the caller's promise: `into_c` put it on the heap, and it is not used afterwards.
         unsafe { Box::from_raw(object.cast::<Self>()) }
     }
 }

@@ -1,4 +1,4 @@
-//! The one port of a device.
+//! The only port of a device.
 
 use std::ffi::c_int;
 use std::mem::offset_of;
@@ -14,19 +14,19 @@ use super::gid::TABLE_LENGTH;
 use crate::sys::errno::Errno;
 use crate::wire::limits;
 
-/// Its number.
+/// The port number.
 pub(crate) const PORT: u8 = 1;
-/// The only partition key, of the default partition with full membership.
+/// The only partition key: the default partition with full membership.
 pub(crate) const PKEY: u16 = 0xffff;
-/// In units of 100 Mbit/s: what the width and the speed below amount to.
+/// The speed in units of 100 Mbit/s: width times lane speed below. It is not enforced.
 const SPEED: u64 = 1000;
 /// Four lanes.
 const WIDTH_4X: u8 = 2;
-/// 25 Gbit/s each.
+/// 25 Gbit/s per lane.
 const SPEED_EDR: u8 = 32;
 const LINK_UP: u8 = 5;
 
-// The MTU by which queue pairs count packets, and which bounds datagrams, is the one that is reported.
+// QPs count packets by this MTU, which also limits datagrams. It equals the reported MTU.
 const _: () = assert!(limits::MTU == 4096);
 
 fn attributes() -> ibv_port_attr {
@@ -56,7 +56,7 @@ fn attributes() -> ibv_port_attr {
     }
 }
 
-/// The operation of the extended context, which is told how much the program has room for.
+/// The operation of the extended context; `port_attr_len` is the size of the program's struct.
 pub(crate) unsafe extern "C" fn query_port(
     _context: *mut ibv_context,
     port_num: u8,
@@ -67,18 +67,18 @@ pub(crate) unsafe extern "C" fn query_port(
         return failure::code(Errno::INVALID);
     }
     let length = port_attr_len.min(size_of::<ibv_port_attr>());
-    // SAFETY: the program has room for so many bytes.
+    // SAFETY: the program provides space for `length` bytes.
     unsafe { port_attr.cast::<u8>().copy_from_nonoverlapping(ptr::from_ref(&attributes()).cast(), length) };
     0
 }
 
-/// The function of the library, which knows the fields before the second capability flags alone.
+/// The function of the library, without the fields from the second capability flags on.
 pub(crate) unsafe extern "C" fn query_port_compat(
     context: *mut ibv_context,
     port_num: u8,
     port_attr: *mut _compat_ibv_port_attr,
 ) -> c_int {
-    // SAFETY: the program has room for these fields.
+    // SAFETY: the program provides space for these fields.
     unsafe { query_port(context, port_num, port_attr.cast(), offset_of!(ibv_port_attr, port_cap_flags2)) }
 }
 
@@ -90,7 +90,7 @@ pub(crate) unsafe extern "C" fn query_port_speed(
     if port_num != u32::from(PORT) {
         return failure::code(Errno::INVALID);
     }
-    // SAFETY: the program has room for a number.
+    // SAFETY: the program provides space for a number.
     unsafe { port_speed.write(SPEED) };
     0
 }
@@ -104,7 +104,7 @@ pub(crate) unsafe extern "C" fn query_pkey(
     if port_num != PORT || index != 0 {
         return failure::minus_one(Errno::INVALID);
     }
-    // SAFETY: the program has room for a key.
+    // SAFETY: the program provides space for a key.
     unsafe { pkey.write(PKEY.to_be()) };
     0
 }
@@ -120,23 +120,23 @@ pub(crate) unsafe extern "C" fn get_pkey_index(_context: *mut ibv_context, port_
 mod tests {
     use super::*;
 
-    const NOBODY: *mut ibv_context = ptr::null_mut();
+    const NO_CONTEXT: *mut ibv_context = ptr::null_mut();
 
     #[test]
-    fn no_more_is_written_than_the_program_has_room_for() {
-        let mut room = [0xa5_u8; 64];
+    fn query_port_writes_only_the_programs_size() {
+        let mut buffer = [0xa5_u8; 64];
         let short = offset_of!(ibv_port_attr, port_cap_flags2);
-        // SAFETY: the room is larger than what is told, and no function looks at the context.
+        // SAFETY: the buffer is larger than the given size, and the functions ignore the context.
         unsafe {
-            assert_eq!(query_port(NOBODY, PORT, room.as_mut_ptr().cast(), 8), 0);
-            assert_eq!(room[..9], [4, 0, 0, 0, 5, 0, 0, 0, 0xa5]);
-            assert_eq!(query_port_compat(NOBODY, PORT, room.as_mut_ptr().cast()), 0);
-            assert_eq!(room[short - 2..=short], [2, 1, 0xa5]);
-            assert_eq!(query_port(NOBODY, PORT, room.as_mut_ptr().cast(), 64), 0);
+            assert_eq!(query_port(NO_CONTEXT, PORT, buffer.as_mut_ptr().cast(), 8), 0);
+            assert_eq!(buffer[..9], [4, 0, 0, 0, 5, 0, 0, 0, 0xa5]);
+            assert_eq!(query_port_compat(NO_CONTEXT, PORT, buffer.as_mut_ptr().cast()), 0);
+            assert_eq!(buffer[short - 2..=short], [2, 1, 0xa5]);
+            assert_eq!(query_port(NO_CONTEXT, PORT, buffer.as_mut_ptr().cast(), 64), 0);
             let size = size_of::<ibv_port_attr>();
-            assert_eq!((&room[short..short + 2], room[size]), (&[0, 0][..], 0xa5));
+            assert_eq!((&buffer[short..short + 2], buffer[size]), (&[0, 0][..], 0xa5));
             for port in [0, 2] {
-                assert_eq!(query_port(NOBODY, port, room.as_mut_ptr().cast(), 64), libc::EINVAL);
+                assert_eq!(query_port(NO_CONTEXT, port, buffer.as_mut_ptr().cast(), 64), libc::EINVAL);
             }
         }
     }
@@ -144,28 +144,28 @@ mod tests {
     #[test]
     fn there_is_one_partition() {
         let mut pkey = 0;
-        // SAFETY: the key can be written, and no function looks at the context.
+        // SAFETY: the key is writable, and the functions ignore the context.
         unsafe {
-            assert_eq!(query_pkey(NOBODY, PORT, 0, &raw mut pkey), 0);
+            assert_eq!(query_pkey(NO_CONTEXT, PORT, 0, &raw mut pkey), 0);
             assert_eq!(pkey, 0xffff);
             for (port, index) in [(0, 0), (2, 0), (PORT, 1), (PORT, -1)] {
-                assert_eq!(query_pkey(NOBODY, port, index, &raw mut pkey), -1);
+                assert_eq!(query_pkey(NO_CONTEXT, port, index, &raw mut pkey), -1);
             }
-            assert_eq!(get_pkey_index(NOBODY, PORT, 0xffff), 0);
-            assert_eq!(get_pkey_index(NOBODY, PORT, 0x7fff_u16.to_be()), -1);
+            assert_eq!(get_pkey_index(NO_CONTEXT, PORT, 0xffff), 0);
+            assert_eq!(get_pkey_index(NO_CONTEXT, PORT, 0x7fff_u16.to_be()), -1);
         }
     }
 
     #[test]
-    fn the_speed_is_that_of_its_lanes() {
+    fn speed_is_the_sum_of_the_lanes() {
         let mut speed = 0;
-        // SAFETY: the number can be written, and no function looks at the context.
+        // SAFETY: the number is writable, and the functions ignore the context.
         unsafe {
-            assert_eq!(query_port_speed(NOBODY, 1, &raw mut speed), 0);
-            assert_eq!(query_port_speed(NOBODY, 2, &raw mut speed), libc::EINVAL);
+            assert_eq!(query_port_speed(NO_CONTEXT, 1, &raw mut speed), 0);
+            assert_eq!(query_port_speed(NO_CONTEXT, 2, &raw mut speed), libc::EINVAL);
         }
         let attributes = attributes();
-        // 4 lanes of 25 Gbit/s.
+        // Four lanes of 25 Gbit/s.
         assert_eq!((attributes.active_width, attributes.active_speed, speed), (2, 32, 4 * 250));
     }
 }

@@ -1,4 +1,5 @@
-//! `struct ibv_pd`, also of parent domains.
+//! `struct ibv_pd`, also for parent domains. An import works only on the context that created the domain
+//! (`ibv_import_device` fails with `EOPNOTSUPP`).
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -19,16 +20,16 @@ use crate::wire::limits;
 static DOMAINS: PerProcess<Quota> =
     PerProcess::new(Quota::new(limits::MAX_PD), || Box::new(Quota::new(limits::MAX_PD)));
 
-/// A protection domain; a parent domain has the `domain` of what it was made from.
+/// A protection domain. A parent domain has the `domain` of its origin.
 #[repr(C)]
 pub(crate) struct ProtectionDomain {
     pub(crate) c: ibv_pd,
     pub(crate) domain: Arc<Domain>,
-    /// Counts what is made with this very object: `domain.usage` counts a parent domain as one.
+    /// Counts the dependents of this C object. `domain.usage` counts a parent domain as one.
     pub(crate) usage: Usage,
-    /// Of the context; of a parent domain, also of what it was made from.
+    /// Uses of the context and, for a parent domain, of its origin.
     pub(crate) uses: Vec<Use>,
-    /// Where the domain was made with it, which then goes last.
+    /// `Some` if this object created the domain, and must therefore be deallocated last.
     share: Option<Share>,
 }
 
@@ -42,7 +43,7 @@ fn new(c: ibv_pd, domain: Arc<Domain>, uses: Vec<Use>, share: Option<Share>) -> 
 }
 
 pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
-    // SAFETY: the context is one of this provider's and open.
+    // SAFETY: the context belongs to this provider and is open.
     let open = unsafe { Context::of(context) };
     let share = match DOMAINS.get().take() {
         Ok(share) => share,
@@ -54,35 +55,35 @@ pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_
     new(ibv_pd { context, handle }, domain, vec![open.usage.begin()], Some(share))
 }
 
-/// Of protection domains and of parent domains.
+/// For protection domains and parent domains.
 pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
-    // SAFETY: the domain is one of this provider's and live.
+    // SAFETY: the domain belongs to this provider and is alive.
     let this = unsafe { ProtectionDomain::of(pd) };
     if this.usage.is_used() || (this.share.is_some() && this.domain.usage.is_used()) {
         return failure::code(Errno::BUSY);
     }
-    // SAFETY: `alloc_pd`, `alloc_parent_domain` or `import_pd` made it, and the program uses it no more.
+    // SAFETY: `alloc_pd`, `alloc_parent_domain` or `import_pd` created it, and the program no longer uses it.
     let this = unsafe { ProtectionDomain::from_c(pd) };
-    // SAFETY: the context is open: this domain is on it.
+    // SAFETY: the context is open: this domain belongs to it.
     let open = unsafe { Context::of(this.c.context) };
     let mut domains = unpoisoned(open.domains.lock());
     let (handle, domain) = (this.c.handle, Arc::downgrade(&this.domain));
     drop(this);
-    // A parent domain has the handle of what it was made from, which stays.
+    // A parent domain shares the handle of its origin, which stays.
     if domain.strong_count() == 0 {
         domains.remove(&handle);
     }
     0
 }
 
-/// The allocator of a program is taken and never asked: what is in host memory here is the device's own.
+/// Accepts the program's allocator but never calls it, since only device resources are allocated here.
 pub(crate) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
     const ALLOCATORS: u32 = ibv_parent_domain_init_attr_mask::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS.0;
     const PD_CONTEXT: u32 = ibv_parent_domain_init_attr_mask::IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT.0;
-    // SAFETY: the context is one of this provider's and open, and the attributes can be read.
+    // SAFETY: the context belongs to this provider and is open, and the attributes are readable.
     let (open, attr) = unsafe { (Context::of(context), &*attr) };
     let mask = attr.comp_mask;
     if attr.pd.is_null() || mask & !(ALLOCATORS | PD_CONTEXT) != 0 {
@@ -91,14 +92,14 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     if mask & ALLOCATORS != 0 && (attr.alloc.is_none() || attr.free.is_none()) {
         return failure::null(Errno::INVALID);
     }
-    // SAFETY: the domain is one of this provider's and live.
+    // SAFETY: the domain belongs to this provider and is alive.
     let from = unsafe { ProtectionDomain::of(attr.pd) };
     if from.c.context != context {
         return failure::null(Errno::INVALID);
     }
     let mut uses = vec![open.usage.begin(), from.usage.begin()];
     if !attr.td.is_null() {
-        // SAFETY: the domain is one of this provider's and live.
+        // SAFETY: the domain belongs to this provider and is alive.
         let thread = unsafe { ThreadDomain::of(attr.td) };
         if thread.c.context != context {
             return failure::null(Errno::INVALID);
@@ -108,9 +109,9 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     new(ibv_pd { context, handle: from.c.handle }, Arc::clone(&from.domain), uses, None)
 }
 
-/// Another object for the domain of a handle.
+/// Creates another object for the domain of a handle.
 pub(crate) unsafe extern "C" fn import_pd(context: *mut ibv_context, pd_handle: u32) -> *mut ibv_pd {
-    // SAFETY: the context is one of this provider's and open.
+    // SAFETY: the context belongs to this provider and is open.
     let open = unsafe { Context::of(context) };
     let Some(domain) = unpoisoned(open.domains.lock()).get(&pd_handle).and_then(std::sync::Weak::upgrade) else {
         return failure::null(Errno(libc::ENOENT));
@@ -118,9 +119,9 @@ pub(crate) unsafe extern "C" fn import_pd(context: *mut ibv_context, pd_handle: 
     new(ibv_pd { context, handle: pd_handle }, domain, vec![open.usage.begin()], None)
 }
 
-/// The domain stays where others have it.
+/// The domain lives on if other objects use it.
 pub(crate) unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
-    // SAFETY: passed on. It cannot fail by its prototype: what is in use stays.
+    // SAFETY: the caller's promise. The prototype has no error: a domain in use stays.
     unsafe { dealloc_pd(pd) };
 }
 
@@ -135,9 +136,9 @@ mod tests {
     use super::super::thread_domain::{alloc_td, dealloc_td};
     use super::*;
 
-    /// A context of no device.
+    /// Opens a context without device.
     fn open() -> *mut ibv_context {
-        // SAFETY: opening does not look at the device.
+        // SAFETY: `open_device` does not dereference the device.
         let context = unsafe { open_device(ptr::null_mut()) };
         assert!(!context.is_null());
         context
@@ -145,9 +146,9 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn a_context_stays_open_while_a_domain_is_on_it() {
+    fn context_with_a_domain_is_busy() {
         let context = open();
-        // SAFETY: everything is made here and gone at the end, in its order.
+        // SAFETY: all objects are created here and destroyed at the end in order.
         unsafe {
             let pd = alloc_pd(context);
             assert_eq!((*pd).context, context);
@@ -160,9 +161,9 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn programs_find_the_extended_context() {
+    fn programs_detect_the_extended_context() {
         let context = open();
-        // SAFETY: the context is open to the end.
+        // SAFETY: the context is open until the end.
         unsafe {
             assert_eq!((*context).abi_compat.addr(), usize::MAX);
             let around = context.wrapping_byte_sub(offset()).cast::<verbs_context>();
@@ -179,9 +180,9 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn a_parent_domain_stands_on_what_it_was_made_from() {
+    fn parent_domain_keeps_its_origin() {
         let context = open();
-        // SAFETY: zero is a value of the attributes; everything is made here and gone at the end, in its order.
+        // SAFETY: zero is valid for the attributes; all objects are created here and destroyed at the end in order.
         unsafe {
             let pd = alloc_pd(context);
             let td = alloc_td(context, &mut ibv_td_init_attr { comp_mask: 0 });
@@ -205,9 +206,9 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn an_imported_domain_is_the_same_one() {
+    fn imported_domain_is_the_same_domain() {
         let context = open();
-        // SAFETY: everything is made here and gone at the end, in its order.
+        // SAFETY: all objects are created here and destroyed at the end in order.
         unsafe {
             let pd = alloc_pd(context);
             let handle = (*pd).handle;

@@ -1,4 +1,4 @@
-//! What a device says of itself: `struct ibv_device_attr` and what came after it.
+//! The attributes of a device: `struct ibv_device_attr` and its extension.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::mem::{self, offset_of};
@@ -17,14 +17,14 @@ use crate::sys::clock;
 use crate::sys::errno::Errno;
 use crate::wire::limits;
 
-/// The number of software that has no maker among those of hardware.
+/// Vendor ID of software, which has none among the hardware vendors.
 const NO_VENDOR: u32 = 0x00ff_ffff;
-/// Any size from 4 KiB on: pages are the business of the host.
+/// Any size from 4 KiB on, because the host manages pages.
 const PAGE_SIZES: u64 = 0xffff_ffff_ffff_f000;
-/// The device's clock, in kHz: it counts nanoseconds.
+/// Frequency of the device's clock in kHz: it counts nanoseconds.
 const CLOCK: u64 = 1_000_000;
 
-/// What it can do, of what has a flag.
+/// The capability flags.
 const CAPABILITIES: c_uint = {
     use ibv_device_cap_flags as flags;
     flags::IBV_DEVICE_CURR_QP_STATE_MOD.0
@@ -37,20 +37,20 @@ const CAPABILITIES: c_uint = {
         | flags::IBV_DEVICE_XRC.0
 } as c_uint;
 
-/// Of the kernel's flags beyond those of 32 bits: flushes that make data visible, and atomic writes. Nothing is persistent.
+/// Kernel flags beyond 32 bits: flushes for visibility, and atomic writes. Flushes for persistence are unsupported.
 const MORE_CAPABILITIES: u64 = IB_UVERBS_DEVICE_FLUSH_GLOBAL | IB_UVERBS_DEVICE_ATOMIC_WRITE;
 
-/// As C has numbers; what does not fit is the most.
+/// Converts to a C number, saturating.
 fn number(value: u32) -> c_int {
     c_int::try_from(value).unwrap_or(c_int::MAX)
 }
 
 fn attributes(guid: u64) -> ibv_device_attr {
-    // SAFETY: the struct has numbers alone, of which zero is a value.
+    // SAFETY: the struct consists of numbers, for which zero is valid.
     let mut attr: ibv_device_attr = unsafe { mem::zeroed() };
     let version = env!("CARGO_PKG_VERSION").bytes();
-    let room = attr.fw_ver.len() - 1;
-    for (to, from) in attr.fw_ver.iter_mut().zip(version.take(room)) {
+    let length = attr.fw_ver.len() - 1;
+    for (to, from) in attr.fw_ver.iter_mut().zip(version.take(length)) {
         *to = from as c_char;
     }
     attr.node_guid = guid;
@@ -70,7 +70,7 @@ fn attributes(guid: u64) -> ibv_device_attr {
     attr.max_qp_rd_atom = number(limits::MAX_RD_ATOMIC);
     attr.max_res_rd_atom = number(limits::MAX_RD_ATOMIC.saturating_mul(limits::MAX_QP));
     attr.max_qp_init_rd_atom = number(limits::MAX_RD_ATOMIC);
-    // They are the processor's, and so atomic with those of the program.
+    // Atomics use the processor's instructions, so they are atomic with the program's own. Exception: GPU memory.
     attr.atomic_cap = ibv_atomic_cap::IBV_ATOMIC_GLOB;
     attr.max_mw = number(limits::MAX_MW);
     attr.max_mcast_grp = number(limits::MAX_MCAST_GRP);
@@ -86,49 +86,49 @@ fn attributes(guid: u64) -> ibv_device_attr {
 }
 
 fn extended_attributes(guid: u64) -> ibv_device_attr_ex {
-    // SAFETY: the struct has numbers alone, of which zero is a value.
+    // SAFETY: the struct consists of numbers, for which zero is valid.
     let mut attr: ibv_device_attr_ex = unsafe { mem::zeroed() };
     attr.orig_attr = attributes(guid);
     attr.completion_timestamp_mask = u64::MAX;
     attr.hca_core_clock = CLOCK;
     attr.device_cap_flags_ex = u64::from(CAPABILITIES) | MORE_CAPABILITIES;
-    // Any is taken.
+    // Any moderation is accepted.
     attr.cq_mod_caps = ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX };
     attr.max_dm_size = limits::MAX_DM_SIZE;
     attr.phys_port_cnt_ex = PORT.into();
     attr
 }
 
-/// The GUID of the device behind a context, big-endian.
+/// The GUID of a context's device, big-endian.
 ///
 /// # Safety
 ///
-/// The context is one of this provider's and open.
+/// The context belongs to this provider and is open.
 unsafe fn guid(context: *mut ibv_context) -> u64 {
-    // SAFETY: the caller's promise; its device is one of this provider's.
+    // SAFETY: the caller's promise; its device belongs to this provider.
     unsafe { Device::of((*context).device) }.guid()
 }
 
 pub(crate) unsafe extern "C" fn query_device(context: *mut ibv_context, device_attr: *mut ibv_device_attr) -> c_int {
-    // SAFETY: the context is one of this provider's, and the program has room for the attributes.
+    // SAFETY: the context belongs to this provider, and the program provides space for the attributes.
     unsafe { device_attr.write(attributes(guid(context))) };
     0
 }
 
-/// As many of the attributes as the program knows, of which there are those of old at least.
+/// Writes the attributes up to the size of the program's struct, at least the basic ones.
 pub(crate) unsafe extern "C" fn query_device_ex(
     context: *mut ibv_context,
     input: *const ibv_query_device_ex_input,
     attr: *mut ibv_device_attr_ex,
     attr_size: usize,
 ) -> c_int {
-    // SAFETY: the input is null or can be read.
+    // SAFETY: the input is null or readable.
     let asks_more = !input.is_null() && unsafe { (*input).comp_mask } != 0;
     if asks_more || attr_size < offset_of!(ibv_device_attr_ex, comp_mask) {
         return failure::code(Errno::INVALID);
     }
     let length = attr_size.min(size_of::<ibv_device_attr_ex>());
-    // SAFETY: the context is one of this provider's, and the program has room for so many bytes.
+    // SAFETY: the context belongs to this provider, and the program provides space for `length` bytes.
     unsafe {
         let full = extended_attributes(guid(context));
         attr.cast::<u8>().copy_from_nonoverlapping(ptr::from_ref(&full).cast(), length);
@@ -136,10 +136,10 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     0
 }
 
-/// The clock is in units of the device, in the field for nanoseconds alone.
+/// The clock is in device units, in the field for nanoseconds only.
 pub(crate) unsafe extern "C" fn query_rt_values(_context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
     const RAW_CLOCK: u32 = ibv_values_mask::IBV_VALUES_MASK_RAW_CLOCK.0;
-    // SAFETY: the program has room for the values, and has written the mask.
+    // SAFETY: the program provides space for the values, and has written the mask.
     let values = unsafe { &mut *values };
     values.comp_mask &= RAW_CLOCK;
     if values.comp_mask != 0 {
@@ -153,14 +153,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_those_that_are_held_to() {
+    fn reported_limits_are_the_enforced_ones() {
         let attr = attributes(7);
         assert_eq!((attr.node_guid, attr.sys_image_guid), (7, 7));
         assert_eq!(attr.max_qp_wr, limits::MAX_QP_WR as c_int);
         assert_eq!(attr.max_cqe, limits::MAX_CQE as c_int);
         assert_eq!(attr.phys_port_cnt, 1);
         assert_eq!(number(u32::MAX), c_int::MAX);
-        // Nothing that is stated is more than C's numbers hold.
+        // All limits fit into C numbers.
         for limit in [attr.max_qp, attr.max_sge, attr.max_mr, attr.max_res_rd_atom, attr.max_total_mcast_qp_attach] {
             assert!((1..c_int::MAX).contains(&limit), "{limit}");
         }
@@ -168,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn a_program_gets_as_much_as_it_knows() {
+    fn query_writes_only_the_programs_size() {
         let device = Box::new(Device::new("soft0", 0));
-        // SAFETY: numbers and nullable pointers, of which zero is a value.
+        // SAFETY: numbers and nullable pointers, for which zero is valid.
         let mut context: ibv_context = unsafe { mem::zeroed() };
         context.device = device.as_c();
         let context = &raw mut context;
         let old = offset_of!(ibv_device_attr_ex, comp_mask);
-        // SAFETY: as above; the context has a device; the attributes have room for what is asked.
+        // SAFETY: as above; the context has a device, and the attributes have space for the request.
         unsafe {
             let mut attr: ibv_device_attr_ex = mem::zeroed();
             attr.hca_core_clock = 5;
@@ -198,12 +198,12 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn the_clock_goes_on_and_says_what_it_filled_in() {
+    fn clock_advances_and_sets_its_mask() {
         let read = |mask| {
-            // SAFETY: numbers, of which zero is a value.
+            // SAFETY: numbers, for which zero is valid.
             let mut values: ibv_values_ex = unsafe { mem::zeroed() };
             values.comp_mask = mask;
-            // SAFETY: the values can be written, and the function does not look at the context.
+            // SAFETY: the values are writable, and the function ignores the context.
             assert_eq!(unsafe { query_rt_values(ptr::null_mut(), &raw mut values) }, 0);
             (values.comp_mask, values.raw_clock.tv_nsec)
         };

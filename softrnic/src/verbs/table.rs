@@ -1,5 +1,4 @@
-//! Which function stands for which verb: those of libibverbs, and those that programs find in a context. Most go by way of
-//! `guard`, which has each noun's under the same name.
+//! The functions of libibverbs and of contexts. Most go through `guard`, which has a function of the same name.
 
 use rdma_mummy_sys::load::ibverbs::IbverbsTable;
 use rdma_mummy_sys::since_v44::IbverbsSinceV44;
@@ -74,7 +73,7 @@ pub(crate) fn table() -> IbverbsTable {
     }
 }
 
-/// Fills in the functions of a context. What has no function here is not supported, which programs tell by the null pointer.
+/// Sets the functions of a context. A null pointer marks an unsupported function.
 pub(super) fn fill(verbs: &mut verbs_context) {
     verbs.query_port = Some(guard::query_port);
     verbs.query_device_ex = Some(guard::query_device_ex);

@@ -1,4 +1,4 @@
-//! `struct ibv_td`: a program's promise that one thread at a time uses what is made with it.
+//! `struct ibv_td`: a program's promise that one thread at a time uses the objects of the domain.
 
 use std::ffi::c_int;
 
@@ -10,11 +10,11 @@ use super::object::Object;
 use crate::sys::errno::Errno;
 use crate::sys::usage::{Usage, Use};
 
-/// A thread domain. Locks are taken with it as without.
+/// A thread domain. It has no effect on locking.
 #[repr(C)]
 pub(crate) struct ThreadDomain {
     pub(crate) c: ibv_td,
-    /// Parent domains that have it.
+    /// Parent domains that use it.
     pub(crate) usage: Usage,
     pub(crate) uses: Vec<Use>,
 }
@@ -25,7 +25,7 @@ unsafe impl Object for ThreadDomain {
 }
 
 pub(crate) unsafe extern "C" fn alloc_td(context: *mut ibv_context, init_attr: *mut ibv_td_init_attr) -> *mut ibv_td {
-    // SAFETY: the context is one of this provider's and open, and the attributes can be read.
+    // SAFETY: the context belongs to this provider and is open, and the attributes are readable.
     let (open, attr) = unsafe { (Context::of(context), &*init_attr) };
     if attr.comp_mask != 0 {
         return failure::null(Errno::INVALID);
@@ -34,11 +34,11 @@ pub(crate) unsafe extern "C" fn alloc_td(context: *mut ibv_context, init_attr: *
 }
 
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
-    // SAFETY: the domain is one of this provider's and live.
+    // SAFETY: the domain belongs to this provider and is alive.
     if unsafe { ThreadDomain::of(td) }.usage.is_used() {
         return failure::code(Errno::BUSY);
     }
-    // SAFETY: `alloc_td` made it, and the program uses it no more.
+    // SAFETY: `alloc_td` created it, and the program no longer uses it.
     drop(unsafe { ThreadDomain::from_c(td) });
     0
 }

@@ -1,4 +1,4 @@
-//! Whose turn it is to poll, or to build a batch: a lock without a guard, which is taken by one C function and given back by another.
+//! A lock without a guard for polls and batches, which one C function acquires and another releases.
 
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -7,29 +7,29 @@ use crate::sys::errno::Errno;
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// Taken, and somebody waits for it.
+/// Locked, with waiting threads.
 const AWAITED: u32 = 2;
 
-/// A lock; any thread may give it back.
+/// A lock that any thread may release.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     word: AtomicU32,
-    /// The thread that has it, as [`this_thread`] has it, or zero.
+    /// The owner thread as in [`this_thread`], or zero.
     owner: AtomicUsize,
 }
 
-/// A number that no other thread has while this one runs. Never zero.
+/// A number that is unique among running threads. Never zero.
 fn this_thread() -> usize {
     thread_local!(static PLACE: u8 = const { 0 });
     PLACE.with(|place| ptr::from_ref(place).addr())
 }
 
 impl Turn {
-    /// Waits for it and takes it.
+    /// Waits for the lock and acquires it.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if this thread has it already: it would wait for itself.
+    /// `EBUSY` if this thread already holds it, because waiting would deadlock.
     pub(super) fn take(&self) -> Result<(), Errno> {
         if self.is_mine() {
             return Err(Errno::BUSY);
@@ -41,7 +41,7 @@ impl Turn {
         Ok(())
     }
 
-    /// Whether this thread has it.
+    /// Whether this thread holds it.
     pub(super) fn is_mine(&self) -> bool {
         self.owner.load(Ordering::Relaxed) == this_thread()
     }
@@ -49,7 +49,8 @@ impl Turn {
     #[cold]
     fn wait(&self) {
         while self.word.swap(AWAITED, Ordering::Acquire) != FREE {
-            // SAFETY: the kernel looks at the number, which lives, and sleeps while it is this; without end, and signals do no harm.
+            // SAFETY: the kernel reads the word, which is alive, and sleeps while it has this value. There is no
+            // time-out, and signals are harmless.
             unsafe {
                 libc::syscall(
                     libc::SYS_futex,
@@ -62,7 +63,7 @@ impl Turn {
         }
     }
 
-    /// Gives it back.
+    /// Releases it.
     pub(super) fn give(&self) {
         self.owner.store(0, Ordering::Relaxed);
         if self.word.swap(FREE, Ordering::Release) == AWAITED {
@@ -73,7 +74,7 @@ impl Turn {
     #[cold]
     fn wake(&self) {
         let one = 1_i32;
-        // SAFETY: the address is a name to the kernel here.
+        // SAFETY: the kernel does not dereference the address.
         unsafe { libc::syscall(libc::SYS_futex, self.word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, one) };
     }
 }
@@ -90,17 +91,17 @@ mod tests {
         count: UnsafeCell<u64>,
     }
 
-    // SAFETY: the count is used by whoever has the turn.
+    // SAFETY: the count is used by the thread that holds the turn.
     unsafe impl Sync for Counter {}
 
     #[test]
-    fn one_thread_at_a_time_has_it() {
+    fn one_thread_at_a_time_holds_it() {
         const EACH: u64 = if cfg!(miri) { 50 } else { 20_000 };
         let counter = Counter { turn: Turn::default(), count: UnsafeCell::new(0) };
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    // The whole of it, and not its field.
+                    // Captures the whole struct instead of a field.
                     let counter = &counter;
                     for at in 0..EACH {
                         assert_eq!(counter.turn.take(), Ok(()));
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_has_it_is_refused() {
+    fn thread_that_holds_it_is_refused() {
         let turn = Turn::default();
         assert_eq!(turn.take(), Ok(()));
         assert_eq!(turn.take(), Err(Errno::BUSY));

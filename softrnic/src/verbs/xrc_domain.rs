@@ -1,4 +1,4 @@
-//! `struct ibv_xrcd`.
+//! `struct ibv_xrcd`. XRC domains are shared within the process only.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -21,7 +21,7 @@ use crate::sys::usage::{Usage, Use};
 pub(crate) struct XrcDomain {
     pub(crate) c: ibv_xrcd,
     pub(crate) domain: Arc<Domain>,
-    /// Counts what is made with this very object: others may have the same `domain`.
+    /// Counts the dependents of this C object; other objects may share its `domain`.
     pub(crate) usage: Usage,
     pub(crate) uses: Vec<Use>,
 }
@@ -31,18 +31,18 @@ unsafe impl Object for XrcDomain {
     type C = ibv_xrcd;
 }
 
-/// What a domain is found by: a device (by its address), and a file on it (file system and inode).
+/// The key of a domain: a device (by address), and a file (by file system and inode).
 type Key = (usize, libc::dev_t, libc::ino_t);
 type Named = HashMap<Key, Weak<Domain>>;
 
-/// The domains that files name. None is kept alive here.
+/// The domains of files, as weak references.
 static NAMED: PerProcess<Mutex<Option<Named>>> = PerProcess::new(Mutex::new(None), Box::default);
 
 /// `ibv_open_xrcd(context, xrcd_init_attr)`: domains are shared within the process, by the inode of a descriptor.
 ///
 /// # Safety
 ///
-/// As for C: the context is open, and the attributes can be read.
+/// As in C: the context is open, and the attributes are readable.
 pub(crate) unsafe extern "C" fn open_xrcd(context: *mut ibv_context, init: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd {
     // SAFETY: the caller's promise.
     let (init, device, open) = unsafe { (*init, (*context).device.addr(), Context::of(context)) };
@@ -55,7 +55,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(context: *mut ibv_context, init: *mut 
     }
 }
 
-/// Finds or makes the domain that is asked for.
+/// Finds or creates the requested domain.
 fn domain(device: usize, init: &ibv_xrcd_init_attr) -> Result<Arc<Domain>, Errno> {
     const ALL: u32 =
         ibv_xrcd_init_attr_mask::IBV_XRCD_INIT_ATTR_FD.0 | ibv_xrcd_init_attr_mask::IBV_XRCD_INIT_ATTR_OFLAGS.0;
@@ -82,10 +82,10 @@ fn domain(device: usize, init: &ibv_xrcd_init_attr) -> Result<Arc<Domain>, Errno
     }
 }
 
-/// Which file a descriptor is of.
+/// The identity of a descriptor's file.
 fn file(fd: c_int) -> Result<(libc::dev_t, libc::ino_t), Errno> {
     let mut status = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the status can be written; any number can be asked about.
+    // SAFETY: the status is writable, and `fstat` accepts any number.
     if unsafe { libc::fstat(fd, status.as_mut_ptr()) } != 0 {
         return Err(Errno(libc::EBADF));
     }
@@ -94,11 +94,11 @@ fn file(fd: c_int) -> Result<(libc::dev_t, libc::ino_t), Errno> {
     Ok((status.st_dev, status.st_ino))
 }
 
-/// `ibv_close_xrcd(xrcd)`: `EBUSY` while queues or queue pairs were made with it.
+/// `ibv_close_xrcd(xrcd)`: `EBUSY` while SRQs or QPs use it.
 ///
 /// # Safety
 ///
-/// As for C: the domain is alive, and not used any more where this succeeds.
+/// As in C: the domain is alive, and no longer used if this succeeds.
 pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     // SAFETY: the caller's promise.
     if unsafe { XrcDomain::of(xrcd) }.usage.is_used() {
@@ -116,15 +116,15 @@ mod tests {
 
     use super::*;
 
-    fn asked(fd: c_int, oflags: c_int) -> ibv_xrcd_init_attr {
+    fn request(fd: c_int, oflags: c_int) -> ibv_xrcd_init_attr {
         let mask =
             ibv_xrcd_init_attr_mask::IBV_XRCD_INIT_ATTR_FD.0 | ibv_xrcd_init_attr_mask::IBV_XRCD_INIT_ATTR_OFLAGS.0;
         ibv_xrcd_init_attr { comp_mask: mask, fd, oflags }
     }
 
-    /// A file that has no name, and another descriptor of it.
+    /// An unnamed file, and another descriptor of it.
     fn unnamed() -> (File, File) {
-        // SAFETY: the name is a string of C; the descriptor is new, and its file's alone.
+        // SAFETY: the name is a C string; the descriptor is new, and the `File` alone owns it.
         let file = unsafe {
             let fd = libc::memfd_create(c"domain".as_ptr(), libc::MFD_CLOEXEC);
             assert!(fd >= 0);
@@ -135,53 +135,53 @@ mod tests {
     }
 
     #[test]
-    fn domains_without_a_file_are_all_different() {
-        let one = domain(1, &asked(-1, libc::O_CREAT)).unwrap();
-        let other = domain(1, &asked(-1, libc::O_CREAT)).unwrap();
+    fn domains_without_a_file_are_distinct() {
+        let one = domain(1, &request(-1, libc::O_CREAT)).unwrap();
+        let other = domain(1, &request(-1, libc::O_CREAT)).unwrap();
         assert!(!one.is(&other));
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn a_file_names_a_domain_of_a_device() {
+    fn file_identifies_a_domain_of_a_device() {
         let (file, same) = unnamed();
         let (fd, same) = (file.as_raw_fd(), same.as_raw_fd());
-        assert_eq!(domain(1, &asked(fd, 0)).err(), Some(Errno::AGAIN));
-        let one = domain(1, &asked(fd, libc::O_CREAT | libc::O_EXCL)).unwrap();
-        assert!(domain(1, &asked(same, 0)).unwrap().is(&one));
-        assert!(domain(1, &asked(same, libc::O_CREAT)).unwrap().is(&one));
-        assert_eq!(domain(1, &asked(fd, libc::O_CREAT | libc::O_EXCL)).err(), Some(Errno::INVALID));
-        assert_eq!(domain(2, &asked(fd, 0)).err(), Some(Errno::AGAIN));
+        assert_eq!(domain(1, &request(fd, 0)).err(), Some(Errno::AGAIN));
+        let one = domain(1, &request(fd, libc::O_CREAT | libc::O_EXCL)).unwrap();
+        assert!(domain(1, &request(same, 0)).unwrap().is(&one));
+        assert!(domain(1, &request(same, libc::O_CREAT)).unwrap().is(&one));
+        assert_eq!(domain(1, &request(fd, libc::O_CREAT | libc::O_EXCL)).err(), Some(Errno::INVALID));
+        assert_eq!(domain(2, &request(fd, 0)).err(), Some(Errno::AGAIN));
         let (other, _same) = unnamed();
-        assert_eq!(domain(1, &asked(other.as_raw_fd(), 0)).err(), Some(Errno::AGAIN));
+        assert_eq!(domain(1, &request(other.as_raw_fd(), 0)).err(), Some(Errno::AGAIN));
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn the_last_to_close_a_domain_ends_it() {
+    fn last_close_ends_the_domain() {
         let (file, _same) = unnamed();
         let fd = file.as_raw_fd();
-        let one = domain(1, &asked(fd, libc::O_CREAT)).unwrap();
-        let two = domain(1, &asked(fd, 0)).unwrap();
+        let one = domain(1, &request(fd, libc::O_CREAT)).unwrap();
+        let two = domain(1, &request(fd, 0)).unwrap();
         drop(one);
-        assert!(domain(1, &asked(fd, 0)).is_ok());
+        assert!(domain(1, &request(fd, 0)).is_ok());
         drop(two);
-        assert_eq!(domain(1, &asked(fd, 0)).err(), Some(Errno::AGAIN));
+        assert_eq!(domain(1, &request(fd, 0)).err(), Some(Errno::AGAIN));
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn what_names_no_file_is_refused() {
-        assert_eq!(domain(1, &asked(c_int::MAX, libc::O_CREAT)).err(), Some(Errno(libc::EBADF)));
+    fn invalid_descriptor_is_refused() {
+        assert_eq!(domain(1, &request(c_int::MAX, libc::O_CREAT)).err(), Some(Errno(libc::EBADF)));
     }
 
     #[test]
-    fn attributes_that_say_too_little_or_too_much_are_refused() {
-        let mut init = asked(-1, libc::O_CREAT);
+    fn missing_and_unknown_attributes_are_refused() {
+        let mut init = request(-1, libc::O_CREAT);
         init.comp_mask = ibv_xrcd_init_attr_mask::IBV_XRCD_INIT_ATTR_FD.0;
         assert_eq!(domain(1, &init).err(), Some(Errno::INVALID));
         init.comp_mask = 7;
         assert_eq!(domain(1, &init).err(), Some(Errno::INVALID));
-        assert_eq!(domain(1, &asked(-1, libc::O_CREAT | libc::O_APPEND)).err(), Some(Errno::INVALID));
+        assert_eq!(domain(1, &request(-1, libc::O_CREAT | libc::O_APPEND)).err(), Some(Errno::INVALID));
     }
 }

@@ -1,28 +1,28 @@
-//! What a datagram has in front of its data: an IPv6 header, or twenty bytes and an IPv4 header.
+//! The header in front of a datagram's data: an IPv6 header, or twenty bytes and an IPv4 header.
 
 use crate::qp::check_sum;
 use crate::wire::address::Gid;
 
-/// How many bytes it takes.
+/// Its length in bytes.
 pub(super) const LENGTH: usize = 40;
 
-/// As much of it as the way back needs.
+/// The fields that a reply address requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) source: Gid,
     pub(super) destination: Gid,
     pub(super) traffic_class: u8,
-    /// Of IPv6 alone.
+    /// IPv6 only.
     pub(super) flow_label: u32,
     pub(super) hop_limit: u8,
 }
 
 impl Header {
-    /// Reads it; `None` where it is of neither form.
+    /// Parses it; `None` if it is neither form.
     pub(super) fn parse(bytes: &[u8; LENGTH]) -> Option<Self> {
         let is_ipv6 = bytes[0] >> 4 == 6;
         let (_, ipv4) = bytes.split_last_chunk::<20>()?;
-        // The bytes before an IPv4 header can be anything: then its checksum tells.
+        // The bytes in front of an IPv4 header are arbitrary and may look like IPv6; the checksum decides.
         if ipv4[0] == 0x45 && (!is_ipv6 || check_sum(ipv4) == 0) {
             return Some(Self::of_ipv4(ipv4));
         }
@@ -46,7 +46,7 @@ impl Header {
         Self {
             source: gid_at(bytes, 8),
             destination: gid_at(bytes, 24),
-            // Twenty bits of the flow label, and the class above them.
+            // The flow label has twenty bits, with the traffic class above them.
             traffic_class: (first >> 20) as u8,
             flow_label: first & 0xf_ffff,
             hop_limit: bytes[7],

@@ -1,4 +1,4 @@
-//! The Ethernet address behind a path. There is no Ethernet here, but for programs that ask.
+//! The Ethernet address of a path. softrnic sends no Ethernet frames, but programs can query it.
 
 use std::ffi::c_int;
 
@@ -8,15 +8,15 @@ use super::path;
 use crate::verbs::failure::code;
 use crate::wire::address::Gid;
 
-/// Where a frame has no tag.
+/// The value for frames without a VLAN tag.
 const NO_VLAN: u16 = 0xffff;
 
-/// `ibv_resolve_eth_l2_from_gid(context, attr, eth_mac, vid)`: all zeros, as the loopback interface has it; of a group, what the
-/// group has on any Ethernet.
+/// `ibv_resolve_eth_l2_from_gid(context, attr, eth_mac, vid)`: all zeros like the loopback interface, or a group's
+/// standard Ethernet address.
 ///
 /// # Safety
 ///
-/// As for C: the attributes can be read, and six bytes and (unless null) a number can be written.
+/// As in C: the attributes are readable, and six bytes and (unless null) a number are writable.
 pub(crate) unsafe extern "C" fn resolve_eth_l2_from_gid(
     _context: *mut ibv_context,
     attr: *mut ibv_ah_attr,
@@ -38,7 +38,7 @@ pub(crate) unsafe extern "C" fn resolve_eth_l2_from_gid(
     0
 }
 
-/// The hardware address of a group (RFC 1112, RFC 2464), or none.
+/// The hardware address of a group (RFC 1112, RFC 2464); zeros otherwise.
 pub(super) fn address(gid: Gid) -> [u8; 6] {
     let [.., a, b, c, d] = gid.0;
     match (gid.is_multicast(), gid.ipv4()) {

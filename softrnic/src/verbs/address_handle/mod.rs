@@ -45,7 +45,7 @@ unsafe impl Object for AddressHandle {
 ///
 /// # Safety
 ///
-/// As for C: the domain is alive, and the attributes can be read.
+/// As in C: the domain is alive, and the attributes can be read.
 pub(crate) unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
     // SAFETY: the caller's promise.
     match path(unsafe { &*attr }) {
@@ -55,7 +55,7 @@ pub(crate) unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_att
     }
 }
 
-/// Makes a handle.
+/// Creates a handle.
 ///
 /// # Safety
 ///
@@ -71,29 +71,32 @@ unsafe fn create(pd: *mut ibv_pd, path: Path) -> *mut ibv_ah {
     }
 }
 
-/// `ibv_destroy_ah(ah)`: requests that were posted with it have their own copy of the path.
+/// `ibv_destroy_ah(ah)`. Posted requests have their own copy of the path.
 ///
 /// # Safety
 ///
-/// As for C: the handle is alive, and not used any more.
+/// As in C: the handle is alive, and not used any more.
 pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
     // SAFETY: the caller's promise.
     drop(unsafe { AddressHandle::from_c(ah) });
     0
 }
 
-/// The path that attributes describe, which address handles and connected queue pairs have.
+/// Reads the path from the attributes of an address handle or a connected QP.
+///
+/// It does not check that the peer exists: the first request to an unreachable peer fails, while the kernel's drivers
+/// fail with `ETIMEDOUT` or `ENETUNREACH`.
 ///
 /// # Errors
 ///
-/// `EINVAL`: another port than the one, no global route, an index of the GID table without a GID, no GID to go to, or one of the
-/// other kind of address than that of the index. Of groups, any is taken from any, as the kernel's drivers do.
+/// `EINVAL`: a port other than 1, no global route, an empty index of the GID table, a zero destination, or an address
+/// family different from the source's. Like the kernel's drivers, it accepts every group from either family.
 pub(crate) fn path(attr: &ibv_ah_attr) -> Result<Path, Errno> {
     path_from(attr, gid::by_index)
 }
 
 fn path_from(attr: &ibv_ah_attr, gid_at: impl FnOnce(u32) -> Option<Gid>) -> Result<Path, Errno> {
-    // SAFETY: all sixteen bytes of a GID are a value, whichever way they were written.
+    // SAFETY: all sixteen bytes of a GID are valid, whichever union member was written.
     let destination = Gid(unsafe { attr.grh.dgid.raw });
     if attr.port_num != PORT || attr.is_global == 0 || destination == Gid::ZERO {
         return Err(Errno::INVALID);

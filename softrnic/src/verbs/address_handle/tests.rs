@@ -38,13 +38,13 @@ fn attributes() -> ibv_ah_attr {
 }
 
 fn completion(sl: u8) -> ibv_wc {
-    // SAFETY: a completion is plain numbers, for which zeros will do.
+    // SAFETY: a completion consists of numbers, for which zeros are valid.
     let zeros: ibv_wc = unsafe { std::mem::zeroed() };
     ibv_wc { sl, status: ibv_wc_status::IBV_WC_SUCCESS, opcode: ibv_wc_opcode::IBV_WC_RECV, ..zeros }
 }
 
 #[test]
-fn a_path_is_what_the_attributes_say() {
+fn path_has_the_attributes() {
     let path = path_from(&attributes(), gid_at).unwrap();
     let expected = Path {
         destination: LOCAL,
@@ -61,7 +61,7 @@ fn a_path_is_what_the_attributes_say() {
 }
 
 #[test]
-fn paths_that_lead_nowhere_are_refused() {
+fn invalid_paths_are_refused() {
     let refused = |change: fn(&mut ibv_ah_attr)| {
         let mut attr = attributes();
         change(&mut attr);
@@ -78,11 +78,11 @@ fn paths_that_lead_nowhere_are_refused() {
         attr.grh.sgid_index = 0;
         attr.grh.dgid = ibv_gid { raw: [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 1, 1] };
     };
-    assert_eq!(refused(to_group), None, "a group that is named as IPv6 does, from an IPv4 address");
+    assert_eq!(refused(to_group), None, "an IPv6 group from an IPv4 address");
 }
 
 #[test]
-fn bytes_that_are_no_header_are_told() {
+fn bytes_without_header_are_refused() {
     assert_eq!(Header::parse(&[0; LENGTH]), None);
     assert_eq!(Header::parse(&[0xff; LENGTH]), None);
     let mut options = [0; LENGTH];
@@ -91,12 +91,12 @@ fn bytes_that_are_no_header_are_told() {
 }
 
 #[test]
-fn an_ipv4_header_behind_bytes_that_look_like_ipv6_is_known_by_its_sum() {
+fn ipv4_header_after_bytes_like_ipv6_is_recognized_by_its_checksum() {
     let mut bytes = ipv4([127, 0, 0, 2], [127, 0, 0, 1], 1, 2);
     bytes[0] = 0x60;
     assert_eq!(Header::parse(&bytes).map(|header| header.destination), Some(HERE));
     bytes[39] ^= 1;
-    assert_eq!(Header::parse(&bytes).map(|header| header.traffic_class), Some(0), "it is taken for IPv6");
+    assert_eq!(Header::parse(&bytes).map(|header| header.traffic_class), Some(0), "it is parsed as IPv6");
     bytes[0] = 0;
     let foreign = Header::parse(&bytes).unwrap();
     assert_eq!(foreign.destination, Gid::from_ipv4([127, 0, 0, 0]));
@@ -104,7 +104,7 @@ fn an_ipv4_header_behind_bytes_that_look_like_ipv6_is_known_by_its_sum() {
 }
 
 #[test]
-fn a_datagram_to_a_group_is_answered_from_an_address_of_the_family() {
+fn reply_to_a_group_datagram_uses_an_address_of_its_family() {
     let group = Header::parse(&ipv4([10, 0, 0, 1], [239, 1, 1, 1], 0, 1)).unwrap();
     assert_eq!(back(&completion(0), Some(group), index_of).unwrap().grh.sgid_index, 0);
     let mut to = LOCAL;
@@ -114,14 +114,14 @@ fn a_datagram_to_a_group_is_answered_from_an_address_of_the_family() {
 }
 
 #[test]
-fn without_a_header_there_is_no_global_way() {
+fn completion_without_header_has_no_global_route() {
     let attr = back(&completion(3), None, index_of).unwrap();
     assert_eq!((attr.is_global, attr.sl, attr.port_num), (0, 3, 1));
     assert_eq!(path_from(&attr, gid_at).err(), Some(Errno::INVALID));
 }
 
 #[test]
-fn groups_have_the_hardware_address_that_ethernet_gives_them() {
+fn groups_have_their_standard_ethernet_address() {
     assert_eq!(address(HERE), [0; 6]);
     assert_eq!(address(LOCAL), [0; 6]);
     assert_eq!(address(Gid::from_ipv4([239, 0xff, 2, 3])), [0x01, 0x00, 0x5e, 0x7f, 2, 3]);
@@ -148,8 +148,8 @@ fn ipv6(source: Gid, destination: Gid, class: u8, flow: u32, hops: u8) -> [u8; L
     bytes
 }
 
-/// What an answer says: where to, from which index, and with which class, flow and hops.
-fn answer(bytes: &[u8; LENGTH], sl: u8) -> (Gid, u8, u8, u32, u8) {
+/// The reply address: destination, source index, traffic class, flow label and hop limit.
+fn reply(bytes: &[u8; LENGTH], sl: u8) -> (Gid, u8, u8, u32, u8) {
     let attr = back(&completion(sl), Header::parse(bytes), index_of).unwrap();
     assert_eq!((attr.is_global, attr.sl), (1, sl));
     let path = path_from(&attr, gid_at).unwrap();
@@ -160,21 +160,21 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: if cfg!(miri) { 4 } else { 256 }, ..Default::default() })]
 
     #[test]
-    fn the_way_back_over_ipv4_leads_to_the_sender(source: [u8; 4], class: u8, hops: u8, sl: u8) {
+    fn ipv4_reply_address_is_the_sender(source: [u8; 4], class: u8, hops: u8, sl: u8) {
         let bytes = ipv4(source, [127, 0, 0, 1], class, hops);
         prop_assert_eq!(check_sum(&bytes[20..]), 0);
-        prop_assert_eq!(answer(&bytes, sl), (Gid::from_ipv4(source), 0, class, 0, hops));
+        prop_assert_eq!(reply(&bytes, sl), (Gid::from_ipv4(source), 0, class, 0, hops));
     }
 
     #[test]
-    fn the_way_back_over_ipv6_leads_to_the_sender(mut source: [u8; 16], class: u8, flow in 0..1_u32 << 20, hops: u8) {
+    fn ipv6_reply_address_is_the_sender(mut source: [u8; 16], class: u8, flow in 0..1_u32 << 20, hops: u8) {
         source[0] |= 1;
         let bytes = ipv6(Gid(source), LOCAL, class, flow, hops);
-        prop_assert_eq!(answer(&bytes, 0), (Gid(source), 1, class, flow, hops));
+        prop_assert_eq!(reply(&bytes, 0), (Gid(source), 1, class, flow, hops));
     }
 
     #[test]
-    fn no_bytes_are_too_much(bytes: [u8; 32], more: [u8; 8]) {
+    fn arbitrary_bytes_are_parsed_safely(bytes: [u8; 32], more: [u8; 8]) {
         let mut all = [0; LENGTH];
         all[..32].copy_from_slice(&bytes);
         all[32..].copy_from_slice(&more);

@@ -1,4 +1,4 @@
-//! The way back to the sender of a datagram.
+//! The reply address of a received datagram.
 
 use std::ffi::c_int;
 
@@ -14,11 +14,11 @@ use crate::verbs::gid;
 use crate::verbs::port::PORT;
 use crate::wire::address::Gid;
 
-/// `ibv_init_ah_from_wc(context, port_num, wc, grh, ah_attr)`: the header is read where the completion says that there is one.
+/// `ibv_init_ah_from_wc(context, port_num, wc, grh, ah_attr)`: reads the header if the completion reports one.
 ///
 /// # Safety
 ///
-/// As for C: the completion, and the header where there is one, can be read, and the attributes can be written.
+/// As in C: the completion and the header, if any, are readable, and the attributes are writable.
 pub(crate) unsafe extern "C" fn init_ah_from_wc(
     _context: *mut ibv_context,
     port_num: u8,
@@ -41,7 +41,7 @@ pub(crate) unsafe extern "C" fn init_ah_from_wc(
 ///
 /// # Safety
 ///
-/// As for [`init_ah_from_wc`], and the domain is alive.
+/// The same as for [`init_ah_from_wc`], and the domain is alive.
 pub(crate) unsafe extern "C" fn create_ah_from_wc(
     pd: *mut ibv_pd,
     wc: *mut ibv_wc,
@@ -56,15 +56,17 @@ pub(crate) unsafe extern "C" fn create_ah_from_wc(
     }
 }
 
+/// Builds the attributes of a reply address.
+///
 /// # Safety
 ///
-/// The header can be read where the completion says that there is one.
+/// The header is readable if the completion reports one.
 unsafe fn attributes(port_num: u8, wc: &ibv_wc, grh: *const ibv_grh) -> Result<ibv_ah_attr, Errno> {
     if port_num != PORT {
         return Err(Errno::INVALID);
     }
     let header = if wc.wc_flags & ibv_wc_flags::IBV_WC_GRH.0 != 0 {
-        // SAFETY: the caller's promise: forty bytes, which is what the C struct has; any alignment will do.
+        // SAFETY: the caller's promise: forty bytes, the size of the C struct, with any alignment.
         let bytes = unsafe { grh.cast::<[u8; LENGTH]>().read_unaligned() };
         Some(Header::parse(&bytes).ok_or(Errno(libc::EPROTONOSUPPORT))?)
     } else {
@@ -73,7 +75,8 @@ unsafe fn attributes(port_num: u8, wc: &ibv_wc, grh: *const ibv_grh) -> Result<i
     back(wc, header, gid::index_of)
 }
 
-/// The attributes that lead back. Without a header they lead nowhere on Ethernet, which making a handle of them says.
+/// Returns the attributes of the reply address. Without a header they have no global route, and creating a handle fails
+/// on Ethernet.
 pub(super) fn back(
     wc: &ibv_wc,
     header: Option<Header>,
@@ -83,7 +86,7 @@ pub(super) fn back(
         Some(header) => ibv_global_route {
             dgid: ibv_gid { raw: header.source.0 },
             flow_label: header.flow_label,
-            sgid_index: index_of(&|gid| is_answered_from(header, gid)).ok_or(Errno::INVALID)?,
+            sgid_index: index_of(&|gid| is_reply_source(header, gid)).ok_or(Errno::INVALID)?,
             hop_limit: header.hop_limit,
             traffic_class: header.traffic_class,
         },
@@ -103,8 +106,8 @@ pub(super) fn back(
     })
 }
 
-/// Whether an answer comes from `gid`: where the datagram went to; or, where that was a group, any of the sender's family.
-fn is_answered_from(header: &Header, gid: Gid) -> bool {
+/// Whether the reply is sent from `gid`: the datagram's destination, or, for a group, any GID of the sender's family.
+fn is_reply_source(header: &Header, gid: Gid) -> bool {
     if header.destination.is_multicast() {
         gid.ipv4().is_some() == header.source.ipv4().is_some()
     } else {

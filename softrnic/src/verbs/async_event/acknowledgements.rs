@@ -1,4 +1,4 @@
-//! The counters of acknowledged events, which stand in the C structs: whoever destroys an object waits for them.
+//! Counters of acknowledged events in the C structs, which the destruction of an object waits for.
 
 use std::ptr;
 
@@ -7,13 +7,15 @@ use rdma_mummy_sys::{ibv_cq, ibv_qp, ibv_srq};
 
 use super::Element;
 
-/// A C struct of whose asynchronous events the acknowledged ones are counted.
+/// A C struct that counts its acknowledged asynchronous events.
 pub(crate) trait Acknowledged: Sized {
     fn element(object: *mut Self) -> Element;
 
+    /// Returns the object's counter.
+    ///
     /// # Safety
     ///
-    /// `object` is there.
+    /// `object` is alive.
     unsafe fn acknowledgements(object: *mut Self) -> Acknowledgements;
 }
 
@@ -68,7 +70,7 @@ impl Acknowledged for ibv_srq {
     }
 }
 
-/// A count in a C struct, with what guards it and what is told when it grows.
+/// A counter in a C struct, with its mutex and condition variable.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acknowledgements {
     pub(crate) mutex: *mut pthread_mutex_t,
@@ -77,24 +79,24 @@ pub(crate) struct Acknowledgements {
 }
 
 impl Acknowledgements {
-    /// Makes the mutex and the condition ready for use.
+    /// Initializes the mutex and the condition variable.
     ///
     /// # Safety
     ///
-    /// The object is there, and nobody uses it yet.
+    /// The object is alive and not used yet.
     pub(crate) unsafe fn begin(self) {
-        // SAFETY: both can be written, are not in use, and get the default attributes.
+        // SAFETY: both are writable and unused, and get the default attributes.
         unsafe {
             libc::pthread_mutex_init(self.mutex, ptr::null());
             libc::pthread_cond_init(self.condition, ptr::null());
         }
     }
 
-    /// Ends them.
+    /// Destroys them.
     ///
     /// # Safety
     ///
-    /// They were begun, and nobody uses them any more.
+    /// They were initialized and are no longer used.
     pub(crate) unsafe fn end(self) {
         // SAFETY: the caller's promise.
         unsafe {
@@ -103,13 +105,13 @@ impl Acknowledgements {
         }
     }
 
-    /// So many more were acknowledged.
+    /// Adds to the count of acknowledged events.
     ///
     /// # Safety
     ///
-    /// They were begun and are not ended.
+    /// They are initialized and not destroyed.
     pub(crate) unsafe fn add(self, count: u32) {
-        // SAFETY: the caller's promise; the count is written under the mutex alone.
+        // SAFETY: the caller's promise; the count is written only under the mutex.
         unsafe {
             libc::pthread_mutex_lock(self.mutex);
             *self.count = (*self.count).wrapping_add(count);
@@ -118,16 +120,16 @@ impl Acknowledgements {
         }
     }
 
-    /// Waits until so many were acknowledged, of which there may be more where a program is wrong.
+    /// Waits until `taken` events are acknowledged. An incorrect program may acknowledge more.
     ///
     /// # Safety
     ///
-    /// As for [`add`](Self::add).
+    /// The same as for [`add`](Self::add).
     pub(crate) unsafe fn wait_for(self, taken: u32) {
-        // SAFETY: the caller's promise; the count is read under the mutex alone.
+        // SAFETY: the caller's promise; the count is read only under the mutex.
         unsafe {
             libc::pthread_mutex_lock(self.mutex);
-            // The difference of two counts that wrap around.
+            // The difference of two wrapping counts.
             while taken.wrapping_sub(*self.count).cast_signed() > 0 {
                 libc::pthread_cond_wait(self.condition, self.mutex);
             }

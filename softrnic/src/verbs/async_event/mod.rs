@@ -19,7 +19,7 @@ use super::failure;
 use super::guard::is_inherited;
 use super::port::PORT;
 
-/// What an event is of.
+/// The object of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Element {
     Queue(*mut ibv_cq),
@@ -29,25 +29,25 @@ pub(crate) enum Element {
     Device,
 }
 
-/// An event that waits to be taken.
+/// A queued event.
 #[derive(Clone, Debug)]
 pub(crate) struct AsyncEvent {
     pub(crate) kind: ibv_event_type,
     pub(crate) element: Element,
-    /// Counts those of its object that were taken.
+    /// Counts the events of its object that the program has taken.
     taken: Option<Arc<AtomicU32>>,
 }
 
-// SAFETY: the pointers are names here, and not followed but by the program that takes the event.
+// SAFETY: the pointers are only dereferenced by the program that takes the event.
 unsafe impl Send for AsyncEvent {}
 
 impl AsyncEvent {
-    /// The table of GIDs, which is of the addresses of the host, has changed.
+    /// An event for a change of the GID table, which contains the host's addresses.
     pub(crate) fn of_addresses() -> Self {
         Self { kind: ibv_event_type::IBV_EVENT_GID_CHANGE, element: Element::Port(PORT), taken: None }
     }
 
-    /// Of a port, from 1.
+    /// An event of a port, numbered from 1.
     #[cfg_attr(not(test), expect(dead_code, reason = "ports and devices do not change yet"))]
     pub(crate) fn of_port(kind: ibv_event_type, port: u8) -> Self {
         Self { kind, element: Element::Port(port), taken: None }
@@ -85,10 +85,10 @@ pub(crate) unsafe extern "C" fn get_async_event(context: *mut ibv_context, event
     0
 }
 
-/// `ibv_ack_async_event(event)`. An event that a child has of its parent's is the parent's to acknowledge.
+/// `ibv_ack_async_event(event)`. In a child, an event of the parent is ignored.
 pub(crate) unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
-    // SAFETY: C's promise: the event came from `get_async_event`, which wrote the member that its type is of, and its object is there
-    // until this acknowledges it.
+    // SAFETY: C's promise: `get_async_event` has written the union member of its type, and its object exists until this
+    // call.
     unsafe {
         let (context, acknowledgements) = match (*event).event_type {
             ibv_event_type::IBV_EVENT_CQ_ERR => {
@@ -110,7 +110,7 @@ pub(crate) unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
                 let srq = (*event).element.srq;
                 ((*srq).context, ibv_srq::acknowledgements(srq))
             }
-            // Nothing waits for those of ports and devices.
+            // Events of ports and devices need no acknowledgement.
             _ => return,
         };
         if !is_inherited(context) {
@@ -131,12 +131,12 @@ mod tests {
     use crate::srq::ReceiveEvents;
     use crate::verbs::context::{close_device, open_device};
 
-    /// How often a thread stands back for another, which then would go wrong.
+    /// Number of yields that would let an incorrect thread proceed.
     const YIELDS: usize = if cfg!(miri) { 20 } else { 1_000 };
 
-    /// An open device whose events do not block.
+    /// Opens a device whose events do not block.
     fn open() -> *mut ibv_context {
-        // SAFETY: opening does not look at the device.
+        // SAFETY: `open_device` does not dereference the device.
         unsafe {
             let context = open_device(ptr::null_mut());
             if !cfg!(miri) {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     fn close(context: *mut ibv_context) {
-        // SAFETY: nobody uses it any more.
+        // SAFETY: it is no longer used.
         assert_eq!(unsafe { close_device(context) }, 0);
     }
 
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_and_devices_have_events_that_nobody_waits_for() {
+    fn port_and_device_events_need_no_acknowledgement() {
         let context = open();
         // SAFETY: the context is open.
         let events = &unsafe { Context::of(context) }.events;
@@ -167,7 +167,7 @@ mod tests {
         let mut taken = [0; 2].map(|_| take(context).expect("there are two"));
         assert_eq!(taken[0].event_type, ibv_event_type::IBV_EVENT_PORT_ERR);
         assert_eq!(taken[1].event_type, ibv_event_type::IBV_EVENT_DEVICE_FATAL);
-        // SAFETY: of an event of this type; both came from here.
+        // SAFETY: the union member of the event's type; both came from this queue.
         unsafe {
             assert_eq!(taken[0].element.port_num, 1);
             taken.iter_mut().for_each(|event| ack_async_event(event));
@@ -177,17 +177,17 @@ mod tests {
     }
 
     #[test]
-    fn queue_pairs_are_named_in_their_events() {
+    fn events_name_their_qp() {
         let context = open();
-        // SAFETY: numbers, and pointers that are null.
+        // SAFETY: numbers and null pointers.
         let mut qps: [ibv_qp; 2] = unsafe { zeroed() };
         let pointers = [&raw mut qps[0], &raw mut qps[1]];
         // SAFETY: the context is open.
         let sources = [0; 2].map(|_| Source::<ibv_qp>::new(&unsafe { Context::of(context) }.events));
         sources[0].happened(PairEvent::Fatal);
-        assert!(take(context).is_none(), "it has no name yet");
+        assert!(take(context).is_none(), "it has no object yet");
         for (source, qp) in sources.iter().zip(pointers) {
-            // SAFETY: it is there until the end, and nobody's but the source's.
+            // SAFETY: it lives until the end, and only the source uses it.
             unsafe { source.begin(qp) };
         }
         let kinds = [
@@ -200,7 +200,7 @@ mod tests {
         ];
         kinds.iter().for_each(|&(event, _)| sources[0].happened(event));
         for (_, kind) in kinds {
-            let mut event = take(context).expect("as many as happened");
+            let mut event = take(context).expect("one event per call");
             assert_eq!(event.event_type, kind);
             // SAFETY: of an event of this type, which came from here.
             unsafe {
@@ -208,16 +208,16 @@ mod tests {
                 ack_async_event(&mut event);
             }
         }
-        // What nobody has read goes with its object, and with no other.
+        // Events that were not read are removed with their object only.
         sources.iter().for_each(|source| source.happened(PairEvent::Fatal));
-        // SAFETY: nothing happens to them any more, but to the second, of which one more is taken.
+        // SAFETY: no more events are raised, and one more event of the second source is taken.
         unsafe {
             sources[0].finish();
-            let mut event = take(context).expect("of the other");
+            let mut event = take(context).expect("the event of the second QP");
             assert_eq!(event.element.qp, pointers[1]);
             assert!(take(context).is_none());
             ack_async_event(&mut event);
-            // More than there were does no harm.
+            // Additional acknowledgements are harmless.
             ack_async_event(&mut event);
             sources[1].finish();
             sources[1].finish();
@@ -227,25 +227,25 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_receive_queue_waits_for_the_acknowledgement() {
+    fn srq_destruction_waits_for_the_acknowledgement() {
         let context = open();
         // SAFETY: numbers, and pointers that are null.
         let mut srq: ibv_srq = unsafe { zeroed() };
         let pointer = &raw mut srq;
         // SAFETY: the context is open.
         let source = Source::<ibv_srq>::new(&unsafe { Context::of(context) }.events);
-        // SAFETY: it is there until the end, and nobody's but the source's.
+        // SAFETY: it is alive until the end, and nobody's but the source's.
         unsafe { source.begin(pointer) };
         source.limit_reached();
-        let mut event = take(context).expect("it was reached");
+        let mut event = take(context).expect("the limit event");
         // SAFETY: of an event of this type.
         assert_eq!(unsafe { event.element.srq }, pointer);
         let is_acknowledged = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                // SAFETY: nothing happens to it any more.
+                // SAFETY: no more events are raised.
                 unsafe { source.finish() };
-                assert!(is_acknowledged.load(Ordering::Acquire), "it has waited");
+                assert!(is_acknowledged.load(Ordering::Acquire), "the thread waited for the acknowledgement");
             });
             (0..YIELDS).for_each(|_| thread::yield_now());
             is_acknowledged.store(true, Ordering::Release);

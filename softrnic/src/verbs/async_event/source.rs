@@ -1,4 +1,4 @@
-//! An object's own end of the asynchronous events of its context.
+//! The asynchronous events of an object.
 
 use std::fmt;
 use std::ptr;
@@ -12,11 +12,11 @@ use crate::qp::{PairEvent, PairEvents};
 use crate::srq::ReceiveEvents;
 use crate::verbs::event_fd_queue::EventFdQueue;
 
-/// Where an object puts its asynchronous events. A queue pair or queue holds one end, and what C sees of the object the other:
+/// The source of an object's asynchronous events. A QP or queue owns one reference, its C object the other:
 ///
-/// 1. [`new`](Self::new), and a clone for it: `Box::new(Arc::clone(&source))` is a `PairEvents` or a `ReceiveEvents`.
-/// 2. [`begin`](Self::begin), once the object lies where C has it.
-/// 3. [`finish`](Self::finish), when it is destroyed and puts no events any more.
+/// 1. [`new`](Self::new), with a clone: `Box::new(Arc::clone(&source))` is a `PairEvents` or a `ReceiveEvents`.
+/// 2. [`begin`](Self::begin), once the C object is at its final address.
+/// 3. [`finish`](Self::finish), when the object is destroyed and raises no more events.
 pub(crate) struct Source<C> {
     events: Arc<EventFdQueue<AsyncEvent>>,
     object: AtomicPtr<C>,
@@ -24,7 +24,7 @@ pub(crate) struct Source<C> {
 }
 
 impl<C: Acknowledged> Source<C> {
-    /// `events` are those of the context.
+    /// Creates a source for the event queue of a context.
     pub(crate) fn new(events: &Arc<EventFdQueue<AsyncEvent>>) -> Arc<Self> {
         Arc::new(Self {
             events: Arc::clone(events),
@@ -33,11 +33,11 @@ impl<C: Acknowledged> Source<C> {
         })
     }
 
-    /// The object is made: it has this name in its events from now on, and its mutex and its condition are made ready.
+    /// Sets the address of the object for its events, and initializes its mutex and condition variable.
     ///
     /// # Safety
     ///
-    /// `object` is there until [`finish`](Self::finish), and nobody uses it yet.
+    /// `object` lives until [`finish`](Self::finish), and is not used yet.
     pub(crate) unsafe fn begin(&self, object: *mut C) {
         // SAFETY: the caller's promise.
         unsafe { C::acknowledgements(object).begin() };
@@ -49,7 +49,7 @@ impl<C: Acknowledged> Source<C> {
         self.object.load(Ordering::Acquire)
     }
 
-    /// Puts an event of the object, once it has begun.
+    /// Queues an event of the object, if it has begun.
     pub(crate) fn put(&self, kind: ibv_event_type) {
         let object = self.object();
         if !object.is_null() {
@@ -58,12 +58,12 @@ impl<C: Acknowledged> Source<C> {
         }
     }
 
-    /// The object goes: takes back its events that nobody has taken, waits until the others are acknowledged, and ends its mutex and
-    /// its condition. Without effect where it had not begun.
+    /// Ends the object's events: removes those that were not taken, waits for the acknowledgement of the others, and
+    /// destroys its mutex and condition variable. Has no effect before [`begin`](Self::begin).
     ///
     /// # Safety
     ///
-    /// No event of the object is put any more, and nobody else uses it but to acknowledge events.
+    /// The object raises no more events, and is used only to acknowledge events.
     pub(crate) unsafe fn finish(&self) {
         let object = self.object.swap(ptr::null_mut(), Ordering::AcqRel);
         if object.is_null() {
@@ -71,10 +71,11 @@ impl<C: Acknowledged> Source<C> {
         }
         let element = C::element(object);
         self.events.remove(|event| event.element == element);
-        // SAFETY: the promise of `begin`: the object is there; whoever has taken one of its events uses it until the acknowledgement.
+        // SAFETY: the promise of `begin`: the object is alive. A program that has taken one of its events uses it until
+        // the acknowledgement.
         unsafe {
             let acknowledgements = C::acknowledgements(object);
-            // Counted under the lock that `remove` has had: none is missing.
+            // Counted under the lock that `remove` has held, so none is missing.
             acknowledgements.wait_for(self.taken.load(Ordering::Relaxed));
             acknowledgements.end();
         }

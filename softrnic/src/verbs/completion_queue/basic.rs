@@ -1,18 +1,18 @@
-//! The basic verbs: completions are copied to the program.
+//! The basic verbs, which copy completions to the program.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use rdma_mummy_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_wc, ibv_wc__bindgen_ty_1};
 
-use super::{Queue, Wanted};
+use super::{Options, Queue};
 use crate::cq::{Armed, Completion, CompletionQueue};
 use crate::qp::registry::QpRegistry;
 use crate::sys::errno::Errno;
 use crate::verbs::failure;
 use crate::verbs::object::Object;
 
-/// `ibv_create_cq(context, cqe, cq_context, channel, comp_vector)`: null, and errno.
+/// `ibv_create_cq(context, cqe, cq_context, channel, comp_vector)`: null and errno on failure.
 pub(crate) unsafe extern "C" fn create_cq(
     context: *mut ibv_context,
     cqe: c_int,
@@ -23,29 +23,30 @@ pub(crate) unsafe extern "C" fn create_cq(
     let (Ok(entries), Ok(vector)) = (u32::try_from(cqe), u32::try_from(comp_vector)) else {
         return failure::null(Errno::INVALID);
     };
-    let wanted =
-        Wanted { entries, cq_context, channel, vector, fields: 0, ignores_overrun: false, domain: ptr::null_mut() };
-    // SAFETY: C's promise: the context is open, and the channel is there where it is not null.
-    unsafe { Queue::create(context, &wanted, |_| {}) }.unwrap_or_else(failure::null)
+    let options =
+        Options { entries, cq_context, channel, vector, fields: 0, ignores_overrun: false, domain: ptr::null_mut() };
+    // SAFETY: C's promise: the context is open, and the channel is alive unless null.
+    unsafe { Queue::create(context, &options, |_| {}) }.unwrap_or_else(failure::null)
 }
 
-/// `ibv_poll_cq(cq, num_entries, wc)`: how many there were; -1 if a completion was lost, once those before it are taken.
+/// `ibv_poll_cq(cq, num_entries, wc)`: the number of completions; -1 if a completion was lost and all earlier ones were
+/// polled.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: C's promise: the queue is there.
+    // SAFETY: C's promise: the queue is alive.
     let queue = unsafe { Queue::of(cq) };
     let most = usize::try_from(num_entries).unwrap_or(0);
     if queue.queue.is_empty() && !QpRegistry::of_process().progress() {
         return none_in(&queue.queue);
     }
     let taken = queue.queue.drain(most, |at, completion| {
-        // SAFETY: C's promise: so many can be written, and `at` is below that.
+        // SAFETY: C's promise: `num_entries` are writable, and `at` is less.
         unsafe { wc.add(at).write(as_c(&completion)) };
     });
-    // Lossless: no more than `num_entries`.
+    // Lossless: at most `num_entries`.
     if taken == 0 { none_in(&queue.queue) } else { taken as c_int }
 }
 
-/// What a poll returns that has found nothing.
+/// The result of a poll without completions.
 fn none_in(queue: &CompletionQueue) -> c_int {
     if queue.is_broken() { -1 } else { 0 }
 }
@@ -57,7 +58,7 @@ fn as_c(completion: &Completion) -> ibv_wc {
         opcode: completion.opcode,
         vendor_err: 0,
         byte_len: completion.byte_len,
-        // A key that was invalidated has the same place.
+        // An invalidated key has the same offset.
         __bindgen_anon_1: ibv_wc__bindgen_ty_1 { imm_data: completion.immediate },
         qp_num: completion.number,
         src_qp: completion.source_number,
@@ -69,9 +70,9 @@ fn as_c(completion: &Completion) -> ibv_wc {
     }
 }
 
-/// `ibv_req_notify_cq(cq, solicited_only)`: zero. Without a channel there is nobody to be told.
+/// `ibv_req_notify_cq(cq, solicited_only)`: zero. Without a channel it has no effect.
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: C's promise: the queue is there.
+    // SAFETY: C's promise: the queue is alive.
     let queue = unsafe { Queue::of(cq) };
     queue.queue.arm(if solicited_only == 0 { Armed::Next } else { Armed::Solicited });
     0

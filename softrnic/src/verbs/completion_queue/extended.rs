@@ -1,4 +1,4 @@
-//! The extended verbs: a cursor, and one reader for each field that was asked for.
+//! The extended verbs: a cursor, and a reader for each requested field.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint};
@@ -9,7 +9,7 @@ use rdma_mummy_sys::{
     ibv_create_cq_wc_flags as Field, ibv_poll_cq_attr, ibv_wc_opcode, ibv_wc_status,
 };
 
-use super::{Queue, Wanted};
+use super::{Options, Queue};
 use crate::cq::Completion;
 use crate::qp::registry::QpRegistry;
 use crate::sys::errno::Errno;
@@ -18,16 +18,16 @@ use crate::verbs::guard::is_inherited;
 use crate::verbs::object::Object;
 use crate::verbs::turn::Turn;
 
-/// What `ibv_start_poll` and `ibv_next_poll` have taken, for whoever reads its fields: one thread at a time.
+/// The completion of `ibv_start_poll` and `ibv_next_poll`, for its readers: one thread at a time.
 #[derive(Debug, Default)]
 pub(super) struct Cursor {
-    /// Taken from the start of a poll to its end, unless the program has promised to use one thread.
+    /// Held from the start of a poll to its end, unless the program has promised to use one thread.
     turn: Turn,
     current: UnsafeCell<Option<Completion>>,
 }
 
-/// `ibv_create_cq_ex(context, attr)`: null, and errno: `EOPNOTSUPP` where a field is asked for that no message here has (VLANs, flow
-/// tags, tag matching), `EINVAL` for other things that are unknown.
+/// `ibv_create_cq_ex(context, attr)`: null and errno on failure. `EOPNOTSUPP` for fields that no message has (VLANs,
+/// flow tags, tag matching), `EINVAL` for other unknown values.
 pub(crate) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
@@ -45,7 +45,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     if attr.wc_flags & !FIELDS != 0 {
         return failure::null(Errno::NOT_SUPPORTED);
     }
-    let wanted = Wanted {
+    let options = Options {
         entries: attr.cqe,
         cq_context: attr.cq_context,
         channel: attr.channel,
@@ -64,11 +64,11 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         cq.next_poll = Some(next_poll);
         set_readers(cq, attr.wc_flags);
     };
-    // SAFETY: C's promise: the context is open, and the channel and the domain are there.
-    unsafe { Queue::create(context, &wanted, fill) }.map_or_else(failure::null, |cq| cq.cast())
+    // SAFETY: C's promise: the context is open, and the channel and the domain are alive.
+    unsafe { Queue::create(context, &options, fill) }.map_or_else(failure::null, |cq| cq.cast())
 }
 
-/// What is read where there is no completion under the cursor, which C forbids.
+/// Read if no completion is current, which C forbids.
 static NOTHING: Completion = Completion {
     wr_id: 0,
     status: ibv_wc_status::IBV_WC_SUCCESS,
@@ -84,15 +84,16 @@ static NOTHING: Completion = Completion {
     slots: None,
 };
 
-/// Puts the next completion under the cursor; whether there was one.
+/// Advances to the next completion; returns whether there is one.
 ///
 /// # Safety
 ///
-/// The queue is there, and it is this thread's turn.
+/// The queue is alive, and this thread holds the turn.
 unsafe fn advance(queue: &Queue, cq: *mut ibv_cq_ex) -> bool {
     let next = queue.queue.pop();
     let is_there = next.is_some();
-    // SAFETY: the caller's promise: no other thread uses the cursor, nor the two fields of the C struct, which are in no reference.
+    // SAFETY: the caller's promise: no other thread uses the cursor or the two fields of the C struct, to which no
+    // reference exists.
     unsafe {
         if let Some(completion) = &next {
             (*cq).wr_id = completion.wr_id;
@@ -107,28 +108,28 @@ unsafe fn advance(queue: &Queue, cq: *mut ibv_cq_ex) -> bool {
 ///
 /// # Safety
 ///
-/// `attr` is null or can be read.
-unsafe fn look(queue: &Queue, attr: *mut ibv_poll_cq_attr) -> c_int {
+/// `attr` is null or readable.
+unsafe fn check_poll(queue: &Queue, attr: *mut ibv_poll_cq_attr) -> c_int {
     // SAFETY: the caller's promise.
     if unsafe { attr.as_ref() }.is_some_and(|attr| attr.comp_mask != 0) {
         return libc::EINVAL;
     }
     let is_empty = || queue.queue.is_empty();
     if is_empty() && (!QpRegistry::of_process().progress() || is_empty()) {
-        // A completion was lost after those that were there.
+        // A completion was lost, and all earlier ones were polled.
         return if queue.queue.is_broken() { libc::EIO } else { libc::ENOENT };
     }
     0
 }
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
-    // SAFETY: C's promise: the queue is there, and the attributes can be read; the turn is taken.
+    // SAFETY: C's promise: the queue is alive, and the attributes are readable; this thread holds the turn.
     unsafe {
         if is_inherited((*cq).context) {
             return libc::EIO;
         }
         let queue = Queue::of(cq.cast());
-        let refused = look(queue, attr);
+        let refused = check_poll(queue, attr);
         if refused != 0 {
             return refused;
         }
@@ -144,13 +145,13 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 }
 
 unsafe extern "C" fn start_poll_alone(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
-    // SAFETY: C's promise: the queue is there, the attributes can be read, and one thread uses it.
+    // SAFETY: C's promise: the queue is alive, the attributes are readable, and one thread uses it.
     unsafe {
         if is_inherited((*cq).context) {
             return libc::EIO;
         }
         let queue = Queue::of(cq.cast());
-        let refused = look(queue, attr);
+        let refused = check_poll(queue, attr);
         if refused != 0 {
             return refused;
         }
@@ -159,12 +160,12 @@ unsafe extern "C" fn start_poll_alone(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: C's promise: the queue is there, and this thread has begun a poll.
+    // SAFETY: C's promise: the queue is alive, and this thread has begun a poll.
     if unsafe { advance(Queue::of(cq.cast()), cq) } { 0 } else { libc::ENOENT }
 }
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
-    // SAFETY: C's promise: the queue is there, and this thread has begun a poll.
+    // SAFETY: C's promise: the queue is alive, and this thread has begun a poll.
     unsafe {
         end_poll_alone(cq);
         Queue::of(cq.cast()).cursor.turn.give();
@@ -172,7 +173,7 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
 }
 
 unsafe extern "C" fn end_poll_alone(cq: *mut ibv_cq_ex) {
-    // SAFETY: C's promise: the queue is there, and this thread has begun a poll.
+    // SAFETY: C's promise: the queue is alive, and this thread has begun a poll.
     unsafe { *Queue::of(cq.cast()).cursor.current.get() = None };
 }
 
@@ -181,10 +182,10 @@ macro_rules! readers {
         always { $($always:ident -> $Always:ty = $constant:expr;)+ }
         asked { $($name:ident -> $Type:ty = $value:expr, $Flag:ident;)+ }
     ) => {
-        /// The fields that can be asked for.
+        /// The fields that can be requested.
         const FIELDS: u64 = 0 $(| Field::$Flag.0 as u64)+;
 
-        /// Puts in what was asked for; the rest stays null, as with drivers.
+        /// Sets the readers of the requested fields; others stay null, as with drivers.
         fn set_readers(cq: &mut ibv_cq_ex, asked: u64) {
             $( cq.$always = Some($always); )+
             $(
@@ -200,7 +201,7 @@ macro_rules! readers {
     (reader $name:ident -> $Type:ty = $value:expr) => {
         unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $Type {
             let read: fn(&Completion) -> $Type = $value;
-            // SAFETY: C's promise: the queue is there, and this thread has begun a poll.
+            // SAFETY: C's promise: the queue is alive, and this thread has begun a poll.
             let current = unsafe { &*Queue::of(cq.cast()).cursor.current.get() };
             read(current.as_ref().unwrap_or(&NOTHING))
         }

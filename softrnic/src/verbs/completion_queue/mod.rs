@@ -32,19 +32,19 @@ use crate::sys::usage::{Quota, Share, Usage, Use};
 use crate::wire::limits;
 use extended::Cursor;
 
-/// A completion queue, basic or extended: all have room for the extended one.
+/// A completion queue, basic or extended: each has space for the extended struct.
 #[repr(C)]
 pub(crate) struct Queue {
-    /// Written through C's pointer, while others have references to the rest.
+    /// Written through C's pointer, while references to the other fields exist.
     c: UnsafeCell<ibv_cq_ex>,
     pub(crate) queue: Arc<CompletionQueue>,
     cursor: Cursor,
-    /// Where its completions are told of.
+    /// The channel of its completion events.
     channel: Option<Arc<EventFdQueue<Completed>>>,
-    /// Events that were taken off the channel.
+    /// The number of events taken from the channel.
     taken: AtomicU32,
     source: Arc<Source<ibv_cq>>,
-    /// Queue pairs that complete on it.
+    /// QPs that use it.
     pub(crate) usage: Usage,
     uses: Vec<Use>,
     _share: Share,
@@ -57,8 +57,8 @@ unsafe impl Object for Queue {
     type C = ibv_cq;
 }
 
-/// What a queue is to be.
-struct Wanted {
+/// The options of a new queue.
+struct Options {
     entries: u32,
     cq_context: *mut c_void,
     channel: *mut ibv_comp_channel,
@@ -71,29 +71,30 @@ struct Wanted {
 }
 
 impl Queue {
-    /// Makes one of `wanted`, whose functions `fill` puts in.
+    /// Creates a queue; `fill` sets its functions.
     ///
     /// # Errors
     ///
-    /// `EINVAL` where the device has no such vector or not so many entries; `ENOMEM` where it has no more queues.
+    /// `EINVAL` if the vector or the number of entries exceeds the device's limits; `ENOMEM` if the device's queues are
+    /// used up.
     ///
     /// # Safety
     ///
-    /// The context is open, and the channel and the domain are there where they are not null.
+    /// The context is open, and the channel and the domain are alive unless null.
     unsafe fn create(
         context: *mut ibv_context,
-        wanted: &Wanted,
+        options: &Options,
         fill: impl FnOnce(&mut ibv_cq_ex),
     ) -> Result<*mut ibv_cq, Errno> {
-        let entries = entries(i64::from(wanted.entries))?;
-        if wanted.vector >= limits::COMP_VECTORS {
+        let entries = entries(i64::from(options.entries))?;
+        if options.vector >= limits::COMP_VECTORS {
             return Err(Errno::INVALID);
         }
         let share = QUOTA.get().take()?;
         // SAFETY: the caller's promises.
         let (owner, channel, domain) = unsafe {
-            let channel = (!wanted.channel.is_null()).then(|| CompletionChannel::of(wanted.channel));
-            let domain = (!wanted.domain.is_null()).then(|| ProtectionDomain::of(wanted.domain));
+            let channel = (!options.channel.is_null()).then(|| CompletionChannel::of(options.channel));
+            let domain = (!options.domain.is_null()).then(|| ProtectionDomain::of(options.domain));
             (Context::of(context), channel, domain)
         };
         let mut uses = vec![owner.usage.begin()];
@@ -103,18 +104,18 @@ impl Queue {
         let channel = channel.map(|channel| Arc::clone(&channel.events));
         let source = Source::new(&owner.events);
         let events = ChannelEvents { channel: channel.clone(), source: Arc::clone(&source) };
-        let asked = |field: Field| wanted.fields & u64::from(field.0) != 0;
+        let asked = |field: Field| options.fields & u64::from(field.0) != 0;
         let clocks = Clocks {
             device: asked(Field::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP),
             wall: asked(Field::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK),
         };
-        let queue = CompletionQueue::new(entries, wanted.ignores_overrun, Box::new(events)).with_clocks(clocks);
+        let queue = CompletionQueue::new(entries, options.ignores_overrun, Box::new(events)).with_clocks(clocks);
 
-        // SAFETY: numbers, pointers that may be null, functions that need not be there, and what is made ready below.
+        // SAFETY: numbers, nullable pointers and functions, and fields that are initialized below.
         let mut c: ibv_cq_ex = unsafe { std::mem::zeroed() };
         c.context = context;
-        c.channel = wanted.channel;
-        c.cq_context = wanted.cq_context;
+        c.channel = options.channel;
+        c.cq_context = options.cq_context;
         c.handle = owner.handle();
         c.cqe = queue.capacity().cast_signed();
         fill(&mut c);
@@ -130,21 +131,21 @@ impl Queue {
             _share: share,
         }
         .into_c();
-        // SAFETY: just made; `destroy_cq` finishes it.
+        // SAFETY: it was just created; `destroy_cq` finishes it.
         unsafe { source.begin(cq) };
         Ok(cq)
     }
 
-    /// An event of it was taken off its channel, and will be acknowledged.
+    /// Counts an event that the program has taken and will acknowledge.
     pub(crate) fn count_event(&self) {
         self.taken.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The count of acknowledged completion events.
+    /// The counter of acknowledged completion events.
     ///
     /// # Safety
     ///
-    /// The queue is there.
+    /// The queue is alive.
     pub(crate) unsafe fn acknowledgements(cq: *mut ibv_cq) -> Acknowledgements {
         // SAFETY: the caller's promise: the fields are there.
         unsafe {
@@ -157,25 +158,25 @@ impl Queue {
     }
 }
 
-/// A number of entries that the device can have.
+/// Checks the number of entries against the device's limit.
 fn entries(asked: i64) -> Result<u32, Errno> {
     u32::try_from(asked).ok().filter(|entries| (1..=limits::MAX_CQE).contains(entries)).ok_or(Errno::INVALID)
 }
 
-/// `ibv_resize_cq(cq, cqe)`: `EINVAL` where more waits in it, or where the device has not so many.
+/// `ibv_resize_cq(cq, cqe)`: `EINVAL` if more completions are queued, or if it exceeds the device's limit.
 pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
-    // SAFETY: C's promise: the queue is there.
+    // SAFETY: C's promise: the queue is alive.
     let queue = unsafe { Queue::of(cq) };
     let resized = entries(cqe.into()).and_then(|entries| queue.queue.resize(entries));
     if resized.is_ok() {
-        // SAFETY: the queue is there, and its field is in no reference. Atomic, as another thread may do the same.
+        // SAFETY: the queue is alive, and no reference to the field exists. Atomic, since another thread may resize
+        // too.
         unsafe { AtomicI32::from_ptr(&raw mut (*cq).cqe) }.store(cqe, Ordering::Relaxed);
     }
     failure::result(resized)
 }
 
-/// `ibv_modify_cq(cq, attr)`: any moderation is taken, as events are never held back: each comes at the first completion that it was
-/// asked for, which is as moderated events may.
+/// `ibv_modify_cq(cq, attr)`: accepts any moderation without effect, since events are never delayed.
 pub(crate) unsafe extern "C" fn modify_cq(_cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
     // SAFETY: C's promise: the attributes can be read.
     let mask = unsafe { (*attr).attr_mask };
@@ -185,19 +186,19 @@ pub(crate) unsafe extern "C" fn modify_cq(_cq: *mut ibv_cq, attr: *mut ibv_modif
     0
 }
 
-/// `ibv_destroy_cq(cq)`: `EBUSY` while queue pairs complete on it. Waits until all events of it that were taken are acknowledged.
+/// `ibv_destroy_cq(cq)`: `EBUSY` while QPs use it. Waits until all taken events are acknowledged.
 pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
-    // SAFETY: C's promise: the queue is there.
+    // SAFETY: C's promise: the queue is alive.
     let queue = unsafe { Queue::of(cq) };
     if queue.usage.is_used() {
         return failure::code(Errno::BUSY);
     }
     if let Some(channel) = &queue.channel {
         channel.remove(|completed| completed.0 == cq);
-        // SAFETY: the queue is there. The events were counted under the lock that `remove` has had: none is missing.
+        // SAFETY: the queue is alive. Events are counted under the lock that `remove` has held, so none is missing.
         unsafe { Queue::acknowledgements(cq).wait_for(queue.taken.load(Ordering::Relaxed)) };
     }
-    // SAFETY: no queue pair completes on it, so that no event comes; C's promise: nobody else uses it.
+    // SAFETY: no QP uses it, so it raises no events; C's promise: the program no longer uses it.
     unsafe { queue.source.finish() };
     // SAFETY: as above.
     drop(unsafe { Queue::from_c(cq) });

@@ -16,10 +16,10 @@ use crate::verbs::context::{close_device, open_device};
 use crate::verbs::protection_domain::{alloc_pd, dealloc_pd};
 
 const STANDARD: u64 = 127;
-/// How often a thread stands back for another, which then would go wrong.
+/// Number of yields that would let an incorrect thread proceed.
 const YIELDS: usize = if cfg!(miri) { 20 } else { 1_000 };
 
-/// An open device with a channel, neither of which blocks.
+/// An open device with a channel, both nonblocking.
 struct World {
     context: *mut ibv_context,
     channel: *mut ibv_comp_channel,
@@ -27,7 +27,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        // SAFETY: opening does not look at the device; the rest is just made.
+        // SAFETY: `open_device` does not dereference the device; the other objects were just created.
         unsafe {
             let context = open_device(ptr::null_mut());
             let channel = create_comp_channel(context);
@@ -41,7 +41,7 @@ impl World {
     }
 
     fn basic(&self, cqe: c_int) -> *mut ibv_cq {
-        // SAFETY: the context and the channel are there.
+        // SAFETY: the context and the channel are alive.
         let cq = unsafe { create_cq(self.context, cqe, ptr::without_provenance_mut(0x77), self.channel, 0) };
         assert!(!cq.is_null());
         cq
@@ -61,15 +61,15 @@ impl World {
     }
 
     fn extended(&self, mut attr: ibv_cq_init_attr_ex) -> Result<*mut ibv_cq_ex, c_int> {
-        // SAFETY: the context is there, and what the attributes name.
+        // SAFETY: the context and the objects of the attributes are alive.
         let cq = unsafe { create_cq_ex(self.context, &raw mut attr) };
         if cq.is_null() { Err(errno()) } else { Ok(cq) }
     }
 
-    /// The queue of the next completion event.
+    /// The queue and context of the next completion event.
     fn event(&self) -> Option<(*mut ibv_cq, usize)> {
         let (mut cq, mut cq_context) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the channel is there, and both can be written.
+        // SAFETY: the channel is alive, and both are writable.
         let taken = unsafe { get_cq_event(self.channel, &raw mut cq, &raw mut cq_context) };
         if taken != 0 {
             assert_eq!((taken, errno()), (-1, libc::EAGAIN));
@@ -80,7 +80,7 @@ impl World {
 
     fn async_event(&self) -> Option<ibv_async_event> {
         let mut event = MaybeUninit::uninit();
-        // SAFETY: the context is there, and the event can be written.
+        // SAFETY: the context is alive, and the event is writable.
         unsafe {
             if get_async_event(self.context, event.as_mut_ptr()) != 0 {
                 assert_eq!(errno(), libc::EAGAIN);
@@ -96,7 +96,7 @@ impl Drop for World {
         if thread::panicking() {
             return;
         }
-        // SAFETY: nobody uses them any more.
+        // SAFETY: they are no longer used.
         let left = unsafe { (destroy_comp_channel(self.channel), close_device(self.context)) };
         assert_eq!(left, (0, 0), "an object is left");
     }
@@ -134,25 +134,25 @@ fn push(cq: *mut ibv_cq, wr_ids: impl IntoIterator<Item = u64>) {
     }
 }
 
-/// What a call of `ibv_poll_cq` gives.
+/// The completions of one call of `ibv_poll_cq`.
 fn poll(cq: *mut ibv_cq, most: c_int) -> Vec<ibv_wc> {
-    // SAFETY: numbers alone.
+    // SAFETY: numbers only.
     let mut wc: [ibv_wc; 16] = unsafe { zeroed() };
-    // SAFETY: the queue is there, and `most` is no more than can be written.
+    // SAFETY: the queue is alive, and `most` is within the array.
     let taken = unsafe { poll_cq(cq, most, wc.as_mut_ptr()) };
     wc[..taken as usize].to_vec()
 }
 
 fn destroy(cq: *mut ibv_cq) {
-    // SAFETY: nobody uses it any more.
+    // SAFETY: it is no longer used.
     assert_eq!(unsafe { destroy_cq(cq) }, 0);
 }
 
 #[test]
-fn what_is_asked_for_is_held_to_the_limits() {
+fn sizes_beyond_the_limits_are_refused() {
     let world = World::new();
     let most = limits::MAX_CQE as c_int;
-    // SAFETY: the context is there.
+    // SAFETY: the context is alive.
     let create = |cqe, vector| unsafe { create_cq(world.context, cqe, ptr::null_mut(), ptr::null_mut(), vector) };
     for (cqe, vector) in [(0, 0), (-1, 0), (most + 1, 0), (1, -1), (1, limits::COMP_VECTORS as c_int)] {
         assert!(create(cqe, vector).is_null(), "{cqe} entries, vector {vector}");
@@ -160,7 +160,7 @@ fn what_is_asked_for_is_held_to_the_limits() {
     }
     for (cqe, vector) in [(1, 0), (most, limits::COMP_VECTORS as c_int - 1)] {
         let cq = create(cqe, vector);
-        // SAFETY: it is there.
+        // SAFETY: it is alive.
         unsafe {
             assert_eq!(((*cq).cqe, (*cq).context, (*cq).channel), (cqe, world.context, ptr::null_mut()));
         }
@@ -170,7 +170,7 @@ fn what_is_asked_for_is_held_to_the_limits() {
 }
 
 #[test]
-fn completions_are_copied_whole() {
+fn completions_are_copied_completely() {
     let world = World::new();
     let cq = world.basic(8);
     assert!(poll(cq, 8).is_empty());
@@ -194,12 +194,12 @@ fn completions_are_copied_whole() {
 }
 
 #[test]
-fn the_fields_that_were_asked_for_can_be_read() {
+fn requested_fields_can_be_read() {
     let world = World::new();
     let clocks = Field::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP.0 | Field::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK.0;
     let cq = world.extended(world.attr(STANDARD | u64::from(clocks))).expect("known fields");
     let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
-    // SAFETY: the queue is there, has these functions, and one thread uses it as C has it.
+    // SAFETY: the queue is alive and has these functions; one thread uses it.
     unsafe {
         let (start, next, end) = ((*cq).start_poll.unwrap(), (*cq).next_poll.unwrap(), (*cq).end_poll.unwrap());
         assert_eq!(start(cq, &raw mut attr), libc::ENOENT);
@@ -217,14 +217,14 @@ fn the_fields_that_were_asked_for_can_be_read() {
         assert_eq!((*cq).read_sl.unwrap()(cq), 3);
         let first = (*cq).read_completion_ts.unwrap()(cq);
         let wall = (*cq).read_completion_wallclock_ns.unwrap()(cq);
-        // Miri has no such clock.
+        // Miri's clock may be zero.
         assert!(cfg!(miri) || first > 0 && wall > 1_600_000_000_000_000_000, "{first}, {wall}");
         assert!((*cq).read_cvlan.is_none() && (*cq).read_flow_tag.is_none() && (*cq).read_tm_info.is_none());
         assert_eq!(next(cq), 0);
         assert_eq!((*cq).wr_id, 11);
         assert!((*cq).read_completion_ts.unwrap()(cq) >= first);
         assert_eq!(next(cq), libc::ENOENT);
-        assert_eq!((*cq).read_byte_len.unwrap()(cq), 0, "there is nothing under the cursor");
+        assert_eq!((*cq).read_byte_len.unwrap()(cq), 0, "no completion is current");
         end(cq);
         assert_eq!(start(cq, ptr::null_mut()), libc::ENOENT);
     }
@@ -232,10 +232,10 @@ fn the_fields_that_were_asked_for_can_be_read() {
 }
 
 #[test]
-fn what_was_not_asked_for_is_not_there() {
+fn other_readers_are_null_and_other_flags_are_refused() {
     let world = World::new();
     let cq = world.extended(world.attr(Field::IBV_WC_EX_WITH_QP_NUM.0.into())).expect("a known field");
-    // SAFETY: the queue is there.
+    // SAFETY: the queue is alive.
     unsafe {
         assert!((*cq).read_qp_num.is_some() && (*cq).read_opcode.is_some() && (*cq).start_poll.is_some());
         assert!((*cq).read_byte_len.is_none() && (*cq).read_imm_data.is_none() && (*cq).read_src_qp.is_none());
@@ -256,13 +256,13 @@ fn what_was_not_asked_for_is_not_there() {
     for attr in refused {
         assert_eq!(world.extended(attr), Err(libc::EINVAL));
     }
-    // Without their bits the other fields are not looked at.
+    // Without their mask bits, the other fields are ignored.
     let attr = ibv_cq_init_attr_ex { flags: !0, parent_domain: ptr::dangling_mut(), ..world.attr(0) };
-    destroy(world.extended(attr).expect("what is not there is not looked at").cast());
+    destroy(world.extended(attr).expect("fields outside of the mask are ignored").cast());
 }
 
 #[test]
-fn flags_and_the_parent_domain_have_their_effect() {
+fn flags_and_parent_domain_take_effect() {
     let world = World::new();
     // SAFETY: the context is open.
     let pd = unsafe { alloc_pd(world.context) };
@@ -280,7 +280,7 @@ fn flags_and_the_parent_domain_have_their_effect() {
     unsafe {
         assert_eq!(dealloc_pd(pd), libc::EBUSY);
         let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
-        // Nothing is held: a poll that was never ended does not stop the next one.
+        // No lock is held: an unfinished poll does not block the next one.
         assert_eq!((*cq).start_poll.unwrap()(cq, &raw mut attr), 0);
         assert_eq!((*cq).wr_id, 2);
         push(cq.cast(), [3]);
@@ -293,11 +293,11 @@ fn flags_and_the_parent_domain_have_their_effect() {
 }
 
 #[test]
-fn a_poll_that_was_forgotten_is_an_error_at_once() {
+fn start_poll_within_a_poll_fails() {
     let world = World::new();
     let cq = world.extended(world.attr(0)).expect("known flags");
     push(cq.cast(), [1, 2]);
-    // SAFETY: the queue is there, and one thread uses it.
+    // SAFETY: the queue is alive, and one thread uses it.
     unsafe {
         let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
         let (start, end) = ((*cq).start_poll.unwrap(), (*cq).end_poll.unwrap());
@@ -311,15 +311,15 @@ fn a_poll_that_was_forgotten_is_an_error_at_once() {
     }
 }
 
-/// A pointer that threads share.
+/// A pointer shared by threads.
 struct Shared<T>(*mut T);
-// SAFETY: the functions that get it may be called by several threads.
+// SAFETY: the functions that receive it allow several threads.
 unsafe impl<T> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Shared<T> {}
 
 #[test]
-fn threads_take_turns_at_the_cursor() {
+fn threads_use_the_cursor_in_turns() {
     const COUNT: u64 = if cfg!(miri) { 60 } else { 4_000 };
     let world = World::new();
     let attr = ibv_cq_init_attr_ex { cqe: COUNT as u32, ..world.attr(Field::IBV_WC_EX_WITH_IMM.0.into()) };
@@ -332,7 +332,7 @@ fn threads_take_turns_at_the_cursor() {
                 let (cq, mut mine) = (shared.0, Vec::new());
                 loop {
                     let was_over = is_over.load(Ordering::Acquire);
-                    // SAFETY: the queue is there, and polled as C has it.
+                    // SAFETY: the queue is alive, and polled as C requires.
                     unsafe {
                         if (*cq).start_poll.unwrap()(cq, &mut ibv_poll_cq_attr { comp_mask: 0 }) != 0 {
                             if was_over {
@@ -347,7 +347,7 @@ fn threads_take_turns_at_the_cursor() {
                             assert_eq!(
                                 u64::from((*cq).read_imm_data.unwrap()(cq)),
                                 wr_id,
-                                "nobody has moved the cursor"
+                                "no other thread has moved the cursor"
                             );
                             mine.push(wr_id);
                             if mine.len() % 5 == 0 || (*cq).next_poll.unwrap()(cq) != 0 {
@@ -371,13 +371,13 @@ fn threads_take_turns_at_the_cursor() {
 }
 
 #[test]
-fn an_event_names_the_queue_that_asked() {
+fn event_names_its_queue() {
     let world = World::new();
     let (first, second) = (world.basic(4), world.basic(4));
-    // SAFETY: the objects are there.
+    // SAFETY: the objects are alive.
     unsafe {
         push(first, [0]);
-        assert_eq!(world.event(), None, "nobody asked");
+        assert_eq!(world.event(), None, "no event was requested");
         assert_eq!((req_notify_cq(first, 0), req_notify_cq(second, 1)), (0, 0));
         assert_eq!(world.event(), None);
         push(second, [0]);
@@ -391,9 +391,9 @@ fn an_event_names_the_queue_that_asked() {
         ack_cq_events(second, 1);
         assert_eq!(((*first).comp_events_completed, (*second).async_events_completed), (1, 0));
     }
-    // Without a channel nobody is told.
+    // Without a channel there is no event.
     let silent = world.extended(world.attr(0)).expect("a queue").cast();
-    // SAFETY: the queue is there.
+    // SAFETY: the queue is alive.
     assert_eq!(unsafe { req_notify_cq(silent, 0) }, 0);
     push(silent, [0]);
     assert_eq!(world.event(), None);
@@ -401,14 +401,14 @@ fn an_event_names_the_queue_that_asked() {
 }
 
 #[test]
-fn polling_a_queue_that_lost_a_completion_fails_once_it_is_empty() {
+fn polling_an_overrun_queue_fails_once_it_is_empty() {
     let world = World::new();
     let basic = world.basic(1);
     let extended = world.extended(ibv_cq_init_attr_ex { cqe: 1, ..world.attr(0) }).expect("a queue");
     push(basic, [1, 2]);
     push(extended.cast(), [1, 2]);
     // SAFETY: as below; nothing is written.
-    assert_eq!(unsafe { poll_cq(basic, 0, ptr::null_mut()) }, 0, "one is still there");
+    assert_eq!(unsafe { poll_cq(basic, 0, ptr::null_mut()) }, 0, "one completion is left");
     assert_eq!(poll(basic, 4).len(), 1);
     // SAFETY: both are there; numbers alone are written.
     unsafe {
@@ -424,20 +424,20 @@ fn polling_a_queue_that_lost_a_completion_fails_once_it_is_empty() {
 }
 
 #[test]
-fn a_queue_takes_its_unread_events_along() {
+fn destroyed_queue_removes_its_unread_events() {
     let world = World::new();
     let (first, second) = (world.basic(1), world.basic(1));
-    // SAFETY: the queues are there.
+    // SAFETY: the queues are alive.
     unsafe { assert_eq!((req_notify_cq(first, 0), req_notify_cq(second, 0)), (0, 0)) };
-    // An event of completion and one of overrun each.
+    // Each has a completion event and an overrun event.
     push(first, [0, 1]);
     push(second, [0, 1]);
     destroy(first);
     assert_eq!((world.event(), world.event()), (Some((second, 0x77)), None));
-    let mut event = world.async_event().expect("the queue that is left has one");
+    let mut event = world.async_event().expect("the event of the other queue");
     assert_eq!(event.event_type, ibv_event_type::IBV_EVENT_CQ_ERR);
     assert!(world.async_event().is_none());
-    // SAFETY: of an event of this type; the queue is there.
+    // SAFETY: of an event of this type; the queue is alive.
     unsafe {
         assert_eq!(event.element.cq, second);
         ack_cq_events(second, 1);
@@ -448,14 +448,14 @@ fn a_queue_takes_its_unread_events_along() {
 }
 
 #[test]
-fn a_queue_waits_for_the_acknowledgement_of_each_event() {
+fn queue_destruction_waits_for_each_acknowledgement() {
     let world = World::new();
     let cq = world.basic(1);
-    // SAFETY: the queue is there.
+    // SAFETY: the queue is alive.
     unsafe { assert_eq!(req_notify_cq(cq, 0), 0) };
     push(cq, [0, 1]);
     assert_eq!(world.event(), Some((cq, 0x77)));
-    let mut event = world.async_event().expect("it has overrun");
+    let mut event = world.async_event().expect("the overrun event");
     let (shared, acknowledged, gone) = (Shared(cq), AtomicU32::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         let (shared, acknowledged, gone) = (&shared, &acknowledged, &gone);
@@ -467,7 +467,7 @@ fn a_queue_waits_for_the_acknowledgement_of_each_event() {
         (0..YIELDS).for_each(|_| thread::yield_now());
         assert!(!gone.load(Ordering::Acquire));
         acknowledged.fetch_add(1, Ordering::AcqRel);
-        // SAFETY: the queue is there until both are acknowledged.
+        // SAFETY: the queue is alive until both are acknowledged.
         unsafe { ack_cq_events(cq, 1) };
         (0..YIELDS).for_each(|_| thread::yield_now());
         assert!(!gone.load(Ordering::Acquire));
@@ -479,10 +479,10 @@ fn a_queue_waits_for_the_acknowledgement_of_each_event() {
 }
 
 #[test]
-fn a_queue_in_use_stays() {
+fn queue_in_use_is_not_destroyed() {
     let world = World::new();
     let cq = world.basic(2);
-    // SAFETY: the queue is there.
+    // SAFETY: the queue is alive.
     let of_a_queue_pair = unsafe { Queue::of(cq) }.usage.begin();
     // SAFETY: as above, and the context.
     unsafe { assert_eq!((destroy_cq(cq), close_device(world.context)), (libc::EBUSY, -1)) };
@@ -494,12 +494,12 @@ fn a_queue_in_use_stays() {
 }
 
 #[test]
-fn a_queue_is_resized_and_moderated() {
+fn queue_is_resized_and_accepts_moderation() {
     let world = World::new();
     let cq = world.basic(2);
     push(cq, [0, 1]);
     let moderate = rdma_mummy_sys::ibv_moderate_cq { cq_count: u16::MAX, cq_period: u16::MAX };
-    // SAFETY: the queue is there, and what the calls name.
+    // SAFETY: the queue is alive, and what the calls name.
     unsafe {
         for refused in [-1, 0, 1, c_int::MAX] {
             assert_eq!((resize_cq(cq, refused), (*cq).cqe), (libc::EINVAL, 2), "{refused}");
@@ -509,7 +509,7 @@ fn a_queue_is_resized_and_moderated() {
         assert_eq!(poll(cq, 8).len(), 3);
         assert_eq!(modify_cq(cq, &mut ibv_modify_cq_attr { attr_mask: 1, moderate }), 0);
         assert_eq!(modify_cq(cq, &mut ibv_modify_cq_attr { attr_mask: 3, moderate }), libc::EINVAL);
-        // No event is held back.
+        // No event is delayed.
         assert_eq!(req_notify_cq(cq, 0), 0);
         push(cq, [3]);
         assert_eq!(world.event(), Some((cq, 0x77)));

@@ -1,4 +1,4 @@
-//! `struct ibv_qp_attr`: the values that `ibv_modify_qp` takes, and what `ibv_query_qp` says.
+//! `struct ibv_qp_attr`: values for `ibv_modify_qp`, and results of `ibv_query_qp`.
 
 use rdma_mummy_sys::{
     ib_uverbs_access_flags, ibv_access_flags, ibv_ah_attr, ibv_mig_state, ibv_mtu, ibv_qp_attr,
@@ -27,11 +27,11 @@ const ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
     | ibv_access_flags::IBV_ACCESS_FLUSH_PERSISTENT.0
     | ib_uverbs_access_flags::IB_UVERBS_ACCESS_OPTIONAL_RANGE.0;
 
-/// Takes over what is in `given`; `path` reads an address vector.
+/// Applies the attributes in `given`; `path` reads an address vector.
 ///
 /// # Errors
 ///
-/// `EINVAL` where a value is not one that the device can have, or where it is of a path that there is not, such as any alternate one.
+/// `EINVAL` if the device does not support a value, or for an alternate path, which is unsupported.
 pub(super) fn apply(
     attributes: &mut Attributes,
     attr: &ibv_qp_attr,
@@ -55,11 +55,11 @@ pub(super) fn apply(
         attributes.path = Some(path(&attr.ah_attr)?);
     }
     if has(mask::IBV_QP_ALT_PATH) {
-        // As on any device of RoCE under Linux.
+        // The same as all RoCE devices under Linux.
         return Err(Errno::INVALID);
     }
     if has(mask::IBV_QP_PATH_MIG_STATE) {
-        // There is nothing to migrate to: any state is taken, and MIGRATED told.
+        // Without path migration, any state is accepted and MIGRATED reported.
         checked((), attr.path_mig_state.0 <= ibv_mig_state::IBV_MIG_ARMED.0)?;
     }
     if has(mask::IBV_QP_PATH_MTU) {
@@ -98,7 +98,7 @@ pub(super) fn apply(
     Ok(())
 }
 
-// Lossless: it is no more than a byte holds.
+// Lossless: it fits into a byte.
 const MAX_READS: u8 = limits::MAX_RD_ATOMIC as u8;
 const _: () = assert!(limits::MAX_RD_ATOMIC <= u8::MAX as u32);
 
@@ -110,7 +110,7 @@ fn at_most(value: u8, max: u8) -> Result<u8, Errno> {
     checked(value, value <= max)
 }
 
-/// The bytes of a path MTU.
+/// The size of a path MTU in bytes.
 fn bytes(mtu: ibv_mtu) -> Result<u32, Errno> {
     match mtu {
         ibv_mtu::IBV_MTU_256 => Ok(256),
@@ -122,7 +122,7 @@ fn bytes(mtu: ibv_mtu) -> Result<u32, Errno> {
     }
 }
 
-/// The path MTU that has so many bytes.
+/// The path MTU of a size in bytes.
 pub(super) fn mtu(bytes: u32) -> ibv_mtu {
     match bytes {
         0..=256 => ibv_mtu::IBV_MTU_256,
@@ -152,9 +152,9 @@ mod tests {
         static_rate: 0,
     };
 
-    /// Applies what `set` sets to attributes in RESET.
+    /// Applies the attributes of `set` to those of RESET.
     fn applied(given: mask, set: impl FnOnce(&mut ibv_qp_attr)) -> Result<Attributes, Errno> {
-        // SAFETY: plain numbers, all of which may be zero.
+        // SAFETY: numbers, for which zero is valid.
         let mut attr: ibv_qp_attr = unsafe { zeroed() };
         set(&mut attr);
         let mut attributes = Attributes::new();
@@ -162,42 +162,46 @@ mod tests {
         Ok(attributes)
     }
 
-    fn is_taken(given: mask, set: impl FnOnce(&mut ibv_qp_attr)) -> bool {
+    fn is_accepted(given: mask, set: impl FnOnce(&mut ibv_qp_attr)) -> bool {
         applied(given, set).is_ok()
     }
 
     #[test]
     fn there_is_one_port_and_one_partition() {
         for port in 0..=u8::MAX {
-            assert_eq!(is_taken(mask::IBV_QP_PORT, |attr| attr.port_num = port), port == 1, "{port}");
+            assert_eq!(is_accepted(mask::IBV_QP_PORT, |attr| attr.port_num = port), port == 1, "{port}");
         }
-        assert!(is_taken(mask::IBV_QP_PKEY_INDEX, |attr| attr.pkey_index = 0));
-        assert!(!is_taken(mask::IBV_QP_PKEY_INDEX, |attr| attr.pkey_index = 1));
+        assert!(is_accepted(mask::IBV_QP_PKEY_INDEX, |attr| attr.pkey_index = 0));
+        assert!(!is_accepted(mask::IBV_QP_PKEY_INDEX, |attr| attr.pkey_index = 1));
     }
 
     #[test]
-    fn timers_and_counts_end_where_their_fields_do() {
+    fn timers_and_counts_have_limits() {
         for value in 0..=u8::MAX {
-            assert_eq!(is_taken(mask::IBV_QP_TIMEOUT, |attr| attr.timeout = value), value <= 31, "{value}");
-            assert_eq!(is_taken(mask::IBV_QP_MIN_RNR_TIMER, |attr| attr.min_rnr_timer = value), value <= 31, "{value}");
-            assert_eq!(is_taken(mask::IBV_QP_RETRY_CNT, |attr| attr.retry_cnt = value), value <= 7, "{value}");
-            assert_eq!(is_taken(mask::IBV_QP_RNR_RETRY, |attr| attr.rnr_retry = value), value <= 7, "{value}");
+            assert_eq!(is_accepted(mask::IBV_QP_TIMEOUT, |attr| attr.timeout = value), value <= 31, "{value}");
+            assert_eq!(
+                is_accepted(mask::IBV_QP_MIN_RNR_TIMER, |attr| attr.min_rnr_timer = value),
+                value <= 31,
+                "{value}"
+            );
+            assert_eq!(is_accepted(mask::IBV_QP_RETRY_CNT, |attr| attr.retry_cnt = value), value <= 7, "{value}");
+            assert_eq!(is_accepted(mask::IBV_QP_RNR_RETRY, |attr| attr.rnr_retry = value), value <= 7, "{value}");
             let reads = u32::from(value) <= limits::MAX_RD_ATOMIC;
-            assert_eq!(is_taken(mask::IBV_QP_MAX_QP_RD_ATOMIC, |attr| attr.max_rd_atomic = value), reads, "{value}");
-            let answered = is_taken(mask::IBV_QP_MAX_DEST_RD_ATOMIC, |attr| attr.max_dest_rd_atomic = value);
-            assert_eq!(answered, reads, "{value}");
+            assert_eq!(is_accepted(mask::IBV_QP_MAX_QP_RD_ATOMIC, |attr| attr.max_rd_atomic = value), reads, "{value}");
+            let is_valid = is_accepted(mask::IBV_QP_MAX_DEST_RD_ATOMIC, |attr| attr.max_dest_rd_atomic = value);
+            assert_eq!(is_valid, reads, "{value}");
         }
     }
 
     #[test]
-    fn a_path_mtu_is_one_of_five() {
+    fn path_mtu_has_five_values() {
         for raw in 0..10 {
             let attributes = applied(mask::IBV_QP_PATH_MTU, |attr| attr.path_mtu = ibv_mtu(raw));
             let bytes = attributes.ok().map(|attributes| attributes.path_mtu);
             assert_eq!(bytes, (1..=5).contains(&raw).then(|| 128 << raw), "{raw}");
             assert!(bytes.is_none_or(|bytes| mtu(bytes) == ibv_mtu(raw)), "{raw}");
         }
-        assert!(!is_taken(mask::IBV_QP_PATH_MTU, |attr| attr.path_mtu = ibv_mtu(u32::MAX)));
+        assert!(!is_accepted(mask::IBV_QP_PATH_MTU, |attr| attr.path_mtu = ibv_mtu(u32::MAX)));
     }
 
     #[test]
@@ -211,25 +215,25 @@ mod tests {
     }
 
     #[test]
-    fn access_flags_are_known_or_optional() {
+    fn unknown_access_flags_are_refused() {
         for shift in 0..32 {
             let is_known = shift < 10 || (20..30).contains(&shift);
-            let taken = is_taken(mask::IBV_QP_ACCESS_FLAGS, |attr| attr.qp_access_flags = 1 << shift);
+            let taken = is_accepted(mask::IBV_QP_ACCESS_FLAGS, |attr| attr.qp_access_flags = 1 << shift);
             assert_eq!(taken, is_known, "{shift}");
         }
     }
 
     #[test]
-    fn there_are_no_alternate_paths() {
-        assert!(!is_taken(mask::IBV_QP_ALT_PATH, |attr| attr.alt_port_num = 1));
+    fn alternate_paths_are_refused() {
+        assert!(!is_accepted(mask::IBV_QP_ALT_PATH, |attr| attr.alt_port_num = 1));
         for raw in 0..5 {
-            let taken = is_taken(mask::IBV_QP_PATH_MIG_STATE, |attr| attr.path_mig_state = ibv_mig_state(raw));
+            let taken = is_accepted(mask::IBV_QP_PATH_MIG_STATE, |attr| attr.path_mig_state = ibv_mig_state(raw));
             assert_eq!(taken, raw <= 2, "{raw}");
         }
     }
 
     #[test]
-    fn what_is_not_in_the_mask_is_not_looked_at() {
+    fn attributes_outside_of_the_mask_are_ignored() {
         let attributes = applied(mask(0), |attr| {
             (attr.port_num, attr.timeout, attr.path_mtu, attr.sq_psn) = (9, 99, ibv_mtu(9), 9);
             attr.qkey = 9;
@@ -240,8 +244,8 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_cannot_be_reached_refuses_the_change() {
-        // SAFETY: plain numbers, all of which may be zero.
+    fn invalid_address_is_refused() {
+        // SAFETY: numbers, for which zero is valid.
         let attr: ibv_qp_attr = unsafe { zeroed() };
         for bit in [mask::IBV_QP_AV, mask::IBV_QP_ALT_PATH] {
             let result = apply(&mut Attributes::new(), &attr, bit.0, |_| Err(Errno::INVALID));

@@ -27,99 +27,103 @@ use crate::verbs::xrc_domain::XrcDomain;
 use crate::wire::limits;
 use crate::wire::operation::Service;
 
-/// What a queue pair is made on.
-enum Place<'o> {
+/// The parent of a QP.
+enum Parent<'o> {
     Domain(*mut ibv_pd),
-    /// Of the target of XRC.
+    /// For the target of XRC.
     Xrc(&'o XrcDomain),
 }
 
-/// `ibv_create_qp(pd, qp_init_attr)`: of every service but the target of XRC.
+/// `ibv_create_qp(pd, qp_init_attr)`: for all services but the target of XRC.
 ///
 /// # Safety
 ///
-/// As for C: the domain and the objects that the attributes name are alive, and the attributes can be read and written.
+/// As in C: the domain and the objects of the attributes are alive, and the attributes are readable and writable.
 pub(crate) unsafe extern "C" fn create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
     // SAFETY: the caller's promise.
-    unsafe { create((*pd).context, &Place::Domain(pd), init, None) }.unwrap_or_else(failure::null)
+    unsafe { create((*pd).context, &Parent::Domain(pd), init, None) }.unwrap_or_else(failure::null)
 }
 
-/// `ibv_create_qp_ex(context, qp_init_attr_ex)`: takes `PD` or `XRCD`, `CREATE_FLAGS` where none are set, and `SEND_OPS_FLAGS`.
+/// `ibv_create_qp_ex(context, qp_init_attr_ex)`: accepts `PD` or `XRCD`, `CREATE_FLAGS` if they are zero, and
+/// `SEND_OPS_FLAGS`.
 ///
 /// # Safety
 ///
-/// As for C: the context and the objects that the mask names are alive, and the attributes can be read and written.
+/// As in C: the context and the objects of the mask are alive, and the attributes are readable and writable.
 pub(crate) unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
     // SAFETY: the caller's promise. The basic attributes are the first part of the extended ones.
     unsafe {
-        place(context, &*init)
-            .and_then(|(place, operations)| create(context, &place, init.cast(), operations))
+        parent(context, &*init)
+            .and_then(|(parent, operations)| create(context, &parent, init.cast(), operations))
             .unwrap_or_else(failure::null)
     }
 }
 
-/// Where it is to be made, and the operations that are asked for.
+/// Returns the parent and the requested operations.
 ///
 /// # Safety
 ///
-/// The objects that the mask names are alive.
-unsafe fn place<'o>(context: *mut ibv_context, init: &ibv_qp_init_attr_ex) -> Result<(Place<'o>, Option<u64>), Errno> {
-    const TAKEN: u32 = mask::IBV_QP_INIT_ATTR_PD.0
+/// The objects of the mask are alive.
+unsafe fn parent<'o>(
+    context: *mut ibv_context,
+    init: &ibv_qp_init_attr_ex,
+) -> Result<(Parent<'o>, Option<u64>), Errno> {
+    const SUPPORTED: u32 = mask::IBV_QP_INIT_ATTR_PD.0
         | mask::IBV_QP_INIT_ATTR_XRCD.0
         | mask::IBV_QP_INIT_ATTR_CREATE_FLAGS.0
         | mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
     let has = |bit: mask| init.comp_mask & bit.0 != 0;
-    if init.comp_mask & !TAKEN != 0 || (has(mask::IBV_QP_INIT_ATTR_CREATE_FLAGS) && init.create_flags != 0) {
+    if init.comp_mask & !SUPPORTED != 0 || (has(mask::IBV_QP_INIT_ATTR_CREATE_FLAGS) && init.create_flags != 0) {
         return Err(Errno::NOT_SUPPORTED);
     }
     let operations = has(mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then_some(init.send_ops_flags);
     // SAFETY: the caller's promise, for each object whose bit is set.
-    let place = unsafe {
+    let parent = unsafe {
         if init.qp_type == ibv_qp_type::IBV_QPT_XRC_RECV {
             if !has(mask::IBV_QP_INIT_ATTR_XRCD) || init.xrcd.is_null() || (*init.xrcd).context != context {
                 return Err(Errno::INVALID);
             }
-            Place::Xrc(XrcDomain::of(init.xrcd))
+            Parent::Xrc(XrcDomain::of(init.xrcd))
         } else {
             if !has(mask::IBV_QP_INIT_ATTR_PD) || init.pd.is_null() || (*init.pd).context != context {
                 return Err(Errno::INVALID);
             }
-            Place::Domain(init.pd)
+            Parent::Domain(init.pd)
         }
     };
-    Ok((place, operations))
+    Ok((parent, operations))
 }
 
-/// Makes a queue pair, and writes what was granted.
+/// Creates a QP, and writes the granted capacities.
 ///
 /// # Safety
 ///
-/// The context, the place and the objects that the attributes name are alive; the attributes can be read and written.
+/// The context, the parent and the objects of the attributes are alive; the attributes are readable and writable.
 unsafe fn create(
     context: *mut ibv_context,
-    place: &Place<'_>,
+    parent: &Parent<'_>,
     init: *mut ibv_qp_init_attr,
     operations: Option<u64>,
 ) -> Result<*mut ibv_qp, Errno> {
     // SAFETY: the caller's promise.
-    let (asked, open) = unsafe { (init.read(), Context::of(context)) };
-    let service = service(asked.qp_type)?;
+    let (requested, open) = unsafe { (init.read(), Context::of(context)) };
+    let service = service(requested.qp_type)?;
     let mut uses = vec![open.usage.begin()];
-    let (pd, domain, xrc_domain) = match *place {
-        Place::Domain(pd) if service != Service::XrcReceive => {
+    let (pd, domain, xrc_domain) = match *parent {
+        Parent::Domain(pd) if service != Service::XrcReceive => {
             // SAFETY: the caller's promise.
             let domain = unsafe { ProtectionDomain::of(pd) };
             uses.push(domain.usage.begin());
             (pd, Arc::clone(&domain.domain), None)
         }
-        Place::Xrc(xrc) if service == Service::XrcReceive => {
+        Parent::Xrc(xrc) if service == Service::XrcReceive => {
             uses.push(xrc.usage.begin());
-            // Memory is that of the shared receive queues, in their domains.
+            // Memory belongs to the domains of the shared receive queues.
             (std::ptr::null_mut(), Arc::new(Domain::new()), Some(Arc::clone(&xrc.domain)))
         }
         _ => return Err(Errno::INVALID),
     };
-    let (mut send_cq, mut recv_cq, mut srq) = (asked.send_cq, asked.recv_cq, asked.srq);
+    let (mut send_cq, mut recv_cq, mut srq) = (requested.send_cq, requested.recv_cq, requested.srq);
     match service {
         Service::XrcReceive => (send_cq, recv_cq, srq) = Default::default(),
         Service::XrcSend => recv_cq = std::ptr::null_mut(),
@@ -133,7 +137,7 @@ unsafe fn create(
     };
     uses.extend(sends.iter().chain(&completes_receives).map(|queue| queue.usage.begin()));
     uses.extend(shared.map(|shared| shared.usage.begin()));
-    let cap = granted(service, shared.is_some(), asked.cap)?;
+    let cap = granted(service, shared.is_some(), requested.cap)?;
     let functions = operations.map(|operations| extended::functions(service, operations)).transpose()?;
 
     let events = Source::new(&open.events);
@@ -152,23 +156,25 @@ unsafe fn create(
         max_send_wr: cap.max_send_wr,
         max_send_sge: cap.max_send_sge,
         max_inline: cap.max_inline_data,
-        signals_all: asked.sq_sig_all != 0,
+        signals_all: requested.sq_sig_all != 0,
         events: Box::new(Arc::clone(&handles)),
     })?;
 
-    // SAFETY: zeros are a value of all its fields: pointers, functions that are not there, numbers, and what `Source` makes ready.
+    // SAFETY: zeros are valid for all fields: pointers, absent functions, numbers, and fields that `Source`
+    // initializes.
     let mut c = functions.unwrap_or_else(|| unsafe { mem::zeroed::<ibv_qp_ex_since_v44>() });
     let base = &mut c.qp.qp_base;
-    (base.context, base.qp_context, base.pd) = (context, asked.qp_context, pd);
+    (base.context, base.qp_context, base.pd) = (context, requested.qp_context, pd);
     (base.send_cq, base.recv_cq, base.srq) = (send_cq, recv_cq, srq);
     (base.handle, base.qp_num) = (open.handle(), pair.number());
-    (base.state, base.qp_type) = (ibv_qp_state::IBV_QPS_RESET, asked.qp_type);
+    (base.state, base.qp_type) = (ibv_qp_state::IBV_QPS_RESET, requested.qp_type);
     if service == Service::XrcReceive {
         handles.enter(&pair);
     }
     let (turn, batch) = Default::default();
     let qp = Pair { c, pair, cap, handles, events: Arc::clone(&events), turn, batch, uses }.into_c();
-    // SAFETY: it lies where it stays until `destroy_qp` finishes its events, and nobody has it yet. The attributes can be written.
+    // SAFETY: it stays at this address until `destroy_qp` finishes its events, and is not shared yet. The attributes
+    // are writable.
     unsafe {
         events.begin(qp);
         (*init).cap = cap;
@@ -187,26 +193,26 @@ fn service(qp_type: ibv_qp_type) -> Result<Service, Errno> {
     }
 }
 
-/// It sends, and has receives of its own or of a shared queue: all but those of XRC.
+/// Whether it sends, and has receives of its own or of a shared queue: all services but XRC.
 fn is_two_way(service: Service) -> bool {
     !matches!(service, Service::XrcSend | Service::XrcReceive)
 }
 
-/// A completion queue of this context.
+/// Returns a completion queue of this context.
 ///
 /// # Safety
 ///
-/// It is null, or alive.
+/// It is null or alive.
 unsafe fn queue<'q>(context: *mut ibv_context, cq: *mut ibv_cq) -> Result<&'q Queue, Errno> {
     // SAFETY: the caller's promise.
     unsafe { if !cq.is_null() && (*cq).context == context { Ok(Queue::of(cq)) } else { Err(Errno::INVALID) } }
 }
 
-/// The shared receive queue, which reliable connections and datagrams may have.
+/// Returns the shared receive queue, which RC and UD may have.
 ///
 /// # Safety
 ///
-/// It is null, or alive.
+/// It is null or alive.
 unsafe fn shared<'q>(
     context: *mut ibv_context,
     service: Service,
@@ -221,9 +227,9 @@ unsafe fn shared<'q>(
     if may_share && at == context && shared.xrc.is_none() { Ok(Some(shared)) } else { Err(Errno::INVALID) }
 }
 
-/// What a queue pair gets that asks for so much: no less, and of pieces one at least.
-fn granted(service: Service, is_shared: bool, asked: ibv_qp_cap) -> Result<ibv_qp_cap, Errno> {
-    let mut cap = asked;
+/// The granted capacities: at least the requested ones, and at least one piece per request.
+fn granted(service: Service, is_shared: bool, requested: ibv_qp_cap) -> Result<ibv_qp_cap, Errno> {
+    let mut cap = requested;
     if service == Service::XrcReceive {
         (cap.max_send_wr, cap.max_send_sge, cap.max_inline_data) = (0, 0, 0);
     }
@@ -245,12 +251,12 @@ fn granted(service: Service, is_shared: bool, asked: ibv_qp_cap) -> Result<ibv_q
     Ok(cap)
 }
 
-/// `ibv_destroy_qp(qp)`: `EBUSY` while it is attached to a multicast group. Waits until its asynchronous events that were taken are
-/// acknowledged. A queue pair that others have opened lives on until the last of them destroys it.
+/// `ibv_destroy_qp(qp)`: `EBUSY` while it is attached to a multicast group. Waits until all taken asynchronous events
+/// are acknowledged. If other handles have opened the QP, it lives until the last one is destroyed.
 ///
 /// # Safety
 ///
-/// As for C: the queue pair is alive, and not used any more where this succeeds.
+/// As in C: the QP is alive, and no longer used if this succeeds.
 pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: the caller's promise.
     let (pair, events, handles) = unsafe {
@@ -263,7 +269,7 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     if handles.remove(&events) {
         pair.close();
     }
-    // SAFETY: a queue pair that is closed puts no events, and one that lives on puts them to others; the caller's promise.
+    // SAFETY: a closed QP raises no events, and one that lives on raises them on other handles; the caller's promise.
     unsafe {
         events.finish();
         drop(Pair::from_c(qp));
@@ -275,7 +281,7 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
 mod tests {
     use super::*;
 
-    const ASKED: ibv_qp_cap =
+    const REQUESTED: ibv_qp_cap =
         ibv_qp_cap { max_send_wr: 5, max_recv_wr: 6, max_send_sge: 0, max_recv_sge: 3, max_inline_data: 7 };
 
     fn counts(cap: ibv_qp_cap) -> [u32; 5] {
@@ -283,8 +289,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_granted() {
-        let granted = |service, is_shared| granted(service, is_shared, ASKED).map(counts);
+    fn requested_capacities_are_granted() {
+        let granted = |service, is_shared| granted(service, is_shared, REQUESTED).map(counts);
         assert_eq!(granted(Service::ReliableConnection, false), Ok([5, 6, 1, 3, 7]));
         assert_eq!(granted(Service::ReliableConnection, true), Ok([5, 0, 1, 0, 7]));
         assert_eq!(granted(Service::XrcSend, false), Ok([5, 0, 1, 0, 7]));
@@ -292,10 +298,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_limits_is_refused() {
+    fn capacities_beyond_the_limits_are_refused() {
         type Change = fn(&mut ibv_qp_cap, u32);
         let is_granted = |change: Change, value| {
-            let mut cap = ASKED;
+            let mut cap = REQUESTED;
             change(&mut cap, value);
             granted(Service::UnreliableDatagram, false, cap).is_ok()
         };
@@ -312,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn other_types_are_other_devices() {
+    fn other_qp_types_are_refused() {
         for qp_type in [ibv_qp_type::IBV_QPT_RAW_PACKET, ibv_qp_type::IBV_QPT_DRIVER, ibv_qp_type(0), ibv_qp_type(77)] {
             assert_eq!(service(qp_type), Err(Errno::NOT_SUPPORTED));
         }

@@ -34,54 +34,54 @@ pub(crate) use self::open::open_qp;
 pub(crate) use self::post::{bind_mw, post_recv, post_send};
 pub(crate) use self::query::{query_qp, query_qp_data_in_order};
 
-/// A queue pair, basic or extended: all have room for the extended one.
+/// A QP, basic or extended: each has space for the extended struct.
 ///
-/// Programs write to `c` (`wr_id` and `wr_flags`), whatever threads use the rest. Verbs that run together reach the fields one by
-/// one, and make no reference to the whole.
+/// Programs write to `c` (`wr_id` and `wr_flags`) while other threads use the rest. Concurrent verbs therefore access
+/// single fields, and create no reference to the whole.
 #[repr(C)]
 pub(crate) struct Pair {
     pub(crate) c: ibv_qp_ex_since_v44,
     pub(crate) pair: Arc<QueuePair>,
-    /// As they were granted.
+    /// The granted capacities.
     cap: ibv_qp_cap,
-    /// Itself, and what others have opened of it.
+    /// All handles of the QP, including this one.
     handles: Arc<Handles>,
     events: Arc<Source<ibv_qp>>,
-    /// Taken from `ibv_wr_start` to `ibv_wr_complete` or `ibv_wr_abort`.
+    /// Held from `ibv_wr_start` to `ibv_wr_complete` or `ibv_wr_abort`.
     turn: Turn,
-    /// Of the thread that has the turn.
+    /// Owned by the thread that holds the turn.
     batch: UnsafeCell<Building>,
     pub(crate) uses: Vec<Use>,
 }
 
-// SAFETY: it begins with an `ibv_qp_ex_since_v44`, which begins with an `ibv_qp_ex`, and that with an `ibv_qp`.
+// SAFETY: it starts with an `ibv_qp_ex_since_v44`, which starts with an `ibv_qp_ex`, which starts with an `ibv_qp`.
 unsafe impl Object for Pair {
     type C = ibv_qp;
 }
 
 impl Pair {
-    /// What is behind a queue pair of C's.
+    /// Returns the QP of a C pointer.
     ///
     /// # Safety
     ///
-    /// `qp` is one of this provider's and is not destroyed as long as the reference is used.
+    /// `qp` belongs to this provider, and is not destroyed during the lifetime of the reference.
     pub(crate) unsafe fn qp<'q>(qp: *mut ibv_qp) -> &'q Arc<QueuePair> {
-        // SAFETY: the caller's promise: it points to a `Pair`, whose fields that C does not know nobody writes to.
+        // SAFETY: the caller's promise: it points to a `Pair`, whose fields outside of the C struct are not written.
         unsafe { &(*qp.cast::<Self>()).pair }
     }
 }
 
-/// Shows a program the state, as of now.
+/// Updates the state in the C struct.
 ///
 /// # Safety
 ///
-/// `qp` is one of this provider's and is not destroyed.
+/// `qp` belongs to this provider and is not destroyed.
 unsafe fn show_state(qp: *mut ibv_qp, state: ibv_qp_state) {
-    // SAFETY: the caller's promise: the field is there and aligned, and a number in a struct of its size.
+    // SAFETY: the caller's promise: the field exists, is aligned, and has the size of a `u32`.
     unsafe { AtomicU32::from_ptr((&raw mut (*qp).state).cast()) }.store(state.0, Ordering::Relaxed);
 }
 
-/// As C has a state.
+/// Converts a state to C.
 fn state_to_c(state: State) -> ibv_qp_state {
     match state {
         State::Reset => ibv_qp_state::IBV_QPS_RESET,
@@ -94,7 +94,7 @@ fn state_to_c(state: State) -> ibv_qp_state {
     }
 }
 
-/// `None` where it is no state.
+/// Converts a state from C; `None` if it is invalid.
 fn state_from_c(state: ibv_qp_state) -> Option<State> {
     match state {
         ibv_qp_state::IBV_QPS_RESET => Some(State::Reset),

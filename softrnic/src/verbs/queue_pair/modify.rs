@@ -1,4 +1,4 @@
-//! `ibv_modify_qp`; and enhanced connection establishment, for which the device has no options to agree on.
+//! `ibv_modify_qp`, and enhanced connection establishment (ECE), for which the device has no options.
 
 use std::ffi::c_int;
 use std::sync::Mutex;
@@ -13,12 +13,12 @@ use crate::sys::unpoisoned;
 use crate::verbs::address_handle::path;
 use crate::verbs::failure;
 
-/// `ibv_modify_qp(qp, attr, attr_mask)`: all of it, or nothing. `EBUSY` amid a batch of this thread's; one that another thread builds
-/// meets the new state when it ends.
+/// `ibv_modify_qp(qp, attr, attr_mask)`: changes all attributes or none. `EBUSY` during a batch of this thread; other
+/// threads' batches see the new state when they end.
 ///
 /// # Safety
 ///
-/// As for C: the queue pair is alive, and the attributes can be read.
+/// As in C: the QP is alive, and the attributes are readable.
 pub(crate) unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {
     // SAFETY: the caller's promise.
     if unsafe { (*qp.cast::<Pair>()).turn.is_mine() } {
@@ -36,7 +36,7 @@ pub(crate) unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_att
     }
 }
 
-/// Changes a queue pair, and gives the state that it is in then.
+/// Changes a QP, and returns its new state.
 fn modify(pair: &QueuePair, changing: &Mutex<()>, attr: &ibv_qp_attr, given: u32) -> Result<State, Errno> {
     let _alone = unpoisoned(changing.lock());
     loop {
@@ -55,17 +55,17 @@ fn modify(pair: &QueuePair, changing: &Mutex<()>, attr: &ibv_qp_attr, given: u32
         match pair.change(from, to, after) {
             Ok(()) => return Ok(to),
             Err(errno) if pair.state() == from => return Err(errno),
-            // It has failed meanwhile, and what was checked is not what it is: the new state decides.
+            // It has failed in the meantime, so the check is outdated: the new state decides.
             Err(_) => {}
         }
     }
 }
 
-/// `ibv_set_ece(qp, ece)`: takes any options, and accepts none of them.
+/// `ibv_set_ece(qp, ece)`: accepts the call but none of the options.
 ///
 /// # Safety
 ///
-/// As for C: the options can be read and written.
+/// As in C: the options are readable and writable.
 pub(crate) unsafe extern "C" fn set_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
@@ -81,7 +81,7 @@ pub(crate) unsafe extern "C" fn set_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> 
 ///
 /// # Safety
 ///
-/// As for C: the options can be written.
+/// As in C: the options can be written.
 pub(crate) unsafe extern "C" fn query_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { ece.write(ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 }) };

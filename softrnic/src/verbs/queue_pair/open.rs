@@ -1,4 +1,5 @@
-//! `ibv_open_qp`: a target of XRC has as many handles as there are who opened it, each with events of its own.
+//! `ibv_open_qp`: a target of XRC has a handle for each opener, each with its own events. Targets are shared within the
+//! process only.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -21,16 +22,16 @@ use crate::verbs::failure;
 use crate::verbs::object::Object;
 use crate::verbs::xrc_domain::XrcDomain;
 
-/// The handles of a queue pair, which all are told of what happens to it.
+/// The handles of a QP. Each receives all events.
 #[derive(Debug)]
 pub(super) struct Handles {
-    /// Held while the state or the attributes are changed.
+    /// Locked while the state or the attributes change.
     changing: Mutex<()>,
-    /// None once the last was destroyed, and then for good.
+    /// Empty after the last handle is destroyed, and never filled again.
     sources: Mutex<Vec<Arc<Source<ibv_qp>>>>,
 }
 
-/// What can be opened: targets of XRC by their numbers.
+/// The targets of XRC that can be opened, by number.
 static TARGETS: PerProcess<Mutex<BTreeMap<u32, Target>>> = PerProcess::new(Mutex::new(BTreeMap::new()), Box::default);
 
 #[derive(Debug)]
@@ -40,7 +41,7 @@ struct Target {
 }
 
 impl Handles {
-    /// Of a queue pair with one handle.
+    /// Creates the handles of a QP with one handle.
     pub(super) fn of(source: &Arc<Source<ibv_qp>>) -> Arc<Self> {
         Arc::new(Self { changing: Mutex::new(()), sources: Mutex::new(vec![Arc::clone(source)]) })
     }
@@ -49,20 +50,20 @@ impl Handles {
         &self.changing
     }
 
-    /// Lets others open the queue pair.
+    /// Makes the QP available to `ibv_open_qp`.
     pub(super) fn enter(self: &Arc<Self>, pair: &Arc<QueuePair>) {
         let mut targets = unpoisoned(TARGETS.get().lock());
         targets.retain(|_, target| target.pair.strong_count() != 0);
         targets.insert(pair.number(), Target { pair: Arc::downgrade(pair), handles: Arc::downgrade(self) });
     }
 
-    /// One more; `None` where the last was destroyed.
+    /// Adds a handle; `None` if the last one was destroyed.
     fn add(&self, source: &Arc<Source<ibv_qp>>) -> Option<()> {
         let mut sources = unpoisoned(self.sources.lock());
         (!sources.is_empty()).then(|| sources.push(Arc::clone(source)))
     }
 
-    /// One is destroyed, and told of nothing any more. Whether it was the last.
+    /// Removes a handle, which receives no more events. Returns whether it was the last.
     pub(super) fn remove(&self, source: &Arc<Source<ibv_qp>>) -> bool {
         let mut sources = unpoisoned(self.sources.lock());
         sources.retain(|other| !Arc::ptr_eq(other, source));
@@ -76,23 +77,25 @@ impl PairEvents for Arc<Handles> {
     }
 }
 
-/// `ibv_open_qp(context, qp_open_attr)`: of a target of XRC, in a domain that is the same as its own.
+/// `ibv_open_qp(context, qp_open_attr)`: opens a target of XRC in its own XRC domain.
 ///
 /// # Safety
 ///
-/// As for C: the context is open, the attributes can be read, and their domain is alive.
+/// As in C: the context is open, the attributes are readable, and their domain is alive.
 pub(crate) unsafe extern "C" fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp {
     // SAFETY: the caller's promise.
     unsafe { open(context, &*attr) }.unwrap_or_else(failure::null)
 }
 
+/// Opens a QP.
+///
 /// # Safety
 ///
-/// As [`open_qp`].
+/// The same as for [`open_qp`].
 unsafe fn open(context: *mut ibv_context, attr: &ibv_qp_open_attr) -> Result<*mut ibv_qp, Errno> {
-    const NEEDED: u32 = mask::IBV_QP_OPEN_ATTR_NUM.0 | mask::IBV_QP_OPEN_ATTR_XRCD.0 | mask::IBV_QP_OPEN_ATTR_TYPE.0;
-    const TAKEN: u32 = NEEDED | mask::IBV_QP_OPEN_ATTR_CONTEXT.0;
-    if attr.comp_mask & NEEDED != NEEDED || attr.comp_mask & !TAKEN != 0 {
+    const REQUIRED: u32 = mask::IBV_QP_OPEN_ATTR_NUM.0 | mask::IBV_QP_OPEN_ATTR_XRCD.0 | mask::IBV_QP_OPEN_ATTR_TYPE.0;
+    const SUPPORTED: u32 = REQUIRED | mask::IBV_QP_OPEN_ATTR_CONTEXT.0;
+    if attr.comp_mask & REQUIRED != REQUIRED || attr.comp_mask & !SUPPORTED != 0 {
         return Err(Errno::INVALID);
     }
     if attr.qp_type != ibv_qp_type::IBV_QPT_XRC_RECV || attr.xrcd.is_null() {
@@ -104,7 +107,8 @@ unsafe fn open(context: *mut ibv_context, attr: &ibv_qp_open_attr) -> Result<*mu
         return Err(Errno::INVALID);
     }
     let (pair, handles) = find(attr.qp_num, &xrc.domain).ok_or(Errno::INVALID)?;
-    // SAFETY: zeros are a value of all its fields: pointers, functions that are not there, numbers, and what `Source` makes ready.
+    // SAFETY: zeros are valid for all fields: pointers, absent functions, numbers, and fields that `Source`
+    // initializes.
     let mut c = unsafe { mem::zeroed::<ibv_qp_ex_since_v44>() };
     let base = &mut c.qp.qp_base;
     base.context = context;
@@ -118,11 +122,11 @@ unsafe fn open(context: *mut ibv_context, attr: &ibv_qp_open_attr) -> Result<*mu
     let (turn, batch) = Default::default();
     let object = Pair { c, pair, cap, handles: Arc::clone(&handles), events: Arc::clone(&events), turn, batch, uses };
     let qp = object.into_c();
-    // SAFETY: it lies where it stays until `destroy_qp` finishes its events, and nobody has it yet.
+    // SAFETY: it stays at this address until `destroy_qp` finishes its events, and is not shared yet.
     unsafe { events.begin(qp) };
     if handles.add(&events).is_none() {
-        // Its last handle has gone meanwhile.
-        // SAFETY: it was made above, nobody has it, and nothing puts events to it.
+        // SAFETY: it was created above and is not shared, and nothing raises events on it: the last handle was
+        // destroyed in the meantime.
         unsafe {
             events.finish();
             drop(Pair::from_c(qp));
@@ -132,7 +136,7 @@ unsafe fn open(context: *mut ibv_context, attr: &ibv_qp_open_attr) -> Result<*mu
     Ok(qp)
 }
 
-/// The target of a number, where it is of this domain.
+/// Returns the target of a number, if it belongs to this domain.
 fn find(number: u32, domain: &Domain) -> Option<(Arc<QueuePair>, Arc<Handles>)> {
     let (pair, handles) = {
         let targets = unpoisoned(TARGETS.get().lock());

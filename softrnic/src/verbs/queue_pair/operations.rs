@@ -1,4 +1,4 @@
-//! What each transport service can be asked to do.
+//! The operations of each transport service.
 
 use rdma_mummy_sys::ibv_qp_create_send_ops_flags as with;
 
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn services_have_what_the_manual_page_lists() {
+    fn operations_match_the_manual_page() {
         let datagram = u64::from(with::IBV_QP_EX_WITH_SEND.0 | with::IBV_QP_EX_WITH_SEND_WITH_IMM.0);
         assert_eq!(of(Service::UnreliableDatagram), datagram);
         let reads = u64::from(with::IBV_QP_EX_WITH_RDMA_READ.0)

@@ -12,11 +12,11 @@ use crate::verbs::failure;
 use crate::verbs::shared_receive_queue::post_receives;
 use crate::wire::operation::Operation;
 
-/// `ibv_post_send(qp, wr, bad_wr)`: those before the one that is refused are executed.
+/// `ibv_post_send(qp, wr, bad_wr)`: requests before a refused one are executed.
 ///
 /// # Safety
 ///
-/// As for C: the queue pair is alive, the requests form a list that ends, with what they name, and `bad_wr` can be written.
+/// As in C: the QP is alive, the requests are a terminated list with all their data, and `bad_wr` is writable.
 pub(crate) unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
     mut wr: *mut ibv_send_wr,
@@ -24,46 +24,50 @@ pub(crate) unsafe extern "C" fn post_send(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let pair = unsafe { Pair::qp(qp) };
-    if !takes_sends(pair) {
+    if !accepts_sends(pair) {
         // SAFETY: the caller's promise.
         return unsafe { refuse(wr, bad_wr, Errno::INVALID) };
     }
     let mut batch = pair.batch();
-    // SAFETY: the caller's promise: a pointer of the list is null, or a request that can be read.
-    while let Some(asked) = unsafe { wr.as_ref() } {
-        // SAFETY: the caller's promise: what the request names is there.
-        if let Err(errno) = unsafe { push(pair, &mut batch, asked) } {
+    // SAFETY: the caller's promise: each pointer of the list is null or a readable request.
+    while let Some(requested) = unsafe { wr.as_ref() } {
+        // SAFETY: the caller's promise: all data of the request exists.
+        if let Err(errno) = unsafe { push(pair, &mut batch, requested) } {
             batch.complete();
             // SAFETY: the caller's promise.
             return unsafe { refuse(wr, bad_wr, errno) };
         }
-        wr = asked.next;
+        wr = requested.next;
     }
     batch.complete();
     0
 }
 
-/// It has a send queue, which is open.
-pub(super) fn takes_sends(pair: &QueuePair) -> bool {
+/// Whether it has a send queue in a state that accepts requests.
+pub(super) fn accepts_sends(pair: &QueuePair) -> bool {
     pair.parts().send_queue.is_some() && !matches!(pair.state(), State::Reset | State::Init | State::ReadyToReceive)
 }
 
+/// Adds a request to a batch.
+///
 /// # Safety
 ///
-/// What the request names is there.
-unsafe fn push(pair: &QueuePair, batch: &mut Batch<'_>, asked: &ibv_send_wr) -> Result<(), Errno> {
+/// All data of the request exists.
+unsafe fn push(pair: &QueuePair, batch: &mut Batch<'_>, requested: &ibv_send_wr) -> Result<(), Errno> {
     let work = batch.push()?;
     // SAFETY: the caller's promise.
-    let filled = unsafe { request::fill(work, asked, pair.parts()) };
+    let filled = unsafe { request::fill(work, requested, pair.parts()) };
     if filled.is_err() {
         batch.pop();
     }
     filled
 }
 
+/// Reports a refused request.
+///
 /// # Safety
 ///
-/// `bad_wr` can be written.
+/// `bad_wr` is writable.
 #[cold]
 unsafe fn refuse(wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr, errno: Errno) -> c_int {
     // SAFETY: the caller's promise.
@@ -71,11 +75,11 @@ unsafe fn refuse(wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr, errno: Err
     failure::code(errno)
 }
 
-/// `ibv_post_recv(qp, wr, bad_wr)`: in any state but RESET; in the error state, what is posted is flushed.
+/// `ibv_post_recv(qp, wr, bad_wr)`: in any state but RESET. In the error state, receives are flushed.
 ///
 /// # Safety
 ///
-/// As for C: the queue pair is alive, the requests form a list that ends, with their pieces, and `bad_wr` can be written.
+/// As in C: the QP is alive, the requests are a terminated list with their pieces, and `bad_wr` is writable.
 pub(crate) unsafe extern "C" fn post_recv(
     qp: *mut ibv_qp,
     wr: *mut ibv_recv_wr,
@@ -83,56 +87,58 @@ pub(crate) unsafe extern "C" fn post_recv(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let pair = unsafe { Pair::qp(qp) };
-    if !takes_receives(pair) {
+    if !accepts_receives(pair) {
         // SAFETY: the caller's promise.
         unsafe { bad_wr.write(wr) };
         return failure::code(Errno::INVALID);
     }
     // SAFETY: the caller's promise.
     let code = unsafe { post_receives(&pair.parts().receives, wr, bad_wr) };
-    // After it: whoever moved the queue pair to the error state before has not seen what was posted.
+    // Checked after posting: a concurrent move to the error state may have missed these receives.
     if pair.state() == State::Error {
         pair.receive_posted();
     }
     code
 }
 
-/// It has a receive queue of its own, and is not in RESET.
-fn takes_receives(pair: &QueuePair) -> bool {
+/// Whether it has its own receive queue, and is not in RESET.
+fn accepts_receives(pair: &QueuePair) -> bool {
     let parts = pair.parts();
     parts.receive_queue.is_some() && !parts.is_shared && pair.state() != State::Reset
 }
 
-/// `ibv_bind_mw(qp, mw, mw_bind)`: of windows of type 1. The window has its new key when this returns.
+/// `ibv_bind_mw(qp, mw, mw_bind)`: for windows of type 1. The window has its new key when this returns.
 ///
 /// # Safety
 ///
-/// As for C: the queue pair, the window and the region are alive, and the binding can be read.
+/// As in C: the QP, the window and the region are alive, and the binding is readable.
 pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, mw_bind: *mut ibv_mw_bind) -> c_int {
     // SAFETY: the caller's promise.
     failure::result(unsafe { bind(qp, mw, &*mw_bind) })
 }
 
+/// Posts a bind request.
+///
 /// # Safety
 ///
-/// As for [`bind_mw`].
-unsafe fn bind(qp: *mut ibv_qp, mw: *mut ibv_mw, asked: &ibv_mw_bind) -> Result<(), Errno> {
+/// The same as for [`bind_mw`].
+unsafe fn bind(qp: *mut ibv_qp, mw: *mut ibv_mw, requested: &ibv_mw_bind) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let pair = unsafe { Pair::qp(qp) };
     let parts = pair.parts();
-    if !parts.service.sends(Operation::Bind) || !takes_sends(pair) {
+    if !parts.service.sends(Operation::Bind) || !accepts_sends(pair) {
         return Err(Errno::INVALID);
     }
     let mut batch = pair.batch();
     let work = batch.push()?;
-    // With the send queue locked, so that keys follow each other as the requests do. SAFETY: the caller's promise: the field is there,
-    // aligned, and other threads read it as C does, whole.
+    // SAFETY: the caller's promise: the field exists and is aligned, and other threads read it as a whole. The send
+    // queue is locked, so that keys have the order of the requests.
     let shown = unsafe { AtomicU32::from_ptr(&raw mut (*mw).rkey) };
     let rkey = ibv_inc_rkey(shown.load(Ordering::Relaxed));
-    request::set_flags(work, asked.wr_id, asked.send_flags, parts);
+    request::set_flags(work, requested.wr_id, requested.send_flags, parts);
     work.operation = Operation::Bind;
-    // SAFETY: the caller's promise. A batch that is not completed is forgotten.
-    work.bind = Some(unsafe { request::bind(mw, rkey, &asked.bind_info, ibv_mw_type::IBV_MW_TYPE_1)? });
+    // SAFETY: the caller's promise. A batch that is not completed is discarded.
+    work.bind = Some(unsafe { request::bind(mw, rkey, &requested.bind_info, ibv_mw_type::IBV_MW_TYPE_1)? });
     shown.store(rkey, Ordering::Relaxed);
     batch.complete();
     Ok(())

@@ -10,51 +10,51 @@ use super::attributes::mtu;
 use super::{Pair, show_state, state_to_c};
 use crate::wire::address::Path;
 
-/// `ibv_query_qp(qp, attr, attr_mask, init_attr)`: fills in all, whatever the mask asks for.
+/// `ibv_query_qp(qp, attr, attr_mask, init_attr)`: fills in all attributes, whatever the mask.
 ///
 /// # Safety
 ///
-/// As for C: the queue pair is alive, and the attributes can be written.
+/// As in C: the QP is alive, and the attributes are writable.
 pub(crate) unsafe extern "C" fn query_qp(
     qp: *mut ibv_qp,
     attr: *mut ibv_qp_attr,
     _attr_mask: c_int,
     init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: the caller's promise: it points to a `Pair`, whose fields that C does not know nobody writes to.
+    // SAFETY: the caller's promise: it points to a `Pair`, whose fields outside of the C struct are not written.
     let (pair, cap) = unsafe { (Pair::qp(qp), (*qp.cast::<Pair>()).cap) };
-    let (state, known) = (state_to_c(pair.state()), pair.attributes());
-    let told = ibv_qp_attr {
+    let (state, attributes) = (state_to_c(pair.state()), pair.attributes());
+    let current = ibv_qp_attr {
         qp_state: state,
         cur_qp_state: state,
-        path_mtu: mtu(known.path_mtu),
+        path_mtu: mtu(attributes.path_mtu),
         path_mig_state: ibv_mig_state::IBV_MIG_MIGRATED,
-        qkey: known.key,
-        rq_psn: known.rq_psn,
-        sq_psn: known.sq_psn,
-        dest_qp_num: known.destination_number,
-        qp_access_flags: known.access,
+        qkey: attributes.key,
+        rq_psn: attributes.rq_psn,
+        sq_psn: attributes.sq_psn,
+        dest_qp_num: attributes.destination_number,
+        qp_access_flags: attributes.access,
         cap,
-        ah_attr: address_vector(known.path),
+        ah_attr: address_vector(attributes.path),
         alt_ah_attr: address_vector(None),
-        pkey_index: known.pkey_index,
+        pkey_index: attributes.pkey_index,
         alt_pkey_index: 0,
-        en_sqd_async_notify: known.drain_notify.into(),
+        en_sqd_async_notify: attributes.drain_notify.into(),
         sq_draining: pair.is_draining().into(),
-        max_rd_atomic: known.max_rd_atomic,
-        max_dest_rd_atomic: known.max_dest_rd_atomic,
-        min_rnr_timer: known.min_rnr_timer,
-        port_num: known.port,
-        timeout: known.timeout,
-        retry_cnt: known.retry_count,
-        rnr_retry: known.rnr_retry,
+        max_rd_atomic: attributes.max_rd_atomic,
+        max_dest_rd_atomic: attributes.max_dest_rd_atomic,
+        min_rnr_timer: attributes.min_rnr_timer,
+        port_num: attributes.port,
+        timeout: attributes.timeout,
+        retry_cnt: attributes.retry_count,
+        rnr_retry: attributes.rnr_retry,
         alt_port_num: 0,
         alt_timeout: 0,
         rate_limit: 0,
     };
     // SAFETY: the caller's promise.
     unsafe {
-        attr.write(told);
+        attr.write(current);
         init_attr.write(ibv_qp_init_attr {
             qp_context: (*qp).qp_context,
             send_cq: (*qp).send_cq,
@@ -69,7 +69,7 @@ pub(crate) unsafe extern "C" fn query_qp(
     0
 }
 
-/// As C has a path; zeros where there is none.
+/// Converts a path to C; zeros if there is none.
 fn address_vector(path: Option<Path>) -> ibv_ah_attr {
     let gid = path.map_or([0; 16], |path| path.destination.0);
     ibv_ah_attr {
@@ -89,7 +89,8 @@ fn address_vector(path: Option<Path>) -> ibv_ah_attr {
     }
 }
 
-/// `ibv_query_qp_data_in_order(qp, op, flags)`: nothing is promised but that the last bytes of a piece come last.
+/// `ibv_query_qp_data_in_order(qp, op, flags)`: promises nothing. In practice the last bytes of each piece are written
+/// last.
 ///
 /// # Safety
 ///

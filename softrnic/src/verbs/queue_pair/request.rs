@@ -1,4 +1,4 @@
-//! What a program asks for, as the queue pair has it.
+//! Converts work requests of programs.
 
 use std::ptr;
 use std::slice;
@@ -18,20 +18,20 @@ use crate::verbs::object::Object;
 use crate::verbs::protection_domain::ProtectionDomain;
 use crate::wire::operation::{Operation, Service};
 
-/// Of an atomic write.
+/// The length of an atomic write.
 pub(super) const WORD: usize = 8;
 
-/// Fills in a request of `ibv_post_send`.
+/// Fills in a request from `ibv_post_send`.
 ///
 /// # Errors
 ///
-/// `EINVAL` where it is not one that the queue pair can have, `EOPNOTSUPP` where it is of other devices.
+/// `EINVAL` if the QP does not support it, `EOPNOTSUPP` if the device does not.
 ///
 /// # Safety
 ///
-/// What the request names is there: its pieces, inline data, address handle, window and region.
+/// All data of the request exists: its pieces, inline data, address handle, window and region.
 pub(super) unsafe fn fill(work: &mut SendWork, wr: &ibv_send_wr, parts: &Parts) -> Result<(), Errno> {
-    // SAFETY: the members of the unions that belong to the opcode are there.
+    // SAFETY: the union members of the opcode are valid.
     let operation = unsafe { operation(wr)? };
     if !parts.service.sends(operation) {
         return Err(Errno::INVALID);
@@ -41,7 +41,7 @@ pub(super) unsafe fn fill(work: &mut SendWork, wr: &ibv_send_wr, parts: &Parts) 
     }
     set_flags(work, wr.wr_id, wr.send_flags, parts);
     work.operation = operation;
-    // SAFETY: which of the unions' members are there is told by the opcode and the service; the rest is the caller's promise.
+    // SAFETY: the opcode and the service select the union members; the rest is the caller's promise.
     unsafe {
         match work.operation {
             Operation::LocalInvalidate { .. } => return Ok(()),
@@ -77,7 +77,7 @@ pub(super) unsafe fn fill(work: &mut SendWork, wr: &ibv_send_wr, parts: &Parts) 
     }
 }
 
-/// What every request has.
+/// Sets the fields of every request.
 pub(super) fn set_flags(work: &mut SendWork, wr_id: u64, flags: u32, parts: &Parts) {
     work.wr_id = wr_id;
     work.is_signaled = parts.signals_all || flags & flag::IBV_SEND_SIGNALED.0 != 0;
@@ -85,9 +85,11 @@ pub(super) fn set_flags(work: &mut SendWork, wr_id: u64, flags: u32, parts: &Par
     work.is_fenced = flags & flag::IBV_SEND_FENCE.0 != 0;
 }
 
+/// Reads the operation.
+///
 /// # Safety
 ///
-/// The members of the unions that belong to the opcode are there.
+/// The union members of the opcode are valid.
 unsafe fn operation(wr: &ibv_send_wr) -> Result<Operation, Errno> {
     // SAFETY: the caller's promise.
     unsafe {
@@ -114,20 +116,22 @@ unsafe fn operation(wr: &ibv_send_wr) -> Result<Operation, Errno> {
             opcode::IBV_WR_LOCAL_INV => Operation::LocalInvalidate { rkey: wr.__bindgen_anon_1.invalidate_rkey },
             opcode::IBV_WR_BIND_MW => Operation::Bind,
             opcode::IBV_WR_TSO | opcode::IBV_WR_DRIVER1 => return Err(Errno::NOT_SUPPORTED),
-            // Flush is among them: the struct has no room for its arguments.
+            // Including flush: the struct has no space for its arguments.
             _ => return Err(Errno::INVALID),
         })
     }
 }
 
+/// Returns the destination of a datagram.
+///
 /// # Safety
 ///
-/// The address handle is null, or alive.
+/// The address handle is null or alive.
 pub(super) unsafe fn destination(ah: *mut ibv_ah, number: u32, key: u32, parts: &Parts) -> Result<Destination, Errno> {
     if ah.is_null() {
         return Err(Errno::INVALID);
     }
-    // SAFETY: the caller's promise; the protection domain is in use by the handle, and so is alive.
+    // SAFETY: the caller's promise; the handle keeps its protection domain alive.
     let (handle, domain) = unsafe { (AddressHandle::of(ah), ProtectionDomain::of((*ah).pd)) };
     if !domain.domain.is(&parts.domain) {
         return Err(Errno::INVALID);
@@ -135,11 +139,11 @@ pub(super) unsafe fn destination(ah: *mut ibv_ah, number: u32, key: u32, parts: 
     Ok(Destination { path: handle.path, number, key })
 }
 
-/// What a bind sets up.
+/// Returns the parameters of a bind.
 ///
 /// # Safety
 ///
-/// The window is null, or alive; so is the region.
+/// The window is null or alive; so is the region.
 pub(super) unsafe fn bind(
     mw: *mut ibv_mw,
     rkey: u32,
@@ -159,7 +163,7 @@ pub(super) unsafe fn bind(
         if (*mw).type_ != kind {
             return Err(Errno::INVALID);
         }
-        // Of the window this alone: the program and other threads write its key.
+        // Only this field of the window: the program and other threads write its key.
         let window = &(*mw.cast::<MemoryWindow>()).window;
         (Arc::clone(window), info.mr.as_ref().map_or(0, |region| region.lkey))
     };
@@ -167,11 +171,11 @@ pub(super) unsafe fn bind(
     Ok(Box::new(Bind { window, rkey, lkey, address, length, access }))
 }
 
-/// The pieces of a request, of which there are no more than the queue pair has room for.
+/// Returns the pieces of a request, at most `max_send_sge`.
 ///
 /// # Safety
 ///
-/// So many can be read.
+/// `count` pieces are readable.
 pub(super) unsafe fn pieces<'p>(list: *const ibv_sge, count: usize, parts: &Parts) -> Result<&'p [ibv_sge], Errno> {
     if count == 0 {
         return Ok(&[]);
@@ -183,17 +187,17 @@ pub(super) unsafe fn pieces<'p>(list: *const ibv_sge, count: usize, parts: &Part
     Ok(unsafe { slice::from_raw_parts(list, count) })
 }
 
-/// Memory that is read, or read into. What has no length is not looked at.
+/// Adds memory to read from or into. Empty pieces are ignored.
 pub(super) fn gather(work: &mut SendWork, pieces: &[ibv_sge]) {
     let pieces = pieces.iter().filter(|piece| piece.length != 0);
     work.pieces.extend(pieces.map(|piece| Piece { address: piece.addr, length: piece.length, lkey: piece.lkey }));
 }
 
-/// Copies the data of a request that takes it inline.
+/// Copies the inline data of a request.
 ///
 /// # Safety
 ///
-/// The pieces of data can be read.
+/// The data is readable.
 pub(super) unsafe fn inline(
     work: &mut SendWork,
     data: impl Iterator<Item = (*const u8, usize)> + Clone,
@@ -220,15 +224,15 @@ pub(super) unsafe fn inline(
     Ok(())
 }
 
-/// Copies memory of the program's, to which no reference is made: another thread of it may write there.
+/// Copies memory of the program without a reference to it, because another thread may write there.
 ///
 /// # Safety
 ///
-/// So much can be read.
+/// `length` bytes are readable.
 unsafe fn append(to: &mut Vec<u8>, from: *const u8, length: usize) {
     to.reserve(length);
     let end = to.len();
-    // SAFETY: there is room for it, behind what the vector has; and the caller's promise.
+    // SAFETY: the vector has reserved the space after its elements; the rest is the caller's promise.
     unsafe {
         to.as_mut_ptr().add(end).copy_from_nonoverlapping(from, length);
         to.set_len(end + length);

@@ -29,16 +29,16 @@ use crate::wire::limits::{MAX_SGE, MAX_SRQ, MAX_SRQ_WR};
 
 pub(crate) use self::post::{post_receives, post_srq_recv};
 
-/// A shared receive queue, also of XRC.
+/// A shared receive queue, also for XRC.
 #[repr(C)]
 pub(crate) struct SharedReceiveQueue {
-    /// The acknowledgements of its events are counted in it.
+    /// It contains the counter of its acknowledged events.
     pub(crate) c: UnsafeCell<ibv_srq>,
     pub(crate) queue: Arc<ReceiveQueue>,
-    /// Of XRC: its number.
+    /// The number of an XRC queue.
     pub(crate) xrc: Option<u32>,
     events: Arc<Source<ibv_srq>>,
-    /// Queue pairs that take from it.
+    /// QPs that use it.
     pub(crate) usage: Usage,
     uses: Vec<Use>,
     _share: Share,
@@ -51,29 +51,29 @@ unsafe impl Object for SharedReceiveQueue {
     type C = ibv_srq;
 }
 
-/// `ibv_create_srq(pd, srq_init_attr)`: the limit in the attributes is not looked at.
+/// `ibv_create_srq(pd, srq_init_attr)`: ignores the limit of the attributes.
 ///
 /// # Safety
 ///
-/// As for C: the domain is alive, and the attributes can be read and written.
+/// As in C: the domain is alive, and the attributes are readable and writable.
 pub(crate) unsafe extern "C" fn create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
-    // SAFETY: the caller's promise; without XRC, the domain is all that is asked for.
+    // SAFETY: the caller's promise; without XRC, only the domain is used.
     unsafe {
         let init = &mut *init;
         create(pd, init.srq_context, &mut init.attr, None)
     }
 }
 
-/// `ibv_create_srq_ex(context, srq_init_attr_ex)`: of the basic type and of XRC.
+/// `ibv_create_srq_ex(context, srq_init_attr_ex)`: for the basic type and XRC.
 ///
 /// # Safety
 ///
-/// As for C: the context and the objects that the mask names are alive, and the attributes can be read and written.
+/// As in C: the context and the objects of the mask are alive, and the attributes are readable and writable.
 pub(crate) unsafe extern "C" fn create_srq_ex(
     context: *mut ibv_context,
     init: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
-    // SAFETY: the caller's promise: what the mask names is there.
+    // SAFETY: the caller's promise: the objects of the mask are alive.
     unsafe {
         let init = &mut *init;
         match kind(context, init) {
@@ -83,11 +83,11 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     }
 }
 
-/// The objects of XRC, where the attributes ask for them; or why they cannot be served.
+/// Returns the objects of XRC, if the attributes request XRC.
 ///
 /// # Safety
 ///
-/// The objects that the mask names are alive.
+/// The objects of the mask are alive.
 unsafe fn kind<'o>(
     context: *mut ibv_context,
     init: &ibv_srq_init_attr_ex,
@@ -122,7 +122,7 @@ unsafe fn kind<'o>(
     }
 }
 
-/// Makes a queue, and writes what became of its attributes.
+/// Creates a queue, and writes the granted attributes.
 ///
 /// # Safety
 ///
@@ -140,7 +140,7 @@ unsafe fn create(
         Ok(share) => share,
         Err(errno) => return null(errno),
     };
-    // A receive of one piece is not more work than one of none.
+    // A receive with one piece costs no more than one without.
     attr.max_sge = attr.max_sge.max(1);
     // SAFETY: the caller's promise; the context of a domain that is alive is open.
     let (domain, context, open) = unsafe { (ProtectionDomain::of(pd), (*pd).context, Context::of((*pd).context)) };
@@ -175,16 +175,16 @@ unsafe fn create(
     };
     let (c, events, usage) = (UnsafeCell::new(c), Arc::clone(&source), Usage::default());
     let srq = SharedReceiveQueue { c, queue, xrc, events, usage, uses, _share: share }.into_c();
-    // SAFETY: just made; `destroy_srq` finishes it.
+    // SAFETY: it was just created; `destroy_srq` finishes it.
     unsafe { source.begin(srq) };
     srq
 }
 
-/// `ibv_modify_srq(srq, srq_attr, srq_attr_mask)`: all of it or nothing.
+/// `ibv_modify_srq(srq, srq_attr, srq_attr_mask)`: changes all attributes or none.
 ///
 /// # Safety
 ///
-/// As for C: the queue is alive, and the attributes can be read.
+/// As in C: the queue is alive, and the attributes are readable.
 pub(crate) unsafe extern "C" fn modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
     const MAX_WR: c_int = ibv_srq_attr_mask::IBV_SRQ_MAX_WR.0 as c_int;
     const LIMIT: c_int = ibv_srq_attr_mask::IBV_SRQ_LIMIT.0 as c_int;
@@ -202,7 +202,7 @@ pub(crate) unsafe extern "C" fn modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq
 ///
 /// # Safety
 ///
-/// As for C: the queue is alive, and the attributes can be written.
+/// As in C: the queue is alive, and the attributes can be written.
 pub(crate) unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
@@ -212,11 +212,11 @@ pub(crate) unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_
     0
 }
 
-/// `ibv_get_srq_num(srq, srq_num)`: only queues of XRC have a number.
+/// `ibv_get_srq_num(srq, srq_num)`: only XRC queues have a number.
 ///
 /// # Safety
 ///
-/// As for C: the queue is alive, and the number can be written.
+/// As in C: the queue is alive, and the number is writable.
 pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
@@ -226,11 +226,11 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32)
     0
 }
 
-/// `ibv_destroy_srq(srq)`: `EBUSY` while queue pairs take from it. Waits until its events that were taken are acknowledged.
+/// `ibv_destroy_srq(srq)`: `EBUSY` while QPs use it. Waits until all taken events are acknowledged.
 ///
 /// # Safety
 ///
-/// As for C: the queue is alive, and not used any more where this succeeds.
+/// As in C: the queue is alive, and no longer used if this succeeds.
 pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     // SAFETY: the caller's promise.
     let shared = unsafe { SharedReceiveQueue::of(srq) };
@@ -238,12 +238,12 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
         return code(Errno::BUSY);
     }
     if let Some(number) = shared.xrc {
-        // Messages that found it before complete on a queue that may end after this one.
+        // Messages that have already found it may complete on a queue that is destroyed after this one.
         QpRegistry::of_process().leave_shared(number, &shared.queue);
     }
-    // SAFETY: nobody takes from it any more, so that no event comes; the caller's promise: nobody else uses it.
+    // SAFETY: no QP uses it, so it raises no events; the caller's promise: it is no longer used.
     unsafe { shared.events.finish() };
-    // SAFETY: the caller's promise; nothing finds it any more.
+    // SAFETY: the caller's promise; no message finds it any more.
     drop(unsafe { SharedReceiveQueue::from_c(srq) });
     0
 }

@@ -1,4 +1,4 @@
-//! Posting receives.
+//! Posts receives.
 
 use std::ffi::c_int;
 use std::slice;
@@ -16,7 +16,7 @@ use crate::verbs::object::Object;
 ///
 /// # Safety
 ///
-/// As for C: the queue is alive, the requests form a list that ends, with their pieces, and `bad_wr` can be written.
+/// As in C: the queue is alive, the requests are a terminated list with their pieces, and `bad_wr` is writable.
 pub(crate) unsafe extern "C" fn post_srq_recv(
     srq: *mut ibv_srq,
     wr: *mut ibv_recv_wr,
@@ -26,17 +26,17 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     unsafe { post_receives(&SharedReceiveQueue::of(srq).queue, wr, bad_wr) }
 }
 
-/// Posts a list of receives: zero, or errno with the first that was not posted in `bad_wr`.
+/// Posts a list of receives: zero, or errno with the first receive not posted in `bad_wr`.
 ///
 /// # Safety
 ///
-/// The requests form a list that ends, with their pieces, and `bad_wr` can be written.
+/// The requests are a terminated list with their pieces, and `bad_wr` is writable.
 pub(crate) unsafe fn post_receives(
     queue: &ReceiveQueue,
     mut wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller's promise: a pointer of the list is null, or a request that can be read.
+    // SAFETY: the caller's promise: each pointer of the list is null or a readable request.
     while let Some(request) = unsafe { wr.as_ref() } {
         // SAFETY: the caller's promise: the request has its pieces.
         if let Err(errno) = unsafe { post(queue, request) } {
@@ -49,9 +49,11 @@ pub(crate) unsafe fn post_receives(
     0
 }
 
+/// Posts one receive.
+///
 /// # Safety
 ///
-/// The pieces of the request can be read.
+/// The pieces of the request are readable.
 unsafe fn post(queue: &ReceiveQueue, request: &ibv_recv_wr) -> Result<(), Errno> {
     let count = u32::try_from(request.num_sge).map_err(|_| Errno::INVALID)?;
     if count > queue.max_sge() || count != 0 && request.sg_list.is_null() {
@@ -60,7 +62,7 @@ unsafe fn post(queue: &ReceiveQueue, request: &ibv_recv_wr) -> Result<(), Errno>
     queue.post(|work| {
         work.wr_id = request.wr_id;
         if count != 0 {
-            // SAFETY: the caller's promise: there are as many pieces as the request says.
+            // SAFETY: the caller's promise: the request has `count` pieces.
             let pieces = unsafe { slice::from_raw_parts(request.sg_list, count as usize) };
             work.pieces.extend(pieces.iter().map(|piece| Piece {
                 address: piece.addr,

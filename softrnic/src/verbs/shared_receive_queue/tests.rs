@@ -16,7 +16,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        // SAFETY: opening does not look at the device.
+        // SAFETY: `open_device` does not dereference the device.
         unsafe {
             let context = open_device(ptr::null_mut());
             Self { context, pd: alloc_pd(context) }
@@ -36,14 +36,14 @@ impl World {
 
     fn create(&self, max_wr: u32, max_sge: u32) -> *mut ibv_srq {
         let mut init = ibv_srq_init_attr { srq_context: self.pd.cast(), attr: attr(max_wr, max_sge, 77) };
-        // SAFETY: the domain is there, and the attributes.
+        // SAFETY: the domain and the attributes are alive.
         unsafe { create_srq(self.pd, &raw mut init) }
     }
 }
 
 impl Drop for World {
     fn drop(&mut self) {
-        // SAFETY: nobody uses them any more.
+        // SAFETY: they are no longer used.
         assert_eq!(unsafe { (dealloc_pd(self.pd), close_device(self.context)) }, (0, 0), "an object is left");
     }
 }
@@ -54,13 +54,13 @@ fn attr(max_wr: u32, max_sge: u32, srq_limit: u32) -> ibv_srq_attr {
 
 fn query(srq: *mut ibv_srq) -> (u32, u32, u32) {
     let mut found = attr(0, 0, 0);
-    // SAFETY: the queue is there, and the attributes.
+    // SAFETY: the queue and the attributes are alive.
     assert_eq!(unsafe { query_srq(srq, &raw mut found) }, 0);
     (found.max_wr, found.max_sge, found.srq_limit)
 }
 
 fn modify(srq: *mut ibv_srq, mask: c_int, max_wr: u32, limit: u32) -> c_int {
-    // SAFETY: the queue is there, and the attributes.
+    // SAFETY: the queue and the attributes are alive.
     unsafe { modify_srq(srq, &mut attr(max_wr, 0, limit), mask) }
 }
 
@@ -70,28 +70,28 @@ fn queue<'q>(srq: *mut ibv_srq) -> &'q ReceiveQueue {
 }
 
 fn destroy(srq: *mut ibv_srq) -> c_int {
-    // SAFETY: the tests do not use it any more where this succeeds.
+    // SAFETY: the tests do not use it after this succeeds.
     unsafe { destroy_srq(srq) }
 }
 
 #[test]
-fn a_queue_has_what_was_asked_for() {
+fn srq_has_the_requested_attributes() {
     let world = World::new();
     let srq = world.create(10, 0);
     assert_eq!(query(srq), (10, 1, 0));
-    // SAFETY: the queue is there.
+    // SAFETY: the queue is alive.
     let c = unsafe { &*srq };
     assert_eq!((c.context, c.pd, c.srq_context), (world.context, world.pd, world.pd.cast()));
-    // SAFETY: the domain is there.
+    // SAFETY: the domain is alive.
     assert_eq!(unsafe { dealloc_pd(world.pd) }, libc::EBUSY);
     let mut number = 0;
-    // SAFETY: the queue is there, and the number.
+    // SAFETY: the queue is alive, and the number is writable.
     assert_eq!(unsafe { get_srq_num(srq, &raw mut number) }, libc::EOPNOTSUPP);
     assert_eq!(destroy(srq), 0);
 }
 
 #[test]
-fn sizes_that_the_device_has_not_are_refused() {
+fn sizes_beyond_the_limits_are_refused() {
     let world = World::new();
     for (max_wr, max_sge) in [(0, 1), (MAX_SRQ_WR + 1, 1), (1, MAX_SGE + 1), (u32::MAX, u32::MAX)] {
         assert!(world.create(max_wr, max_sge).is_null(), "{max_wr} {max_sge}");
@@ -102,7 +102,7 @@ fn sizes_that_the_device_has_not_are_refused() {
 }
 
 #[test]
-fn size_and_limit_change_together_or_not_at_all() {
+fn size_and_limit_change_atomically() {
     let world = World::new();
     let srq = world.create(10, 2);
     assert_eq!(modify(srq, 1, 20, 99), 0);
@@ -118,13 +118,13 @@ fn size_and_limit_change_together_or_not_at_all() {
 }
 
 #[test]
-fn the_extended_verb_makes_basic_queues_and_refuses_what_lacks_an_object() {
+fn extended_verb_requires_the_objects_of_its_type() {
     let world = World::new();
     // SAFETY: null pointers and numbers.
     let mut init: ibv_srq_init_attr_ex = unsafe { zeroed() };
     init.attr = attr(4, 4, 0);
     init.pd = world.pd;
-    // SAFETY: the context is open, and the objects of the mask are there.
+    // SAFETY: the context is open, and the objects of the mask are alive.
     let mut made = |mask: u32, kind: ibv_srq_type| unsafe {
         (init.comp_mask, init.srq_type) = (mask, kind);
         let srq = create_srq_ex(world.context, &raw mut init);
@@ -143,10 +143,10 @@ fn the_extended_verb_makes_basic_queues_and_refuses_what_lacks_an_object() {
 }
 
 #[test]
-fn a_queue_in_use_is_not_destroyed() {
+fn srq_in_use_is_not_destroyed() {
     let world = World::new();
     let srq = world.create(1, 1);
-    // SAFETY: the queue is there.
+    // SAFETY: the queue is alive.
     let used = unsafe { SharedReceiveQueue::of(srq) }.usage.begin();
     assert_eq!(destroy(srq), libc::EBUSY);
     drop(used);
@@ -154,11 +154,11 @@ fn a_queue_in_use_is_not_destroyed() {
 }
 
 #[test]
-fn the_limit_is_an_event_of_the_queue() {
+fn limit_raises_an_event() {
     let world = World::new();
     let srq = world.create(4, 1);
     let mut wr = ibv_recv_wr { wr_id: 1, next: ptr::null_mut(), sg_list: ptr::null_mut(), num_sge: 0 };
-    // SAFETY: the queue is there, and the request without pieces.
+    // SAFETY: the queue and the request, which has no pieces, are alive.
     let mut post = || unsafe { post_srq_recv(srq, &raw mut wr, &mut ptr::null_mut()) };
     assert_eq!((post(), post()), (0, 0));
     assert_eq!(modify(srq, 2, 0, 2), 0);
@@ -170,11 +170,11 @@ fn the_limit_is_an_event_of_the_queue() {
     assert_eq!(modify(srq, 2, 0, 1), 0);
     assert!(queue(srq).take().is_some());
     assert_eq!(destroy(srq), 0);
-    assert!(world.event().is_none(), "an event of a queue that is gone");
+    assert!(world.event().is_none(), "an event of a destroyed queue");
 }
 
 #[test]
-fn receives_are_posted_up_to_the_first_that_is_wrong() {
+fn receives_before_a_refused_one_are_posted() {
     let world = World::new();
     let srq = world.create(3, 2);
     let mut pieces = [
@@ -192,12 +192,12 @@ fn receives_are_posted_up_to_the_first_that_is_wrong() {
         };
         let mut requests: Vec<_> = (0..).zip(counts).map(request).collect();
         let start = requests.as_mut_ptr();
-        // SAFETY: both are within.
+        // SAFETY: both are elements of the vector.
         (1..counts.len()).for_each(|at| unsafe { (*start.add(at - 1)).next = start.add(at) });
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue is there, and the list with its pieces.
+        // SAFETY: the queue is alive, and so is the list with its pieces.
         let code = unsafe { post_srq_recv(srq, start, &raw mut bad) };
-        // SAFETY: both are of the list, where anything was bad.
+        // SAFETY: both are elements of the list, if a request was refused.
         (code, (code != 0).then(|| unsafe { bad.offset_from(start) }))
     };
     assert_eq!(chain(&[2, 3, 1]), (libc::EINVAL, Some(1)));

@@ -5,7 +5,7 @@ use std::mem;
 
 use rdma_mummy_sys::ibv_qp_ex;
 
-use super::super::post::takes_sends;
+use super::super::post::accepts_sends;
 use super::super::{Pair, request};
 use crate::qp::{Parts, QueuePair, SendWork};
 use crate::sys::errno::Errno;
@@ -13,21 +13,21 @@ use crate::verbs::failure;
 use crate::verbs::guard::is_inherited;
 use crate::wire::operation::{Operation, Service};
 
-/// A batch that is being built, apart from the send queue, which nobody locks meanwhile.
+/// A batch under construction. It is separate from the send queue, which is not locked yet.
 #[derive(Debug, Default)]
 pub(in super::super) struct Building {
-    /// Those of the batch, and behind them some whose memory is used again.
+    /// The requests of the batch, followed by unused ones whose memory is reused.
     works: Vec<SendWork>,
     count: usize,
-    /// The setters are for the youngest.
+    /// Whether setters apply to the last request.
     has_last: bool,
-    /// It has no address yet, and needs one.
+    /// Whether the last request still lacks its address.
     lacks_address: bool,
-    /// The first; nothing is posted then.
-    mistake: Option<Errno>,
+    /// The first error; then nothing is posted.
+    error: Option<Errno>,
 }
 
-/// What the thread that has begun a batch adds to it.
+/// The open batch of the current thread.
 #[derive(Debug)]
 pub(super) struct Open<'o> {
     batch: &'o mut Building,
@@ -35,13 +35,14 @@ pub(super) struct Open<'o> {
 }
 
 impl<'o> Open<'o> {
-    /// What the batch's thread has open.
+    /// Returns the thread's open batch.
     ///
     /// # Safety
     ///
-    /// The queue pair is alive, and this thread has its turn. There is one such value.
+    /// The QP is alive, and this thread holds the turn. There is one such value at a time.
     pub(super) unsafe fn of(qp: *mut ibv_qp_ex) -> Option<Self> {
-        // SAFETY: the caller's promise: it points to a `Pair`, and the cell is this thread's, unless it is another process's.
+        // SAFETY: the caller's promise: it points to a `Pair`, and this thread owns the cell, unless it belongs to
+        // another process.
         unsafe {
             if is_inherited((*qp).qp_base.context) {
                 return None;
@@ -54,11 +55,11 @@ impl<'o> Open<'o> {
     pub(super) fn begin(self, wr_id: u64, flags: u32, operation: Operation) -> Option<&'o mut SendWork> {
         let Self { batch, pair } = self;
         batch.finish_last();
-        if batch.mistake.is_some() {
+        if batch.error.is_some() {
             return None;
         }
         if batch.count >= pair.parts().max_send_wr as usize {
-            batch.note(Errno::NO_MEMORY);
+            batch.record(Errno::NO_MEMORY);
             return None;
         }
         if batch.count == batch.works.len() {
@@ -74,27 +75,27 @@ impl<'o> Open<'o> {
         Some(work)
     }
 
-    /// Adds to the last request.
+    /// Adds data to the last request.
     pub(super) fn set(&mut self, fill: impl FnOnce(&mut SendWork, &Parts) -> Result<(), Errno>) {
         let filled = match self.batch.last() {
             Some(work) => fill(work, self.pair.parts()),
             None => Err(Errno::INVALID),
         };
         if let Err(errno) = filled {
-            self.note(errno);
+            self.record(errno);
         }
     }
 
-    /// Adds its address to the last request.
+    /// Adds the address to the last request.
     pub(super) fn address(&mut self, fill: impl FnOnce(&mut SendWork, &Parts) -> Result<(), Errno>) {
         self.batch.lacks_address = false;
         self.set(fill);
     }
 
-    /// Remembers a mistake, if it is the first.
+    /// Records an error, if it is the first.
     #[cold]
-    pub(super) fn note(&mut self, errno: Errno) {
-        self.batch.note(errno);
+    pub(super) fn record(&mut self, errno: Errno) {
+        self.batch.record(errno);
     }
 }
 
@@ -103,25 +104,25 @@ impl Building {
         if self.has_last { self.works.get_mut(self.count.checked_sub(1)?) } else { None }
     }
 
-    fn note(&mut self, errno: Errno) {
-        self.mistake.get_or_insert(errno);
+    fn record(&mut self, errno: Errno) {
+        self.error.get_or_insert(errno);
     }
 
     fn finish_last(&mut self) {
         if self.lacks_address {
-            self.note(Errno::INVALID);
+            self.record(Errno::INVALID);
         }
         (self.has_last, self.lacks_address) = (false, false);
     }
 
-    /// Ends the batch, and posts it.
+    /// Ends the batch and posts it.
     fn post(&mut self, pair: &QueuePair) -> Result<(), Errno> {
         self.finish_last();
         let works = self.works.get_mut(..self.count).unwrap_or_default();
-        if let Some(errno) = self.mistake {
+        if let Some(errno) = self.error {
             return Err(errno);
         }
-        if !takes_sends(pair) {
+        if !accepts_sends(pair) {
             return Err(Errno::INVALID);
         }
         let mut batch = pair.batch();
@@ -132,16 +133,16 @@ impl Building {
         Ok(())
     }
 
-    /// As one that has not begun; what its requests name is let go.
+    /// Resets the batch, and drops the references of its requests.
     fn clear(&mut self) {
         for work in self.works.iter_mut().take(self.count) {
             work.clear();
         }
-        (self.count, self.has_last, self.lacks_address, self.mistake) = (0, false, false, None);
+        (self.count, self.has_last, self.lacks_address, self.error) = (0, false, false, None);
     }
 }
 
-/// Datagrams and requests of XRC say where they go.
+/// Whether the requests of a service need an address: datagrams and XRC.
 fn is_addressed(service: Service, operation: Operation) -> bool {
     match service {
         Service::UnreliableDatagram => true,
@@ -150,36 +151,36 @@ fn is_addressed(service: Service, operation: Operation) -> bool {
     }
 }
 
-/// `ibv_wr_start(qp)`: waits for other threads that build a batch. Within one of this thread's, which was forgotten, that fails when it
-/// ends, and nothing of it is posted.
+/// `ibv_wr_start(qp)`: waits for other threads' batches. If this thread has an unfinished batch, the call adds an error
+/// to it: the batch then fails at its end, and nothing of it is posted.
 ///
 /// # Safety
 ///
-/// As for C: the queue pair is alive until the batch ends.
+/// As in C: the QP is alive until the batch ends.
 pub(super) unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     // SAFETY: the caller's promise.
     if unsafe { is_inherited((*qp).qp_base.context) } {
         return;
     }
-    // SAFETY: the caller's promise; this thread has the turn, in either case.
+    // SAFETY: the caller's promise; this thread holds the turn in both cases.
     unsafe {
         let taken = (*qp.cast::<Pair>()).turn.take();
         let Some(mut open) = Open::of(qp) else { return };
         match taken {
-            Err(errno) => open.note(errno),
-            Ok(()) if !takes_sends(open.pair) => open.note(Errno::INVALID),
+            Err(errno) => open.record(errno),
+            Ok(()) if !accepts_sends(open.pair) => open.record(Errno::INVALID),
             Ok(()) => {}
         }
     }
 }
 
-/// `ibv_wr_complete(qp)`: posts all, or, where there was a mistake, nothing.
+/// `ibv_wr_complete(qp)`: posts all requests, or none after an error.
 ///
 /// # Safety
 ///
-/// As for C: the queue pair is alive, and this thread has begun a batch.
+/// As in C: the QP is alive, and this thread has begun a batch.
 pub(super) unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
-    // SAFETY: the caller's promise: this thread has the turn.
+    // SAFETY: the caller's promise: this thread holds the turn.
     unsafe { end(qp, |open| failure::result(open.batch.post(open.pair))) }.unwrap_or_else(failure::code)
 }
 
@@ -187,17 +188,17 @@ pub(super) unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
 ///
 /// # Safety
 ///
-/// As for C: the queue pair is alive, and this thread has begun a batch.
+/// As in C: the QP is alive, and this thread has begun a batch.
 pub(super) unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
-    // What cannot be ended was not begun. SAFETY: the caller's promise: this thread has the turn.
+    // SAFETY: the caller's promise: this thread holds the turn. An error means that no batch was begun.
     let _ = unsafe { end(qp, |_| ()) };
 }
 
-/// Ends the batch behind `last`.
+/// Calls `last`, and ends the batch.
 ///
 /// # Safety
 ///
-/// The queue pair is alive, and this thread has its turn, if any has.
+/// The QP is alive, and this thread holds the turn, if any thread does.
 unsafe fn end<T>(qp: *mut ibv_qp_ex, last: impl FnOnce(&mut Open<'_>) -> T) -> Result<T, Errno> {
     // SAFETY: the caller's promise.
     unsafe {

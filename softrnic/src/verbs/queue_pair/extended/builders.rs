@@ -1,7 +1,7 @@
-//! The calls that begin a request: `ibv_wr_send` and the like.
+//! Functions that begin a request, such as `ibv_wr_send`.
 //!
-//! Each has the duties of C, which its callers promise: the queue pair is alive, it was made with the operation, and this thread has
-//! begun a batch.
+//! Each has the duties of C, which its callers promise: the QP is alive and was created with the operation, and this
+//! thread has begun a batch.
 
 use std::ffi::c_void;
 
@@ -12,13 +12,13 @@ use super::Open;
 use crate::qp::SendWork;
 use crate::wire::operation::Operation;
 
-/// Begins a request with the identifier and the flags that the program has set.
+/// Begins a request with the ID and flags of the `ibv_qp_ex`.
 ///
 /// # Safety
 ///
-/// Those of the module.
+/// The module's.
 unsafe fn begin<'w>(qp: *mut ibv_qp_ex, operation: Operation) -> Option<&'w mut SendWork> {
-    // SAFETY: the caller's promise: this thread's batch, which is used for one call at a time.
+    // SAFETY: the caller's promise: this thread's batch, which one call at a time uses.
     unsafe { Open::of(qp)?.begin((*qp).wr_id, (*qp).wr_flags, operation) }
 }
 
@@ -148,7 +148,7 @@ pub(super) unsafe extern "C" fn wr_bind_mw(
             }
             Err(errno) => {
                 if let Some(mut open) = Open::of(qp) {
-                    open.note(errno);
+                    open.record(errno);
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! `struct ibv_qp_ex`: requests that are built by one call for the operation and others for its data and address, between
-//! `ibv_wr_start` and `ibv_wr_complete`.
+//! `struct ibv_qp_ex`: between `ibv_wr_start` and `ibv_wr_complete`, one call begins a request with its operation, and
+//! others set its data and address.
 
 mod batch;
 mod builders;
@@ -16,16 +16,16 @@ use super::operations;
 use crate::sys::errno::Errno;
 use crate::wire::operation::Service;
 
-/// The functions of a queue pair that was asked for these operations (`IBV_QP_EX_WITH_*`), in a struct of zeros otherwise.
+/// Returns a zeroed struct with the functions of the requested operations (`IBV_QP_EX_WITH_*`).
 ///
 /// # Errors
 ///
-/// `EOPNOTSUPP` where the service has not all of them.
+/// `EOPNOTSUPP` if the service does not support all of them.
 pub(super) fn functions(service: Service, asked: u64) -> Result<ibv_qp_ex_since_v44, Errno> {
     if asked & !operations::of(service) != 0 {
         return Err(Errno::NOT_SUPPORTED);
     }
-    // SAFETY: zeros are a value of all its fields: pointers, functions that are not there, numbers, a mutex and a condition.
+    // SAFETY: zeros are valid for all fields: pointers, absent functions, numbers, a mutex and a condition variable.
     let mut later: ibv_qp_ex_since_v44 = unsafe { mem::zeroed() };
     let has = |operation: with| asked & u64::from(operation.0) != 0;
     let qp = &mut later.qp;
@@ -54,14 +54,14 @@ pub(super) fn functions(service: Service, asked: u64) -> Result<ibv_qp_ex_since_
     Ok(later)
 }
 
-/// `ibv_qp_to_qp_ex(qp)`: null where it was not made for extended requests.
+/// `ibv_qp_to_qp_ex(qp)`: null if the QP was not created for extended requests.
 ///
 /// # Safety
 ///
-/// As for C: the queue pair is alive.
+/// As in C: the QP is alive.
 pub(crate) unsafe extern "C" fn qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     let extended = qp.cast::<ibv_qp_ex>();
-    // SAFETY: the caller's promise; all have room for the extended one.
+    // SAFETY: the caller's promise; every QP has space for the extended struct.
     if unsafe { (*extended).wr_start.is_some() } { extended } else { ptr::null_mut() }
 }
 
@@ -69,7 +69,7 @@ pub(crate) unsafe extern "C" fn qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
 mod tests {
     use super::*;
 
-    /// Which functions there are, in bits of the operations.
+    /// The functions that are set, as bits of the operations.
     fn there(later: &ibv_qp_ex_since_v44) -> u64 {
         let qp = &later.qp;
         let all = [
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_pair_has_the_functions_that_it_was_asked_for() {
+    fn qp_has_the_requested_functions() {
         let services = [Service::ReliableConnection, Service::UnreliableConnection, Service::UnreliableDatagram];
         for service in [&services[..], &[Service::XrcSend]].concat() {
             for bit in (0..16).map(|shift| 1 << shift) {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_set_where_there_are_any() {
+    fn address_setters_depend_on_the_service() {
         let setters = |service| {
             let made = functions(service, 0).map(|later| later.qp);
             made.map(|qp| (qp.wr_set_ud_addr.is_some(), qp.wr_set_xrc_srqn.is_some(), qp.wr_set_sge.is_some()))

@@ -1,7 +1,7 @@
-//! The calls that add data and addresses to the request that was begun last: `ibv_wr_set_sge` and the like.
+//! Functions that set data and address of the last request, such as `ibv_wr_set_sge`.
 //!
-//! Each has the duties of C, which its callers promise: the queue pair is alive, this thread has begun a batch, and what is given can be
-//! read.
+//! Each has the duties of C, which its callers promise: the QP is alive, this thread has begun a batch, and all
+//! arguments are readable.
 
 use std::ffi::c_void;
 use std::slice;
@@ -14,11 +14,11 @@ use crate::qp::SendWork;
 use crate::sys::errno::Errno;
 use crate::wire::operation::Operation;
 
-/// Forgets data that was set before.
+/// Clears data that was set before.
 ///
 /// # Errors
 ///
-/// `EINVAL` where the request has none.
+/// `EINVAL` if the request has no data.
 fn clear(work: &mut SendWork) -> Result<(), Errno> {
     if let Operation::LocalInvalidate { .. }
     | Operation::Bind
@@ -76,10 +76,10 @@ pub(super) unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, coun
         if count != 0 && list.is_null() {
             return Err(Errno::INVALID);
         }
-        // SAFETY: the caller's promise: so many can be read.
+        // SAFETY: the caller's promise: `count` buffers are readable.
         let list = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(list, count) } };
         let data = list.iter().map(|buffer| (buffer.addr.cast::<u8>().cast_const(), buffer.length));
-        // SAFETY: the caller's promise: so much can be read.
+        // SAFETY: the caller's promise: the data is readable.
         unsafe { request::inline(work, data, parts) }
     });
 }

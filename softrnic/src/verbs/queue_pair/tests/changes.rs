@@ -5,11 +5,11 @@ use rdma_mummy_sys::{ibv_ece, ibv_mig_state};
 use super::*;
 
 #[test]
-fn what_was_set_is_told() {
+fn query_returns_the_set_attributes() {
     let world = World::new();
     let [a, b] = world.two(RC);
     let (attr, init) = query(a);
-    // SAFETY: they are there.
+    // SAFETY: they are alive.
     unsafe {
         assert_eq!(
             (attr.qp_state, attr.cur_qp_state, (*a).state),
@@ -39,14 +39,14 @@ fn what_was_set_is_told() {
 }
 
 #[test]
-fn a_change_that_is_refused_changes_nothing() {
+fn refused_change_has_no_effect() {
     let world = World::new();
     let [a, b] = [world.pair(RC), world.pair(RC)];
     to_init(a);
-    let (needed, _) = needs(RC);
+    let (required, _) = required_masks(RC);
     let good = ibv_qp_attr { qp_state: state::IBV_QPS_RTR, ..connection(b) };
-    let given = mask::IBV_QP_STATE.0 | needed;
-    for bit in (0..32).map(|shift| 1 << shift).filter(|bit| needed & bit != 0) {
+    let given = mask::IBV_QP_STATE.0 | required;
+    for bit in (0..32).map(|shift| 1 << shift).filter(|bit| required & bit != 0) {
         assert_eq!(modify(a, &good, given & !bit), libc::EINVAL, "without {bit:#x}");
     }
     let more = [
@@ -85,13 +85,13 @@ fn a_change_that_is_refused_changes_nothing() {
 }
 
 #[test]
-fn the_current_state_that_is_given_must_be_the_one() {
+fn wrong_current_state_is_refused() {
     let world = World::new();
     let [a, b] = [world.pair(RC), world.pair(RC)];
     to_init(a);
     to_receive(a, b);
-    let (_, needed) = needs(RC);
-    let given = mask::IBV_QP_STATE.0 | mask::IBV_QP_CUR_STATE.0 | needed;
+    let (_, required) = required_masks(RC);
+    let given = mask::IBV_QP_STATE.0 | mask::IBV_QP_CUR_STATE.0 | required;
     let mut attr = ibv_qp_attr { qp_state: state::IBV_QPS_RTS, ..connection(b) };
     for wrong in [state::IBV_QPS_RTS, state::IBV_QPS_SQD, state::IBV_QPS_UNKNOWN, state(99)] {
         attr.cur_qp_state = wrong;
@@ -99,7 +99,7 @@ fn the_current_state_that_is_given_must_be_the_one() {
     }
     attr.cur_qp_state = state::IBV_QPS_RTR;
     assert_eq!(modify(a, &attr, given), 0);
-    // Without a state, what is changed is changed where it is.
+    // Without a target state, attributes are changed in the current state.
     let attr = ibv_qp_attr { min_rnr_timer: 9, ..attributes() };
     assert_eq!(modify(a, &attr, mask::IBV_QP_MIN_RNR_TIMER.0), 0);
     assert_eq!(query(a).0.min_rnr_timer, 9);
@@ -107,7 +107,7 @@ fn the_current_state_that_is_given_must_be_the_one() {
 }
 
 #[test]
-fn a_drained_send_queue_goes_on() {
+fn drained_send_queue_resumes() {
     let world = World::new();
     let [a, b] = world.two(RC);
     assert_eq!(move_to(a, state::IBV_QPS_SQD), 0);
@@ -121,9 +121,9 @@ fn a_drained_send_queue_goes_on() {
 }
 
 #[test]
-fn there_are_no_options_to_agree_on() {
+fn ece_options_are_refused() {
     let mut ece = ibv_ece { vendor_id: 5, options: 6, comp_mask: 0 };
-    // SAFETY: the options can be read and written, and no function looks at the queue pair.
+    // SAFETY: the options are readable and writable, and the functions ignore the QP.
     unsafe {
         assert_eq!(set_ece(ptr::null_mut(), &raw mut ece), 0);
         assert_eq!(ece.options, 0);

@@ -1,4 +1,4 @@
-//! `ibv_wr_start` and what follows it.
+//! `ibv_wr_start` and the extended requests.
 
 use rdma_mummy_sys::{
     ibv_data_buf, ibv_qp_ex, ibv_qp_ex_since_v44, ibv_send_flags as flag, ibv_wc_opcode, ibv_wr_opcode as opcode,
@@ -22,32 +22,32 @@ fn two(world: &World, qp_type: ibv_qp_type) -> [*mut ibv_qp; 2] {
     both
 }
 
-/// Calls a function that the queue pair has.
+/// Calls a function of an extended QP.
 macro_rules! call {
     ($qp:expr, $function:ident $(, $argument:expr)*) => {
-        // SAFETY: the queue pair is there, was asked for the function, and is this thread's.
+        // SAFETY: the QP is alive, was created with the function, and this thread alone uses it.
         unsafe { (*$qp).$function.unwrap()($qp $(, $argument)*) }
     };
 }
 
-/// Begins a batch whose requests are signaled.
+/// Begins a batch of signaled requests.
 fn start(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    // SAFETY: it is there.
+    // SAFETY: it is alive.
     let qp = unsafe { qp_to_qp_ex(qp) };
     assert!(!qp.is_null());
     call!(qp, wr_start);
-    // SAFETY: it is this thread's.
+    // SAFETY: this thread alone uses it.
     unsafe { (*qp).wr_flags = flag::IBV_SEND_SIGNALED.0 };
     qp
 }
 
 fn name(qp: *mut ibv_qp_ex, wr_id: u64) {
-    // SAFETY: it is this thread's.
+    // SAFETY: this thread alone uses it.
     unsafe { (*qp).wr_id = wr_id };
 }
 
 #[test]
-fn a_batch_does_all_that_lists_do() {
+fn batch_supports_all_operations() {
     let world = World::new();
     let [a, b] = two(&world, RC);
     world.set(0, 11);
@@ -87,7 +87,7 @@ fn a_batch_does_all_that_lists_do() {
     name(qp, 8);
     call!(qp, wr_rdma_write_imm, world.rkey(), world.address(112), 7_u32.to_be());
     call!(qp, wr_set_sge, world.lkey(), world.address(0), 8);
-    assert_eq!(world.poll().map(|wc| wc.wr_id), None, "nothing is executed before the end");
+    assert_eq!(world.poll().map(|wc| wc.wr_id), None, "requests are executed at the end of the batch");
     assert_eq!(call!(qp, wr_complete), 0);
 
     let all: Vec<_> = (0..10).map(|_| world.wait()).collect();
@@ -101,16 +101,16 @@ fn a_batch_does_all_that_lists_do() {
     destroy([a, b]);
 }
 
-/// Something that is wrong, with too much data and too many pieces to do it with.
-type Mistake = fn(*mut ibv_qp_ex, &World, &[u8], &[ibv_sge]);
+/// A wrong call; the arguments are too much data and too many pieces.
+type WrongCall = fn(*mut ibv_qp_ex, &World, &[u8], &[ibv_sge]);
 
 #[test]
-fn the_first_mistake_is_told_and_nothing_is_posted() {
+fn first_error_is_returned_and_nothing_is_posted() {
     let world = World::new();
     let [a, b] = two(&world, RC);
     let data = [0_u8; 65];
     let pieces = [world.piece(0, 1); 3];
-    let mistakes: [Mistake; 7] = [
+    let mistakes: [WrongCall; 7] = [
         |qp, _, data, _| call!(qp, wr_set_inline_data, pointer(&data[0]), 65),
         |qp, _, _, pieces| call!(qp, wr_set_sge_list, 3, pieces.as_ptr()),
         |qp, _, _, _| call!(qp, wr_set_sge_list, 1, ptr::null()),
@@ -155,7 +155,7 @@ fn the_first_mistake_is_told_and_nothing_is_posted() {
     assert_eq!(
         (call!(qp, wr_complete), world.wait().wr_id),
         (0, 9),
-        "the queue pair is as it was, and data is not needed"
+        "the QP is unchanged, and a request without data is valid"
     );
     destroy([a, b]);
 }
@@ -165,7 +165,7 @@ fn info(world: &World) -> rdma_mummy_sys::ibv_mw_bind_info {
 }
 
 #[test]
-fn a_change_amid_a_batch_of_ones_own_is_refused() {
+fn change_during_own_batch_is_refused() {
     let world = World::new();
     let [a, b] = two(&world, RC);
     let qp = start(a);
@@ -176,7 +176,7 @@ fn a_change_amid_a_batch_of_ones_own_is_refused() {
 }
 
 #[test]
-fn what_is_aborted_was_never_posted() {
+fn aborted_batch_posts_nothing() {
     let world = World::new();
     let [a, b] = two(&world, RC);
     for _ in 0..20 {
@@ -189,20 +189,20 @@ fn what_is_aborted_was_never_posted() {
     assert_eq!(world.statuses(), []);
     let qp = start(a);
     call!(qp, wr_rdma_write, world.rkey(), world.address(100));
-    // SAFETY: it is this thread's. A batch that is open ends with the queue pair.
+    // SAFETY: this thread alone uses it. An open batch ends with the QP.
     unsafe { assert!((*qp).wr_send_tso.is_none()) };
     destroy([a, b]);
     assert_eq!(world.statuses(), []);
 }
 
 #[test]
-fn a_batch_in_a_state_without_requests_is_refused() {
+fn batch_in_a_wrong_state_is_refused() {
     let world = World::new();
     let qp = world.extended_pair(RC, 0x4);
     let extended = start(qp);
     call!(extended, wr_send);
     assert_eq!(call!(extended, wr_complete), libc::EINVAL);
-    // SAFETY: it is there; so is a plain one.
+    // SAFETY: both QPs are alive.
     unsafe {
         assert!((*extended).wr_send_imm.is_none() && (*extended).wr_set_ud_addr.is_none());
         assert!((*extended.cast::<ibv_qp_ex_since_v44>()).wr_flush.is_none());
@@ -213,16 +213,16 @@ fn a_batch_in_a_state_without_requests_is_refused() {
 }
 
 #[test]
-fn datagrams_need_their_address() {
+fn datagrams_require_an_address() {
     let world = World::new();
     let [a, b] = two(&world, UD);
-    // SAFETY: the domain is there, and the attributes can be read; so is the queue pair.
+    // SAFETY: the domain and the QP are alive, and the attributes are readable.
     let (ah, number) = unsafe { (create_ah(world.pd, &mut loopback()), (*b).qp_num) };
     let qp = start(a);
     call!(qp, wr_send);
     call!(qp, wr_send);
     call!(qp, wr_set_ud_addr, ah, number, QKEY);
-    assert_eq!(call!(qp, wr_complete), libc::EINVAL, "the first has none");
+    assert_eq!(call!(qp, wr_complete), libc::EINVAL, "the first datagram has no address");
     let qp = start(a);
     call!(qp, wr_send);
     call!(qp, wr_set_ud_addr, ptr::null_mut(), number, QKEY);
@@ -238,21 +238,21 @@ fn datagrams_need_their_address() {
     assert_eq!([world.wait().status, world.wait().status], [SUCCESS; 2]);
     assert_eq!(world.word(105), 6);
     destroy([a, b]);
-    // SAFETY: it is there, and not used again.
+    // SAFETY: it is alive, and not used again.
     assert_eq!(unsafe { destroy_ah(ah) }, 0);
 }
 
 #[test]
-fn flush_and_lists_work_beside_batches() {
+fn flush_and_posted_lists_work_with_batches() {
     let world = World::new();
     let [a, b] = two(&world, RC);
     let qp = start(a);
     let flush = {
-        // SAFETY: it is there, and was asked for flush.
+        // SAFETY: it is alive, and was asked for flush.
         unsafe { (*qp.cast::<ibv_qp_ex_since_v44>()).wr_flush.unwrap() }
     };
     name(qp, 1);
-    // SAFETY: the queue pair is this thread's.
+    // SAFETY: the QP is this thread's.
     unsafe { flush(qp, world.rkey(), world.address(100), 8, 1, 0) };
     assert_eq!(call!(qp, wr_complete), 0);
     let flushed = world.wait();
@@ -265,13 +265,13 @@ fn flush_and_lists_work_beside_batches() {
 }
 
 #[test]
-fn a_batch_that_was_forgotten_is_an_error_at_once_and_stops_nobody_else() {
+fn unfinished_batch_fails_and_blocks_no_other_thread() {
     let world = World::new();
     let [a, b] = two(&world, RC);
     let qp = start(a);
     call!(qp, wr_rdma_write, world.rkey(), world.address(100));
     call!(qp, wr_set_sge, world.lkey(), world.address(0), 8);
-    assert_eq!(move_to(a, state::IBV_QPS_SQD), libc::EBUSY, "of this thread");
+    assert_eq!(move_to(a, state::IBV_QPS_SQD), libc::EBUSY, "a batch of this thread is open");
     let shared = Shared(a);
     let both = [state::IBV_QPS_SQD, state::IBV_QPS_RTS];
     let moved = std::thread::spawn(move || both.map(|to| move_to(shared.get(), to))).join().unwrap();
@@ -284,7 +284,7 @@ fn a_batch_that_was_forgotten_is_an_error_at_once_and_stops_nobody_else() {
     let mut done = [world.wait(), world.wait()].map(|wc| wc.wr_id);
     done.sort_unstable();
     assert_eq!(done, [7, 50]);
-    // The second of this thread fails when it ends, and the first goes with it.
+    // The second batch of this thread fails at its end, and the first one with it.
     let qp = start(a);
     name(qp, 2);
     call!(qp, wr_rdma_write, world.rkey(), world.address(102));
@@ -297,7 +297,7 @@ fn a_batch_that_was_forgotten_is_an_error_at_once_and_stops_nobody_else() {
     assert_eq!(call!(qp, wr_complete), 0);
     assert_eq!(world.wait().wr_id, 3);
     assert!(world.poll().is_none());
-    // What was never begun is not ended.
+    // A batch that was not begun cannot end.
     assert_eq!(call!(qp, wr_complete), libc::EINVAL);
     destroy([a, b]);
 }

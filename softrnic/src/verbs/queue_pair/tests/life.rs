@@ -9,10 +9,10 @@ use crate::verbs::shared_receive_queue::{create_srq, destroy_srq};
 use crate::verbs::xrc_domain::{close_xrcd, open_xrcd};
 
 #[test]
-fn a_queue_pair_holds_what_it_is_made_of() {
+fn qp_keeps_its_objects_in_use() {
     let world = World::new();
     let qp = world.pair(RC);
-    // SAFETY: all is there, and stays since it is in use.
+    // SAFETY: all objects are alive, and stay because they are in use.
     unsafe {
         assert_eq!(((*qp).context, (*qp).pd, (*qp).send_cq), (world.context, world.pd, world.cq));
         assert_eq!(((*qp).qp_type, (*qp).state, (*qp).qp_context.addr()), (RC, state::IBV_QPS_RESET, 0x99));
@@ -20,19 +20,19 @@ fn a_queue_pair_holds_what_it_is_made_of() {
         assert_eq!((close_device(world.context), errno()), (-1, libc::EBUSY));
     }
     let other = world.pair(RC);
-    // SAFETY: they are there.
+    // SAFETY: they are alive.
     unsafe { assert_ne!((*qp).qp_num, (*other).qp_num) };
     destroy([qp, other]);
 }
 
 #[test]
-fn what_cannot_be_made_is_refused() {
+fn invalid_attributes_are_refused() {
     let world = World::new();
     let other = World::new();
     let make = |change: &dyn Fn(&mut ibv_qp_init_attr)| {
         let mut init = world.init(RC);
         change(&mut init);
-        // SAFETY: the domain is there, and what the attributes name.
+        // SAFETY: the domain is alive, and the objects of the attributes.
         let qp = unsafe { create_qp(world.pd, &raw mut init) };
         assert!(qp.is_null());
         errno()
@@ -46,7 +46,7 @@ fn what_cannot_be_made_is_refused() {
     assert_eq!(make(&|init| init.qp_type = ibv_qp_type::IBV_QPT_RAW_PACKET), libc::EOPNOTSUPP);
 
     let make = |change: &dyn Fn(&mut ibv_qp_init_attr_ex)| {
-        // SAFETY: zeros are a value of the attributes; the context is there, and what they name.
+        // SAFETY: zeros are valid for the attributes; the context is alive, and the objects that they name.
         unsafe {
             let mut init: ibv_qp_init_attr_ex = zeroed();
             (init.send_cq, init.recv_cq, init.pd, init.qp_type) = (world.cq, world.cq, world.pd, UD);
@@ -78,9 +78,9 @@ fn what_cannot_be_made_is_refused() {
 }
 
 #[test]
-fn with_a_shared_queue_there_are_no_receives_of_its_own() {
+fn qp_with_srq_has_no_receives_of_its_own() {
     let world = World::new();
-    // SAFETY: zeros are a value of the attributes; the domain is there, and what they name.
+    // SAFETY: zeros are valid for the attributes; the domain is alive, and the objects that they name.
     unsafe {
         let mut shared: ibv_srq_init_attr = zeroed();
         (shared.attr.max_wr, shared.attr.max_sge) = (4, 1);
@@ -99,9 +99,9 @@ fn with_a_shared_queue_there_are_no_receives_of_its_own() {
 }
 
 #[test]
-fn the_target_of_xrc_needs_its_domain_alone() {
+fn xrc_target_requires_only_its_xrc_domain() {
     let world = World::new();
-    // SAFETY: zeros are a value of the attributes; the context is there, and what they name.
+    // SAFETY: zeros are valid for the attributes; the context is alive, and the objects that they name.
     unsafe {
         let xrcd = open_xrcd(world.context, &mut ibv_xrcd_init_attr { comp_mask: 3, fd: -1, oflags: libc::O_CREAT });
         let mut init: ibv_qp_init_attr_ex = zeroed();
@@ -121,7 +121,7 @@ fn the_target_of_xrc_needs_its_domain_alone() {
     }
     let mut init = world.init(ibv_qp_type::IBV_QPT_XRC_SEND);
     init.recv_cq = ptr::null_mut();
-    // SAFETY: the domain is there, and what the attributes name.
+    // SAFETY: the domain is alive, and the objects of the attributes.
     let qp = unsafe { create_qp(world.pd, &raw mut init) };
     assert!(!qp.is_null());
     assert_eq!((init.cap.max_send_wr, init.cap.max_recv_wr), (8, 0));
@@ -129,14 +129,14 @@ fn the_target_of_xrc_needs_its_domain_alone() {
 }
 
 #[test]
-fn a_member_of_a_group_is_not_destroyed() {
+fn attached_qp_is_not_destroyed() {
     let world = World::new();
     let qp = world.pair(UD);
     to_init(qp);
     let mut group = [0; 16];
     (group[0], group[1], group[15]) = (0xff, 0x0e, 1);
     let group = ibv_gid { raw: group };
-    // SAFETY: it is there, and the group can be read.
+    // SAFETY: it is alive, and the group can be read.
     unsafe {
         assert_eq!(attach_mcast(qp, &raw const group, 0), 0);
         assert_eq!(destroy_qp(qp), libc::EBUSY);
@@ -145,7 +145,7 @@ fn a_member_of_a_group_is_not_destroyed() {
     destroy([qp]);
 }
 
-/// Has `b` raise an event of its own: a peer's write without rights.
+/// Makes `b` raise an event, by a write of its peer without access rights.
 fn raise(world: &World, a: *mut ibv_qp) {
     let mut piece = world.piece(0, 1);
     let mut wr = request(1, ibv_wr_opcode::IBV_WR_RDMA_WRITE, flag::IBV_SEND_SIGNALED.0);
@@ -156,24 +156,24 @@ fn raise(world: &World, a: *mut ibv_qp) {
 }
 
 #[test]
-fn events_are_told_and_waited_for() {
+fn destruction_waits_for_taken_events() {
     let world = World::new();
     let [a, b] = world.two(RC);
     raise(&world, a);
     let mut event = MaybeUninit::<ibv_async_event>::uninit();
-    // SAFETY: the context is there, and the event can be written, and is then.
+    // SAFETY: the context is alive, and the event is writable, and written by the successful call.
     let mut event = unsafe {
         assert_eq!(get_async_event(world.context, event.as_mut_ptr()), 0);
         event.assume_init()
     };
     assert_eq!(event.event_type, ibv_event_type::IBV_EVENT_QP_ACCESS_ERR);
-    // SAFETY: it is an event of a queue pair.
+    // SAFETY: it is an event of a QP.
     assert_eq!(unsafe { event.element.qp }, b);
     assert_eq!(query(b).0.qp_state, state::IBV_QPS_ERR);
     std::thread::scope(|scope| {
         let b = b.expose_provenance();
         let destroyer = scope.spawn(move || destroy([ptr::with_exposed_provenance_mut(b)]));
-        // SAFETY: it was taken and not acknowledged: its queue pair is there until now.
+        // SAFETY: the event was not acknowledged, so its QP is alive.
         unsafe { ack_async_event(&raw mut event) };
         assert!(destroyer.join().is_ok());
     });
@@ -182,7 +182,7 @@ fn events_are_told_and_waited_for() {
 
 #[test]
 #[cfg_attr(miri, ignore = "the interpreter has no O_NONBLOCK for an eventfd")]
-fn events_that_nobody_took_go_with_their_queue_pair() {
+fn destroyed_qp_removes_its_unread_events() {
     let world = World::new();
     // SAFETY: the descriptor is open.
     unsafe { libc::fcntl((*world.context).async_fd, libc::F_SETFL, libc::O_NONBLOCK) };
@@ -190,6 +190,6 @@ fn events_that_nobody_took_go_with_their_queue_pair() {
     raise(&world, a);
     destroy([a, b]);
     let mut event = MaybeUninit::<ibv_async_event>::uninit();
-    // SAFETY: the context is there, and the event can be written.
+    // SAFETY: the context is alive, and the event can be written.
     unsafe { assert_eq!((get_async_event(world.context, event.as_mut_ptr()), errno()), (-1, libc::EAGAIN)) };
 }

@@ -1,4 +1,4 @@
-//! Queue pairs through the functions of C, two of them in this process.
+//! Queue pairs through the C API, two of them in this process.
 
 mod changes;
 mod extended;
@@ -28,7 +28,7 @@ use crate::verbs::protection_domain::{alloc_pd, dealloc_pd};
 const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
 const UC: ibv_qp_type = ibv_qp_type::IBV_QPT_UC;
 const UD: ibv_qp_type = ibv_qp_type::IBV_QPT_UD;
-/// All that a region may allow.
+/// All access rights of a region.
 const ALL_ACCESS: u32 = access::IBV_ACCESS_LOCAL_WRITE.0
     | access::IBV_ACCESS_REMOTE_WRITE.0
     | access::IBV_ACCESS_REMOTE_READ.0
@@ -49,7 +49,8 @@ struct World {
 impl World {
     fn new() -> Self {
         let memory = Box::into_raw(vec![0_u64; 1024].into_boxed_slice());
-        // SAFETY: opening does not look at the device; the rest is just made, and the memory is there until the end.
+        // SAFETY: `open_device` does not dereference the device; the other objects were just created, and the memory
+        // lives until the end.
         unsafe {
             let context = open_device(ptr::null_mut());
             let pd = alloc_pd(context);
@@ -73,15 +74,15 @@ impl World {
     }
 
     fn pair(&self, qp_type: ibv_qp_type) -> *mut ibv_qp {
-        // SAFETY: the domain is there, and what the attributes name.
+        // SAFETY: the domain is alive, and the objects of the attributes.
         let qp = unsafe { create_qp(self.pd, &mut self.init(qp_type)) };
         assert!(!qp.is_null());
         qp
     }
 
-    /// A queue pair with all operations of its service.
+    /// Creates a QP with all operations of its service.
     fn extended_pair(&self, qp_type: ibv_qp_type, operations: u64) -> *mut ibv_qp {
-        // SAFETY: zeros are a value of the attributes; the context is there, and what they name.
+        // SAFETY: zeros are valid for the attributes; the context is alive, and the objects that they name.
         unsafe {
             let mut init: ibv_qp_init_attr_ex = zeroed();
             (init.send_cq, init.recv_cq, init.pd) = (self.cq, self.cq, self.pd);
@@ -100,7 +101,7 @@ impl World {
     }
 
     fn word(&self, word: usize) -> u64 {
-        // SAFETY: it is there, and nobody writes to it after the completion that the test has seen.
+        // SAFETY: it exists, and is not written after the completion that the test has seen.
         unsafe { self.memory.cast::<u64>().add(word).read_volatile() }
     }
 
@@ -110,12 +111,12 @@ impl World {
     }
 
     fn lkey(&self) -> u32 {
-        // SAFETY: the region is there.
+        // SAFETY: the region is alive.
         unsafe { (*self.mr).lkey }
     }
 
     fn rkey(&self) -> u32 {
-        // SAFETY: the region is there.
+        // SAFETY: the region is alive.
         unsafe { (*self.mr).rkey }
     }
 
@@ -123,26 +124,26 @@ impl World {
         ibv_sge { addr: self.address(word), length: 8 * words, lkey: self.lkey() }
     }
 
-    /// The next completion; `None` where there is none now.
+    /// Polls one completion; `None` if there is none.
     fn poll(&self) -> Option<ibv_wc> {
         let mut wc = MaybeUninit::uninit();
-        // SAFETY: the queue is there; one completion can be written, and is where one is told of.
+        // SAFETY: the queue is alive, one completion is writable, and it is written if the call returns 1.
         unsafe { (poll_cq(self.cq, 1, wc.as_mut_ptr()) == 1).then(|| wc.assume_init()) }
     }
 
-    /// The next completion, which comes.
+    /// Waits for a completion.
     fn wait(&self) -> ibv_wc {
         let end = Instant::now() + Duration::from_secs(20);
         loop {
             if let Some(wc) = self.poll() {
                 return wc;
             }
-            assert!(Instant::now() < end, "no completion came");
+            assert!(Instant::now() < end, "timed out waiting for a completion");
             std::thread::yield_now();
         }
     }
 
-    /// The identifiers and statuses of all completions that are there.
+    /// The IDs and statuses of all queued completions.
     fn statuses(&self) -> Vec<(u64, ibv_wc_status)> {
         std::iter::from_fn(|| self.poll()).map(|wc| (wc.wr_id, wc.status)).collect()
     }
@@ -157,7 +158,7 @@ impl World {
         let mut piece = self.piece(word, words);
         let mut wr = ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list: &raw mut piece, num_sge: 1 };
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair and the request are there.
+        // SAFETY: the QP and the request are there.
         unsafe { post_recv(qp, &raw mut wr, &raw mut bad) }
     }
 }
@@ -167,7 +168,7 @@ impl Drop for World {
         if std::thread::panicking() {
             return;
         }
-        // SAFETY: whatever was made on them is gone, or these are refused.
+        // SAFETY: their dependents are destroyed, or these calls fail.
         unsafe {
             assert_eq!(dereg_mr(self.mr), 0);
             assert_eq!(destroy_cq(self.cq), 0);
@@ -180,30 +181,30 @@ impl Drop for World {
 
 fn destroy(pairs: impl IntoIterator<Item = *mut ibv_qp>) {
     for qp in pairs {
-        // SAFETY: it is there, and not used again.
+        // SAFETY: it is alive, and not used again.
         assert_eq!(unsafe { destroy_qp(qp) }, 0);
     }
 }
 
-/// A request of no data.
+/// A request without data.
 fn request(wr_id: u64, operation: ibv_wr_opcode, send_flags: u32) -> ibv_send_wr {
-    // SAFETY: zeros are a value of all its fields.
+    // SAFETY: zeros are valid for all its fields.
     let mut wr: ibv_send_wr = unsafe { zeroed() };
     (wr.wr_id, wr.opcode, wr.send_flags) = (wr_id, operation, send_flags);
     wr
 }
 
-/// Posts a list, and gives the code and the identifier of the one that is at fault.
+/// Posts a list. On failure, returns the code and the ID of the refused request.
 fn post(qp: *mut ibv_qp, requests: &mut [ibv_send_wr]) -> Result<(), (c_int, u64)> {
     let first = requests.as_mut_ptr();
     let count = requests.len();
     for at in 0..count {
         let next = if at + 1 < count { first.wrapping_add(at + 1) } else { ptr::null_mut() };
-        // SAFETY: it is of the slice.
+        // SAFETY: it is an element of the slice.
         unsafe { (*first.wrapping_add(at)).next = next };
     }
     let mut bad = ptr::null_mut();
-    // SAFETY: the queue pair is there, and the requests are a list; the one at fault is of them.
+    // SAFETY: the QP is alive, and the requests are a list; the refused one is one of them.
     unsafe {
         match post_send(qp, first, &raw mut bad) {
             0 => Ok(()),
@@ -213,12 +214,12 @@ fn post(qp: *mut ibv_qp, requests: &mut [ibv_send_wr]) -> Result<(), (c_int, u64
 }
 
 fn attributes() -> ibv_qp_attr {
-    // SAFETY: zeros are a value of all its fields.
+    // SAFETY: zeros are valid for all its fields.
     unsafe { zeroed() }
 }
 
 fn modify(qp: *mut ibv_qp, attr: &ibv_qp_attr, given: u32) -> c_int {
-    // SAFETY: the queue pair is there; the attributes are only read.
+    // SAFETY: the QP is alive; the attributes are only read.
     unsafe { modify_qp(qp, ptr::from_ref(attr).cast_mut(), given as c_int) }
 }
 
@@ -226,9 +227,9 @@ fn move_to(qp: *mut ibv_qp, to: state) -> c_int {
     modify(qp, &ibv_qp_attr { qp_state: to, ..attributes() }, mask::IBV_QP_STATE.0)
 }
 
-/// The way to oneself.
+/// The path to this host.
 fn loopback() -> ibv_ah_attr {
-    // SAFETY: zeros are a value of all its fields.
+    // SAFETY: zeros are valid for all its fields.
     let mut path: ibv_ah_attr = unsafe { zeroed() };
     path.grh.dgid = ibv_gid { raw: gid::by_index(0).map_or([0; 16], |gid| gid.0) };
     (path.is_global, path.port_num, path.grh.hop_limit) = (1, 1, 64);
@@ -236,7 +237,7 @@ fn loopback() -> ibv_ah_attr {
 }
 
 fn to_init(qp: *mut ibv_qp) {
-    // SAFETY: it is there.
+    // SAFETY: it is alive.
     let is_datagram = unsafe { (*qp).qp_type } == UD;
     let more = if is_datagram { mask::IBV_QP_QKEY } else { mask::IBV_QP_ACCESS_FLAGS };
     let given = mask::IBV_QP_STATE.0 | mask::IBV_QP_PKEY_INDEX.0 | mask::IBV_QP_PORT.0 | more.0;
@@ -250,8 +251,8 @@ fn to_init(qp: *mut ibv_qp) {
     assert_eq!(modify(qp, &attr, given), 0);
 }
 
-/// What RTR needs, and RTS, of each service.
-fn needs(qp_type: ibv_qp_type) -> (u32, u32) {
+/// The attributes that RTR and RTS require for each service.
+fn required_masks(qp_type: ibv_qp_type) -> (u32, u32) {
     const PEER: u32 = mask::IBV_QP_AV.0 | mask::IBV_QP_PATH_MTU.0 | mask::IBV_QP_DEST_QPN.0 | mask::IBV_QP_RQ_PSN.0;
     const RESPONDER: u32 = mask::IBV_QP_MAX_DEST_RD_ATOMIC.0 | mask::IBV_QP_MIN_RNR_TIMER.0;
     const REQUESTER: u32 =
@@ -263,11 +264,11 @@ fn needs(qp_type: ibv_qp_type) -> (u32, u32) {
     }
 }
 
-/// What a connected queue pair is given on its way to RTS.
+/// The attributes of a connected QP.
 fn connection(peer: *mut ibv_qp) -> ibv_qp_attr {
     ibv_qp_attr {
         path_mtu: ibv_mtu::IBV_MTU_1024,
-        // SAFETY: it is there.
+        // SAFETY: it is alive.
         dest_qp_num: unsafe { (*peer).qp_num },
         rq_psn: 0x123456,
         sq_psn: 0x123456,
@@ -283,20 +284,20 @@ fn connection(peer: *mut ibv_qp) -> ibv_qp_attr {
 }
 
 fn to_receive(qp: *mut ibv_qp, peer: *mut ibv_qp) {
-    // SAFETY: it is there.
-    let (needed, _) = needs(unsafe { (*qp).qp_type });
+    // SAFETY: it is alive.
+    let (required, _) = required_masks(unsafe { (*qp).qp_type });
     let attr = ibv_qp_attr { qp_state: state::IBV_QPS_RTR, ..connection(peer) };
-    assert_eq!(modify(qp, &attr, mask::IBV_QP_STATE.0 | needed), 0);
+    assert_eq!(modify(qp, &attr, mask::IBV_QP_STATE.0 | required), 0);
 }
 
 fn to_send(qp: *mut ibv_qp, peer: *mut ibv_qp) {
-    // SAFETY: it is there.
-    let (_, needed) = needs(unsafe { (*qp).qp_type });
+    // SAFETY: it is alive.
+    let (_, required) = required_masks(unsafe { (*qp).qp_type });
     let attr = ibv_qp_attr { qp_state: state::IBV_QPS_RTS, ..connection(peer) };
-    assert_eq!(modify(qp, &attr, mask::IBV_QP_STATE.0 | needed), 0);
+    assert_eq!(modify(qp, &attr, mask::IBV_QP_STATE.0 | required), 0);
 }
 
-/// Brings both to RTS, with each other as peers.
+/// Moves both to RTS, connected to each other.
 fn connect([a, b]: [*mut ibv_qp; 2]) {
     for (qp, peer) in [(a, b), (b, a)] {
         to_init(qp);
@@ -307,7 +308,7 @@ fn connect([a, b]: [*mut ibv_qp; 2]) {
 
 fn query(qp: *mut ibv_qp) -> (ibv_qp_attr, ibv_qp_init_attr) {
     let (mut attr, mut init) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: the queue pair is there, and both are written.
+    // SAFETY: the QP is alive, and both are written.
     unsafe {
         assert_eq!(query_qp(qp, attr.as_mut_ptr(), 0, init.as_mut_ptr()), 0);
         (attr.assume_init(), init.assume_init())
@@ -318,7 +319,7 @@ fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// A pointer to plain data, as C takes it.
+/// A pointer to data, as C expects it.
 fn pointer<T>(data: &T) -> *mut c_void {
     ptr::from_ref(data).cast_mut().cast()
 }

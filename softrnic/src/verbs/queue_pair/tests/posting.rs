@@ -21,7 +21,7 @@ fn remote(world: &World, wr_id: u64, operation: opcode, piece: *mut ibv_sge, wor
 }
 
 #[test]
-fn a_send_comes_to_the_receive_that_was_posted_first() {
+fn send_fills_the_first_posted_receive() {
     for qp_type in [RC, UC] {
         let world = World::new();
         let [a, b] = world.two(qp_type);
@@ -37,9 +37,9 @@ fn a_send_comes_to_the_receive_that_was_posted_first() {
         let (sent, received) = if first.wr_id == 1 { (first, second) } else { (second, first) };
         assert_eq!((sent.status, sent.opcode, sent.wr_id), (SUCCESS, ibv_wc_opcode::IBV_WC_SEND, 1));
         assert_eq!((received.status, received.opcode, received.wr_id), (SUCCESS, ibv_wc_opcode::IBV_WC_RECV, 7));
-        // SAFETY: the receive has an immediate, as its flag says.
+        // SAFETY: the completion has immediate data, according to its flags.
         assert_eq!(unsafe { received.__bindgen_anon_1.imm_data }, 0x1234_u32.to_be());
-        // SAFETY: they are there.
+        // SAFETY: they are alive.
         unsafe { assert_eq!((received.byte_len, received.qp_num, sent.qp_num), (8, (*b).qp_num, (*a).qp_num)) };
         assert_eq!((world.word(100), world.word(200)), (0xabcdef, 0));
         destroy([a, b]);
@@ -47,7 +47,7 @@ fn a_send_comes_to_the_receive_that_was_posted_first() {
 }
 
 #[test]
-fn memory_is_written_read_and_changed() {
+fn writes_reads_and_atomics_work() {
     let world = World::new();
     let [a, b] = world.two(RC);
     world.set(0, 11);
@@ -77,7 +77,7 @@ fn memory_is_written_read_and_changed() {
 }
 
 #[test]
-fn inline_data_is_taken_at_once_and_needs_no_key() {
+fn inline_data_is_copied_at_once_without_key() {
     let world = World::new();
     let [a, b] = world.two(RC);
     let data = [1_u64, 2, 3];
@@ -100,7 +100,7 @@ fn inline_data_is_taken_at_once_and_needs_no_key() {
 }
 
 #[test]
-fn an_atomic_write_takes_eight_bytes_from_memory_or_inline() {
+fn atomic_write_requires_eight_bytes() {
     let world = World::new();
     let [a, b] = world.two(RC);
     world.set(0, 77);
@@ -116,15 +116,15 @@ fn an_atomic_write_takes_eight_bytes_from_memory_or_inline() {
     destroy([a, b]);
 }
 
-/// Makes a request one that is refused.
-type Spoil = fn(&mut ibv_send_wr);
+/// Makes a request invalid.
+type Invalidate = fn(&mut ibv_send_wr);
 
 #[test]
-fn those_before_the_one_at_fault_are_executed() {
+fn requests_before_a_refused_one_are_executed() {
     let world = World::new();
     let [a, b] = world.two(RC);
     world.set(0, 5);
-    let faults: [(Spoil, c_int); 6] = [
+    let faults: [(Invalidate, c_int); 6] = [
         (|wr| wr.opcode = opcode(99), libc::EINVAL),
         (|wr| wr.opcode = opcode::IBV_WR_TSO, libc::EOPNOTSUPP),
         (|wr| wr.opcode = opcode::IBV_WR_FLUSH, libc::EINVAL),
@@ -146,7 +146,7 @@ fn those_before_the_one_at_fault_are_executed() {
 }
 
 #[test]
-fn a_service_without_an_operation_refuses_it() {
+fn unsupported_operation_is_refused() {
     let world = World::new();
     let [a, b] = world.two(UC);
     let mut piece = world.piece(0, 1);
@@ -159,7 +159,7 @@ fn a_service_without_an_operation_refuses_it() {
 }
 
 #[test]
-fn a_full_send_queue_refuses_until_a_completion_is_polled() {
+fn full_send_queue_refuses_until_a_completion_is_polled() {
     let world = World::new();
     let [a, b] = world.two(RC);
     let mut piece = world.piece(0, 1);
@@ -175,7 +175,7 @@ fn a_full_send_queue_refuses_until_a_completion_is_polled() {
 }
 
 #[test]
-fn requests_are_taken_in_the_states_that_have_them() {
+fn posts_depend_on_the_state() {
     let world = World::new();
     let [a, b] = [world.pair(RC), world.pair(RC)];
     let send = || post(a, &mut [request(1, opcode::IBV_WR_SEND, 0)]);
@@ -193,7 +193,7 @@ fn requests_are_taken_in_the_states_that_have_them() {
 }
 
 #[test]
-fn a_receive_with_too_many_pieces_is_refused() {
+fn receive_with_too_many_pieces_is_refused() {
     let world = World::new();
     let [a, b] = world.two(RC);
     let mut pieces = [world.piece(0, 1); 3];
@@ -202,13 +202,13 @@ fn a_receive_with_too_many_pieces_is_refused() {
     (wrs[0].num_sge, wrs[1].num_sge) = (2, 3);
     wrs[0].next = &raw mut wrs[1];
     let mut bad = ptr::null_mut();
-    // SAFETY: the queue pair and the requests are there.
+    // SAFETY: the QP and the requests are there.
     unsafe {
         assert_eq!(post_recv(a, &raw mut wrs[0], &raw mut bad), libc::EINVAL);
         assert_eq!((*bad).wr_id, 3);
-        // So is one whose pieces are nowhere, as it is of a send.
-        let mut nowhere = ibv_recv_wr { wr_id: 4, next: ptr::null_mut(), sg_list: ptr::null_mut(), num_sge: 1 };
-        assert_eq!(post_recv(a, &raw mut nowhere, &raw mut bad), libc::EINVAL);
+        // A receive with pieces but without a list is refused too, like a send.
+        let mut null_list = ibv_recv_wr { wr_id: 4, next: ptr::null_mut(), sg_list: ptr::null_mut(), num_sge: 1 };
+        assert_eq!(post_recv(a, &raw mut null_list, &raw mut bad), libc::EINVAL);
         assert_eq!((*bad).wr_id, 4);
     }
     assert_eq!(post(b, &mut [request(9, opcode::IBV_WR_SEND, SIGNALED)]), Ok(()));
@@ -219,19 +219,19 @@ fn a_receive_with_too_many_pieces_is_refused() {
 }
 
 #[test]
-fn a_datagram_goes_where_its_handle_says() {
+fn datagram_goes_to_its_address_handle() {
     let world = World::new();
     let [a, b] = world.two(UD);
     world.set(0, 0x55);
     assert_eq!(world.post_receive(b, 7, 100, 6), 0);
-    // SAFETY: the domain is there, and the attributes can be read.
+    // SAFETY: the domain is alive, and the attributes can be read.
     let (ah, other) = unsafe { (create_ah(world.pd, &mut loopback()), alloc_pd(world.context)) };
     // SAFETY: as above.
     let foreign = unsafe { create_ah(other, &mut loopback()) };
     let mut piece = world.piece(0, 1);
     let mut wr = request(1, opcode::IBV_WR_SEND, SIGNALED);
     (wr.sg_list, wr.num_sge) = (&raw mut piece, 1);
-    // SAFETY: it is there.
+    // SAFETY: it is alive.
     (wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey) = (unsafe { (*b).qp_num }, QKEY);
     assert_eq!(post(a, &mut [wr]), Err((libc::EINVAL, 1)), "without a handle");
     wr.wr.ud.ah = foreign;
@@ -240,11 +240,11 @@ fn a_datagram_goes_where_its_handle_says() {
     assert_eq!(post(a, &mut [wr]), Ok(()));
     let [first, second] = [world.wait(), world.wait()];
     let received = if first.wr_id == 7 { first } else { second };
-    // SAFETY: it is there.
+    // SAFETY: it is alive.
     assert_eq!((received.byte_len, received.src_qp), (48, unsafe { (*a).qp_num }));
     assert_eq!(world.word(105), 0x55);
     destroy([a, b]);
-    // SAFETY: they are there, and not used again.
+    // SAFETY: they are alive, and not used again.
     unsafe { assert_eq!((destroy_ah(ah), destroy_ah(foreign), dealloc_pd(other)), (0, 0, 0)) };
 }
 
@@ -257,10 +257,10 @@ fn windows_are_bound_by_verb_and_by_request() {
         mr: world.mr,
         addr: world.address(100),
         length: 8,
-        // Local access is the region's: mlx5 takes the flag too.
+        // Local access depends on the region; mlx5 accepts the flag too.
         mw_access_flags: access::IBV_ACCESS_REMOTE_WRITE.0 | access::IBV_ACCESS_LOCAL_WRITE.0,
     };
-    // SAFETY: the domain is there; so are the windows, the region and the queue pairs.
+    // SAFETY: the domain is alive; so are the windows, the region and the QPs.
     unsafe {
         let one = alloc_mw(world.pd, ibv_mw_type::IBV_MW_TYPE_1);
         let before = (*one).rkey;
@@ -302,11 +302,11 @@ fn windows_are_bound_by_verb_and_by_request() {
 }
 
 #[test]
-fn windows_are_bound_as_they_can_be() {
+fn invalid_binds_are_refused() {
     let world = World::new();
     let [a, b] = world.two(RC);
     let info = ibv_mw_bind_info { mr: world.mr, addr: world.address(0), length: 8, mw_access_flags: 0 };
-    // SAFETY: the domain is there; so are the window, the region and the queue pairs.
+    // SAFETY: the domain is alive; so are the window, the region and the QPs.
     unsafe {
         let mw = alloc_mw(world.pd, ibv_mw_type::IBV_MW_TYPE_2);
         let bind = |mw, bind_info| {

@@ -1,4 +1,4 @@
-//! Queue pairs that share: receives, XRC, and threads that post together.
+//! QPs that share: receives, XRC, and concurrent posts.
 
 use std::thread;
 
@@ -17,9 +17,9 @@ use crate::wire::operation::Service;
 
 const SUCCESS: ibv_wc_status = ibv_wc_status::IBV_WC_SUCCESS;
 
-/// The target's side of XRC: a domain, a shared receive queue and its number, and a queue pair.
+/// The target side of XRC: a domain, a shared receive queue with its number, and a QP.
 fn target(world: &World) -> (*mut ibv_xrcd, *mut ibv_srq, u32, *mut ibv_qp) {
-    // SAFETY: zeros are a value of the attributes; the context is there, and what they name.
+    // SAFETY: zeros are valid for the attributes; the context is alive, and the objects that they name.
     unsafe {
         let xrcd = open_xrcd(world.context, &mut ibv_xrcd_init_attr { comp_mask: 3, fd: -1, oflags: libc::O_CREAT });
         let mut shared: ibv_srq_init_attr_ex = zeroed();
@@ -50,13 +50,13 @@ fn receive(world: &World, srq: *mut ibv_srq, wr_id: u64, word: usize) {
 }
 
 #[test]
-fn xrc_comes_to_the_shared_queue_that_it_names() {
+fn xrc_message_uses_the_shared_queue_that_it_names() {
     let world = World::new();
     let (xrcd, srq, number, receiver) = target(&world);
     let sender = world.extended_pair(ibv_qp_type::IBV_QPT_XRC_SEND, operations::of(Service::XrcSend));
     let responder = mask::IBV_QP_MAX_DEST_RD_ATOMIC.0 | mask::IBV_QP_MIN_RNR_TIMER.0;
     let requester = mask::IBV_QP_RETRY_CNT.0 | mask::IBV_QP_RNR_RETRY.0 | mask::IBV_QP_MAX_QP_RD_ATOMIC.0;
-    let (peer, running) = needs(RC);
+    let (peer, running) = required_masks(RC);
     for (qp, other, without) in [(sender, receiver, responder), (receiver, sender, requester)] {
         to_init(qp);
         let attr = ibv_qp_attr { qp_state: state::IBV_QPS_RTR, ..connection(other) };
@@ -78,7 +78,7 @@ fn xrc_comes_to_the_shared_queue_that_it_names() {
     let expected = [(1, SUCCESS, ibv_wc_opcode::IBV_WC_SEND), (50, SUCCESS, ibv_wc_opcode::IBV_WC_RECV)];
     assert_eq!((both, world.word(100)), (expected, 5));
 
-    // SAFETY: the queue pair is there, and has all functions of its service.
+    // SAFETY: the QP is alive, and has all functions of its service.
     unsafe {
         let qp = qp_to_qp_ex(sender);
         let start = (*qp).wr_start.unwrap();
@@ -97,13 +97,13 @@ fn xrc_comes_to_the_shared_queue_that_it_names() {
     assert_eq!([world.wait().status, world.wait().status], [SUCCESS; 2]);
     assert_eq!(world.word(101), 5);
     destroy([sender, receiver]);
-    // SAFETY: they are there, and not used again.
+    // SAFETY: they are alive, and not used again.
     unsafe { assert_eq!((destroy_srq(srq), close_xrcd(xrcd)), (0, 0)) };
 }
 
-/// A file without a name, which names a domain.
+/// An unnamed file, which identifies an XRC domain.
 fn file() -> std::os::fd::OwnedFd {
-    // SAFETY: the name is a string of C; the descriptor is new, and nobody else's.
+    // SAFETY: the name is a C string; the descriptor is new, and this function alone owns it.
     unsafe {
         let fd = libc::memfd_create(c"domain".as_ptr(), libc::MFD_CLOEXEC);
         assert!(fd >= 0);
@@ -124,10 +124,10 @@ fn open_target(xrcd: *mut ibv_xrcd, number: u32, change: impl FnOnce(&mut ibv_qp
     unsafe { open_qp((*xrcd).context, &raw mut attr) }
 }
 
-/// The next event of a context, which does not block, acknowledged.
+/// The next event of a nonblocking context, which it acknowledges.
 fn event(context: *mut ibv_context) -> Option<(ibv_event_type, *mut ibv_qp)> {
     let mut event = MaybeUninit::uninit();
-    // SAFETY: the context is open, and the event is read where it was written: of queue pairs alone.
+    // SAFETY: the context is open, and the event is read after it was written: it is a QP event.
     unsafe {
         libc::fcntl((*context).async_fd, libc::F_SETFL, libc::O_NONBLOCK);
         (get_async_event(context, event.as_mut_ptr()) == 0).then(|| {
@@ -141,10 +141,10 @@ fn event(context: *mut ibv_context) -> Option<(ibv_event_type, *mut ibv_qp)> {
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn a_target_lives_until_the_last_who_opened_it_destroys_it() {
+fn xrc_target_lives_until_its_last_handle_is_destroyed() {
     let worlds = [World::new(), World::new()];
     let file = file();
-    // SAFETY: the contexts are there, and in the end everything goes in its order.
+    // SAFETY: the contexts are alive, and all objects are destroyed at the end in order.
     unsafe {
         let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
         let attr = ibv_xrcd_init_attr { comp_mask: 3, fd, oflags: libc::O_CREAT };
@@ -161,9 +161,9 @@ fn a_target_lives_until_the_last_who_opened_it_destroys_it() {
         assert_eq!(((*opened).qp_num, (*opened).qp_type), (number, ibv_qp_type::IBV_QPT_XRC_RECV));
         assert_eq!(((*opened).context, (*opened).qp_context.addr()), (worlds[1].context, 0x77));
         assert_eq!(((*opened).state, (*opened).pd.is_null()), (state::IBV_QPS_INIT, true));
-        // What one changes the other sees, and both are told of what happens.
+        // A change through one handle is visible through the other, and both receive events.
         let attr = ibv_qp_attr { qp_state: state::IBV_QPS_RTR, ..connection(made) };
-        let (peer, _) = needs(RC);
+        let (peer, _) = required_masks(RC);
         assert_eq!(modify(opened, &attr, mask::IBV_QP_STATE.0 | peer), 0);
         assert_eq!(query(made).0.qp_state, state::IBV_QPS_RTR);
         Pair::qp(made).parts().events.happened(PairEvent::Established);
@@ -175,22 +175,22 @@ fn a_target_lives_until_the_last_who_opened_it_destroys_it() {
         Pair::qp(opened).parts().events.happened(PairEvent::AccessError);
         assert_eq!(event(worlds[0].context), None);
         assert_eq!(event(worlds[1].context), Some((ibv_event_type::IBV_EVENT_QP_ACCESS_ERR, opened)));
-        assert_eq!(query(opened).0.qp_state, state::IBV_QPS_RTR, "it lives on");
+        assert_eq!(query(opened).0.qp_state, state::IBV_QPS_RTR, "the QP is still alive");
         let again = open_target(xrcds[0], number, |attr| attr.comp_mask &= !4);
-        assert!((*again).qp_context.is_null(), "of which the mask says nothing");
+        assert!((*again).qp_context.is_null(), "the context is not in the mask");
         destroy([opened, again]);
-        assert!(open_target(xrcds[0], number, |_| {}).is_null(), "it is gone");
+        assert!(open_target(xrcds[0], number, |_| {}).is_null(), "the QP is destroyed");
         assert_eq!(xrcds.map(|xrcd| close_xrcd(xrcd)), [0, 0]);
     }
 }
 
 #[test]
-fn only_a_target_of_the_domain_is_opened() {
+fn only_targets_of_the_domain_can_be_opened() {
     let world = World::new();
     let (xrcd, srq, _, qp) = target(&world);
     let (other, other_srq, _, other_qp) = target(&world);
     let connected = world.pair(RC);
-    // SAFETY: they are there; in the end everything goes in its order.
+    // SAFETY: they are alive; all objects are destroyed at the end in order.
     unsafe {
         let refused = |xrcd, number, change: &dyn Fn(&mut ibv_qp_open_attr)| {
             let qp = open_target(xrcd, number, change);
@@ -213,9 +213,9 @@ fn only_a_target_of_the_domain_is_opened() {
 }
 
 #[test]
-fn all_requests_are_signaled_where_the_queue_pair_says_so() {
+fn sq_sig_all_signals_all_requests() {
     let world = World::new();
-    // SAFETY: the domain is there, and what the attributes name.
+    // SAFETY: the domain is alive, and the objects of the attributes.
     let signaling = unsafe { create_qp(world.pd, &mut ibv_qp_init_attr { sq_sig_all: 1, ..world.init(RC) }) };
     let both = [signaling, world.pair(RC)];
     connect(both);
@@ -229,11 +229,11 @@ fn all_requests_are_signaled_where_the_queue_pair_says_so() {
     destroy(both);
 }
 
-/// A queue pair for another thread.
+/// A QP for another thread.
 #[derive(Clone, Copy)]
 pub(super) struct Shared(pub(super) *mut ibv_qp);
 
-// SAFETY: queue pairs are for all threads.
+// SAFETY: QPs can be used by all threads.
 unsafe impl Send for Shared {}
 
 impl Shared {
@@ -243,7 +243,7 @@ impl Shared {
 }
 
 #[test]
-fn batches_and_lists_of_threads_take_turns() {
+fn batches_and_lists_of_threads_exclude_each_other() {
     const EACH: u64 = if cfg!(miri) { 5 } else { 2000 };
     let world = World::new();
     let both = [0; 2].map(|_| world.extended_pair(RC, operations::of(Service::ReliableConnection)));
@@ -266,7 +266,7 @@ fn batches_and_lists_of_threads_take_turns() {
             }
         });
         scope.spawn(move || {
-            // SAFETY: the queue pair is there, and has all functions of its service; this is the one thread that builds batches.
+            // SAFETY: the QP is alive and has all functions of its service; this thread alone builds batches.
             unsafe {
                 let qp = qp_to_qp_ex(qp.get());
                 (*qp).wr_flags = flag::IBV_SEND_SIGNALED.0;
@@ -291,7 +291,7 @@ fn batches_and_lists_of_threads_take_turns() {
     });
     for remainder in [0, 1] {
         let of_one: Vec<u64> = seen.iter().copied().filter(|wr_id| wr_id % 2 == remainder).collect();
-        assert!(of_one.is_sorted(), "each thread's come in its order");
+        assert!(of_one.is_sorted(), "requests of a thread keep their order");
         assert_eq!(of_one.len() as u64, EACH);
     }
     destroy(both);
