@@ -1,4 +1,4 @@
-//! Which devices there are.
+//! Selects and registers the soft devices.
 
 use std::env;
 use std::sync::Mutex;
@@ -10,17 +10,17 @@ use crate::sys::{fork, unpoisoned};
 use crate::verbs::{device, table};
 use crate::{cm, wiring};
 
-/// The environment variable that says which devices there are.
+/// Environment variable with the devices to register, see [`Builder::new`].
 pub const DEVICES_VARIABLE: &str = "SOFTRNIC_DEVICES";
-/// More devices than this are a mistake.
-const MOST: usize = 1024;
-/// The name under which `rdma-mummy-sys` has the provider.
+/// Limit of the number of devices; a larger number is refused as a mistake.
+const MAX_DEVICES: usize = 1024;
+/// Name of the provider in `rdma-mummy-sys`.
 const PROVIDER: &str = "softrnic";
 
-/// The names of the devices that are registered, once there are any.
+/// Names of the registered devices; `None` before the registration.
 static REGISTERED: Mutex<Option<Vec<String>>> = Mutex::new(None);
 
-/// Devices to register.
+/// A list of soft devices to register.
 ///
 /// ```
 /// softrnic::Builder::new().device("soft_a").device("soft_b").register()?;
@@ -32,44 +32,45 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Those that the environment variable `SOFTRNIC_DEVICES` says, which is names separated by commas, or how many: `2` stands
-    /// for `soft0,soft1`, and `0` for none. Where it is not set, or empty, `soft0`.
+    /// Creates a builder that reads its devices from the environment variable `SOFTRNIC_DEVICES`: names separated by
+    /// commas, or a number. `2` means `soft0,soft1` and `0` means none. If the variable is absent or empty, the list is
+    /// `soft0`.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a device. Once a program names any, the environment is not asked.
+    /// Adds a device. A builder with at least one device ignores the environment.
     #[must_use]
     pub fn device(mut self, name: impl Into<String>) -> Self {
         self.names.get_or_insert_default().push(name.into());
         self
     }
 
-    /// Makes the devices those of this process; the same ones again do nothing.
+    /// Registers the devices in this process. Registering the same devices again has no effect.
     ///
     /// # Errors
     ///
-    /// [`RegisterError`], which says what to do: names that no device can have, or other devices registered before.
+    /// [`RegisterError`], with its remedy: a name is invalid, or this process has registered other devices.
     pub fn register(self) -> Result<(), RegisterError> {
         let names = match self.names {
             Some(names) => checked(names)?,
             None => match env::var_os(DEVICES_VARIABLE) {
-                Some(text) => named(&text.to_string_lossy())?,
-                None => counted(1),
+                Some(text) => from_variable(&text.to_string_lossy())?,
+                None => default_names(1),
             },
         };
-        // A child that another thread forks has all of it or nothing, and the lock is free there.
+        // Forks wait for this guard, so a child inherits a complete registration or none, and an unlocked mutex.
         let _hold = gate::hold();
         let mut registered = unpoisoned(REGISTERED.lock());
         match &*registered {
             Some(before) if *before == names => Ok(()),
             Some(before) => Err(RegisterError::Registered { devices: before.clone() }),
             None => {
-                // Before the provider is known, so that every list has them.
+                // Before the provider is registered, so that every device list contains them.
                 device::make(&names);
                 fork::watch();
-                // SAFETY: the functions of the table do what rdma-core documents for their names, and leave `_ops` of the devices
-                // alone.
+                // SAFETY: the functions of the table behave as rdma-core documents their names, and leave `_ops` of
+                // the devices alone.
                 unsafe {
                     provider::register(provider::Provider::new(PROVIDER, table::table()).with_rdmacm(cm::table()))
                 }
@@ -82,18 +83,19 @@ impl Builder {
     }
 }
 
-/// Registers the devices of [`Builder::new`]; where any are registered, it does nothing, whatever the environment says.
+/// Registers the devices of [`Builder::new`]. If this process has registered any devices, it does nothing and ignores
+/// the environment.
 ///
 /// # Errors
 ///
-/// What the environment says is not a list of devices, or another provider has the name `softrnic`.
+/// `SOFTRNIC_DEVICES` is invalid, or another provider is named `softrnic`.
 pub fn register() -> Result<(), RegisterError> {
-    // Whoever registered them has chosen.
+    // The devices were selected by the first registration.
     if is_registered() {
         return Ok(());
     }
     match Builder::new().register() {
-        // Another thread has, meanwhile.
+        // `Registered`: another thread has registered other devices in the meantime.
         Ok(()) | Err(RegisterError::Registered { .. }) => Ok(()),
         Err(error) => Err(error),
     }
@@ -104,80 +106,82 @@ fn is_registered() -> bool {
     unpoisoned(REGISTERED.lock()).is_some()
 }
 
-/// Why devices cannot be registered.
+/// The reason why devices cannot be registered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// No device can have this name.
+    /// A device name is invalid.
     #[error(
-        "no device can be named {name:?}: choose a name of 1 to {} printable ASCII characters without `/`, `,` and spaces \
-         (it comes from the program or from {DEVICES_VARIABLE})",
+        "cannot register device {name:?}: a name has 1 to {} printable ASCII characters and no `/`, `,` or space; \
+         change it in {DEVICES_VARIABLE} or in the program",
         device::NAME_SIZE - 1
     )]
     Name {
-        /// The name.
+        /// The invalid name.
         name: String,
     },
-    /// Two devices have this name.
-    #[error("two devices are named {name:?}: choose another name for one of them")]
+    /// Two devices have the same name.
+    #[error("cannot register device {name:?}: another device has this name; rename one of them")]
     Twice {
-        /// The name.
+        /// The duplicate name.
         name: String,
     },
-    /// What the environment says is a number, and not one of devices.
-    #[error("{DEVICES_VARIABLE} is {text}, which is no number of devices: choose 0 to {MOST}, or names")]
+    /// `SOFTRNIC_DEVICES` is a number out of range.
+    #[error(
+        "invalid {DEVICES_VARIABLE} {text}: the number of devices is out of range; choose 0 to {MAX_DEVICES}, or names"
+    )]
     Number {
-        /// What it says.
+        /// The value of the variable.
         text: String,
     },
-    /// So many devices are a mistake.
-    #[error("{count} devices are too many: choose at most {MOST}")]
+    /// The list has too many devices.
+    #[error("cannot register {count} devices: the limit is {MAX_DEVICES}; choose fewer")]
     Many {
-        /// How many were asked for.
+        /// The number of devices in the list.
         count: usize,
     },
-    /// Other devices are registered in this process, which keeps them.
-    #[error("the soft devices of this process are registered already ({}): register all of them at once", .devices.join(", "))]
+    /// This process has registered other devices, and keeps them.
+    #[error("cannot register devices: this process has registered others ({}); register all of them at once", .devices.join(", "))]
     Registered {
-        /// Their names.
+        /// The names of the registered devices.
         devices: Vec<String>,
     },
-    /// The name `softrnic` is taken.
-    #[error("{0}: does the program have two versions of the crate softrnic? Use one")]
+    /// The provider name `softrnic` is in use.
+    #[error("cannot register devices: {0}; link one version of the crate softrnic only")]
     Provider(#[source] provider::RegisterError),
 }
 
-/// The devices that the environment says.
-pub(crate) fn named(text: &str) -> Result<Vec<String>, RegisterError> {
-    checked(parse(text)?)
+/// Parses and checks the value of `SOFTRNIC_DEVICES`.
+pub(crate) fn from_variable(text: &str) -> Result<Vec<String>, RegisterError> {
+    checked(parse_names(text)?)
 }
 
-/// Names, or how many.
-fn parse(text: &str) -> Result<Vec<String>, RegisterError> {
+/// Parses a number of devices, or their names.
+fn parse_names(text: &str) -> Result<Vec<String>, RegisterError> {
     let text = text.trim();
     if text.is_empty() {
-        return Ok(counted(1));
+        return Ok(default_names(1));
     }
     match text.parse::<usize>() {
-        Ok(count) if count > MOST => Err(RegisterError::Many { count }),
-        Ok(count) => Ok(counted(count)),
+        Ok(count) if count > MAX_DEVICES => Err(RegisterError::Many { count }),
+        Ok(count) => Ok(default_names(count)),
         Err(_) if is_number(text) => Err(RegisterError::Number { text: text.to_owned() }),
         Err(_names) => Ok(text.split(',').map(|name| name.trim().to_owned()).collect()),
     }
 }
 
-/// Also where it is below zero, or more than the machine counts.
+/// Whether the text is an integer, including negative ones and those that exceed `usize`.
 fn is_number(text: &str) -> bool {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn counted(count: usize) -> Vec<String> {
+fn default_names(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("soft{number}")).collect()
 }
 
 fn checked(names: Vec<String>) -> Result<Vec<String>, RegisterError> {
-    if names.len() > MOST {
+    if names.len() > MAX_DEVICES {
         return Err(RegisterError::Many { count: names.len() });
     }
     for (place, name) in names.iter().enumerate() {
@@ -197,46 +201,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_says_names_or_how_many() {
-        assert_eq!(named("soft7").as_deref(), Ok(&["soft7".to_owned()][..]));
-        assert_eq!(named(" a, b ,c").map(|names| names.join(" ")).as_deref(), Ok("a b c"));
-        assert_eq!(named("3").map(|names| names.join(" ")).as_deref(), Ok("soft0 soft1 soft2"));
-        assert_eq!(named("0"), Ok(Vec::new()));
-        for nothing in ["", " \n"] {
-            assert_eq!(named(nothing).map(|names| names.join(" ")).as_deref(), Ok("soft0"));
+    fn variable_holds_names_or_a_number() {
+        assert_eq!(from_variable("soft7").as_deref(), Ok(&["soft7".to_owned()][..]));
+        assert_eq!(from_variable(" a, b ,c").map(|names| names.join(" ")).as_deref(), Ok("a b c"));
+        assert_eq!(from_variable("3").map(|names| names.join(" ")).as_deref(), Ok("soft0 soft1 soft2"));
+        assert_eq!(from_variable("0"), Ok(Vec::new()));
+        for empty in ["", " \n"] {
+            assert_eq!(from_variable(empty).map(|names| names.join(" ")).as_deref(), Ok("soft0"));
         }
-        assert_eq!(named("1025"), Err(RegisterError::Many { count: 1025 }));
+        assert_eq!(from_variable("1025"), Err(RegisterError::Many { count: 1025 }));
         for text in ["-1", "-0", "99999999999999999999999"] {
-            assert_eq!(named(text), Err(RegisterError::Number { text: text.to_owned() }));
+            assert_eq!(from_variable(text), Err(RegisterError::Number { text: text.to_owned() }));
         }
-        assert_eq!(named("-").map(|names| names.join(" ")).as_deref(), Ok("-"));
+        assert_eq!(from_variable("-").map(|names| names.join(" ")).as_deref(), Ok("-"));
     }
 
     #[test]
-    fn a_name_that_no_device_can_have_is_refused() {
+    fn invalid_name_is_refused() {
         let long = "x".repeat(64);
         for name in [",", "a,,b", "a/b", "a b", "a\tb", "gerät", "..\0", &long] {
-            assert!(matches!(named(name), Err(RegisterError::Name { .. })), "{name:?}");
+            assert!(matches!(from_variable(name), Err(RegisterError::Name { .. })), "{name:?}");
         }
-        assert!(named(&long[1..]).is_ok());
-        assert_eq!(named("a,b,a"), Err(RegisterError::Twice { name: "a".to_owned() }));
+        assert!(from_variable(&long[1..]).is_ok());
+        assert_eq!(from_variable("a,b,a"), Err(RegisterError::Twice { name: "a".to_owned() }));
         assert_eq!(checked(vec!["a,b".to_owned()]), Err(RegisterError::Name { name: "a,b".to_owned() }));
     }
 
     #[test]
-    fn an_error_says_what_to_do() {
+    fn error_names_its_remedy() {
         let errors = [
             RegisterError::Name { name: String::from("a/b") },
             RegisterError::Twice { name: String::from("a") },
             RegisterError::Many { count: 5000 },
             RegisterError::Number { text: String::from("-1") },
-            RegisterError::Registered { devices: counted(2) },
+            RegisterError::Registered { devices: default_names(2) },
         ];
         let texts = [
-            "1 to 63 printable",
-            "choose another",
-            "at most 1024",
-            "is -1, which is no number of devices",
+            "1 to 63 printable ASCII characters",
+            "rename one of them",
+            "the limit is 1024; choose fewer",
+            "invalid SOFTRNIC_DEVICES -1: the number of devices is out of range",
             "(soft0, soft1): register all of them at once",
         ];
         for (error, part) in errors.iter().zip(texts) {

@@ -1,8 +1,8 @@
-//! A NIC in software: RDMA devices on any Linux machine, with no NIC, kernel module, root or daemon.
+//! An RDMA NIC in software: verbs on any Linux machine, with no NIC, kernel module, root or daemon.
 //!
-//! [`register`] adds its devices to those of `rdma-mummy-sys`. They then stand in the list of `ibv_get_device_list` beside real
-//! ones, and everything above works on them unchanged. Queue pairs reach each other within a
-//! process, and those of other processes of the same user on the host, unless [`PEERS_VARIABLE`] says no.
+//! [`register`] adds soft devices to the device list of `rdma-mummy-sys`, after the system's devices. Programs use them
+//! through the same functions as hardware. Queue pairs reach each other within a process and between processes of the
+//! same user on the host; [`PEERS_VARIABLE`] can disable the latter.
 //!
 //! ```
 //! use std::ffi::CStr;
@@ -11,27 +11,34 @@
 //!
 //! softrnic::register()?;
 //! let mut count = 0;
-//! // SAFETY: `count` can be written to, the list holds `count` devices, and it is freed after its last use.
+//! // SAFETY: `count` is writable, the list holds `count` devices, and it is freed after its last use.
 //! unsafe {
 //!     let list = ibv_get_device_list(&mut count);
 //!     assert!(!list.is_null());
 //!     for index in 0..count as usize {
-//!         println!("{:?}", CStr::from_ptr(ibv_get_device_name(*list.add(index)))); // at last: "soft0"
+//!         println!("{:?}", CStr::from_ptr(ibv_get_device_name(*list.add(index)))); // the last one is "soft0"
 //!     }
 //!     ibv_free_device_list(list);
 //! }
 //! # Ok::<(), softrnic::RegisterError>(())
 //! ```
 //!
-//! With the crate `sideway` that is `DeviceList::new()`, and its `manual::testing` shows a test file for CI and how to provoke faults.
-//! [`Builder`] names other devices, or several; so does the environment variable [`DEVICES_VARIABLE`]. What a device can do, what it
-//! checks and how it differs from hardware is in the README.
+//! With the crate `sideway`, `DeviceList::new()` lists the devices. Its `manual::testing` contains a test file for CI
+//! and ways to inject faults. [`Builder`] and the environment variable [`DEVICES_VARIABLE`] set the number and names of
+//! the devices. The README lists the features of a device and its differences from hardware.
 //!
-//! # How it is made
+//! # Layers
 //!
-//! Each layer uses those before it: `sys` is the operating system, and `wire` what travels between queue pairs; `mem` has
-//! registered memory, `cq` and `srq` have queues, `qp` has the rules of the transport services; `ipc` is the way to other processes;
-//! `verbs` is the C API, object by object, and `cm` that of connections by address.
+//! Each layer uses only those before it:
+//!
+//! - `sys`: the operating system
+//! - `wire`: the messages that queue pairs exchange
+//! - `mem`: registered memory
+//! - `cq`, `srq`: completion queues, shared receive queues
+//! - `qp`: queue pairs and the rules of the transport services
+//! - `ipc`: the transport to other processes
+//! - `verbs`: the C API of libibverbs, one file per object
+//! - `cm`: the C API of librdmacm
 
 #[cfg(test)]
 extern crate self as softrnic;
@@ -56,7 +63,7 @@ pub use ipc::PEERS_VARIABLE;
 #[doc(hidden)]
 pub use verbs::kernel_file::{attribute_file, is_device_file};
 
-/// Its code compiles.
+/// Compiles the code of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,15 +1,15 @@
-//! Queue pairs and transports, wired together.
+//! Connects QPs and transports.
 
 use crate::ipc::{self, Peers, Processes};
 use crate::qp::registry::{QpRegistry, ToQueuePairs};
 use crate::sys::fork::PerProcess;
 
-/// The other processes of the host, which deliver to the queue pairs of this one.
+/// The transport to other processes, which delivers to the QPs of this one.
 static PEERS: PerProcess<Peers> = PerProcess::new(Peers::new(&ToQueuePairs), || Box::new(Peers::new(&ToQueuePairs)));
 
 static PROCESSES: Processes = Processes(&PEERS);
 
-/// Lets the queue pairs of this process reach those of others; does nothing that another process could see until one has a number.
+/// Enables QPs to reach other processes. Has no effect visible to other processes until a QP has a number.
 pub(crate) fn connect() {
     if ipc::is_enabled() {
         QpRegistry::set_transport(&PROCESSES);

@@ -1,6 +1,6 @@
-//! Bytes, read as what a script wants next.
+//! Input bytes as values of a script.
 
-/// The rest of a script. Where it is at its end, zeros follow.
+/// The rest of a script, followed by endless zeros.
 #[derive(Debug)]
 pub(crate) struct Input<'i>(pub(crate) &'i [u8]);
 
@@ -9,7 +9,7 @@ impl<'i> Input<'i> {
         self.0.is_empty()
     }
 
-    /// The next `length` bytes, or those that are left.
+    /// The next `length` bytes, or fewer at the end.
     pub(crate) fn bytes(&mut self, length: usize) -> &'i [u8] {
         let (bytes, rest) = self.0.split_at(length.min(self.0.len()));
         self.0 = rest;
@@ -35,7 +35,7 @@ impl<'i> Input<'i> {
         u64::from_le_bytes(self.array())
     }
 
-    /// Words, of which the first `N` are read.
+    /// Words, of which the first `N` are read and the rest are zero.
     pub(crate) fn words<const N: usize, const ALL: usize>(&mut self) -> [u64; ALL] {
         std::array::from_fn(|index| if index < N { self.word() } else { 0 })
     }

@@ -1,8 +1,8 @@
-//! What others than the program send, as functions of bytes: for the fuzz targets (`fuzz/` of the repository), which call them
-//! with bytes of their choice, and for the test that calls them with those that are kept (`fuzz/corpus`).
+//! Handlers of untrusted input as functions of bytes. Fuzz targets (`fuzz/` of the repository) call them with generated
+//! bytes, and a test calls them with the corpus (`fuzz/corpus`).
 //!
-//! Each function panics where a promise is broken: one to the program, such as that memory which was not granted stays as it is.
-//! It tells whether what came was believed to its end.
+//! Each function panics on a violated guarantee, such as that ungranted memory is unchanged. It returns whether the
+//! whole input was accepted.
 
 mod input;
 #[cfg(test)]
@@ -14,16 +14,16 @@ pub use crate::ipc::fuzz::greeting::greeting;
 pub use crate::ipc::fuzz::messages::messages;
 pub use crate::ipc::fuzz::session::session;
 
-/// The list of the kernel's sockets, whose names any process chooses.
+/// Parses the kernel's list of sockets, whose names any process can choose.
 pub fn names(list: &[u8]) -> bool {
     let list = String::from_utf8_lossy(list);
     let has_members = crate::ipc::fuzz::has_members(&list);
     crate::cm::fuzz::has_ports(&list) || has_members
 }
 
-/// What the environment says of devices.
+/// Parses the device environment variable.
 pub fn devices(text: &[u8]) -> bool {
-    match crate::builder::named(&String::from_utf8_lossy(text)) {
+    match crate::builder::from_variable(&String::from_utf8_lossy(text)) {
         Ok(names) => {
             assert!(names.iter().all(|name| (1..64).contains(&name.len()) && name.is_ascii()), "{names:?}");
             true

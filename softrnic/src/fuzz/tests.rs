@@ -1,4 +1,4 @@
-//! The inputs that are kept, run once each.
+//! Runs each input of the corpus once.
 
 mod corpus;
 mod seeds;
@@ -18,8 +18,8 @@ const TARGETS: [(&str, Target); 6] = [
 
 #[test]
 #[cfg_attr(miri, ignore = "reads files, and makes sockets")]
-fn what_is_kept_comes_out_as_its_name_says() {
-    // A crate that was taken from a registry has no repository around it.
+fn corpus_results_match_their_names() {
+    // A crate from a registry is not within the repository.
     if !Path::new(env!("CARGO_MANIFEST_DIR")).join("../ARCHITECTURE.md").exists() {
         return println!("DID NOT RUN: this is not the repository");
     }
@@ -27,7 +27,7 @@ fn what_is_kept_comes_out_as_its_name_says() {
 }
 
 #[test]
-#[ignore = "writes the inputs that are kept: for who changes what they consist of"]
-fn write_what_is_kept() {
+#[ignore = "rewrites the corpus, after a change of its format"]
+fn write_corpus() {
     corpus::write(&TARGETS, seeds::all());
 }

@@ -1,4 +1,4 @@
-//! Blocks of numbers: who listens at the name of a block has it, until the process ends.
+//! Blocks of QP numbers. The process that listens at a block's socket name owns the block until it ends.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -8,25 +8,25 @@ use rustix::io::Errno;
 use super::socket;
 use crate::sys::descriptor::Descriptor;
 
-/// The blocks from 1 on; the last has the number of multicast.
+/// Blocks are numbered from 1; the last one contains the multicast number.
 const BLOCKS: u32 = 4094;
-/// So many taken ones in a row are a sign that all are.
+/// Number of consecutive used blocks after which all count as used.
 const TRIES: u32 = 256;
-/// Connections that wait to be taken.
+/// Backlog of a block's listener.
 const BACKLOG: i32 = 512;
 
-/// The name of a block's listener.
+/// The socket name of a block's listener.
 pub(super) fn name(block: u32) -> String {
     format!("softrnic/1/{block:x}")
 }
 
-/// A block that nobody had, and its listener.
+/// Claims an unused block, and returns it with its listener.
 ///
 /// # Errors
 ///
-/// All tries were in vain; or what the kernel says.
+/// All tries failed, or an error of the kernel.
 pub(super) fn claim() -> Result<(u32, Descriptor), Errno> {
-    // Chance, so that a number of an earlier run is likely nobody's. Lossless: less than the number of blocks.
+    // A random start, so that a QP number of an earlier run is likely unused. Lossless: less than the number of blocks.
     let start = (RandomState::new().hash_one(0) % u64::from(BLOCKS)) as u32;
     for offset in 0..TRIES {
         let block = (start + offset) % BLOCKS + 1;
@@ -37,7 +37,7 @@ pub(super) fn claim() -> Result<(u32, Descriptor), Errno> {
     Err(Errno::ADDRINUSE)
 }
 
-/// Listens for this block; `None` where another has it.
+/// Listens for this block; `None` if another process owns it.
 pub(super) fn listen(block: u32) -> Result<Option<Descriptor>, Errno> {
     let listener = socket::new()?;
     match rustix::net::bind(&listener, &socket::address(&name(block))?) {
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "makes sockets")]
-    fn a_block_has_one_owner_until_it_goes() {
+    fn block_has_one_owner_until_its_listener_closes() {
         let (first, listener) = claim().unwrap();
         let (second, _other) = claim().unwrap();
         assert_ne!(first, second);

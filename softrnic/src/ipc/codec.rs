@@ -1,22 +1,22 @@
-//! Packets as words of shared memory. What is read is another process's word: each field is checked before it is used.
+//! Packets as words of shared memory. Another process writes the words, so each field is checked before use.
 
 use crate::wire::address::Gid;
 use crate::wire::limits;
 use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::{Operation, Service};
-use crate::wire::packet::{Answer, AnswerKind, MAX_NUMBER, MAX_PAYLOAD, Packet, Part};
+use crate::wire::packet::{MAX_NUMBER, MAX_PAYLOAD, Packet, Part, Response, ResponseKind};
 
-/// The words before the payload of a part.
+/// Number of words before the payload of a part.
 pub(super) const PART_WORDS: usize = 16;
-/// The words before that of an answer.
-pub(super) const ANSWER_WORDS: usize = 8;
+/// Number of words before the payload of a response.
+pub(super) const RESPONSE_WORDS: usize = 8;
 
-/// What stands before a payload; of an answer, the first of them.
+/// The words before a payload; a response uses the first ones.
 pub(super) type Words = [u64; PART_WORDS];
 
-/// The other process does not keep to what is agreed, and this is what it has wrong.
+/// A protocol violation of the other process, with its description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Garbage(pub(super) &'static str);
+pub(super) struct Malformed(pub(super) &'static str);
 
 const SOLICITED: u64 = 1;
 const SERVICES: [Service; 5] = [
@@ -27,13 +27,13 @@ const SERVICES: [Service; 5] = [
     Service::XrcReceive,
 ];
 
-/// Two halves of a word.
+/// A word of two halves.
 #[inline]
 fn word(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-/// The half of a word.
+/// The lower half of a word.
 #[inline]
 fn low(word: u64) -> u32 {
     word as u32
@@ -49,12 +49,12 @@ fn byte(word: u64, index: u32) -> u8 {
     (word >> (8 * index)) as u8
 }
 
-/// The words of a packet, and how many of them count.
+/// Encodes a packet. Returns its words and their number.
 #[inline]
 pub(super) fn encode(packet: &Packet) -> (Words, usize) {
     match packet {
         Packet::Part(part) => (encode_part(part), PART_WORDS),
-        Packet::Answer(answer) => (encode_answer(answer), ANSWER_WORDS),
+        Packet::Response(response) => (encode_response(response), RESPONSE_WORDS),
     }
 }
 
@@ -74,7 +74,7 @@ fn encode_part(part: &Part) -> Words {
         Operation::Flush { address, rkey, length, placement, level } => {
             (9, address, rkey, length, u64::from(placement) | u64::from(level) << 8)
         }
-        // They are of their own queue pair alone.
+        // Local operations, which are never sent.
         Operation::LocalInvalidate { rkey } => (10, 0, rkey, 0, 0),
         Operation::Bind => (11, 0, 0, 0, 0),
     };
@@ -110,12 +110,12 @@ fn encode_part(part: &Part) -> Words {
     ]
 }
 
-/// The part that these words stand for.
+/// Decodes a part.
 #[inline]
-pub(super) fn decode_part(words: &Words) -> Result<Part, Garbage> {
+pub(super) fn decode_part(words: &Words) -> Result<Part, Malformed> {
     let [start, length, numbers, peer, a, b, c, d, hops, sizes, offset, keys, address, first, second, _] = *words;
     let rkey = high(keys);
-    // Lossless, as `narrow` has looked.
+    // Lossless, since `narrow` has checked it.
     let immediate = || narrow(first).map(|first| first as u32);
     let operation = match byte(start, 0) {
         0 => Operation::Send,
@@ -131,9 +131,9 @@ pub(super) fn decode_part(words: &Words) -> Result<Part, Garbage> {
             let (placement, level) = (byte(second, 0), byte(second, 1));
             Operation::Flush { address, rkey, length: first, placement, level }
         }
-        _ => return Err(Garbage("no such operation")),
+        _ => return Err(Malformed("unknown operation")),
     };
-    let service = *SERVICES.get(usize::from(byte(start, 1))).ok_or(Garbage("no such service"))?;
+    let service = *SERVICES.get(usize::from(byte(start, 1))).ok_or(Malformed("unknown service"))?;
     let request = Request {
         service,
         operation,
@@ -152,24 +152,24 @@ pub(super) fn decode_part(words: &Words) -> Result<Part, Garbage> {
         srq_number: low(sizes),
     };
     if length > u64::from(limits::MAX_MSG_SIZE) {
-        return Err(Garbage("a message that is too long"));
+        return Err(Malformed("message too long"));
     }
     let part = Part { number: number(high(start))?, request, offset, length: high(sizes), attempt: low(keys) };
     let has_data = !operation.is_read_or_atomic() && !matches!(operation, Operation::Flush { .. });
     let most = if has_data { length } else { 0 };
     if part.length > MAX_PAYLOAD || offset.checked_add(u64::from(part.length)).is_none_or(|end| end > most) {
-        return Err(Garbage("a part that is not of its message"));
+        return Err(Malformed("part outside of its message"));
     }
     Ok(part)
 }
 
 #[inline]
-fn encode_answer(answer: &Answer) -> Words {
-    let (code, detail, length, value) = match answer.kind {
-        AnswerKind::Data { offset, length } => (0, 0, length, offset),
-        AnswerKind::Reply(Reply::Done { original }) => (1, 0, 0, original),
-        AnswerKind::Reply(Reply::NotReady { timer }) => (2, timer, 0, 0),
-        AnswerKind::Reply(Reply::Refused(refusal)) => {
+fn encode_response(response: &Response) -> Words {
+    let (code, detail, length, value) = match response.kind {
+        ResponseKind::Data { offset, length } => (0, 0, length, offset),
+        ResponseKind::Reply(Reply::Done { original }) => (1, 0, 0, original),
+        ResponseKind::Reply(Reply::NotReady { timer }) => (2, timer, 0, 0),
+        ResponseKind::Reply(Reply::Refused(refusal)) => {
             let detail = match refusal {
                 Refusal::InvalidRequest => 0,
                 Refusal::AccessError => 1,
@@ -177,44 +177,44 @@ fn encode_answer(answer: &Answer) -> Words {
             };
             (3, detail, 0, 0)
         }
-        AnswerKind::Reply(Reply::Silence) => (4, 0, 0, 0),
-        AnswerKind::Reply(Reply::LocalFault) => (5, 0, 0, 0),
+        ResponseKind::Reply(Reply::Silence) => (4, 0, 0, 0),
+        ResponseKind::Reply(Reply::LocalFault) => (5, 0, 0, 0),
     };
     let mut words = [0; PART_WORDS];
-    words[0] = code | u64::from(detail) << 8 | u64::from(answer.number) << 32;
-    words[1] = word(answer.source_number, answer.psn);
-    words[2] = word(answer.attempt, length);
+    words[0] = code | u64::from(detail) << 8 | u64::from(response.number) << 32;
+    words[1] = word(response.source_number, response.psn);
+    words[2] = word(response.attempt, length);
     words[3] = value;
     words
 }
 
-/// The answer that the first of these words stand for.
+/// Decodes a response from the first words.
 #[inline]
-pub(super) fn decode_answer(words: &Words) -> Result<Answer, Garbage> {
+pub(super) fn decode_response(words: &Words) -> Result<Response, Malformed> {
     let [start, numbers, sizes, value, ..] = *words;
     let length = high(sizes);
     let kind = match (byte(start, 0), byte(start, 1)) {
-        (0, _) => AnswerKind::Data { offset: value, length },
-        (1, _) => AnswerKind::Reply(Reply::Done { original: value }),
-        (2, timer @ ..32) => AnswerKind::Reply(Reply::NotReady { timer }),
-        (3, 0) => AnswerKind::Reply(Reply::Refused(Refusal::InvalidRequest)),
-        (3, 1) => AnswerKind::Reply(Reply::Refused(Refusal::AccessError)),
-        (3, 2) => AnswerKind::Reply(Reply::Refused(Refusal::OperationError)),
-        (4, _) => AnswerKind::Reply(Reply::Silence),
-        (5, _) => AnswerKind::Reply(Reply::LocalFault),
-        _ => return Err(Garbage("no such answer")),
+        (0, _) => ResponseKind::Data { offset: value, length },
+        (1, _) => ResponseKind::Reply(Reply::Done { original: value }),
+        (2, timer @ ..32) => ResponseKind::Reply(Reply::NotReady { timer }),
+        (3, 0) => ResponseKind::Reply(Reply::Refused(Refusal::InvalidRequest)),
+        (3, 1) => ResponseKind::Reply(Reply::Refused(Refusal::AccessError)),
+        (3, 2) => ResponseKind::Reply(Reply::Refused(Refusal::OperationError)),
+        (4, _) => ResponseKind::Reply(Reply::Silence),
+        (5, _) => ResponseKind::Reply(Reply::LocalFault),
+        _ => return Err(Malformed("unknown response")),
     };
     match kind {
-        AnswerKind::Data { offset, .. } => {
+        ResponseKind::Data { offset, .. } => {
             let end = offset.checked_add(u64::from(length));
             if length > MAX_PAYLOAD || end.is_none_or(|end| end > u64::from(limits::MAX_MSG_SIZE)) {
-                return Err(Garbage("data of no message"));
+                return Err(Malformed("data outside of its message"));
             }
         }
-        AnswerKind::Reply(_) if length != 0 => return Err(Garbage("a reply with data")),
-        AnswerKind::Reply(_) => {}
+        ResponseKind::Reply(_) if length != 0 => return Err(Malformed("reply with data")),
+        ResponseKind::Reply(_) => {}
     }
-    Ok(Answer {
+    Ok(Response {
         number: number(high(start))?,
         source_number: number(low(numbers))?,
         psn: number(high(numbers))?,
@@ -235,11 +235,11 @@ fn gid(low: u64, high: u64) -> Gid {
 }
 
 #[inline]
-fn number(value: u32) -> Result<u32, Garbage> {
-    if value <= MAX_NUMBER { Ok(value) } else { Err(Garbage("a number of more than 24 bits")) }
+fn number(value: u32) -> Result<u32, Malformed> {
+    if value <= MAX_NUMBER { Ok(value) } else { Err(Malformed("number above 24 bits")) }
 }
 
 #[inline]
-fn narrow(value: u64) -> Result<u64, Garbage> {
-    if value <= u64::from(u32::MAX) { Ok(value) } else { Err(Garbage("an immediate of more than 32 bits")) }
+fn narrow(value: u64) -> Result<u64, Malformed> {
+    if value <= u64::from(u32::MAX) { Ok(value) } else { Err(Malformed("immediate above 32 bits")) }
 }

@@ -1,4 +1,4 @@
-//! Multicast groups: a process with members of one has a name that says so, and the kernel lists all names.
+//! Multicast groups. A process with members binds a socket name for the group, and the kernel lists all names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -12,16 +12,16 @@ use crate::sys::descriptor::Descriptor;
 use crate::sys::unpoisoned;
 use crate::wire::address::Gid;
 
-/// How long a look at the list holds.
+/// Lifetime of a snapshot of the list.
 const FRESH: Duration = Duration::from_millis(50);
-/// Where the kernel lists the names of sockets.
+/// The kernel's list of socket names.
 const NAMES: &str = "/proc/net/unix";
 
-/// The groups of this process, and who else is known to be in one.
+/// The groups of this process, and the known members of groups.
 #[derive(Debug)]
 pub(super) struct Groups {
     joined: Mutex<BTreeMap<Gid, Descriptor>>,
-    /// The blocks of all members, of this process too.
+    /// The blocks of all member processes, including this one.
     seen: Mutex<BTreeMap<Gid, (Instant, BTreeSet<u32>)>>,
 }
 
@@ -30,7 +30,7 @@ impl Groups {
         Self { joined: Mutex::new(BTreeMap::new()), seen: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Tells other processes that the one with this block is in a group.
+    /// Announces that the process of this block has members of a group.
     pub(super) fn join(&self, group: Gid, block: u32) -> Result<(), Errno> {
         let socket = socket::new()?;
         let name = format!("{}{block:x}", prefix(group));
@@ -43,7 +43,7 @@ impl Groups {
         unpoisoned(self.joined.lock()).remove(&group);
     }
 
-    /// The blocks of the processes that are in a group.
+    /// The blocks of the processes with members of a group.
     pub(super) fn members(&self, group: Gid) -> BTreeSet<u32> {
         let now = Instant::now();
         let mut seen = unpoisoned(self.seen.lock());
@@ -52,7 +52,7 @@ impl Groups {
             return blocks.clone();
         }
         let names = std::fs::read_to_string(NAMES).unwrap_or_else(|error| {
-            log::warn!("{NAMES} cannot be read, and so no member of a group is found in other processes: {error}");
+            log::warn!("cannot read {NAMES}, so datagrams reach no group members in other processes: {error}");
             String::new()
         });
         let blocks = listed(&names, group);
@@ -70,13 +70,13 @@ fn prefix(group: Gid) -> String {
     name
 }
 
-/// The blocks that such a list has for a group, each once: any user may have put a name there.
+/// Parses the blocks of a group from the list, each once. The names may come from any user.
 pub(super) fn listed(names: &str, group: Gid) -> BTreeSet<u32> {
     let prefix = format!("@{}", prefix(group));
     let block = |line: &str| {
         let digits = line.rsplit(' ').next()?.strip_prefix(&prefix)?;
         let block = u32::from_str_radix(digits, 16).ok()?;
-        // As it is spelled by who is one.
+        // Only the canonical spelling counts.
         (digits == format!("{block:x}")).then_some(block)
     };
     names.lines().filter_map(block).collect()

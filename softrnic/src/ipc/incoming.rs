@@ -1,4 +1,4 @@
-//! Those who connect: they are of this process's user, greet soon, and are not too many.
+//! Incoming connections: checks of their user, a handshake time-out, and limits of their number.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -14,19 +14,19 @@ use super::shared::Shared;
 use super::socket;
 use crate::sys::descriptor::Descriptor;
 
-/// A greeting follows the connection at once, unless its sender was stopped in between.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Those who have not greeted yet.
-const MOST_WAITING: usize = 256;
-/// So many are taken at a time: whoever else may connect, of any user, holds nobody up.
-const AT_ONCE: usize = 64;
+/// Time-out of the handshake. It normally follows the connection at once, unless the sender was stopped in between.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Limit of connections before the handshake.
+const MAX_PENDING: usize = 256;
+/// Limit of connections per call, so that floods by any user delay nothing else.
+const ACCEPT_BATCH: usize = 64;
 
-/// Those who have connected and not greeted.
+/// Connections before the handshake.
 #[derive(Debug, Default)]
-pub(super) struct Waiting(BTreeMap<u64, Guest>);
+pub(super) struct Waiting(BTreeMap<u64, Pending>);
 
 #[derive(Debug)]
-struct Guest {
+struct Pending {
     socket: Descriptor,
     until: Instant,
 }
@@ -41,13 +41,13 @@ impl Waiting {
         self.0.len()
     }
 
-    /// Takes those who have connected, or some of them: it is called again while there are more.
+    /// Accepts connections, up to a limit; the caller repeats it while there are more.
     ///
     /// # Errors
     ///
-    /// No more can be taken for now, such as for want of descriptors.
+    /// No connection can be accepted now, for example because of the descriptor limit.
     pub(super) fn accept(&mut self, peers: &'static Peers, listener: &Descriptor) -> Result<(), Errno> {
-        for _ in 0..AT_ONCE {
+        for _ in 0..ACCEPT_BATCH {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             let socket = match Descriptor::open(|| rustix::net::accept_with(listener, flags)) {
                 Ok(socket) => socket,
@@ -56,43 +56,44 @@ impl Waiting {
                 Err(error) => return Err(error),
             };
             if !socket::is_ours(socket.as_fd()) {
-                log::warn!("a process of another user is refused");
-            } else if self.0.len() >= MOST_WAITING || peers.is_full() {
-                log::warn!("a process is refused, as there are many sessions already");
+                log::warn!("rejected a process of another user");
+            } else if self.0.len() >= MAX_PENDING || peers.is_full() {
+                log::warn!("rejected a process: the limit of sessions is reached; end some of the processes");
             } else {
                 let id = peers.id();
                 peers.watch(&socket, id)?;
-                self.0.insert(id, Guest { socket, until: Instant::now() + PATIENCE });
+                self.0.insert(id, Pending { socket, until: Instant::now() + HANDSHAKE_TIMEOUT });
             }
         }
         Ok(())
     }
 
-    /// Whether it was one of these who has something to say; then its session begins, or it is sent away.
-    pub(super) fn hear(&mut self, peers: &'static Peers, id: u64) -> bool {
-        let Some(guest) = self.0.get(&id) else { return false };
-        let memory = match socket::greeted(guest.socket.as_fd(), RING as u32) {
+    /// Handles the handshake of a connection, which begins its session or closes it. Returns whether `id` is such a
+    /// connection.
+    pub(super) fn handle_handshake(&mut self, peers: &'static Peers, id: u64) -> bool {
+        let Some(pending) = self.0.get(&id) else { return false };
+        let memory = match socket::receive_handshake(pending.socket.as_fd(), RING as u32) {
             Ok(Some(memory)) => Shared::accept(&memory, SHARED),
             Ok(None) => return true,
-            Err(garbage) => Err(garbage),
+            Err(malformed) => Err(malformed),
         };
-        let Some(guest) = self.0.remove(&id) else { return true };
-        peers.unwatch(&guest.socket);
+        let Some(pending) = self.0.remove(&id) else { return true };
+        peers.unwatch(&pending.socket);
         match memory {
             Ok(shared) => {
-                let session = Session::new(peers, Role::Responder, guest.socket, Arc::new(shared));
+                let session = Session::new(peers, Role::Responder, pending.socket, Arc::new(shared));
                 if let Err(error) = peers.enter(&session) {
-                    log::warn!("a process is refused: {error}");
+                    log::warn!("rejected a process: {error}");
                 }
             }
-            Err(garbage) => log::warn!("a process is refused, as it sends {}", garbage.0),
+            Err(malformed) => log::warn!("rejected a process: {}", malformed.0),
         }
         true
     }
 
-    /// Sends those away who have not greeted in time; when it is to be called again.
-    pub(super) fn look(&mut self, now: Instant) -> Option<Instant> {
-        self.0.retain(|_, guest| guest.until > now);
-        self.0.values().map(|guest| guest.until).min()
+    /// Closes connections whose handshake has timed out. Returns the time of the next call.
+    pub(super) fn close_expired(&mut self, now: Instant) -> Option<Instant> {
+        self.0.retain(|_, pending| pending.until > now);
+        self.0.values().map(|pending| pending.until).min()
     }
 }

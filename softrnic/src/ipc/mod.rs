@@ -1,10 +1,23 @@
-//! The other processes of the host, without a daemon: who has which numbers, and rings in shared memory to and from each.
+//! The transport to the other processes of the host. It requires no daemon: each process owns blocks of QP numbers, and
+//! pairs of processes share memory with rings.
 //!
-//! `block` says who has which numbers, and `group` who is in a multicast group. With the first message to a process a session is
-//! made (`outgoing`), which that process takes (`incoming`). A `session` is a `socket` and memory that both share (`shared`) with
-//! two rings (`ring`) of packets (`codec`); `wakeup` is about
-//! which end wakes the other. What comes is delivered by programs that poll and by a thread (`reactor`); `peers` is what both know.
-//! In a child after `fork` none of it is used.
+//! `block` claims the blocks of QP numbers, and `group` finds the members of multicast groups. The first message to a
+//! process opens a session (`outgoing`), which that process accepts (`incoming`). A `session` consists of a `socket`,
+//! shared memory (`shared`) with two rings (`ring`) of packets (`codec`), and wake-ups (`wakeup`). Programs that poll
+//! deliver received packets; if none polls, a thread does (`reactor`). Both use `peers`. A child after `fork` uses none
+//! of it.
+//!
+//! # Trust
+//!
+//! Processes reach each other if they have the same user and network namespace. No process accesses another's memory:
+//! all data goes through shared memory, and the receiver copies and checks it. A process cannot access memory without
+//! its key. A malicious, stopped or killed process costs others only their requests to it.
+//!
+//! A process of the same user can forge messages of another: QPs are identified by their numbers, PSNs and a random
+//! number each, not by their process. It can also use up all sessions (`peers::MAX_SESSIONS`).
+//!
+//! The thread that finds an error logs it (crate `log`, mostly at level `debug`) with locks held. A logger must not
+//! call verbs, nor wait for a thread that does.
 
 mod block;
 mod codec;
@@ -33,25 +46,25 @@ use crate::wire::transport::{Carrier, Transport};
 
 pub(crate) use self::peers::Peers;
 
-/// The environment variable that keeps other processes away where it is `0`.
+/// Environment variable that disables connections to other processes if it is `0`.
 pub const PEERS_VARIABLE: &str = "SOFTRNIC_PEERS";
 
-/// Whether processes of this host reach each other: not if the environment says no.
+/// Whether processes of this host reach each other, unless disabled by the environment.
 pub(crate) fn is_enabled() -> bool {
     let is_off = env::var_os(PEERS_VARIABLE).is_some_and(|value| value == "0");
     !is_off && !cfg!(miri)
 }
 
-/// The transport to the other processes of the host, as each process sees them: a child after `fork` begins anew.
+/// The transport to the other processes of the host. A child after `fork` has its own.
 #[derive(Debug)]
 pub(crate) struct Processes(pub(crate) &'static PerProcess<Peers>);
 
 impl Transport for Processes {
     fn claim(&self) -> Option<u32> {
-        self.0.get().claim().map_err(|error| log::warn!("other processes cannot be reached: {error}")).ok()
+        self.0.get().claim().map_err(|error| log::warn!("cannot reach other processes: {error}")).ok()
     }
 
-    /// Numbers are unique on the host, and so the address is not looked at.
+    /// Ignores the address, because QP numbers are unique on the host.
     fn carrier(&self, _destination: Gid, number: u32) -> Option<Arc<dyn Carrier>> {
         let session = self.0.get().session_with(number / BLOCK)?;
         Some(session)
@@ -69,7 +82,7 @@ impl Transport for Processes {
         if let Some(block) = peers.first_block()
             && let Err(error) = peers.groups.join(group, block)
         {
-            log::warn!("other processes cannot see that this one is in a multicast group: {error}");
+            log::warn!("cannot announce a multicast group to other processes: {error}");
         }
     }
 

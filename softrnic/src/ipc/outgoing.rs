@@ -1,4 +1,4 @@
-//! Ways to other processes: a session is made with the first message.
+//! Sessions to other processes, opened by the first message.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -13,71 +13,72 @@ use super::shared::Shared;
 use super::{block, socket};
 use crate::sys::unpoisoned;
 
-/// Who was not there is not asked again so soon.
-const FORGET: Duration = Duration::from_millis(1);
+/// Delay before another attempt to reach an unreachable block.
+const RETRY_DELAY: Duration = Duration::from_millis(1);
 
-/// What is known of other blocks.
+/// The known sessions and unreachable blocks.
 #[derive(Debug)]
-pub(super) struct Ways(RwLock<BTreeMap<u32, Way>>);
+pub(super) struct Routes(RwLock<BTreeMap<u32, Route>>);
 
 #[derive(Debug)]
-enum Way {
+enum Route {
     Session(Arc<Session>),
-    /// Nobody was there, until then.
-    Nobody(Instant),
+    /// Unreachable, until this time.
+    Unreachable(Instant),
 }
 
-impl Ways {
+impl Routes {
     pub(super) const fn new() -> Self {
         Self(RwLock::new(BTreeMap::new()))
     }
 
-    /// The session with the process that has this block, which is not this one, made where there is none. Does not wait.
+    /// Returns the session with the process of this block, opened if necessary; `None` if it is unreachable or this
+    /// process. Does not block.
     pub(super) fn find(&self, peers: &'static Peers, block: u32) -> Option<Arc<Session>> {
-        if let Some(Way::Session(session)) = unpoisoned(self.0.read()).get(&block)
+        if let Some(Route::Session(session)) = unpoisoned(self.0.read()).get(&block)
             && session.is_alive()
         {
             return Some(Arc::clone(session));
         }
-        let mut ways = unpoisoned(self.0.write());
-        match ways.get(&block) {
-            Some(Way::Session(session)) if session.is_alive() => return Some(Arc::clone(session)),
-            // Only the thread ends it, which takes it in to the end first; a new one could come before that.
-            Some(Way::Session(_)) => return None,
-            Some(Way::Nobody(until)) if Instant::now() < *until => return None,
+        let mut routes = unpoisoned(self.0.write());
+        match routes.get(&block) {
+            Some(Route::Session(session)) if session.is_alive() => return Some(Arc::clone(session)),
+            // The thread must first receive its last packets; a new session could overtake them.
+            Some(Route::Session(_)) => return None,
+            Some(Route::Unreachable(until)) if Instant::now() < *until => return None,
             _ => {}
         }
         let session = if peers.has_block(block) { Err(Errno::ISCONN) } else { connect(peers, block) };
         match session {
             Ok(session) => {
-                ways.insert(block, Way::Session(Arc::clone(&session)));
+                routes.insert(block, Route::Session(Arc::clone(&session)));
                 Some(session)
             }
             Err(error) => {
-                log::debug!("no session with the process of block {block:x}: {error}");
-                // Few blocks have anybody: what is out of date goes when there is much of it.
-                if ways.len() > 4096 {
-                    ways.retain(|_, way| matches!(way, Way::Session(_)));
+                log::debug!("cannot open a session with the process of block {block:x}: {error}");
+                // Few blocks are in use, so outdated entries are removed only when there are many.
+                if routes.len() > 4096 {
+                    routes.retain(|_, route| matches!(route, Route::Session(_)));
                 }
-                ways.insert(block, Way::Nobody(Instant::now() + FORGET));
+                routes.insert(block, Route::Unreachable(Instant::now() + RETRY_DELAY));
                 None
             }
         }
     }
 
-    /// Forgets a session that is over.
+    /// Removes a session that has ended.
     pub(super) fn forget(&self, session: &Session) {
         let Role::Requester(block) = session.role else { return };
-        let mut ways = unpoisoned(self.0.write());
-        if let Some(Way::Session(known)) = ways.get(&block)
+        let mut routes = unpoisoned(self.0.write());
+        if let Some(Route::Session(known)) = routes.get(&block)
             && known.id == session.id
         {
-            ways.remove(&block);
+            routes.remove(&block);
         }
     }
 }
 
-/// Begins a session. It can be used at once: what is put in waits for the other process.
+/// Opens a session. It is usable at once: packets wait for the other process.
 fn connect(peers: &'static Peers, block: u32) -> Result<Arc<Session>, Errno> {
     let socket = socket::new()?;
     rustix::net::connect(&socket, &socket::address(&block::name(block))?)?;
@@ -87,8 +88,8 @@ fn connect(peers: &'static Peers, block: u32) -> Result<Arc<Session>, Errno> {
     let (shared, memory) = Shared::create(SHARED)?;
     let session = Session::new(peers, Role::Requester(block), socket, Arc::new(shared));
     session.park_both();
-    // Before the greeting, so that the other process finds the wish for bells.
-    socket::greet(session.socket.as_fd(), memory.as_fd(), RING as u32)?;
+    // Before the handshake, so that the other process finds the wake-up requests.
+    socket::send_handshake(session.socket.as_fd(), memory.as_fd(), RING as u32)?;
     peers.enter(&session)?;
     Ok(session)
 }

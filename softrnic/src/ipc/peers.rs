@@ -1,4 +1,4 @@
-//! The other processes, as this one knows them: the sessions, and who looks after them now.
+//! The sessions with other processes, and the choice of the thread that serves them.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -10,59 +10,59 @@ use rustix::io::Errno;
 
 use super::block;
 use super::group::Groups;
-use super::outgoing::Ways;
-use super::reactor::{MOMENT, Reactor, Thread, WAKE};
+use super::outgoing::Routes;
+use super::reactor::{Reactor, SHORT_WAIT, Thread, WAKE};
 use super::session::Session;
 use super::wakeup::{Sleep, Sleeper};
 use crate::sys::descriptor::Descriptor;
 use crate::sys::{signals, unpoisoned};
 use crate::wire::transport::Deliver;
 
-/// More sessions than this are refused.
-const MOST: usize = 1024;
-/// So many empty polls in a row, since the thread went to sleep, are a program that polls, and not one that looks once more
+/// Limit of sessions; more are refused.
+const MAX_SESSIONS: usize = 1024;
+/// Number of consecutive empty polls while the thread sleeps that indicate a polling program, as opposed to a last poll
 /// after an event.
-const POLLS: u32 = 16;
+const POLLING_AFTER: u32 = 16;
 
-/// So many empty polls in a row of one thread, and others of the host have their turn: where there are fewer cores than programs
-/// that poll, the one that is waited for may be among them.
-const PATIENCE: u32 = 64;
+/// Number of consecutive empty polls of a thread before it yields. With fewer cores than polling programs, the awaited
+/// one may need the core.
+const YIELD_AFTER: u32 = 64;
 
-/// How long messages wait for a thread that has answers of before to take in. It has the send queue of a queue pair for so long only if
-/// the program has left it open (`ibv_wr_start`), and may itself wait for a message.
-const MOST_BEHIND: Duration = Duration::from_millis(100);
+/// Limit of the time that messages wait for a thread with unprocessed responses. A thread holds a send queue for so
+/// long only if the program leaves a batch open (`ibv_wr_start`), and may itself wait for a message.
+const MAX_UNSETTLED: Duration = Duration::from_millis(100);
 
 thread_local! {
-    /// Empty polls of this thread since something came.
+    /// Consecutive empty polls of this thread.
     static EMPTY: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The other processes, as this one knows them.
+/// The sessions with other processes.
 #[derive(Debug)]
 pub(crate) struct Peers {
     pub(super) deliver: &'static dyn Deliver,
     pub(super) groups: Groups,
-    /// Whether there are any: all that a poll looks at where there are none.
+    /// Whether there are sessions. If not, a poll checks nothing else.
     has_sessions: AtomicBool,
-    /// A program has polled since the thread has looked at this.
+    /// Whether a program has polled since the thread's last check.
     polled: AtomicBool,
     pub(super) sleeper: Sleeper,
-    /// Polls since then.
+    /// The number of polls since then.
     polls: AtomicU32,
-    /// In the order of their ids.
+    /// Sorted by ID.
     sessions: RwLock<Vec<Arc<Session>>>,
-    ways: Ways,
+    routes: Routes,
     listeners: Mutex<Vec<Listener>>,
     reactor: OnceLock<Reactor>,
     is_running: AtomicBool,
     last_id: AtomicU64,
-    behind: Mutex<Behind>,
-    is_behind: AtomicBool,
+    unsettled: Mutex<Unsettled>,
+    has_unsettled: AtomicBool,
 }
 
-/// Queue pairs with answers that another thread, which has the send queue, is to take in.
+/// QPs with unprocessed responses, whose send queue another thread holds.
 #[derive(Debug)]
-struct Behind {
+struct Unsettled {
     numbers: Vec<u32>,
     since: Option<Instant>,
 }
@@ -85,17 +85,17 @@ impl Peers {
             sleeper: Sleeper(AtomicU8::new(Sleep::No as u8)),
             polls: AtomicU32::new(0),
             sessions: RwLock::new(Vec::new()),
-            ways: Ways::new(),
+            routes: Routes::new(),
             listeners: Mutex::new(Vec::new()),
             reactor: OnceLock::new(),
             is_running: AtomicBool::new(false),
             last_id: AtomicU64::new(WAKE),
-            behind: Mutex::new(Behind { numbers: Vec::new(), since: None }),
-            is_behind: AtomicBool::new(false),
+            unsettled: Mutex::new(Unsettled { numbers: Vec::new(), since: None }),
+            has_unsettled: AtomicBool::new(false),
         }
     }
 
-    /// Takes a block; with the first the thread starts.
+    /// Claims a block. The first one starts the thread.
     pub(super) fn claim(&'static self) -> Result<u32, Errno> {
         let mut listeners = unpoisoned(self.listeners.lock());
         let reactor = self.start()?;
@@ -106,7 +106,7 @@ impl Peers {
         Ok(block)
     }
 
-    /// Starts the thread, where it does not run. The lock of the listeners is held.
+    /// Starts the thread if it is not running. The caller holds the lock of the listeners.
     fn start(&'static self) -> Result<&'static Reactor, Errno> {
         let reactor = match self.reactor.get() {
             Some(reactor) => reactor,
@@ -128,16 +128,16 @@ impl Peers {
         unpoisoned(self.listeners.lock()).first().map(|listener| listener.block)
     }
 
-    /// The session with the process that has this block, unless it is this one.
+    /// Returns the session with the process of this block, unless it is this process.
     pub(super) fn session_with(&'static self, block: u32) -> Option<Arc<Session>> {
-        self.ways.find(self, block)
+        self.routes.find(self, block)
     }
 
     pub(super) fn has_block(&self, block: u32) -> bool {
         unpoisoned(self.listeners.lock()).iter().any(|listener| listener.block == block)
     }
 
-    /// A number by which the thread knows something.
+    /// Returns a new ID for the thread's events.
     pub(super) fn id(&self) -> u64 {
         self.last_id.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -153,16 +153,16 @@ impl Peers {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        unpoisoned(self.sessions.read()).len() >= MOST
+        unpoisoned(self.sessions.read()).len() >= MAX_SESSIONS
     }
 
     /// Adds a session.
     pub(super) fn enter(&self, session: &Arc<Session>) -> Result<(), Errno> {
         let mut sessions = unpoisoned(self.sessions.write());
-        if sessions.len() >= MOST {
+        if sessions.len() >= MAX_SESSIONS {
             return Err(Errno::MFILE);
         }
-        // Another may have taken a later number and come first.
+        // Threads may add sessions out of order.
         let place = sessions.partition_point(|other| other.id < session.id);
         sessions.insert(place, Arc::clone(session));
         if let Err(error) = self.watch(&session.socket, session.id) {
@@ -173,7 +173,7 @@ impl Peers {
         Ok(())
     }
 
-    /// Forgets a session that is over.
+    /// Removes a session that has ended.
     pub(super) fn forget(&self, session: &Session) {
         self.unwatch(&session.socket);
         let mut sessions = unpoisoned(self.sessions.write());
@@ -182,7 +182,7 @@ impl Peers {
             self.has_sessions.store(false, Ordering::Relaxed);
         }
         drop(sessions);
-        self.ways.forget(session);
+        self.routes.forget(session);
     }
 
     pub(super) fn session(&self, id: u64) -> Option<Arc<Session>> {
@@ -191,12 +191,12 @@ impl Peers {
         sessions.get(place).cloned()
     }
 
-    /// Calls `each` with every session; it calls nothing of the queue pairs.
+    /// Calls `each` with every session; `each` must not call QPs.
     pub(super) fn each(&self, each: impl FnMut(&Arc<Session>)) {
         unpoisoned(self.sessions.read()).iter().for_each(each);
     }
 
-    /// Has every session served that has something to do, with no lock held. Whether there was any.
+    /// Serves every session that is ready, with no lock held. Returns whether there were any.
     pub(super) fn serve(&self) -> bool {
         let mut has_found = false;
         let mut place = 0;
@@ -207,60 +207,61 @@ impl Peers {
         has_found
     }
 
-    /// Has all answers taken in that have come.
-    pub(super) fn serve_answers(&self) {
-        self.serve_where(Session::has_answers);
+    /// Receives all responses that have arrived.
+    pub(super) fn serve_responses(&self) {
+        self.serve_where(Session::has_responses);
     }
 
-    /// A queue pair takes an answer in later.
+    /// Records a QP that will handle a response later.
     #[cold]
-    pub(super) fn falls_behind(&self, number: u32) {
-        let mut behind = unpoisoned(self.behind.lock());
-        behind.since.get_or_insert_with(Instant::now);
-        if !behind.numbers.contains(&number) {
-            behind.numbers.push(number);
+    pub(super) fn add_unsettled(&self, number: u32) {
+        let mut unsettled = unpoisoned(self.unsettled.lock());
+        unsettled.since.get_or_insert_with(Instant::now);
+        if !unsettled.numbers.contains(&number) {
+            unsettled.numbers.push(number);
         }
-        self.is_behind.store(true, Ordering::Relaxed);
+        self.has_unsettled.store(true, Ordering::Relaxed);
     }
 
-    /// Whether some queue pair has answers to take in that have come. Called after [`serve_answers`](Self::serve_answers).
+    /// Whether a QP has unprocessed responses. Called after [`serve_responses`](Self::serve_responses).
     #[inline]
-    pub(super) fn is_behind(&self) -> bool {
-        self.is_behind.load(Ordering::Relaxed) && self.is_still_behind()
+    pub(super) fn has_unsettled(&self) -> bool {
+        self.has_unsettled.load(Ordering::Relaxed) && self.check_unsettled()
     }
 
     #[cold]
-    fn is_still_behind(&self) -> bool {
-        let mut behind = unpoisoned(self.behind.lock());
-        behind.numbers.retain(|&number| !self.deliver.is_settled(number));
-        if behind.since.is_some_and(|since| since.elapsed() > MOST_BEHIND) {
-            behind.numbers.clear();
+    fn check_unsettled(&self) -> bool {
+        let mut unsettled = unpoisoned(self.unsettled.lock());
+        unsettled.numbers.retain(|&number| !self.deliver.is_settled(number));
+        if unsettled.since.is_some_and(|since| since.elapsed() > MAX_UNSETTLED) {
+            unsettled.numbers.clear();
         }
-        if behind.numbers.is_empty() {
-            behind.since = None;
-            self.is_behind.store(false, Ordering::Relaxed);
+        if unsettled.numbers.is_empty() {
+            unsettled.since = None;
+            self.has_unsettled.store(false, Ordering::Relaxed);
         }
-        !behind.numbers.is_empty()
+        !unsettled.numbers.is_empty()
     }
 
-    /// Waits, for a bounded time, until answers that have come have completed their requests. The caller has no lock.
-    pub(super) fn catch_up(&self) {
-        self.serve_answers();
-        while self.is_behind() {
-            thread::sleep(MOMENT);
+    /// Waits, with a time limit, until the responses received so far have completed their requests. The caller holds no
+    /// lock.
+    pub(super) fn settle(&self) {
+        self.serve_responses();
+        while self.has_unsettled() {
+            thread::sleep(SHORT_WAIT);
         }
     }
 
-    /// Has all taken in that has come. The caller has no lock.
+    /// Receives everything that has arrived. The caller holds no lock.
     pub(super) fn serve_all(&self) {
-        self.catch_up();
-        self.serve_where(Session::is_behind);
+        self.settle();
+        self.serve_where(Session::has_undelivered);
     }
 
     fn serve_where(&self, wanted: impl Fn(&Session) -> bool) {
         let mut place = 0;
         loop {
-            // No lock is held meanwhile: to be answered may mean to connect to yet another.
+            // Serving holds no lock, because a reply may open a session.
             let next = {
                 let sessions = unpoisoned(self.sessions.read());
                 let found = sessions.iter().skip(place).position(|session| wanted(session));
@@ -272,7 +273,7 @@ impl Peers {
         }
     }
 
-    /// The first from a place on that has something to do; none where the list is being changed.
+    /// Finds the first ready session from a place on; `None` if the list is being changed.
     fn next_ready(&self, from: usize) -> Option<(usize, Arc<Session>)> {
         let sessions = match self.sessions.try_read() {
             Ok(sessions) => sessions,
@@ -283,30 +284,30 @@ impl Peers {
         Some((place, Arc::clone(sessions.get(place)?)))
     }
 
-    /// Calls `call` with the listener of this id.
+    /// Calls `call` with the listener of this ID.
     pub(super) fn listener<T>(&self, id: u64, call: impl FnOnce(&Descriptor) -> T) -> Option<T> {
         let listeners = unpoisoned(self.listeners.lock());
         listeners.iter().find(|listener| listener.id == id).map(|listener| call(&listener.socket))
     }
 
-    /// Calls `each` with every listener and its id.
+    /// Calls `each` with every listener and its ID.
     pub(super) fn each_listener(&self, mut each: impl FnMut(u64, &Descriptor)) {
         unpoisoned(self.listeners.lock()).iter().for_each(|listener| each(listener.id, &listener.socket));
     }
 
-    /// An empty poll of a program; whether there was anything to do.
+    /// Handles an empty poll of a program. Returns whether there was anything to do.
     #[inline]
     pub(super) fn progress(&self) -> bool {
         self.has_sessions.load(Ordering::Relaxed) && self.polled()
     }
 
     fn polled(&self) -> bool {
-        // Read first: all threads that poll share it.
+        // Read first, since all polling threads share it.
         if !self.sleeper.sleeps(Sleep::UntilPolled) {
             if !self.has_polled() {
                 self.polled.store(true, Ordering::Relaxed);
             }
-        } else if self.polls.fetch_add(1, Ordering::Relaxed) == POLLS {
+        } else if self.polls.fetch_add(1, Ordering::Relaxed) == POLLING_AFTER {
             self.polled.store(true, Ordering::Relaxed);
             if let Some(reactor) = self.reactor.get() {
                 reactor.wake();
@@ -314,34 +315,34 @@ impl Peers {
         }
         let has_found = self.serve();
         let empty = if has_found { 0 } else { EMPTY.get() + 1 };
-        EMPTY.set(empty % PATIENCE);
-        if empty == PATIENCE {
+        EMPTY.set(empty % YIELD_AFTER);
+        if empty == YIELD_AFTER {
             thread::yield_now();
         }
         has_found
     }
 
-    /// The thread's: whether a program has polled since the last call.
+    /// For the thread: whether a program has polled since the last call.
     pub(super) fn take_polled(&self) -> bool {
         self.polled.swap(false, Ordering::Relaxed)
     }
 
-    /// The thread's: it has taken note too early.
-    pub(super) fn polled_too(&self) {
+    /// For the thread: restores the flag that it has cleared too early.
+    pub(super) fn set_polled(&self) {
         self.polled.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it has, seen without taking note.
+    /// Whether a program has polled, without clearing the flag.
     pub(super) fn has_polled(&self) -> bool {
         self.polled.load(Ordering::Relaxed)
     }
 
-    /// Whether any session has something to do.
+    /// Whether any session is ready.
     pub(super) fn is_ready(&self) -> bool {
         self.next_ready(0).is_some()
     }
 
-    /// The thread's: everybody is to ring from now on. `false` where there is something to do already.
+    /// For the thread: requests wake-ups from now on. `false` if a session is ready already.
     pub(super) fn park(&self, sleep: Sleep) -> bool {
         self.polls.store(0, Ordering::Relaxed);
         let sessions = unpoisoned(self.sessions.read());

@@ -1,11 +1,11 @@
-//! The thread that takes in what comes while the program does not poll, and notices who comes and goes.
+//! The thread that receives packets while no program polls, accepts connections, and ends sessions of ended processes.
 //!
-//! While programs poll, it only looks each millisecond, and nobody rings for it. When it sees that nobody has polled since, it
-//! asks all others to ring (it is parked), looks once more, and sleeps.
+//! While programs poll, it only checks every millisecond, and other processes send no wake-ups. If no program has
+//! polled since the last check, it requests wake-ups from all peers (it is parked), checks once more, and sleeps.
 //!
-//! A program may poll its queues now and then and wait elsewhere in between, such as for a byte of its memory that a peer
-//! writes. What comes meanwhile would lie until the next look. Where a look finds that, everybody is to ring for a time, whether
-//! the program polls or not.
+//! A program may poll its queues rarely and wait elsewhere in between, for example for a byte that a peer writes to its
+//! memory. Packets would then wait for the next check. If a check finds such packets, the thread requests wake-ups for
+//! some time even if programs poll.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -22,23 +22,23 @@ use super::socket;
 use super::wakeup::Sleep;
 use crate::sys::descriptor::Descriptor;
 
-/// How often it looks while programs poll.
+/// Interval of checks while programs poll.
 const TICK: Duration = Duration::from_millis(1);
-/// How long it looks after there was something, before it sleeps: an answer to what it did may be on its way.
-const LINGER: Duration = Duration::from_micros(20);
-/// Who polls takes what has come in less than this, unless it does not run.
-pub(super) const MOMENT: Duration = Duration::from_micros(30);
-/// How long everybody rings after something has lain, at first, and at most: twice as long each time.
-const CARE: Duration = Duration::from_millis(10);
-const MOST_CARE: Duration = Duration::from_secs(1);
-/// How long nobody is accepted after that has failed.
+/// Time that it spins after serving a session, before it sleeps: a response may follow.
+const SPIN_TIME: Duration = Duration::from_micros(20);
+/// Time within which a polling program receives a packet, unless it is not running.
+pub(super) const SHORT_WAIT: Duration = Duration::from_micros(30);
+/// Time of forced wake-ups after unserved packets were found: initial and minimum, and maximum. It doubles each time.
+const MIN_FORCED: Duration = Duration::from_millis(10);
+const MAX_FORCED: Duration = Duration::from_secs(1);
+/// Pause of accepting connections after an error.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The other end is closed.
-const GONE: epoll::EventFlags = epoll::EventFlags::HUP.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ERR);
-/// What `wake` is known by.
+const CLOSED: epoll::EventFlags = epoll::EventFlags::HUP.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ERR);
+/// The ID of `wake`.
 pub(super) const WAKE: u64 = 0;
 
-/// What others of the process need of it.
+/// The part that other threads use.
 #[derive(Debug)]
 pub(super) struct Reactor {
     epoll: Descriptor,
@@ -56,7 +56,7 @@ impl Reactor {
 
     /// Wakes the thread.
     pub(super) fn wake(&self) {
-        // It fails only where a wake is pending already.
+        // It fails only if a wake-up is already pending.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
@@ -70,100 +70,108 @@ impl Reactor {
     }
 }
 
-/// The thread's own.
+/// The state of the thread itself.
 #[derive(Debug)]
 pub(super) struct Thread {
     peers: &'static Peers,
     reactor: &'static Reactor,
     waiting: Waiting,
-    /// Nobody is accepted until then.
+    /// No connection is accepted until this time.
     pause: Option<Instant>,
-    linger: Duration,
-    /// Everybody rings until then, and for how long that was.
-    care: Option<Instant>,
-    care_time: Duration,
+    spin_time: Duration,
+    /// Wake-ups are forced until this time, and the length of that period.
+    forced_until: Option<Instant>,
+    forced_time: Duration,
 }
 
 impl Thread {
     pub(super) fn new(peers: &'static Peers, reactor: &'static Reactor) -> Self {
-        // Where there are hardly more cores than programs, it would stand in their way.
+        // With few cores, spinning would delay the programs.
         let has_cores = thread::available_parallelism().is_ok_and(|count| count.get() > 2);
-        let linger = if has_cores { LINGER } else { Duration::ZERO };
-        Self { peers, reactor, waiting: Waiting::default(), pause: None, linger, care: None, care_time: CARE }
+        let spin_time = if has_cores { SPIN_TIME } else { Duration::ZERO };
+        Self {
+            peers,
+            reactor,
+            waiting: Waiting::default(),
+            pause: None,
+            spin_time,
+            forced_until: None,
+            forced_time: MIN_FORCED,
+        }
     }
 
-    /// For ever, as the process may need it again.
+    /// The main loop. It never ends, as the process may need it again.
     pub(super) fn run(mut self) {
-        // When there was something last.
+        // The time of the last served session.
         let mut last: Option<Instant> = None;
         loop {
-            let cares = self.cares();
+            let is_forced = self.is_forced();
             if self.peers.serve() {
-                if cares {
+                if is_forced {
                     self.peers.take_polled();
                 }
-                last = self.lingers_from_now();
+                last = self.spin_start();
                 self.sleep(Some(Duration::ZERO));
-            } else if !cares && self.peers.take_polled() {
+            } else if !is_forced && self.peers.take_polled() {
                 self.peers.each(|session| session.unpark());
                 self.sleep(Some(TICK));
-                self.look_what_lies();
-            } else if last.is_some_and(|last| last.elapsed() < self.linger) && !self.peers.has_polled() {
+                self.check_unserved();
+            } else if last.is_some_and(|last| last.elapsed() < self.spin_time) && !self.peers.has_polled() {
                 std::hint::spin_loop();
             } else {
-                last = self.park(if cares { Sleep::UntilRung } else { Sleep::UntilPolled });
+                last = self.park(if is_forced { Sleep::UntilWoken } else { Sleep::UntilPolled });
             }
         }
     }
 
-    /// Whether everybody is to ring, though programs may poll.
-    fn cares(&mut self) -> bool {
-        let cares = self.care.is_some_and(|until| Instant::now() < until);
-        if !cares {
-            self.care = None;
+    /// Whether wake-ups are forced, although programs may poll.
+    fn is_forced(&mut self) -> bool {
+        let is_forced = self.forced_until.is_some_and(|until| Instant::now() < until);
+        if !is_forced {
+            self.forced_until = None;
         }
-        cares
+        is_forced
     }
 
-    /// Whether something lies there that no program takes.
-    fn look_what_lies(&mut self) {
-        let mut lies = self.peers.is_ready();
-        if lies {
+    /// Checks for packets that no program receives.
+    fn check_unserved(&mut self) {
+        let mut is_unserved = self.peers.is_ready();
+        if is_unserved {
             let polled = self.peers.take_polled();
-            self.sleep(Some(MOMENT));
-            lies = self.peers.is_ready() && !self.peers.has_polled();
-            if polled && !lies {
-                self.peers.polled_too();
+            self.sleep(Some(SHORT_WAIT));
+            is_unserved = self.peers.is_ready() && !self.peers.has_polled();
+            if polled && !is_unserved {
+                self.peers.set_polled();
             }
         }
-        if lies {
-            self.care = Some(Instant::now() + self.care_time);
-            self.care_time = (self.care_time * 2).min(MOST_CARE);
+        if is_unserved {
+            self.forced_until = Some(Instant::now() + self.forced_time);
+            self.forced_time = (self.forced_time * 2).min(MAX_FORCED);
         } else {
-            self.care_time = (self.care_time / 2).max(CARE);
+            self.forced_time = (self.forced_time / 2).max(MIN_FORCED);
         }
     }
 
-    /// Sleeps until somebody rings or polls; when it woke, where it lingers.
+    /// Sleeps until a wake-up or a poll. Returns the wake-up time if it spins afterwards.
     fn park(&mut self, sleep: Sleep) -> Option<Instant> {
         if self.peers.park(sleep) {
-            let guests = if self.waiting.is_empty() { None } else { self.waiting.look(Instant::now()) };
-            let until = guests.into_iter().chain(self.pause).chain(self.care).min();
+            let pending = if self.waiting.is_empty() { None } else { self.waiting.close_expired(Instant::now()) };
+            let until = pending.into_iter().chain(self.pause).chain(self.forced_until).min();
             self.sleep(until.map(|until| until.saturating_duration_since(Instant::now())));
         } else if !self.peers.serve() {
-            // Another thread is at what is there.
-            self.sleep(Some(MOMENT));
+            // Another thread is serving the session.
+            self.sleep(Some(SHORT_WAIT));
         }
         self.peers.unpark();
-        self.lingers_from_now()
+        self.spin_start()
     }
 
-    /// Now, where the clock is to be looked at: there are machines on which that is a system call.
-    fn lingers_from_now(&self) -> Option<Instant> {
-        (!self.linger.is_zero()).then(Instant::now)
+    /// The current time, if it is needed: on some machines reading it is a system call.
+    fn spin_start(&self) -> Option<Instant> {
+        (!self.spin_time.is_zero()).then(Instant::now)
     }
 
-    /// Waits for events, and handles them.
+    /// Waits for events and handles them.
     fn sleep(&mut self, timeout: Option<Duration>) {
         let mut events = [const { MaybeUninit::uninit() }; 64];
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
@@ -171,7 +179,7 @@ impl Thread {
             Ok((events, _)) => events,
             Err(error) => {
                 if error != Errno::INTR {
-                    log::error!("cannot wait for other processes: {error}");
+                    log::error!("cannot wait for other processes: epoll failed: {error}");
                     thread::sleep(PAUSE);
                 }
                 return;
@@ -179,13 +187,13 @@ impl Thread {
         };
         for event in events {
             let (flags, data) = (event.flags, event.data);
-            self.handle(data.u64(), flags.intersects(GONE));
+            self.handle(data.u64(), flags.intersects(CLOSED));
         }
         if self.pause.is_none() && self.waiting.is_empty() {
             return;
         }
         let now = Instant::now();
-        self.waiting.look(now);
+        self.waiting.close_expired(now);
         if self.pause.is_some_and(|pause| pause <= now) {
             self.pause = None;
             self.peers.each_listener(|id, listener| {
@@ -194,19 +202,19 @@ impl Thread {
         }
     }
 
-    fn handle(&mut self, id: u64, has_gone: bool) {
+    fn handle(&mut self, id: u64, is_closed: bool) {
         if id == WAKE {
             let _ = rustix::io::read(&self.reactor.wake, &mut [0; 8]);
         } else if let Some(session) = self.peers.session(id) {
-            self.hear(&session, has_gone);
-        } else if !self.waiting.hear(self.peers, id) {
+            self.handle_session(&session, is_closed);
+        } else if !self.waiting.handle_handshake(self.peers, id) {
             self.accept(id);
         }
     }
 
-    fn hear(&self, session: &Arc<Session>, has_gone: bool) {
-        if has_gone {
-            // In this order: a new one with the same process comes after all of this one.
+    fn handle_session(&self, session: &Arc<Session>, is_closed: bool) {
+        if is_closed {
+            // In this order: packets of a new session with the same process follow all of this one.
             session.end();
             self.peers.forget(session);
         } else {
@@ -218,7 +226,7 @@ impl Thread {
         let (waiting, peers) = (&mut self.waiting, self.peers);
         let result = peers.listener(id, |listener| waiting.accept(peers, listener));
         if let Some(Err(error)) = result {
-            log::warn!("no process can be let in for {PAUSE:?}: {error}");
+            log::warn!("cannot accept other processes for {PAUSE:?}: {error}");
             self.pause = Some(Instant::now() + PAUSE);
             peers.each_listener(|_, listener| self.reactor.unwatch(listener));
         }

@@ -1,5 +1,5 @@
-//! A session with another process: one of the two has requests, and the other answers. Two rings and a socket, which carries
-//! wake-ups, and whose end is that of the session.
+//! A session with another process: one process sends requests, the other responds. It consists of two rings and a
+//! socket, which carries wake-ups and ends with the session.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 use rustix::net::Shutdown;
 
-use super::codec::{self, ANSWER_WORDS, Garbage, PART_WORDS};
+use super::codec::{self, Malformed, PART_WORDS, RESPONSE_WORDS};
 use super::peers::Peers;
 use super::ring::{CONTROL, Consumer, NotPut, Producer, Ring};
 use super::shared::Shared;
@@ -19,51 +19,51 @@ use crate::sys::{fork, unpoisoned};
 use crate::wire::packet::{MAX_PAYLOAD, Packet, Payload};
 use crate::wire::transport::{Carrier, Stuck, Wake};
 
-/// The bytes of each ring.
+/// The size of each ring in bytes.
 pub(super) const RING: usize = 512 << 10;
-/// Where the data of the rings begin: their control blocks stand in a page before.
+/// Offset of the rings' data. The page before contains their control blocks.
 pub(super) const DATA: usize = 4096;
-/// The bytes that a session shares.
+/// The size of the shared memory in bytes.
 pub(super) const SHARED: usize = DATA + 2 * RING;
-/// What one call takes out of a session, so that others have their turn.
+/// Limits of packets and bytes per call, for fairness between sessions.
 const PACKETS: usize = 64;
 const BYTES: u64 = 256 << 10;
-/// What data leaves free in a ring of answers, for the replies to what one call takes out: a message is taken out only if there is room
-/// for its reply. Twice as much, as replies to reads go at any time.
-const REPLIES: u64 = 2 * (PACKETS * ANSWER_WORDS * 8) as u64;
-/// The producer is told of room at least so often.
+/// Bytes of a response ring that data leaves free for the replies to one call's messages. A message is received only if
+/// its reply fits. The factor two covers replies to reads, which may be sent at any time.
+const REPLIES: u64 = 2 * (PACKETS * RESPONSE_WORDS * 8) as u64;
+/// Largest amount of read data before the space is freed.
 const FREE_EVERY: u64 = RING as u64 / 8;
 
-/// Which of the two processes this is.
+/// The role of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// It has requests for the queue pairs of this block.
+    /// It sends requests to the QPs of this block.
     Requester(u32),
     Responder,
 }
 
 const ALIVE: u8 = 0;
-/// The thread is to end it: the other process does not keep to what is agreed.
+/// The other process has violated the protocol; the thread ends the session.
 const BROKEN: u8 = 1;
 const OVER: u8 = 2;
 
-/// Who found no room, each once.
+/// QPs that wait for space, each once.
 #[derive(Default)]
-struct Line {
-    /// Who has waited longest is the first.
+struct WaitQueue {
+    /// The longest waiting QP is first.
     pairs: VecDeque<Weak<dyn Wake>>,
-    /// Their places in memory.
+    /// Their addresses, to detect duplicates.
     places: BTreeSet<usize>,
 }
 
-impl Line {
+impl WaitQueue {
     fn push(&mut self, pair: Weak<dyn Wake>) {
         if self.places.insert(pair.as_ptr().cast::<()>().addr()) {
             self.pairs.push_back(pair);
         }
     }
 
-    /// Takes the first; also tells whether others are left.
+    /// Takes the first one, and returns whether others are left.
     fn pop(&mut self) -> (Option<Weak<dyn Wake>>, bool) {
         let pair = self.pairs.pop_front();
         if let Some(pair) = &pair {
@@ -73,34 +73,34 @@ impl Line {
     }
 }
 
-/// A session, from either end.
+/// One end of a session.
 pub(super) struct Session {
     peers: &'static Peers,
     this: Weak<Self>,
     generation: u32,
-    /// By which the thread knows it.
+    /// The ID for the thread's events.
     pub(super) id: u64,
     pub(super) role: Role,
     pub(super) socket: Descriptor,
     state: AtomicU8,
     send: Mutex<Producer>,
     receive: Mutex<Consumer>,
-    /// With those who found no room.
-    wakeup: Wakeup<Line>,
-    /// The head of what was taken out and told.
-    told: AtomicU64,
-    /// There was no room for replies to what has come: nothing is taken out until a quarter of the ring is free. Changes under the lock
-    /// of those who wait, and is set only while `wakeup` wishes for a bell.
-    lacks_room: AtomicBool,
+    /// With the QPs that wait for space.
+    wakeup: Wakeup<WaitQueue>,
+    /// The head of the delivered packets.
+    delivered: AtomicU64,
+    /// Whether replies lack space: nothing is received until a quarter of the ring is free. Changes under the lock of
+    /// the waiting QPs. It is set only while `wakeup` requests a wake-up.
+    lacks_space: AtomicBool,
 }
 
 impl Session {
     pub(super) fn new(peers: &'static Peers, role: Role, socket: Descriptor, shared: Arc<Shared>) -> Arc<Self> {
         let parts = Ring::new(Arc::clone(&shared), 0, DATA, RING);
-        let answers = Ring::new(shared, CONTROL, DATA + RING, RING);
+        let responses = Ring::new(shared, CONTROL, DATA + RING, RING);
         let (send, receive, words) = match role {
-            Role::Requester(_) => (parts, answers, ANSWER_WORDS),
-            Role::Responder => (answers, parts, PART_WORDS),
+            Role::Requester(_) => (parts, responses, RESPONSE_WORDS),
+            Role::Responder => (responses, parts, PART_WORDS),
         };
         Arc::new_cyclic(|this| Self {
             peers,
@@ -113,12 +113,12 @@ impl Session {
             send: Mutex::new(Producer::new(send.clone())),
             receive: Mutex::new(Consumer::new(receive.clone(), words)),
             wakeup: Wakeup::new(send, receive),
-            told: AtomicU64::new(0),
-            lacks_room: AtomicBool::new(false),
+            delivered: AtomicU64::new(0),
+            lacks_space: AtomicBool::new(false),
         })
     }
 
-    /// Of one that is not yet shared: the other process is to ring for the first that it puts in, and so is this one.
+    /// Requests wake-ups for the first record in both directions; called before the session is shared.
     pub(super) fn park_both(&self) {
         self.wakeup.receive.park();
         self.wakeup.send.park();
@@ -129,43 +129,43 @@ impl Session {
         self.state.load(Ordering::Acquire) == ALIVE
     }
 
-    /// Whether there is anything to do: something has come, or there is room for those who wait. Nothing more than two loads where
-    /// there is not.
+    /// Whether there is work: received packets, or space for waiting QPs. If not, it costs two loads.
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
-        self.has_come() || self.wakeup.has_room()
+        self.has_come() || self.wakeup.has_space()
     }
 
     #[inline]
     fn has_come(&self) -> bool {
         self.wakeup.has_come()
             && self.is_alive()
-            && (!self.lacks_room.load(Ordering::Relaxed) || self.has_free_quarter())
+            && (!self.lacks_space.load(Ordering::Relaxed) || self.has_free_quarter())
     }
 
     fn has_free_quarter(&self) -> bool {
         self.wakeup.has_free(RING as u64 / 4)
     }
 
-    /// Takes in what has come. Of a session with answers the caller may have the receiving lock of one with requests.
+    /// Receives everything that has arrived. For a session with responses, the caller may hold the receiving lock of
+    /// one with requests.
     pub(super) fn serve_all(&self) {
         let mut consumer = unpoisoned(self.receive.lock());
-        self.take_in(&mut consumer, usize::MAX, RING as u64, false);
+        self.receive_packets(&mut consumer, usize::MAX, RING as u64, false);
     }
 
-    /// Whether this one has answers that have come, or that another thread has taken out and not told yet.
-    pub(super) fn has_answers(&self) -> bool {
-        self.role != Role::Responder && self.is_behind()
+    /// Whether there are responses that have arrived and are not delivered yet.
+    pub(super) fn has_responses(&self) -> bool {
+        self.role != Role::Responder && self.has_undelivered()
     }
 
-    /// Whether something has come, or was taken out by another thread and not told yet.
-    pub(super) fn is_behind(&self) -> bool {
-        let told = self.told.load(Ordering::Acquire);
-        self.wakeup.receive.tail() != told && self.is_alive() || self.wakeup.taken() != told
+    /// Whether there are packets that have arrived and are not delivered yet.
+    pub(super) fn has_undelivered(&self) -> bool {
+        let delivered = self.delivered.load(Ordering::Acquire);
+        self.wakeup.receive.tail() != delivered && self.is_alive() || self.wakeup.taken() != delivered
     }
 
-    /// Does what there is to do, up to a bound, unless another thread is at it; whether there was any. The caller holds
-    /// no locks.
+    /// Serves the session up to a limit, unless another thread does. Returns whether there was work. The caller holds
+    /// no lock.
     pub(super) fn serve(&self) -> bool {
         let mut has_found = false;
         if self.has_come() {
@@ -175,29 +175,30 @@ impl Session {
                 Err(TryLockError::WouldBlock) => None,
             };
             if let Some(mut consumer) = consumer {
-                has_found = self.take_in(&mut consumer, PACKETS, BYTES, true);
+                has_found = self.receive_packets(&mut consumer, PACKETS, BYTES, true);
             }
         }
-        if self.wakeup.has_room() {
+        if self.wakeup.has_space() {
             has_found = true;
-            self.tell_waiting();
+            self.wake_waiting();
         }
         has_found
     }
 
-    /// Takes in what has come by now; nothing once it is over. Whether there was any.
+    /// Receives packets, unless the session is over. Returns whether there were any.
     ///
-    /// Requests only after the answers that have come: a process that answers and then asks is seen to have done so in that order. If
-    /// `is_patient`, nothing is taken in until these answers have completed their requests, and there is room for the replies.
-    fn take_in(&self, consumer: &mut Consumer, packets: usize, bytes: u64, is_patient: bool) -> bool {
+    /// Requests are received only after all responses that have arrived, so that a peer's response precedes its later
+    /// requests. If `is_patient`, nothing is received before these responses have completed their requests and replies
+    /// have space.
+    fn receive_packets(&self, consumer: &mut Consumer, packets: usize, bytes: u64, is_patient: bool) -> bool {
         let Some(back) = self.this.upgrade() else { return false };
         let back: Arc<dyn Carrier> = back;
         let start = consumer.head();
         let most = start.wrapping_add(bytes);
         let tail = self.wakeup.receive.tail();
         if self.role == Role::Responder {
-            self.peers.serve_answers();
-            if is_patient && (self.peers.is_behind() || !self.has_room_for_replies()) {
+            self.peers.serve_responses();
+            if is_patient && (self.peers.has_unsettled() || !self.has_space_for_replies()) {
                 return false;
             }
         }
@@ -208,11 +209,11 @@ impl Session {
             if consumer.head() == tail {
                 break;
             }
-            match self.take_one(consumer, &back) {
+            match self.receive_one(consumer, &back) {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(garbage) => {
-                    self.give_up(garbage);
+                Err(malformed) => {
+                    self.abort(malformed);
                     return true;
                 }
             }
@@ -229,27 +230,27 @@ impl Session {
         consumer.head() != start
     }
 
-    /// Whether there is room for the replies to what one call takes in. If not, this side is woken once there is.
+    /// Whether the replies to one call's packets fit. If not, this side is woken once they do.
     #[inline]
-    fn has_room_for_replies(&self) -> bool {
+    fn has_space_for_replies(&self) -> bool {
         if self.wakeup.has_free(REPLIES) {
             return true;
         }
-        self.wakeup.wait(&self.peers.sleeper, |_| self.lacks_room.store(true, Ordering::Relaxed));
+        self.wakeup.wait(&self.peers.sleeper, |_| self.lacks_space.store(true, Ordering::Relaxed));
         self.has_free_quarter()
     }
 
-    /// Takes in the next packet, which is answered by `back`, this session; `false` where there is none.
+    /// Receives the next packet; responses are sent on `back`, this session. `false` if there is none.
     #[inline]
-    fn take_one(&self, consumer: &mut Consumer, back: &Arc<dyn Carrier>) -> Result<bool, Garbage> {
+    fn receive_one(&self, consumer: &mut Consumer, back: &Arc<dyn Carrier>) -> Result<bool, Malformed> {
         let Some(words) = consumer.next()? else { return Ok(false) };
         let end = match self.role {
             Role::Requester(_) => {
-                let answer = codec::decode_answer(&words)?;
-                let pieces = consumer.take(Packet::Answer(answer).length())?;
+                let response = codec::decode_response(&words)?;
+                let pieces = consumer.take(Packet::Response(response).length())?;
                 self.wakeup.has_taken(pieces.end());
-                if !self.peers.deliver.answer(&answer, pieces.as_slice()) {
-                    self.peers.falls_behind(answer.number);
+                if !self.peers.deliver.response(&response, pieces.as_slice()) {
+                    self.peers.add_unsettled(response.number);
                 }
                 pieces.end()
             }
@@ -261,64 +262,67 @@ impl Session {
                 pieces.end()
             }
         };
-        // Whoever sees it sees all that was told.
-        self.told.store(end, Ordering::Release);
+        // Publishes the delivery.
+        self.delivered.store(end, Ordering::Release);
         Ok(true)
     }
 
-    /// Tells those who wait, one after the other, until the room is taken: who then finds none waits behind those who were not told.
-    fn tell_waiting(&self) {
-        // The wish for a bell may end here: what has come waits for none any more, or wishes again.
-        let look = |line: &mut Line| {
-            self.lacks_room.store(false, Ordering::Relaxed);
-            (line.pairs.len(), !line.pairs.is_empty())
+    /// Wakes waiting QPs one after the other while there is space. A QP that finds none waits again, after those not
+    /// woken yet.
+    fn wake_waiting(&self) {
+        // The wake-up request may end here: receiving no longer depends on it, or renews it.
+        let look = |queue: &mut WaitQueue| {
+            self.lacks_space.store(false, Ordering::Relaxed);
+            (queue.pairs.len(), !queue.pairs.is_empty())
         };
-        let take = |line: &mut Line| {
-            self.lacks_room.store(false, Ordering::Relaxed);
-            line.pop()
+        let take = |queue: &mut WaitQueue| {
+            self.lacks_space.store(false, Ordering::Relaxed);
+            queue.pop()
         };
         for _ in 0..self.wakeup.next_waiting(look) {
             let Some(pair) = self.wakeup.next_waiting(take) else { return };
             if let Some(pair) = pair.upgrade() {
                 pair.wake();
             }
-            if self.is_alive() && !self.wakeup.has_room() {
-                // The wish for a bell is as it was for those who are left: it goes with a bell, after which the thread renews it.
+            if self.is_alive() && !self.wakeup.has_space() {
+                // The request stays for the remaining QPs: it ends with a wake-up, and the thread then renews it.
                 return;
             }
         }
     }
 
-    /// Before the thread sleeps: the other process is to ring.
+    /// Requests wake-ups before the thread sleeps.
     pub(super) fn park(&self) {
         self.wakeup.park();
     }
 
-    /// The thread looks by itself.
+    /// Withdraws the requests, because the thread polls.
     pub(super) fn unpark(&self) {
         self.wakeup.unpark();
     }
 
-    /// The other process is not to be believed: the thread ends the session once the socket tells it.
+    /// Handles a protocol violation. The thread ends the session when the socket reports the shutdown.
     #[cold]
-    fn give_up(&self, garbage: Garbage) {
+    fn abort(&self, malformed: Malformed) {
         if self.state.compare_exchange(ALIVE, BROKEN, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            log::warn!("a session with another process is ended, as that process sends {}", garbage.0);
+            log::warn!("ended the session with another process: protocol violation: {}", malformed.0);
             let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         }
     }
 
-    /// Ends it, once the other process has gone or was given up: what it had put in before is taken in. By the thread.
+    /// Ends the session after the other process has ended or violated the protocol. Packets sent before are still
+    /// received. Called by the thread.
     pub(super) fn end(&self) {
-        self.peers.catch_up();
-        // Whoever takes in now does so to its end, and nobody after this: what comes later would wait for a rest that never comes.
+        self.peers.settle();
+        // A concurrent receiver finishes first, and none follows: a later part would wait forever for the rest of its
+        // message.
         let mut consumer = unpoisoned(self.receive.lock());
-        // Bounded also where the other process lives and goes on.
-        self.take_in(&mut consumer, usize::MAX, RING as u64, false);
+        // Bounded, even if the other process continues to send.
+        self.receive_packets(&mut consumer, usize::MAX, RING as u64, false);
         self.state.store(OVER, Ordering::Release);
         drop(consumer);
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
-        self.tell_waiting();
+        self.wake_waiting();
         if let Some(this) = self.this.upgrade() {
             let carrier: Arc<dyn Carrier> = this;
             self.peers.deliver.lost(&carrier);
@@ -331,11 +335,11 @@ impl Carrier for Session {
         let is_request = matches!(packet, Packet::Part(_));
         let length = packet.length();
         if !self.is_alive() || self.generation != fork::generation() {
-            return Err(Stuck::Gone);
+            return Err(Stuck::Lost);
         }
         if is_request != matches!(self.role, Role::Requester(_)) || length > MAX_PAYLOAD {
-            log::error!("a packet that cannot go this way: {packet:?}");
-            return Err(Stuck::Gone);
+            log::error!("dropped a packet that does not match the session's role: {packet:?}");
+            return Err(Stuck::Lost);
         }
         let (words, count) = codec::encode(packet);
         let words = words.get(..count).unwrap_or_default();
@@ -348,9 +352,9 @@ impl Carrier for Session {
             Ok(()) => {}
             Err(NotPut::Full) => return Err(Stuck::Full),
             Err(NotPut::Fault) => return Err(Stuck::Fault),
-            Err(NotPut::Garbage(garbage)) => {
-                self.give_up(garbage);
-                return Err(Stuck::Gone);
+            Err(NotPut::Malformed(malformed)) => {
+                self.abort(malformed);
+                return Err(Stuck::Lost);
             }
         }
         if self.wakeup.send.take_parked() {
@@ -360,7 +364,7 @@ impl Carrier for Session {
     }
 
     fn wake(&self, waiting: Weak<dyn Wake>) {
-        self.wakeup.wait(&self.peers.sleeper, |line| line.push(waiting));
+        self.wakeup.wait(&self.peers.sleeper, |queue| queue.push(waiting));
     }
 
     fn taken(&self) -> u64 {

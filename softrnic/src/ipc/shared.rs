@@ -1,7 +1,7 @@
-//! The memory that two processes share: a file without a name, sealed so that neither can take it from the other.
+//! Memory shared by two processes: an unnamed file, sealed so that neither can shrink it.
 //!
-//! The other process may write anything there at any time. So no reference to it is made but for atomic words, one or a line of
-//! them, and each word is read once before it is judged.
+//! The other process may write anything at any time. The only references to it are to atomic words or lines of them,
+//! and each word is read once before it is checked.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -11,34 +11,35 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::codec::Garbage;
+use super::codec::Malformed;
 use crate::sys::fork;
 use crate::wire::bytes::Segment;
 
-/// All of the seals that keep its size.
+/// The seals that fix its size.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// The bytes of eight words.
+/// The size of eight words in bytes.
 pub(super) const LINE: usize = 64;
 
-/// Memory that is mapped here, and perhaps elsewhere.
+/// A mapping of the memory.
 #[derive(Debug)]
 pub(super) struct Shared {
     start: NonNull<u8>,
     generation: u32,
     length: usize,
-    /// Of a test that has no other process.
+    /// Set for tests without another process.
     #[cfg(any(test, fuzzing))]
     is_heap: bool,
 }
 
-// SAFETY: it is used by raw pointers and atomics alone, and by any thread as it is by another process.
+// SAFETY: it is used through raw pointers and atomics only. Access by any thread is as valid as access by another
+// process.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Zeros, and the descriptor that another process maps them by. Pages are there once they are touched.
+    /// Creates zeroed memory, and its descriptor for another process. Pages are allocated on first access.
     pub(super) fn create(length: usize) -> Result<(Self, OwnedFd), Errno> {
         let file = rustix::fs::memfd_create("softrnic", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, length as u64)?;
@@ -47,23 +48,23 @@ impl Shared {
         Ok((shared, file))
     }
 
-    /// Maps what another process has made.
-    pub(super) fn accept(file: &OwnedFd, length: usize) -> Result<Self, Garbage> {
-        // Only memory can be sealed: what is neither shrunk nor grown is there wherever it is touched.
-        let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| Garbage("a file that is not memory"))?;
+    /// Maps memory that another process has created.
+    pub(super) fn accept(file: &OwnedFd, length: usize) -> Result<Self, Malformed> {
+        // Only memory files have seals. With its size fixed, no access can fault.
+        let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| Malformed("not a memory file"))?;
         if !seals.contains(SEALS) {
-            return Err(Garbage("memory that is not sealed"));
+            return Err(Malformed("memory without seals"));
         }
-        let status = rustix::fs::fstat(file).map_err(|_| Garbage("memory without a size"))?;
+        let status = rustix::fs::fstat(file).map_err(|_| Malformed("memory without a size"))?;
         if u64::try_from(status.st_size) != Ok(length as u64) {
-            return Err(Garbage("memory of another size"));
+            return Err(Malformed("memory of another size"));
         }
-        Self::map(file, length).map_err(|_| Garbage("memory that cannot be mapped"))
+        Self::map(file, length).map_err(|_| Malformed("memory cannot be mapped"))
     }
 
     fn map(file: impl AsFd, length: usize) -> Result<Self, Errno> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, at a place that the kernel chooses.
+        // SAFETY: a new mapping, at an address that the kernel selects.
         let start = unsafe { rustix::mm::mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, file, 0)? };
         let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
         Ok(Self {
@@ -75,31 +76,31 @@ impl Shared {
         })
     }
 
-    /// Of a test: of this process alone.
+    /// Creates memory of this process only, for tests.
     #[cfg(any(test, fuzzing))]
     pub(super) fn of_heap(length: usize) -> Self {
         let words = vec![0u64; length.div_ceil(8)].into_boxed_slice();
-        // A pointer to no value but the box's own is null.
+        // `Box::into_raw` never returns null.
         let start = NonNull::new(Box::into_raw(words).cast()).expect("a box");
         Self { start, generation: fork::generation(), length, is_heap: true }
     }
 
-    /// A word at `offset`, in bytes.
+    /// The word at byte `offset`.
     #[inline]
     fn word(&self, offset: usize) -> &AtomicU64 {
-        // Every caller computes it from constants and masks: a panic here is a mistake of ours.
-        assert!(offset.is_multiple_of(8) && offset < self.length, "a word outside of the shared memory");
-        // SAFETY: it is within the mapping, which is there as long as `self`, and aligned. Whoever else uses it does so with
-        // atomics, or in another process.
+        // Callers compute the offset from constants and masks, so a panic is a bug in softrnic.
+        assert!(offset.is_multiple_of(8) && offset < self.length, "a word is within the shared memory");
+        // SAFETY: it is aligned and within the mapping, which exists as long as `self`. All other access uses atomics
+        // or happens in another process.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }
 
-    /// The eight words of the line at `offset`, in bytes.
+    /// The eight words of the line at byte `offset`.
     #[inline]
     pub(super) fn line(&self, offset: usize) -> &[AtomicU64; LINE / 8] {
         let fits = offset.is_multiple_of(8) && offset.checked_add(LINE).is_some_and(|end| end <= self.length);
-        assert!(fits, "a line outside of the shared memory");
-        // SAFETY: as for `word`, of each; an array has no other alignment than what it is of, and may be where its words may be.
+        assert!(fits, "a line is within the shared memory");
+        // SAFETY: as for `word`, for each word; an array has the alignment of its elements.
         unsafe { &*self.start.as_ptr().add(offset).cast::<[AtomicU64; LINE / 8]>() }
     }
 
@@ -113,7 +114,7 @@ impl Shared {
         self.word(offset).store(value, order);
     }
 
-    /// Takes what is there, and leaves zero.
+    /// Returns the value and replaces it by zero.
     pub(super) fn take(&self, offset: usize) -> u64 {
         self.word(offset).swap(0, Ordering::SeqCst)
     }
@@ -122,12 +123,13 @@ impl Shared {
     ///
     /// # Safety
     ///
-    /// The segment goes before `self`. Nobody in this process writes these bytes while another uses them.
+    /// The segment is dropped before `self`. No thread of this process writes these bytes while another uses them.
     #[inline]
     pub(super) unsafe fn segment(&self, offset: usize, length: usize) -> Segment {
         let fits = offset.checked_add(length).is_some_and(|end| end <= self.length);
-        assert!(fits, "bytes outside of the shared memory");
-        // SAFETY: the bytes are within the mapping, and no references to them are made; the rest is the caller's promise.
+        assert!(fits, "the bytes are within the shared memory");
+        // SAFETY: the bytes are within the mapping, and no references to them are created; the rest is the caller's
+        // promise.
         unsafe { Segment::of_raw(self.start.as_ptr().add(offset), length) }
     }
 }
@@ -137,17 +139,17 @@ impl Drop for Shared {
         #[cfg(any(test, fuzzing))]
         if self.is_heap {
             let words = ptr::slice_from_raw_parts_mut(self.start.as_ptr().cast::<u64>(), self.length.div_ceil(8));
-            // SAFETY: it came from this box, and nobody uses it any more.
+            // SAFETY: it came from this box, and has no other user.
             drop(unsafe { Box::from_raw(words) });
             return;
         }
-        // A child has no use for what was its parent's, and touches none of it.
+        // A child does not touch its parent's mapping.
         if self.generation != fork::generation() {
             return;
         }
-        // SAFETY: it was mapped so, and who uses it keeps `self`.
+        // SAFETY: it was mapped with this length, and users hold a reference to `self`.
         if let Err(error) = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) } {
-            log::error!("shared memory cannot be unmapped: {error}");
+            log::error!("cannot unmap shared memory: {error}");
         }
     }
 }
@@ -158,7 +160,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "maps files")]
-    fn memory_is_accepted_as_it_was_made() {
+    fn created_memory_is_accepted() {
         let (made, file) = Shared::create(8192).unwrap();
         let accepted = Shared::accept(&file, 8192).unwrap();
         made.store(4096, 7, Ordering::Release);
@@ -169,18 +171,18 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "maps files")]
-    fn nothing_else_is() {
+    fn invalid_memory_is_refused() {
         let (_, file) = Shared::create(8192).unwrap();
-        assert_eq!(Shared::accept(&file, 4096).unwrap_err(), Garbage("memory of another size"));
+        assert_eq!(Shared::accept(&file, 4096).unwrap_err(), Malformed("memory of another size"));
         let file = rustix::fs::memfd_create("open", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&file, 8192).unwrap();
-        assert_eq!(Shared::accept(&file, 8192).unwrap_err(), Garbage("memory that is not sealed"));
+        assert_eq!(Shared::accept(&file, 8192).unwrap_err(), Malformed("memory without seals"));
         let file = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
-        assert_eq!(Shared::accept(&file, 8192).unwrap_err(), Garbage("a file that is not memory"));
+        assert_eq!(Shared::accept(&file, 8192).unwrap_err(), Malformed("not a memory file"));
         let seals = SEALS.union(SealFlags::WRITE);
         let file = rustix::fs::memfd_create("fixed", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&file, 8192).unwrap();
         rustix::fs::fcntl_add_seals(&file, seals).unwrap();
-        assert_eq!(Shared::accept(&file, 8192).unwrap_err(), Garbage("memory that cannot be mapped"));
+        assert_eq!(Shared::accept(&file, 8192).unwrap_err(), Malformed("memory cannot be mapped"));
     }
 }

@@ -1,10 +1,10 @@
-//! Who of a session sleeps, and who rings.
+//! Wake-ups between the ends of a session.
 //!
-//! Who finds nothing in a ring and wants to sleep says so in the ring (`PARKED`), and looks once more; who puts
-//! something in looks at that word afterwards, and rings. A fence of both orders stands between the two steps on both
-//! sides, so one of them sees what the other did. `WANTS_ROOM` is the same the other way round.
+//! A consumer that finds its ring empty sets `PARKED` in the ring before it sleeps, and checks once more. A producer
+//! reads that word after each record, and sends a wake-up if it is set. A fence separates the two steps on both sides,
+//! so at least one of them sees the other's write. `WANTS_SPACE` works the same way in the other direction.
 //!
-//! What this is built from comes from `sync`, so that a test can have it of `loom` (`tests/loom`).
+//! Atomics and locks come from `sync`, so that a test can replace them by loom's (`tests/loom`).
 
 use super::ring::Ring;
 use crate::sys::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, Ordering, fence, unpoisoned};
@@ -14,18 +14,18 @@ use crate::sys::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, Ordering, fence, 
 #[repr(u8)]
 pub(super) enum Sleep {
     No,
-    /// A program that polls wakes it, and does its work then.
+    /// A polling program wakes it, and replaces it then.
     UntilPolled,
-    /// A program that polls now and then does not.
-    UntilRung,
+    /// Polls do not wake it.
+    UntilWoken,
 }
 
-/// Whether the thread sleeps until somebody rings, as a [`Sleep`].
+/// The thread's current [`Sleep`].
 #[derive(Debug)]
 pub(super) struct Sleeper(pub(super) AtomicU8);
 
 impl Sleeper {
-    /// Whether it sleeps like this, as it was seen last.
+    /// Whether it sleeps in this way, by the last seen value.
     #[inline]
     pub(super) fn sleeps(&self, sleep: Sleep) -> bool {
         self.0.load(Ordering::Relaxed) == sleep as u8
@@ -35,14 +35,15 @@ impl Sleeper {
         self.0.load(Ordering::SeqCst) != Sleep::No as u8
     }
 
-    /// The thread's: everybody is to ring from now on. `park` parks those of every session, and `is_ready` says
-    /// whether one of them has something to do. `false` where there is something to do already.
+    /// For the thread: requests wake-ups from now on. `park` parks every session, and `is_ready` returns whether one of
+    /// them has work. `false` if there is work already.
     pub(super) fn park(&self, sleep: Sleep, park: impl FnOnce(), is_ready: impl FnOnce() -> bool) -> bool {
         self.0.store(sleep as u8, Ordering::SeqCst);
-        // Who begins to wait for room either sees that the thread is parked, or is seen by `park` of the session.
+        // A QP that starts to wait for space either sees that the thread is parked, or is seen by `park` of its
+        // session.
         fence(Ordering::SeqCst);
         park();
-        // Who puts something in, or makes room, either sees the wish for a bell, or is seen here.
+        // A peer that writes or frees space either sees the request, or its change is seen here.
         fence(Ordering::SeqCst);
         !is_ready()
     }
@@ -52,14 +53,14 @@ impl Sleeper {
     }
 }
 
-/// What is to be seen of a session without the locks of its two ends, and those who wait for room in it, as a `W`.
+/// The state of a session that is readable without the locks of its ends, and the waiting QPs as a `W`.
 #[derive(Debug)]
 pub(super) struct Wakeup<W> {
     pub(super) send: Ring,
     pub(super) receive: Ring,
-    /// The tail of what was put in.
+    /// The tail of the written records.
     sent: AtomicU64,
-    /// The head of what was taken out.
+    /// The head of the read records.
     taken: AtomicU64,
     waiting: Mutex<W>,
     is_waited_for: AtomicBool,
@@ -77,13 +78,13 @@ impl<W: Default> Wakeup<W> {
         }
     }
 
-    /// The producer's: it has put in up to here. It holds the lock of its end.
+    /// Producer: sets the tail. The caller holds the lock of this end.
     #[inline]
     pub(super) fn has_sent(&self, tail: u64) {
         self.sent.store(tail, Ordering::Relaxed);
     }
 
-    /// The consumer's: it has taken out up to here. It holds the lock of its end.
+    /// Consumer: sets the head. The caller holds the lock of this end.
     #[inline]
     pub(super) fn has_taken(&self, head: u64) {
         self.taken.store(head, Ordering::Relaxed);
@@ -94,40 +95,40 @@ impl<W: Default> Wakeup<W> {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Whether there is something to take out.
+    /// Whether there are records to read.
     #[inline]
     pub(super) fn has_come(&self) -> bool {
         self.receive.tail() != self.taken()
     }
 
-    /// Whether there is room for those who wait for it.
+    /// Whether there is space and QPs wait for it.
     #[inline]
-    pub(super) fn has_room(&self) -> bool {
-        self.is_waited_for.load(Ordering::Relaxed) && self.send.has_room(self.sent.load(Ordering::Relaxed))
+    pub(super) fn has_space(&self) -> bool {
+        self.is_waited_for.load(Ordering::Relaxed) && self.send.has_space(self.sent.load(Ordering::Relaxed))
     }
 
-    /// Whether so many bytes are free, whoever waits.
+    /// Whether `bytes` are free.
     #[inline]
     pub(super) fn has_free(&self, bytes: u64) -> bool {
         self.send.free(self.sent.load(Ordering::Relaxed)) >= bytes
     }
 
-    /// One that has found no room waits for it: `add` adds it. It is to be tried once more afterwards.
+    /// Adds a waiter for space with `add`. The caller then retries once.
     pub(super) fn wait(&self, sleeper: &Sleeper, add: impl FnOnce(&mut W)) {
         let mut waiting = unpoisoned(self.waiting.lock());
         add(&mut waiting);
         self.is_waited_for.store(true, Ordering::SeqCst);
         drop(waiting);
-        // Either this sees that the thread sleeps, or it sees that somebody waits before it does. And either the
-        // consumer sees the wish, or the caller, who tries once more, the room.
+        // Either this sees that the thread sleeps, or the thread sees the waiter before it sleeps. Either the consumer
+        // sees the request, or the caller's retry sees the space.
         fence(Ordering::SeqCst);
         if sleeper.is_parked() {
-            self.send.want_room();
+            self.send.want_space();
             fence(Ordering::SeqCst);
         }
     }
 
-    /// Takes of those who wait; `take` also tells whether somebody still does.
+    /// Takes from the waiters; `take` also returns whether any is left.
     pub(super) fn next_waiting<T>(&self, take: impl FnOnce(&mut W) -> (T, bool)) -> T {
         let mut waiting = unpoisoned(self.waiting.lock());
         let (taken, is_left) = take(&mut waiting);
@@ -135,17 +136,17 @@ impl<W: Default> Wakeup<W> {
         taken
     }
 
-    /// Before the thread sleeps: the other process is to ring.
+    /// Requests wake-ups before the thread sleeps.
     pub(super) fn park(&self) {
         self.receive.park();
         if self.is_waited_for.load(Ordering::SeqCst) {
-            self.send.want_room();
+            self.send.want_space();
         }
     }
 
-    /// The thread looks by itself.
+    /// Withdraws the requests, because the thread polls.
     pub(super) fn unpark(&self) {
         self.receive.unpark();
-        self.send.want_no_room();
+        self.send.want_no_space();
     }
 }

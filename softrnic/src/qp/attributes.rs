@@ -1,4 +1,4 @@
-//! What a queue pair is made of, and what is set later.
+//! The parts and attributes of a QP.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::srq::ReceiveQueue;
 use crate::wire::address::Path;
 use crate::wire::operation::Service;
 
-/// As `enum ibv_qp_state`.
+/// The states of `enum ibv_qp_state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum State {
@@ -23,7 +23,7 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// From `self as u8`.
+    /// Converts from `self as u8`.
     pub(super) fn from_u8(state: u8) -> Self {
         const ALL: [State; 7] = [
             State::Reset,
@@ -37,22 +37,22 @@ impl State {
         ALL.get(usize::from(state)).copied().unwrap_or(Self::Error)
     }
 
-    /// Messages that come are handled. In the send queue's error state the receiving side works on.
+    /// Whether incoming messages are handled. The receive side still works in the send queue's error state.
     pub(super) fn receives(self) -> bool {
         matches!(self, Self::ReadyToReceive | Self::ReadyToSend | Self::SendQueueDrain | Self::SendQueueError)
     }
 }
 
-/// What `ibv_modify_qp` sets, valid as far as the state goes.
+/// The attributes of `ibv_modify_qp`, as far as the state has set them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attributes {
     pub(crate) path: Option<Path>,
     /// In bytes.
     pub(crate) path_mtu: u32,
     pub(crate) destination_number: u32,
-    /// Of the next packet that is expected.
+    /// The PSN of the next expected packet.
     pub(crate) rq_psn: u32,
-    /// Of the next packet that is sent.
+    /// The PSN of the next packet to send.
     pub(crate) sq_psn: u32,
     pub(crate) access: u32,
     pub(crate) max_rd_atomic: u8,
@@ -61,7 +61,7 @@ pub(crate) struct Attributes {
     pub(crate) timeout: u8,
     pub(crate) retry_count: u8,
     pub(crate) rnr_retry: u8,
-    /// Of datagrams (`qkey`).
+    /// The Q_Key of datagrams (`qkey`).
     pub(crate) key: u32,
     pub(crate) pkey_index: u16,
     pub(crate) port: u8,
@@ -69,7 +69,7 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// Of a queue pair in RESET.
+    /// The attributes of a QP in RESET.
     pub(crate) const fn new() -> Self {
         Self {
             path: None,
@@ -92,17 +92,17 @@ impl Attributes {
     }
 }
 
-/// What a queue pair is made of.
+/// The parts that a QP is created from.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) service: Service,
     pub(crate) domain: Arc<Domain>,
-    /// None of the target of XRC.
+    /// `None` for the target of XRC.
     pub(crate) send_queue: Option<Arc<CompletionQueue>>,
-    /// None of the initiator of XRC.
+    /// `None` for the initiator of XRC.
     pub(crate) receive_queue: Option<Arc<CompletionQueue>>,
     pub(crate) receives: Arc<ReceiveQueue>,
-    /// `receives` is a shared one.
+    /// Whether `receives` is a shared receive queue.
     pub(crate) is_shared: bool,
     /// The XRC domain of a target.
     pub(crate) xrc_domain: Option<Arc<Domain>>,
@@ -113,24 +113,25 @@ pub(crate) struct Parts {
     pub(crate) events: Box<dyn PairEvents>,
 }
 
-/// Asynchronous events of a queue pair.
+/// Asynchronous events of a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PairEvent {
-    /// `IBV_EVENT_QP_FATAL`: its completion queue has lost a completion of it.
+    /// `IBV_EVENT_QP_FATAL`: its completion queue has lost one of its completions.
     Fatal,
-    /// `IBV_EVENT_QP_REQ_ERR`: an invalid request came from the peer.
+    /// `IBV_EVENT_QP_REQ_ERR`: the peer sent an invalid request.
     RequestError,
     /// `IBV_EVENT_QP_ACCESS_ERR`: the peer's request violated access rights.
     AccessError,
-    /// `IBV_EVENT_COMM_EST`: data came before the queue pair was moved to RTS.
+    /// `IBV_EVENT_COMM_EST`: data arrived before the QP was moved to RTS.
     Established,
     /// `IBV_EVENT_SQ_DRAINED`
     SendQueueDrained,
-    /// `IBV_EVENT_QP_LAST_WQE_REACHED`: of a queue pair with an SRQ, once it is in the error state.
+    /// `IBV_EVENT_QP_LAST_WQE_REACHED`: a QP with an SRQ is in the error state.
     LastReceiveReached,
 }
 
-/// Takes them: the C API. It is called with locks of the NIC held, and so neither blocks nor calls back.
+/// Receives the events, implemented by the C API. The caller holds locks of the device, so implementations neither
+/// block nor call back.
 pub(crate) trait PairEvents: Debug + Send + Sync {
     fn happened(&self, event: PairEvent);
 }
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_come_back_from_their_bytes() {
+    fn state_is_restored_from_its_byte() {
         for byte in 0..=6 {
             assert_eq!(State::from_u8(byte) as u8, byte);
         }

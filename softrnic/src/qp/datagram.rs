@@ -1,4 +1,4 @@
-//! Datagrams: to whom they go, and the header that stands before their data.
+//! Datagrams: their destinations, and the header in front of their data.
 
 use crate::qp::exchange::Exchange;
 use crate::qp::registry::QpRegistry;
@@ -6,33 +6,33 @@ use crate::wire::message::{Reply, Request};
 use crate::wire::operation::Operation;
 use crate::wire::packet::MULTICAST_NUMBER;
 
-/// The bytes before the data in the memory of a receive.
+/// Length of the header in front of the data in the receive buffer.
 pub(super) const HEADER_LENGTH: u64 = 40;
 
-/// What the IP header counts besides the data and its padding: the UDP, base and datagram headers, and the check sum (ICRC).
+/// Bytes that the IP header counts besides the data and its padding: the UDP, base and datagram headers, and the ICRC.
 const OVERHEAD: u64 = 8 + 12 + 8 + 4;
 const IPV4_HEADER: u64 = 20;
 const IMMEDIATE: u64 = 4;
 const UDP: u8 = 17;
-/// What a path without a hop limit gets.
+/// Hop limit of a path without one.
 const HOP_LIMIT: u8 = 64;
 
-/// The key that a datagram carries: the queue pair's own where the program's has the high bit set (InfiniBand specification,
-/// volume 1, section 10.2.5).
+/// Returns the Q_Key of a datagram. If the high bit of the request's Q_Key is set, it is the QP's own (InfiniBand
+/// specification, volume 1, section 10.2.5).
 pub(super) fn key(given: u32, own: u32) -> u32 {
     if given & 0x8000_0000 == 0 { given } else { own }
 }
 
-/// Whether a datagram goes to a group.
+/// Whether a datagram is multicast.
 pub(super) fn is_of_group(request: &Request, number: u32) -> bool {
     request.destination.is_multicast() || number == MULTICAST_NUMBER
 }
 
-/// Delivers a datagram to the members of its group in this process. It is done when it is sent: what becomes of it the requester
-/// does not learn.
+/// Delivers a datagram to the group's members in this process. The request is complete when the datagram is sent;
+/// delivery is not reported.
 ///
-/// They get it each once, the sender too where it is one, as no queue pair here has asked not to
-/// (`IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`).
+/// Each member receives it once, including the sender if it is a member, because no QP has requested
+/// `IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`.
 pub(super) fn send_to_group(request: &Request, exchange: &mut dyn Exchange) -> Reply {
     for member in QpRegistry::of_process().members(request.destination) {
         if member.handle(request, exchange) == Reply::LocalFault {
@@ -42,10 +42,10 @@ pub(super) fn send_to_group(request: &Request, exchange: &mut dyn Exchange) -> R
     Reply::Done { original: 0 }
 }
 
-/// What stands before the data: the IPv6 header that the datagram had, or, in the last 20 bytes, the IPv4 header.
+/// Builds the header in front of the data: the datagram's IPv6 header, or its IPv4 header in the last 20 bytes.
 pub(super) fn header(request: &Request) -> [u8; HEADER_LENGTH as usize] {
     let immediate = if matches!(request.operation, Operation::SendImmediate { .. }) { IMMEDIATE } else { 0 };
-    // Datagrams are of 4096 bytes at most.
+    // Datagrams have at most 4096 bytes.
     let payload = (OVERHEAD + immediate + request.length.next_multiple_of(4)) as u16;
     let hop_limit = if request.hop_limit == 0 { HOP_LIMIT } else { request.hop_limit };
     let mut header = [0; HEADER_LENGTH as usize];
@@ -55,7 +55,7 @@ pub(super) fn header(request: &Request) -> [u8; HEADER_LENGTH as usize] {
             header[0] = 0x45;
             header[1] = request.traffic_class;
             header[2..4].copy_from_slice(&(payload + IPV4_HEADER as u16).to_be_bytes());
-            // Not to be fragmented.
+            // The "don't fragment" flag.
             header[6] = 0x40;
             header[8] = hop_limit;
             header[9] = UDP;
@@ -77,7 +77,7 @@ pub(super) fn header(request: &Request) -> [u8; HEADER_LENGTH as usize] {
     header
 }
 
-/// The Internet check sum of a header whose own field is zero (RFC 1071). It is zero of one that is whole.
+/// The Internet checksum (RFC 1071) of a header whose checksum field is zero. It is zero for a complete header.
 pub(crate) fn check_sum(header: &[u8]) -> u16 {
     let mut sum: u32 = header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
     while sum > 0xffff {
@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn a_key_with_the_high_bit_means_the_queue_pairs_own() {
+    fn qkey_with_the_high_bit_selects_the_qps_own() {
         assert_eq!(key(0x1111_1111, 5), 0x1111_1111);
         assert_eq!(key(0x8000_0001, 5), 5);
     }
 
     #[test]
-    fn the_check_sum_is_that_of_a_known_header() {
-        // The example that Wikipedia's page on the IPv4 header has.
+    fn checksum_matches_a_known_header() {
+        // The example on Wikipedia's page about the IPv4 header.
         let header = [
             0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0x00, 0x01, 0xc0, 0xa8, 0x00,
             0xc7,
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv4_header_is_in_the_last_bytes_and_sums_to_nothing() {
+    fn ipv4_header_is_in_the_last_bytes_and_sums_to_zero() {
         let header = header(&request(mapped([127, 0, 0, 1]), mapped([10, 0, 0, 2]), 5));
         assert_eq!(header[..20], [0; 20]);
         let ip = &header[20..];
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_header_has_all_forty_bytes() {
+    fn ipv6_header_has_forty_bytes() {
         let mut source = [0; 16];
         source[15] = 1;
         let mut with_immediate = request(Gid(source), Gid([0xfd; 16]), 4096);

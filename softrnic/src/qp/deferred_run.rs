@@ -1,29 +1,29 @@
-//! Deferred runs under contention: a thread whose `try_lock` fails sets a flag, and the holder of the lock runs the work after
-//! unlocking. Beside the flag stand bits of what the work is about.
+//! Deferred work under contention: a thread whose `try_lock` fails sets a flag, and the holder of the lock runs the
+//! work after unlocking. Bits beside the flag describe the work.
 //!
-//! What this is built from comes from `sync`, so that a test can have it of `loom` (`tests/loom`).
+//! Atomics and locks come from `sync`, so that a test can replace them by loom's (`tests/loom`).
 
 use crate::sys::sync::{AtomicBool, AtomicU8, Mutex, MutexGuard, Ordering, TryLockError, fence};
 
-/// Requests a run, here or after the lock is released: `run` calls [`run`]. Whether it ran here.
+/// Requests a run, now or after the lock is released: `run` calls [`run`]. Returns whether it ran on this thread.
 #[inline]
 pub(super) fn request(flag: &AtomicBool, run: impl FnOnce() -> bool) -> bool {
-    // Exchanged rather than stored, here too: the thread that clears the flag sees what each thread did before it set it.
+    // A swap instead of a store: the thread that clears the flag sees the earlier writes of every thread that set it.
     flag.swap(true, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     run()
 }
 
-/// Releases the lock, and runs what was requested meanwhile: `run` calls [`run`].
+/// Releases the lock, and runs work that was requested in the meantime: `run` calls [`run`].
 #[inline]
 pub(super) fn unlock<T>(held: MutexGuard<'_, T>, run: impl FnOnce() -> bool) {
     drop(held);
-    // Either the load sees the flag, or the thread that set it sees the lock free.
+    // Either this load sees the flag, or the thread that set it finds the lock free.
     fence(Ordering::SeqCst);
     run();
 }
 
-/// Calls `work` with what the lock guards, if the flag is set and the lock is free; whether it did.
+/// Calls `work` with the guarded value while the flag is set and the lock is free. Returns whether it did.
 #[inline]
 pub(super) fn run<T>(flag: &AtomicBool, lock: &Mutex<T>, mut work: impl FnMut(&mut T)) -> bool {
     let mut has_run = false;
@@ -33,7 +33,7 @@ pub(super) fn run<T>(flag: &AtomicBool, lock: &Mutex<T>, mut work: impl FnMut(&m
             Err(TryLockError::Poisoned(error)) => error.into_inner(),
             Err(TryLockError::WouldBlock) => return has_run,
         };
-        // Exchanged rather than stored: what the thread that set the flag did before is seen here.
+        // A swap instead of a store: it sees the earlier writes of the thread that set the flag.
         flag.swap(false, Ordering::SeqCst);
         work(&mut held);
         drop(held);
@@ -43,12 +43,12 @@ pub(super) fn run<T>(flag: &AtomicBool, lock: &Mutex<T>, mut work: impl FnMut(&m
     has_run
 }
 
-/// Sets a bit of what a run is about. To be called before [`request`].
+/// Sets a bit that describes the work. Call it before [`request`].
 pub(super) fn set(pending: &AtomicU8, kind: u8) {
     pending.fetch_or(kind, Ordering::SeqCst);
 }
 
-/// Takes the bits that were set since the last call.
+/// Returns and clears the bits set since the last call.
 #[inline]
 pub(super) fn take(pending: &AtomicU8) -> u8 {
     if pending.load(Ordering::Relaxed) == 0 { 0 } else { pending.swap(0, Ordering::SeqCst) }

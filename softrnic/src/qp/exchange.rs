@@ -1,44 +1,44 @@
-//! The requester's end of a message: its memory, to copy from and to.
+//! The requester's side of a message: memory to copy from and to.
 
 use crate::wire::bytes::{self, End, Fault, Segment};
 
-/// The requester's end of a message while a responder handles it: where its data is, or goes.
+/// The requester's side of a message while a responder handles it: the source or target of the data.
 pub(crate) trait Exchange {
-    /// Copies the message's data, of which there are as many bytes as in `into` together, in order.
+    /// Copies the message's data in order. `into` has the length of the data.
     ///
     /// # Errors
     ///
-    /// On which side memory could not be used.
+    /// The side whose memory failed.
     fn take(&mut self, into: &[Segment]) -> Result<(), TransferFault>;
 
     /// Copies the eight bytes of an atomic write.
     ///
     /// # Errors
     ///
-    /// The requester's memory could not be used.
+    /// The requester's memory failed.
     fn take_eight(&mut self) -> Result<[u8; 8], TransferFault>;
 
-    /// Copies to where the message wants its data: the answer to a read.
+    /// Copies the data of a read to the requester.
     ///
     /// # Errors
     ///
-    /// On which side memory could not be used.
+    /// The side whose memory failed.
     fn give(&mut self, from: &[Segment]) -> Result<(), TransferFault>;
 }
 
-/// Whose memory failed during a copy.
+/// The side whose memory failed during a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransferFault {
     Requester(Fault),
     Responder(Fault),
 }
 
-/// What a message carries, or where its answer goes.
+/// The data of a message, or the target of its response.
 #[derive(Debug)]
 pub(super) enum InProcess<'r> {
-    /// Bytes that the request itself has.
+    /// Inline data of the request.
     Inline(&'r [u8]),
-    /// Memory that has passed the checks.
+    /// Checked memory.
     Memory(&'r [Segment]),
 }
 
@@ -53,7 +53,7 @@ impl Exchange for InProcess<'_> {
     fn take_eight(&mut self) -> Result<[u8; 8], TransferFault> {
         let mut value = [0; 8];
         match self {
-            // The requester has seen that there are eight.
+            // The requester has checked the length.
             Self::Inline(bytes) => value.iter_mut().zip(bytes.iter()).for_each(|(to, from)| *to = *from),
             Self::Memory(segments) => bytes::read_bytes(segments, &mut value).map_err(TransferFault::Requester)?,
         }
@@ -62,14 +62,14 @@ impl Exchange for InProcess<'_> {
 
     fn give(&mut self, from: &[Segment]) -> Result<(), TransferFault> {
         match self {
-            // Nothing is read into inline data; the requester refuses it before.
+            // The requester refuses reads into inline data.
             Self::Inline(_) => Ok(()),
             Self::Memory(segments) => bytes::transfer(from, segments).map_err(|fault| blame(End::To, fault)),
         }
     }
 }
 
-/// Whose memory failed, of a copy in which the requester has the end `own`.
+/// Converts the failed end of a copy, of which the requester has the end `own`.
 fn blame(own: End, (end, fault): (End, Fault)) -> TransferFault {
     if end == own { TransferFault::Requester(fault) } else { TransferFault::Responder(fault) }
 }

@@ -1,21 +1,23 @@
-//! Queue pairs: the requester, which takes what is posted, and the responder, which takes what comes.
+//! Queue pairs: a requester, which executes the send queue, and a responder, which handles incoming messages.
 //!
-//! Each has a lock. A thread that holds a requester's may take a responder's, of its own queue pair or of a peer's, and then those
-//! of receive and completion queues, never the other way round. A thread that finds work for a requester elsewhere (a
-//! responder whose error flushes the send queue, the timer) sets a flag and runs the work if `try_lock` succeeds; if not, the holder
-//! of the lock runs it after unlocking.
+//! Each has a lock. The holder of a requester's lock may take a responder's, of its own QP or of a peer's, and then
+//! those of receive and completion queues; the reverse order is forbidden. Other threads also create work for a
+//! requester: a responder whose error flushes the send queue, or the timer. They set a flag and run the work if
+//! `try_lock` succeeds; otherwise the holder of the lock runs it after unlocking.
 //!
-//! With a peer in this process a request is done when it was tried. To one in another process messages go in parts, several on their
-//! way at a time, and the answers come later, to the inbox, whose lock is below all others.
+//! A request to a peer of the same process has been executed when its post returns, and its completion is queued. It
+//! waits only for a receive or for a peer that is not ready. A message to another process is sent in parts, with
+//! several in flight. Its responses arrive later in the inbox, whose lock is below all others. There is no congestion
+//! and no reordering. A message takes as many PSNs as on a wire.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
 //! | `send/` | the requester: the send queue, its requests and their replies |
-//! | `recv/` | the responder: messages and what is answered |
-//! | `registry/` | numbers, multicast groups, and the delivery of what comes from outside |
+//! | `recv/` | the responder: messages and their responses |
+//! | `registry/` | QP numbers, multicast groups, and delivery from other processes |
 //! | `exchange`, `datagram` | a message between both |
-//! | `attributes` | what is set |
-//! | `timer`, `deferred_run` | what runs later, or where a lock is held |
+//! | `attributes` | attributes and states |
+//! | `timer`, `deferred_run` | work that runs later, or after another thread unlocks |
 
 mod attributes;
 mod datagram;
@@ -52,47 +54,47 @@ use crate::sys::unpoisoned;
 use crate::wire::bytes::Segment;
 use crate::wire::message::{Reply, Request};
 use crate::wire::operation::Service;
-use crate::wire::packet::{Answer, MAX_NUMBER, Packet, Part, Payload};
+use crate::wire::packet::{MAX_NUMBER, Packet, Part, Payload, Response};
 use crate::wire::transport::{Carrier, Stuck, Wake};
 
-/// Something has come.
+/// Bit of `pending`: the inbox has replies.
 const REPLIES: u8 = 1;
-/// An alarm rang, or there may be room.
+/// Bit of `pending`: an alarm expired, or a carrier may have space.
 const ALARM: u8 = 2;
 
-/// A queue pair.
+/// A QP.
 ///
-/// The fields of this, and of what is in it, stand in an order by which a message comes by few cache lines: with many queue pairs each
-/// of them is a miss.
+/// The order of the fields here and in its parts keeps the number of cache lines per message low. With many QPs each of
+/// them is a miss.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct QueuePair {
     number: u32,
-    /// The packet number of the next request, as the requester counts it.
+    /// The PSN of the next request, as counted by the requester.
     sq_psn: AtomicU32,
     /// A [`State`]. Changed with either lock held to an error state, and with both otherwise.
     state: AtomicU8,
     is_closed: AtomicBool,
-    /// The requester is to be run.
+    /// Whether the requester must run.
     deferred: AtomicBool,
-    /// [`REPLIES`] if there is something in the inbox, [`ALARM`] if a clock is to be read.
+    /// [`REPLIES`] if the inbox has replies, [`ALARM`] if the time must be checked.
     pending: AtomicU8,
-    /// In SQD, and what was begun is not done.
+    /// Whether it is in SQD with unfinished requests.
     is_draining: AtomicBool,
     parts: Parts,
     /// For the timer.
     this: Weak<Self>,
     requester: Mutex<Requester>,
     responder: Mutex<Responder>,
-    /// Below all other locks.
+    /// Locked below all other locks.
     inbox: Mutex<Inbox>,
 }
 
 impl QueuePair {
-    /// Makes one in RESET, with a number of its own, and enters it in the network.
+    /// Creates a QP in RESET with a new number, and registers it.
     pub(crate) fn new(parts: Parts) -> Result<Arc<Self>, Errno> {
         let number = QpRegistry::of_process().number()?;
-        // A number that came again does not take the answers to the one before.
+        // A random first attempt, so that a QP with a reused number ignores responses to the previous one.
         let attempt = RandomState::new().hash_one(number) as u32;
         let pair = Arc::new_cyclic(|this| Self {
             number,
@@ -120,30 +122,30 @@ impl QueuePair {
         &self.parts
     }
 
-    /// As it is now: without a lock.
+    /// Reads the current state without a lock.
     pub(crate) fn state(&self) -> State {
         State::from_u8(self.state.load(Ordering::Acquire))
     }
 
-    /// In SQD, with requests that were begun before and are not done.
+    /// Whether it is in SQD with unfinished requests.
     pub(crate) fn is_draining(&self) -> bool {
         self.is_draining.load(Ordering::Acquire)
     }
 
-    /// What is set now, with the packet numbers that come next. Also with a batch open.
+    /// Returns the current attributes with the next PSNs. Allowed while a batch is open.
     pub(crate) fn attributes(&self) -> Attributes {
         let mut attributes = unpoisoned(self.responder.lock()).attributes;
         attributes.sq_psn = self.sq_psn.load(Ordering::Relaxed);
         attributes
     }
 
-    /// Moves it to `to` with these attributes, which the front has checked against the state that it saw (`from`): to the error
-    /// state, all that is queued is flushed; to RESET, forgotten. `EINVAL` where the state is not `from` any more.
+    /// Moves the QP to `to` with these attributes, which the caller has checked against the state `from`. A move to the
+    /// error state flushes all queues; a move to RESET clears them. `EINVAL` if the state is no longer `from`.
     ///
-    /// Packet numbers are taken over where the state machine sets them: on the way to RTR and from there to RTS.
+    /// PSNs are adopted on the transitions that set them: to RTR, and from there to RTS.
     ///
-    /// What has come from the peer by now is received or done, and not flushed: a peer that has what it waited for disconnects, and
-    /// this side moves to the error state for that.
+    /// A move to the error state first completes what has already arrived. A peer that has received all it waited for
+    /// may disconnect, and this side reacts by moving to the error state.
     pub(crate) fn change(&self, from: State, to: State, attributes: Attributes) -> Result<(), Errno> {
         if to == State::Error {
             QpRegistry::of_process().settle();
@@ -152,7 +154,7 @@ impl QueuePair {
         if to == State::Error && !self.is_closed() {
             requester.settle(self);
         }
-        // An answer, or what came, may have moved it there.
+        // A response or a message may have moved it to the error state before.
         let from = if to == State::Error && self.state() == to { to } else { from };
         let mut responder = unpoisoned(self.responder.lock());
         if self.state() != from || self.is_closed() {
@@ -195,7 +197,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Begins a batch. The queue pair is in RTS, SQD or an error state.
+    /// Begins a batch. The QP is in RTS, SQD or an error state.
     pub(crate) fn batch(&self) -> Batch<'_> {
         prefetch(ptr::from_ref(self), offset_of!(Self, responder));
         let requester = unpoisoned(self.requester.lock());
@@ -203,7 +205,7 @@ impl QueuePair {
         Batch::new(self, requester)
     }
 
-    /// Tells that a receive was posted to a queue pair in the error state: it is flushed.
+    /// Flushes a receive that was posted in the error state.
     pub(crate) fn receive_posted(&self) {
         let mut responder = unpoisoned(self.responder.lock());
         if self.state() == State::Error {
@@ -211,48 +213,49 @@ impl QueuePair {
         }
     }
 
-    /// Has what the responder needs of a queue pair come into the cache.
+    /// Prefetches the responder's fields.
     #[inline]
     fn prefetch_responder(this: *const Self) {
-        /// The counts of references, in front.
+        /// Bytes of the reference counts in front.
         const COUNTS: usize = 16;
-        /// What it reads of itself.
+        /// Bytes of the responder that a message uses.
         const OWN: usize = 128;
         prefetch(this.wrapping_byte_sub(COUNTS), COUNTS + offset_of!(Self, requester));
         prefetch(this.wrapping_byte_add(offset_of!(Self, responder)), OWN);
     }
 
-    /// The responder: handles a message of a peer's.
+    /// Handles a peer's message in the responder.
     pub(crate) fn handle(&self, request: &Request, exchange: &mut dyn Exchange) -> Reply {
         let mut responder = unpoisoned(self.responder.lock());
-        let (reply, has_failed) = responder.answer(self, request, exchange);
+        let (reply, has_failed) = responder.handle(self, request, exchange);
         drop(responder);
         if has_failed {
-            self.look_again();
+            self.run_requester();
         }
         reply
     }
 
-    /// The responder: handles a part of a message from another process; answers go by `back`.
+    /// Handles a part of a message from another process in the responder; responses are sent on `back`.
     pub(crate) fn part_arrived(&self, part: &Part, payload: &[Segment], back: &Arc<dyn Carrier>) {
         let has_failed = unpoisoned(self.responder.lock()).part(self, part, payload, back);
         if has_failed {
-            self.look_again();
+            self.run_requester();
         }
     }
 
-    /// Takes in an answer of another process, for the requester. `false` if another thread has the requester, and takes the answer in
-    /// later: until [`is_settled`](Self::is_settled).
-    pub(crate) fn answer_arrived(&self, answer: &Answer, payload: &[Segment]) -> bool {
-        !unpoisoned(self.inbox.lock()).arrived(&self.parts.domain, answer, payload) || self.notify(REPLIES)
+    /// Handles a response from another process. `false` if another thread holds the requester and handles the response
+    /// later, see [`is_settled`](Self::is_settled).
+    pub(crate) fn response_arrived(&self, response: &Response, payload: &[Segment]) -> bool {
+        !unpoisoned(self.inbox.lock()).arrived(&self.parts.domain, response, payload) || self.notify(REPLIES)
     }
 
-    /// Whether the requester has taken in the answers that have come. It does so here, unless another thread has it.
+    /// Whether the requester has handled all responses received so far. It does so on this thread unless another one
+    /// holds it.
     pub(crate) fn is_settled(&self) -> bool {
-        self.look_again()
+        self.run_requester()
     }
 
-    /// A carrier is gone, with all that was to come and go by it.
+    /// Discards everything in flight on a lost carrier.
     pub(crate) fn carrier_lost(&self, carrier: &Arc<dyn Carrier>) {
         unpoisoned(self.responder.lock()).lose(carrier);
         if unpoisoned(self.inbox.lock()).lose(carrier) {
@@ -260,22 +263,22 @@ impl QueuePair {
         }
     }
 
-    /// A shared receive queue of XRC is destroyed, which no message finds any more: lets go of it.
+    /// Releases a shared receive queue of XRC that is being destroyed. Messages no longer find it.
     pub(crate) fn release(&self, queue: &Arc<ReceiveQueue>) {
         unpoisoned(self.responder.lock()).release(queue);
     }
 
-    /// The call of the timer, and of carriers that have room again: what was to wait until now goes on. By a thread that holds no
-    /// responder's lock.
+    /// Continues waiting work; called by the timer and by carriers with free space. The caller holds no responder's
+    /// lock.
     pub(crate) fn expired(&self) {
         let has_failed = unpoisoned(self.responder.lock()).pump(self);
         if has_failed {
-            self.look_again();
+            self.run_requester();
         }
         self.notify(ALARM);
     }
 
-    /// Sends a packet. If there is no room, the queue pair is called when there is.
+    /// Sends a packet. If the carrier is full, the QP is called once there is space.
     #[inline]
     fn put(&self, carrier: &Arc<dyn Carrier>, packet: &Packet, payload: Payload<'_>) -> Result<(), Stuck> {
         match carrier.put(packet, payload) {
@@ -287,20 +290,20 @@ impl QueuePair {
         }
     }
 
-    /// Whether the requester has taken note, as in [`look_again`](Self::look_again).
+    /// Sets a bit of `pending` and runs the requester like [`run_requester`](Self::run_requester).
     fn notify(&self, kind: u8) -> bool {
         deferred_run::set(&self.pending, kind);
-        self.look_again()
+        self.run_requester()
     }
 
-    /// Ends it: when this returns no thread uses its memory any more, and no completion of it comes. What it has completed by now stays
-    /// in the completion queues, as with the kernel's soft-RoCE: libfabric polls what its peer acknowledged after it has destroyed the
-    /// queue pair. No batch of this thread's is open.
+    /// Closes the QP. Afterwards no thread uses its memory, and it completes nothing more. Earlier completions stay in
+    /// the completion queues, as with the kernel's soft-RoCE; drivers of some NICs remove them. libfabric relies on it:
+    /// it polls completions after it has destroyed the QP. The caller has no open batch.
     pub(crate) fn close(&self) {
         QpRegistry::of_process().settle();
         QpRegistry::of_process().leave(self.number);
         self.is_closed.store(true, Ordering::SeqCst);
-        // Whoever began before has one of the locks; whoever comes later sees that it is closed.
+        // A thread that began before holds one of the locks; later threads see that the QP is closed.
         let mut requester = unpoisoned(self.requester.lock());
         requester.settle(self);
         requester.forget(self);
@@ -318,14 +321,14 @@ impl QueuePair {
         }
     }
 
-    /// Moves it to the error state, by its requester or responder, whose lock is held.
+    /// Moves to the error state. The caller holds the requester's or the responder's lock.
     fn fail(&self) {
         self.state.store(State::Error as u8, Ordering::Release);
     }
 
-    /// Moves it to the error state, by its requester or responder, whose lock is held, as its completion queue has lost a completion
-    /// of it. That is told as the specification has it: an event, of a local work queue catastrophic error. Whether it was in
-    /// another state before, and is to be flushed.
+    /// Moves to the error state after its completion queue has lost a completion, and raises the event of a local work
+    /// queue catastrophic error. The caller holds the requester's or the responder's lock. Returns whether the state
+    /// has changed; then the QP must be flushed.
     #[cold]
     fn break_down(&self) -> bool {
         let has_changed = self.state.swap(State::Error as u8, Ordering::AcqRel) != State::Error as u8;
@@ -335,21 +338,22 @@ impl QueuePair {
         has_changed
     }
 
-    /// Moves it to the send queue's error state, unless it is in the error state. The requester's lock is held.
+    /// Moves to the send queue's error state, unless it is in the error state. The caller holds the requester's lock.
     fn fail_sending(&self) {
-        // Only errors of the responder change it meanwhile, and those go first.
+        // Only errors of the responder change it concurrently, and these take precedence.
         for from in [State::ReadyToSend, State::SendQueueDrain] {
             let to = State::SendQueueError as u8;
             let _ = self.state.compare_exchange(from as u8, to, Ordering::AcqRel, Ordering::Acquire);
         }
     }
 
-    /// Has the requester run: here, or where its lock is held. Whether it ran here.
-    fn look_again(&self) -> bool {
+    /// Runs the requester on this thread, or leaves it to the holder of its lock. Returns whether it ran on this
+    /// thread.
+    fn run_requester(&self) -> bool {
         deferred_run::request(&self.deferred, || self.run_deferred())
     }
 
-    /// Lets go of the requester's lock, and does what others have left to do.
+    /// Releases the requester's lock, and runs deferred work.
     fn unlock(&self, requester: MutexGuard<'_, Requester>) {
         deferred_run::unlock(requester, || self.run_deferred());
     }
@@ -367,7 +371,7 @@ impl Wake for QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // Closed before by every way but a failure to make the object around it.
+        // Closed before, unless the creation of the surrounding object failed.
         QpRegistry::of_process().leave(self.number);
     }
 }

@@ -1,4 +1,4 @@
-//! What is to happen later: retries. One thread of the process waits for all of it; it begins with the first, and sleeps while
+//! Alarms of QPs, for retries. One thread of the process handles them; it starts with the first alarm, and sleeps while
 //! there is none.
 
 use std::cmp::{Ordering, Reverse};
@@ -14,33 +14,33 @@ use crate::qp::QueuePair;
 use crate::sys::fork::PerProcess;
 use crate::sys::{signals, unpoisoned};
 
-/// What the thread waits for.
+/// The state of the thread.
 #[derive(Debug)]
 struct Queue {
-    /// The earliest first.
+    /// The earliest alarm first.
     alarms: BinaryHeap<Reverse<Alarm>>,
-    /// Orders those of the same time, so that the heap never compares queue pairs.
+    /// A sequence number that orders alarms of the same time, so the heap never compares QPs.
     next: u64,
-    /// The thread waits.
+    /// Whether the thread is running.
     is_begun: bool,
-    /// With so many alarms those of queue pairs that are gone are thrown out.
+    /// The number of alarms at which those of dropped QPs are removed.
     prune_at: usize,
 }
 
-/// Fewer alarms than this are never looked through.
-const FEW: usize = 64;
+/// Minimum number of alarms before a removal.
+const MIN_PRUNE: usize = 64;
 
-/// What waits, and what tells the thread of something earlier.
+/// The alarms, and the condition variable that reports an earlier one to the thread.
 static QUEUE: PerProcess<(Mutex<Queue>, Condvar)> = PerProcess::new(queue(), || Box::new(queue()));
-/// There are alarms, and no thread waits for them.
-static IS_HELPLESS: AtomicBool = AtomicBool::new(false);
+/// Set if there are alarms but no thread.
+static NEEDS_POLLING: AtomicBool = AtomicBool::new(false);
 
 const fn queue() -> (Mutex<Queue>, Condvar) {
-    (Mutex::new(Queue { alarms: BinaryHeap::new(), next: 0, is_begun: false, prune_at: FEW }), Condvar::new())
+    (Mutex::new(Queue { alarms: BinaryHeap::new(), next: 0, is_begun: false, prune_at: MIN_PRUNE }), Condvar::new())
 }
 
 impl Queue {
-    /// Adds an alarm; whether it is the earliest.
+    /// Adds an alarm. Returns whether it is the earliest.
     fn add(&mut self, when: Instant, pair: Weak<QueuePair>) -> bool {
         let is_earliest = self.alarms.peek().is_none_or(|Reverse(first)| when < first.when);
         let order = self.next;
@@ -50,11 +50,11 @@ impl Queue {
         is_earliest
     }
 
-    /// Throws out alarms of queue pairs that are gone, once they may be half of all.
+    /// Removes alarms of dropped QPs, once they may be half of all.
     fn prune(&mut self) {
         if self.alarms.len() >= self.prune_at {
             self.alarms.retain(|Reverse(alarm)| alarm.pair.strong_count() > 0);
-            self.prune_at = (2 * self.alarms.len()).max(FEW);
+            self.prune_at = (2 * self.alarms.len()).max(MIN_PRUNE);
         }
     }
 }
@@ -92,7 +92,7 @@ impl Ord for Alarm {
     }
 }
 
-/// Calls `QueuePair::expired` at that time, unless the queue pair is gone.
+/// Calls `QueuePair::expired` at that time, unless the QP is dropped.
 pub(crate) fn at(when: Instant, pair: Weak<QueuePair>) {
     let (queue, earlier) = QUEUE.get();
     let mut queue = unpoisoned(queue.lock());
@@ -100,17 +100,17 @@ pub(crate) fn at(when: Instant, pair: Weak<QueuePair>) {
     if !queue.is_begun {
         match begin() {
             Ok(()) => queue.is_begun = true,
-            // The next one tries again; until then who polls looks after them.
-            Err(error) => log::error!("cannot start the thread that retries: {error}"),
+            // The next call tries again. Until then, polling threads run the alarms.
+            Err(error) => log::error!("cannot start the retry thread: {error}"),
         }
-        IS_HELPLESS.store(!queue.is_begun, atomic::Ordering::Relaxed);
+        NEEDS_POLLING.store(!queue.is_begun, atomic::Ordering::Relaxed);
     } else if is_earliest {
         earlier.notify_one();
     }
 }
 
-/// When the queue pair is called, where that is still to come. What waits may have changed meanwhile, also by a reset: the alarm is
-/// there nevertheless, and another only where it is to ring earlier.
+/// The time of a QP's pending alarm. What it waits for may change in the meantime, even by a reset. The alarm stays
+/// set; another one is set only for an earlier time.
 #[derive(Debug, Default)]
 pub(crate) struct NextCall(Option<Instant>);
 
@@ -119,7 +119,7 @@ impl NextCall {
         Self(None)
     }
 
-    /// Has the queue pair called at `until`, or earlier: who is called too early sets it again.
+    /// Has the QP called at `until` or earlier. A QP that is called too early sets it again.
     pub(crate) fn set(&mut self, pair: &QueuePair, until: Instant, now: Instant) {
         if self.0.is_none_or(|set| set <= now || set > until) {
             self.0 = Some(until);
@@ -128,23 +128,23 @@ impl NextCall {
     }
 }
 
-/// How many alarms a queue pair has.
+/// The number of alarms of a QP.
 #[cfg(test)]
 pub(crate) fn pending(pair: &QueuePair) -> usize {
     let queue = unpoisoned(QUEUE.get().0.lock());
     queue.alarms.iter().filter(|Reverse(alarm)| ptr::eq(alarm.pair.as_ptr(), pair)).count()
 }
 
-/// Does what the thread does, now, where it could not be started: called by who polls in vain.
+/// Runs due alarms if the thread could not be started; called after a poll that finds no completion.
 #[inline]
-pub(crate) fn help() {
-    if IS_HELPLESS.load(atomic::Ordering::Relaxed) {
-        ring_due();
+pub(crate) fn run_due_if_no_thread() {
+    if NEEDS_POLLING.load(atomic::Ordering::Relaxed) {
+        run_due();
     }
 }
 
 #[cold]
-fn ring_due() {
+fn run_due() {
     let now = Instant::now();
     loop {
         let Ok(mut queue) = QUEUE.get().0.try_lock() else { return };
@@ -153,7 +153,7 @@ fn ring_due() {
         }
         let alarm = queue.alarms.pop();
         drop(queue);
-        tell(alarm);
+        call(alarm);
     }
 }
 
@@ -163,7 +163,7 @@ fn begin() -> io::Result<()> {
         .map(drop)
 }
 
-/// The thread: for ever, as the process may need it again.
+/// The thread's main loop. It never ends, because the process may need it again.
 fn wait() {
     let (queue, earlier) = QUEUE.get();
     let mut queue = unpoisoned(queue.lock());
@@ -175,20 +175,20 @@ fn wait() {
                 let rest = first.when - now;
                 unpoisoned(earlier.wait_timeout(queue, rest)).0
             }
-            Some(_) => ring(queue),
+            Some(_) => run_earliest(queue),
         };
     }
 }
 
-/// Takes the earliest and tells its queue pair, with the lock let go.
-fn ring(mut queue: MutexGuard<'static, Queue>) -> MutexGuard<'static, Queue> {
+/// Runs the earliest alarm, without the lock.
+fn run_earliest(mut queue: MutexGuard<'static, Queue>) -> MutexGuard<'static, Queue> {
     let alarm = queue.alarms.pop();
     drop(queue);
-    tell(alarm);
+    call(alarm);
     unpoisoned(QUEUE.get().0.lock())
 }
 
-fn tell(alarm: Option<Reverse<Alarm>>) {
+fn call(alarm: Option<Reverse<Alarm>>) {
     if let Some(pair) = alarm.and_then(|Reverse(alarm)| alarm.pair.upgrade()) {
         pair.expired();
     }
@@ -203,13 +203,13 @@ mod tests {
     use crate::qp::tests::End;
     use crate::wire::operation::Service;
 
-    /// None that the thread looks at.
+    /// A queue that the thread does not use.
     fn own() -> Queue {
         queue().0.into_inner().unwrap()
     }
 
     #[test]
-    fn the_earliest_alarm_comes_first() {
+    fn earliest_alarm_is_first() {
         let (mut queue, now) = (own(), Instant::now());
         let is_earliest = [30, 10, 20, 10].map(|delay| queue.add(now + Duration::from_millis(delay), Weak::new()));
         assert_eq!(is_earliest, [true, true, false, false]);
@@ -218,24 +218,24 @@ mod tests {
     }
 
     #[test]
-    fn alarms_of_queue_pairs_that_are_gone_are_thrown_out() {
+    fn alarms_of_dropped_qps_are_removed() {
         let (mut queue, now) = (own(), Instant::now());
         let end = End::new(Service::ReliableConnection);
         let live = Arc::downgrade(&end.pair);
-        for _ in 1..FEW {
+        for _ in 1..MIN_PRUNE {
             queue.add(now, Weak::new());
         }
-        assert_eq!(queue.alarms.len(), FEW - 1);
+        assert_eq!(queue.alarms.len(), MIN_PRUNE - 1);
         queue.add(now, live.clone());
         assert_eq!(queue.alarms.len(), 1);
-        // Those that live stay, and are not looked through again until they are twice as many.
-        for _ in 1..2 * FEW - 1 {
+        // Alarms of live QPs stay. The next removal happens at twice their number.
+        for _ in 1..2 * MIN_PRUNE - 1 {
             queue.add(now, live.clone());
         }
-        assert_eq!((queue.alarms.len(), queue.prune_at), (2 * FEW - 1, 2 * FEW));
+        assert_eq!((queue.alarms.len(), queue.prune_at), (2 * MIN_PRUNE - 1, 2 * MIN_PRUNE));
         drop(end);
         assert_eq!(live.strong_count(), 0);
         queue.add(now, Weak::new());
-        assert_eq!((queue.alarms.len(), queue.prune_at), (0, FEW));
+        assert_eq!((queue.alarms.len(), queue.prune_at), (0, MIN_PRUNE));
     }
 }

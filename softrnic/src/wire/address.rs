@@ -1,16 +1,16 @@
-//! GIDs, and where a message goes.
+//! GIDs and paths.
 
 use std::net::Ipv6Addr;
 
-/// A GID, big-endian as on the wire: an IPv6 address, or an IPv4 one in `::ffff:a.b.c.d`.
+/// A GID in network byte order: an IPv6 address, or an IPv4 address mapped to `::ffff:a.b.c.d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Gid(pub(crate) [u8; 16]);
 
-/// The path to a peer: what an address handle and a connected queue pair hold (`struct ibv_ah_attr` on RoCE).
+/// The path to a peer, held by an address handle or a connected QP (`struct ibv_ah_attr` on RoCE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Path {
     pub(crate) destination: Gid,
-    /// The GID of the index that it is sent from.
+    /// The local GID of `source_index`.
     pub(crate) source: Gid,
     pub(crate) source_index: u8,
     pub(crate) flow_label: u32,
@@ -28,10 +28,10 @@ impl From<Ipv6Addr> for Gid {
 }
 
 impl Gid {
-    /// Of no address.
+    /// The unspecified GID.
     pub(crate) const ZERO: Self = Self([0; 16]);
 
-    /// What stands before an IPv4 address.
+    /// Prefix of a mapped IPv4 address.
     const IPV4: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
     pub(crate) fn from_ipv4(address: [u8; 4]) -> Self {
@@ -41,13 +41,13 @@ impl Gid {
         Self(gid)
     }
 
-    /// The address that it stands for, where that is an IPv4 one.
+    /// The IPv4 address, if it is a mapped one.
     pub(crate) fn ipv4(self) -> Option<[u8; 4]> {
         let [.., a, b, c, d] = self.0;
         self.0.starts_with(&Self::IPV4).then_some([a, b, c, d])
     }
 
-    /// Of a group: `ff00::/8`, or `224.0.0.0/4` of IPv4.
+    /// Whether it is a multicast group: `ff00::/8`, or `224.0.0.0/4` for IPv4.
     pub(crate) fn is_multicast(self) -> bool {
         match self.ipv4() {
             Some([first, ..]) => first & 0xf0 == 0xe0,
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_told_from_hosts() {
+    fn multicast_addresses_are_recognized() {
         for group in ["ff02::1", "ff0e::7:7", "ff00::", "::ffff:224.0.0.1", "::ffff:239.255.255.255"] {
             assert!(gid(group).is_multicast(), "{group}");
         }
@@ -83,7 +83,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: if cfg!(miri) { 4 } else { 256 }, ..Default::default() })]
 
         #[test]
-        fn they_are_what_the_standard_library_says(bytes: [u8; 16], address: [u8; 4]) {
+        fn classification_matches_the_standard_library(bytes: [u8; 16], address: [u8; 4]) {
             let ip = Ipv6Addr::from(bytes);
             prop_assert_eq!(Gid(bytes).ipv4().map(Ipv4Addr::from), ip.to_ipv4_mapped());
             let ip = Ipv4Addr::from(address);

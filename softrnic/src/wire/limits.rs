@@ -1,4 +1,4 @@
-//! What `ibv_query_device` states, and what is held to it.
+//! Limits that `ibv_query_device` reports and that softrnic enforces.
 
 pub(crate) const MAX_QP: u32 = 1 << 16;
 pub(crate) const MAX_QP_WR: u32 = 1 << 15;
@@ -16,7 +16,7 @@ pub(crate) const MAX_SRQ: u32 = 1 << 16;
 pub(crate) const MAX_SRQ_WR: u32 = 1 << 15;
 pub(crate) const MAX_MCAST_GRP: u32 = 1 << 13;
 pub(crate) const MAX_MCAST_QP_ATTACH: u32 = 1 << 10;
-/// The largest message: 2 GiB, as the InfiniBand specification has it.
+/// The largest message: 2 GiB, the limit of the InfiniBand specification.
 pub(crate) const MAX_MSG_SIZE: u32 = 1 << 31;
 pub(crate) const COMP_VECTORS: u32 = 8;
 /// `ibv_mtu` 4096.

@@ -1,45 +1,46 @@
-//! What goes from a requester to a responder and back: whole messages, with the packet numbers that they would take on a wire.
+//! Messages between requester and responder: whole messages, with the packet sequence numbers that they would take on a
+//! wire.
 
 use crate::wire::address::Gid;
 use crate::wire::operation::{Operation, Service};
 
-/// A message as it comes to a responder.
+/// A message as a responder receives it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    /// Of the queue pair that it comes from.
+    /// The service of the requester's QP.
     pub(crate) service: Service,
     pub(crate) operation: Operation,
-    /// Its data: what is sent or written, or how much is to be read.
+    /// The bytes to send, write or read.
     pub(crate) length: u64,
     pub(crate) is_solicited: bool,
-    /// Of its first packet.
+    /// The PSN of its first packet.
     pub(crate) psn: u32,
-    /// How many packets it takes at the path MTU.
+    /// The number of packets at the path MTU.
     pub(crate) packets: u32,
-    /// The queue pair that it comes from.
+    /// The requester's QP number.
     pub(crate) source_number: u32,
     pub(crate) source: Gid,
     pub(crate) destination: Gid,
-    /// Of datagrams.
+    /// The Q_Key of a datagram.
     pub(crate) key: u32,
     pub(crate) traffic_class: u8,
     pub(crate) hop_limit: u8,
     pub(crate) flow_label: u32,
     pub(crate) service_level: u8,
-    /// Of XRC.
+    /// The SRQ number of an XRC message.
     pub(crate) srq_number: u32,
 }
 
-/// How a responder answers.
+/// The responder's reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// Done; of an atomic, with the value that was there.
+    /// Completed; for an atomic, with the previous value.
     Done { original: u64 },
-    /// No receive is posted: try again after the time of this code (`min_rnr_timer`).
+    /// No receive is posted (RNR NAK): retry after the time of this code (`min_rnr_timer`).
     NotReady { timer: u8 },
-    /// It is refused, for good.
+    /// A permanent error (NAK).
     Refused(Refusal),
-    /// Nobody answers: no such queue pair, or not in a state or not for this peer.
+    /// No response: the QP does not exist, is in another state or is connected to another peer.
     Silence,
     /// The requester's own memory failed while the data was moved.
     LocalFault,

@@ -1,7 +1,8 @@
-//! What travels between queue pairs, and the traits between these and the ways that it travels.
+//! The messages between QPs, and the traits between QPs and transports.
 //!
-//! A program's request becomes a [`message::Request`]. A queue pair of the same process handles it as it is. To any other it goes in
-//! [`packet::Part`]s by a [`transport::Transport`], and [`packet::Answer`]s come back; the bytes of both are [`bytes::Segment`]s.
+//! A work request becomes a [`message::Request`]. A QP of the same process handles it directly. For other QPs, a
+//! [`transport::Transport`] carries it as [`packet::Part`]s and returns [`packet::Response`]s. The bytes of both are
+//! [`bytes::Segment`]s.
 
 pub(crate) mod address;
 pub(crate) mod bytes;

@@ -1,4 +1,4 @@
-//! Transport services, and what requests do.
+//! Transport services and operations.
 
 /// The transport service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,12 +13,12 @@ pub(crate) enum Service {
 }
 
 impl Service {
-    /// Acknowledged, in order, and with errors reported to the requester.
+    /// Whether messages are acknowledged and ordered, and errors are reported to the requester.
     pub(crate) fn is_reliable(self) -> bool {
         matches!(self, Self::ReliableConnection | Self::XrcSend | Self::XrcReceive)
     }
 
-    /// The service of those that it talks to.
+    /// The service of the peer.
     pub(crate) fn peer(self) -> Self {
         match self {
             Self::XrcSend => Self::XrcReceive,
@@ -27,7 +27,7 @@ impl Service {
         }
     }
 
-    /// Whether its send queue takes such a request (the table in `ibv_post_send(3)`).
+    /// Whether the send queue supports the operation (the table in `ibv_post_send(3)`).
     pub(crate) fn sends(self, operation: Operation) -> bool {
         use Operation as O;
         match self {
@@ -48,11 +48,11 @@ impl Service {
     }
 }
 
-/// What a request does.
+/// The operation of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Send,
-    /// The immediate is as the program gave it, big-endian by convention.
+    /// `immediate` is as the program passed it, big-endian by convention.
     SendImmediate {
         immediate: u32,
     },
@@ -102,12 +102,12 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// Counts against `max_rd_atomic`, and is answered with data.
+    /// Whether it counts against `max_rd_atomic` and its response carries data.
     pub(crate) fn is_read_or_atomic(self) -> bool {
         matches!(self, Self::Read { .. }) || self.is_atomic()
     }
 
-    /// Whether its message brings data, and not only asks for it.
+    /// Whether its message carries data, and does not only request it.
     pub(crate) fn has_data(self) -> bool {
         matches!(
             self,
@@ -120,7 +120,7 @@ impl Operation {
         )
     }
 
-    /// Gives the value that was there.
+    /// Whether it returns the previous value.
     pub(crate) fn is_atomic(self) -> bool {
         matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn datagrams_and_unreliable_connections_have_fewer_operations() {
+    fn unreliable_services_support_fewer_operations() {
         let read = Operation::Read { address: 0, rkey: 0 };
         let write = Operation::Write { address: 0, rkey: 0 };
         assert!(Service::ReliableConnection.sends(read) && Service::XrcSend.sends(read));

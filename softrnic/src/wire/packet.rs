@@ -1,38 +1,38 @@
-//! What goes between queue pairs that are not in one process: messages in parts, and their answers.
+//! Packets between QPs of different processes: parts of messages, and their responses.
 
 use crate::wire::bytes::Segment;
 use crate::wire::message::{Reply, Request};
 
-/// The most bytes that a part carries.
+/// Largest payload of a part.
 pub(crate) const MAX_PAYLOAD: u32 = 16 << 10;
 
-/// The last number of a queue pair or of a packet: they have 24 bits.
+/// The largest QP number or PSN: both have 24 bits.
 pub(crate) const MAX_NUMBER: u32 = (1 << 24) - 1;
 
-/// The number that a datagram to a multicast group names.
+/// The destination QP number of multicast datagrams.
 pub(crate) const MULTICAST_NUMBER: u32 = 0xff_ffff;
 
-/// The numbers of a block, which one process has to itself: a number's block is `number / BLOCK`.
+/// Size of a block of QP numbers. One process owns a block; the block of a number is `number / BLOCK`.
 pub(crate) const BLOCK: u32 = 4096;
 
-/// A part of a message, on its way to a responder. The parts of a message come in order; between them may be those of other queue
-/// pairs. A message without data, and one that asks for data, is one part without payload.
+/// A part of a message to a responder. The parts of a message arrive in order; parts of other QPs may come between
+/// them. A message without data, or one that requests data, is one part without payload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
-    /// The queue pair that it goes to; of datagrams to a group [`MULTICAST_NUMBER`].
+    /// The destination QP; [`MULTICAST_NUMBER`] for multicast datagrams.
     pub(crate) number: u32,
-    /// The message. Its `length` is that of the whole.
+    /// The message. Its `length` is that of the whole message.
     pub(crate) request: Request,
-    /// Where in the message's data the payload stands.
+    /// Offset of the payload in the message's data.
     pub(crate) offset: u64,
-    /// The bytes of the payload.
+    /// Length of the payload in bytes.
     pub(crate) length: u32,
-    /// Comes back with the answer, so that those of attempts that were given up are known.
+    /// Returned with the response, so that responses to abandoned attempts are recognized.
     pub(crate) attempt: u32,
 }
 
 impl Part {
-    /// Whether it is the last of its message.
+    /// Whether it is the last part of its message.
     #[inline]
     pub(crate) fn is_last(&self) -> bool {
         let has_data = self.request.operation.has_data();
@@ -40,23 +40,23 @@ impl Part {
     }
 }
 
-/// What a responder has to say to a message, on its way to the requester.
+/// A responder's response to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
-    /// The queue pair that the message came from.
+pub(crate) struct Response {
+    /// The requester's QP.
     pub(crate) number: u32,
-    /// The queue pair that answers.
+    /// The responder's QP.
     pub(crate) source_number: u32,
-    /// Those of the message.
+    /// The PSN and the attempt of the message.
     pub(crate) psn: u32,
     pub(crate) attempt: u32,
-    pub(crate) kind: AnswerKind,
+    pub(crate) kind: ResponseKind,
 }
 
-/// Of one message: any data first, in order, then the reply.
+/// The responses to one message: the data of a read, in order, then the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AnswerKind {
-    /// Data that a read asked for.
+pub(crate) enum ResponseKind {
+    /// Data of a read.
     Data {
         offset: u64,
         length: u32,
@@ -64,40 +64,40 @@ pub(crate) enum AnswerKind {
     Reply(Reply),
 }
 
-/// Either of them.
+/// A part or a response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Packet {
     Part(Part),
-    Answer(Answer),
+    Response(Response),
 }
 
 impl Packet {
-    /// The bytes of the payload.
+    /// Length of the payload in bytes.
     #[inline]
     pub(crate) fn length(&self) -> u32 {
         match self {
             Self::Part(part) => part.length,
-            Self::Answer(Answer { kind: AnswerKind::Data { length, .. }, .. }) => *length,
-            Self::Answer(_) => 0,
+            Self::Response(Response { kind: ResponseKind::Data { length, .. }, .. }) => *length,
+            Self::Response(_) => 0,
         }
     }
 }
 
-/// Where the payload of a packet is. It has as many bytes as the packet says.
+/// The payload of a packet. Its length equals the packet's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Payload<'p> {
     Bytes(&'p [u8]),
     Memory(&'p [Segment]),
 }
 
-/// The packets that a message of `length` bytes takes at this MTU: one also where it is empty.
+/// The number of packets of a message of `length` bytes at this MTU; at least one.
 pub(crate) fn packet_count(length: u64, mtu: u32) -> u32 {
     let packets = length.div_ceil(u64::from(mtu.max(1))).max(1);
-    // Numbers go round, so more than fit are as good as what is left of them; messages end at 2 GiB anyway.
+    // PSNs wrap around, so a larger count is as good as its remainder. Messages end at 2 GiB anyway.
     u32::try_from(packets).unwrap_or(MAX_NUMBER)
 }
 
-/// The number that many packets after `psn`.
+/// The PSN `packets` packets after `psn`.
 pub(crate) fn psn_after(psn: u32, packets: u32) -> u32 {
     psn.wrapping_add(packets) & MAX_NUMBER
 }
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_takes_a_packet_per_mtu() {
+    fn message_takes_one_packet_per_mtu() {
         assert_eq!(packet_count(0, 1024), 1);
         assert_eq!(packet_count(1, 1024), 1);
         assert_eq!(packet_count(1024, 1024), 1);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_go_round_at_24_bits() {
+    fn psn_wraps_at_24_bits() {
         assert_eq!(psn_after(0xff_fffe, 1), 0xff_ffff);
         assert_eq!(psn_after(0xff_ffff, 1), 0);
         assert_eq!(psn_after(0xff_ffff, 3), 2);

@@ -1,18 +1,19 @@
-//! Between queue pairs and the ways that messages travel: a [`Transport`] finds the way to a peer, a [`Carrier`] takes packets there,
-//! [`Deliver`] takes what comes, and [`Wake`] is called when a full carrier has room.
+//! Traits between QPs and transports. A [`Transport`] finds the route to a peer, a [`Carrier`] sends packets on it,
+//! [`Deliver`] receives packets, and [`Wake`] is called when a full carrier has space.
 //!
-//! What every transport keeps to:
+//! Every transport guarantees:
 //!
-//! - Packets of one carrier arrive in order, each once, until the carrier is lost. A transport over a network that loses or
-//!   reorders packets retransmits below this trait. A requester sends a message again only after a reply that it was not taken
-//!   ([`Reply::NotReady`], [`Reply::Silence`]) or after its carrier was lost.
-//! - A message that a peer sent after it had received another is delivered after the answer to that one.
-//! - Nothing waits. A reply or the data of a read is an [`Answer`] of the peer, and comes later by [`Deliver::answer`].
-//! - Payload is copied before [`Carrier::put`] returns, and payload that has come is copied before [`Deliver`] returns. So a transport
-//!   keeps no registered memory in use. The responder looks up the memory of a read anew for each part of its data, and a transport
-//!   that retransmits keeps bytes of its own.
-//! - A full carrier refuses a packet as a whole ([`Stuck::Full`]). The packet stays with its queue pair, which is called once
-//!   there may be room.
+//! - Packets of one carrier arrive in order and once each, until the carrier is lost. A transport over an unreliable
+//!   network retransmits below this trait. A requester repeats a message only after a reply that the responder did not
+//!   accept it ([`Reply::NotReady`], [`Reply::Silence`]) or after its carrier was lost.
+//! - If a peer sends a message after it has received another, the message is delivered after the response to that one.
+//! - No function blocks. A reply or the data of a read is an [`Response`] of the peer, which arrives later through
+//!   [`Deliver::response`].
+//! - Payload is copied before [`Carrier::put`] returns, and received payload before [`Deliver`] returns. A transport
+//!   therefore keeps no registered memory in use. The responder looks up the memory of a read again for each part of
+//!   its data, and a transport that retransmits keeps its own copy.
+//! - A full carrier refuses a packet as a whole ([`Stuck::Full`]). The packet stays with its QP, which is called once
+//!   there may be space.
 //!
 //! [`Reply::NotReady`]: super::message::Reply::NotReady
 //! [`Reply::Silence`]: super::message::Reply::Silence
@@ -22,83 +23,84 @@ use std::sync::{Arc, Weak};
 
 use super::address::Gid;
 use super::bytes::Segment;
-use super::packet::{Answer, Packet, Part, Payload};
+use super::packet::{Packet, Part, Payload, Response};
 
-/// The ways to queue pairs outside of this process.
+/// Finds carriers to QPs outside of this process.
 pub(crate) trait Transport: fmt::Debug + Send + Sync {
-    /// A block of queue pair numbers that no other process of the host has from now on; never the first. `None` if there is no
-    /// way to make sure of it.
+    /// Reserves a block of QP numbers that no other process of the host uses; never the first block. `None` if
+    /// uniqueness cannot be ensured.
     fn claim(&self) -> Option<u32>;
 
-    /// The way to the queue pair `number` at `destination`, which is none of this process's. `None` if there is no such queue pair, or
-    /// it cannot be reached now. Does not wait.
+    /// Returns the carrier to the QP `number` at `destination`, in another process. `None` if the QP does not exist or
+    /// cannot be reached now. Does not block.
     fn carrier(&self, destination: Gid, number: u32) -> Option<Arc<dyn Carrier>>;
 
-    /// The ways to the other members of a group, outside of this process.
+    /// Returns the carriers to the other processes with members of a multicast group.
     fn group(&self, group: Gid) -> Vec<Arc<dyn Carrier>>;
 
-    /// This process has its first member of a group now.
+    /// Announces this process's first member of a group.
     fn joined(&self, group: Gid);
 
-    /// It has none any more.
+    /// Withdraws the group after its last member of this process has left.
     fn left(&self, group: Gid);
 
-    /// Delivers what has come: called when a program polls an empty completion queue. Cheap if there is nothing; does not wait
-    /// for locks. Whether there was anything.
+    /// Delivers received packets; called when a program polls an empty completion queue. It is cheap if there are none,
+    /// and does not wait for locks. Returns whether there were any.
     fn progress(&self) -> bool;
 
-    /// Delivers what has come by now, also if another thread is at it, for which it waits. The caller has no lock of a queue pair.
+    /// Delivers all packets received so far, and waits for other threads that deliver. The caller holds no lock of a
+    /// QP.
     fn settle(&self);
 }
 
-/// Takes packets to one other process.
+/// Sends packets to one other process.
 pub(crate) trait Carrier: fmt::Debug + Send + Sync {
-    /// Sends a packet. Takes no locks of queue pairs, and does not wait.
+    /// Sends a packet. Takes no lock of a QP, and does not block.
     ///
     /// # Errors
     ///
-    /// Nothing of it went.
+    /// No part of the packet was sent.
     fn put(&self, packet: &Packet, payload: Payload<'_>) -> Result<(), Stuck>;
 
-    /// Has `waiting` called once there may be room again, or the carrier is lost. One that was called and finds no room again
-    /// comes after all others that wait. To be called after [`Stuck::Full`], and then [`put`](Self::put) again: room may have come
-    /// in between.
+    /// Has `waiting` called once there may be space again or the carrier is lost. A waiter that was called and finds no
+    /// space is queued after all others. Callers use it after [`Stuck::Full`] and then retry [`put`](Self::put),
+    /// because space may have become free in between.
     fn wake(&self, waiting: Weak<dyn Wake>);
 
-    /// Counts what the other process has received, of all queue pairs.
+    /// The number of packets that the other process has received, over all QPs.
     fn taken(&self) -> u64;
 }
 
 /// Why a packet was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stuck {
-    /// There is no room for now.
+    /// The carrier is full.
     Full,
-    /// The carrier is lost: the other process has ended, or broke the protocol.
-    Gone,
+    /// The carrier is lost: the other process has ended or violated the protocol.
+    Lost,
     /// The payload cannot be read.
     Fault,
 }
 
-/// Waits for room in a carrier.
+/// A waiter for space in a carrier.
 pub(crate) trait Wake: fmt::Debug + Send + Sync {
-    /// Called by a thread that holds no lock of a queue pair.
+    /// Called by a thread that holds no lock of a QP.
     fn wake(&self);
 }
 
-/// Takes what comes from outside of this process. A transport calls it with no lock but its own receiving one, which keeps the order;
-/// it may put packets in any carrier.
+/// Receives packets from other processes. A transport calls it with no lock but its own receiving lock, which keeps the
+/// order. It may send packets on any carrier.
 pub(crate) trait Deliver: fmt::Debug + Send + Sync {
-    /// A part of a message; answers go by `back`.
+    /// Receives a part of a message; responses are sent on `back`.
     fn part(&self, part: &Part, payload: &[Segment], back: &Arc<dyn Carrier>);
 
-    /// An answer. `false` if its queue pair takes it in later, as another thread has it: what came after it is delivered once
-    /// [`is_settled`](Self::is_settled) says so.
-    fn answer(&self, answer: &Answer, payload: &[Segment]) -> bool;
+    /// Receives a response. `false` if another thread holds the QP, which then handles the response later. The
+    /// transport delivers the packets after it once [`is_settled`](Self::is_settled) returns true.
+    fn response(&self, response: &Response, payload: &[Segment]) -> bool;
 
-    /// Whether the queue pair of this number has taken in the answers that have come.
+    /// Whether the QP of this number has handled all responses received so far.
     fn is_settled(&self, number: u32) -> bool;
 
-    /// A carrier is lost, with all that was to come and go by it.
+    /// A carrier is lost, with all packets in flight on it.
     fn lost(&self, carrier: &Arc<dyn Carrier>);
 }

@@ -1,13 +1,13 @@
-//! Children of a test.
+//! Child processes of tests.
 
 use std::env;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-/// Runs `child` in a child, and gives its exit status, which is that of a panic where it panics.
+/// Runs `child` in a forked child, and returns its exit status; a panic fails it.
 pub(crate) fn forked(child: impl FnOnce()) -> i32 {
-    // SAFETY: the child does what the test is about, and ends without the exit handlers of its parent. Should it hang, the alarm
-    // ends it.
+    // SAFETY: the child runs only the code under test, and ends without the exit handlers of its parent. An alarm ends
+    // it if it hangs.
     unsafe {
         match libc::fork() {
             0 => {
@@ -25,25 +25,25 @@ pub(crate) fn forked(child: impl FnOnce()) -> i32 {
     }
 }
 
-/// Runs the test of this name in a process of its own, one such process at a time; whether this is that process.
+/// Runs the test of this name in a process of its own, one at a time. Returns whether this is that process.
 ///
 /// # Panics
 ///
-/// If the test fails there, or if there is no test of this name.
+/// The test fails in its process, or no test has this name.
 pub(crate) fn is_alone(test: &str) -> bool {
     const ALONE: &str = "SOFTRNIC_TEST_ALONE";
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     if env::var_os(ALONE).is_some_and(|alone| alone == test) {
         return true;
     }
-    // Some of these tests count or time what their peers do, which a second process beside them would disturb.
+    // Some of these tests count or time their peers, which a concurrent test would disturb.
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(env::current_exe().expect("this program has a path"));
     command.args(["--exact", test, "--nocapture"]).env(ALONE, test).stderr(Stdio::inherit());
     let output = command.output().expect("the program starts");
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{test}: {}\n{stdout}", output.status);
-    // A name that no test has is a success too.
+    // The harness also succeeds if no test has this name.
     assert!(stdout.contains(". 1 passed"), "{test} did not run:\n{stdout}");
     false
 }

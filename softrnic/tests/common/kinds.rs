@@ -1,4 +1,4 @@
-//! Ends of the services that take more than [`Side::new`]: datagrams, shared receives, and XRC.
+//! Ends for services that require more than [`Side::new`]: datagrams, SRQs, and XRC.
 
 use std::ffi::c_int;
 use std::io;
@@ -9,13 +9,13 @@ use rdma_mummy_sys::*;
 
 use super::{Setup, Side};
 
-/// The key of all datagrams.
+/// The Q_Key of all datagrams.
 pub(crate) const QKEY: u32 = 0x1122;
 
 impl Side {
-    /// A shared receive queue in this side's domain.
+    /// Creates an SRQ in this side's domain.
     pub(crate) fn shared_queue(&self, depth: u32) -> *mut ibv_srq {
-        // SAFETY: the domain is there, and the attributes are numbers and a nullable pointer.
+        // SAFETY: the domain is alive, and the attributes are numbers and a nullable pointer.
         let srq = unsafe {
             let mut init: ibv_srq_init_attr = zeroed();
             (init.attr.max_wr, init.attr.max_sge) = (depth, 4);
@@ -25,9 +25,10 @@ impl Side {
         srq
     }
 
-    /// Takes another queue pair in place of the own one, with what `fill` adds.
+    /// Replaces the QP by another one, with the attributes of `fill`.
     fn replace(&mut self, setup: Setup, fill: impl FnOnce(&mut ibv_qp_init_attr_ex)) {
-        // SAFETY: the queue pair is not used; the new one is of the same domain and queues, and attributes are numbers and pointers.
+        // SAFETY: the QP is not used; the new one has the same domain and queues, and the attributes are numbers and
+        // pointers.
         unsafe {
             assert_eq!(ibv_destroy_qp(self.qp), 0);
             let mut attr: ibv_qp_init_attr_ex = zeroed();
@@ -41,17 +42,17 @@ impl Side {
         assert!(!self.qp.is_null(), "{}", io::Error::last_os_error());
     }
 
-    /// Has its receives from a shared queue from now on; nothing is connected yet.
+    /// Uses an SRQ from now on; called before connecting.
     pub(crate) fn share(&mut self, setup: Setup) -> *mut ibv_srq {
         let srq = self.shared_queue(setup.depth);
         self.replace(setup, |attr| attr.srq = srq);
         srq
     }
 
-    /// Becomes a target of XRC, with a domain and a shared queue, of which this also gives the number.
+    /// Becomes a target of XRC. Returns its domain, its SRQ, and the SRQ's number.
     pub(crate) fn target(&mut self, setup: Setup) -> (*mut ibv_xrcd, *mut ibv_srq, u32) {
         use ibv_srq_init_attr_mask as mask;
-        // SAFETY: the context, domain and completion queue are there; attributes are numbers and pointers.
+        // SAFETY: the context, domain and completion queue are alive; the attributes are numbers and pointers.
         let (xrcd, srq, number) = unsafe {
             let all =
                 ibv_xrcd_init_attr_mask::IBV_XRCD_INIT_ATTR_FD.0 | ibv_xrcd_init_attr_mask::IBV_XRCD_INIT_ATTR_OFLAGS.0;
@@ -81,9 +82,9 @@ impl Side {
         (xrcd, srq, number)
     }
 
-    /// Closes it, and what it has its receives from.
+    /// Closes the side and its SRQ.
     pub(crate) fn close_with(self, srq: *mut ibv_srq) {
-        // SAFETY: everything is this side's own and goes in its order.
+        // SAFETY: this side owns all objects, and destroys them in order.
         unsafe {
             assert_eq!(ibv_destroy_qp(self.qp), 0);
             assert_eq!(ibv_destroy_srq(srq), 0);
@@ -98,11 +99,11 @@ impl Side {
         let num_sge = pieces.len() as c_int;
         let mut wr = ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list: pieces.as_mut_ptr(), num_sge };
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue is live, and the request, with its list, is there for the call.
+        // SAFETY: the queue is alive, and the request and its list exist during the call.
         assert_eq!(unsafe { ibv_post_srq_recv(srq, &raw mut wr, &raw mut bad) }, 0);
     }
 
-    /// From the start to ready to send, of datagrams.
+    /// Moves a datagram QP to RTS.
     pub(crate) fn ready_for_datagrams(&self) {
         use ibv_qp_attr_mask as mask;
         // SAFETY: the attributes are numbers.
@@ -116,9 +117,9 @@ impl Side {
         assert_eq!(self.modify(&mut attr, mask::IBV_QP_STATE.0 | mask::IBV_QP_SQ_PSN.0), 0);
     }
 
-    /// This host's address.
+    /// This host's first GID.
     pub(crate) fn gid(&self) -> ibv_gid {
-        // SAFETY: the context is open, and all bytes of a GID are a value.
+        // SAFETY: the context is open, and all bytes of a GID are valid.
         unsafe {
             let mut gid: ibv_gid = zeroed();
             assert_eq!(ibv_query_gid(self.context, 1, 0, &raw mut gid), 0);
@@ -126,22 +127,23 @@ impl Side {
         }
     }
 
-    /// The way to an address.
-    pub(crate) fn way(&self, gid: ibv_gid) -> *mut ibv_ah {
-        // SAFETY: the domain is there, and the attributes are numbers.
-        let way = unsafe {
+    /// Creates an address handle.
+    pub(crate) fn address_handle(&self, gid: ibv_gid) -> *mut ibv_ah {
+        // SAFETY: the domain is alive, and the attributes are numbers.
+        let address_handle = unsafe {
             let mut attr: ibv_ah_attr = zeroed();
             (attr.is_global, attr.port_num) = (1, 1);
             (attr.grh.dgid, attr.grh.hop_limit) = (gid, 64);
             ibv_create_ah(self.pd, &raw mut attr)
         };
-        assert!(!way.is_null(), "{}", io::Error::last_os_error());
-        way
+        assert!(!address_handle.is_null(), "{}", io::Error::last_os_error());
+        address_handle
     }
 
-    pub(crate) fn send_datagram(&self, way: *mut ibv_ah, number: u32, wr_id: u64, pieces: &mut [ibv_sge]) {
+    pub(crate) fn send_datagram(&self, address_handle: *mut ibv_ah, number: u32, wr_id: u64, pieces: &mut [ibv_sge]) {
         self.send(ibv_wr_opcode::IBV_WR_SEND, wr_id, pieces, |wr| {
-            wr.wr.ud = ibv_send_wr__bindgen_ty_2__bindgen_ty_3 { ah: way, remote_qpn: number, remote_qkey: QKEY };
+            wr.wr.ud =
+                ibv_send_wr__bindgen_ty_2__bindgen_ty_3 { ah: address_handle, remote_qpn: number, remote_qkey: QKEY };
         });
     }
 }

@@ -1,4 +1,4 @@
-//! What the tests share: the C API, with as much of a wrapper as keeps them short. Nothing is destroyed but by [`Side::close`].
+//! Helpers of all tests: a thin wrapper of the C API. Only [`Side::close`] destroys objects.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
@@ -13,21 +13,21 @@ use std::time::{Duration, Instant};
 
 use rdma_mummy_sys::*;
 
-/// What a region allows when nothing else is said.
+/// The default access rights of a region.
 pub(crate) const ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0
     | ibv_access_flags::IBV_ACCESS_MW_BIND.0;
-/// How long a test waits for what comes at once, unless the machine is busy.
+/// Time-out for immediate results on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// Opens a soft device.
 pub(crate) fn open(name: &CStr) -> *mut ibv_context {
-    // By its name, whatever the environment says.
+    // Registered by name, so that the environment has no effect.
     assert_eq!(softrnic::Builder::new().device("soft0").register(), Ok(()));
     let mut count = 0;
-    // SAFETY: the list holds so many devices, and is freed after its last use.
+    // SAFETY: the list has `count` devices, and is freed after its last use.
     unsafe {
         let list = ibv_get_device_list(&raw mut count);
         assert!(!list.is_null(), "{}", io::Error::last_os_error());
@@ -43,13 +43,13 @@ pub(crate) fn open(name: &CStr) -> *mut ibv_context {
 ///
 /// # Safety
 ///
-/// It is a device of a list.
+/// The device comes from a device list.
 pub(crate) unsafe fn name_of<'d>(device: *mut ibv_device) -> &'d CStr {
     // SAFETY: the caller's promise.
     unsafe { CStr::from_ptr(ibv_get_device_name(device)) }
 }
 
-/// One end: a queue pair with a queue for all of its completions and a registered buffer.
+/// One end: a QP with one completion queue and a registered buffer.
 #[derive(Debug)]
 pub(crate) struct Side {
     pub(crate) context: *mut ibv_context,
@@ -61,7 +61,7 @@ pub(crate) struct Side {
     pub(crate) buffer: Vec<u8>,
 }
 
-/// How a connection is made.
+/// The parameters of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub(crate) kind: ibv_qp_type,
@@ -85,7 +85,8 @@ impl Default for Setup {
 impl Side {
     pub(crate) fn new(context: *mut ibv_context, setup: Setup) -> Self {
         let mut buffer = vec![0; setup.bytes];
-        // SAFETY: the context is open, attributes are numbers and nullable pointers, and the buffer outlives its region.
+        // SAFETY: the context is open, the attributes are numbers and nullable pointers, and the buffer outlives its
+        // region.
         unsafe {
             let pd = ibv_alloc_pd(context);
             assert!(!pd.is_null(), "{}", io::Error::last_os_error());
@@ -106,12 +107,12 @@ impl Side {
     }
 
     pub(crate) fn number(&self) -> u32 {
-        // SAFETY: the queue pair is live.
+        // SAFETY: the QP is alive.
         unsafe { (*self.qp).qp_num }
     }
 
     pub(crate) fn rkey(&self) -> u32 {
-        // SAFETY: the region is live.
+        // SAFETY: the region is alive.
         unsafe { (*self.mr).rkey }
     }
 
@@ -121,26 +122,26 @@ impl Side {
 
     /// A part of the buffer.
     pub(crate) fn piece(&self, offset: usize, length: u32) -> ibv_sge {
-        // SAFETY: the region is live.
+        // SAFETY: the region is alive.
         let lkey = unsafe { (*self.mr).lkey };
         ibv_sge { addr: self.address() + offset as u64, length, lkey }
     }
 
     pub(crate) fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> c_int {
-        // SAFETY: the queue pair is live and the attributes can be read.
+        // SAFETY: the QP is alive, and the attributes are readable.
         unsafe { ibv_modify_qp(self.qp, attr, mask as c_int) }
     }
 
-    /// From the start to ready to send, to the queue pair of this number on this host.
+    /// Moves the QP to RTS, connected to the QP `peer` on this host.
     pub(crate) fn connect(&self, peer: u32, setup: Setup) {
         assert!(self.try_connect(peer, setup), "{}", io::Error::last_os_error());
     }
 
-    /// `false` where it was in another state before the last step: by a message that ended it.
+    /// Connects; `false` if a message ended the QP before the last step.
     pub(crate) fn try_connect(&self, peer: u32, setup: Setup) -> bool {
         use ibv_qp_attr_mask as mask;
-        let asks = [ibv_qp_type::IBV_QPT_RC, ibv_qp_type::IBV_QPT_XRC_SEND].contains(&setup.kind);
-        let answers = [ibv_qp_type::IBV_QPT_RC, ibv_qp_type::IBV_QPT_XRC_RECV].contains(&setup.kind);
+        let is_requester = [ibv_qp_type::IBV_QPT_RC, ibv_qp_type::IBV_QPT_XRC_SEND].contains(&setup.kind);
+        let is_responder = [ibv_qp_type::IBV_QPT_RC, ibv_qp_type::IBV_QPT_XRC_RECV].contains(&setup.kind);
         // SAFETY: the context is open, and the attributes are numbers.
         unsafe {
             let mut gid: ibv_gid = zeroed();
@@ -163,7 +164,7 @@ impl Side {
                 | mask::IBV_QP_PATH_MTU.0
                 | mask::IBV_QP_DEST_QPN.0
                 | mask::IBV_QP_RQ_PSN.0;
-            if answers {
+            if is_responder {
                 ready |= mask::IBV_QP_MAX_DEST_RD_ATOMIC.0 | mask::IBV_QP_MIN_RNR_TIMER.0;
             }
             assert_eq!(self.modify(&mut attr, ready), 0);
@@ -172,10 +173,10 @@ impl Side {
             (attr.sq_psn, attr.max_rd_atomic) = (0xff_fff0, 16);
             (attr.timeout, attr.retry_cnt, attr.rnr_retry) = (setup.timeout, setup.retry_cnt, setup.rnr_retry);
             let mut send = mask::IBV_QP_STATE.0 | mask::IBV_QP_SQ_PSN.0;
-            if asks {
+            if is_requester {
                 send |= mask::IBV_QP_MAX_QP_RD_ATOMIC.0 | mask::IBV_QP_RETRY_CNT.0 | mask::IBV_QP_RNR_RETRY.0;
             }
-            if asks || answers {
+            if is_requester || is_responder {
                 send |= mask::IBV_QP_TIMEOUT.0;
             }
             self.modify(&mut attr, send) == 0
@@ -185,11 +186,11 @@ impl Side {
     /// Posts one request.
     pub(crate) fn post(&self, wr: &mut ibv_send_wr) -> c_int {
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair is live, and the request, with its list, is there for the call.
+        // SAFETY: the QP is alive, and the request and its list exist during the call.
         unsafe { ibv_post_send(self.qp, wr, &raw mut bad) }
     }
 
-    /// Posts a signaled request of this opcode over pieces of the buffer; `fill` adds what it needs besides.
+    /// Posts a signaled request with pieces of the buffer; `fill` adds other fields.
     pub(crate) fn send(
         &self,
         opcode: ibv_wr_opcode,
@@ -197,7 +198,7 @@ impl Side {
         pieces: &mut [ibv_sge],
         fill: impl FnOnce(&mut ibv_send_wr),
     ) {
-        // SAFETY: numbers, nullable pointers and unions of these.
+        // SAFETY: numbers, nullable pointers and unions of them.
         let mut wr: ibv_send_wr = unsafe { zeroed() };
         (wr.wr_id, wr.opcode) = (wr_id, opcode);
         (wr.sg_list, wr.num_sge) = (pieces.as_mut_ptr(), pieces.len() as c_int);
@@ -210,13 +211,13 @@ impl Side {
         let num_sge = pieces.len() as c_int;
         let mut wr = ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list: pieces.as_mut_ptr(), num_sge };
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair is live, and the request, with its list, is there for the call.
+        // SAFETY: the QP is alive, and the request and its list exist during the call.
         assert_eq!(unsafe { ibv_post_recv(self.qp, &raw mut wr, &raw mut bad) }, 0);
     }
 
-    /// The next completion, where there is one.
+    /// Polls one completion.
     pub(crate) fn poll(&self) -> Option<ibv_wc> {
-        // SAFETY: numbers; the queue is live, and there is room for one.
+        // SAFETY: numbers; the queue is alive, and there is space for one completion.
         unsafe {
             let mut wc: ibv_wc = zeroed();
             match ibv_poll_cq(self.cq, 1, &raw mut wc) {
@@ -227,29 +228,29 @@ impl Side {
         }
     }
 
-    /// The next completion.
+    /// Waits for a completion, by polling.
     pub(crate) fn wait(&self) -> ibv_wc {
         let start = Instant::now();
         loop {
             if let Some(wc) = self.poll() {
                 return wc;
             }
-            assert!(start.elapsed() < LONG, "nothing has completed");
+            assert!(start.elapsed() < LONG, "timed out waiting for a completion");
             std::thread::yield_now();
         }
     }
 
-    /// The next completion, asleep until it comes.
+    /// Waits for a completion, asleep on the channel.
     pub(crate) fn sleep(&self) -> ibv_wc {
-        // SAFETY: the queue is live.
+        // SAFETY: the queue is alive.
         assert_eq!(unsafe { ibv_req_notify_cq(self.cq, 0) }, 0);
         if let Some(wc) = self.poll() {
             return wc;
         }
-        // SAFETY: the channel is live, and what is written can be.
+        // SAFETY: the channel is alive, and all results are writable.
         unsafe {
             let mut fd = libc::pollfd { fd: (*self.channel).fd, events: libc::POLLIN, revents: 0 };
-            assert_eq!(libc::poll(&raw mut fd, 1, LONG.as_millis() as c_int), 1, "no event has come");
+            assert_eq!(libc::poll(&raw mut fd, 1, LONG.as_millis() as c_int), 1, "timed out waiting for an event");
             let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
             assert_eq!(ibv_get_cq_event(self.channel, &raw mut cq, &raw mut context), 0);
             ibv_ack_cq_events(cq, 1);
@@ -257,7 +258,7 @@ impl Side {
         self.wait()
     }
 
-    /// The next completion, which is that of this request and a success.
+    /// Waits for a completion, which must be successful and have this ID.
     pub(crate) fn done(&self, wr_id: u64) -> ibv_wc {
         let wc = self.wait();
         assert_eq!((wc.wr_id, wc.status), (wr_id, ibv_wc_status::IBV_WC_SUCCESS));
@@ -265,7 +266,7 @@ impl Side {
     }
 
     pub(crate) fn state(&self) -> ibv_qp_state {
-        // SAFETY: numbers and nullable pointers; the queue pair is live.
+        // SAFETY: numbers and nullable pointers; the QP is alive.
         unsafe {
             let (mut attr, mut init): (ibv_qp_attr, ibv_qp_init_attr) = zeroed();
             let mask = ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int;
@@ -275,7 +276,7 @@ impl Side {
     }
 
     pub(crate) fn close(self) {
-        // SAFETY: everything is this side's own and goes in its order.
+        // SAFETY: this side owns all objects, and destroys them in order.
         unsafe {
             assert_eq!(ibv_destroy_qp(self.qp), 0);
             assert_eq!(ibv_dereg_mr(self.mr), 0);
@@ -286,7 +287,7 @@ impl Side {
     }
 }
 
-/// Two ends, connected to each other.
+/// Creates two connected ends.
 pub(crate) fn pair(context: *mut ibv_context, setup: Setup) -> [Side; 2] {
     let sides = [Side::new(context, setup), Side::new(context, setup)];
     sides[0].connect(sides[1].number(), setup);
@@ -294,10 +295,10 @@ pub(crate) fn pair(context: *mut ibv_context, setup: Setup) -> [Side; 2] {
     sides
 }
 
-/// Closes both, and the device with them.
+/// Closes both ends and their device.
 pub(crate) fn close(sides: [Side; 2]) {
     let context = sides[0].context;
     sides.into_iter().for_each(Side::close);
-    // SAFETY: nothing is on it any more.
+    // SAFETY: the device has no objects left.
     assert_eq!(unsafe { ibv_close_device(context) }, 0);
 }

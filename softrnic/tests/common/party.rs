@@ -1,4 +1,4 @@
-//! All that two processes can do with each other, at once and in random order.
+//! All operations between two processes, concurrently and in random order.
 
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
@@ -9,12 +9,12 @@ use rdma_mummy_sys::*;
 
 use super::{LONG, Setup, Side};
 
-/// Requests on their way, of each side.
+/// Requests in flight per side.
 pub(crate) const DEPTH: usize = 16;
 pub(crate) const RECEIVES: u64 = 32;
-/// Where receives and peers write to, and after it what is sent.
+/// Offset of the memory to send from; peers and receives write before it.
 pub(crate) const HALF: usize = 256 << 10;
-/// Marks the ids of receives.
+/// Bit that marks the IDs of receives.
 pub(crate) const RECEIVE: u64 = 1 << 32;
 
 pub(crate) const RC: usize = 0;
@@ -22,29 +22,29 @@ pub(crate) const SHARED: usize = 1;
 pub(crate) const UC: usize = 2;
 pub(crate) const UD: usize = 3;
 
-/// Of a process: a queue pair of each kind, and one with a shared receive queue.
+/// The QPs of a process: one of each kind, and one with an SRQ.
 pub(crate) struct Party {
     pub(crate) context: *mut ibv_context,
     pub(crate) sides: [Side; 4],
     pub(crate) setups: [Setup; 4],
     pub(crate) srq: *mut ibv_srq,
-    pub(crate) way: *mut ibv_ah,
+    pub(crate) address_handle: *mut ibv_ah,
     pub(crate) sent: [usize; 4],
-    /// Requests that were done.
+    /// The number of completed requests.
     pub(crate) done: [usize; 4],
-    /// How requests have ended, where not with success.
+    /// The statuses of failed requests.
     pub(crate) ends: [Vec<ibv_wc_status>; 4],
     pub(crate) received: usize,
-    pub(crate) chance: Chance,
+    pub(crate) random: Random,
 }
 
-/// What a process tells the other one: of each side the number, the key and the address.
+/// The data that a process sends to the other one: number, key and address of each side.
 pub(crate) type Name = [(u32, u32, u64); 4];
 
-/// Numbers that look like chance.
-pub(crate) struct Chance(pub(crate) u64);
+/// A pseudo-random generator.
+pub(crate) struct Random(pub(crate) u64);
 
-impl Chance {
+impl Random {
     pub(crate) fn next(&mut self, below: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -60,10 +60,10 @@ impl Party {
         let setups = kinds.map(|kind| Setup { kind, bytes: 2 * HALF, timeout, retry_cnt, ..Setup::default() });
         let mut sides = setups.map(|setup| Side::new(context, setup));
         let srq = sides[SHARED].share(setups[SHARED]);
-        let way = sides[UD].way(sides[UD].gid());
-        let (ends, chance) = (Default::default(), Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1));
+        let address_handle = sides[UD].address_handle(sides[UD].gid());
+        let (ends, random) = (Default::default(), Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1));
         let (sent, done) = ([0; 4], [0; 4]);
-        Self { context, sides, setups, srq, way, sent, done, ends, received: 0, chance }
+        Self { context, sides, setups, srq, address_handle, sent, done, ends, received: 0, random }
     }
 
     pub(crate) fn name(&self) -> String {
@@ -89,8 +89,8 @@ impl Party {
         }
     }
 
-    /// Takes in what has completed.
-    pub(crate) fn look(&mut self) {
+    /// Polls all completions.
+    pub(crate) fn poll_all(&mut self) {
         for kind in 0..4 {
             while let Some(wc) = self.sides[kind].poll() {
                 let is_success = wc.status == ibv_wc_status::IBV_WC_SUCCESS;
@@ -107,7 +107,7 @@ impl Party {
         }
     }
 
-    /// Keeps as many requests on their way as there may be.
+    /// Posts as many requests as possible.
     pub(crate) fn post(&mut self, peer: &Name) {
         for kind in 0..4 {
             while self.sent[kind] < DEPTH && self.ends[kind].is_empty() {
@@ -118,17 +118,19 @@ impl Party {
 
     pub(crate) fn post_one(&mut self, kind: usize, peer: &Name) {
         const LENGTHS: [u32; 8] = [0, 1, 100, 4096, 16_384, 16_385, 100_000, 200_000];
-        let length = LENGTHS[self.chance.next(8) as usize];
+        let length = LENGTHS[self.random.next(8) as usize];
         let (number, rkey, address) = peer[kind];
         let side = &self.sides[kind];
         let is_reliable = matches!(kind, RC | SHARED);
-        // A multiple of eight, for atomics.
+        // Aligned to eight, for atomics.
         let address = address.next_multiple_of(8);
         let wr_id = self.sent[kind] as u64;
         let memory = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: address, rkey };
         let pieces = &mut [side.piece(HALF, length)];
-        match self.chance.next(if is_reliable { 5 } else { 2 }) {
-            _ if kind == UD => side.send_datagram(self.way, number, wr_id, &mut [side.piece(HALF, length.min(4096))]),
+        match self.random.next(if is_reliable { 5 } else { 2 }) {
+            _ if kind == UD => {
+                side.send_datagram(self.address_handle, number, wr_id, &mut [side.piece(HALF, length.min(4096))])
+            }
             0 => side.send(ibv_wr_opcode::IBV_WR_SEND, wr_id, pieces, |_| {}),
             1 => side.send(ibv_wr_opcode::IBV_WR_RDMA_WRITE, wr_id, pieces, |wr| wr.wr.rdma = memory),
             2 => side.send(ibv_wr_opcode::IBV_WR_RDMA_READ, wr_id, pieces, |wr| wr.wr.rdma = memory),
@@ -144,19 +146,19 @@ impl Party {
         self.sent[kind] += 1;
     }
 
-    /// Waits until this is so, without more requests.
-    pub(crate) fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+    /// Polls, without new requests, until the condition is true.
+    pub(crate) fn until(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
         let start = Instant::now();
-        while !is_so(self) {
-            self.look();
+        while !condition(self) {
+            self.poll_all();
             let (sent, ends) = (self.sent, &self.ends);
             assert!(start.elapsed() < LONG, "{what}: {sent:?} are left, {ends:?}");
             thread::yield_now();
         }
     }
 
-    /// The peer is dead: all ends as it is to.
-    pub(crate) fn mourn(&mut self, peer: &Name) {
+    /// Checks that all requests fail as expected after the peer has ended.
+    pub(crate) fn check_dead_peer(&mut self, peer: &Name) {
         for kind in [RC, SHARED] {
             if self.ends[kind].is_empty() {
                 self.post_one(kind, peer);
@@ -169,13 +171,17 @@ impl Party {
             assert!(rest.iter().all(|&end| end == ibv_wc_status::IBV_WC_WR_FLUSH_ERR), "{rest:?}");
             assert_eq!(self.sides[kind].state(), ibv_qp_state::IBV_QPS_ERR);
         }
-        assert!(self.ends[UC].is_empty() && self.ends[UD].is_empty(), "nobody is told: {:?}", self.ends);
+        assert!(
+            self.ends[UC].is_empty() && self.ends[UD].is_empty(),
+            "unreliable requests report no error: {:?}",
+            self.ends
+        );
     }
 
     pub(crate) fn close(self) {
-        let Self { sides: [rc, shared, uc, ud], srq, way, .. } = self;
-        // SAFETY: nobody uses it any more.
-        assert_eq!(unsafe { ibv_destroy_ah(way) }, 0);
+        let Self { sides: [rc, shared, uc, ud], srq, address_handle, .. } = self;
+        // SAFETY: it is no longer used.
+        assert_eq!(unsafe { ibv_destroy_ah(address_handle) }, 0);
         [rc, uc, ud].into_iter().for_each(Side::close);
         shared.close_with(srq);
     }

@@ -1,4 +1,4 @@
-//! The CUDA driver API, as a program uses it.
+//! The CUDA driver API, as used by programs.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::io::Write;
@@ -6,20 +6,20 @@ use std::sync::OnceLock;
 
 use libloading::Library;
 
-/// With `1`, a machine that has no GPU is a failure.
+/// If `1`, a missing GPU is a failure.
 const REQUIRED: &str = "SOFTRNIC_TEST_CUDA";
 
-/// libcuda, initialized, with the context of the first GPU that the runtime API would use.
+/// libcuda, initialized, with the primary context of the first GPU.
 pub(crate) struct Cuda {
     library: Library,
     context: usize,
     pub(crate) devices: c_int,
 }
 
-/// Calls a function of the driver, and is what it returns.
+/// Calls a driver function, and evaluates to its result.
 macro_rules! call {
     ($cuda:expr, $name:literal, $($argument:expr => $type:ty),*) => {{
-        // SAFETY: the type of this function; its arguments are right where it is called.
+        // SAFETY: the function has this type; its arguments are correct at each call.
         unsafe {
             let function = $cuda.library.get::<unsafe extern "C" fn($($type),*) -> c_int>($name.as_bytes()).unwrap();
             function($($argument),*)
@@ -27,7 +27,7 @@ macro_rules! call {
     }};
 }
 
-/// The same, and it succeeds.
+/// Calls a driver function, which must succeed.
 macro_rules! done {
     ($cuda:expr, $name:literal, $($rest:tt)*) => {
         assert_eq!(call!($cuda, $name, $($rest)*), 0, $name)
@@ -35,7 +35,8 @@ macro_rules! done {
 }
 
 impl Cuda {
-    /// The driver, with its context current on this thread. `None` where there is none: the test says so and ends.
+    /// Returns the driver, with its context current on this thread. `None` without a GPU: it prints a message, and the
+    /// test ends.
     pub(crate) fn open() -> Option<&'static Self> {
         static CUDA: OnceLock<Result<Cuda, String>> = OnceLock::new();
         match CUDA.get_or_init(Self::load) {
@@ -46,7 +47,7 @@ impl Cuda {
             Err(reason) => {
                 assert!(std::env::var(REQUIRED).as_deref() != Ok("1"), "{REQUIRED}=1, but {reason}");
                 let name = std::thread::current().name().unwrap_or_default().to_owned();
-                // Not `eprintln!`, which the harness hides when a test passes.
+                // Not `eprintln!`, which the harness hides for passing tests.
                 let mut stderr = std::io::stderr();
                 let _ = writeln!(stderr, "DID NOT RUN: {name}: {reason} ({REQUIRED}=1 makes this a failure)");
                 None
@@ -55,12 +56,12 @@ impl Cuda {
     }
 
     fn load() -> Result<Self, String> {
-        // SAFETY: the CUDA driver may be loaded.
+        // SAFETY: loading the CUDA driver is sound.
         let library = unsafe { Library::new("libcuda.so.1") }.map_err(|error| error.to_string())?;
         let mut cuda = Self { library, context: 0, devices: 0 };
         let code = call!(cuda, "cuInit", 0 => c_uint);
         if code != 0 {
-            return Err(format!("cuInit says {code}"));
+            return Err(format!("cuInit failed with {code}"));
         }
         let mut device = 0;
         done!(cuda, "cuDeviceGetCount", &raw mut cuda.devices => *mut c_int);
@@ -72,14 +73,14 @@ impl Cuda {
         Ok(cuda)
     }
 
-    /// The context of the runtime API on a device.
+    /// The primary context of a device.
     pub(crate) fn retain(&self, device: c_int) -> usize {
         let mut context = 0usize;
         done!(self, "cuDevicePrimaryCtxRetain", &raw mut context => *mut usize, device => c_int);
         context
     }
 
-    /// 0 is none.
+    /// 0 means none.
     pub(crate) fn make_current(&self, context: usize) {
         done!(self, "cuCtxSetCurrent", context => usize);
     }
@@ -90,11 +91,11 @@ impl Cuda {
         context
     }
 
-    /// Another context on the first GPU, not current.
+    /// Creates another context on the first GPU, which is not made current.
     pub(crate) fn new_context(&self) -> usize {
         let mut context = 0usize;
         done!(self, "cuCtxCreate_v2", &raw mut context => *mut usize, 0 => c_uint, 0 => c_int);
-        // What was current is so again.
+        // Restores the current context.
         done!(self, "cuCtxPopCurrent_v2", &raw mut context => *mut usize);
         context
     }
@@ -113,24 +114,24 @@ impl Cuda {
         done!(self, "cuMemFree_v2", address => u64);
     }
 
-    /// Memory that moves between the host and GPUs as it is used.
+    /// Memory that migrates between host and GPUs.
     pub(crate) fn allocate_managed(&self, length: usize) -> u64 {
         let mut address = 0u64;
         done!(self, "cuMemAllocManaged", &raw mut address => *mut u64, length => usize, 1 => c_uint);
         address
     }
 
-    /// Memory of the host that GPUs reach.
+    /// Host memory that GPUs can access.
     pub(crate) fn allocate_pinned(&self, length: usize) -> *mut u8 {
         let mut address: *mut c_void = std::ptr::null_mut();
         done!(self, "cuMemHostAlloc", &raw mut address => *mut *mut c_void, length => usize, 0 => c_uint);
         address.cast()
     }
 
-    /// Of a pool, which has no context; `None` where the driver has no pools.
+    /// Memory of a pool, which has no context; `None` if the driver has no pools.
     pub(crate) fn allocate_pooled(&self, length: usize) -> Option<u64> {
         let mut address = 0u64;
-        // SAFETY: only looked up.
+        // SAFETY: the symbol is only looked up.
         unsafe { self.library.get::<*const c_void>(b"cuMemAllocAsync") }.ok()?;
         let code = call!(self, "cuMemAllocAsync", &raw mut address => *mut u64, length => usize, 0 => usize);
         if code != 0 {
@@ -140,9 +141,9 @@ impl Cuda {
         Some(address)
     }
 
-    /// Addresses that are reserved, with memory mapped there by hand; all of it stays.
+    /// A reserved address range with mapped memory, which is never freed.
     pub(crate) fn allocate_mapped(&self, length: usize) -> (u64, usize) {
-        // `CUmemAllocationProp`: pinned memory on device 0. `CUmemAccessDesc`: read and write from device 0.
+        // `CUmemAllocationProp`: pinned memory on device 0. `CUmemAccessDesc`: read and write access from device 0.
         let (properties, access) = ([1i32, 0, 1, 0, 0, 0, 0, 0], [1i32, 0, 3]);
         let (mut unit, mut address, mut handle) = (0usize, 0u64, 0u64);
         done!(self, "cuMemGetAllocationGranularity",

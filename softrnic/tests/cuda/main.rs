@@ -1,5 +1,5 @@
-//! Memory of a real GPU, registered by its address. Without one the tests say that they did not run; with `SOFTRNIC_TEST_CUDA=1`
-//! they fail then.
+//! Tests with memory of a real GPU, registered by address. Without a GPU they print that they did not run; with
+//! `SOFTRNIC_TEST_CUDA=1` they fail.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -12,7 +12,7 @@ use common::{ACCESS, Setup, Side, close, open, pair};
 use driver::Cuda;
 use rdma_mummy_sys::*;
 
-/// A region at an address of whatever memory, in the domain of a side.
+/// A region at any kind of address, in the domain of a side.
 struct Region {
     mr: *mut ibv_mr,
     start: u64,
@@ -26,26 +26,26 @@ impl Region {
     }
 
     fn piece(&self, offset: usize, length: usize) -> ibv_sge {
-        // SAFETY: the region is live.
+        // SAFETY: the region is alive.
         let lkey = unsafe { (*self.mr).lkey };
         ibv_sge { addr: self.start + offset as u64, length: length as u32, lkey }
     }
 
     fn at(&self, offset: usize) -> ibv_send_wr__bindgen_ty_2__bindgen_ty_1 {
-        // SAFETY: the region is live.
+        // SAFETY: the region is alive.
         let rkey = unsafe { (*self.mr).rkey };
         ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: self.start + offset as u64, rkey }
     }
 
     fn end(self) {
-        // SAFETY: this is its last use.
+        // SAFETY: it is not used afterwards.
         assert_eq!(unsafe { ibv_dereg_mr(self.mr) }, 0);
     }
 }
 
 fn register(side: &Side, start: u64, length: usize) -> *mut ibv_mr {
     let address = ptr::with_exposed_provenance_mut(start as usize);
-    // SAFETY: the domain is live; whether the memory can be registered is looked at, and it stays as long as the test uses it.
+    // SAFETY: the domain is alive. The registration checks the memory, which exists as long as the test uses it.
     unsafe { ibv_reg_mr(side.pd, address, length, ACCESS as c_int) }
 }
 
@@ -62,7 +62,7 @@ fn pattern(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn every_operation_reaches_it() {
+fn every_operation_reaches_gpu_memory() {
     const LENGTH: usize = 3 << 20;
     let Some(cuda) = Cuda::open() else { return };
     let sides = pair(open(c"soft0"), Setup::default());
@@ -82,7 +82,7 @@ fn every_operation_reaches_it() {
     left.done(3);
     assert_eq!(cuda.get(theirs + 5000, 1001), data[7..1008]);
 
-    // Lists of both kinds.
+    // Lists of GPU and host memory.
     right.receive(4, &mut [right.piece(0, 10), to.piece(100, 90)]);
     left.send(ibv_wr_opcode::IBV_WR_SEND, 5, &mut [from.piece(7, 60), left.piece(3, 40)], |_| {});
     left.done(5);
@@ -90,7 +90,7 @@ fn every_operation_reaches_it() {
     assert_eq!(right.buffer[..10], data[7..17]);
     assert_eq!(cuda.get(theirs + 100, 90), [&data[17..67], &data[7..47]].concat());
 
-    // Inline.
+    // Inline data.
     right.receive(6, &mut [to.piece(0, 64)]);
     left.send(ibv_wr_opcode::IBV_WR_SEND, 7, &mut [left.piece(3, 21)], |wr| {
         wr.send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
@@ -116,7 +116,7 @@ fn every_operation_reaches_it() {
 }
 
 #[test]
-fn within_one_allocation_what_overlaps_is_moved() {
+fn overlapping_memory_of_an_allocation_is_moved() {
     const LENGTH: usize = 200_000;
     let Some(cuda) = Cuda::open() else { return };
     let sides = pair(open(c"soft0"), Setup::default());
@@ -138,7 +138,7 @@ fn within_one_allocation_what_overlaps_is_moved() {
 }
 
 #[test]
-fn a_region_lies_within_its_allocation() {
+fn region_beyond_its_allocation_is_refused() {
     let Some(cuda) = Cuda::open() else { return };
     let sides = pair(open(c"soft0"), Setup::default());
     let memory = cuda.allocate(4 << 20);
@@ -151,7 +151,7 @@ fn a_region_lies_within_its_allocation() {
 }
 
 #[test]
-fn a_thread_keeps_its_context_and_needs_none() {
+fn thread_keeps_its_context_and_requires_none() {
     let Some(cuda) = Cuda::open() else { return };
     let sides = pair(open(c"soft0"), Setup::default());
     let [left, right] = &sides;
@@ -175,7 +175,7 @@ fn a_thread_keeps_its_context_and_needs_none() {
 }
 
 #[test]
-fn memory_of_two_contexts_is_copied_and_a_context_that_ends_is_an_error() {
+fn memory_of_two_contexts_is_copied_and_a_destroyed_context_fails() {
     let Some(cuda) = Cuda::open() else { return };
     let sides = pair(open(c"soft0"), Setup::default());
     let [left, right] = &sides;
@@ -203,7 +203,7 @@ fn memory_of_two_contexts_is_copied_and_a_context_that_ends_is_an_error() {
 }
 
 #[test]
-fn memory_that_is_freed_is_an_error_of_its_side() {
+fn freed_memory_is_an_error_of_its_side() {
     let Some(cuda) = Cuda::open() else { return };
     for is_ours in [true, false] {
         let sides = pair(open(c"soft0"), Setup::default());
@@ -211,7 +211,7 @@ fn memory_that_is_freed_is_an_error_of_its_side() {
         let memory = cuda.allocate(8 << 20);
         let region = Region::new(if is_ours { left } else { right }, memory, 4096);
         cuda.free(memory);
-        // It may come to the same place.
+        // The new allocation may have the same address.
         let next = cuda.allocate(8 << 20);
         let (remote_addr, rkey) = (right.address(), right.rkey());
         let status = if is_ours {
@@ -229,7 +229,7 @@ fn memory_that_is_freed_is_an_error_of_its_side() {
 }
 
 #[test]
-fn managed_and_pinned_memory_is_the_hosts() {
+fn managed_and_pinned_memory_is_host_memory() {
     let Some(cuda) = Cuda::open() else { return };
     let sides = pair(open(c"soft0"), Setup::default());
     let [left, right] = &sides;
@@ -250,7 +250,7 @@ fn managed_and_pinned_memory_is_the_hosts() {
 }
 
 #[test]
-fn memory_without_a_context_is_copied_too() {
+fn memory_without_context_is_copied() {
     let Some(cuda) = Cuda::open() else { return };
     let sides = pair(open(c"soft0"), Setup::default());
     let [left, right] = &sides;

@@ -1,4 +1,4 @@
-//! Addresses of the host that come and go while a device is open, in a network of the test's own.
+//! Changes of the host's addresses while a device is open, in a network namespace of the test.
 
 use std::env;
 use std::mem::zeroed;
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use crate::common::open;
 use rdma_mummy_sys::*;
 
-/// Tells the test below that it is the process that is looked at.
+/// Marks the child process of the test below.
 const ROLE: &str = "SOFTRNIC_TEST_ADDRESSES";
 const LONG: Duration = Duration::from_secs(30);
 
-/// Sets an address of an interface, or its flags.
+/// Sets the address or flags of an interface.
 fn configure(interface: &str, change: impl FnOnce(&mut libc::ifreq) -> libc::Ioctl) {
-    // SAFETY: zeros are a value of the request, whose name ends with one; the socket is this function's.
+    // SAFETY: zeros are valid for the request, whose name ends with a zero byte; this function owns the socket.
     unsafe {
         let mut request: libc::ifreq = zeroed();
         for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
@@ -38,7 +38,7 @@ fn set_up(interface: &str, is_up: bool) {
 
 fn set_address(interface: &str, address: [u8; 4]) {
     configure(interface, |request| {
-        // SAFETY: zeros are a value of it, and it fits into the place of an address.
+        // SAFETY: zeros are valid, and the struct fits into the union.
         unsafe {
             let mut socket: libc::sockaddr_in = zeroed();
             socket.sin_family = libc::AF_INET as u16;
@@ -57,7 +57,7 @@ fn is_readable(context: *mut ibv_context, milliseconds: i32) -> bool {
     }
 }
 
-/// Takes an event, which is of the table, where there is one.
+/// Takes a GID change event; returns whether there was one.
 fn take(context: *mut ibv_context) -> bool {
     // SAFETY: the context is open, and the event can be written.
     unsafe {
@@ -73,7 +73,7 @@ fn take(context: *mut ibv_context) -> bool {
 }
 
 fn has(context: *mut ibv_context, address: [u8; 4]) -> bool {
-    // SAFETY: the context is open, and so many entries can be written.
+    // SAFETY: the context is open, and the entries are writable.
     unsafe {
         let mut entries: [ibv_gid_entry; 256] = zeroed();
         let count = ibv_query_gid_table(context, entries.as_mut_ptr(), entries.len(), 0);
@@ -81,7 +81,7 @@ fn has(context: *mut ibv_context, address: [u8; 4]) -> bool {
     }
 }
 
-/// Waits for events until the table says so; who asks after an event is not told of the past.
+/// Waits for events until the table contains the address, or no longer does. After the last change there is no event.
 fn until(context: *mut ibv_context, address: [u8; 4], is_there: bool) {
     let started = Instant::now();
     loop {
@@ -94,16 +94,16 @@ fn until(context: *mut ibv_context, address: [u8; 4], is_there: bool) {
 }
 
 #[test]
-fn a_change_is_an_event() {
+fn address_change_raises_an_event() {
     if env::var_os(ROLE).is_none() {
         let mut command = Command::new(env::current_exe().expect("this program has a path"));
-        command.args(["--exact", "addresses::a_change_is_an_event", "--nocapture"]).env(ROLE, "1");
-        // SAFETY: it takes nothing.
+        command.args(["--exact", "addresses::address_change_raises_an_event", "--nocapture"]).env(ROLE, "1");
+        // SAFETY: it has no arguments.
         let map = format!("0 {} 1", unsafe { libc::getuid() });
-        // SAFETY: it makes system calls alone.
+        // SAFETY: it makes system calls only.
         unsafe {
             command.pre_exec(move || {
-                // Who may not make a network does so as the root of users of its own.
+                // Without privilege, a new user namespace permits a network namespace.
                 if libc::unshare(libc::CLONE_NEWNET) == 0 {
                     return Ok(());
                 }
@@ -135,13 +135,13 @@ fn a_change_is_an_event() {
     set_up("lo", true);
     set_address("lo:1", OWN);
     until(context, OWN, true);
-    assert!(take(contexts[1]), "every context is told");
+    assert!(take(contexts[1]), "every context has an event");
     set_up("lo:1", false);
     until(context, OWN, false);
     while take(context) {}
     assert!(!is_readable(context, 0));
     for context in contexts {
-        // SAFETY: nothing is on it.
+        // SAFETY: it has no objects.
         assert_eq!(unsafe { ibv_close_device(context) }, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Two queue pairs of one process, connected to each other: data moves, and its completion says so.
+//! Two connected QPs of one process.
 
 use crate::common::{Setup, close, open, pair};
 use rdma_mummy_sys::*;
@@ -10,7 +10,7 @@ fn fill(side: &mut crate::common::Side, from: usize, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_message_arrives_and_both_are_told() {
+fn message_completes_on_both_sides() {
     let mut sides = pair(open(c"soft0"), Setup::default());
     let data = fill(&mut sides[0], 0, 5000);
     let [left, right] = &sides;
@@ -27,7 +27,7 @@ fn a_message_arrives_and_both_are_told() {
 }
 
 #[test]
-fn memory_is_written_and_read_by_its_key() {
+fn memory_is_written_and_read_by_key() {
     let mut sides = pair(open(c"soft0"), Setup::default());
     let data = fill(&mut sides[0], 0, 10_000);
     let [left, right] = &sides;
@@ -43,14 +43,14 @@ fn memory_is_written_and_read_by_its_key() {
     let read = left.done(2);
     assert_eq!((read.opcode, read.byte_len), (ibv_wc_opcode::IBV_WC_RDMA_READ, 10_000));
     assert_eq!(left.buffer[20_000..30_000], data);
-    assert!(right.poll().is_none(), "the peer is told nothing");
+    assert!(right.poll().is_none(), "the peer has no completion");
     close(sides);
 }
 
 #[test]
-fn a_counter_is_changed_by_atomics() {
+fn atomics_change_a_counter() {
     let mut sides = pair(open(c"soft0"), Setup::default());
-    // The first place of the buffer that is a multiple of eight.
+    // The first offset that is a multiple of eight.
     let place = sides[1].buffer.as_ptr().align_offset(8);
     sides[1].buffer[place..place + 8].copy_from_slice(&5_u64.to_ne_bytes());
     let [left, right] = &sides;
@@ -72,7 +72,7 @@ fn a_counter_is_changed_by_atomics() {
 }
 
 #[test]
-fn a_key_that_is_not_there_ends_the_connection() {
+fn invalid_key_ends_the_connection() {
     let sides = pair(open(c"soft0"), Setup::default());
     let [left, right] = &sides;
     let write = |wr_id, rkey| {
@@ -90,12 +90,12 @@ fn a_key_that_is_not_there_ends_the_connection() {
 }
 
 #[test]
-fn a_receiver_that_posts_late_is_waited_for() {
+fn late_receive_is_waited_for() {
     let mut sides = pair(open(c"soft0"), Setup::default());
     let data = fill(&mut sides[0], 0, 64);
     let [left, right] = &sides;
     left.send(ibv_wr_opcode::IBV_WR_SEND, 1, &mut [left.piece(0, 64)], |_| {});
-    assert!(left.poll().is_none(), "nobody has taken it");
+    assert!(left.poll().is_none(), "no receive is posted");
     right.receive(2, &mut [right.piece(0, 64)]);
     left.done(1);
     right.done(2);
@@ -104,7 +104,7 @@ fn a_receiver_that_posts_late_is_waited_for() {
 }
 
 #[test]
-fn a_receiver_that_never_posts_is_given_up() {
+fn missing_receive_exhausts_rnr_retries() {
     let sides = pair(open(c"soft0"), Setup { rnr_retry: 2, ..Setup::default() });
     let [left, _] = &sides;
     left.send(ibv_wr_opcode::IBV_WR_SEND, 1, &mut [left.piece(0, 64)], |_| {});
@@ -113,7 +113,7 @@ fn a_receiver_that_never_posts_is_given_up() {
 }
 
 #[test]
-fn a_peer_that_is_not_there_is_given_up() {
+fn missing_peer_exhausts_retries() {
     let context = open(c"soft0");
     let setup = Setup { retry_cnt: 1, timeout: 8, ..Setup::default() };
     let side = crate::common::Side::new(context, setup);
@@ -122,12 +122,12 @@ fn a_peer_that_is_not_there_is_given_up() {
     assert_eq!(side.wait().status, ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
     assert_eq!(side.state(), ibv_qp_state::IBV_QPS_ERR);
     side.close();
-    // SAFETY: nothing is on it any more.
+    // SAFETY: the device has no objects left.
     assert_eq!(unsafe { ibv_close_device(context) }, 0);
 }
 
 #[test]
-fn many_requests_pass_through_a_small_queue() {
+fn small_queue_carries_many_requests() {
     let mut sides = pair(open(c"soft0"), Setup { depth: 8, ..Setup::default() });
     for round in 0..1000_u64 {
         let data = fill(&mut sides[0], (round % 64) as usize, 128);
@@ -142,9 +142,9 @@ fn many_requests_pass_through_a_small_queue() {
 }
 
 #[test]
-fn a_program_without_cuda_has_nothing_of_it() {
+fn cuda_is_not_loaded() {
     let sides = pair(open(c"soft0"), Setup::default());
-    // SAFETY: a name that ends with a nul; nothing is loaded.
+    // SAFETY: the name ends with a nul byte; nothing is loaded.
     let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
     assert!(library.is_null());
     close(sides);

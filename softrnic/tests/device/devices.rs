@@ -1,4 +1,4 @@
-//! The devices as a program of C finds them: listing, opening, asking.
+//! Device lists and device queries of a C program.
 
 use std::ffi::CStr;
 use std::mem::zeroed;
@@ -8,13 +8,13 @@ use crate::common::{name_of, open};
 use rdma_mummy_sys::*;
 
 #[test]
-fn a_registered_device_stands_in_the_list() {
+fn registered_device_is_listed() {
     assert_eq!(softrnic::Builder::new().device("soft0").register(), Ok(()));
     assert_eq!(softrnic::Builder::new().device("soft0").register(), Ok(()), "again");
-    assert_eq!(softrnic::register(), Ok(()), "somebody has chosen");
+    assert_eq!(softrnic::register(), Ok(()), "devices are registered already");
     let other = softrnic::Builder::new().device("other").register().map_err(|error| error.to_string());
-    let told = "the soft devices of this process are registered already (soft0): register all of them at once";
-    assert_eq!(other, Err(told.to_owned()));
+    let expected = "cannot register devices: this process has registered others (soft0); register all of them at once";
+    assert_eq!(other, Err(expected.to_owned()));
 
     let mut count = 0;
     // SAFETY: the list holds so many devices, and is freed after its last use.
@@ -32,7 +32,7 @@ fn a_registered_device_stands_in_the_list() {
 }
 
 #[test]
-fn an_open_device_says_what_it_can_do() {
+fn open_device_reports_its_attributes() {
     let context = open(c"soft0");
     // SAFETY: the context is open; attributes are numbers and can be written.
     unsafe {
@@ -68,7 +68,7 @@ fn an_open_device_says_what_it_can_do() {
 }
 
 #[test]
-fn the_addresses_of_the_host_are_its_gids() {
+fn host_addresses_are_gids() {
     let context = open(c"soft0");
     // SAFETY: the context is open; entries are numbers and can be written.
     unsafe {
@@ -91,9 +91,9 @@ fn the_addresses_of_the_host_are_its_gids() {
 }
 
 #[test]
-fn a_device_with_objects_stays_open() {
+fn device_with_objects_is_not_closed() {
     let context = open(c"soft0");
-    // SAFETY: everything is made here and gone at the end, in its order.
+    // SAFETY: all objects are created here and destroyed at the end in order.
     unsafe {
         let pd = ibv_alloc_pd(context);
         let mut domain: ibv_parent_domain_init_attr = zeroed();

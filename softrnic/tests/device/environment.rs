@@ -1,4 +1,4 @@
-//! The devices that the environment says, each time in a process of its own.
+//! The device environment variable, tested in child processes.
 
 use std::env;
 use std::ffi::CStr;
@@ -6,13 +6,13 @@ use std::process::Command;
 
 use rdma_mummy_sys::*;
 
-/// Tells the test below that it is the process that is looked at.
+/// Marks a child process.
 const ROLE: &str = "SOFTRNIC_TEST_LISTS";
-/// Tells it to name a device itself before.
+/// Makes the child name a device itself before.
 const NAMED: &str = "SOFTRNIC_TEST_NAMED";
 const LISTED: &str = "LISTED:";
 
-/// Registers and lists, where the test below starts it.
+/// Not a test: registers and lists devices in a child process.
 #[test]
 fn lists() {
     if env::var_os(ROLE).is_none() {
@@ -34,11 +34,11 @@ fn lists() {
         }
         names
     };
-    let answer = registered.map_or_else(|error| error.to_string(), |()| names.join(" "));
-    println!("\n{LISTED}{answer}");
+    let result = registered.map_or_else(|error| error.to_string(), |()| names.join(" "));
+    println!("\n{LISTED}{result}");
 }
 
-/// What a process lists with this in its environment. The system's library is not there.
+/// Returns the devices that a child lists with this environment, without the system's library.
 fn listed(devices: Option<&str>) -> String {
     listed_with(devices, |_| {})
 }
@@ -61,7 +61,7 @@ fn listed_with(devices: Option<&str>, change: impl FnOnce(&mut Command)) -> Stri
 }
 
 #[test]
-fn the_environment_says_which_devices_there_are() {
+fn variable_selects_the_devices() {
     for (devices, expected) in [
         (None, "soft0"),
         (Some("1"), "soft0"),
@@ -73,21 +73,21 @@ fn the_environment_says_which_devices_there_are() {
         assert_eq!(listed(devices), expected, "{devices:?}");
     }
     for (devices, expected) in [
-        ("a/b", "no device can be named \"a/b\": choose"),
-        ("a,a", "two devices are named \"a\""),
-        ("-1", "SOFTRNIC_DEVICES is -1, which is no number of devices: choose 0 to 1024, or names"),
+        ("a/b", "cannot register device \"a/b\": a name has 1 to 63 printable"),
+        ("a,a", "cannot register device \"a\": another device has this name"),
+        ("-1", "invalid SOFTRNIC_DEVICES -1: the number of devices is out of range; choose 0 to 1024, or names"),
     ] {
-        let told = listed(Some(devices));
-        assert!(told.starts_with(expected), "{devices}: {told}");
+        let result = listed(Some(devices));
+        assert!(result.starts_with(expected), "{devices}: {result}");
     }
 }
 
 #[test]
-fn a_program_that_names_its_devices_is_not_told_of_the_environment() {
+fn builder_with_names_ignores_the_variable() {
     for devices in ["0", "3", "a/b", "99999"] {
-        let told = listed_with(Some(devices), |command| {
+        let result = listed_with(Some(devices), |command| {
             command.env(NAMED, "1");
         });
-        assert_eq!(told, "named", "{devices}");
+        assert_eq!(result, "named", "{devices}");
     }
 }

@@ -1,4 +1,4 @@
-//! The C API within one process. What has to be alone in a process is, in one that its test starts.
+//! The C API within one process. Tests that require a process of their own start one.
 
 #[path = "../common/mod.rs"]
 mod common;

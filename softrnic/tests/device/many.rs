@@ -1,4 +1,4 @@
-//! Thousands of queue pairs on one device: each can be used, and all are gone in the end.
+//! Thousands of QPs on one device, all of which are used and destroyed.
 
 use std::mem::zeroed;
 use std::thread;
@@ -6,9 +6,9 @@ use std::thread;
 use crate::common::{Setup, Side, open};
 use rdma_mummy_sys::*;
 
-/// An end of a connection, on the queue and the memory of `side`.
+/// An end of a connection that shares the queue and memory of `side`.
 fn end(side: &Side) -> Side {
-    // SAFETY: what the attributes name is live; zeros are a value of them.
+    // SAFETY: the objects of the attributes are alive; zeros are valid for the rest.
     let qp = unsafe {
         let mut attr: ibv_qp_init_attr = zeroed();
         (attr.send_cq, attr.recv_cq, attr.qp_type) = (side.cq, side.cq, ibv_qp_type::IBV_QPT_RC);
@@ -19,7 +19,7 @@ fn end(side: &Side) -> Side {
     Side { qp, buffer: Vec::new(), ..*side }
 }
 
-/// Makes so many connections, sends by each in both directions, and destroys them.
+/// Creates connections, sends on each in both directions, and destroys them.
 fn use_many(context: *mut ibv_context, connections: usize) {
     let side = Side::new(context, Setup::default());
     let (setup, address) = (Setup::default(), side.address());
@@ -31,7 +31,7 @@ fn use_many(context: *mut ibv_context, connections: usize) {
             ends
         })
         .collect();
-    // SAFETY: the region is live.
+    // SAFETY: the region is alive.
     let lkey = unsafe { (*side.mr).lkey };
     let piece = |offset: u64| ibv_sge { addr: address + offset, length: 8, lkey };
     for (number, [left, right]) in (0..).zip(&ends) {
@@ -48,7 +48,7 @@ fn use_many(context: *mut ibv_context, connections: usize) {
     let mut numbers: Vec<u32> = ends.iter().flatten().map(Side::number).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    assert_eq!(numbers.len(), 2 * connections, "each has a number of its own");
+    assert_eq!(numbers.len(), 2 * connections, "each QP has its own number");
     for end in ends.iter().flatten() {
         // SAFETY: it is not used any more.
         assert_eq!(unsafe { ibv_destroy_qp(end.qp) }, 0);
@@ -58,10 +58,10 @@ fn use_many(context: *mut ibv_context, connections: usize) {
 }
 
 #[test]
-fn a_device_has_thousands_of_queue_pairs() {
+fn device_supports_thousands_of_qps() {
     let context = open(c"soft0");
     use_many(context, 3000);
-    // SAFETY: nothing is on it any more.
+    // SAFETY: the device has no objects left.
     assert_eq!(unsafe { ibv_close_device(context) }, 0);
 }
 
@@ -79,13 +79,13 @@ impl Shared {
 }
 
 #[test]
-fn so_have_threads_that_make_and_destroy_at_the_same_time() {
+fn threads_create_and_destroy_qps_concurrently() {
     let context = Shared(open(c"soft0"));
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(move || (0..3).for_each(|_| use_many(context.get(), 200)));
         }
     });
-    // SAFETY: nothing is on it any more.
+    // SAFETY: the device has no objects left.
     assert_eq!(unsafe { ibv_close_device(context.get()) }, 0);
 }

@@ -1,4 +1,4 @@
-//! Connections by address, through the C API.
+//! librdmacm's functions, through the C API.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::ffi::c_int;
@@ -12,14 +12,14 @@ use rdma_mummy_sys::rdma_cm_event_type as event_type;
 use rdma_mummy_sys::*;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-const PATIENCE: c_int = 20_000;
+const TIMEOUT: c_int = 20_000;
 
 fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap()
 }
 
 fn v4(ip: [u8; 4], port: u16) -> sockaddr_in {
-    // SAFETY: numbers alone.
+    // SAFETY: numbers only.
     let mut address: sockaddr_in = unsafe { mem::zeroed() };
     address.sin_family = libc::AF_INET as u16;
     address.sin_port = port.to_be();
@@ -31,10 +31,10 @@ fn here(port: u16) -> sockaddr_in {
     v4([127, 0, 0, 1], port)
 }
 
-/// An event channel of softrnic's.
+/// An event channel of softrnic.
 struct Channel(*mut rdma_event_channel);
 
-/// An event, as it was.
+/// A taken event.
 struct Event {
     raw: *mut rdma_cm_event,
     kind: event_type,
@@ -53,7 +53,7 @@ impl Channel {
     fn new() -> Self {
         softrnic::register().unwrap();
         choose(Choice::Provider(ProviderId::by_name("softrnic").unwrap()));
-        // SAFETY: there is nothing to keep.
+        // SAFETY: it has no preconditions.
         let channel = unsafe { rdma_create_event_channel() };
         assert!(!channel.is_null(), "{}", errno());
         Self(channel)
@@ -82,13 +82,13 @@ impl Channel {
         id
     }
 
-    /// The next event.
+    /// Waits for an event.
     fn next(&self) -> Event {
-        assert!(self.is_readable(PATIENCE), "no event comes");
+        assert!(self.is_readable(TIMEOUT), "timed out waiting for an event");
         let mut raw = ptr::null_mut();
         // SAFETY: the channel is alive.
         assert_eq!(unsafe { rdma_get_cm_event(self.0, &raw mut raw) }, 0, "{}", errno());
-        // SAFETY: it was taken just now.
+        // SAFETY: it was just taken.
         unsafe { Event { raw, kind: (*raw).event, status: (*raw).status, id: (*raw).id } }
     }
 
@@ -98,7 +98,7 @@ impl Channel {
         event
     }
 
-    /// Nothing is there, and the descriptor says so.
+    /// Asserts that there is no event, and that the descriptor is not readable.
     fn is_quiet(&self) {
         let mut raw = ptr::null_mut();
         // SAFETY: the channel is alive, and its descriptor non-blocking.
@@ -106,7 +106,7 @@ impl Channel {
         assert!(!self.is_readable(0));
     }
 
-    /// One who listens, and the port.
+    /// Creates a listener; returns it with its port.
     fn listen(&self, ps: rdma_port_space, backlog: c_int) -> (*mut rdma_cm_id, u16) {
         let id = self.id(ps);
         assert_eq!(bind(id, here(0)), Ok(()));
@@ -117,7 +117,7 @@ impl Channel {
         }
     }
 
-    /// One with a route to the port.
+    /// Creates an identifier with a route to the port.
     fn resolved(&self, ps: rdma_port_space, port: u16) -> *mut rdma_cm_id {
         let id = self.id(ps);
         let mut to = here(port);
@@ -134,7 +134,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: its identifiers are gone.
+        // SAFETY: its identifiers are closed.
         unsafe { rdma_destroy_event_channel(self.0) };
     }
 }
@@ -152,7 +152,7 @@ fn destroy(id: *mut rdma_cm_id) {
     assert_eq!(unsafe { rdma_destroy_id(id) }, 0);
 }
 
-/// Parameters with a queue pair of the program's own, and these bytes.
+/// Parameters with a QP number of the program and private data.
 fn parameters(bytes: &[u8]) -> rdma_conn_param {
     rdma_conn_param {
         private_data: bytes.as_ptr().cast(),
@@ -173,8 +173,8 @@ fn connect(id: *mut rdma_cm_id, bytes: &[u8]) -> Result<(), c_int> {
     if unsafe { rdma_connect(id, &raw mut parameters) } == 0 { Ok(()) } else { Err(errno()) }
 }
 
-/// A socket that is connected with who listens on the port.
-fn stranger(port: u16) -> std::os::fd::OwnedFd {
+/// A socket connected to the listener of the port.
+fn connect_silently(port: u16) -> std::os::fd::OwnedFd {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     let name = format!("softrnic/1/cm/262/{port}/127.0.0.1");
@@ -186,7 +186,7 @@ const TCP: rdma_port_space = rdma_port_space::RDMA_PS_TCP;
 const UDP: rdma_port_space = rdma_port_space::RDMA_PS_UDP;
 
 #[test]
-fn the_descriptor_is_readable_when_there_is_an_event_and_not_otherwise() {
+fn descriptor_is_readable_only_with_an_event() {
     let channel = Channel::new();
     channel.set_nonblocking();
     channel.is_quiet();
@@ -205,8 +205,8 @@ fn the_descriptor_is_readable_when_there_is_an_event_and_not_otherwise() {
         assert_eq!((got.private_data_len, got.qp_num, got.srq, got.rnr_retry_count), (56, 0x1234, 1, 5));
         assert_eq!((got.initiator_depth, got.responder_resources), (3, 2));
         assert_eq!(std::slice::from_raw_parts(got.private_data.cast::<u8>(), 6), b"hello\0");
-        let mut answer = parameters(b"welcome");
-        assert_eq!(rdma_accept(passive, &raw mut answer), 0);
+        let mut reply = parameters(b"welcome");
+        assert_eq!(rdma_accept(passive, &raw mut reply), 0);
     }
     drop(request);
     let response = channel.expect(event_type::RDMA_CM_EVENT_CONNECT_RESPONSE);
@@ -233,7 +233,7 @@ fn the_descriptor_is_readable_when_there_is_an_event_and_not_otherwise() {
 }
 
 #[test]
-fn who_is_destroyed_while_connected_is_gone_for_the_other() {
+fn destroyed_identifier_disconnects_its_peer() {
     let channel = Channel::new();
     channel.set_nonblocking();
     let (listener, port) = channel.listen(TCP, 0);
@@ -244,7 +244,7 @@ fn who_is_destroyed_while_connected_is_gone_for_the_other() {
     drop(request);
     destroy(active);
     let rejected = channel.next();
-    // As the kernel's connection manager says it: the peer's time-out.
+    // Like the kernel's connection manager, it reports the peer's time-out.
     assert_eq!((rejected.kind, rejected.status, rejected.id), (event_type::RDMA_CM_EVENT_REJECTED, 4, passive));
     drop(rejected);
     channel.is_quiet();
@@ -253,16 +253,16 @@ fn who_is_destroyed_while_connected_is_gone_for_the_other() {
 }
 
 #[test]
-fn garbage_ends_the_connection_that_it_came_by_and_no_other() {
+fn malformed_packet_ends_only_its_own_connection() {
     let channel = Channel::new();
     channel.set_nonblocking();
     let (listener, port) = channel.listen(TCP, 0);
-    for garbage in [&b"hello"[..], &[0; 284], &[0xff; 284], &[0; 4000], b"srncm\x01"] {
-        let stranger = stranger(port);
-        rustix::net::send(&stranger, garbage, SendFlags::empty()).unwrap();
+    for malformed in [&b"hello"[..], &[0; 284], &[0xff; 284], &[0; 4000], b"srncm\x01"] {
+        let connect_silently = connect_silently(port);
+        rustix::net::send(&connect_silently, malformed, SendFlags::empty()).unwrap();
         channel.is_quiet();
         let mut room = [0; 8];
-        assert_eq!(rustix::net::recv(&stranger, &mut room[..], RecvFlags::empty()).unwrap().1, 0);
+        assert_eq!(rustix::net::recv(&connect_silently, &mut room[..], RecvFlags::empty()).unwrap().1, 0);
     }
     let active = channel.resolved(TCP, port);
     connect(active, b"").unwrap();
@@ -273,7 +273,7 @@ fn garbage_ends_the_connection_that_it_came_by_and_no_other() {
     destroy(listener);
 }
 
-/// Destroys the identifier that came with a request.
+/// Destroys the identifier of a request.
 fn destroy_requested(request: Event) {
     let id = request.id;
     drop(request);
@@ -281,29 +281,29 @@ fn destroy_requested(request: Event) {
 }
 
 #[test]
-fn the_silent_are_let_in_up_to_a_number_and_nobody_waits_for_them() {
+fn silent_connections_are_limited_and_time_out() {
     let channel = Channel::new();
     channel.set_nonblocking();
     let (listener, port) = channel.listen(TCP, 0);
-    let strangers: Vec<_> = (0..80).map(|_| stranger(port)).collect();
-    // One call lets all of them in: who is told that no event is there need not ask again.
+    let connections: Vec<_> = (0..80).map(|_| connect_silently(port)).collect();
+    // One call accepts all connections: a program that finds no event has nothing left to handle.
     channel.is_quiet();
-    let is_gone = |socket: &std::os::fd::OwnedFd| {
+    let is_closed = |socket: &std::os::fd::OwnedFd| {
         matches!(rustix::net::recv(socket, &mut [0_u8; 8][..], RecvFlags::DONTWAIT), Ok((_, 0)))
     };
-    let gone = strangers.iter().filter(|stranger| is_gone(stranger)).count();
-    assert_eq!(gone, 80 - 64);
-    // Later on all of them are.
-    while !strangers.iter().all(is_gone) {
-        assert!(channel.is_readable(PATIENCE), "they stay");
-        channel.lets_others_in();
+    let closed = connections.iter().filter(|connect_silently| is_closed(connect_silently)).count();
+    assert_eq!(closed, 80 - 64);
+    // The others are closed after the time-out.
+    while !connections.iter().all(is_closed) {
+        assert!(channel.is_readable(TIMEOUT), "timed out waiting for the connections to close");
+        channel.handle_pending();
     }
     channel.is_quiet();
     destroy(listener);
 }
 
 #[test]
-fn addresses_are_taken_as_by_sockets() {
+fn addresses_conflict_like_those_of_sockets() {
     let channel = Channel::new();
     let make = || channel.id(TCP);
     let [any, one, other, third] = [make(), make(), make(), make()];
@@ -315,9 +315,9 @@ fn addresses_are_taken_as_by_sockets() {
     };
     assert!(port >= 32768, "{port}");
     for address in [here(port), v4([0; 4], port)] {
-        assert_eq!(bind(one, address), Err(libc::EADDRNOTAVAIL), "as the kernel, where one has all addresses");
+        assert_eq!(bind(one, address), Err(libc::EADDRNOTAVAIL), "the kernel's error for wildcard addresses");
     }
-    // Another port space has other ports.
+    // Another port space has its own ports.
     let datagram = channel.id(UDP);
     bind(datagram, here(port)).unwrap();
     // SAFETY: the identifier is alive.
@@ -326,7 +326,7 @@ fn addresses_are_taken_as_by_sockets() {
     bind(one, here(port)).unwrap();
     assert_eq!(bind(other, here(port)), Err(libc::EADDRINUSE));
     assert_eq!(bind(other, v4([0; 4], port)), Err(libc::EADDRNOTAVAIL));
-    assert_eq!(bind(one, here(0)), Err(libc::EINVAL), "it has an address");
+    assert_eq!(bind(one, here(0)), Err(libc::EINVAL), "it is bound already");
     assert_eq!(bind(other, v4([192, 0, 2, 1], 0)), Err(libc::EADDRNOTAVAIL));
     let mut infiniband = here(0);
     infiniband.sin_family = 27;
@@ -337,19 +337,19 @@ fn addresses_are_taken_as_by_sockets() {
 }
 
 #[test]
-fn an_address_of_another_host_leads_nowhere() {
+fn address_of_another_host_is_unreachable() {
     let channel = Channel::new();
     let id = channel.id(TCP);
     let mut to = v4([192, 0, 2, 1], 7471);
     // SAFETY: the identifier is alive, and the address can be read.
     let resolved = unsafe { rdma_resolve_addr(id, ptr::null_mut(), (&raw mut to).cast(), 1000) };
     assert_eq!((resolved, errno()), (-1, libc::ENETUNREACH));
-    assert!(!channel.is_readable(0), "no event comes");
+    assert!(!channel.is_readable(0), "timed out waiting for an event");
     destroy(id);
 }
 
 #[test]
-fn nobody_there_is_a_rejection_and_of_datagrams_unreachable() {
+fn port_without_listener_is_rejected_and_unreachable_for_datagrams() {
     let channel = Channel::new();
     for (ps, kind, status) in
         [(TCP, event_type::RDMA_CM_EVENT_REJECTED, 8), (UDP, event_type::RDMA_CM_EVENT_UNREACHABLE, 1)]
@@ -364,22 +364,22 @@ fn nobody_there_is_a_rejection_and_of_datagrams_unreachable() {
 }
 
 #[test]
-fn more_than_the_backlog_wait_and_come_later() {
-    let (listening, asking) = (Channel::new(), Channel::new());
+fn requests_beyond_the_backlog_are_retried() {
+    let (listening, connecting) = (Channel::new(), Channel::new());
     let (listener, port) = listening.listen(TCP, 1);
-    let active: Vec<_> = (0..6).map(|_| asking.resolved(TCP, port)).collect();
+    let active: Vec<_> = (0..6).map(|_| connecting.resolved(TCP, port)).collect();
     for &id in &active {
         connect(id, b"").unwrap();
     }
     let mut requests = Vec::new();
-    asking.set_nonblocking();
+    connecting.set_nonblocking();
     while requests.len() < active.len() {
         if listening.is_readable(10) {
             let request = listening.expect(event_type::RDMA_CM_EVENT_CONNECT_REQUEST);
             requests.push(request.id);
         }
-        // Who found no room asks again.
-        asking.lets_others_in();
+        // A request that found a full backlog is retried.
+        connecting.handle_pending();
     }
     for id in requests.into_iter().chain(active) {
         destroy(id);
@@ -388,8 +388,8 @@ fn more_than_the_backlog_wait_and_come_later() {
 }
 
 impl Channel {
-    /// Lets what has to do be done, of which no event comes.
-    fn lets_others_in(&self) {
+    /// Handles pending work that raises no event.
+    fn handle_pending(&self) {
         let mut raw = ptr::null_mut();
         // SAFETY: the channel is alive, and its descriptor non-blocking.
         assert_eq!((unsafe { rdma_get_cm_event(self.0, &raw mut raw) }, errno()), (-1, libc::EAGAIN));
@@ -397,21 +397,21 @@ impl Channel {
 }
 
 #[test]
-fn a_datagram_service_is_looked_up() {
+fn datagram_service_is_resolved() {
     let channel = Channel::new();
     let (listener, port) = channel.listen(UDP, 0);
     for accepts in [true, false] {
         let active = channel.resolved(UDP, port);
-        connect(active, b"who").unwrap();
+        connect(active, b"request").unwrap();
         let request = channel.expect(event_type::RDMA_CM_EVENT_CONNECT_REQUEST);
         let passive = request.id;
         // SAFETY: the identifiers are alive, and so is the event.
         unsafe {
             assert_eq!((*request.raw).param.ud.private_data_len, 180);
             drop(request);
-            let mut answer = parameters(b"me");
+            let mut reply = parameters(b"reply");
             if accepts {
-                assert_eq!(rdma_accept(passive, &raw mut answer), 0);
+                assert_eq!(rdma_accept(passive, &raw mut reply), 0);
             } else {
                 assert_eq!(rdma_reject(passive, b"no".as_ptr().cast(), 2), 0);
             }
@@ -422,7 +422,7 @@ fn a_datagram_service_is_looked_up() {
             // SAFETY: the event is not acknowledged.
             let got = unsafe { (*event.raw).param.ud };
             assert_eq!((got.qp_num, got.qkey, got.private_data_len), (0x1234, 0x0123_4567, 136));
-            // SAFETY: every GID is bytes.
+            // SAFETY: all bytes of a GID are valid.
             assert_eq!(unsafe { got.ah_attr.grh.dgid.raw }[10..], [0xff, 0xff, 127, 0, 0, 1]);
         } else {
             assert_eq!((event.kind, event.status), (event_type::RDMA_CM_EVENT_UNREACHABLE, 2));
@@ -435,7 +435,7 @@ fn a_datagram_service_is_looked_up() {
 }
 
 #[test]
-fn identifiers_without_a_channel_wait_for_what_comes_of_each_call() {
+fn identifiers_without_channel_have_synchronous_calls() {
     drop(Channel::new());
     let mut listener = ptr::null_mut();
     // SAFETY: all identifiers are alive until they are destroyed, and the addresses can be read.
@@ -465,7 +465,7 @@ fn identifiers_without_a_channel_wait_for_what_comes_of_each_call() {
 }
 
 #[test]
-fn no_descriptor_goes_to_other_programs() {
+fn descriptors_are_closed_on_exec() {
     let channel = Channel::new();
     let (listener, port) = channel.listen(TCP, 0);
     let active = channel.resolved(TCP, port);

@@ -1,4 +1,4 @@
-//! Signals that come while a thread waits for an event: as with `read(2)`, their handler says whether it goes on waiting.
+//! Signals during a wait for an event. As for `read(2)`, the flags of the handler decide whether the wait continues.
 
 use std::mem::zeroed;
 use std::os::unix::thread::JoinHandleExt;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::common::{Setup, Side, open};
 use rdma_mummy_sys::*;
 
-/// How often a handler has run.
+/// The number of handler calls.
 static HANDLED: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn handle(_signal: libc::c_int) {
@@ -18,7 +18,7 @@ extern "C" fn handle(_signal: libc::c_int) {
 }
 
 fn set_handler(flags: libc::c_int) {
-    // SAFETY: zeros are a value of the action; the handler adds to a number.
+    // SAFETY: zeros are valid for the action; the handler only increments a number.
     unsafe {
         let mut action: libc::sigaction = zeroed();
         action.sa_sigaction = handle as extern "C" fn(libc::c_int) as libc::sighandler_t;
@@ -27,7 +27,7 @@ fn set_handler(flags: libc::c_int) {
     }
 }
 
-/// Something of C's for another thread.
+/// A C object for another thread.
 #[derive(Clone, Copy)]
 struct Shared<T>(*mut T);
 
@@ -40,12 +40,12 @@ impl<T> Shared<T> {
     }
 }
 
-/// What a thread gets that waits: zero, or errno.
+/// Starts a waiting thread, which returns zero or errno.
 fn waiter(wait: impl FnOnce() -> i32 + Send + 'static) -> JoinHandle<i32> {
     thread::spawn(move || if wait() == 0 { 0 } else { std::io::Error::last_os_error().raw_os_error().unwrap_or(-1) })
 }
 
-/// Signals it so often, or until it has ended, with the handler run each time.
+/// Signals the thread up to `times` times, until it has ended. The handler runs each time.
 fn signal(waiter: &JoinHandle<i32>, times: usize) {
     for _ in 0..times {
         let before = HANDLED.load(Ordering::Relaxed);
@@ -57,15 +57,15 @@ fn signal(waiter: &JoinHandle<i32>, times: usize) {
         while HANDLED.load(Ordering::Relaxed) == before && !waiter.is_finished() {
             thread::yield_now();
         }
-        // It goes back to its wait meanwhile.
+        // The thread resumes its wait.
         thread::sleep(Duration::from_millis(1));
     }
 }
 
 #[test]
-fn a_handler_says_whether_a_wait_goes_on() {
+fn handler_flags_decide_whether_a_wait_continues() {
     let context = open(c"soft0");
-    // SAFETY: everything is made here and gone at the end, in its order.
+    // SAFETY: all objects are created here and destroyed at the end in order.
     unsafe {
         let channel = Shared(ibv_create_comp_channel(context));
         let waits_for_completions = move || {
@@ -82,7 +82,7 @@ fn a_handler_says_whether_a_wait_goes_on() {
         set_handler(0);
         for waiter in [waiter(waits_for_completions), waiter(waits_for_events)] {
             signal(&waiter, usize::MAX);
-            assert_eq!(waiter.join().expect("it has not panicked"), libc::EINTR);
+            assert_eq!(waiter.join().expect("the thread does not panic"), libc::EINTR);
         }
 
         set_handler(libc::SA_RESTART);
@@ -91,8 +91,8 @@ fn a_handler_says_whether_a_wait_goes_on() {
         assert_eq!(ibv_req_notify_cq(cq, 0), 0);
         let waiter = waiter(waits_for_completions);
         signal(&waiter, 50);
-        assert!(!waiter.is_finished(), "it goes on waiting");
-        // A queue pair in the error state completes what is posted.
+        assert!(!waiter.is_finished(), "the wait continues");
+        // A QP in the error state completes posted receives.
         let mut attr: ibv_qp_init_attr = zeroed();
         (attr.send_cq, attr.recv_cq, attr.qp_type) = (cq, cq, ibv_qp_type::IBV_QPT_RC);
         (attr.cap.max_recv_wr, attr.cap.max_recv_sge) = (1, 1);
@@ -104,7 +104,7 @@ fn a_handler_says_whether_a_wait_goes_on() {
         assert_eq!(ibv_modify_qp(qp, &raw mut change, 1), 0);
         let (mut wr, mut bad): (ibv_recv_wr, _) = (zeroed(), ptr::null_mut());
         assert_eq!(ibv_post_recv(qp, &raw mut wr, &raw mut bad), 0);
-        assert_eq!(waiter.join().expect("it has not panicked"), 0);
+        assert_eq!(waiter.join().expect("the thread does not panic"), 0);
 
         assert_eq!((ibv_destroy_qp(qp), ibv_destroy_cq(cq)), (0, 0));
         assert_eq!(ibv_destroy_comp_channel(channel.get()), 0);

@@ -1,5 +1,4 @@
-//! Several threads on one device: each side of a connection has its own, and what one takes away while the other uses it is gone at
-//! once.
+//! Several threads on one device: concurrent sides of a connection, and objects destroyed during use.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -7,10 +6,10 @@ use std::thread;
 use crate::common::{Setup, Side, close, open, pair};
 use rdma_mummy_sys::*;
 
-/// What two threads share: the queue pairs, queues and memory are the device's, which any thread may use.
+/// Objects shared by threads. Any thread may use the device's QPs, queues and memory.
 struct Shared<T>(T);
 
-// SAFETY: the verbs may be called from any thread, and each side's buffer is touched by one thread at a time.
+// SAFETY: the verbs can be called from any thread, and one thread at a time accesses each side's buffer.
 unsafe impl<T> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
@@ -20,11 +19,11 @@ impl<T> Shared<T> {
 }
 
 #[test]
-fn both_sides_send_at_the_same_time() {
+fn both_sides_send_concurrently() {
     const MESSAGES: u64 = 20_000;
     const WINDOW: u64 = 16;
     let sides = Shared(pair(open(c"soft0"), Setup::default()));
-    let talk = |own: usize| {
+    let exchange = |own: usize| {
         let side = &sides.get()[own];
         let (mut received, mut sent, mut posted) = (0, 0, 0);
         for wr_id in 0..2 * WINDOW {
@@ -38,7 +37,7 @@ fn both_sides_send_at_the_same_time() {
             let wc = side.wait();
             assert_eq!(wc.status, ibv_wc_status::IBV_WC_SUCCESS);
             if wc.opcode == ibv_wc_opcode::IBV_WC_RECV {
-                assert_eq!(wc.wr_id, received, "messages come in order");
+                assert_eq!(wc.wr_id, received, "messages arrive in order");
                 side.receive(received + 2 * WINDOW, &mut [side.piece(0, 8)]);
                 received += 1;
             } else {
@@ -48,13 +47,13 @@ fn both_sides_send_at_the_same_time() {
         }
     };
     thread::scope(|scope| {
-        scope.spawn(|| talk(0));
-        scope.spawn(|| talk(1));
+        scope.spawn(|| exchange(0));
+        scope.spawn(|| exchange(1));
     });
     close(sides.0);
 }
 
-/// Writes ones until something fails; gives the status of that.
+/// Writes until a request fails; returns its status.
 fn write_on(side: &Side, remote_addr: u64, rkey: u32, started: &AtomicBool) -> ibv_wc_status {
     loop {
         side.send(ibv_wr_opcode::IBV_WR_RDMA_WRITE, 1, &mut [side.piece(0, 4096)], |wr| {
@@ -69,7 +68,7 @@ fn write_on(side: &Side, remote_addr: u64, rkey: u32, started: &AtomicBool) -> i
 }
 
 #[test]
-fn nothing_is_written_once_a_region_is_gone() {
+fn deregistered_region_is_not_written() {
     for _ in 0..50 {
         let mut sides = pair(open(c"soft0"), Setup::default());
         sides[0].buffer.fill(1);
@@ -82,10 +81,10 @@ fn nothing_is_written_once_a_region_is_gone() {
                 thread::yield_now();
             }
             let right = &sides.get()[1];
-            // SAFETY: the region is live, and nobody uses it after this but the device, which must not.
+            // SAFETY: the region is alive. Only the device could use it afterwards, and must not.
             assert_eq!(unsafe { ibv_dereg_mr(right.mr) }, 0);
             let target = right.buffer.as_ptr().cast_mut();
-            // SAFETY: the buffer is the side's own, and the device has no key to it any more.
+            // SAFETY: the side owns the buffer, to which the device no longer has a key.
             let seen = unsafe {
                 target.write_bytes(7, 4096);
                 let status = writer.join();
@@ -97,7 +96,7 @@ fn nothing_is_written_once_a_region_is_gone() {
         let [left, right] = sides.0;
         let context = left.context;
         left.close();
-        // SAFETY: everything is the test's own and goes in its order.
+        // SAFETY: the test owns all objects, and destroys them in order.
         unsafe {
             assert_eq!((ibv_destroy_qp(right.qp), ibv_destroy_cq(right.cq), ibv_dealloc_pd(right.pd)), (0, 0, 0));
             assert_eq!(ibv_destroy_comp_channel(right.channel), 0);
@@ -107,7 +106,7 @@ fn nothing_is_written_once_a_region_is_gone() {
 }
 
 #[test]
-fn a_peer_that_goes_in_the_middle_is_missed() {
+fn peer_destroyed_during_use_exhausts_retries() {
     for _ in 0..20 {
         let setup = Setup { timeout: 1, retry_cnt: 1, ..Setup::default() };
         let sides = pair(open(c"soft0"), setup);
@@ -119,7 +118,7 @@ fn a_peer_that_goes_in_the_middle_is_missed() {
             while !started.load(Ordering::Acquire) {
                 thread::yield_now();
             }
-            // SAFETY: the queue pair is live, and nobody uses it after this.
+            // SAFETY: the QP is alive, and not used afterwards.
             assert_eq!(unsafe { ibv_destroy_qp(sides.get()[1].qp) }, 0);
             let status = writer.join();
             assert!(matches!(status, Ok(ibv_wc_status::IBV_WC_RETRY_EXC_ERR)), "{status:?}");
@@ -127,7 +126,7 @@ fn a_peer_that_goes_in_the_middle_is_missed() {
         let [left, right] = sides.0;
         let context = left.context;
         left.close();
-        // SAFETY: everything is the test's own and goes in its order.
+        // SAFETY: the test owns all objects, and destroys them in order.
         unsafe {
             assert_eq!((ibv_dereg_mr(right.mr), ibv_destroy_cq(right.cq), ibv_dealloc_pd(right.pd)), (0, 0, 0));
             assert_eq!(ibv_destroy_comp_channel(right.channel), 0);
@@ -137,7 +136,7 @@ fn a_peer_that_goes_in_the_middle_is_missed() {
 }
 
 #[test]
-fn queue_pairs_come_and_go_on_all_threads() {
+fn threads_create_and_destroy_connections() {
     let context = Shared(open(c"soft0"));
     thread::scope(|scope| {
         for _ in 0..4 {
@@ -155,6 +154,6 @@ fn queue_pairs_come_and_go_on_all_threads() {
             });
         }
     });
-    // SAFETY: nothing is on it any more.
+    // SAFETY: the device has no objects left.
     assert_eq!(unsafe { ibv_close_device(context.0) }, 0);
 }

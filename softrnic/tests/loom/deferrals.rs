@@ -1,5 +1,5 @@
-//! Deferred runs of a requester, in the orders of threads with up to some interruptions: nothing that was requested is left once
-//! all threads have ended.
+//! Deferred runs of a requester, in all thread interleavings with a limited number of preemptions. No requested run is
+//! left when all threads have ended.
 
 #[path = "../../src/qp/deferred_run.rs"]
 mod deferred_run;
@@ -10,7 +10,7 @@ use loom::thread;
 
 use crate::sys::sync::{AtomicBool, AtomicU8, Mutex};
 
-/// What a lock guards: the bits that were taken, and whether it was run.
+/// The data under the lock: the taken bits, and whether it has run.
 #[derive(Default)]
 struct Requester {
     kinds: u8,
@@ -34,23 +34,23 @@ impl Pair {
         deferred_run::run(&self.deferred, &self.requester, |requester| self.run(requester))
     }
 
-    fn look_again(&self) {
+    fn run_requester(&self) {
         deferred_run::request(&self.deferred, || self.run_deferred());
     }
 
-    fn mail_came(&self, kind: u8) {
+    fn request_run(&self, kind: u8) {
         deferred_run::set(&self.pending, kind);
-        self.look_again();
+        self.run_requester();
     }
 
-    /// A program posts meanwhile.
+    /// Simulates a post of the program.
     fn batch(&self) {
         let mut requester = self.requester.lock().unwrap();
         requester.kinds |= deferred_run::take(&self.pending);
         deferred_run::unlock(requester, || self.run_deferred());
     }
 
-    /// All have gone.
+    /// Asserts that all requested work was done.
     fn assert_done(&self, kinds: u8) {
         let requester = self.requester.lock().unwrap();
         assert!(requester.has_run && !self.deferred.load(Ordering::Relaxed));
@@ -59,12 +59,12 @@ impl Pair {
 }
 
 #[test]
-fn unlocking_runs_what_was_requested() {
+fn unlock_runs_requested_work() {
     loom::model(|| {
         let pair = Arc::new(Pair::default());
         let other = {
             let pair = Arc::clone(&pair);
-            thread::spawn(move || pair.mail_came(1))
+            thread::spawn(move || pair.request_run(1))
         };
         pair.batch();
         other.join().unwrap();
@@ -73,15 +73,15 @@ fn unlocking_runs_what_was_requested() {
 }
 
 #[test]
-fn of_several_who_leave_one_each_is_read() {
+fn requests_of_several_threads_are_all_run() {
     let mut orders = loom::model::Builder::new();
     orders.preemption_bound = Some(3);
     orders.check(|| {
         let pair = Arc::new(Pair::default());
         let others = [0, 1].map(|kind| {
             let pair = Arc::clone(&pair);
-            // The first sets no bit, as a responder does.
-            thread::spawn(move || if kind == 0 { pair.look_again() } else { pair.mail_came(kind) })
+            // The first sets no bit, like a responder.
+            thread::spawn(move || if kind == 0 { pair.run_requester() } else { pair.request_run(kind) })
         });
         pair.batch();
         others.into_iter().for_each(|other| other.join().unwrap());

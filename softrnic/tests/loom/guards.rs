@@ -1,5 +1,5 @@
-//! Run-down: in every order of two threads, and in those of three with up to two interruptions. Running down waits for each use and
-//! ends after the last, and what is run down does not change while it is in use.
+//! Run-down in all interleavings of two threads, and in those of three with up to two preemptions. The run-down waits
+//! for all uses, and the object does not change while it is in use.
 
 #[path = "../../src/sys/rundown.rs"]
 mod rundown;
@@ -10,25 +10,25 @@ use loom::thread;
 
 use self::rundown::{Rundown, Waiting};
 
-/// Something that is run down.
-struct Room {
+/// An object with run-down protection.
+struct Object {
     rundown: Rundown,
     waiting: Waiting,
     inside: UnsafeCell<u32>,
 }
 
-// SAFETY: the model looks who uses the cell when, which is what is tested.
-unsafe impl Sync for Room {}
+// SAFETY: the model checks the accesses to the cell, which is the purpose of the test.
+unsafe impl Sync for Object {}
 // SAFETY: as above.
-unsafe impl Send for Room {}
+unsafe impl Send for Object {}
 
-impl Room {
-    /// An open one, with 1 inside.
+impl Object {
+    /// Creates an open one with the value 1.
     fn new() -> Arc<Self> {
         let waiting = Waiting { lock: Mutex::new(()), left: Condvar::new() };
-        let room = Self { rundown: Rundown::closed(), waiting, inside: UnsafeCell::new(1) };
-        room.rundown.open();
-        Arc::new(room)
+        let object = Self { rundown: Rundown::closed(), waiting, inside: UnsafeCell::new(1) };
+        object.rundown.open();
+        Arc::new(object)
     }
 
     fn enter(&self) -> bool {
@@ -43,83 +43,83 @@ impl Room {
         self.rundown.close(|| &self.waiting)
     }
 
-    fn look(&self) -> u32 {
-        // SAFETY: the model ends the test where another changes it meanwhile.
+    fn read(&self) -> u32 {
+        // SAFETY: the model fails the test on a concurrent change.
         self.inside.with(|inside| unsafe { *inside })
     }
 
     fn change(&self, value: u32) {
-        // SAFETY: the model ends the test where another uses it meanwhile.
+        // SAFETY: the model fails the test on a concurrent use.
         self.inside.with_mut(|inside| unsafe { *inside = value });
     }
 }
 
-/// Who enters sees what is there, and nothing that is gone.
-fn visit(room: &Room) {
-    if room.enter() {
-        let seen = room.look();
+/// Reads the value, if the object is open.
+fn read_if_open(object: &Object) {
+    if object.enter() {
+        let seen = object.read();
         assert!(seen == 1 || seen == 2, "{seen}");
-        room.leave();
+        object.leave();
     }
 }
 
 #[test]
-fn who_closes_waits_for_all_who_are_in() {
-    // All orders of three threads take minutes; those with so many interruptions, seconds.
+fn close_waits_for_all_users() {
+    // All interleavings of three threads take minutes, those with limited preemptions take seconds.
     let mut orders = loom::model::Builder::new();
     orders.preemption_bound = Some(2);
     orders.check(|| {
-        let room = Room::new();
+        let object = Object::new();
         let visitors = [0, 1].map(|_| {
-            let room = Arc::clone(&room);
-            thread::spawn(move || visit(&room))
+            let object = Arc::clone(&object);
+            thread::spawn(move || read_if_open(&object))
         });
-        assert!(room.close());
-        room.change(3);
-        room.change(2);
-        room.rundown.open();
-        visit(&room);
+        assert!(object.close());
+        object.change(3);
+        object.change(2);
+        object.rundown.open();
+        read_if_open(&object);
         visitors.into_iter().for_each(|visitor| visitor.join().unwrap());
     });
 }
 
 #[test]
-fn one_who_is_in_may_enter_again_while_it_is_closed() {
+fn user_may_enter_again_during_a_close() {
     loom::model(|| {
-        let room = Room::new();
+        let object = Object::new();
         let visitor = {
-            let room = Arc::clone(&room);
+            let object = Arc::clone(&object);
             thread::spawn(move || {
-                if room.enter() {
-                    room.rundown.enter_again();
-                    room.leave();
-                    assert_eq!(room.look(), 1);
-                    room.leave();
+                if object.enter() {
+                    object.rundown.enter_again();
+                    object.leave();
+                    assert_eq!(object.read(), 1);
+                    object.leave();
                 }
             })
         };
-        assert!(room.close());
-        room.change(3);
+        assert!(object.close());
+        object.change(3);
         visitor.join().unwrap();
-        assert!(!room.enter(), "it is closed");
+        assert!(!object.enter(), "it is closed");
     });
 }
 
 #[test]
-fn of_two_who_close_one_has_it() {
+fn only_one_of_two_closers_succeeds() {
     loom::model(|| {
-        let room = Room::new();
+        let object = Object::new();
         let closers = [0, 1].map(|_| {
-            let room = Arc::clone(&room);
+            let object = Arc::clone(&object);
             thread::spawn(move || {
-                let is_mine = room.close();
+                let is_mine = object.close();
                 if is_mine {
-                    room.change(3);
+                    object.change(3);
                 }
                 is_mine
             })
         });
-        visit(&room);
+        read_if_open(&object);
         let count = closers.map(|closer| closer.join().unwrap()).into_iter().filter(|&is_mine| is_mine).count();
         assert_eq!(count, 1);
     });

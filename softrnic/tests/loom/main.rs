@@ -1,4 +1,4 @@
-//! What rests on the order of loads and stores of several threads, in the orders in which they can come by, by loom.
+//! Tests of code that relies on memory ordering, in thread interleavings tried by loom.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -6,7 +6,7 @@ mod deferrals;
 mod guards;
 mod rings;
 
-/// What the files under test are built from: here, of a model that tries all orders.
+/// The primitives of the files under test, from loom's model.
 mod sys {
     pub(crate) mod sync {
         use std::sync::LockResult;
@@ -16,7 +16,7 @@ mod sys {
         pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
         pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 
-        /// Each look is one more order, and the first shows what the others do.
+        /// One, because each iteration adds interleavings without new behaviour.
         pub(crate) const SPINS: u32 = 1;
 
         pub(crate) fn unpoisoned<T>(result: LockResult<T>) -> T {
@@ -57,7 +57,7 @@ mod wire {
 
         pub(crate) fn write_bytes(from: &[u8], to: &[Segment]) -> Result<(), Fault> {
             let cells = to.iter().flat_map(Segment::cells);
-            // SAFETY: the model ends the test where another uses it meanwhile.
+            // SAFETY: the model fails the test on a concurrent use.
             cells.zip(from).for_each(|(cell, &byte)| cell.with_mut(|to| unsafe { *to = byte }));
             Ok(())
         }
@@ -67,7 +67,7 @@ mod wire {
         }
 
         pub(crate) fn read_bytes(from: &[Segment]) -> Vec<u8> {
-            // SAFETY: the model ends the test where another changes it meanwhile.
+            // SAFETY: the model fails the test on a concurrent change.
             from.iter().flat_map(Segment::cells).map(|cell| cell.with(|byte| unsafe { *byte })).collect()
         }
     }

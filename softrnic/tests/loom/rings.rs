@@ -1,18 +1,17 @@
-//! A ring in shared memory, in every order in which its two ends can come by: each record is taken once, in order and
-//! whole. And its bells, in those orders with up to some interruptions: nobody sleeps for ever while there is something
-//! to do.
+//! A ring in shared memory, in all interleavings of its ends: each record is read once, in order and complete. Also its
+//! wake-ups, in interleavings with a limited number of preemptions: no thread sleeps forever while there is work.
 //!
-//! The model knows what SeqCst fences do, and of other SeqCst accesses hardly more than of AcqRel: the fences are to be
-//! enough.
+//! The model supports SeqCst fences, but treats other SeqCst accesses much like AcqRel. The fences must therefore
+//! suffice.
 
 #[path = "../../src/ipc/ring.rs"]
-#[expect(dead_code, reason = "not all that a session does is done here")]
+#[expect(dead_code, reason = "the tests use a part of it")]
 mod ring;
 #[path = "../../src/ipc/wakeup.rs"]
-#[expect(dead_code, reason = "not all that a session does is done here")]
+#[expect(dead_code, reason = "the tests use a part of it")]
 mod wakeup;
 
-/// Shared memory: lines are of two words, so that there is less to try.
+/// Shared memory with lines of two words, which reduces the interleavings.
 mod shared {
     use std::sync::Arc;
 
@@ -24,15 +23,14 @@ mod shared {
 
     pub(super) const LINE: usize = 16;
 
-    /// A control block, and the data: each byte is part of a word, and is a byte of a payload that the model watches by
-    /// itself.
+    /// A control block and data. Each byte is part of a word, and also a separate payload byte that the model checks.
     pub(super) struct Shared {
         control: [AtomicU64; 4],
         lines: Vec<[AtomicU64; LINE / 8]>,
         bytes: Arc<[UnsafeCell<u8>]>,
     }
 
-    // SAFETY: the model looks who uses the cells when, which is what is tested.
+    // SAFETY: the model checks the accesses to the cells, which is the purpose of the test.
     unsafe impl Send for Shared {}
     // SAFETY: as above.
     unsafe impl Sync for Shared {}
@@ -66,8 +64,8 @@ mod shared {
                 // A cursor.
                 self.word(offset).store(value, order);
             } else {
-                // A wish, which the other end takes by a swap. The model does not know that what that leaves comes right
-                // after what it took, and would show it once more after a newer store; of swaps it knows the order.
+                // A request flag, which the other end clears by a swap. The model allows a later load to return a value
+                // older than the swap's result after a newer store; it orders swaps correctly.
                 self.word(offset).swap(value, order);
             }
         }
@@ -96,7 +94,7 @@ mod codec {
     pub(super) type Words = [u64; PART_WORDS];
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(super) struct Garbage(pub(super) &'static str);
+    pub(super) struct Malformed(pub(super) &'static str);
 }
 
 use loom::sync::{Arc, Condvar, Mutex};
@@ -109,10 +107,10 @@ use crate::sys::sync::AtomicU8;
 use crate::wire::bytes::read_bytes;
 use crate::wire::packet::Payload;
 
-/// The bytes of a ring: eight lines.
+/// The size of a ring: eight lines.
 const SIZE: usize = 8 * LINE;
 
-/// Two lines of words for each record.
+/// Two lines of words per record.
 const WORDS: usize = codec::PART_WORDS;
 
 fn ring() -> Ring {
@@ -123,13 +121,13 @@ fn ends(ring: &Ring, words: usize) -> (Producer, Consumer) {
     (Producer::new(ring.clone()), Consumer::new(ring.clone(), words))
 }
 
-/// Puts in a record whose words and bytes are all this number.
+/// Writes a record whose words and bytes all equal `number`.
 fn put(producer: &mut Producer, number: u8, words: usize, length: usize) -> Result<(), NotPut> {
     let (all_words, bytes) = (vec![number.into(); words], vec![number; length]);
     producer.put(&all_words, Payload::Bytes(&bytes), length as u32, 0)
 }
 
-/// Takes a record whose words and bytes are all this number; `false` where there is none.
+/// Reads a record whose words and bytes all equal `number`; `false` if there is none.
 fn take(consumer: &mut Consumer, number: u8, words: usize, length: usize) -> bool {
     let Some(read) = consumer.next().unwrap() else { return false };
     assert_eq!(read[..words], vec![u64::from(number); words]);
@@ -138,7 +136,7 @@ fn take(consumer: &mut Consumer, number: u8, words: usize, length: usize) -> boo
     true
 }
 
-/// Tries the orders of a model that have up to so many interruptions, where all of them take too long.
+/// Runs a model with a limited number of preemptions, if all interleavings take too long.
 fn check(interruptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut orders = loom::model::Builder::new();
     orders.preemption_bound = Some(interruptions);
@@ -146,16 +144,15 @@ fn check(interruptions: usize, model: impl Fn() + Send + Sync + 'static) {
 }
 
 #[test]
-fn records_are_taken_once_in_order_and_whole() {
-    /// The bytes of the payload of each. That of the first goes on at the start of the ring, and so do the words of the
-    /// fourth. The third finds room once the first is out, with its payload where that one's was, and the fourth once
-    /// the second is.
+fn records_are_read_once_in_order_and_complete() {
+    /// The payload length of each record. The payload of the first record wraps around, and so do the words of the
+    /// fourth. The third fits after the first is read, at the same place, and the fourth after the second is read.
     const LENGTHS: [usize; 4] = [2 * LINE + 1, LINE, LINE, LINE];
     const TRIES: usize = 4;
 
     loom::model(|| {
         let (mut producer, mut consumer) = ends(&ring(), WORDS);
-        // They begin further on, where there are no zeros.
+        // Starts at a later offset, where the memory is not zero.
         put(&mut producer, 9, WORDS, 2 * LINE).unwrap();
         assert!(take(&mut consumer, 9, WORDS, 2 * LINE) && !consumer.free());
 
@@ -182,7 +179,7 @@ fn records_are_taken_once_in_order_and_whole() {
         for _ in 0..TRIES {
             take_next();
         }
-        // The rest one after the other.
+        // The remaining records in turn.
         let mut put_next = putting.join().unwrap();
         for _ in LENGTHS {
             put_next();
@@ -192,57 +189,57 @@ fn records_are_taken_once_in_order_and_whole() {
     });
 }
 
-/// What a thread sleeps for: it stays until it is heard. Sleeping for ever, with all others at their end, is what the
-/// model reports.
+/// A wake-up for a sleeping thread. It stays pending until the thread waits. The model reports a deadlock if a thread
+/// sleeps forever.
 #[derive(Default)]
-struct Bell {
-    rung: Mutex<bool>,
-    has_rung: Condvar,
+struct Event {
+    is_set: Mutex<bool>,
+    changed: Condvar,
 }
 
-impl Bell {
-    fn ring(&self) {
-        *self.rung.lock().unwrap() = true;
-        self.has_rung.notify_one();
+impl Event {
+    fn set(&self) {
+        *self.is_set.lock().unwrap() = true;
+        self.changed.notify_one();
     }
 
-    fn hear(&self) {
-        let mut rung = self.rung.lock().unwrap();
-        while !*rung {
-            rung = self.has_rung.wait(rung).unwrap();
+    fn wait(&self) {
+        let mut is_set = self.is_set.lock().unwrap();
+        while !*is_set {
+            is_set = self.changed.wait(is_set).unwrap();
         }
-        *rung = false;
+        *is_set = false;
     }
 }
 
-/// A process: its bells, and its thread.
+/// A process, with its wake-ups and its thread.
 struct Process {
     wakeup: Wakeup<u32>,
     sleeper: Sleeper,
-    bell: Bell,
+    event: Event,
 }
 
 impl Process {
     fn new(send: Ring, receive: Ring) -> Arc<Self> {
         let sleeper = Sleeper(AtomicU8::new(Sleep::No as u8));
-        Arc::new(Self { wakeup: Wakeup::new(send, receive), sleeper, bell: Bell::default() })
+        Arc::new(Self { wakeup: Wakeup::new(send, receive), sleeper, event: Event::default() })
     }
 
     fn is_ready(&self) -> bool {
-        self.wakeup.has_come() || self.wakeup.has_room()
+        self.wakeup.has_come() || self.wakeup.has_space()
     }
 
-    /// The thread has found nothing to do.
+    /// Sleeps, unless there is work.
     fn sleep(&self) {
-        if self.sleeper.park(Sleep::UntilRung, || self.wakeup.park(), || self.is_ready()) {
-            self.bell.hear();
+        if self.sleeper.park(Sleep::UntilWoken, || self.wakeup.park(), || self.is_ready()) {
+            self.event.wait();
         }
         self.sleeper.unpark();
     }
 }
 
 #[test]
-fn who_sleeps_is_woken_by_what_comes() {
+fn record_wakes_a_sleeping_consumer() {
     const COUNT: u8 = 2;
 
     check(4, || {
@@ -257,7 +254,7 @@ fn who_sleeps_is_woken_by_what_comes() {
                     put(&mut producer, number, 2, 0).unwrap();
                     from.wakeup.has_sent(producer.tail());
                     if from.wakeup.send.take_parked() {
-                        to.bell.ring();
+                        to.event.set();
                     }
                 }
             })
@@ -278,14 +275,14 @@ fn who_sleeps_is_woken_by_what_comes() {
     });
 }
 
-/// One that has a record to put in, and its end of the ring.
+/// A sender with one record, and its end of the ring.
 struct Sender {
     producer: Producer,
     has_record: bool,
 }
 
 impl Sender {
-    /// Whether it has none any more.
+    /// Sends the record if possible; returns whether it was sent.
     fn go(&mut self, process: &Process) -> bool {
         if self.has_record {
             self.has_record = put(&mut self.producer, 3, 2, 0).is_err();
@@ -296,8 +293,8 @@ impl Sender {
 }
 
 #[test]
-fn who_waits_for_room_is_told() {
-    /// The bytes of the payload of each that is there: a quarter of the ring are the first two.
+fn freed_space_wakes_a_waiting_producer() {
+    /// The payload length of each record in the ring: the first two fill a quarter of the ring.
     const LENGTHS: [usize; 3] = [0, 0, 5 * LINE];
 
     check(2, || {
@@ -309,7 +306,7 @@ fn who_waits_for_room_is_told() {
         let from = Process::new(there, back);
         from.wakeup.has_sent(producer.tail());
         let sender = Arc::new(Mutex::new(Sender { producer, has_record: true }));
-        // A program puts in, finds no room, and leaves it to the thread of its process.
+        // A program finds no space, and leaves its record to the thread of its process.
         let program = {
             let (from, sender) = (Arc::clone(&from), Arc::clone(&sender));
             thread::spawn(move || {
@@ -319,8 +316,8 @@ fn who_waits_for_room_is_told() {
                     go()
                 };
                 if is_done {
-                    // The thread has nothing more to do here.
-                    from.bell.ring();
+                    // The thread has nothing left to do.
+                    from.event.set();
                 }
             })
         };
@@ -328,7 +325,7 @@ fn who_waits_for_room_is_told() {
             let (from, sender) = (Arc::clone(&from), Arc::clone(&sender));
             thread::spawn(move || {
                 while sender.lock().unwrap().has_record {
-                    if from.wakeup.has_room() {
+                    if from.wakeup.has_space() {
                         if from.wakeup.next_waiting(|waiting| (std::mem::take(waiting), false)) != 0
                             && !sender.lock().unwrap().go(&from)
                         {
@@ -345,7 +342,7 @@ fn who_waits_for_room_is_told() {
         for number in 0..2 {
             assert!(take(&mut consumer, number, 2, LENGTHS[usize::from(number)]));
             if consumer.free() {
-                from.bell.ring();
+                from.event.set();
             }
         }
         program.join().unwrap();

@@ -1,5 +1,5 @@
-//! Children of `fork`: what they have of their parent's device is of no use to them, a device that they open themselves works, and
-//! the parent does not notice.
+//! Children of `fork`: objects of the parent fail in the child, devices opened by the child work, and the parent is not
+//! affected.
 
 use std::mem::zeroed;
 use std::process::Command;
@@ -11,10 +11,10 @@ use crate::child::{forked, is_alone};
 use crate::common::{Setup, Side, close, open, pair};
 use rdma_mummy_sys::*;
 
-/// What threads share: the queue pairs, queues and memory are the device's, which any thread may use.
+/// Objects shared by threads. Any thread may use the device's QPs, queues and memory.
 struct Shared<T>(T);
 
-// SAFETY: the verbs may be called from any thread, and each side's buffer is touched by one thread at a time.
+// SAFETY: the verbs can be called from any thread, and one thread at a time accesses each side's buffer.
 unsafe impl<T> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
@@ -37,9 +37,9 @@ fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// Everything that a child tries with an object of its parent's fails.
+/// Asserts that all verbs fail in a child on an object of its parent.
 fn check_inherited(side: &Side) {
-    // SAFETY: the objects are there; zeros are a value of what is asked for.
+    // SAFETY: the objects exist; zeros are valid for the requests.
     unsafe {
         let (context, qp) = ((*side.qp).context, side.qp);
         let mut wr: ibv_send_wr = zeroed();
@@ -63,14 +63,14 @@ fn check_inherited(side: &Side) {
 }
 
 #[test]
-fn a_child_opens_devices_anew_while_the_threads_of_its_parent_go_on() {
+fn child_opens_devices_while_its_parents_threads_continue() {
     let is_done = AtomicBool::new(false);
     let context = Shared(open(c"soft0"));
     thread::scope(|scope| {
         let busy = [1, 2].map(|number| {
             let (context, is_done) = (&context, &is_done);
             scope.spawn(move || {
-                // On the device that the other thread has as well: their locks are held nearly always.
+                // On the same device as the other thread, so that its locks are nearly always held.
                 let mut rounds = 0_u64;
                 while !is_done.load(Ordering::Relaxed) {
                     let mut sides = pair(*context.get(), Setup::default());
@@ -87,13 +87,13 @@ fn a_child_opens_devices_anew_while_the_threads_of_its_parent_go_on() {
                 check_inherited(&sides[0]);
                 let mut own = pair(open(c"soft0"), Setup::default());
                 (0..10).for_each(|round| send_once(&mut own, round));
-                // And a wait, for which the device has a thread.
+                // Including a wait, for which the device has a thread.
                 let [left, right] = &own;
                 left.send(ibv_wr_opcode::IBV_WR_SEND, 2, &mut [left.piece(0, 64)], |_| {});
                 right.receive(1, &mut [right.piece(0, 64)]);
                 left.done(2);
                 right.done(1);
-                // A grandchild is no different.
+                // A grandchild behaves the same.
                 assert_eq!(forked(|| check_inherited(&own[0])), 0);
                 close(own);
             })
@@ -101,28 +101,28 @@ fn a_child_opens_devices_anew_while_the_threads_of_its_parent_go_on() {
         is_done.store(true, Ordering::Relaxed);
         assert_eq!(statuses, [0; 30]);
         for thread in busy {
-            assert!(thread.join().expect("the parent's threads go on") > 0);
+            assert!(thread.join().expect("the parent's threads continue") > 0);
         }
         sides.into_iter().for_each(Side::close);
     });
-    // SAFETY: nothing is on it any more.
+    // SAFETY: the device has no objects left.
     assert_eq!(unsafe { ibv_close_device(*context.get()) }, 0);
 }
 
 #[test]
-fn programs_are_started_beside_open_devices() {
+fn programs_can_be_started_with_open_devices() {
     let mut sides = pair(open(c"soft0"), Setup::default());
     for round in 0..10 {
         send_once(&mut sides, round);
         assert!(Command::new("true").status().expect("it starts").success());
-        // SAFETY: the command is a string of C.
+        // SAFETY: the command is a C string.
         assert_eq!(unsafe { libc::system(c"exit 3".as_ptr()) } >> 8, 3);
     }
     close(sides);
 }
 
 #[test]
-fn preparing_for_fork_is_nothing_and_succeeds() {
+fn fork_init_succeeds() {
     let context = open(c"soft0");
     // SAFETY: the context is open; it is closed at the end.
     unsafe {
@@ -132,9 +132,9 @@ fn preparing_for_fork_is_nothing_and_succeeds() {
     }
 }
 
-/// Everything that a child tries with an event channel and identifiers of its parent's fails.
+/// Asserts that all functions fail in a child on an event channel and identifiers of its parent.
 fn check_inherited_connection(channel: *mut rdma_event_channel, listener: *mut rdma_cm_id, active: *mut rdma_cm_id) {
-    // SAFETY: the objects are there; zeros are a value of what is asked for.
+    // SAFETY: the objects exist; zeros are valid for the requests.
     unsafe {
         let failed = |result: i32| assert_eq!((result, errno()), (-1, libc::EIO));
         let mut event = ptr::null_mut();
@@ -151,9 +151,9 @@ fn check_inherited_connection(channel: *mut rdma_event_channel, listener: *mut r
     }
 }
 
-/// An event channel with one who listens at 127.0.0.1, and the port in network byte order.
+/// An event channel with a listener at 127.0.0.1, and its port in network byte order.
 fn listening() -> (*mut rdma_event_channel, *mut rdma_cm_id, u16) {
-    // SAFETY: the objects are alive, and the address can be read.
+    // SAFETY: the objects are alive, and the address is readable.
     unsafe {
         let channel = rdma_create_event_channel();
         assert!(!channel.is_null());
@@ -167,7 +167,7 @@ fn listening() -> (*mut rdma_event_channel, *mut rdma_cm_id, u16) {
 }
 
 fn loopback(port: u16) -> libc::sockaddr_in {
-    // SAFETY: numbers alone.
+    // SAFETY: numbers only.
     let mut address: libc::sockaddr_in = unsafe { zeroed() };
     address.sin_family = libc::AF_INET as u16;
     address.sin_port = port;
@@ -175,7 +175,7 @@ fn loopback(port: u16) -> libc::sockaddr_in {
     address
 }
 
-/// One that has found the address.
+/// An identifier with a resolved address.
 fn resolved(channel: *mut rdma_event_channel, port: u16) -> *mut rdma_cm_id {
     // SAFETY: the objects are alive, and the event is acknowledged once.
     unsafe {
@@ -190,7 +190,7 @@ fn resolved(channel: *mut rdma_event_channel, port: u16) -> *mut rdma_cm_id {
 }
 
 #[test]
-fn a_child_begins_with_no_connections_by_address_while_the_threads_of_its_parent_go_on() {
+fn child_starts_without_cm_objects_while_its_parents_threads_continue() {
     use rdma_mummy_sys::load::provider::ProviderId;
     use rdma_mummy_sys::load::rdmacm::{Choice, choose};
     softrnic::register().expect("there is a device");
@@ -200,7 +200,7 @@ fn a_child_begins_with_no_connections_by_address_while_the_threads_of_its_parent
     let active = resolved(channel, port);
     thread::scope(|scope| {
         let is_done = &is_done;
-        // The lock of all that is known is held nearly always.
+        // The lock of the connection manager is nearly always held.
         let busy = scope.spawn(move || {
             let (channel, listener, port) = listening();
             let mut rounds = 0_u64;
@@ -218,13 +218,13 @@ fn a_child_begins_with_no_connections_by_address_while_the_threads_of_its_parent
                 check_inherited_connection(channel, listener, active);
                 let (own, _, at) = listening();
                 resolved(own, at);
-                // The parent's listener is found from here as from any process.
+                // The child finds the parent's listener like any other process.
                 resolved(own, port);
             })
         });
         is_done.store(true, Ordering::Relaxed);
         assert_eq!(statuses, [0; 20]);
-        assert!(busy.join().expect("the parent's thread goes on") > 0);
+        assert!(busy.join().expect("the parent's thread continues") > 0);
     });
     // SAFETY: they are alive, and not used any more.
     unsafe {
@@ -235,9 +235,9 @@ fn a_child_begins_with_no_connections_by_address_while_the_threads_of_its_parent
 }
 
 #[test]
-fn what_a_child_copies_to_its_parents_device_and_acknowledges_does_not_arrive() {
+fn child_cannot_change_its_parents_device_memory_and_events() {
     let context = open(c"soft0");
-    // SAFETY: the objects are alive, the bytes are there, and the mutex is let go by who holds it.
+    // SAFETY: the objects are alive, the bytes exist, and the holder of the mutex releases it.
     unsafe {
         let mut attr: ibv_alloc_dm_attr = zeroed();
         attr.length = 64;
@@ -245,7 +245,7 @@ fn what_a_child_copies_to_its_parents_device_and_acknowledges_does_not_arrive() 
         let cq = ibv_create_cq(context, 1, ptr::null_mut(), ptr::null_mut(), 0);
         assert!(!dm.is_null() && !cq.is_null());
         assert_eq!(ibv_memcpy_to_dm(dm, 0, [7_u8; 64].as_ptr().cast(), 64), 0);
-        // As another thread may hold it, which a child has not.
+        // Simulates another thread that holds it, which does not exist in the child.
         assert_eq!(libc::pthread_mutex_lock(&raw mut (*cq).mutex), 0);
         let status = forked(|| {
             let mut bytes = [9_u8; 64];
@@ -265,9 +265,9 @@ fn what_a_child_copies_to_its_parents_device_and_acknowledges_does_not_arrive() 
 }
 
 #[test]
-fn a_child_has_as_many_objects_as_any_process() {
+fn child_has_its_own_object_limits() {
     softrnic::register().expect("there is a device");
-    // The first child's are its parent's in the second; so many objects are of nobody else's concern there.
+    // The first child is the parent in the second fork; its objects do not disturb other tests.
     let status = forked(|| {
         let context = open(c"soft0");
         // SAFETY: the context is open; the process ends with it.
@@ -281,23 +281,24 @@ fn a_child_has_as_many_objects_as_any_process() {
     assert_eq!(status, 0);
 }
 
-/// The sockets that the connection manager and `ipc` have.
+/// The sockets of the connection manager and `ipc`.
 fn sockets() -> Vec<i32> {
     (0..1024)
         .filter(|&descriptor| {
             let (mut kind, mut length) = (0_i32, size_of::<i32>() as libc::socklen_t);
-            let room = (&raw mut kind).cast();
-            // SAFETY: there is room for a number.
-            let found = unsafe { libc::getsockopt(descriptor, libc::SOL_SOCKET, libc::SO_TYPE, room, &raw mut length) };
+            let buffer = (&raw mut kind).cast();
+            // SAFETY: there is space for a number.
+            let found =
+                unsafe { libc::getsockopt(descriptor, libc::SOL_SOCKET, libc::SO_TYPE, buffer, &raw mut length) };
             found == 0 && kind == libc::SOCK_SEQPACKET
         })
         .collect()
 }
 
 #[test]
-fn no_socket_stays_open_in_a_child_that_was_made_or_closed_while_it_was_forked() {
+fn socket_opened_or_closed_during_a_fork_is_closed_in_the_child() {
     // Other tests have sockets of their own.
-    if !is_alone("fork::no_socket_stays_open_in_a_child_that_was_made_or_closed_while_it_was_forked") {
+    if !is_alone("fork::socket_opened_or_closed_during_a_fork_is_closed_in_the_child") {
         return;
     }
     use rdma_mummy_sys::load::provider::ProviderId;

@@ -1,4 +1,4 @@
-//! A fork while another thread registers the devices, for which a process has one chance: each round is a process of its own.
+//! A fork during the registration of devices, which happens once per process: each round runs in a child.
 
 use std::sync::Barrier;
 use std::thread;
@@ -6,12 +6,12 @@ use std::thread;
 use crate::child::{forked, is_alone};
 
 #[test]
-fn a_child_registers_what_another_thread_of_its_parent_was_registering() {
-    // Another test may have registered them.
-    if !is_alone("fork_register::a_child_registers_what_another_thread_of_its_parent_was_registering") {
+fn child_can_register_devices_forked_during_a_registration() {
+    // Another test may have registered devices.
+    if !is_alone("fork_register::child_can_register_devices_forked_during_a_registration") {
         return;
     }
-    // The first time sets up what a fork waits for; a fork that has begun before that is not looked at here.
+    // The first call installs the fork handlers; forks that began before are not tested here.
     drop(rdma_mummy_sys::load::gate::hold());
     let statuses = [(); 200].map(|()| {
         forked(|| {

@@ -1,7 +1,7 @@
-//! Peers in other processes that die, or are stopped, at any moment: the one who is left sees each request end, can destroy
-//! everything, keeps nothing of them, and works with the next.
+//! Peers in other processes that are killed or stopped at any moment. The remaining process sees each request end, can
+//! destroy all objects, keeps no resources of the peer, and works with the next peer.
 //!
-//! `SOFTRNIC_KILLS` says how many die.
+//! `SOFTRNIC_KILLS` sets the number of peers.
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
 
@@ -13,16 +13,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::child::is_alone;
-use crate::common::party::{Chance, Name, Party, RC, SHARED, parse};
+use crate::common::party::{Name, Party, RC, Random, SHARED, parse};
 use crate::common::{LONG, open};
 use rdma_mummy_sys::*;
 
-/// Makes `follow` a peer: what it does, and then the four numbers, keys and addresses of who started it.
+/// Makes `follow` a peer: its role, then the numbers, keys and addresses of the starting process.
 const ROLE: &str = "SOFTRNIC_TEST_DIES";
 const COUNT: &str = "SOFTRNIC_KILLS";
-/// Stands before what it says.
-const SAYS: &str = "SAYS:";
-/// Not a test: the other process. `first` connects and sends at once; `both` says who it is first, and `takes` never sends.
+/// Prefix of its output.
+const OUTPUT: &str = "OUTPUT:";
+/// Not a test: the other process. `first` connects and sends at once; `both` prints its data first, and `takes` never
+/// sends.
 #[test]
 fn follow() {
     let Ok(role) = env::var(ROLE) else { return };
@@ -31,11 +32,11 @@ fn follow() {
     let mut party = Party::new(open(c"soft0"), 14, 7, u64::from(std::process::id()));
     party.connect(&peer);
     if words[0] != "first" {
-        println!("{SAYS}{}", party.name());
+        println!("{OUTPUT}{}", party.name());
         io::stdin().lock().lines().next().unwrap().unwrap();
     }
     loop {
-        party.look();
+        party.poll_all();
         if words[0] != "takes" {
             party.post(&peer);
         }
@@ -46,8 +47,8 @@ fn follow() {
 /// The other process.
 struct Other {
     child: Child,
-    tell: ChildStdin,
-    says: Lines<BufReader<ChildStdout>>,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
 }
 
 impl Other {
@@ -55,26 +56,26 @@ impl Other {
         let mut command = Command::new(env::current_exe().unwrap());
         command.args(["--exact", "kills::follow", "--nocapture"]).env(ROLE, format!("{role} {}", party.name()));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (tell, says) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()).lines());
-        Self { child, tell, says }
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()).lines());
+        Self { child, input, output }
     }
 
     fn name(&mut self) -> Name {
         loop {
-            let line = self.says.next().expect("it has gone").unwrap();
-            if let Some((_, said)) = line.split_once(SAYS) {
-                return parse(&said.split(' ').collect::<Vec<_>>());
+            let line = self.output.next().expect("the process has ended").unwrap();
+            if let Some((_, text)) = line.split_once(OUTPUT) {
+                return parse(&text.split(' ').collect::<Vec<_>>());
             }
         }
     }
 
-    /// Has it begin.
+    /// Starts its work.
     fn begin(&mut self) {
-        writeln!(self.tell).unwrap();
+        writeln!(self.input).unwrap();
     }
 
     fn signal(&self, signal: i32) {
-        // SAFETY: it is a child of this process that nobody has waited for.
+        // SAFETY: it is a child of this process that was not waited for.
         assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
     }
 
@@ -90,27 +91,27 @@ impl Drop for Other {
     }
 }
 
-/// What a process has: descriptors, threads, and memory that is shared with others.
-fn belongings() -> [usize; 3] {
+/// Counts the descriptors, threads and shared mappings of the process.
+fn resources() -> [usize; 3] {
     let entries = |path: &str| fs::read_dir(path).unwrap().count();
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let shared = maps.lines().filter(|line| line.contains("memfd:softrnic")).count();
     [entries("/proc/self/fd"), entries("/proc/self/task"), shared]
 }
 
-/// The mappings of the process.
+/// Counts the mappings of the process.
 fn mappings() -> usize {
     fs::read_to_string("/proc/self/maps").unwrap().lines().count()
 }
 
-/// One peer, from its start to its death; whether it has worked, and how long the rest took to end.
+/// Runs one peer from its start to its death. Returns whether it has worked, and the time until all requests ended.
 fn round(context: *mut ibv_context, round: u64) -> (bool, Duration) {
-    let mut chance = Chance(round.wrapping_mul(0xd134_2543_de82_ef95) | 1);
-    chance.next(2);
+    let mut random = Random(round.wrapping_mul(0xd134_2543_de82_ef95) | 1);
+    random.next(2);
     let mut party = Party::new(context, 1, 1, round);
-    let (role, pause) = (round % 5, Duration::from_micros(chance.next(5000)));
+    let (role, pause) = (round % 5, Duration::from_micros(random.next(5000)));
     if role == 0 {
-        // Amid its start, of which it connects to this process at some time.
+        // Killed during its start, in which it connects to this process.
         let other = Other::start("first", &party);
         thread::sleep(4 * pause);
         other.kill();
@@ -123,14 +124,14 @@ fn round(context: *mut ibv_context, round: u64) -> (bool, Duration) {
     party.connect(&peer);
     let (sends, begins) = (role != 3, role != 4);
     if !begins {
-        // Amid the first message to it.
+        // Killed during the first message to it.
         other.kill();
     } else {
         other.begin();
-        // Half of them die in full work, and the others at the beginning of it.
-        let (work, start) = (if chance.next(2) == 0 { 50 } else { 0 }, Instant::now());
+        // Half of them are killed under load, the others at its beginning.
+        let (work, start) = (if random.next(2) == 0 { 50 } else { 0 }, Instant::now());
         loop {
-            party.look();
+            party.poll_all();
             if sends {
                 party.post(&peer);
             }
@@ -143,7 +144,7 @@ fn round(context: *mut ibv_context, round: u64) -> (bool, Duration) {
         }
         let start = Instant::now();
         while start.elapsed() < pause {
-            party.look();
+            party.poll_all();
             if sends {
                 party.post(&peer);
             }
@@ -152,7 +153,7 @@ fn round(context: *mut ibv_context, round: u64) -> (bool, Duration) {
         other.kill();
     }
     let death = Instant::now();
-    party.mourn(&peer);
+    party.check_dead_peer(&peer);
     let time = death.elapsed();
     drop(other);
     let worked = party.done.iter().sum::<usize>() + party.received > 0;
@@ -161,31 +162,31 @@ fn round(context: *mut ibv_context, round: u64) -> (bool, Duration) {
 }
 
 #[test]
-fn peers_that_are_killed_leave_nothing_behind() {
-    // It counts what the process has.
-    if !is_alone("kills::peers_that_are_killed_leave_nothing_behind") {
+fn killed_peers_leave_no_resources() {
+    // It counts resources of the process.
+    if !is_alone("kills::killed_peers_leave_no_resources") {
         return;
     }
     let count: u64 = env::var(COUNT).map_or(60, |count| count.parse().unwrap());
     let context = open(c"soft0");
-    // What begins with the first peer stays.
+    // Resources created with the first peers stay.
     for number in 1..=5 {
         round(context, number);
     }
     let settled = |before: [usize; 3]| {
         let start = Instant::now();
-        // Numbers come again after four blocks of them, and each of those has a listener.
+        // QP numbers are reused after four blocks, each of which has a listener.
         let is_left = |[now, rest @ ..]: [usize; 3]| now > before[0] + 3 || rest[..] != before[1..];
-        while is_left(belongings()) {
-            assert!(start.elapsed() < LONG, "{:?} are left of {before:?}", belongings());
+        while is_left(resources()) {
+            assert!(start.elapsed() < LONG, "{:?} are left of {before:?}", resources());
             thread::sleep(Duration::from_millis(1));
         }
     };
-    // The sessions of the last may still be there.
-    let mut before = belongings();
+    // Sessions of the last peers may still exist.
+    let mut before = resources();
     for _ in 0..100 {
         thread::sleep(Duration::from_millis(1));
-        let now = belongings();
+        let now = resources();
         before = std::array::from_fn(|place| now[place].min(before[place]));
     }
     settled(before);
@@ -197,18 +198,18 @@ fn peers_that_are_killed_leave_nothing_behind() {
         longest = longest.max(time);
         settled(before);
     }
-    eprintln!("{count} died, {worked} of them at work; their peer's requests ended within {longest:?}");
+    eprintln!("{count} peers were killed, {worked} of them under load; requests to them ended within {longest:?}");
     assert!(worked * 2 > count, "only {worked} of {count} have worked");
-    // The allocator and the stacks of threads may have some more.
+    // The allocator and thread stacks may add some.
     assert!(mappings() <= maps + 32, "{maps} mappings have become {}", mappings());
-    // SAFETY: nothing is on it any more.
+    // SAFETY: the device has no objects left.
     assert_eq!(unsafe { ibv_close_device(context) }, 0);
 }
 
 #[test]
-fn a_peer_that_is_stopped_for_a_while_goes_on() {
-    // It counts what the process has.
-    if !is_alone("kills::a_peer_that_is_stopped_for_a_while_goes_on") {
+fn peer_stopped_for_a_while_continues() {
+    // It counts resources of the process.
+    if !is_alone("kills::peer_stopped_for_a_while_continues") {
         return;
     }
     let mut party = Party::new(open(c"soft0"), 10, 3, 3);
@@ -219,31 +220,31 @@ fn a_peer_that_is_stopped_for_a_while_goes_on() {
     for _ in 0..10 {
         let until = party.done.map(|done| done + 20);
         while (0..2).any(|kind| party.done[kind] < until[kind]) {
-            party.look();
+            party.poll_all();
             party.post(&peer);
             assert!(party.ends.iter().all(Vec::is_empty), "{:?}", party.ends);
         }
         other.signal(libc::SIGSTOP);
         let start = Instant::now();
         while start.elapsed() < Duration::from_millis(50) {
-            party.look();
+            party.poll_all();
             party.post(&peer);
         }
         other.signal(libc::SIGCONT);
     }
-    party.until("requests to a peer that goes on", |party| party.sent == [0; 4]);
+    party.until("requests to a peer that continues", |party| party.sent == [0; 4]);
     assert!(party.ends.iter().all(Vec::is_empty), "{:?}", party.ends);
     drop(other);
     let context = party.context;
     party.close();
-    // SAFETY: nothing is on it any more.
+    // SAFETY: the device has no objects left.
     assert_eq!(unsafe { ibv_close_device(context) }, 0);
 }
 
 #[test]
-fn a_peer_that_is_stopped_for_good_is_given_up_and_not_too_early() {
-    // It counts what the process has.
-    if !is_alone("kills::a_peer_that_is_stopped_for_good_is_given_up_and_not_too_early") {
+fn peer_stopped_forever_times_out_not_too_early() {
+    // It counts resources of the process.
+    if !is_alone("kills::peer_stopped_forever_times_out_not_too_early") {
         return;
     }
     let mut party = Party::new(open(c"soft0"), 1, 1, 4);
@@ -252,25 +253,25 @@ fn a_peer_that_is_stopped_for_good_is_given_up_and_not_too_early() {
     party.connect(&peer);
     other.begin();
     while party.done[RC] < 20 || party.done[SHARED] < 20 {
-        party.look();
+        party.poll_all();
         party.post(&peer);
     }
     other.signal(libc::SIGSTOP);
-    // It stops a little later.
+    // The signal takes effect a little later.
     let (mut done, mut last) = (party.done, Instant::now());
     while party.ends[RC].is_empty() || party.ends[SHARED].is_empty() {
-        party.look();
+        party.poll_all();
         party.post(&peer);
         if (done[RC], done[SHARED]) != (party.done[RC], party.done[SHARED]) {
             (done, last) = (party.done, Instant::now());
         }
-        assert!(last.elapsed() < LONG, "a stopped peer is not given up: {:?}", party.sent);
+        assert!(last.elapsed() < LONG, "requests to a stopped peer do not end: {:?}", party.sent);
     }
-    assert!(last.elapsed() > Duration::from_secs(3), "given up after {:?}", last.elapsed());
-    party.mourn(&peer);
+    assert!(last.elapsed() > Duration::from_secs(3), "requests ended after {:?}", last.elapsed());
+    party.check_dead_peer(&peer);
     drop(other);
     let context = party.context;
     party.close();
-    // SAFETY: nothing is on it any more.
+    // SAFETY: the device has no objects left.
     assert_eq!(unsafe { ibv_close_device(context) }, 0);
 }

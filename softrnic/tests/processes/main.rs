@@ -1,4 +1,4 @@
-//! Several processes: peers of each other, peers that die, and children of `fork`.
+//! Several processes: connected peers, killed peers, and children of `fork`.
 
 #[path = "../common/child.rs"]
 mod child;

@@ -1,4 +1,4 @@
-//! The order of completions between two processes: a send is done before the answer to it is received.
+//! The order of completions between two processes: a send completes before the peer's response to it arrives.
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
@@ -9,26 +9,26 @@ use std::time::Instant;
 
 use rdma_mummy_sys::*;
 
-use crate::common::party::Chance;
+use crate::common::party::Random;
 use crate::common::{LONG, Side};
 use crate::peers::{ECHO, close, connected};
 
-/// Sends without an answer.
+/// Sends without a response.
 const WINDOW: u64 = 32;
 const MESSAGES: u64 = 3000;
 const LENGTH: u32 = 64;
 
-/// A side that two threads use.
+/// A side used by two threads.
 struct Both<'s>(&'s Side);
 
-// SAFETY: the verbs that are called on it may be called by several threads.
+// SAFETY: the verbs called on it support several threads.
 unsafe impl Sync for Both<'_> {}
 
 impl Both<'_> {
-    /// Posts these sends as one list.
+    /// Posts sends as one list.
     fn send(&self, first: u64, count: u64) {
         let mut piece = self.0.piece(0, LENGTH);
-        // SAFETY: numbers, nullable pointers and unions of these.
+        // SAFETY: numbers, nullable pointers and unions of them.
         let empty: ibv_send_wr = unsafe { std::mem::zeroed() };
         let mut list: Vec<ibv_send_wr> = (first..first + count)
             .map(|wr_id| ibv_send_wr {
@@ -48,12 +48,12 @@ impl Both<'_> {
         assert_eq!(self.0.post(list.first_mut().unwrap()), 0);
     }
 
-    /// Polls until all are answered: each send is done before its answer comes.
-    fn poll(&self, answered: &AtomicU64) {
+    /// Polls until all responses have arrived; each send must complete before its response.
+    fn poll(&self, responded: &AtomicU64) {
         let (mut done, start) = (0, Instant::now());
-        while answered.load(Ordering::Relaxed) < MESSAGES {
+        while responded.load(Ordering::Relaxed) < MESSAGES {
             let Some(wc) = self.0.poll() else {
-                assert!(start.elapsed() < LONG, "{done} are done, {answered:?} answered");
+                assert!(start.elapsed() < LONG, "{done} sends completed, {responded:?} responses arrived");
                 continue;
             };
             assert_eq!(wc.status, ibv_wc_status::IBV_WC_SUCCESS);
@@ -62,30 +62,30 @@ impl Both<'_> {
                 done += 1;
                 continue;
             }
-            let answer = answered.load(Ordering::Relaxed);
-            assert!(answer < done, "the answer to {answer} came when {done} were done");
+            let response = responded.load(Ordering::Relaxed);
+            assert!(response < done, "the response to {response} arrived after {done} completions");
             self.0.receive(ECHO, &mut [self.0.piece(1 << 20, LENGTH)]);
-            answered.store(answer + 1, Ordering::Release);
+            responded.store(response + 1, Ordering::Release);
         }
     }
 }
 
 #[test]
-fn a_send_is_done_before_its_answer_comes() {
+fn send_completes_before_its_response_arrives() {
     for seed in 1..=4 {
         let (side, mut other) = connected("rc");
         for _ in 0..2 * WINDOW {
-            other.ask(&format!("receive {ECHO} 0 {LENGTH}"));
+            other.execute(&format!("receive {ECHO} 0 {LENGTH}"));
             side.receive(ECHO, &mut [side.piece(1 << 20, LENGTH)]);
         }
-        other.tell(&format!("echo {MESSAGES} {LENGTH}"));
-        let (both, answered, mut chance) = (Both(&side), AtomicU64::new(0), Chance(seed * 77));
+        other.send_command(&format!("echo {MESSAGES} {LENGTH}"));
+        let (both, responded, mut random) = (Both(&side), AtomicU64::new(0), Random(seed * 77));
         thread::scope(|scope| {
-            let poller = scope.spawn(|| both.poll(&answered));
+            let poller = scope.spawn(|| both.poll(&responded));
             let mut sent = 0;
             while sent < MESSAGES && !poller.is_finished() {
-                let room = (WINDOW + answered.load(Ordering::Acquire)).min(MESSAGES) - sent;
-                let count = (1 + chance.next(16)).min(room);
+                let space = (WINDOW + responded.load(Ordering::Acquire)).min(MESSAGES) - sent;
+                let count = (1 + random.next(16)).min(space);
                 if count == 0 {
                     thread::yield_now();
                     continue;
@@ -94,19 +94,19 @@ fn a_send_is_done_before_its_answer_comes() {
                 sent += count;
             }
         });
-        assert_eq!(other.hear(), "done");
+        assert_eq!(other.read_result(), "done");
         close(side);
     }
 }
 
 #[test]
-fn what_a_peer_has_received_is_done_also_where_the_queue_pair_ends() {
+fn received_send_completes_even_if_the_qp_ends() {
     for round in 0..100 {
         let (side, mut other) = connected("rc");
-        other.ask("receive 1 0 64");
-        other.tell("wait");
+        other.execute("receive 1 0 64");
+        other.send_command("wait");
         side.send(ibv_wr_opcode::IBV_WR_SEND, round, &mut [side.piece(0, LENGTH)], |_| {});
-        assert_eq!(other.hear(), format!("1 0 {LENGTH} 128"));
+        assert_eq!(other.read_result(), format!("1 0 {LENGTH} 128"));
         // SAFETY: numbers and nullable pointers.
         let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
         attr.qp_state = ibv_qp_state::IBV_QPS_ERR;

@@ -1,4 +1,4 @@
-//! Queue pairs of two processes: this program starts itself once more, and tells that one what to do.
+//! QPs of two processes: this program starts itself again, and sends commands to that process.
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
 
@@ -10,13 +10,13 @@ use std::ptr;
 use crate::common::{Setup, Side, open};
 use rdma_mummy_sys::*;
 
-/// Makes `follow` do what comes.
+/// Makes `follow` execute commands.
 const ROLE: &str = "SOFTRNIC_TEST_FOLLOWS";
-/// Whose groups it joins.
+/// The process that owns the multicast groups.
 const OWNER: &str = "SOFTRNIC_TEST_OWNER";
-/// Stands before what it says.
-const SAYS: &str = "SAYS:";
-/// The receives of an echo.
+/// Prefix of its output.
+const OUTPUT: &str = "OUTPUT:";
+/// The ID of echo receives.
 pub(crate) const ECHO: u64 = 1 << 40;
 const BYTES: usize = 9 << 20;
 
@@ -34,11 +34,12 @@ fn kind_of(role: &str) -> ibv_qp_type {
     }
 }
 
-/// A group of no other test's, of the kind of the end's own address. All processes have it from who started them.
+/// A multicast group of this test only, with the address family of this end. All processes derive it from the starting
+/// process.
 fn group(side: &Side, last: u8) -> ibv_gid {
     let owner = env::var(OWNER).map_or(std::process::id(), |owner| owner.parse().unwrap());
     let [_, _, a, b] = owner.to_be_bytes();
-    // SAFETY: all bytes of a GID are a value.
+    // SAFETY: all bytes of a GID are valid.
     let own = unsafe { side.gid().raw };
     let is_ipv4 = own[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
     let (start, first) = if is_ipv4 { ([0, 0], [0xff, 0xff, 239]) } else { ([0xff, 0x1e], [0, 0, 0]) };
@@ -48,10 +49,10 @@ fn group(side: &Side, last: u8) -> ibv_gid {
     ibv_gid { raw }
 }
 
-/// Has it in a group, or not any more.
+/// Joins or leaves a group.
 fn join(side: &Side, last: u8, is_in: bool) {
     let group = group(side, last);
-    // SAFETY: the queue pair is live, and the GID is there for the call.
+    // SAFETY: the QP is alive, and the GID exists during the call.
     let result = unsafe {
         if is_in {
             ibv_attach_mcast(side.qp, &raw const group, 0)
@@ -62,7 +63,7 @@ fn join(side: &Side, last: u8, is_in: bool) {
     assert_eq!(result, 0);
 }
 
-/// What a place holds that was filled so.
+/// The byte at an offset of filled memory.
 fn byte(seed: usize, place: usize) -> u8 {
     (place.wrapping_mul(31) ^ place >> 8 ^ seed) as u8
 }
@@ -77,7 +78,7 @@ fn holds(side: &Side, from: usize, length: usize, seed: usize) -> bool {
     (from..from + length).all(|place| side.buffer[place] == byte(seed, place - from))
 }
 
-/// Not a test: the other process, which does what it is told and says what came of it.
+/// Not a test: the other process, which executes commands and prints their results.
 #[test]
 fn follow() {
     if env::var_os(ROLE).is_none() {
@@ -96,17 +97,17 @@ fn follow() {
         "ud" => side.ready_for_datagrams(),
         _ => {}
     }
-    println!("{SAYS}{} {} {} {shared}", side.number(), side.rkey(), side.address());
+    println!("{OUTPUT}{} {} {} {shared}", side.number(), side.rkey(), side.address());
     for line in io::stdin().lock().lines() {
         let line = line.unwrap();
         let (verb, rest) = line.split_once(' ').unwrap_or((&line, ""));
         let numbers: Vec<usize> = rest.split_whitespace().map(|number| number.parse().unwrap()).collect();
-        let mut said = String::from("done");
+        let mut result = String::from("done");
         match (verb, &numbers[..]) {
             ("connect", &[peer]) => side.connect(peer as u32, setup),
             ("join" | "leave", &[last]) => join(&side, last as u8, verb == "join"),
             ("fill", &[from, length, seed]) => fill(&mut side, from, length, seed),
-            ("holds", &[from, length, seed]) => said = holds(&side, from, length, seed).to_string(),
+            ("holds", &[from, length, seed]) => result = holds(&side, from, length, seed).to_string(),
             ("receive", &[id, from, length]) if !srq.is_null() => {
                 side.receive_shared(srq, id as u64, &mut [side.piece(from, length as u32)]);
             }
@@ -114,7 +115,7 @@ fn follow() {
             ("send", &[id, from, length]) => {
                 side.send(ibv_wr_opcode::IBV_WR_SEND, id as u64, &mut [side.piece(from, length as u32)], |_| {});
             }
-            // Sends back as many as come, and so much each.
+            // Echoes messages of this length.
             ("echo", &[count, length]) => {
                 for _ in 0..count {
                     while side.wait().wr_id != ECHO {}
@@ -125,23 +126,23 @@ fn follow() {
             }
             ("wait" | "sleep", &[]) => {
                 let wc = if verb == "wait" { side.wait() } else { side.sleep() };
-                said = format!("{} {} {} {}", wc.wr_id, wc.status.0, wc.byte_len, wc.opcode.0);
+                result = format!("{} {} {} {}", wc.wr_id, wc.status.0, wc.byte_len, wc.opcode.0);
             }
-            _ => panic!("what is {line}?"),
+            _ => panic!("unknown command {line}"),
         }
-        println!("{SAYS}{said}");
+        println!("{OUTPUT}{result}");
     }
 }
 
-/// Another process with a queue pair.
+/// Another process with a QP.
 pub(crate) struct Other {
     child: Child,
-    tell: ChildStdin,
-    says: Lines<BufReader<ChildStdout>>,
+    send_command: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
     number: u32,
     rkey: u32,
     address: u64,
-    /// The number of its shared receive queue, of XRC.
+    /// The number of its SRQ, for XRC.
     shared: u32,
 }
 
@@ -153,32 +154,33 @@ impl Other {
             .env(ROLE, kind)
             .env(OWNER, std::process::id().to_string());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (tell, says) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()).lines());
-        let mut other = Self { child, tell, says, number: 0, rkey: 0, address: 0, shared: 0 };
-        let said = other.hear();
-        let numbers: Vec<u64> = said.split(' ').map(|number| number.parse().unwrap()).collect();
+        let (send_command, output) =
+            (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()).lines());
+        let mut other = Self { child, send_command, output, number: 0, rkey: 0, address: 0, shared: 0 };
+        let result = other.read_result();
+        let numbers: Vec<u64> = result.split(' ').map(|number| number.parse().unwrap()).collect();
         (other.number, other.rkey, other.address) = (numbers[0] as u32, numbers[1] as u32, numbers[2]);
         other.shared = numbers[3] as u32;
         other
     }
 
-    pub(crate) fn hear(&mut self) -> String {
+    pub(crate) fn read_result(&mut self) -> String {
         loop {
-            let line = self.says.next().expect("it has gone").unwrap();
-            if let Some((_, said)) = line.split_once(SAYS) {
-                return said.to_owned();
+            let line = self.output.next().expect("the process has ended").unwrap();
+            if let Some((_, result)) = line.split_once(OUTPUT) {
+                return result.to_owned();
             }
         }
     }
 
-    pub(crate) fn tell(&mut self, what: &str) {
-        writeln!(self.tell, "{what}").unwrap();
+    pub(crate) fn send_command(&mut self, what: &str) {
+        writeln!(self.send_command, "{what}").unwrap();
     }
 
-    /// Has it do something.
-    pub(crate) fn ask(&mut self, what: &str) -> String {
-        self.tell(what);
-        self.hear()
+    /// Executes a command, and returns its result.
+    pub(crate) fn execute(&mut self, what: &str) -> String {
+        self.send_command(what);
+        self.read_result()
     }
 
     fn kill(&mut self) {
@@ -198,40 +200,40 @@ impl Drop for Other {
     }
 }
 
-/// A queue pair here and one there, connected.
+/// Connects a QP of this process with one of another.
 pub(crate) fn connected(kind: &str) -> (Side, Other) {
     let mut other = Other::start(kind);
     let setup = setup(kind_of(kind));
     let side = Side::new(open(c"soft0"), setup);
     side.connect(other.number, setup);
-    assert_eq!(other.ask(&format!("connect {}", side.number())), "done");
+    assert_eq!(other.execute(&format!("connect {}", side.number())), "done");
     (side, other)
 }
 
 pub(crate) fn close(side: Side) {
     let context = side.context;
     side.close();
-    // SAFETY: nothing is on it any more.
+    // SAFETY: the device has no objects left.
     assert_eq!(unsafe { ibv_close_device(context) }, 0);
 }
 
 #[test]
-fn messages_go_both_ways() {
+fn messages_reach_both_processes() {
     let (mut side, mut other) = connected("rc");
     for (round, length) in [1, 2, 63, 64, 1000, 4096, 16384, 16385, 100_000, 1 << 20, 4 << 20].into_iter().enumerate() {
         fill(&mut side, 0, length, round);
-        other.ask(&format!("receive {round} 3 {length}"));
+        other.execute(&format!("receive {round} 3 {length}"));
         side.send(ibv_wr_opcode::IBV_WR_SEND, 7, &mut [side.piece(0, length as u32)], |_| {});
         side.done(7);
-        assert_eq!(other.ask("wait"), format!("{round} 0 {length} 128"));
-        assert_eq!(other.ask(&format!("holds 3 {length} {round}")), "true");
+        assert_eq!(other.execute("wait"), format!("{round} 0 {length} 128"));
+        assert_eq!(other.execute(&format!("holds 3 {length} {round}")), "true");
 
         side.receive(8, &mut [side.piece(4 << 20, 4 << 20)]);
-        other.ask(&format!("send {round} 3 {length}"));
+        other.execute(&format!("send {round} 3 {length}"));
         let received = side.done(8);
         assert_eq!((received.byte_len, received.opcode), (length as u32, ibv_wc_opcode::IBV_WC_RECV));
         assert!(holds(&side, 4 << 20, length, round));
-        assert_eq!(other.ask("wait").split(' ').nth(1), Some("0"));
+        assert_eq!(other.execute("wait").split(' ').nth(1), Some("0"));
     }
     assert!(side.poll().is_none());
     close(side);
@@ -246,7 +248,7 @@ fn memory_of_another_process_is_written_and_read() {
             wr.wr.rdma = other.rdma(77)
         });
         side.done(1);
-        assert_eq!(other.ask(&format!("holds 77 {length} {round}")), "true");
+        assert_eq!(other.execute(&format!("holds 77 {length} {round}")), "true");
         let into = &mut [side.piece(4 << 20, length as u32)];
         side.send(ibv_wr_opcode::IBV_WR_RDMA_READ, 2, into, |wr| wr.wr.rdma = other.rdma(77));
         assert_eq!(side.done(2).byte_len, length as u32);
@@ -256,25 +258,25 @@ fn memory_of_another_process_is_written_and_read() {
 }
 
 #[test]
-fn an_immediate_comes_with_a_write() {
+fn write_with_immediate_completes_a_receive() {
     let (mut side, mut other) = connected("rc");
     fill(&mut side, 0, 40_000, 3);
-    other.ask("receive 5 0 0");
+    other.execute("receive 5 0 0");
     side.send(ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, 1, &mut [side.piece(0, 40_000)], |wr| {
         wr.wr.rdma = other.rdma(0);
         wr.__bindgen_anon_1.imm_data = 0x0102_0304;
     });
     side.done(1);
-    assert_eq!(other.ask("wait"), "5 0 40000 129");
-    assert_eq!(other.ask("holds 0 40000 3"), "true");
+    assert_eq!(other.execute("wait"), "5 0 40000 129");
+    assert_eq!(other.execute("holds 0 40000 3"), "true");
     close(side);
 }
 
 #[test]
-fn a_counter_of_another_process_is_changed_by_atomics() {
+fn atomics_change_a_counter_of_another_process() {
     let (side, mut other) = connected("rc");
     let place = (8 - other.address as usize % 8) % 8;
-    other.ask(&format!("fill {place} 8 9"));
+    other.execute(&format!("fill {place} 8 9"));
     let before = u64::from_ne_bytes(std::array::from_fn(|place| byte(9, place)));
     for (wr_id, added) in [(1, 0), (2, 5)] {
         side.send(ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD, wr_id, &mut [side.piece(0, 8)], |wr| {
@@ -301,63 +303,63 @@ fn many_requests_are_in_flight_at_once() {
         for index in 0..64 {
             side.done(index);
         }
-        assert_eq!(other.ask(&format!("holds {round} {} 1", 64 * 32_768)), "true");
+        assert_eq!(other.execute(&format!("holds {round} {} 1", 64 * 32_768)), "true");
     }
     close(side);
 }
 
 #[test]
-fn an_unreliable_connection_carries_messages() {
+fn unreliable_connection_carries_messages() {
     let (mut side, mut other) = connected("uc");
     for (round, length) in [1, 5000, 100_000].into_iter().enumerate() {
         fill(&mut side, 0, length, round);
-        other.ask(&format!("receive {round} 0 {length}"));
+        other.execute(&format!("receive {round} 0 {length}"));
         side.send(ibv_wr_opcode::IBV_WR_SEND, 7, &mut [side.piece(0, length as u32)], |_| {});
         side.done(7);
-        assert_eq!(other.ask("wait"), format!("{round} 0 {length} 128"));
-        assert_eq!(other.ask(&format!("holds 0 {length} {round}")), "true");
+        assert_eq!(other.execute("wait"), format!("{round} 0 {length} 128"));
+        assert_eq!(other.execute(&format!("holds 0 {length} {round}")), "true");
     }
     close(side);
 }
 
 #[test]
-fn an_event_wakes_who_sleeps() {
+fn event_wakes_a_sleeping_process() {
     let (mut side, mut other) = connected("rc");
     for round in 0..100 {
         fill(&mut side, 0, 100, round);
-        other.ask(&format!("receive {round} 0 100"));
+        other.execute(&format!("receive {round} 0 100"));
         side.receive(9, &mut [side.piece(200, 100)]);
-        other.tell("sleep");
-        // Before and after the other one has gone to sleep.
+        other.send_command("sleep");
+        // Before and after the other process has fallen asleep.
         std::thread::sleep(std::time::Duration::from_micros(round as u64 % 10 * 200));
         side.send(ibv_wr_opcode::IBV_WR_SEND, 7, &mut [side.piece(0, 100)], |_| {});
         assert_eq!(side.sleep().wr_id, 7);
-        assert_eq!(other.hear(), format!("{round} 0 100 128"));
-        other.ask(&format!("send {round} 0 100"));
-        assert_eq!((side.sleep().wr_id, other.ask("sleep").split(' ').nth(1)), (9, Some("0")));
+        assert_eq!(other.read_result(), format!("{round} 0 100 128"));
+        other.execute(&format!("send {round} 0 100"));
+        assert_eq!((side.sleep().wr_id, other.execute("sleep").split(' ').nth(1)), (9, Some("0")));
         assert!(holds(&side, 200, 100, round));
     }
     close(side);
 }
 
 #[test]
-fn a_receiver_that_posts_late_is_waited_for() {
+fn late_receive_of_another_process_is_waited_for() {
     let (mut side, mut other) = connected("rc");
     fill(&mut side, 0, 100_000, 4);
     for round in 0..20 {
         side.send(ibv_wr_opcode::IBV_WR_SEND, round, &mut [side.piece(0, 100_000)], |_| {});
     }
     for round in 0..20 {
-        other.ask(&format!("receive {round} 0 100000"));
-        assert_eq!(other.ask("wait"), format!("{round} 0 100000 128"));
-        assert_eq!(other.ask("holds 0 100000 4"), "true");
+        other.execute(&format!("receive {round} 0 100000"));
+        assert_eq!(other.execute("wait"), format!("{round} 0 100000 128"));
+        assert_eq!(other.execute("holds 0 100000 4"), "true");
         side.done(round);
     }
     close(side);
 }
 
 #[test]
-fn a_key_that_is_not_there_is_refused() {
+fn invalid_key_is_refused() {
     let (side, other) = connected("rc");
     side.send(ibv_wr_opcode::IBV_WR_RDMA_WRITE, 1, &mut [side.piece(0, 100_000)], |wr| {
         let remote_addr = other.address;
@@ -369,7 +371,7 @@ fn a_key_that_is_not_there_is_refused() {
 }
 
 #[test]
-fn a_peer_that_is_killed_is_given_up() {
+fn killed_peer_exhausts_retries() {
     let (side, mut other) = connected("rc");
     side.send(ibv_wr_opcode::IBV_WR_RDMA_WRITE, 1, &mut [side.piece(0, 4096)], |wr| wr.wr.rdma = other.rdma(0));
     side.done(1);
@@ -392,31 +394,31 @@ fn a_peer_that_is_killed_is_given_up() {
 }
 
 #[test]
-fn datagrams_reach_queue_pairs_and_groups() {
+fn datagrams_reach_qps_and_groups() {
     let mut others = [Other::start("ud"), Other::start("ud")];
     let mut side = Side::new(open(c"soft0"), setup(ibv_qp_type::IBV_QPT_UD));
     side.ready_for_datagrams();
     fill(&mut side, 0, 4096, 1);
-    let way = side.way(side.gid());
+    let address_handle = side.address_handle(side.gid());
     for (round, length) in [0, 1, 1000, 4096].into_iter().enumerate() {
         for other in &mut others {
-            other.ask(&format!("receive {round} 0 8192"));
-            side.send_datagram(way, other.number, 3, &mut [side.piece(0, length as u32)]);
+            other.execute(&format!("receive {round} 0 8192"));
+            side.send_datagram(address_handle, other.number, 3, &mut [side.piece(0, length as u32)]);
             side.done(3);
             // After the header.
-            assert_eq!(other.ask("wait"), format!("{round} 0 {} 128", length + 40));
-            assert_eq!(other.ask(&format!("holds 40 {length} 1")), "true");
+            assert_eq!(other.execute("wait"), format!("{round} 0 {} 128", length + 40));
+            assert_eq!(other.execute(&format!("holds 40 {length} 1")), "true");
         }
     }
 
-    let to_all = side.way(group(&side, 1));
+    let to_all = side.address_handle(group(&side, 1));
     join(&side, 1, true);
     for other in &mut others {
-        other.ask("join 1");
-        other.ask("receive 50 0 8192");
+        other.execute("join 1");
+        other.execute("receive 50 0 8192");
     }
     side.receive(51, &mut [side.piece(8192, 8192)]);
-    // Who is in a group is seen a little later.
+    // Membership becomes visible a little later.
     std::thread::sleep(std::time::Duration::from_millis(200));
     side.send_datagram(to_all, 0xff_ffff, 4, &mut [side.piece(0, 500)]);
     let mut own = [side.wait(), side.wait()].map(|wc| (wc.wr_id, wc.status.0));
@@ -424,52 +426,52 @@ fn datagrams_reach_queue_pairs_and_groups() {
     assert_eq!(own, [(4, 0), (51, 0)]);
     assert!(holds(&side, 8192 + 40, 500, 1));
     for other in &mut others {
-        assert_eq!(other.ask("wait"), "50 0 540 128");
-        assert_eq!(other.ask("holds 40 500 1"), "true");
+        assert_eq!(other.execute("wait"), "50 0 540 128");
+        assert_eq!(other.execute("holds 40 500 1"), "true");
     }
 
-    // Who has left, and who is dead, is told nothing.
+    // Processes that have left the group or ended receive nothing.
     join(&side, 1, false);
     others[0].kill();
     let [_, other] = &mut others;
-    other.ask("receive 60 0 8192");
+    other.execute("receive 60 0 8192");
     for number in 0..4 {
         side.send_datagram(to_all, 0xff_ffff, number, &mut [side.piece(0, 100)]);
         side.done(number);
     }
-    assert_eq!(other.ask("wait"), "60 0 140 128");
-    other.ask("leave 1");
-    // SAFETY: nobody uses them any more.
-    unsafe { assert_eq!((ibv_destroy_ah(way), ibv_destroy_ah(to_all)), (0, 0)) };
+    assert_eq!(other.execute("wait"), "60 0 140 128");
+    other.execute("leave 1");
+    // SAFETY: they are no longer used.
+    unsafe { assert_eq!((ibv_destroy_ah(address_handle), ibv_destroy_ah(to_all)), (0, 0)) };
     close(side);
 }
 
 #[test]
-fn receives_that_are_shared_take_messages_of_another_process() {
+fn srq_receives_messages_of_another_process() {
     let (mut side, mut other) = connected("shared");
     for (round, length) in [1, 5000, 100_000].into_iter().enumerate() {
         fill(&mut side, 0, length, round);
-        other.ask(&format!("receive {round} 0 {length}"));
+        other.execute(&format!("receive {round} 0 {length}"));
         side.send(ibv_wr_opcode::IBV_WR_SEND, 7, &mut [side.piece(0, length as u32)], |_| {});
         side.done(7);
-        assert_eq!(other.ask("wait"), format!("{round} 0 {length} 128"));
-        assert_eq!(other.ask(&format!("holds 0 {length} {round}")), "true");
+        assert_eq!(other.execute("wait"), format!("{round} 0 {length} 128"));
+        assert_eq!(other.execute(&format!("holds 0 {length} {round}")), "true");
     }
     close(side);
 }
 
 #[test]
-fn xrc_reaches_the_shared_queue_that_it_names() {
+fn xrc_message_reaches_its_shared_queue() {
     let (mut side, mut other) = connected("xrc");
     for (round, length) in [1, 5000, 100_000].into_iter().enumerate() {
         fill(&mut side, 0, length, round);
-        other.ask(&format!("receive {round} 0 {length}"));
+        other.execute(&format!("receive {round} 0 {length}"));
         let piece = &mut [side.piece(0, length as u32)];
         let shared = other.shared;
         side.send(ibv_wr_opcode::IBV_WR_SEND, 7, piece, |wr| wr.qp_type.xrc.remote_srqn = shared);
         side.done(7);
-        assert_eq!(other.ask("wait"), format!("{round} 0 {length} 128"));
-        assert_eq!(other.ask(&format!("holds 0 {length} {round}")), "true");
+        assert_eq!(other.execute("wait"), format!("{round} 0 {length} 128"));
+        assert_eq!(other.execute(&format!("holds 0 {length} {round}")), "true");
 
         fill(&mut side, 0, length, round + 9);
         let memory = other.rdma(77);
@@ -478,7 +480,7 @@ fn xrc_reaches_the_shared_queue_that_it_names() {
             wr.qp_type.xrc.remote_srqn = shared;
         });
         side.done(8);
-        assert_eq!(other.ask(&format!("holds 77 {length} {}", round + 9)), "true");
+        assert_eq!(other.execute(&format!("holds 77 {length} {}", round + 9)), "true");
         side.send(ibv_wr_opcode::IBV_WR_RDMA_READ, 9, &mut [side.piece(4 << 20, length as u32)], |wr| {
             wr.wr.rdma = memory;
             wr.qp_type.xrc.remote_srqn = shared;
@@ -486,7 +488,7 @@ fn xrc_reaches_the_shared_queue_that_it_names() {
         side.done(9);
         assert!(holds(&side, 4 << 20, length, round + 9));
     }
-    // A queue that is not there.
+    // An unknown queue.
     side.send(ibv_wr_opcode::IBV_WR_SEND, 10, &mut [side.piece(0, 8)], |wr| wr.qp_type.xrc.remote_srqn = 0xff_fff0);
     assert_eq!(side.wait().status, ibv_wc_status::IBV_WC_REM_INV_REQ_ERR);
     close(side);

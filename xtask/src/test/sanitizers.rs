@@ -44,7 +44,7 @@ const ADDRESS: Sanitizer = Sanitizer {
         ("sideway-tests", "device", &["completions::", "errors::", "srq::", "windows::"]),
     ],
     // One generation after `fork` frees nothing, and this test makes several in one process.
-    left_out: &["a_generation_has_one_and_another_generation_another"],
+    left_out: &["each_generation_has_its_own_instance"],
 };
 
 const THREAD: Sanitizer = Sanitizer {
@@ -64,7 +64,7 @@ const THREAD: Sanitizer = Sanitizer {
         ("sideway-tests", "verbs", &["calls::"]),
     ],
     // All requests of its threads have the same bytes of memory: a race of the test's own.
-    left_out: &["who_keeps_to_nothing_harms_nobody"],
+    left_out: &["malicious_peer_harms_no_other_process"],
 };
 
 /// AddressSanitizer without leak reports: these tests provoke failures to destroy, after which sideway leaks the object

@@ -1,15 +1,15 @@
-//! The inputs that are kept, in the folder `fuzz/corpus` of the repository: runs them, and writes them. stride includes this file.
+//! The corpus in the folder `fuzz/corpus` of the repository: runs and writes it. stride includes this file.
 //!
-//! Their names say what comes of them: `good-…` is believed to its end, `bad-…` is not, and of any other name only that no promise is
-//! broken.
+//! The names contain the expected result: `good-…` is accepted, `bad-…` is not. All other inputs only must not violate
+//! a guarantee.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A function of `fuzz`: whether it believed the bytes to their end.
+/// A function of `fuzz`, which returns whether it accepted the input.
 pub(super) type Target = fn(&[u8]) -> bool;
 
-/// Runs all that is kept for each of these. Each has good inputs and bad ones.
+/// Runs all inputs of the targets. Each target has good and bad ones.
 pub(super) fn replay(targets: &[(&str, Target)]) {
     for (name, target) in targets {
         let [good, bad] = replay_one(&corpus().join(name), *target);
@@ -17,7 +17,7 @@ pub(super) fn replay(targets: &[(&str, Target)]) {
     }
 }
 
-/// Writes inputs by their paths below the folder, which gets a folder for each target.
+/// Writes inputs by their paths in the corpus, which has a folder for each target.
 pub(super) fn write<P: AsRef<Path>>(targets: &[(&str, Target)], inputs: Vec<(P, Vec<u8>)>) {
     for (name, _) in targets {
         fs::create_dir_all(corpus().join(name)).unwrap();
@@ -31,16 +31,16 @@ fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus")
 }
 
-/// Runs all of a folder; how many were good and bad.
+/// Runs all inputs of a folder; returns the numbers of good and bad ones.
 fn replay_one(folder: &Path, target: Target) -> [usize; 2] {
     let mut counts = [0; 2];
     for entry in fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
         let path = entry.unwrap().path();
-        let is_believed = target(&fs::read(&path).unwrap());
+        let is_accepted = target(&fs::read(&path).unwrap());
         let file = path.file_name().unwrap().to_string_lossy();
         for (place, start, expected) in [(0, "good-", true), (1, "bad-", false)] {
             if file.starts_with(start) {
-                assert_eq!(is_believed, expected, "{}", path.display());
+                assert_eq!(is_accepted, expected, "{}", path.display());
                 counts[place] += 1;
             }
         }

@@ -1,9 +1,9 @@
-//! Inputs to begin with: what is sent by who keeps to everything, and what is nearly that.
+//! Seeds of the corpus: valid inputs, and nearly valid ones.
 
 use crate::cm::fuzz::seeds as cm;
 use crate::ipc::fuzz::seeds as ipc;
 
-/// A file's place below the corpora, and what is in it.
+/// The path of an input in the corpus, and its bytes.
 type Seed = (String, Vec<u8>);
 
 pub(super) fn all() -> Vec<Seed> {

@@ -1,4 +1,4 @@
-//! What who connects says first, and the memory that comes with it.
+//! The handshake of a connecting process, and its memory.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -13,31 +13,32 @@ use rustix::net::{
 use crate::fuzz::Input;
 use crate::ipc::session::{RING, SHARED};
 use crate::ipc::shared::Shared;
-use crate::ipc::socket::greeted;
+use crate::ipc::socket::receive_handshake;
 
-/// A greeting: a byte that says which descriptors come with it, and what is said. Whether there is a session then.
+/// Handles a handshake: a byte that selects the attached descriptors, then the message. Returns whether it starts a
+/// session.
 ///
 /// # Panics
 ///
-/// A greeting is believed that comes without the memory of a session.
+/// A handshake without valid session memory is accepted.
 pub fn greeting(input: &[u8]) -> bool {
     let mut input = Input(input);
     let choice = input.byte() % 5;
-    // Nothing said is no message of such a socket.
-    let said = if input.is_empty() { &[0] } else { input.0 };
+    // A socket of this type has no empty messages.
+    let message = if input.is_empty() { &[0] } else { input.0 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (own, foe) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("two sockets");
+    let (own, peer) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("two sockets");
     let files = files(choice).expect("files of memory");
-    send(&foe, said, &files.iter().map(AsFd::as_fd).collect::<Vec<_>>());
-    let shared = match greeted(own.as_fd(), RING as u32) {
-        Ok(memory) => Shared::accept(&memory.expect("it has come"), SHARED),
-        Err(garbage) => Err(garbage),
+    send(&peer, message, &files.iter().map(AsFd::as_fd).collect::<Vec<_>>());
+    let shared = match receive_handshake(own.as_fd(), RING as u32) {
+        Ok(memory) => Shared::accept(&memory.expect("the handshake arrived"), SHARED),
+        Err(malformed) => Err(malformed),
     };
-    assert!(shared.is_err() || choice == 0, "memory that is none of a session is taken");
+    assert!(shared.is_err() || choice == 0, "invalid session memory is accepted");
     shared.is_ok()
 }
 
-/// The memory of a session; none; memory of another size; memory that its maker can take away; or two.
+/// Session memory; none; memory of another size; memory that its creator can shrink; or two descriptors.
 fn files(choice: u8) -> Result<Vec<OwnedFd>, Errno> {
     let sealed = |length| Shared::create(length).map(|(_, file)| file);
     Ok(match choice {
@@ -53,13 +54,13 @@ fn files(choice: u8) -> Result<Vec<OwnedFd>, Errno> {
     })
 }
 
-fn send(socket: &OwnedFd, said: &[u8], files: &[BorrowedFd<'_>]) {
+fn send(socket: &OwnedFd, message: &[u8], files: &[BorrowedFd<'_>]) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !files.is_empty() {
-        assert!(control.push(SendAncillaryMessage::ScmRights(files)), "there is room for two");
+        assert!(control.push(SendAncillaryMessage::ScmRights(files)), "two descriptors fit");
     }
-    // More than a socket takes is not sent, and then nothing is heard.
-    let sent = sendmsg(socket, &[IoSlice::new(&said[..said.len().min(4096)])], &mut control, SendFlags::NOSIGNAL);
+    // A socket refuses a larger message, so nothing would be received.
+    let sent = sendmsg(socket, &[IoSlice::new(&message[..message.len().min(4096)])], &mut control, SendFlags::NOSIGNAL);
     sent.expect("a message within the process");
 }

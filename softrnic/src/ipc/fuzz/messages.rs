@@ -1,6 +1,6 @@
-//! A queue pair whose peer is in another process and sends what it likes, in packets that can be read.
+//! A QP whose peer in another process sends arbitrary valid packets.
 //!
-//! A script cannot know the numbers and keys that chance has given: small ones in it stand for those.
+//! A script cannot contain the random numbers and keys; small numbers stand for them.
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -8,33 +8,33 @@ use rdma_mummy_sys::ibv_wc_status;
 
 use super::world::{Own, PEER, World};
 use crate::fuzz::Input;
-use crate::ipc::codec::{ANSWER_WORDS, PART_WORDS, Words, decode_answer, decode_part};
+use crate::ipc::codec::{PART_WORDS, RESPONSE_WORDS, Words, decode_part, decode_response};
 use crate::qp::registry::ToQueuePairs;
 use crate::sys::unpoisoned;
 use crate::wire::bytes::{Segment, read_bytes};
 use crate::wire::message::Reply;
 use crate::wire::operation::{Operation, Service};
-use crate::wire::packet::{Answer, AnswerKind, MAX_PAYLOAD, MULTICAST_NUMBER, Packet, Part, Payload};
+use crate::wire::packet::{MAX_PAYLOAD, MULTICAST_NUMBER, Packet, Part, Payload, Response, ResponseKind};
 use crate::wire::transport::{Carrier, Deliver, Stuck, Wake};
 
-/// The way to the peer: what goes there, and how much still can.
+/// A carrier to the peer, with limited space, which records packets.
 #[derive(Debug, Default)]
-pub(super) struct Way(Mutex<Sent>);
+pub(super) struct RecordingCarrier(Mutex<Sent>);
 
 #[derive(Debug, Default)]
 struct Sent {
     parts: Vec<Part>,
-    answers: Vec<Answer>,
-    /// What came with them.
+    responses: Vec<Response>,
+    /// The payload of the packets.
     payload: Vec<u8>,
-    room: usize,
+    space: usize,
     waiting: Vec<Weak<dyn Wake>>,
 }
 
-impl Carrier for Way {
+impl Carrier for RecordingCarrier {
     fn put(&self, packet: &Packet, payload: Payload<'_>) -> Result<(), Stuck> {
         let mut sent = unpoisoned(self.0.lock());
-        if sent.room == 0 {
+        if sent.space == 0 {
             return Err(Stuck::Full);
         }
         let mut bytes = vec![0; packet.length() as usize];
@@ -45,11 +45,11 @@ impl Carrier for Way {
                 read_bytes(from, &mut bytes).map_err(|_| Stuck::Fault)?;
             }
         }
-        sent.room -= 1;
+        sent.space -= 1;
         sent.payload.extend(bytes);
         match *packet {
             Packet::Part(part) => sent.parts.push(part),
-            Packet::Answer(answer) => sent.answers.push(answer),
+            Packet::Response(response) => sent.responses.push(response),
         }
         Ok(())
     }
@@ -63,39 +63,39 @@ impl Carrier for Way {
     }
 }
 
-impl Way {
-    pub(super) fn set_room(&self, packets: usize) {
+impl RecordingCarrier {
+    pub(super) fn set_space(&self, packets: usize) {
         let waiting = {
             let mut sent = unpoisoned(self.0.lock());
-            sent.room = packets;
+            sent.space = packets;
             std::mem::take(&mut sent.waiting)
         };
         waiting.iter().filter_map(Weak::upgrade).for_each(|pair| pair.wake());
     }
 
-    /// What one of the parts that were sent goes by: its packet number, and its attempt.
+    /// The PSN and the attempt of a sent part.
     fn sent(&self, index: usize) -> Option<(u32, u32)> {
         unpoisoned(self.0.lock()).parts.get(index).map(|part| (part.request.psn, part.attempt))
     }
 
-    /// Whether anything that the peer asked for was done.
-    pub(super) fn has_agreed(&self) -> bool {
-        let is_done = |answer: &Answer| matches!(answer.kind, AnswerKind::Reply(Reply::Done { .. }));
-        unpoisoned(self.0.lock()).answers.iter().any(is_done)
+    /// Whether any request of the peer has completed.
+    pub(super) fn has_completed(&self) -> bool {
+        let is_done = |response: &Response| matches!(response.kind, ResponseKind::Reply(Reply::Done { .. }));
+        unpoisoned(self.0.lock()).responses.iter().any(is_done)
     }
 
-    /// All bytes that have gone to the peer.
+    /// Returns and clears all payload sent to the peer.
     fn payload(&self) -> Vec<u8> {
         std::mem::take(&mut unpoisoned(self.0.lock()).payload)
     }
 }
 
-/// Messages: a byte for the service, and then what the peer sends and this side does, step by step. Whether anything was done, and the
-/// queue pair works still.
+/// Runs a script: a byte for the service, then packets of the peer and actions of this side. Returns whether any
+/// request completed and the QP still works.
 ///
 /// # Panics
 ///
-/// Memory was written or read that was not granted, or a request has completed that was not posted, or twice.
+/// A packet accesses memory that was not granted, or a request completes without being posted, or twice.
 pub fn messages(input: &[u8]) -> bool {
     let mut input = Input(input);
     let services =
@@ -107,27 +107,27 @@ pub fn messages(input: &[u8]) -> bool {
         world.poll();
     }
     let is_working = world.close();
-    world.check(&world.way.payload());
+    world.check(&world.carrier.payload());
     is_working
 }
 
 fn step(world: &mut World, input: &mut Input<'_>) {
     match input.byte() % 8 {
         0 | 1 => part(world, input),
-        2 => answer(world, input),
+        2 => response(world, input),
         3 => world.receive(input.short()),
         4 => post(world, input),
-        5 => world.way.set_room(usize::from(input.byte())),
+        5 => world.carrier.set_space(usize::from(input.byte())),
         6 => world.pair.expired(),
         _ => {
-            let way: Arc<dyn Carrier> = world.way.clone();
-            ToQueuePairs.lost(&way);
+            let carrier: Arc<dyn Carrier> = world.carrier.clone();
+            ToQueuePairs.lost(&carrier);
             world.connect();
         }
     }
 }
 
-/// Small keys stand for those of the memory.
+/// Replaces small keys by the keys of the memory.
 fn key(world: &World, key: u32) -> u32 {
     match key {
         1 => world.key(Own::Granted),
@@ -137,7 +137,7 @@ fn key(world: &World, key: u32) -> u32 {
     }
 }
 
-/// A word with its upper half changed.
+/// Replaces the upper half of a word.
 fn with_high(word: u64, high: u32) -> u64 {
     word & u64::from(u32::MAX) | u64::from(high) << 32
 }
@@ -155,30 +155,30 @@ fn part(world: &World, input: &mut Input<'_>) {
         words[9] = words[9] & !u64::from(u32::MAX) | u64::from(world.shared_number());
     }
     let Ok(part) = decode_part(&words) else { return };
-    let way: Arc<dyn Carrier> = world.way.clone();
-    with_payload(part.length, |payload| ToQueuePairs.part(&part, payload, &way));
+    let carrier: Arc<dyn Carrier> = world.carrier.clone();
+    with_payload(part.length, |payload| ToQueuePairs.part(&part, payload, &carrier));
 }
 
-fn answer(world: &World, input: &mut Input<'_>) {
-    let mut words: Words = input.words::<ANSWER_WORDS, PART_WORDS>();
+fn response(world: &World, input: &mut Input<'_>) {
+    let mut words: Words = input.words::<RESPONSE_WORDS, PART_WORDS>();
     if (words[0] >> 32) as u32 == 1 {
         words[0] = with_high(words[0], world.pair.number());
     }
-    // That of one of the first parts.
-    if let Some((psn, attempt)) = world.way.sent(words[2] as u32 as usize) {
+    // The PSN and attempt of one of the first parts.
+    if let Some((psn, attempt)) = world.carrier.sent(words[2] as u32 as usize) {
         words[1] = with_high(words[1], if words[1] >> 32 == 0 { psn } else { (words[1] >> 32) as u32 });
         words[2] = words[2] & !u64::from(u32::MAX) | u64::from(attempt);
     }
-    let Ok(answer) = decode_answer(&words) else { return };
-    let length = Packet::Answer(answer).length();
-    with_payload(length, |payload| assert!(ToQueuePairs.answer(&answer, payload), "one thread has all queue pairs"));
+    let Ok(response) = decode_response(&words) else { return };
+    let length = Packet::Response(response).length();
+    with_payload(length, |payload| assert!(ToQueuePairs.response(&response, payload), "no other thread holds the QP"));
 }
 
-/// So many bytes of the peer's, none of which is a secret.
+/// Calls `call` with `length` bytes of the peer, which contain no secret.
 fn with_payload(length: u32, call: impl FnOnce(&[Segment])) {
     assert!(length <= MAX_PAYLOAD, "{length}");
     let mut bytes = vec![0x11_u8; length as usize];
-    // SAFETY: the bytes live until the end of this function, and nobody else uses them.
+    // SAFETY: the bytes live until the end of this function, and nothing else uses them.
     let payload = unsafe { Segment::of_raw(bytes.as_mut_ptr(), bytes.len()) };
     call(&[payload]);
 }
@@ -199,7 +199,7 @@ fn post(world: &mut World, input: &mut Input<'_>) {
     world.post(operation, length, PEER);
 }
 
-/// Whether a completion says that something was done.
+/// Whether a completion is successful.
 pub(super) fn is_success(status: ibv_wc_status) -> bool {
     status == ibv_wc_status::IBV_WC_SUCCESS
 }

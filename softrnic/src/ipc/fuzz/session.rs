@@ -1,4 +1,4 @@
-//! A session whose other end writes what it likes, where it likes, into the memory that both share.
+//! A session whose other end writes arbitrary words anywhere in the shared memory.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
 
 use crate::fuzz::Input;
-use crate::ipc::codec::{ANSWER_WORDS, PART_WORDS, Words, decode_answer, decode_part};
+use crate::ipc::codec::{PART_WORDS, RESPONSE_WORDS, Words, decode_part, decode_response};
 use crate::ipc::peers::Peers;
 use crate::ipc::ring::{CONTROL, Consumer, Producer, Ring};
 use crate::ipc::session::{DATA, RING, Role, SHARED, Session};
@@ -15,17 +15,17 @@ use crate::ipc::shared::Shared;
 use crate::ipc::socket;
 use crate::sys::descriptor::Descriptor;
 use crate::wire::bytes::{Segment, read_bytes};
-use crate::wire::packet::{Answer, AnswerKind, MAX_NUMBER, MAX_PAYLOAD, Packet, Part, Payload};
+use crate::wire::packet::{MAX_NUMBER, MAX_PAYLOAD, Packet, Part, Payload, Response, ResponseKind};
 use crate::wire::transport::{Carrier, Deliver};
 
 thread_local! {
-    /// Packets that were taken in.
-    static TAKEN: Cell<u32> = const { Cell::new(0) };
+    /// The number of accepted packets.
+    static ACCEPTED: Cell<u32> = const { Cell::new(0) };
 }
 
 static PEERS: Peers = Peers::new(&Checker);
 
-/// Looks at what is believed, and answers it.
+/// Checks accepted packets, and responds.
 #[derive(Debug)]
 struct Checker;
 
@@ -33,17 +33,17 @@ impl Deliver for Checker {
     fn part(&self, part: &Part, payload: &[Segment], back: &Arc<dyn Carrier>) {
         let request = &part.request;
         assert!([part.number, request.source_number, request.psn].iter().all(|&number| number <= MAX_NUMBER));
-        look(payload, part.length);
-        let kind = AnswerKind::Data { offset: 0, length: part.length };
+        check_payload(payload, part.length);
+        let kind = ResponseKind::Data { offset: 0, length: part.length };
         let (number, source_number) = (request.source_number, part.number);
-        let answer = Answer { number, source_number, psn: request.psn, attempt: part.attempt, kind };
-        // The other end may have no room, and may say nonsense of it.
-        let _ = back.put(&Packet::Answer(answer), Payload::Memory(payload));
+        let response = Response { number, source_number, psn: request.psn, attempt: part.attempt, kind };
+        // The other end may have no space, or report invalid values.
+        let _ = back.put(&Packet::Response(response), Payload::Memory(payload));
     }
 
-    fn answer(&self, answer: &Answer, payload: &[Segment]) -> bool {
-        assert!([answer.number, answer.source_number, answer.psn].iter().all(|&number| number <= MAX_NUMBER));
-        look(payload, Packet::Answer(*answer).length());
+    fn response(&self, response: &Response, payload: &[Segment]) -> bool {
+        assert!([response.number, response.source_number, response.psn].iter().all(|&number| number <= MAX_NUMBER));
+        check_payload(payload, Packet::Response(*response).length());
         true
     }
 
@@ -54,41 +54,42 @@ impl Deliver for Checker {
     fn lost(&self, _: &Arc<dyn Carrier>) {}
 }
 
-/// Reads a payload, of which there is to be so much.
-fn look(payload: &[Segment], length: u32) {
+/// Reads a payload, whose length must be `length`.
+fn check_payload(payload: &[Segment], length: u32) {
     assert!(length <= MAX_PAYLOAD, "{length}");
     assert_eq!(payload.iter().map(Segment::len).sum::<usize>(), length as usize);
     read_bytes(payload, &mut vec![0; length as usize]).expect("memory that is there");
-    TAKEN.set(TAKEN.get() + 1);
+    ACCEPTED.set(ACCEPTED.get() + 1);
 }
 
-/// The two ends.
+/// Both ends.
 struct Ends {
     session: Arc<Session>,
     shared: Arc<Shared>,
-    /// The other end's, which keeps to the rules where it uses these.
+    /// The other end, which follows the protocol if it uses these.
     producer: Producer,
     consumer: Consumer,
     socket: Descriptor,
-    /// Where the data begin that this end reads, and the words of a record there.
+    /// Offset of the data that this end reads, and the number of words of its records.
     data: usize,
     words: usize,
 }
 
-/// A session: a byte for its role, and then what its other end does, step by step. Whether something came, and all was believed.
+/// Runs a script: a byte for the role, then steps of the other end. Returns whether packets were accepted and none was
+/// malformed.
 ///
 /// # Panics
 ///
-/// A packet is believed that is not within its bounds.
+/// An accepted packet exceeds its bounds.
 pub fn session(input: &[u8]) -> bool {
     let mut input = Input(input);
-    TAKEN.set(0);
+    ACCEPTED.set(0);
     let mut ends = Ends::new(input.byte() % 2 == 1);
     while !input.is_empty() {
         ends.step(&mut input);
     }
     while ends.session.serve() {}
-    let is_believed = ends.session.is_alive() && TAKEN.get() > 0;
+    let is_believed = ends.session.is_alive() && ACCEPTED.get() > 0;
     ends.session.end();
     is_believed
 }
@@ -97,14 +98,14 @@ impl Ends {
     fn new(is_requester: bool) -> Self {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("two sockets");
-        let [own, socket] = <[_; 2]>::from(pair).map(|socket| Descriptor::new(socket).expect("room in the list"));
+        let [own, socket] = <[_; 2]>::from(pair).map(|socket| Descriptor::new(socket).expect("a free entry"));
         let shared = Arc::new(Shared::of_heap(SHARED));
         let parts = Ring::new(Arc::clone(&shared), 0, DATA, RING);
-        let answers = Ring::new(Arc::clone(&shared), CONTROL, DATA + RING, RING);
+        let responses = Ring::new(Arc::clone(&shared), CONTROL, DATA + RING, RING);
         let (role, to_own, from_own, data, words, theirs) = if is_requester {
-            (Role::Requester(1), answers, parts, DATA + RING, ANSWER_WORDS, PART_WORDS)
+            (Role::Requester(1), responses, parts, DATA + RING, RESPONSE_WORDS, PART_WORDS)
         } else {
-            (Role::Responder, parts, answers, DATA, PART_WORDS, ANSWER_WORDS)
+            (Role::Responder, parts, responses, DATA, PART_WORDS, RESPONSE_WORDS)
         };
         let session = Session::new(&PEERS, role, own, Arc::clone(&shared));
         let (producer, consumer) = (Producer::new(to_own), Consumer::new(from_own, theirs));
@@ -118,7 +119,7 @@ impl Ends {
                 self.shared.store(offset, input.word(), Ordering::Release);
             }
             1 => {
-                // Anywhere in the ring, and over its end.
+                // Anywhere in the ring, and across its end.
                 let start = usize::from(input.short()) * 8;
                 for index in 0..usize::from(input.byte() % 32) {
                     let offset = self.data + (start + index * 8) % RING;
@@ -126,7 +127,7 @@ impl Ends {
                 }
             }
             2 => {
-                // A record that is where it should be, whatever is in it.
+                // A record at the right place, with arbitrary content.
                 let words: Words = input.words::<PART_WORDS, PART_WORDS>();
                 let length = u32::from(input.short()) % (MAX_PAYLOAD + 1);
                 let payload = vec![input.byte(); length as usize];
@@ -143,10 +144,10 @@ impl Ends {
                 }
             }
             6 => {
-                // It reads what it was sent: this end keeps to the rules, whatever it has read.
+                // It reads the records of this end, which follow the protocol even after malformed input.
                 if let Ok(Some(words)) = self.consumer.next() {
                     let length = match self.words {
-                        PART_WORDS => decode_answer(&words).map(|answer| Packet::Answer(answer).length()),
+                        PART_WORDS => decode_response(&words).map(|response| Packet::Response(response).length()),
                         _ => decode_part(&words).map(|part| part.length),
                     };
                     let _ = length.and_then(|length| self.consumer.take(length).map(drop));
@@ -155,18 +156,18 @@ impl Ends {
             }
             _ => {
                 let length = input.byte();
-                let bell = input.bytes(length.into());
-                let _ = rustix::net::send(&self.socket, bell, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+                let bytes = input.bytes(length.into());
+                let _ = rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
                 socket::take_wakeups(&self.session.socket);
             }
         }
     }
 
-    /// This end puts something in, and is told by the other how much room there is.
+    /// Sends a packet from this end; the other end reports the free space.
     fn put(&self, input: &mut Input<'_>) {
         let words: Words = input.words::<PART_WORDS, PART_WORDS>();
         let packet = match self.words {
-            PART_WORDS => decode_answer(&words).map(Packet::Answer),
+            PART_WORDS => decode_response(&words).map(Packet::Response),
             _ => decode_part(&words).map(Packet::Part),
         };
         if let Ok(packet) = packet {

@@ -1,10 +1,10 @@
-//! A queue pair with memory of three kinds, and what is counted of it.
+//! A QP with three kinds of memory, and its counters.
 
 use std::sync::Arc;
 
 use rdma_mummy_sys::ibv_access_flags;
 
-use super::messages::{Way, is_success};
+use super::messages::{RecordingCarrier, is_success};
 use crate::cq::{CompletionEvents, CompletionQueue};
 use crate::mem::domain::Domain;
 use crate::mem::{Access, Backing, Buffer, Memory, Piece, Region};
@@ -14,17 +14,17 @@ use crate::srq::{ReceiveEvents, ReceiveQueue};
 use crate::wire::address::{Gid, Path};
 use crate::wire::operation::{Operation, Service};
 
-/// The number of the peer's queue pair.
+/// The peer's QP number.
 pub(super) const PEER: u32 = 0x65_4321;
-/// By which requests name the first byte of each memory.
+/// The I/O virtual address of each memory.
 pub(super) const IOVA: u64 = 0x4000_0000;
-/// Fills what no peer may read or write.
+/// The content of memory that no peer may access.
 const SECRET: u8 = 0xc5;
-/// The bytes of each memory.
+/// The length of each memory.
 const LENGTH: usize = 32 << 10;
-/// Requests and receives that can wait.
+/// The capacity of the send and receive queues.
 const SLOTS: u32 = 16;
-/// 127.0.0.1, which is here on any host.
+/// 127.0.0.1, which is local on every host.
 pub(super) const HERE: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1]);
 
 const LOCAL: Access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
@@ -34,55 +34,55 @@ const ALL: Access = LOCAL
     | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0
     | ibv_access_flags::IBV_ACCESS_FLUSH_GLOBAL.0;
 
-/// Whose memory it is.
+/// The kinds of memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Own {
-    /// The peer may do anything with it.
+    /// The peer has all access rights.
     Granted,
-    /// It is in the same domain, and not for peers.
+    /// In the same domain, without access rights for peers.
     Kept,
-    /// It is for peers of another domain.
+    /// Accessible for peers of another domain.
     Others,
 }
 
-/// Nobody asks.
+/// Ignores events.
 #[derive(Debug)]
-struct Deaf;
+struct IgnoreEvents;
 
-impl CompletionEvents for Deaf {
+impl CompletionEvents for IgnoreEvents {
     fn completed(&self) {}
     fn overrun(&self) {
         panic!("a completion was lost");
     }
 }
 
-impl ReceiveEvents for Deaf {
+impl ReceiveEvents for IgnoreEvents {
     fn limit_reached(&self) {}
 }
 
-impl PairEvents for Deaf {
+impl PairEvents for IgnoreEvents {
     fn happened(&self, _: PairEvent) {}
 }
 
-/// A queue pair, and all that it has.
+/// A QP with its objects.
 pub(super) struct World {
     pub(super) pair: Arc<QueuePair>,
-    pub(super) way: Arc<Way>,
+    pub(super) carrier: Arc<RecordingCarrier>,
     service: Service,
     waits_for_receives: bool,
-    /// One after the other: granted, kept, of others.
+    /// The three memories in order: granted, kept, others'.
     buffer: Arc<Buffer>,
     regions: [Arc<Region>; 3],
     completions: Arc<CompletionQueue>,
     receives: Arc<ReceiveQueue>,
     shared_number: Option<u32>,
-    /// Of each request, by its id: whether it has completed.
+    /// For each request ID, whether it has completed.
     completed: Vec<bool>,
     has_done: bool,
 }
 
 impl World {
-    /// One that is connected; `waits_for_receives` where its requests are tried again that find no receive.
+    /// Creates a connected QP; `waits_for_receives` enables RNR retries.
     pub(super) fn new(service: Service, waits_for_receives: bool) -> Self {
         let (domain, other) = (Arc::new(Domain::new()), Arc::new(Domain::new()));
         let buffer = Arc::new(Buffer::new(3 * LENGTH, 64).expect("memory"));
@@ -94,11 +94,11 @@ impl World {
             Memory::of_process().register(domain, backing, LENGTH as u64, IOVA, access).expect("a region")
         };
         let regions = [region(&domain, 0, ALL), region(&domain, 1, LOCAL), region(&other, 2, ALL)];
-        let completions = Arc::new(CompletionQueue::new(1 << 12, false, Box::new(Deaf)));
+        let completions = Arc::new(CompletionQueue::new(1 << 12, false, Box::new(IgnoreEvents)));
         let is_shared = service == Service::XrcReceive;
         let xrc_domain = is_shared.then(|| Arc::new(Domain::new()));
         let receives = Arc::new(match is_shared {
-            true => ReceiveQueue::shared(domain.clone(), SLOTS, 4, Box::new(Deaf)),
+            true => ReceiveQueue::shared(domain.clone(), SLOTS, 4, Box::new(IgnoreEvents)),
             false => ReceiveQueue::new(SLOTS, 4),
         });
         let shared_number = xrc_domain.clone().map(|xrc_domain| {
@@ -118,15 +118,15 @@ impl World {
             max_send_sge: 4,
             max_inline: 64,
             signals_all: false,
-            events: Box::new(Deaf),
+            events: Box::new(IgnoreEvents),
         };
         let pair = QueuePair::new(parts).expect("a number");
-        let way = Arc::new(Way::default());
-        way.set_room(1 << 10);
-        QpRegistry::of_process().teach(PEER, Some(way.clone()));
+        let carrier = Arc::new(RecordingCarrier::default());
+        carrier.set_space(1 << 10);
+        QpRegistry::of_process().set_test_route(PEER, Some(carrier.clone()));
         let world = Self {
             pair,
-            way,
+            carrier,
             service,
             waits_for_receives,
             buffer,
@@ -141,7 +141,7 @@ impl World {
         world
     }
 
-    /// Begins anew, as a peer of [`PEER`].
+    /// Resets the QP, and connects it to [`PEER`].
     pub(super) fn connect(&self) {
         let path = Path {
             destination: HERE,
@@ -168,10 +168,10 @@ impl World {
             ..Attributes::new()
         };
         let states = [State::Reset, State::Init, State::ReadyToReceive, State::ReadyToSend];
-        // Of those that a timer may have ended meanwhile the state is not what it was a moment ago.
+        // A timer may change the state concurrently.
         while self.pair.change(self.pair.state(), State::Reset, attributes).is_err() {}
-        for way in states.windows(2) {
-            self.pair.change(way[0], way[1], attributes).expect("a change that there is");
+        for carrier in states.windows(2) {
+            self.pair.change(carrier[0], carrier[1], attributes).expect("a valid transition");
         }
     }
 
@@ -179,7 +179,7 @@ impl World {
         self.regions[own as usize].key()
     }
 
-    /// The number of its shared receive queue, where it has one.
+    /// The number of its shared receive queue, if any.
     pub(super) fn shared_number(&self) -> u32 {
         self.shared_number.unwrap_or(1)
     }
@@ -193,7 +193,7 @@ impl World {
         Piece { address: IOVA, length: length.into(), lkey: self.key(Own::Granted) }
     }
 
-    /// Posts a receive, where there is room.
+    /// Posts a receive, if the queue is not full.
     pub(super) fn receive(&mut self, length: u16) {
         let (wr_id, piece) = (self.next_id(), self.piece(length % LENGTH as u16));
         let posted = self.receives.post(|work| {
@@ -208,7 +208,7 @@ impl World {
         }
     }
 
-    /// Posts a request, where its service has it and there is room.
+    /// Posts a request, if the service supports it and the queue is not full.
     pub(super) fn post(&mut self, operation: Operation, length: u16, number: u32) {
         if !self.service.sends(operation) || matches!(self.pair.state(), State::Reset) {
             return;
@@ -230,7 +230,7 @@ impl World {
         }
     }
 
-    /// Takes the completions.
+    /// Polls all completions.
     pub(super) fn poll(&mut self) {
         while let Some(completion) = self.completions.pop() {
             let completed = self.completed.get_mut(completion.wr_id as usize).expect("a request that was posted");
@@ -239,34 +239,34 @@ impl World {
         }
     }
 
-    /// Ends it; whether it worked until then, and has done anything.
+    /// Closes it. Returns whether the QP was working and had completed a request.
     pub(super) fn close(&mut self) -> bool {
-        let is_working = self.pair.state() == State::ReadyToSend && (self.has_done || self.way.has_agreed());
+        let is_working = self.pair.state() == State::ReadyToSend && (self.has_done || self.carrier.has_completed());
         self.poll();
         self.pair.close();
-        QpRegistry::of_process().teach(PEER, None);
+        QpRegistry::of_process().set_test_route(PEER, None);
         self.shared_number.into_iter().for_each(|number| QpRegistry::of_process().leave_shared(number, &self.receives));
         for region in &self.regions {
-            Memory::of_process().deregister(region).expect("nobody uses it any more");
+            Memory::of_process().deregister(region).expect("an unused region");
         }
         is_working
     }
 
-    /// Nothing has changed that was not granted, and nothing of it is in what went to the peer.
+    /// Asserts that no ungranted memory has changed or was sent to the peer.
     pub(super) fn check(&self, sent: &[u8]) {
         let start = std::ptr::with_exposed_provenance::<u8>(self.buffer.address(LENGTH));
         let mut kept = vec![0; 2 * LENGTH];
-        // SAFETY: bytes of the buffer, which nobody uses any more, as no region of it is registered.
+        // SAFETY: bytes of the buffer, which nothing uses any more, since its regions are deregistered.
         unsafe { start.copy_to_nonoverlapping(kept.as_mut_ptr(), kept.len()) };
         assert!(kept.iter().all(|&byte| byte == SECRET), "memory that was not granted has changed");
         assert!(!sent.windows(64).any(|bytes| bytes == [SECRET; 64]), "memory that was not granted was read");
     }
 }
 
-/// Sets the bytes of one of the memories.
+/// Sets the bytes of one memory.
 fn fill(buffer: &Buffer, offset: usize, byte: u8) {
     assert!(offset + LENGTH <= buffer.len());
     let start = std::ptr::with_exposed_provenance_mut::<u8>(buffer.address(offset));
-    // SAFETY: within the buffer, which nobody knows of yet.
+    // SAFETY: within the buffer, which is not shared yet.
     unsafe { start.write_bytes(byte, LENGTH) };
 }

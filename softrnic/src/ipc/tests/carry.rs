@@ -1,4 +1,4 @@
-//! From one end to the other and back.
+//! Packets from one end to the other and back.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::{HERE, answer, end, part, until};
+use super::{HERE, end, part, response, until};
 use crate::ipc::incoming::Waiting;
 use crate::ipc::ring::{Producer, Ring};
 use crate::ipc::session::{RING, SHARED};
@@ -18,34 +18,34 @@ use crate::wire::transport::{Stuck, Transport};
 
 #[test]
 #[cfg_attr(miri, ignore = "makes sockets")]
-fn a_part_comes_and_its_answer_goes_back() {
+fn part_arrives_and_its_response_returns() {
     let (here, there) = (end(), end());
     let block = there.host.claim().unwrap();
     here.host.claim().unwrap();
     let number = block * BLOCK + 17;
-    let way = here.host.carrier(HERE, number).unwrap();
+    let carrier = here.host.carrier(HERE, number).unwrap();
     let bytes: Vec<u8> = (0..10_000).map(|index| index as u8).collect();
-    way.put(&Packet::Part(part(number, 10_000)), Payload::Bytes(&bytes)).unwrap();
+    carrier.put(&Packet::Part(part(number, 10_000)), Payload::Bytes(&bytes)).unwrap();
     until(|| !there.seen.parts.lock().unwrap().is_empty());
     let (came, payload) = there.seen.parts.lock().unwrap().remove(0);
     assert_eq!((came.number, came.request.source_number, came.attempt), (number, 7, 3));
     assert!(payload == bytes);
     let back = there.seen.back.lock().unwrap().take().unwrap();
-    back.put(&Packet::Answer(answer(7)), Payload::Bytes(&[])).unwrap();
-    until(|| !here.seen.answers.lock().unwrap().is_empty());
-    assert_eq!(here.seen.answers.lock().unwrap()[0].0, answer(7));
+    back.put(&Packet::Response(response(7)), Payload::Bytes(&[])).unwrap();
+    until(|| !here.seen.responses.lock().unwrap().is_empty());
+    assert_eq!(here.seen.responses.lock().unwrap()[0].0, response(7));
     assert_eq!(here.seen.lost.load(Ordering::SeqCst), 0);
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "makes sockets")]
-fn what_is_put_in_before_the_other_end_looks_is_not_lost() {
+fn packets_before_the_handshake_are_not_lost() {
     let (here, there) = (end(), end());
     let block = there.host.claim().unwrap();
     here.host.claim().unwrap();
-    let way = here.host.carrier(HERE, block * BLOCK).unwrap();
+    let carrier = here.host.carrier(HERE, block * BLOCK).unwrap();
     for length in 0..100 {
-        way.put(&Packet::Part(part(block * BLOCK, length)), Payload::Bytes(&[1; 100][..length as usize])).unwrap();
+        carrier.put(&Packet::Part(part(block * BLOCK, length)), Payload::Bytes(&[1; 100][..length as usize])).unwrap();
     }
     until(|| there.seen.parts.lock().unwrap().len() == 100);
     let parts = there.seen.parts.lock().unwrap();
@@ -53,16 +53,16 @@ fn what_is_put_in_before_the_other_end_looks_is_not_lost() {
         parts.iter().zip(0..).all(|((part, bytes), length)| part.length == length && bytes.len() == length as usize)
     );
     let again = here.host.carrier(HERE, block * BLOCK + 1).unwrap();
-    assert!(Arc::ptr_eq(&way, &again), "one session for the block");
+    assert!(Arc::ptr_eq(&carrier, &again), "one session for the block");
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "makes sockets")]
-fn nobody_is_no_way_and_neither_is_this_process() {
+fn unknown_block_and_own_block_have_no_carrier() {
     let here = end();
     let own = here.host.claim().unwrap();
     assert!(here.host.carrier(HERE, own * BLOCK + 3).is_none());
-    // A block that was somebody's.
+    // A block that another process owned before.
     let (gone, listener) = block::claim().unwrap();
     drop(listener);
     for _ in 0..1000 {
@@ -74,55 +74,55 @@ fn nobody_is_no_way_and_neither_is_this_process() {
 
 #[test]
 #[cfg_attr(miri, ignore = "makes sockets")]
-fn what_goes_the_wrong_way_is_refused() {
+fn packet_that_does_not_match_the_role_is_refused() {
     let (here, there) = (end(), end());
     let block = there.host.claim().unwrap();
     here.host.claim().unwrap();
-    let way = here.host.carrier(HERE, block * BLOCK).unwrap();
-    assert_eq!(way.put(&Packet::Answer(answer(7)), Payload::Bytes(&[])), Err(Stuck::Gone));
+    let carrier = here.host.carrier(HERE, block * BLOCK).unwrap();
+    assert_eq!(carrier.put(&Packet::Response(response(7)), Payload::Bytes(&[])), Err(Stuck::Lost));
     let mut long = part(block * BLOCK, MAX_PAYLOAD + 1);
-    assert_eq!(way.put(&Packet::Part(long), Payload::Bytes(&[0; MAX_PAYLOAD as usize + 1])), Err(Stuck::Gone));
+    assert_eq!(carrier.put(&Packet::Part(long), Payload::Bytes(&[0; MAX_PAYLOAD as usize + 1])), Err(Stuck::Lost));
     long.length = 1;
-    assert_eq!(way.put(&Packet::Part(long), Payload::Bytes(&[0])), Ok(()));
+    assert_eq!(carrier.put(&Packet::Part(long), Payload::Bytes(&[0])), Ok(()));
 }
 
-/// A client that connects as `ipc` does, and then does as it likes.
-fn guest(block: u32) -> (Descriptor, Shared) {
+/// A client that connects like `ipc`, and then violates the protocol.
+fn client(block: u32) -> (Descriptor, Shared) {
     let socket = socket::new().unwrap();
     rustix::net::connect(&socket, &socket::address(&block::name(block)).unwrap()).unwrap();
     let (shared, memory) = Shared::create(SHARED).unwrap();
-    socket::greet(socket.as_fd(), memory.as_fd(), RING as u32).unwrap();
+    socket::send_handshake(socket.as_fd(), memory.as_fd(), RING as u32).unwrap();
     (socket, shared)
 }
 
-fn has_gone(socket: &Descriptor) -> bool {
+fn is_closed(socket: &Descriptor) -> bool {
     rustix::net::recv(socket, &mut [0; 1], RecvFlags::DONTWAIT).is_ok_and(|(length, _)| length == 0)
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "makes sockets")]
-fn who_sends_garbage_is_sent_away_and_others_are_not() {
+fn protocol_violation_ends_only_its_own_session() {
     let (here, there) = (end(), end());
     let block = there.host.claim().unwrap();
     here.host.claim().unwrap();
-    let way = here.host.carrier(HERE, block * BLOCK).unwrap();
-    // A tail that cannot be; a record that is none; half of one.
+    let carrier = here.host.carrier(HERE, block * BLOCK).unwrap();
+    // An invalid tail; an invalid record; an incomplete record.
     for (tail, first) in [(1 << 40, 0), (128, u64::MAX), (64, 0)] {
-        let (socket, shared) = guest(block);
+        let (socket, shared) = client(block);
         shared.store(4096, first, Ordering::Relaxed);
         shared.store(0, tail, Ordering::Release);
         socket::send_wakeup(&socket);
-        until(|| has_gone(&socket));
+        until(|| is_closed(&socket));
     }
     until(|| there.seen.lost.load(Ordering::SeqCst) == 3);
     assert!(there.seen.parts.lock().unwrap().is_empty());
-    way.put(&Packet::Part(part(block * BLOCK, 1)), Payload::Bytes(&[1])).unwrap();
+    carrier.put(&Packet::Part(part(block * BLOCK, 1)), Payload::Bytes(&[1])).unwrap();
     until(|| there.seen.parts.lock().unwrap().len() == 1);
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "makes sockets")]
-fn who_greets_with_something_else_is_sent_away() {
+fn invalid_handshake_is_rejected() {
     let there = end();
     let block = there.host.claim().unwrap();
     let connected = || {
@@ -137,22 +137,22 @@ fn who_greets_with_something_else_is_sent_away() {
     rustix::net::send(&empty_handed, b"softrnic\x01\0\0\0\0\0\x08\0", SendFlags::NOSIGNAL).unwrap();
     let other = connected();
     let (_, memory) = Shared::create(SHARED + 4096).unwrap();
-    socket::greet(other.as_fd(), memory.as_fd(), RING as u32).unwrap();
+    socket::send_handshake(other.as_fd(), memory.as_fd(), RING as u32).unwrap();
     let (_, memory) = Shared::create(SHARED).unwrap();
     let another = connected();
-    socket::greet(another.as_fd(), memory.as_fd(), RING as u32 / 2).unwrap();
+    socket::send_handshake(another.as_fd(), memory.as_fd(), RING as u32 / 2).unwrap();
     for socket in [&wordy, &empty_handed, &other, &another] {
-        until(|| has_gone(socket));
+        until(|| is_closed(socket));
     }
-    assert!(!has_gone(&silent), "it has time");
-    assert_eq!(there.seen.lost.load(Ordering::SeqCst), 0, "none was a session");
+    assert!(!is_closed(&silent), "the handshake has not timed out");
+    assert_eq!(there.seen.lost.load(Ordering::SeqCst), 0, "no session began");
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "makes sockets")]
-fn who_connects_in_crowds_is_taken_some_at_a_time() {
+fn connection_flood_is_accepted_in_batches() {
     let there = end();
-    // Nobody but the test takes them.
+    // Only the test accepts the connections.
     let (block, listener) = block::claim().unwrap();
     there.host.claim().unwrap();
     let connect = |_| {
@@ -171,10 +171,10 @@ fn who_connects_in_crowds_is_taken_some_at_a_time() {
 
 #[test]
 #[cfg_attr(miri, ignore = "makes sockets")]
-fn when_the_other_end_goes_what_it_had_put_in_still_comes() {
+fn packets_sent_before_the_end_are_delivered() {
     let there = end();
     let block = there.host.claim().unwrap();
-    let (socket, shared) = guest(block);
+    let (socket, shared) = client(block);
     let shared = Arc::new(shared);
     let mut producer = Producer::new(Ring::new(shared, 0, 4096, RING));
     for number in 0..500 {
@@ -185,5 +185,5 @@ fn when_the_other_end_goes_what_it_had_put_in_still_comes() {
     until(|| there.seen.lost.load(Ordering::SeqCst) == 1);
     assert_eq!(there.seen.parts.lock().unwrap().len(), 500);
     let back = there.seen.back.lock().unwrap().take().unwrap();
-    assert_eq!(back.put(&Packet::Answer(answer(7)), Payload::Bytes(&[])), Err(Stuck::Gone));
+    assert_eq!(back.put(&Packet::Response(response(7)), Payload::Bytes(&[])), Err(Stuck::Lost));
 }

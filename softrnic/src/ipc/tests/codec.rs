@@ -1,13 +1,13 @@
-//! Packets as words, and words that are no packets.
+//! Encoding of packets, and decoding of malformed ones.
 
 use proptest::prelude::*;
 
-use crate::ipc::codec::{ANSWER_WORDS, Garbage, PART_WORDS, decode_answer, decode_part, encode};
+use crate::ipc::codec::{Malformed, PART_WORDS, RESPONSE_WORDS, decode_part, decode_response, encode};
 use crate::wire::address::Gid;
 use crate::wire::limits;
 use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::{Operation, Service};
-use crate::wire::packet::{Answer, AnswerKind, MAX_PAYLOAD, Packet, Part};
+use crate::wire::packet::{MAX_PAYLOAD, Packet, Part, Response, ResponseKind};
 
 fn operation() -> impl Strategy<Value = Operation> {
     (0..10, any::<(u64, u32, u32)>(), any::<(u64, u64, u8, u8)>()).prop_map(|(which, keys, values)| {
@@ -63,17 +63,17 @@ prop_compose! {
     }
 }
 
-fn reply() -> impl Strategy<Value = AnswerKind> {
+fn reply() -> impl Strategy<Value = ResponseKind> {
     prop_oneof![
         (0..=u64::from(limits::MAX_MSG_SIZE - MAX_PAYLOAD), 0..=MAX_PAYLOAD)
-            .prop_map(|(offset, length)| AnswerKind::Data { offset, length }),
-        any::<u64>().prop_map(|original| AnswerKind::Reply(Reply::Done { original })),
-        (0u8..32).prop_map(|timer| AnswerKind::Reply(Reply::NotReady { timer })),
-        Just(AnswerKind::Reply(Reply::Refused(Refusal::InvalidRequest))),
-        Just(AnswerKind::Reply(Reply::Refused(Refusal::AccessError))),
-        Just(AnswerKind::Reply(Reply::Refused(Refusal::OperationError))),
-        Just(AnswerKind::Reply(Reply::Silence)),
-        Just(AnswerKind::Reply(Reply::LocalFault)),
+            .prop_map(|(offset, length)| ResponseKind::Data { offset, length }),
+        any::<u64>().prop_map(|original| ResponseKind::Reply(Reply::Done { original })),
+        (0u8..32).prop_map(|timer| ResponseKind::Reply(Reply::NotReady { timer })),
+        Just(ResponseKind::Reply(Reply::Refused(Refusal::InvalidRequest))),
+        Just(ResponseKind::Reply(Reply::Refused(Refusal::AccessError))),
+        Just(ResponseKind::Reply(Reply::Refused(Refusal::OperationError))),
+        Just(ResponseKind::Reply(Reply::Silence)),
+        Just(ResponseKind::Reply(Reply::LocalFault)),
     ]
 }
 
@@ -81,7 +81,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: if cfg!(miri) { 8 } else { 512 }, ..Default::default() })]
 
     #[test]
-    fn a_part_is_the_same_at_the_other_end(part in a_part()) {
+    fn decoded_part_equals_the_encoded_one(part in a_part()) {
         let (words, count) = encode(&Packet::Part(part));
         prop_assert_eq!(count, PART_WORDS);
         let back = decode_part(&words).unwrap();
@@ -89,21 +89,21 @@ proptest! {
     }
 
     #[test]
-    fn an_answer_is_the_same_at_the_other_end(
+    fn decoded_response_equals_the_encoded_one(
         (number, source_number, psn) in (0u32..1 << 24, 0u32..1 << 24, 0u32..1 << 24),
         attempt: u32,
         kind in reply(),
     ) {
-        let answer = Answer { number, source_number, psn, attempt, kind };
-        let (words, count) = encode(&Packet::Answer(answer));
-        prop_assert_eq!(count, ANSWER_WORDS);
+        let response = Response { number, source_number, psn, attempt, kind };
+        let (words, count) = encode(&Packet::Response(response));
+        prop_assert_eq!(count, RESPONSE_WORDS);
         prop_assert!(words[count..].iter().all(|&word| word == 0));
-        prop_assert_eq!(decode_answer(&words), Ok(answer));
+        prop_assert_eq!(decode_response(&words), Ok(response));
     }
 
     #[test]
-    fn what_any_words_say_is_within_bounds(mut words: [u64; PART_WORDS], small in any::<[bool; PART_WORDS]>(), code in 0u64..14) {
-        // Small numbers, so that many are nearly right.
+    fn decoded_words_are_within_bounds(mut words: [u64; PART_WORDS], small in any::<[bool; PART_WORDS]>(), code in 0u64..14) {
+        // Small numbers, so that many packets are nearly valid.
         for (word, small) in words.iter_mut().zip(small) {
             *word &= if small { 0xff } else { u64::MAX };
         }
@@ -115,17 +115,17 @@ proptest! {
             let most = if has_data(part.request.operation) { part.request.length } else { 0 };
             prop_assert!(part.offset.checked_add(part.length.into()).unwrap() <= most);
         }
-        if let Ok(answer) = decode_answer(&words) {
-            prop_assert!([answer.number, answer.source_number, answer.psn].iter().all(|number| number >> 24 == 0));
-            if let AnswerKind::Data { offset, length } = answer.kind {
+        if let Ok(response) = decode_response(&words) {
+            prop_assert!([response.number, response.source_number, response.psn].iter().all(|number| number >> 24 == 0));
+            if let ResponseKind::Data { offset, length } = response.kind {
                 prop_assert!(length <= MAX_PAYLOAD && offset.checked_add(length.into()).is_some());
             }
         }
     }
 }
 
-/// The words of a good part, with one of them changed.
-fn spoiled(index: usize, change: impl FnOnce(u64) -> u64) -> Result<Part, Garbage> {
+/// Decodes a valid part with one changed word.
+fn decode_changed(index: usize, change: impl FnOnce(u64) -> u64) -> Result<Part, Malformed> {
     let (mut words, _) = encode(&Packet::Part(super::part(0x1234, 100)));
     words[index] = change(words[index]);
     decode_part(&words)
@@ -133,49 +133,49 @@ fn spoiled(index: usize, change: impl FnOnce(u64) -> u64) -> Result<Part, Garbag
 
 #[test]
 fn each_field_is_checked() {
-    assert!(spoiled(0, |word| word).is_ok());
+    assert!(decode_changed(0, |word| word).is_ok());
     let cases = [
-        (0, 10, "no such operation"),
-        (0, 0x0500, "no such service"),
-        (0, 1 << 56, "a number of more than 24 bits"),
-        (2, 1 << 24, "a number of more than 24 bits"),
-        (3, 1 << 24, "a number of more than 24 bits"),
-        (1, 1 << 33, "a message that is too long"),
-        (9, 1 << 47, "a part that is not of its message"),
-        (10, 1, "a part that is not of its message"),
-        (10, u64::MAX, "a part that is not of its message"),
+        (0, 10, "unknown operation"),
+        (0, 0x0500, "unknown service"),
+        (0, 1 << 56, "number above 24 bits"),
+        (2, 1 << 24, "number above 24 bits"),
+        (3, 1 << 24, "number above 24 bits"),
+        (1, 1 << 33, "message too long"),
+        (9, 1 << 47, "part outside of its message"),
+        (10, 1, "part outside of its message"),
+        (10, u64::MAX, "part outside of its message"),
     ];
     for (index, bits, why) in cases {
-        assert_eq!(spoiled(index, |word| word | bits).unwrap_err(), Garbage(why), "{index}");
+        assert_eq!(decode_changed(index, |word| word | bits).unwrap_err(), Malformed(why), "{index}");
     }
-    // A read has no payload, whatever it is to bring.
-    assert_eq!(spoiled(0, |word| word | 5).unwrap_err(), Garbage("a part that is not of its message"));
-    let with_wide_immediate = spoiled(13, |_| 1 << 32);
-    assert!(with_wide_immediate.is_ok(), "a send has none");
+    // A read has no payload, whatever its length.
+    assert_eq!(decode_changed(0, |word| word | 5).unwrap_err(), Malformed("part outside of its message"));
+    let with_wide_immediate = decode_changed(13, |_| 1 << 32);
+    assert!(with_wide_immediate.is_ok(), "a send has no immediate");
     let (mut words, _) = encode(&Packet::Part(super::part(1, 1)));
     (words[0], words[13]) = (words[0] | 1, 1 << 32);
-    assert_eq!(decode_part(&words).unwrap_err(), Garbage("an immediate of more than 32 bits"));
+    assert_eq!(decode_part(&words).unwrap_err(), Malformed("immediate above 32 bits"));
 }
 
 #[test]
-fn each_field_of_an_answer_is_checked() {
-    let (good, _) = encode(&Packet::Answer(super::answer(7)));
+fn each_field_of_a_response_is_checked() {
+    let (good, _) = encode(&Packet::Response(super::response(7)));
     let cases = [
-        (0, 6, "no such answer"),
-        (0, 1 << 56, "a number of more than 24 bits"),
-        (1, 1 << 24, "a number of more than 24 bits"),
-        (1, 1 << 56, "a number of more than 24 bits"),
-        (2, 1 << 32, "a reply with data"),
+        (0, 6, "unknown response"),
+        (0, 1 << 56, "number above 24 bits"),
+        (1, 1 << 24, "number above 24 bits"),
+        (1, 1 << 56, "number above 24 bits"),
+        (2, 1 << 32, "reply with data"),
     ];
-    assert!(decode_answer(&good).is_ok());
+    assert!(decode_response(&good).is_ok());
     for (index, bits, why) in cases {
         let mut words = good;
         words[index] |= bits;
-        assert_eq!(decode_answer(&words).unwrap_err(), Garbage(why), "{index}");
+        assert_eq!(decode_response(&words).unwrap_err(), Malformed(why), "{index}");
     }
     for words in [(0, 17 << 42, 0), (0, 1 << 32, u64::MAX), (2 | 32 << 8, 0, 0), (3 | 3 << 8, 0, 0)] {
         let mut all = [0; PART_WORDS];
         (all[0], all[2], all[3]) = words;
-        assert!(decode_answer(&all).is_err(), "{words:?}");
+        assert!(decode_response(&all).is_err(), "{words:?}");
     }
 }

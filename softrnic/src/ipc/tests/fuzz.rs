@@ -1,4 +1,4 @@
-//! A process that keeps to nothing, and its victim, which goes on to work with others. `SOFTRNIC_FUZZ_SECONDS` says how long.
+//! A malicious process and its victim, which keeps working with other peers. `SOFTRNIC_FUZZ_SECONDS` sets the duration.
 
 #[path = "../../../tests/common/mod.rs"]
 pub(super) mod common;
@@ -17,7 +17,7 @@ use common::party::{Party, RC, SHARED, parse};
 use common::{ACCESS, LONG, Setup, Side, open};
 use rdma_mummy_sys::*;
 
-use super::malicious_peer::{Foe, Knowledge, SECRET, Target};
+use super::malicious_peer::{MaliciousPeer, SECRET, Target, Targets};
 use crate::qp::registry::QpRegistry;
 use crate::wire::address::Gid;
 use crate::wire::operation::Service;
@@ -26,7 +26,7 @@ use crate::wire::packet::BLOCK;
 const TASK: &str = "SOFTRNIC_TEST_FUZZ";
 const SECONDS: &str = "SOFTRNIC_FUZZ_SECONDS";
 const SEED: &str = "SOFTRNIC_FUZZ_SEED";
-/// What is granted, with as much before and after that is not.
+/// Length of the granted memory; as much before and after it is not granted.
 const GRANTED: usize = 64 << 10;
 const MOST: usize = 8;
 const RECEIVES: usize = 16;
@@ -42,7 +42,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
     env::var(name).map_or(otherwise, |value| value.parse().unwrap())
 }
 
-/// Not a test: a peer that keeps to everything.
+/// Not a test: a well-behaved peer in a process of its own.
 #[test]
 #[cfg_attr(miri, ignore = "makes sockets")]
 fn good() {
@@ -53,18 +53,18 @@ fn good() {
     println!("SAYS:{}", party.name());
     stdin().lock().lines().next().unwrap().unwrap();
     while party.ends.iter().all(Vec::is_empty) {
-        party.look();
+        party.poll_all();
         party.post(&peer);
         thread::yield_now();
     }
     panic!("{:?}", party.ends);
 }
 
-/// An end that talks to the foe.
+/// An end that is connected to the malicious peer.
 struct Victim {
     side: Side,
     setup: Setup,
-    way: *mut ibv_ah,
+    handle: *mut ibv_ah,
     peer: u32,
     sent: usize,
     received: usize,
@@ -78,15 +78,15 @@ impl Victim {
         let mut side = Side::new(context, setup);
         side.buffer.fill(SECRET);
         side.buffer[GRANTED..2 * GRANTED].fill(0);
-        // SAFETY: the region is not used; what is registered instead lives as long.
+        // SAFETY: the region is unused; the replacement has the same lifetime.
         unsafe {
             assert_eq!(ibv_dereg_mr(side.mr), 0);
             let start = side.buffer.as_mut_ptr().add(GRANTED).cast();
             side.mr = ibv_reg_mr(side.pd, start, GRANTED, ACCESS as c_int);
             assert!(!side.mr.is_null());
         }
-        let way = side.way(side.gid());
-        let victim = Self { side, setup, way, peer, sent: 0, received: 0, resets: 0, done: 0 };
+        let handle = side.address_handle(side.gid());
+        let victim = Self { side, setup, handle, peer, sent: 0, received: 0, resets: 0, done: 0 };
         victim.connect();
         victim
     }
@@ -95,7 +95,7 @@ impl Victim {
         if self.setup.kind == ibv_qp_type::IBV_QPT_UD {
             self.side.ready_for_datagrams();
         } else {
-            // What comes before it is done may end it again, which is seen with the next look.
+            // A malicious message may end it during the connection; the next step notices.
             self.side.try_connect(self.peer, self.setup);
         }
     }
@@ -105,7 +105,7 @@ impl Victim {
         Target { number: self.side.number(), peer: self.peer, service, rkey: self.side.rkey(), start, length }
     }
 
-    /// Goes on, and begins anew where it has come to an end.
+    /// Polls and posts. Restarts after a failure.
     fn step(&mut self) {
         while let Some(wc) = self.side.poll() {
             if wc.wr_id == 1 {
@@ -136,7 +136,7 @@ impl Victim {
             let piece = &mut whole([8, 100, 16_385, GRANTED as u32][self.sent % 4]);
             let memory = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: 4096, rkey: 77 };
             match (self.setup.kind, self.sent % 4) {
-                (ibv_qp_type::IBV_QPT_UD, _) => self.side.send_datagram(self.way, self.peer, 0, &mut whole(1000)),
+                (ibv_qp_type::IBV_QPT_UD, _) => self.side.send_datagram(self.handle, self.peer, 0, &mut whole(1000)),
                 (ibv_qp_type::IBV_QPT_RC, 1 | 2) => {
                     self.side.send(ibv_wr_opcode::IBV_WR_RDMA_READ, 0, piece, |wr| wr.wr.rdma = memory);
                 }
@@ -159,18 +159,18 @@ impl Victim {
     }
 
     fn close(self) {
-        // SAFETY: nobody uses it any more.
-        assert_eq!(unsafe { ibv_destroy_ah(self.way) }, 0);
+        // SAFETY: nothing uses it any more.
+        assert_eq!(unsafe { ibv_destroy_ah(self.handle) }, 0);
         self.side.close();
     }
 }
 
-/// The packet number that a queue pair of this process expects.
+/// The PSN that a QP of this process expects.
 fn expected(number: u32) -> u32 {
     QpRegistry::of_process().find(number).map_or(0, |pair| pair.attributes().rq_psn)
 }
 
-/// Stops the foe, also where the test fails.
+/// Stops the malicious peer, even if the test fails.
 struct Last<'l>(&'l AtomicBool);
 
 impl Drop for Last<'_> {
@@ -179,7 +179,7 @@ impl Drop for Last<'_> {
     }
 }
 
-/// Ends it with the test.
+/// Kills the child with the test.
 struct Peer(Child);
 
 impl Drop for Peer {
@@ -191,20 +191,21 @@ impl Drop for Peer {
 
 #[test]
 #[cfg_attr(miri, ignore = "makes processes")]
-fn who_keeps_to_nothing_harms_nobody() {
+fn malicious_peer_harms_no_other_process() {
     match env::var(TASK).ok().as_deref() {
         None => {
             let output = start("who_keeps_to_nothing_harms_nobody", "alone").output().unwrap();
-            let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{said}");
-            said.lines().filter(|line| line.starts_with("The foe")).for_each(|line| println!("{line}"));
+            let output_text =
+                String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{output_text}");
+            output_text.lines().filter(|line| line.starts_with("The malicious")).for_each(|line| println!("{line}"));
         }
-        Some("alone") => fight(Duration::from_secs(number(SECONDS, 2)), number(SEED, 1)),
+        Some("alone") => run(Duration::from_secs(number(SECONDS, 2)), number(SEED, 1)),
         Some(_) => {}
     }
 }
 
-fn fight(time: Duration, seed: u64) {
+fn run(time: Duration, seed: u64) {
     let context = open(c"soft0");
     let mut party = Party::new(context, 14, 7, seed);
     let mut command = start("good", &format!("good {}", party.name()));
@@ -215,15 +216,15 @@ fn fight(time: Duration, seed: u64) {
     party.connect(&peer);
     writeln!(child.0.stdin.as_mut().unwrap()).unwrap();
 
-    let mut foe = Foe::new(party.sides[0].number() / BLOCK, seed, expected);
+    let mut malicious = MaliciousPeer::new(party.sides[0].number() / BLOCK, seed, expected);
     let kinds = [
         (ibv_qp_type::IBV_QPT_RC, Service::ReliableConnection),
         (ibv_qp_type::IBV_QPT_UC, Service::UnreliableConnection),
         (ibv_qp_type::IBV_QPT_UD, Service::UnreliableDatagram),
     ];
-    let block = foe.block;
+    let block = malicious.block;
     let mut victims = [0, 1, 2].map(|place| Victim::new(context, kinds[place].0, block * BLOCK + 1 + place as u32));
-    // Of the victim's domain, but not granted; and granted, but to those of another domain.
+    // In the victim's domain, but not granted; and granted, but to another domain.
     let mut secrets = [vec![SECRET; GRANTED], vec![SECRET; GRANTED]];
     // SAFETY: the context is open, and the memory outlives its regions.
     let (domain, regions) = unsafe {
@@ -236,33 +237,33 @@ fn fight(time: Duration, seed: u64) {
     };
     let mut places: Vec<u64> = secrets.iter().map(|secret| secret.as_ptr().addr() as u64).collect();
     places.extend(victims.iter().flat_map(|victim| [0, 2].map(|part| victim.side.address() + (part * GRANTED) as u64)));
-    foe.learn(Knowledge {
+    malicious.set_targets(Targets {
         targets: victims.iter().zip(kinds).map(|(victim, (_, service))| victim.target(service)).collect(),
-        // SAFETY: the regions are there.
+        // SAFETY: the regions exist.
         keys: regions.iter().map(|&region| unsafe { (*region).rkey }).collect(),
         places,
         others: party.sides.iter().map(Side::number).collect(),
         elsewhere: vec![peer[RC].0, peer[SHARED].0],
-        // SAFETY: all bytes of a GID are a value.
+        // SAFETY: all bytes of a GID are valid.
         gid: Gid(unsafe { victims[0].side.gid().raw }),
         qkey: QKEY,
     });
 
     let is_over = AtomicBool::new(false);
     let is_over = &is_over;
-    // It is there until the end, with answers that it has not taken.
-    let _foe = thread::scope(|scope| {
+    // It exists until the end, with responses that it has not read.
+    let _malicious = thread::scope(|scope| {
         let end = Last(is_over);
-        let foe = scope.spawn(move || {
+        let malicious = scope.spawn(move || {
             while !is_over.load(Ordering::Relaxed) {
-                foe.step();
+                malicious.step();
             }
-            foe
+            malicious
         });
         let start = Instant::now();
         let (mut last, mut done) = (start, 0);
-        while start.elapsed() < time && !foe.is_finished() {
-            party.look();
+        while start.elapsed() < time && !malicious.is_finished() {
+            party.poll_all();
             party.post(&peer);
             assert!(party.ends.iter().all(Vec::is_empty), "{:?}", party.ends);
             victims.iter_mut().for_each(Victim::step);
@@ -270,28 +271,31 @@ fn fight(time: Duration, seed: u64) {
             if now != done {
                 (last, done) = (Instant::now(), now);
             }
-            assert!(last.elapsed() < LONG, "the other peer is not served");
+            assert!(last.elapsed() < LONG, "the well-behaved peer made no progress");
         }
         drop(end);
-        let foe = foe.join().unwrap();
-        let (sessions, packets, words) = (foe.sessions_made, foe.packets, foe.words);
-        println!("\nThe foe made {sessions} sessions, with {packets} packets and {words} words.");
-        foe
+        let malicious = malicious.join().unwrap();
+        let (sessions, packets, words) = (malicious.sessions_made, malicious.packets, malicious.words);
+        println!("\nThe malicious peer made {sessions} sessions, with {packets} packets and {words} words.");
+        malicious
     });
-    let told: Vec<_> = victims.iter().map(|victim| (victim.done, victim.resets)).collect();
-    println!("\nThe foe's victims did (and began anew) {told:?}, and others {:?} and {}.", party.done, party.received);
+    let results: Vec<_> = victims.iter().map(|victim| (victim.done, victim.resets)).collect();
+    println!(
+        "\nIts victims completed (and restarted) {results:?}, and others {:?} and {}.",
+        party.done, party.received
+    );
     let goal = party.done.map(|done| done + 50);
     while (0..4).any(|kind| party.done[kind] < goal[kind]) {
         assert!(party.ends.iter().all(Vec::is_empty), "{:?}", party.ends);
-        party.look();
+        party.poll_all();
         party.post(&peer);
     }
     party.until("the last requests", |party| party.sent == [0; 4]);
     assert!(party.ends.iter().all(Vec::is_empty), "{:?}", party.ends);
-    assert!(victims.iter().all(Victim::is_whole), "memory beside what was granted has changed");
+    assert!(victims.iter().all(Victim::is_whole), "memory around the granted range has changed");
     assert!(secrets.iter().flatten().all(|&byte| byte == SECRET), "memory that was not granted has changed");
-    assert!(victims[0].resets > 0, "nothing has ended");
-    // SAFETY: nobody uses them any more.
+    assert!(victims[0].resets > 0, "no QP has failed");
+    // SAFETY: nothing uses them any more.
     unsafe {
         assert_eq!(regions.map(|region| ibv_dereg_mr(region)), [0, 0]);
         assert_eq!(ibv_dealloc_pd(domain), 0);
@@ -299,6 +303,6 @@ fn fight(time: Duration, seed: u64) {
     victims.into_iter().for_each(Victim::close);
     drop(child);
     party.close();
-    // SAFETY: nothing is on it any more.
+    // SAFETY: the device has no objects left.
     assert_eq!(unsafe { ibv_close_device(context) }, 0);
 }

@@ -1,4 +1,4 @@
-//! Who is in a multicast group.
+//! Members of multicast groups.
 
 use std::sync::atomic::Ordering;
 
@@ -10,10 +10,10 @@ use crate::wire::transport::Transport;
 
 #[test]
 #[cfg_attr(miri, ignore = "makes sockets")]
-fn a_datagram_to_a_group_finds_its_members() {
+fn group_finds_its_members() {
     let ends = [end(), end(), end()];
     let blocks = ends.each_ref().map(|end| end.host.claim().unwrap());
-    // Of these tests alone.
+    // A group of this test alone.
     let mut group = [0xff; 16];
     group[12..].copy_from_slice(&std::process::id().to_be_bytes());
     let group = Gid(group);
@@ -23,10 +23,10 @@ fn a_datagram_to_a_group_finds_its_members() {
         member.host.joined(group);
     }
     one.host.joined(Gid([0xfe; 16]));
-    // What was seen before holds for a while.
+    // An earlier snapshot stays valid for a while.
     until(|| sender.host.group(group).len() == 2);
-    for way in sender.host.group(group) {
-        way.put(&Packet::Part(part(0xff_ffff, 0)), Payload::Bytes(&[])).unwrap();
+    for carrier in sender.host.group(group) {
+        carrier.put(&Packet::Part(part(0xff_ffff, 0)), Payload::Bytes(&[])).unwrap();
     }
     for member in [one, other] {
         until(|| member.seen.parts.lock().unwrap().len() == 1);
@@ -34,13 +34,13 @@ fn a_datagram_to_a_group_finds_its_members() {
     assert!(sender.seen.parts.lock().unwrap().is_empty());
     other.host.left(group);
     until(|| sender.host.group(group).len() == 1);
-    let way = sender.host.carrier(HERE, blocks[1] * BLOCK).unwrap();
-    assert!(std::sync::Arc::ptr_eq(&way, &sender.host.group(group)[0]));
+    let carrier = sender.host.carrier(HERE, blocks[1] * BLOCK).unwrap();
+    assert!(std::sync::Arc::ptr_eq(&carrier, &sender.host.group(group)[0]));
     assert_eq!(sender.seen.lost.load(Ordering::SeqCst), 0);
 }
 
 #[test]
-fn a_block_is_listed_once_however_it_is_spelled() {
+fn block_is_listed_once_in_canonical_spelling() {
     let group = Gid([0xab; 16]);
     let line = |block: &str| {
         format!("0000: 00000003 00000000 00000000 0001 01 7 @softrnic/1/group/{}/{block}\n", "ab".repeat(16))

@@ -1,4 +1,4 @@
-//! A process that keeps to nothing: it makes proper sessions, and then says and writes what it likes.
+//! A malicious process: it opens valid sessions, and then writes and sends arbitrary data.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags};
 
-use super::fuzz::common::party::Chance;
-use crate::ipc::codec::{self, ANSWER_WORDS, PART_WORDS};
+use super::fuzz::common::party::Random;
+use crate::ipc::codec::{self, PART_WORDS, RESPONSE_WORDS};
 use crate::ipc::ring::{CONTROL, Consumer, Producer, Ring};
 use crate::ipc::session::{RING, SHARED};
 use crate::ipc::shared::Shared;
@@ -17,92 +17,92 @@ use crate::wire::address::Gid;
 use crate::wire::bytes::read_bytes;
 use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::{Operation, Service};
-use crate::wire::packet::{Answer, AnswerKind, BLOCK, MAX_PAYLOAD, MULTICAST_NUMBER, Packet, Part, Payload};
+use crate::wire::packet::{BLOCK, MAX_PAYLOAD, MULTICAST_NUMBER, Packet, Part, Payload, Response, ResponseKind};
 
-/// Fills what no peer may see or change.
+/// The content of memory that no peer may read or change.
 pub(super) const SECRET: u8 = 0xc5;
-/// What the foe sends.
+/// The data that the malicious peer sends.
 const SENT: [u8; MAX_PAYLOAD as usize] = [0x11; MAX_PAYLOAD as usize];
 const DATA: usize = 4096;
 
-/// A queue pair that the foe knows of.
+/// A QP that the malicious peer targets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     pub(super) number: u32,
-    /// Whom it is connected to: of the foe's block.
+    /// The QP that it is connected to, in the malicious peer's block.
     pub(super) peer: u32,
     pub(super) service: Service,
-    /// What it has granted.
+    /// Its granted memory.
     pub(super) rkey: u32,
     pub(super) start: u64,
     pub(super) length: u64,
 }
 
-/// What the foe knows.
+/// The targets of the malicious peer.
 #[derive(Clone, Debug)]
-pub(super) struct Knowledge {
+pub(super) struct Targets {
     pub(super) targets: Vec<Target>,
-    /// Keys that were never granted, and addresses of what must not change.
+    /// Keys that were never granted, and addresses of memory that must not change.
     pub(super) keys: Vec<u32>,
     pub(super) places: Vec<u64>,
-    /// Queue pairs that have nothing to do with it.
+    /// QPs that are connected to others.
     pub(super) others: Vec<u32>,
-    /// And such of another process.
+    /// Such QPs of another process.
     pub(super) elsewhere: Vec<u32>,
     pub(super) gid: Gid,
     pub(super) qkey: u32,
 }
 
-/// A session, as the foe has it.
+/// A session of the malicious peer.
 struct Session {
     socket: Descriptor,
     shared: Arc<Shared>,
     producer: Producer,
     consumer: Consumer,
-    /// It has the requests.
-    asks: bool,
+    /// Whether it sends the requests.
+    is_requester: bool,
 }
 
 impl Session {
-    fn new(socket: Descriptor, shared: Shared, asks: bool) -> Self {
+    fn new(socket: Descriptor, shared: Shared, is_requester: bool) -> Self {
         let shared = Arc::new(shared);
         let parts = Ring::new(Arc::clone(&shared), 0, DATA, RING);
-        let answers = Ring::new(Arc::clone(&shared), CONTROL, DATA + RING, RING);
-        let (producer, consumer) = if asks {
-            (Producer::new(parts), Consumer::new(answers, ANSWER_WORDS))
+        let responses = Ring::new(Arc::clone(&shared), CONTROL, DATA + RING, RING);
+        let (producer, consumer) = if is_requester {
+            (Producer::new(parts), Consumer::new(responses, RESPONSE_WORDS))
         } else {
-            (Producer::new(answers), Consumer::new(parts, PART_WORDS))
+            (Producer::new(responses), Consumer::new(parts, PART_WORDS))
         };
-        Self { socket, shared, producer, consumer, asks }
+        Self { socket, shared, producer, consumer, is_requester }
     }
 
-    fn has_gone(&self) -> bool {
+    fn is_closed(&self) -> bool {
         rustix::net::recv(&self.socket, &mut [0; 1], RecvFlags::DONTWAIT).is_ok_and(|(length, _)| length == 0)
     }
 }
 
-/// The foe.
-pub(super) struct Foe {
-    knowledge: Knowledge,
+/// The malicious peer.
+pub(super) struct MaliciousPeer {
+    targets: Targets,
     victim: u32,
     pub(super) block: u32,
     listener: Descriptor,
     sessions: Vec<Session>,
-    /// One of which it never reads the answers.
-    deaf: Option<Session>,
-    chance: Chance,
-    /// Tells the packet number that a target expects.
+    /// A session whose responses it never reads.
+    unread: Option<Session>,
+    random: Random,
+    /// Returns the PSN that a target expects.
     expected: fn(u32) -> u32,
-    /// What it has done.
+    /// Counters of its actions.
     pub(super) sessions_made: u64,
     pub(super) packets: u64,
     pub(super) words: u64,
 }
 
-impl Foe {
+impl MaliciousPeer {
     pub(super) fn new(victim: u32, seed: u64, expected: fn(u32) -> u32) -> Self {
         let (block, listener) = block::claim().unwrap();
-        let knowledge = Knowledge {
+        let targets = Targets {
             targets: Vec::new(),
             keys: Vec::new(),
             places: Vec::new(),
@@ -111,63 +111,63 @@ impl Foe {
             gid: Gid([0; 16]),
             qkey: 0,
         };
-        let chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let (sessions, deaf) = (Vec::new(), None);
+        let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let (sessions, unread) = (Vec::new(), None);
         let (sessions_made, packets, words) = (0, 0, 0);
-        Self { knowledge, victim, block, listener, sessions, deaf, chance, expected, sessions_made, packets, words }
+        Self { targets, victim, block, listener, sessions, unread, random, expected, sessions_made, packets, words }
     }
 
-    pub(super) fn learn(&mut self, knowledge: Knowledge) {
-        self.knowledge = knowledge;
+    pub(super) fn set_targets(&mut self, targets: Targets) {
+        self.targets = targets;
     }
 
     fn one_in(&mut self, many: u64) -> bool {
-        self.chance.next(many) == 0
+        self.random.next(many) == 0
     }
 
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.chance.next(from.len() as u64) as usize]
+        from[self.random.next(from.len() as u64) as usize]
     }
 
-    /// Does something.
+    /// Makes a random action.
     pub(super) fn step(&mut self) {
-        self.meet();
-        self.hammer();
+        self.open_sessions();
+        self.flood();
         if self.sessions.is_empty() {
             return;
         }
-        let place = self.chance.next(self.sessions.len() as u64) as usize;
+        let place = self.random.next(self.sessions.len() as u64) as usize;
         let mut session = self.sessions.swap_remove(place);
-        let is_over = match self.chance.next(64) {
-            0..40 if session.asks => self.ask(&mut session),
-            0..40 => self.answer(&mut session),
-            40..60 => self.listen(&mut session),
+        let is_over = match self.random.next(64) {
+            0..40 if session.is_requester => self.send_requests(&mut session),
+            0..40 => self.respond(&mut session),
+            40..60 => self.read_responses(&mut session),
             60..63 => {
                 self.scribble(&session);
                 false
             }
-            _ => self.disturb(&session),
+            _ => self.disturb_socket(&session),
         };
         if self.one_in(2) {
             socket::send_wakeup(&session.socket);
         }
-        if !is_over && !session.has_gone() {
+        if !is_over && !session.is_closed() {
             self.sessions.push(session);
         }
     }
 
-    /// Lets the victim connect, and connects to it.
-    fn meet(&mut self) {
+    /// Accepts connections of the victim, and connects to it.
+    fn open_sessions(&mut self) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        while let Ok(guest) = rustix::net::accept_with(&self.listener, flags) {
-            let guest = Descriptor::new(guest).unwrap();
-            if let Ok(Some(memory)) = socket::greeted(guest.as_fd(), RING as u32) {
+        while let Ok(client) = rustix::net::accept_with(&self.listener, flags) {
+            let client = Descriptor::new(client).unwrap();
+            if let Ok(Some(memory)) = socket::receive_handshake(client.as_fd(), RING as u32) {
                 let shared = Shared::accept(&memory, SHARED).unwrap();
-                self.sessions.push(Session::new(guest, shared, false));
+                self.sessions.push(Session::new(client, shared, false));
                 self.sessions_made += 1;
             }
         }
-        if self.sessions.iter().filter(|session| session.asks).count() < 2 {
+        if self.sessions.iter().filter(|session| session.is_requester).count() < 2 {
             let session = self.connect(self.victim);
             self.sessions.extend(session);
         }
@@ -177,17 +177,17 @@ impl Foe {
         let own = socket::new().unwrap();
         rustix::net::connect(&own, &socket::address(&block::name(block)).unwrap()).ok()?;
         let (shared, memory) = Shared::create(SHARED).unwrap();
-        socket::greet(own.as_fd(), memory.as_fd(), RING as u32).ok()?;
+        socket::send_handshake(own.as_fd(), memory.as_fd(), RING as u32).ok()?;
         self.sessions_made += 1;
         Some(Session::new(own, shared, true))
     }
 
-    /// Asks queue pairs that have nothing to do with it, again and again, and does not listen.
-    fn hammer(&mut self) {
-        let Some(&first) = self.knowledge.elsewhere.first() else { return };
-        let known = self.deaf.take().filter(|session| !session.has_gone());
+    /// Floods QPs of others with requests, and never reads the responses.
+    fn flood(&mut self) {
+        let Some(&first) = self.targets.elsewhere.first() else { return };
+        let known = self.unread.take().filter(|session| !session.is_closed());
         let Some(mut session) = known.or_else(|| self.connect(first / BLOCK)) else { return };
-        for number in self.knowledge.elsewhere.clone().into_iter().cycle().take(64) {
+        for number in self.targets.elsewhere.clone().into_iter().cycle().take(64) {
             let (service, operation) = (Service::ReliableConnection, Operation::Write { address: 0, rkey: 0 });
             let request = Request { service, operation, length: 0, source_number: 1, ..self.part().request };
             let part = Part { number, request, offset: 0, length: 0, attempt: 0 };
@@ -198,20 +198,20 @@ impl Foe {
             self.packets += 1;
         }
         socket::send_wakeup(&session.socket);
-        self.deaf = Some(session);
+        self.unread = Some(session);
     }
 
-    /// Random words, anywhere.
+    /// Writes random words anywhere.
     fn scribble(&mut self, session: &Session) {
-        for _ in 0..=self.chance.next(64) {
+        for _ in 0..=self.random.next(64) {
             let control = [0, 128, 256, 384, 512, 640, 768, 896];
-            let offset = match self.chance.next(16) {
+            let offset = match self.random.next(16) {
                 0 => self.pick(&control),
-                1 => self.chance.next(DATA as u64 / 8) as usize * 8,
-                _ => DATA + self.chance.next((SHARED - DATA) as u64 / 8) as usize * 8,
+                1 => self.random.next(DATA as u64 / 8) as usize * 8,
+                _ => DATA + self.random.next((SHARED - DATA) as u64 / 8) as usize * 8,
             };
-            let (before, random) = (session.shared.load(offset, Ordering::Relaxed), self.chance.next(u64::MAX));
-            let near = self.chance.next(4096).wrapping_sub(2048);
+            let (before, random) = (session.shared.load(offset, Ordering::Relaxed), self.random.next(u64::MAX));
+            let near = self.random.next(4096).wrapping_sub(2048);
             let values = [0, 1, 64, RING as u64, u64::MAX, random, before.wrapping_add(near), before.wrapping_add(64)];
             let value = self.pick(&values);
             session.shared.store(offset, value, Ordering::Release);
@@ -219,21 +219,21 @@ impl Foe {
         }
     }
 
-    /// Something over the socket; whether that is the end.
-    fn disturb(&mut self, session: &Session) -> bool {
-        match self.chance.next(8) {
+    /// Sends malformed data on the socket. Returns whether it closed the socket.
+    fn disturb_socket(&mut self, session: &Session) -> bool {
+        match self.random.next(8) {
             0 => {
                 let _ = rustix::net::shutdown(&session.socket, Shutdown::Write);
                 self.one_in(2)
             }
             1 => {
-                let _ = socket::greet(session.socket.as_fd(), session.socket.as_fd(), 7);
+                let _ = socket::send_handshake(session.socket.as_fd(), session.socket.as_fd(), 7);
                 false
             }
             2 => true,
             _ => {
-                for _ in 0..self.chance.next(300) {
-                    let length = self.chance.next(200) as usize;
+                for _ in 0..self.random.next(300) {
+                    let length = self.random.next(200) as usize;
                     let _ =
                         rustix::net::send(&session.socket, &SENT[..length], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
                 }
@@ -242,11 +242,11 @@ impl Foe {
         }
     }
 
-    /// Puts a packet in, with another length where it feels like it.
+    /// Writes a packet, occasionally with a wrong length.
     fn put(&mut self, session: &mut Session, packet: &Packet) -> bool {
         let (words, count) = codec::encode(packet);
         let length = if self.one_in(200) {
-            self.chance.next(u64::from(MAX_PAYLOAD)) as u32
+            self.random.next(u64::from(MAX_PAYLOAD)) as u32
         } else {
             packet.length().min(MAX_PAYLOAD)
         };
@@ -254,13 +254,13 @@ impl Foe {
         session.producer.put(&words[..count], Payload::Bytes(&SENT[..length as usize]), length, 0).is_ok()
     }
 
-    /// Requests: sound ones, and such as nobody should take.
-    fn ask(&mut self, session: &mut Session) -> bool {
-        for _ in 0..=self.chance.next(16) {
+    /// Sends requests, valid and invalid ones.
+    fn send_requests(&mut self, session: &mut Session) -> bool {
+        for _ in 0..=self.random.next(16) {
             let part = self.part();
             let mut offset = part.offset;
             loop {
-                // All parts of it, or only this.
+                // All parts of it, or only this one.
                 if !self.put(session, &Packet::Part(Part { offset, ..part })) {
                     return false;
                 }
@@ -275,24 +275,24 @@ impl Foe {
     }
 
     fn part(&mut self) -> Part {
-        let all = self.knowledge.clone();
+        let all = self.targets.clone();
         let target = self.pick(&all.targets);
-        let random = self.chance.next(u64::MAX);
+        let random = self.random.next(u64::MAX);
         let (own, start) = (target.rkey, target.start);
-        let rkey = match self.chance.next(4) {
+        let rkey = match self.random.next(4) {
             0 | 1 => own,
             2 => self.pick(&all.keys),
             _ => self.pick(&[0, u32::MAX, own ^ 1, own.wrapping_add(256), random as u32]),
         };
-        let address = match self.chance.next(4) {
-            0 | 1 => start + self.chance.next(64) * 8,
+        let address = match self.random.next(4) {
+            0 | 1 => start + self.random.next(64) * 8,
             2 => self.pick(&all.places),
             _ => {
                 let end = start + target.length;
                 self.pick(&[0, u64::MAX, u64::MAX - 7, start - 8, start - 1, end - 4, end, end - 8, start + 1, random])
             }
         };
-        let (immediate, whole) = (random as u32, self.chance.next(u64::MAX));
+        let (immediate, whole) = (random as u32, self.random.next(u64::MAX));
         let operations = [
             Operation::Send,
             Operation::SendImmediate { immediate },
@@ -313,11 +313,11 @@ impl Foe {
         let offset = if self.one_in(30) { self.pick(&[1, 16_384, length, u64::MAX, random]) } else { 0 };
         let has_data = operation.has_data();
         let sound = if has_data { length.saturating_sub(offset).min(u64::from(MAX_PAYLOAD)) as u32 } else { 0 };
-        let part_length = if self.one_in(100) { self.chance.next(1 << 17) as u32 } else { sound };
+        let part_length = if self.one_in(100) { self.random.next(1 << 17) as u32 } else { sound };
         let psn = if self.one_in(4) { random as u32 & 0xff_ffff } else { (self.expected)(target.number) };
         let services = [Service::ReliableConnection, Service::UnreliableConnection, Service::UnreliableDatagram];
         let service = if self.one_in(20) { self.pick(&services) } else { target.service };
-        let number = match self.chance.next(30) {
+        let number = match self.random.next(30) {
             0 => MULTICAST_NUMBER,
             1 => self.pick(&all.others),
             2 => random as u32 & 0xff_ffff,
@@ -345,38 +345,37 @@ impl Foe {
         Part { number, request, offset, length: part_length, attempt: random as u32 }
     }
 
-    /// Reads what the victim has answered, in which there is to be nothing that it has not granted; whether the session is of no use
-    /// any more.
-    fn listen(&mut self, session: &mut Session) -> bool {
-        if !session.asks {
+    /// Reads the victim's responses, which must not contain ungranted data. Returns whether the session is unusable.
+    fn read_responses(&mut self, session: &mut Session) -> bool {
+        if !session.is_requester {
             return false;
         }
         for _ in 0..256 {
             let Ok(Some(words)) = session.consumer.next() else { break };
-            let Ok(answer) = codec::decode_answer(&words) else { return true };
-            let Ok(pieces) = session.consumer.take(Packet::Answer(answer).length()) else { return true };
+            let Ok(response) = codec::decode_response(&words) else { return true };
+            let Ok(pieces) = session.consumer.take(Packet::Response(response).length()) else { return true };
             let mut bytes = vec![0; pieces.as_slice().iter().map(crate::wire::bytes::Segment::len).sum()];
             read_bytes(pieces.as_slice(), &mut bytes).unwrap();
-            if let AnswerKind::Reply(Reply::Done { original }) = answer.kind {
+            if let ResponseKind::Reply(Reply::Done { original }) = response.kind {
                 bytes = original.to_ne_bytes().to_vec();
             }
-            assert!(!bytes.windows(8).any(|bytes| bytes == [SECRET; 8]), "what was not granted was read: {answer:?}");
+            assert!(!bytes.windows(8).any(|bytes| bytes == [SECRET; 8]), "ungranted memory was read: {response:?}");
         }
         session.consumer.free();
         false
     }
 
-    /// Answers requests of the victim's, rightly or not.
-    fn answer(&mut self, session: &mut Session) -> bool {
-        for _ in 0..=self.chance.next(32) {
+    /// Responds to requests of the victim, correctly or not.
+    fn respond(&mut self, session: &mut Session) -> bool {
+        for _ in 0..=self.random.next(32) {
             let Ok(Some(words)) = session.consumer.next() else { break };
             let Ok(part) = codec::decode_part(&words) else { return true };
             if session.consumer.take(part.length).is_err() {
                 return true;
             }
-            for _ in 0..self.chance.next(4) {
-                let answer = self.answer_to(&part);
-                if !self.put(session, &Packet::Answer(answer)) {
+            for _ in 0..self.random.next(4) {
+                let response = self.response_to(&part);
+                if !self.put(session, &Packet::Response(response)) {
                     return false;
                 }
             }
@@ -385,25 +384,25 @@ impl Foe {
         false
     }
 
-    fn answer_to(&mut self, part: &Part) -> Answer {
+    fn response_to(&mut self, part: &Part) -> Response {
         let request = &part.request;
-        let random = self.chance.next(u64::MAX);
-        let others = self.knowledge.others.clone();
+        let random = self.random.next(u64::MAX);
+        let others = self.targets.others.clone();
         let offset = self.pick(&[0, 0, 0, 16_384, 1, request.length, random % (1 << 31)]);
         let length = self.pick(&[0, 1, 8, 100, request.length.min(16_384) as u32, MAX_PAYLOAD]);
         let refusals = [Refusal::InvalidRequest, Refusal::AccessError, Refusal::OperationError];
-        let kind = match self.chance.next(16) {
-            0..6 => AnswerKind::Reply(Reply::Done { original: random }),
-            6..12 => AnswerKind::Data { offset, length },
-            12 => AnswerKind::Reply(Reply::NotReady { timer: 1 }),
-            13 => AnswerKind::Reply(Reply::Refused(self.pick(&refusals))),
-            14 => AnswerKind::Reply(Reply::Silence),
-            _ => AnswerKind::Reply(Reply::LocalFault),
+        let kind = match self.random.next(16) {
+            0..6 => ResponseKind::Reply(Reply::Done { original: random }),
+            6..12 => ResponseKind::Data { offset, length },
+            12 => ResponseKind::Reply(Reply::NotReady { timer: 1 }),
+            13 => ResponseKind::Reply(Reply::Refused(self.pick(&refusals))),
+            14 => ResponseKind::Reply(Reply::Silence),
+            _ => ResponseKind::Reply(Reply::LocalFault),
         };
         let number = if self.one_in(20) { self.pick(&others) } else { request.source_number };
         let source_number = if self.one_in(20) { self.block * BLOCK } else { part.number };
         let psn = if self.one_in(10) { request.psn.wrapping_add(1) & 0xff_ffff } else { request.psn };
         let attempt = if self.one_in(20) { random as u32 } else { part.attempt };
-        Answer { number, source_number, psn, attempt, kind }
+        Response { number, source_number, psn, attempt, kind }
     }
 }

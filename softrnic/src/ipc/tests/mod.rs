@@ -23,29 +23,29 @@ use crate::wire::address::Gid;
 use crate::wire::bytes::{Segment, read_bytes};
 use crate::wire::message::{Reply, Request};
 use crate::wire::operation::{Operation, Service};
-use crate::wire::packet::{Answer, AnswerKind, Part};
+use crate::wire::packet::{Part, Response, ResponseKind};
 use crate::wire::transport::{Carrier, Deliver, Wake};
 
-/// An address of this host: which one does not matter.
+/// Any address of this host.
 const HERE: Gid = Gid::ZERO;
 
-/// Keeps what comes.
+/// Records received packets.
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) parts: Mutex<Vec<(Part, Vec<u8>)>>,
-    pub(super) answers: Mutex<Vec<(Answer, Vec<u8>)>>,
+    pub(super) responses: Mutex<Vec<(Response, Vec<u8>)>>,
     pub(super) back: Mutex<Option<Arc<dyn Carrier>>>,
     pub(super) lost: AtomicUsize,
-    pub(super) room: Arc<Room>,
-    /// Its queue pairs take answers in later.
+    pub(super) space: Arc<SpaceCount>,
+    /// Simulates QPs that handle responses later.
     pub(super) is_late: AtomicBool,
 }
 
-/// Counts how often there was room.
+/// Counts wake-ups for space.
 #[derive(Debug, Default)]
-pub(super) struct Room(pub(super) AtomicUsize);
+pub(super) struct SpaceCount(pub(super) AtomicUsize);
 
-impl Wake for Room {
+impl Wake for SpaceCount {
     fn wake(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
@@ -69,9 +69,9 @@ impl Deliver for Seen {
         self.parts.lock().unwrap().push((*part, bytes(payload)));
     }
 
-    fn answer(&self, answer: &Answer, payload: &[Segment]) -> bool {
-        self.answers.lock().unwrap().push((*answer, bytes(payload)));
-        self.is_settled(answer.number)
+    fn response(&self, response: &Response, payload: &[Segment]) -> bool {
+        self.responses.lock().unwrap().push((*response, bytes(payload)));
+        self.is_settled(response.number)
     }
 
     fn is_settled(&self, _: u32) -> bool {
@@ -83,7 +83,7 @@ impl Deliver for Seen {
     }
 }
 
-/// One end, which is there until the tests end.
+/// One end, which lives until the tests end.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) seen: &'static Seen,
@@ -95,12 +95,12 @@ pub(super) fn end() -> End {
     End { seen, host: host(seen) }
 }
 
-/// The other processes, as this test sees them.
+/// A transport of its own for a test.
 pub(super) fn host(deliver: &'static dyn Deliver) -> Processes {
     Processes(Box::leak(Box::new(PerProcess::new(Peers::new(deliver), || unreachable!("children do not use it")))))
 }
 
-/// Waits, without polling, for what is to come by itself.
+/// Waits, without polling, until the condition is true.
 pub(super) fn until(mut is_so: impl FnMut() -> bool) {
     for _ in 0..60_000 {
         if is_so() {
@@ -108,7 +108,7 @@ pub(super) fn until(mut is_so: impl FnMut() -> bool) {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    panic!("it does not come");
+    panic!("timed out");
 }
 
 pub(super) fn part(number: u32, length: u32) -> Part {
@@ -132,7 +132,7 @@ pub(super) fn part(number: u32, length: u32) -> Part {
     Part { number, request, offset: 0, length, attempt: 3 }
 }
 
-pub(super) fn answer(number: u32) -> Answer {
-    let kind = AnswerKind::Reply(Reply::Done { original: 9 });
-    Answer { number, source_number: 11, psn: 5, attempt: 3, kind }
+pub(super) fn response(number: u32) -> Response {
+    let kind = ResponseKind::Reply(Reply::Done { original: 9 });
+    Response { number, source_number: 11, psn: 5, attempt: 3, kind }
 }

@@ -1,4 +1,4 @@
-//! Another process: this test program once more, which runs one test with something to do.
+//! Another process: this test program, started again to run one test with a task.
 
 use std::io::{BufRead, BufReader, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,10 +14,10 @@ use crate::sys::fork;
 use crate::sys::fork::PerProcess;
 use crate::wire::address::Gid;
 use crate::wire::bytes::Segment;
-use crate::wire::packet::{Answer, AnswerKind, BLOCK, Packet, Part, Payload};
+use crate::wire::packet::{BLOCK, Packet, Part, Payload, Response, ResponseKind};
 use crate::wire::transport::{Carrier, Deliver, Stuck, Transport};
 
-/// Of this program, and of its children.
+/// The peers of this program and of its children.
 static PEERS: PerProcess<Peers> = PerProcess::new(Peers::new(&Echo), || Box::new(Peers::new(&Echo)));
 
 const TASK: &str = "SOFTRNIC_TEST_TASK";
@@ -34,26 +34,26 @@ fn task() -> Option<String> {
     env::var(TASK).ok()
 }
 
-/// The block that another process says that it has.
+/// Reads the block that another process prints.
 fn block_of(child: &mut Child) -> u32 {
     let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
     let line = lines.map(Result::unwrap).find_map(|line| line.split_once("block ").map(|(_, block)| block.to_owned()));
     line.unwrap().parse().unwrap()
 }
 
-/// Sends back the data of each part.
+/// Returns the data of each part.
 #[derive(Debug)]
 struct Echo;
 
 impl Deliver for Echo {
     fn part(&self, part: &Part, payload: &[Segment], back: &Arc<dyn Carrier>) {
         let Part { number, length, attempt, offset, .. } = *part;
-        let kind = AnswerKind::Data { offset, length };
-        let answer = Answer { number: 7, source_number: number, psn: 1, attempt, kind };
-        assert_eq!(back.put(&Packet::Answer(answer), Payload::Memory(payload)), Ok(()));
+        let kind = ResponseKind::Data { offset, length };
+        let response = Response { number: 7, source_number: number, psn: 1, attempt, kind };
+        assert_eq!(back.put(&Packet::Response(response), Payload::Memory(payload)), Ok(()));
     }
 
-    fn answer(&self, _: &Answer, _: &[Segment]) -> bool {
+    fn response(&self, _: &Response, _: &[Segment]) -> bool {
         true
     }
     fn is_settled(&self, _: u32) -> bool {
@@ -71,42 +71,42 @@ fn echo() {
     }
     let host = host(&Echo);
     println!("block {}", host.claim().unwrap());
-    // Until the other one goes or says so.
+    // Until the other process ends or writes a byte.
     let _ = std::io::stdin().read(&mut [0]);
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "makes processes")]
-fn another_process_sends_back_what_it_gets_until_it_is_killed() {
+fn other_process_echoes_until_killed() {
     let mut child = start("echo", "echo");
     let block = block_of(&mut child);
     let here = end();
     here.host.claim().unwrap();
-    let way = here.host.carrier(HERE, block * BLOCK + 5).unwrap();
+    let carrier = here.host.carrier(HERE, block * BLOCK + 5).unwrap();
     for round in 0..1000u32 {
         let bytes: Vec<u8> = (0..round * 17 % 16384).map(|index| (index * 7 + round) as u8).collect();
         let packet = Packet::Part(part(block * BLOCK + 5, bytes.len() as u32));
-        way.put(&packet, Payload::Bytes(&bytes)).unwrap();
-        // As programs do: some poll, some sleep.
+        carrier.put(&packet, Payload::Bytes(&bytes)).unwrap();
+        // Like programs, of which some poll and some sleep.
         until(|| {
             if round % 3 != 0 {
                 here.host.progress();
             }
-            !here.seen.answers.lock().unwrap().is_empty()
+            !here.seen.responses.lock().unwrap().is_empty()
         });
-        let (answer, back) = here.seen.answers.lock().unwrap().remove(0);
-        assert_eq!(answer.source_number, block * BLOCK + 5);
+        let (response, back) = here.seen.responses.lock().unwrap().remove(0);
+        assert_eq!(response.source_number, block * BLOCK + 5);
         assert!(back == bytes);
     }
     child.kill().unwrap();
     child.wait().unwrap();
     until(|| here.seen.lost.load(Ordering::SeqCst) == 1);
     let packet = Packet::Part(part(block * BLOCK + 5, 0));
-    assert_eq!(way.put(&packet, Payload::Bytes(&[])), Err(Stuck::Gone));
+    assert_eq!(carrier.put(&packet, Payload::Bytes(&[])), Err(Stuck::Lost));
     assert!(here.host.carrier(HERE, block * BLOCK + 5).is_none());
 }
 
-/// How often the threads of `ipc` have gone to sleep or were made to, in all.
+/// The number of context switches of all `ipc` threads.
 fn switches() -> u64 {
     let mut all = 0;
     for task in fs::read_dir("/proc/self/task").unwrap() {
@@ -122,39 +122,39 @@ fn switches() -> u64 {
 
 #[test]
 #[cfg_attr(miri, ignore = "makes processes")]
-fn who_has_nothing_to_do_sleeps() {
-    // No other tests' threads.
+fn idle_thread_sleeps() {
+    // Without threads of other tests.
     if task().is_none() {
-        let output = start("who_has_nothing_to_do_sleeps", "alone").wait_with_output().unwrap();
+        let output = start("idle_thread_sleeps", "alone").wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         return;
     }
     let (here, there) = (end(), end());
     let block = there.host.claim().unwrap();
     here.host.claim().unwrap();
-    let way = here.host.carrier(HERE, block * BLOCK).unwrap();
-    way.put(&Packet::Part(part(block * BLOCK, 0)), Payload::Bytes(&[])).unwrap();
+    let carrier = here.host.carrier(HERE, block * BLOCK).unwrap();
+    carrier.put(&Packet::Part(part(block * BLOCK, 0)), Payload::Bytes(&[])).unwrap();
     until(|| there.seen.parts.lock().unwrap().len() == 1);
     for _ in 0..100_000 {
         here.host.progress();
     }
-    // It looks for a while after the last poll; on a busy machine that can take long.
+    // It keeps checking for a while after the last poll, which can be long on a busy machine.
     until(|| {
         let before = switches();
         std::thread::sleep(Duration::from_millis(300));
         before == switches()
     });
     assert_ne!(switches(), 0);
-    way.put(&Packet::Part(part(block * BLOCK, 0)), Payload::Bytes(&[])).unwrap();
+    carrier.put(&Packet::Part(part(block * BLOCK, 0)), Payload::Bytes(&[])).unwrap();
     until(|| there.seen.parts.lock().unwrap().len() == 2);
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "makes processes")]
-fn a_child_begins_anew_and_keeps_nothing_of_its_parents() {
-    // No other tests' threads, which might hold what the child needs.
+fn child_starts_over_and_keeps_no_descriptor() {
+    // Without threads of other tests, which might hold locks that the child needs.
     if task().is_none() {
-        let test = "a_child_begins_anew_and_keeps_nothing_of_its_parents";
+        let test = "child_starts_over_and_keeps_no_descriptor";
         let output = start(test, "alone").wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         return;
@@ -166,8 +166,8 @@ fn a_child_begins_anew_and_keeps_nothing_of_its_parents() {
     fork::watch();
     let ours = host.claim().unwrap();
     host.joined(Gid([0xff; 16]));
-    let way = host.carrier(HERE, number).unwrap();
-    way.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])).unwrap();
+    let carrier = host.carrier(HERE, number).unwrap();
+    carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])).unwrap();
     until(|| there.seen.parts.lock().unwrap().len() == 1);
     let sockets = || {
         let links = fs::read_dir("/proc/self/fd").unwrap().flatten().flat_map(|entry| fs::read_link(entry.path()));
@@ -176,30 +176,31 @@ fn a_child_begins_anew_and_keeps_nothing_of_its_parents() {
             .count()
     };
     let before = sockets();
-    // SAFETY: the child calls what a child may as far as glibc makes it safe, and ends without running anything of its parent's.
+    // SAFETY: the child calls only what glibc supports after a fork, and exits without running destructors of its
+    // parent.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let is_so = catch_unwind(AssertUnwindSafe(|| {
-            // Of each end a listener, and what the thread waits by; both ends of a session; a group.
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            // A listener and the thread's descriptors for each end; both ends of a session; a group.
             assert_eq!(before - sockets(), 9);
-            assert_eq!(way.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])), Err(Stuck::Gone));
-            drop(way);
-            // It begins anew, with names of its own.
+            assert_eq!(carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])), Err(Stuck::Lost));
+            drop(carrier);
+            // It starts over, with blocks of its own.
             let new = host.claim().unwrap();
             assert!(new != ours && new != block);
-            let way = host.carrier(HERE, number).unwrap();
-            assert_eq!(way.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])), Ok(()));
+            let carrier = host.carrier(HERE, number).unwrap();
+            assert_eq!(carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])), Ok(()));
             host.progress();
         }));
         // SAFETY: it ends the child.
-        unsafe { libc::_exit(i32::from(is_so.is_err())) };
+        unsafe { libc::_exit(i32::from(result.is_err())) };
     }
     let mut status = 0;
-    // SAFETY: the child is this process's, and `status` can be written.
+    // SAFETY: the child belongs to this process, and `status` is writable.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
-    way.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])).unwrap();
-    // The child's one, and this.
+    carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])).unwrap();
+    // The child's packet, and this one.
     until(|| there.seen.parts.lock().unwrap().len() == 3);
-    assert!(there.seen.lost.load(Ordering::SeqCst) <= 1, "but for the child's session");
+    assert!(there.seen.lost.load(Ordering::SeqCst) <= 1, "only the child's session may end");
 }

@@ -1,4 +1,4 @@
-//! A ring against a queue, and a ring that the other end spoils.
+//! A ring compared with a queue, and a ring with a malicious other end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::ipc::codec::Garbage;
+use crate::ipc::codec::Malformed;
 use crate::ipc::ring::{CONTROL, Consumer, NotPut, Producer, Ring};
 use crate::ipc::shared::Shared;
 use crate::wire::bytes::{Segment, read_bytes};
@@ -26,21 +26,21 @@ fn ends() -> (Producer, Consumer, Arc<Shared>) {
     (Producer::new(ring.clone()), Consumer::new(ring, WORDS), shared)
 }
 
-/// Puts in a record of this seed; the payload from plain bytes or from two pieces of memory.
+/// Writes a record of this seed, with a payload from a slice or from two segments.
 fn put(producer: &mut Producer, seed: u8, length: u32) -> Result<(), NotPut> {
     let mut bytes = vec![seed; length as usize];
     let words = [u64::from(seed) << 32 | u64::from(length); WORDS];
     if seed.is_multiple_of(2) {
         return producer.put(&words, Payload::Bytes(&bytes), length, 0);
     }
-    // SAFETY: bytes of the vector, which is there until the end.
+    // SAFETY: bytes of the vector, which lives until the end.
     let mut rest = unsafe { Segment::of_raw(bytes.as_mut_ptr(), bytes.len()) };
     let first = rest.split_to(length as usize / 3);
     producer.put(&words, Payload::Memory(&[first, rest]), length, 0)
 }
 
-/// The seed and the length of the next record, which is whole.
-fn take(consumer: &mut Consumer) -> Result<Option<(u8, u32)>, Garbage> {
+/// Returns the seed and the length of the next record, which must be complete.
+fn take(consumer: &mut Consumer) -> Result<Option<(u8, u32)>, Malformed> {
     let Some(words) = consumer.next()? else { return Ok(None) };
     let (seed, length) = ((words[0] >> 32) as u8, words[0] as u32);
     assert!(words[..WORDS].iter().all(|&word| word == words[0]));
@@ -71,11 +71,11 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: if cfg!(miri) { 4 } else { 256 }, ..Default::default() })]
 
     #[test]
-    #[cfg_attr(miri, ignore = "the interpreter ends at atomic stores of different sizes to one place, as records over records are")]
-    fn it_is_a_queue_of_records(steps in vec(step(), 1..400)) {
+    #[cfg_attr(miri, ignore = "Miri rejects atomic stores of different sizes to the same memory, which overlapping records are")]
+    fn ring_matches_the_model(steps in vec(step(), 1..400)) {
         let (mut producer, mut consumer, _shared) = ends();
         let mut model = VecDeque::new();
-        // Taken, and not yet told.
+        // Taken, and not yet freed.
         let (mut held, mut used) = (0, 0);
         for step in steps {
             match step {
@@ -103,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn words_of_the_other_end_never_lead_outside(tail: u64, head: u64, words in vec(any::<u64>(), WORDS), length: u32) {
+    fn malformed_words_never_lead_outside(tail: u64, head: u64, words in vec(any::<u64>(), WORDS), length: u32) {
         let (mut producer, mut consumer, shared) = ends();
         put(&mut producer, 1, 10).unwrap();
         for (index, &word) in words.iter().enumerate() {
@@ -132,31 +132,31 @@ proptest! {
                 break;
             }
         }
-        prop_assert!(matches!(result, Err(NotPut::Garbage(_) | NotPut::Full)));
+        prop_assert!(matches!(result, Err(NotPut::Malformed(_) | NotPut::Full)));
     }
 }
 
 #[test]
-fn a_head_beyond_the_tail_and_a_tail_beyond_the_ring_are_garbage() {
+fn invalid_head_and_tail_are_detected() {
     let (mut producer, mut consumer, shared) = ends();
     shared.store(128, 64, Ordering::Relaxed);
     for _ in 0..SIZE / 64 {
         put(&mut producer, 2, 0).unwrap();
     }
-    // Now there is a look at the head, which may be anything up to the tail.
+    // Now the head is checked, which may have any value up to the tail.
     shared.store(128, SIZE as u64 + 64, Ordering::Relaxed);
-    assert_eq!(put(&mut producer, 2, 0), Err(NotPut::Garbage(Garbage("a head that is not in the ring"))));
+    assert_eq!(put(&mut producer, 2, 0), Err(NotPut::Malformed(Malformed("head outside of the ring"))));
     for tail in [SIZE as u64 + 64, 1, u64::MAX] {
         shared.store(0, tail, Ordering::Relaxed);
-        assert_eq!(consumer.next(), Err(Garbage("a tail that is not in the ring")));
+        assert_eq!(consumer.next(), Err(Malformed("tail outside of the ring")));
     }
     shared.store(0, 64, Ordering::Relaxed);
     assert!(consumer.next().unwrap().is_some());
-    assert_eq!(consumer.take(1).unwrap_err(), Garbage("a record beyond the tail"));
+    assert_eq!(consumer.take(1).unwrap_err(), Malformed("record beyond the tail"));
 }
 
 #[test]
-fn who_asks_for_a_bell_gets_it_once() {
+fn requested_wakeup_is_sent_once() {
     let (shared, ring) = ring();
     let (mut producer, mut consumer) = (Producer::new(ring.clone()), Consumer::new(ring.clone(), WORDS));
     assert!(!ring.take_parked());
@@ -170,22 +170,22 @@ fn who_asks_for_a_bell_gets_it_once() {
         put(&mut producer, 2, 1024 - 64).unwrap();
     }
     assert_eq!(put(&mut producer, 2, 0), Err(NotPut::Full));
-    assert!(!ring.has_room(producer.tail()));
-    ring.want_room();
+    assert!(!ring.has_space(producer.tail()));
+    ring.want_space();
     assert!(take(&mut consumer).unwrap().is_some());
-    assert!(consumer.free() && ring.has_room(producer.tail()), "a quarter");
+    assert!(consumer.free() && ring.has_space(producer.tail()), "a quarter");
     put(&mut producer, 2, 0).unwrap();
     assert!(take(&mut consumer).unwrap().is_some());
-    assert!(!consumer.free(), "nobody asks any more");
+    assert!(!consumer.free(), "the request is withdrawn");
     assert_eq!(shared.load(128, Ordering::Relaxed), 2048);
 }
 
 #[test]
 #[cfg_attr(
     miri,
-    ignore = "the interpreter ends at atomic stores of different sizes to one place, as records over records are"
+    ignore = "Miri rejects atomic stores of different sizes to the same memory, which overlapping records are"
 )]
-fn two_threads_see_the_same_records() {
+fn threads_transfer_records_unchanged() {
     let (mut producer, mut consumer, _shared) = ends();
     const ROUNDS: u32 = 20_000;
     std::thread::scope(|scope| {

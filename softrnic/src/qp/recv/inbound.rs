@@ -1,4 +1,4 @@
-//! Messages that come from other processes, in parts.
+//! Messages from other processes, which arrive in parts.
 
 use std::slice;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use rdma_mummy_sys::ibv_access_flags;
 
 use crate::mem::Memory;
 use crate::qp::exchange::{Exchange, TransferFault};
-use crate::qp::recv::receiving::{Taken, Trouble, has_room, invalidate};
+use crate::qp::recv::receiving::{ReceiveError, Taken, check_fits, invalidate};
 use crate::qp::recv::responder::{Responder, Stop};
 use crate::qp::recv::responses_out::{Reading, Return};
 use crate::qp::recv::target::{Target, shared_entry};
@@ -21,20 +21,20 @@ use crate::wire::operation::Operation;
 use crate::wire::packet::Part;
 use crate::wire::transport::Carrier;
 
-/// A message of which some parts have come.
+/// A partially received message.
 #[derive(Debug)]
 pub(in crate::qp) struct Inbound {
     request: Request,
     back: Return,
-    /// Where the next part stands.
+    /// The offset of the next part.
     offset: u64,
-    /// Its receive, where it takes one.
+    /// Its receive, if it consumes one.
     taken: Option<Taken>,
-    /// Of XRC.
+    /// The shared receive queue of XRC.
     entry: Option<SharedEntry>,
 }
 
-/// The requester's end of a message that came in one part.
+/// The requester's side of a message that arrived in one part.
 #[derive(Debug)]
 struct Carried<'p>(&'p [Segment]);
 
@@ -49,13 +49,13 @@ impl Exchange for Carried<'_> {
         Ok(value)
     }
 
-    /// The data of a read goes back in parts, later.
+    /// Does nothing: the data of a read is sent later, in parts.
     fn give(&mut self, _from: &[Segment]) -> Result<(), TransferFault> {
         Ok(())
     }
 }
 
-/// Whether a part can be of its message, and that one of its service.
+/// Whether a part is consistent with its message, and the message with its service.
 #[inline]
 fn is_sound(part: &Part) -> bool {
     let Request { service, operation, length, .. } = part.request;
@@ -70,10 +70,11 @@ fn is_sound(part: &Part) -> bool {
 }
 
 impl Responder {
-    /// Handles a part; whether that was the end of the queue pair, whose requester is then to be looked at.
+    /// Handles a part. Returns whether the QP failed, so that the caller runs its requester.
     ///
-    /// A message is answered once it is done or has failed. What is left of one that was not taken is dropped, and its last part
-    /// answered again: its sender knows by the attempt that it is late, or learns that the one before was lost.
+    /// A message is acknowledged once it is complete or has failed. After a refusal, the remaining parts are dropped,
+    /// and the reply is repeated for the last part. The sender recognizes the repetition by the attempt number if it is
+    /// late; otherwise the repetition shows that the first reply was lost.
     pub(in crate::qp) fn part(
         &mut self,
         pair: &QueuePair,
@@ -81,16 +82,16 @@ impl Responder {
         payload: &[Segment],
         carrier: &Arc<dyn Carrier>,
     ) -> bool {
-        let is_answered = part.is_last() && part.request.service.is_reliable();
-        self.early = is_answered.then(|| Return::of(part, carrier));
+        let needs_reply = part.is_last() && part.request.service.is_reliable();
+        self.early = needs_reply.then(|| Return::of(part, carrier));
         let (reply, has_failed) = if part.offset == 0 {
             self.first_part(pair, part, payload, carrier)
         } else {
             self.next_part(pair, part, payload)
         };
         let back = self.early.take();
-        if is_answered && back.is_none() {
-            // The answer has gone, and may have been one too many.
+        if needs_reply && back.is_none() {
+            // The reply was sent, and may have been one too many.
             return has_failed || !pair.state().receives();
         }
         let Some(reply) = reply.filter(|_| part.request.service.is_reliable()) else {
@@ -105,13 +106,13 @@ impl Responder {
             _ => None,
         };
         let has_failed_now = match read {
-            Some(reading) => self.answer_read(pair, back, reading),
+            Some(reading) => self.respond_to_read(pair, back, reading),
             None => self.reply(pair, back, reply),
         };
         has_failed || has_failed_now
     }
 
-    /// The shared receive queue that a message of XRC names.
+    /// Finds the shared receive queue of an XRC message.
     fn entry(&self, pair: &QueuePair, request: &Request) -> Result<Option<SharedEntry>, Stop> {
         let is_xrc = pair.parts.service == Service::XrcReceive;
         if is_xrc { shared_entry(pair, request.srq_number).map(Some) } else { Ok(None) }
@@ -126,10 +127,10 @@ impl Responder {
         carrier: &Arc<dyn Carrier>,
     ) -> (Option<Reply>, bool) {
         let request = &part.request;
-        if !self.is_taken_in(pair, request) || !is_sound(part) {
+        if !self.is_accepted(pair, request) || !is_sound(part) {
             return (Some(Reply::Silence), false);
         }
-        // Whoever begins a message has ended the one before.
+        // A sender that begins a message has ended the previous one.
         self.end_arriving();
         if !part.is_last() {
             if request.service == Service::UnreliableDatagram {
@@ -141,12 +142,12 @@ impl Responder {
             };
         }
         let is_read = matches!(request.operation, Operation::Read { .. });
-        let (reply, has_failed) = if is_read && self.answers.reads() >= usize::from(self.attributes.max_dest_rd_atomic)
-        {
-            self.finish(pair, request, Err(Stop::Refused(Refusal::InvalidRequest)))
-        } else {
-            self.answer(pair, request, &mut Carried(payload))
-        };
+        let (reply, has_failed) =
+            if is_read && self.responses.reads() >= usize::from(self.attributes.max_dest_rd_atomic) {
+                self.finish(pair, request, Err(Stop::Refused(Refusal::InvalidRequest)))
+            } else {
+                self.handle(pair, request, &mut Carried(payload))
+            };
         (Some(reply), has_failed)
     }
 
@@ -166,7 +167,7 @@ impl Responder {
         }
     }
 
-    /// Checks what can be checked before all parts have come, and takes the receive.
+    /// Makes the checks that need no data, and takes the receive.
     fn begin(&mut self, pair: &QueuePair, part: &Part, carrier: &Arc<dyn Carrier>) -> Result<Box<Inbound>, Stop> {
         let request = part.request;
         let entry = self.entry(pair, &request)?;
@@ -178,8 +179,8 @@ impl Responder {
             }
             Operation::Send | Operation::SendImmediate { .. } | Operation::SendInvalidate { .. } => {
                 let work = self.take(&target)?;
-                if let Err(trouble) = has_room(&work, request.length) {
-                    self.conclude(&target, &request, work, Err(trouble))?;
+                if let Err(error) = check_fits(&work, request.length) {
+                    self.conclude(&target, &request, work, Err(error))?;
                     return Err(Stop::TooLong);
                 }
                 Some(work)
@@ -187,7 +188,7 @@ impl Responder {
             Operation::WriteImmediate { address, rkey, .. } => {
                 let work = self.take(&target)?;
                 if let Err(stop) = self.allow_write(&target, address, rkey, request.length) {
-                    self.conclude(&target, &request, work, Err(Trouble::Other(stop)))?;
+                    self.conclude(&target, &request, work, Err(ReceiveError::Other(stop)))?;
                     return Err(stop);
                 }
                 Some(work)
@@ -198,14 +199,14 @@ impl Responder {
         Ok(Box::new(Inbound { request, back: Return::of(part, carrier), offset: 0, taken, entry }))
     }
 
-    /// Whether the queue pair and the memory allow a write. Each part looks its own memory up again.
+    /// Checks that the QP and the memory allow a write. Each part checks its own memory again.
     fn allow_write(&self, target: &Target<'_>, address: u64, rkey: u32, length: u64) -> Result<(), Stop> {
         let access = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
         self.allow(access)?;
         target.remote(rkey, address, length, access).map(drop)
     }
 
-    /// Moves a part to its place, and ends the message with the last.
+    /// Copies a part to its target. Completes the message with the last part.
     fn go_on(
         &mut self,
         pair: &QueuePair,
@@ -230,7 +231,7 @@ impl Responder {
         }
         let result = match arriving.taken.take() {
             Some(taken) => self.conclude(&target, &request, taken.work, result),
-            None => result.map_err(|trouble| trouble.end(target.service).1),
+            None => result.map_err(|error| error.end(target.service).1),
         };
         self.conclude_parts(pair, &request, result)
     }
@@ -245,44 +246,44 @@ impl Responder {
         (Some(reply), has_failed)
     }
 
-    /// A message that has begun to come does not come in whole: its receive is the next one's.
+    /// Abandons a partial message. Its receive is used for the next message.
     pub(in crate::qp) fn end_arriving(&mut self) {
         if let Some(arriving) = self.arriving.take() {
             self.taken.extend(arriving.taken);
         }
     }
 
-    /// A shared receive queue is destroyed: it is not held any more, and what works on it goes no further.
+    /// Releases a shared receive queue that is being destroyed, and abandons messages on it.
     pub(in crate::qp) fn release(&mut self, queue: &Arc<ReceiveQueue>) {
         if self.arriving.as_ref().is_some_and(|arriving| arriving.entry.as_ref().is_some_and(|entry| entry.is(queue))) {
             self.arriving = None;
         }
         self.taken.retain(|taken| !taken.is_of(queue));
-        self.answers.release(queue);
+        self.responses.release(queue);
     }
 
-    /// A carrier is gone, with what was to come by it and to go.
+    /// Abandons messages and responses on a lost carrier.
     ///
-    /// What a message had taken of a shared queue stays taken, as a NIC does not know that its peer has ended: until the next
-    /// message, or until the program flushes, resets or destroys the queue pair.
+    /// A receive taken from a shared queue stays with the QP, since a NIC does not notice the end of its peer either.
+    /// The next message uses it, or the program flushes, resets or destroys the QP.
     pub(in crate::qp) fn lose(&mut self, carrier: &Arc<dyn Carrier>) {
         if self.arriving.as_ref().is_some_and(|arriving| arriving.back.is_by(carrier)) {
             self.end_arriving();
         }
-        self.answers.lose(carrier);
+        self.responses.lose(carrier);
     }
 }
 
-/// Moves a part to its place.
-fn move_part(target: &Target<'_>, arriving: &Inbound, part: &Part, payload: &[Segment]) -> Result<(), Trouble> {
+/// Copies a part to its target.
+fn move_part(target: &Target<'_>, arriving: &Inbound, part: &Part, payload: &[Segment]) -> Result<(), ReceiveError> {
     let (offset, length) = (arriving.offset, u64::from(part.length));
     match arriving.request.operation {
         Operation::Write { address, rkey } | Operation::WriteImmediate { address, rkey, .. } => {
             let access = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
             let address = address.wrapping_add(offset);
-            let segment = target.remote(rkey, address, length, access).map_err(Trouble::Other)?;
+            let segment = target.remote(rkey, address, length, access).map_err(ReceiveError::Other)?;
             bytes::copy(payload, slice::from_ref(&segment))
-                .map_err(|_| Trouble::Other(Stop::Refused(Refusal::OperationError)))
+                .map_err(|_| ReceiveError::Other(Stop::Refused(Refusal::OperationError)))
         }
         _ => {
             let pieces = arriving.taken.as_ref().map_or(&[][..], |taken| &taken.work.pieces);
@@ -290,7 +291,7 @@ fn move_part(target: &Target<'_>, arriving: &Inbound, part: &Part, payload: &[Se
             Memory::of_process()
                 .map(target.receives.domain, pieces, offset, length, true, &mut segments)
                 .and_then(|()| bytes::copy(payload, &segments))
-                .map_err(|_| Trouble::Memory)
+                .map_err(|_| ReceiveError::Memory)
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The responder: handles what comes.
+//! The responder, which handles incoming messages.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `responder`, `target` | one message, and what it works on |
-//! | `receiving`, `one_sided` | messages that take a receive, and those that name memory |
-//! | `inbound`, `responses_out` | messages in parts, and what is answered to them |
+//! | `responder`, `target` | one message, and the objects that it accesses |
+//! | `receiving`, `one_sided` | messages that consume a receive, and those with remote keys |
+//! | `inbound`, `responses_out` | messages in parts, and their responses |
 
 mod inbound;
 mod one_sided;

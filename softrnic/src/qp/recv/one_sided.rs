@@ -1,4 +1,4 @@
-//! Messages that work on memory of the program's, which they name by a remote key.
+//! Messages that access memory by a remote key.
 
 use std::slice;
 
@@ -21,7 +21,7 @@ impl Responder {
         rkey: u32,
     ) -> Result<(), Stop> {
         self.allow(ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0)?;
-        // Without data no memory is named.
+        // Without data, no memory is accessed.
         if request.length > 0 {
             let access = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
             let segment = target.remote(rkey, address, request.length, access)?;
@@ -76,7 +76,8 @@ impl Responder {
         Ok(())
     }
 
-    /// Flush: what was written is visible already, since each message is done in whole before the next.
+    /// Handles a flush. Earlier writes are already visible, because each message completes before the next one.
+    /// Persistence is not provided.
     pub(in crate::qp) fn make_visible(
         &mut self,
         target: &Target<'_>,
@@ -102,7 +103,7 @@ impl Responder {
         match level {
             IBV_FLUSH_RANGE if length == 0 => {}
             IBV_FLUSH_RANGE => drop(target.remote(rkey, address, length, access)?),
-            // All of the region: the address and the length do not count.
+            // The whole region: address and length are ignored.
             IBV_FLUSH_MR => drop(target.whole(rkey, access)?),
             _ => return Err(Stop::Refused(Refusal::InvalidRequest)),
         }
@@ -110,20 +111,20 @@ impl Responder {
         Ok(())
     }
 
-    /// Whether the queue pair's own access flags have these. What they lack is an operation that its receive queue does not
-    /// support: an invalid request (InfiniBand specification, volume 1, section 9.7.4.1.5).
+    /// Checks that the QP's access flags allow an operation. If not, its receive queue does not support the operation:
+    /// an invalid request (InfiniBand specification, volume 1, section 9.7.4.1.5).
     pub(in crate::qp) fn allow(&self, access: Access) -> Result<(), Stop> {
         if self.attributes.access & access == access { Ok(()) } else { Err(Stop::Refused(Refusal::InvalidRequest)) }
     }
 
-    /// Whether there is room for the answer of a read or atomic.
+    /// Checks that the responder has resources for a read or atomic.
     fn allow_outstanding(&self, target: &Target<'_>) -> Result<(), Stop> {
         reliable(target)?;
         if self.attributes.max_dest_rd_atomic > 0 { Ok(()) } else { Err(Stop::Refused(Refusal::InvalidRequest)) }
     }
 }
 
-/// What is answered needs a service that answers.
+/// Checks for a service with responses.
 fn reliable(target: &Target<'_>) -> Result<(), Stop> {
     if target.service.is_reliable() { Ok(()) } else { Err(Stop::Refused(Refusal::InvalidRequest)) }
 }

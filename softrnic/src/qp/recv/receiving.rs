@@ -1,4 +1,4 @@
-//! Receives: taken for messages that need one, and completed.
+//! Receives: consumption by messages, and completion.
 
 use std::sync::Arc;
 
@@ -16,17 +16,17 @@ use crate::wire::bytes::{self, Segments};
 use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::Operation;
 
-/// Where receives come from, and where they complete.
+/// The source of receives and their completion queue.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::qp) struct Receives<'t> {
     pub(in crate::qp) queue: &'t Arc<ReceiveQueue>,
     pub(in crate::qp) completions: Option<&'t Arc<CompletionQueue>>,
-    /// In which their memory is looked up.
+    /// The protection domain of their memory.
     pub(in crate::qp) domain: &'t Domain,
     pub(in crate::qp) is_shared: bool,
 }
 
-/// A receive that is out of its queue.
+/// A receive that was taken from its queue.
 #[derive(Debug)]
 pub(in crate::qp) struct Taken {
     pub(in crate::qp) work: ReceiveWork,
@@ -35,7 +35,7 @@ pub(in crate::qp) struct Taken {
 }
 
 impl Responder {
-    /// A message that goes into a receive.
+    /// Handles a message that consumes a receive.
     pub(in crate::qp) fn receive(
         &mut self,
         target: &Target<'_>,
@@ -47,7 +47,7 @@ impl Responder {
         self.conclude(target, request, work, result)
     }
 
-    /// A write that takes a receive for its immediate: only if there is one, it is written.
+    /// Handles a write with immediate. The data is written only if there is a receive.
     pub(in crate::qp) fn receive_write(
         &mut self,
         target: &Target<'_>,
@@ -55,12 +55,12 @@ impl Responder {
         write: impl FnOnce(&mut Self) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
         let work = self.take(target)?;
-        // A write that fails leaves the receive as it is.
-        let result = write(self).map_err(Trouble::Other);
+        // A failed write leaves the receive unchanged.
+        let result = write(self).map_err(ReceiveError::Other);
         self.conclude(target, request, work, result)
     }
 
-    /// Completes the receives of the queue pair's own queue as flushed.
+    /// Completes the receives of the QP's own queue as flushed.
     pub(in crate::qp) fn flush_receives(&mut self, pair: &QueuePair) {
         for Taken { work, queue, completions } in std::mem::take(&mut self.taken) {
             if let Some(completions) = &completions {
@@ -79,7 +79,7 @@ impl Responder {
         });
     }
 
-    /// The receive of a message before that did not come through, or the next of its queue.
+    /// Takes the receive of an earlier incomplete message, or the next one of the queue.
     pub(in crate::qp) fn take(&mut self, target: &Target<'_>) -> Result<ReceiveWork, Stop> {
         let queue = target.receives.queue;
         if !self.taken.is_empty()
@@ -96,35 +96,36 @@ impl Responder {
         target: &Target<'_>,
         request: &Request,
         work: ReceiveWork,
-        result: Result<(), Trouble>,
+        result: Result<(), ReceiveError>,
     ) -> Result<(), Stop> {
         let receives = target.receives;
         let (completion, stop) = match result {
             Ok(()) => (arrived(target, request, work.wr_id), None),
-            // A reliable sender learns of it; otherwise the specification has the message dropped: with the receive left where it
-            // was, or, of a shared queue, where it cannot stay, completed in error. The queue pair works on.
-            Err(Trouble::TooLong) if !target.service.is_reliable() && !receives.is_shared => {
+            // A reliable sender is notified. An unreliable message is dropped as the specification requires: its
+            // receive stays, or, in a shared queue, completes in error. The QP continues.
+            Err(ReceiveError::TooLong) if !target.service.is_reliable() && !receives.is_shared => {
                 self.keep(target, work);
                 return Err(Stop::TooLong);
             }
-            Err(Trouble::Other(stop)) => {
+            Err(ReceiveError::Other(stop)) => {
                 self.keep(target, work);
                 return Err(stop);
             }
-            Err(trouble) => {
-                let (status, stop) = trouble.end(target.service);
+            Err(error) => {
+                let (status, stop) = error.end(target.service);
                 (failed(target.number, work.wr_id, status), Some(stop))
             }
         };
-        // Whoever sees the completion may act upon it, and its peer is to have the answer by then: as with a NIC.
+        // The reply is sent before the completion becomes visible, as with a NIC. A program that sees the completion
+        // may act on it, and its peer then has the reply.
         if stop.is_none()
             && let Some(back) = self.early.take()
         {
             self.reply(target.pair, back, Reply::Done { original: 0 });
         }
-        let is_told = receives.completions.is_none_or(|queue| queue.push(completion, request.is_solicited));
+        let is_queued = receives.completions.is_none_or(|queue| queue.push(completion, request.is_solicited));
         receives.queue.recycle(work);
-        if is_told { stop.map_or(Ok(()), Err) } else { Err(Stop::Lost) }
+        if is_queued { stop.map_or(Ok(()), Err) } else { Err(Stop::Lost) }
     }
 
     fn keep(&mut self, target: &Target<'_>, work: ReceiveWork) {
@@ -133,7 +134,7 @@ impl Responder {
 }
 
 impl Taken {
-    /// Ends it without a message: a shared queue has it again, as the next.
+    /// Ends it without a message: a shared queue gets it back as its next receive.
     pub(in crate::qp) fn give_back(self) {
         if self.queue.is_shared() {
             self.queue.give_back(self.work);
@@ -150,34 +151,34 @@ impl Taken {
     }
 }
 
-/// Whether a receive is for so many bytes.
-pub(in crate::qp) fn has_room(work: &ReceiveWork, length: u64) -> Result<(), Trouble> {
-    let room: u64 = work.pieces.iter().map(|piece| u64::from(piece.length)).sum();
-    if room < length { Err(Trouble::TooLong) } else { Ok(()) }
+/// Checks that a message fits into a receive.
+pub(in crate::qp) fn check_fits(work: &ReceiveWork, length: u64) -> Result<(), ReceiveError> {
+    let capacity: u64 = work.pieces.iter().map(|piece| u64::from(piece.length)).sum();
+    if capacity < length { Err(ReceiveError::TooLong) } else { Ok(()) }
 }
 
-/// The end of a message that also invalidates a key.
-pub(in crate::qp) fn invalidate(target: &Target<'_>, request: &Request) -> Result<(), Trouble> {
+/// Finishes a message that also invalidates a key.
+pub(in crate::qp) fn invalidate(target: &Target<'_>, request: &Request) -> Result<(), ReceiveError> {
     match request.operation {
-        Operation::SendInvalidate { rkey } => target.invalidate(rkey).map_err(|_| Trouble::Invalidation),
+        Operation::SendInvalidate { rkey } => target.invalidate(rkey).map_err(|_| ReceiveError::Invalidation),
         _ => Ok(()),
     }
 }
 
-/// What can be wrong with a message that takes a receive.
+/// An error of a message that consumes a receive.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::qp) enum Trouble {
+pub(in crate::qp) enum ReceiveError {
     /// The receive is too small.
     TooLong,
-    /// The memory of the receive cannot be used.
+    /// The memory of the receive is not usable.
     Memory,
     /// The key cannot be invalidated.
     Invalidation,
-    /// Nothing of the receive's.
+    /// An error that does not concern the receive.
     Other(Stop),
 }
 
-impl Trouble {
+impl ReceiveError {
     /// The status of the receive, and the end of the message.
     pub(in crate::qp) fn end(self, service: Service) -> (ibv_wc_status, Stop) {
         match self {
@@ -192,35 +193,37 @@ impl Trouble {
     }
 }
 
-/// Moves the data of a message to where a receive has it.
+/// Copies the data of a message into a receive.
 fn place(
     target: &Target<'_>,
     request: &Request,
     exchange: &mut dyn Exchange,
     work: &ReceiveWork,
-) -> Result<(), Trouble> {
+) -> Result<(), ReceiveError> {
     let header = if target.service == Service::UnreliableDatagram { datagram::HEADER_LENGTH } else { 0 };
-    has_room(work, header + request.length)?;
+    check_fits(work, header + request.length)?;
     let domain = target.receives.domain;
     if header > 0 {
         let mut segments = Segments::new();
-        Memory::of_process().map(domain, &work.pieces, 0, header, true, &mut segments).map_err(|_| Trouble::Memory)?;
-        bytes::write_bytes(&datagram::header(request), &segments).map_err(|_| Trouble::Memory)?;
+        Memory::of_process()
+            .map(domain, &work.pieces, 0, header, true, &mut segments)
+            .map_err(|_| ReceiveError::Memory)?;
+        bytes::write_bytes(&datagram::header(request), &segments).map_err(|_| ReceiveError::Memory)?;
     }
     if request.length > 0 {
         let mut segments = Segments::new();
         Memory::of_process()
             .map(domain, &work.pieces, header, request.length, true, &mut segments)
-            .map_err(|_| Trouble::Memory)?;
+            .map_err(|_| ReceiveError::Memory)?;
         exchange.take(&segments).map_err(|fault| match fault {
-            TransferFault::Requester(_) => Trouble::Other(Stop::LocalFault),
-            TransferFault::Responder(_) => Trouble::Memory,
+            TransferFault::Requester(_) => ReceiveError::Other(Stop::LocalFault),
+            TransferFault::Responder(_) => ReceiveError::Memory,
         })?;
     }
     invalidate(target, request)
 }
 
-/// The completion of a receive that has its message.
+/// Builds the completion of a successful receive.
 fn arrived(target: &Target<'_>, request: &Request, wr_id: u64) -> Completion {
     let is_datagram = target.service == Service::UnreliableDatagram;
     let (flags, immediate) = match request.operation {
@@ -239,7 +242,7 @@ fn arrived(target: &Target<'_>, request: &Request, wr_id: u64) -> Completion {
         wr_id,
         status: ibv_wc_status::IBV_WC_SUCCESS,
         opcode,
-        // Of 2 GiB at most.
+        // At most 2 GiB.
         byte_len: u32::try_from(length).unwrap_or(u32::MAX),
         flags: if is_datagram { flags | ibv_wc_flags::IBV_WC_GRH.0 } else { flags },
         immediate,
@@ -252,7 +255,7 @@ fn arrived(target: &Target<'_>, request: &Request, wr_id: u64) -> Completion {
     }
 }
 
-/// The completion of a receive in error.
+/// Builds the completion of a failed receive.
 fn failed(number: u32, wr_id: u64, status: ibv_wc_status) -> Completion {
     Completion {
         wr_id,

@@ -1,4 +1,4 @@
-//! The responder: checks what comes from a peer, and does it.
+//! The responder: checks and executes a peer's messages.
 
 use crate::qp::exchange::{Exchange, TransferFault};
 use crate::qp::recv::inbound::Inbound;
@@ -12,39 +12,39 @@ use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::Operation;
 use crate::wire::packet::psn_after;
 
-/// The receiving side.
+/// The receive side of a QP.
 #[repr(C)]
 #[derive(Debug)]
 pub(in crate::qp) struct Responder {
-    /// `rq_psn` is the number that is expected next.
+    /// `rq_psn` is the next expected PSN.
     pub(in crate::qp) attributes: Attributes,
-    has_told_established: bool,
-    has_told_last: bool,
-    /// Receives that were taken for messages that did not come through; those of the next from the same queue. Of a target of XRC
-    /// there are several queues, otherwise there is one.
+    has_reported_established: bool,
+    has_reported_last: bool,
+    /// Receives of incomplete messages, for the next messages from the same queue. A target of XRC uses several queues,
+    /// other QPs one.
     pub(in crate::qp) taken: Vec<Taken>,
-    /// A message from another process that has not come in whole.
+    /// A partially received message from another process.
     pub(in crate::qp) arriving: Option<Box<Inbound>>,
-    /// What other processes are still to be answered.
-    pub(in crate::qp) answers: ResponsesOut,
-    /// Where the answer to the message that is handled goes, as long as it has not gone.
+    /// Pending responses to other processes.
+    pub(in crate::qp) responses: ResponsesOut,
+    /// The return address of the current message, until its reply is sent.
     pub(in crate::qp) early: Option<Return>,
 }
 
-/// Why a message is not done.
+/// Why a message is not completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::qp) enum Stop {
-    /// It has no receive.
+    /// No receive is posted.
     NotReady,
-    /// The memory of the requester failed.
+    /// The requester's memory failed.
     LocalFault,
     /// It is not allowed. No receive was completed.
     Refused(Refusal),
-    /// A receive was completed in error: this is the end of the queue pair, also of an unreliable one.
+    /// A receive was completed in error; this ends the QP, even of an unreliable service.
     Broken(Refusal),
-    /// It is larger than its receive, on an unreliable service.
+    /// It exceeds its receive, on an unreliable service.
     TooLong,
-    /// The completion of its receive was lost: this is the end of the queue pair, and nothing is answered.
+    /// The completion of its receive was lost. This ends the QP, and no response is sent.
     Lost,
 }
 
@@ -52,7 +52,7 @@ impl From<TransferFault> for Stop {
     fn from(fault: TransferFault) -> Self {
         match fault {
             TransferFault::Requester(_) => Self::LocalFault,
-            // It passed the checks, and cannot be used nevertheless.
+            // It passed the checks, but the copy failed.
             TransferFault::Responder(_) => Self::Refused(Refusal::OperationError),
         }
     }
@@ -64,16 +64,18 @@ impl Responder {
             attributes: Attributes::new(),
             taken: Vec::new(),
             arriving: None,
-            answers: ResponsesOut::default(),
+            responses: ResponsesOut::default(),
             early: None,
-            has_told_established: false,
-            has_told_last: false,
+            has_reported_established: false,
+            has_reported_last: false,
         }
     }
 
-    /// Forgets its receives: the queue pair is reset or closed. What it has taken of a shared queue is others' again.
+    /// Resets the responder when the QP is reset or closed. Receives that it took from a shared queue are returned.
+    ///
+    /// A NIC may lose these receives.
     pub(in crate::qp) fn forget(&mut self, pair: &QueuePair) {
-        self.answers.drop_all(pair);
+        self.responses.drop_all(pair);
         self.end_arriving();
         self.taken.drain(..).rev().for_each(Taken::give_back);
         if !pair.parts.is_shared {
@@ -82,44 +84,45 @@ impl Responder {
         *self = Self::new();
     }
 
-    /// Completes the receives as flushed: the queue pair is in the error state. Those of a shared queue stay, and there is an event.
+    /// Completes the receives as flushed, in the error state. Receives of a shared queue stay, and an event is raised.
     ///
-    /// What came before a message that was refused is answered still; nothing is, after any other error: [`end`](Self::end).
+    /// Messages before a refused one still get their responses; after any other error none is sent, see
+    /// [`end`](Self::end).
     pub(in crate::qp) fn flush(&mut self, pair: &QueuePair) {
         self.end_arriving();
         self.flush_receives(pair);
-        if pair.parts.is_shared && !self.has_told_last {
-            self.has_told_last = true;
+        if pair.parts.is_shared && !self.has_reported_last {
+            self.has_reported_last = true;
             pair.parts.events.happened(PairEvent::LastReceiveReached);
         }
     }
 
-    /// The end of the queue pair, which is in the error state, by what is no message of its peer's: reads are not answered any more.
+    /// Ends a QP that is in the error state for a reason other than a peer's message: reads get no further responses.
     pub(in crate::qp) fn end(&mut self, pair: &QueuePair) {
-        self.answers.cut();
+        self.responses.cut();
         self.flush(pair);
     }
 
-    /// Handles a message. Also tells whether that was the end of the queue pair, whose requester is then to be looked at.
-    pub(in crate::qp) fn answer(
+    /// Handles a message. The flag is set if the QP failed, so that the caller runs its requester.
+    pub(in crate::qp) fn handle(
         &mut self,
         pair: &QueuePair,
         request: &Request,
         exchange: &mut dyn Exchange,
     ) -> (Reply, bool) {
-        if !self.is_taken_in(pair, request) {
+        if !self.is_accepted(pair, request) {
             return (Reply::Silence, false);
         }
         let result = self.perform(pair, request, exchange);
         self.finish(pair, request, result)
     }
 
-    /// Whether a message can be handled now, and is for this queue pair.
-    pub(in crate::qp) fn is_taken_in(&self, pair: &QueuePair, request: &Request) -> bool {
+    /// Whether a message can be handled now, and belongs to this QP.
+    pub(in crate::qp) fn is_accepted(&self, pair: &QueuePair, request: &Request) -> bool {
         !pair.is_closed() && pair.state().receives() && self.is_for_us(pair, request)
     }
 
-    /// The end of a message: what is to be told of it.
+    /// Finishes a message with its reply.
     pub(in crate::qp) fn finish(
         &mut self,
         pair: &QueuePair,
@@ -127,8 +130,8 @@ impl Responder {
         result: Result<u64, Stop>,
     ) -> (Reply, bool) {
         let is_connected = pair.parts.service != Service::UnreliableDatagram;
-        if is_connected && result.is_ok() && !self.has_told_established && pair.state() == State::ReadyToReceive {
-            self.has_told_established = true;
+        if is_connected && result.is_ok() && !self.has_reported_established && pair.state() == State::ReadyToReceive {
+            self.has_reported_established = true;
             pair.parts.events.happened(PairEvent::Established);
         }
         if pair.parts.service.is_reliable() {
@@ -138,7 +141,7 @@ impl Responder {
         }
     }
 
-    /// Whether a message is of a peer that may talk to this queue pair, and comes in its turn.
+    /// Whether a message comes from the QP's peer and has the expected PSN.
     fn is_for_us(&self, pair: &QueuePair, request: &Request) -> bool {
         let Attributes { path, destination_number, key, rq_psn, .. } = &self.attributes;
         if request.service != pair.parts.service.peer() {
@@ -152,11 +155,11 @@ impl Responder {
         };
         request.source_number == *destination_number
             && is_peer(request.source, request.destination)
-            // The first packet of a message begins anew where packets may be lost.
+            // A new message resynchronizes the PSN of a service that may lose packets.
             && (request.psn == *rq_psn || !request.service.is_reliable())
     }
 
-    /// The answer of a reliable service.
+    /// Returns the reply of a reliable service.
     fn acknowledge(&mut self, pair: &QueuePair, request: &Request, result: Result<u64, Stop>) -> (Reply, bool) {
         let (refusal, event) = match result {
             Ok(original) => {
@@ -171,9 +174,9 @@ impl Responder {
             Err(Stop::TooLong) => (Refusal::InvalidRequest, None),
             Err(Stop::Lost) => return self.break_down(pair),
         };
-        log::debug!("queue pair {:#x} refuses {:?}: {refusal:?}", pair.number, request.operation);
+        log::debug!("QP {:#x} refused {:?}: {refusal:?}", pair.number, request.operation);
         pair.fail();
-        // Errors that no completion tells of.
+        // Errors without a completion raise an event.
         if let Some(event) = event {
             pair.parts.events.happened(event);
         }
@@ -181,7 +184,7 @@ impl Responder {
         (Reply::Refused(refusal), true)
     }
 
-    /// The end of a message of an unreliable service: what was wrong with it nobody is told, and it is as if it had been lost.
+    /// Finishes a message of an unreliable service. Errors are not reported; the message counts as lost.
     fn drop_silently(&mut self, pair: &QueuePair, request: &Request, result: Result<u64, Stop>) -> (Reply, bool) {
         if result != Err(Stop::LocalFault) {
             self.expect_after(request);
@@ -192,7 +195,7 @@ impl Responder {
         if stop == Stop::LocalFault {
             return (Reply::LocalFault, false);
         }
-        log::debug!("queue pair {:#x} drops {:?}: {stop:?}", pair.number, request.operation);
+        log::debug!("QP {:#x} dropped {:?}: {stop:?}", pair.number, request.operation);
         if stop == Stop::Lost {
             return self.break_down(pair);
         }
@@ -204,7 +207,7 @@ impl Responder {
         (Reply::Silence, has_failed)
     }
 
-    /// The end of the queue pair, as its completion queue has overrun.
+    /// Ends the QP after an overrun of its completion queue.
     #[cold]
     fn break_down(&mut self, pair: &QueuePair) -> (Reply, bool) {
         pair.break_down();
@@ -216,9 +219,9 @@ impl Responder {
         self.attributes.rq_psn = psn_after(request.psn, request.packets);
     }
 
-    /// Does what a message asks for, and gives the value that an atomic found.
+    /// Executes a message. Returns the previous value of an atomic.
     fn perform(&mut self, pair: &QueuePair, request: &Request, exchange: &mut dyn Exchange) -> Result<u64, Stop> {
-        // A target of XRC has no memory or receives of its own: the shared receive queue that is named stands for both.
+        // A target of XRC has neither memory nor receives. Both come from the shared receive queue of the message.
         let entry;
         let target = if pair.parts.service == Service::XrcReceive {
             entry = shared_entry(pair, request.srq_number)?;

@@ -1,4 +1,4 @@
-//! Whose memory and receives a message works on.
+//! The memory and receives that a message accesses.
 
 use crate::mem::domain::Domain;
 use crate::mem::{Access, Memory};
@@ -9,7 +9,7 @@ use crate::qp::{QueuePair, Service};
 use crate::wire::bytes::{Fault, Segment};
 use crate::wire::message::Refusal;
 
-/// The shared receive queue that a message of XRC names.
+/// Finds the shared receive queue of an XRC message.
 pub(in crate::qp) fn shared_entry(pair: &QueuePair, number: u32) -> Result<SharedEntry, Stop> {
     let entry = QpRegistry::of_process().find_shared(number);
     entry
@@ -17,13 +17,13 @@ pub(in crate::qp) fn shared_entry(pair: &QueuePair, number: u32) -> Result<Share
         .ok_or(Stop::Refused(Refusal::InvalidRequest))
 }
 
-/// What a message works on: the queue pair's domain and receives, or those of a shared receive queue of XRC.
+/// The target of a message: the QP's domain and receives, or those of a shared receive queue of XRC.
 #[derive(Debug)]
 pub(in crate::qp) struct Target<'t> {
     pub(in crate::qp) pair: &'t QueuePair,
     pub(in crate::qp) number: u32,
     pub(in crate::qp) service: Service,
-    /// In which memory is looked up.
+    /// The protection domain of its memory.
     domain: &'t Domain,
     pub(in crate::qp) receives: Receives<'t>,
 }
@@ -32,7 +32,7 @@ impl<'t> Target<'t> {
     pub(in crate::qp) fn of_pair(pair: &'t QueuePair) -> Self {
         let parts = &pair.parts;
         let (queue, completions) = (&parts.receives, parts.receive_queue.as_ref());
-        // Receives are looked up where they were posted.
+        // The memory of a receive belongs to the domain of its queue.
         let domain = if parts.is_shared { queue.domain() } else { None }.unwrap_or(&parts.domain);
         let receives = Receives { queue, completions, domain, is_shared: parts.is_shared };
         Self { pair, number: pair.number, service: parts.service, domain: &parts.domain, receives }
@@ -44,12 +44,12 @@ impl<'t> Target<'t> {
         Ok(Self { pair, number: pair.number, service: pair.parts.service, domain, receives })
     }
 
-    /// Memory of the program's that a peer names.
+    /// Checks memory of a remote key.
     pub(in crate::qp) fn remote(&self, rkey: u32, address: u64, length: u64, access: Access) -> Result<Segment, Stop> {
         Memory::of_process().remote(self.domain, self.number, rkey, address, length, access).map_err(refusal)
     }
 
-    /// All that the key names.
+    /// Checks all memory of a remote key.
     pub(in crate::qp) fn whole(&self, rkey: u32, access: Access) -> Result<Segment, Stop> {
         Memory::of_process().whole(self.domain, self.number, rkey, access).map_err(refusal)
     }
@@ -66,7 +66,7 @@ impl<'t> Target<'t> {
     }
 }
 
-/// How memory that a peer named is refused.
+/// Converts a memory fault to the refusal of a message.
 pub(in crate::qp) fn refusal(fault: Fault) -> Stop {
     Stop::Refused(match fault {
         Fault::Alignment => Refusal::InvalidRequest,

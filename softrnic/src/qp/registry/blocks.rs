@@ -1,4 +1,4 @@
-//! The numbers that this process has to itself, where there are other processes: blocks of them, claimed one by one.
+//! Blocks of QP numbers that belong to this process alone, claimed one by one.
 
 use std::sync::Mutex;
 
@@ -6,17 +6,17 @@ use crate::sys::unpoisoned;
 use crate::wire::packet::{BLOCK, MAX_NUMBER, MULTICAST_NUMBER};
 use crate::wire::transport::Transport;
 
-/// So many blocks are used before a number comes again.
-const AT_LEAST: usize = 4;
+/// Minimum number of blocks in use before numbers are reused.
+const MIN_BLOCKS: usize = 4;
 
-/// The blocks of the process, and how far their numbers were given.
+/// The blocks of the process, and their next number.
 #[derive(Debug)]
 pub(super) struct Blocks(Mutex<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     owned: Vec<u32>,
-    /// The next to give: which of the blocks, and the place in it.
+    /// The next number: the index of its block, and its offset.
     block: usize,
     place: u32,
 }
@@ -26,12 +26,12 @@ impl Blocks {
         Self(Mutex::new(Inner { owned: Vec::new(), block: 0, place: 0 }))
     }
 
-    /// Whether a number is of this process.
+    /// Whether a number belongs to this process.
     pub(super) fn has(&self, number: u32) -> bool {
         unpoisoned(self.0.lock()).owned.contains(&(number / BLOCK))
     }
 
-    /// The next number that is not taken, of those that `in_use` are. `None` where no block can be claimed.
+    /// Returns the next free number; `in_use` is the number of used ones. `None` if no block can be claimed.
     pub(super) fn number(
         &self,
         transport: &dyn Transport,
@@ -44,7 +44,7 @@ impl Blocks {
 
 impl Inner {
     fn number(&mut self, transport: &dyn Transport, in_use: usize, is_taken: impl Fn(u32) -> bool) -> Option<u32> {
-        // Once round at most, and through one more block.
+        // At most one round, and one further block.
         for _ in 0..=(self.owned.len() + 1) * BLOCK as usize {
             if self.block >= self.owned.len() {
                 self.grow(transport, in_use);
@@ -62,10 +62,10 @@ impl Inner {
         None
     }
 
-    /// At the end of all: one more, or from the beginning.
+    /// After the last block: claims another one, or starts over.
     fn grow(&mut self, transport: &dyn Transport, in_use: usize) {
-        let has_enough = self.owned.len() >= AT_LEAST && in_use < self.owned.len() * BLOCK as usize / 2;
-        // Numbers are of 24 bits.
+        let has_enough = self.owned.len() >= MIN_BLOCKS && in_use < self.owned.len() * BLOCK as usize / 2;
+        // Numbers have 24 bits.
         let claimed = if has_enough { None } else { transport.claim().filter(|block| *block <= MAX_NUMBER / BLOCK) };
         match claimed {
             Some(block) if !self.owned.contains(&block) => self.owned.push(block),
@@ -84,17 +84,17 @@ mod tests {
     use crate::wire::address::Gid;
     use crate::wire::transport::Carrier;
 
-    /// Has so many blocks to give, from the one with number 7 on.
+    /// A transport with a fixed number of blocks, from block 7 on.
     #[derive(Debug)]
-    struct Giving {
-        given: AtomicU32,
+    struct LimitedTransport {
+        claimed_count: AtomicU32,
         most: u32,
     }
 
-    impl Transport for Giving {
+    impl Transport for LimitedTransport {
         fn claim(&self) -> Option<u32> {
-            let given = self.given.load(Ordering::Relaxed);
-            (given < self.most).then(|| 7 + self.given.fetch_add(1, Ordering::Relaxed))
+            let claimed_count = self.claimed_count.load(Ordering::Relaxed);
+            (claimed_count < self.most).then(|| 7 + self.claimed_count.fetch_add(1, Ordering::Relaxed))
         }
         fn carrier(&self, _: Gid, _: u32) -> Option<Arc<dyn Carrier>> {
             None
@@ -110,15 +110,15 @@ mod tests {
         fn settle(&self) {}
     }
 
-    fn giving(most: u32) -> Giving {
-        Giving { given: AtomicU32::new(0), most }
+    fn limited(most: u32) -> LimitedTransport {
+        LimitedTransport { claimed_count: AtomicU32::new(0), most }
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "thousands of numbers")]
-    fn a_number_comes_again_after_some_blocks() {
-        let (blocks, transport) = (Blocks::new(), giving(100));
-        let round = AT_LEAST * BLOCK as usize;
+    fn numbers_are_reused_after_several_blocks() {
+        let (blocks, transport) = (Blocks::new(), limited(100));
+        let round = MIN_BLOCKS * BLOCK as usize;
         let numbers: Vec<_> = (0..round).map(|_| blocks.number(&transport, 0, |_| false).unwrap()).collect();
         assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), round);
         assert!(numbers.iter().all(|number| blocks.has(*number)));
@@ -128,14 +128,14 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "thousands of numbers")]
-    fn blocks_that_are_full_are_followed_by_another_while_there_is_one() {
-        let (blocks, transport, mut taken) = (Blocks::new(), giving(2), BTreeSet::new());
+    fn full_blocks_are_followed_by_another_if_available() {
+        let (blocks, transport, mut taken) = (Blocks::new(), limited(2), BTreeSet::new());
         while let Some(number) = blocks.number(&transport, taken.len(), |number| taken.contains(&number)) {
             assert!(taken.insert(number));
         }
         assert_eq!(taken.len(), 2 * BLOCK as usize);
         taken.remove(&(8 * BLOCK + 5));
         assert_eq!(blocks.number(&transport, taken.len(), |number| taken.contains(&number)), Some(8 * BLOCK + 5));
-        assert_eq!(Blocks::new().number(&giving(0), 0, |_| false), None);
+        assert_eq!(Blocks::new().number(&limited(0), 0, |_| false), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Who is where: the queue pairs of the process by their numbers, and the multicast groups.
+//! The registry of QPs by number, and of multicast groups.
 
 mod blocks;
 mod numbered;
@@ -21,44 +21,44 @@ use crate::wire::bytes::Segment;
 use crate::wire::limits;
 use crate::wire::message::Reply;
 use crate::wire::operation::Service;
-use crate::wire::packet::{Answer, AnswerKind, MULTICAST_NUMBER, Packet, Part, Payload};
+use crate::wire::packet::{MULTICAST_NUMBER, Packet, Part, Payload, Response, ResponseKind};
 use crate::wire::transport::{Carrier, Deliver, Transport};
 
-/// A shared receive queue of XRC, which messages name by its number.
+/// A shared receive queue of XRC, which messages address by its number.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedEntry {
     pub(crate) queue: Arc<ReceiveQueue>,
-    /// Where its receives complete.
+    /// The completion queue of its receives.
     pub(crate) completions: Arc<CompletionQueue>,
     pub(crate) xrc_domain: Arc<Domain>,
 }
 
 impl SharedEntry {
-    /// Whether it is of this queue.
+    /// Whether it is the entry of this queue.
     pub(crate) fn is(&self, queue: &Arc<ReceiveQueue>) -> bool {
         Arc::ptr_eq(&self.queue, queue)
     }
 }
 
-/// The way to other processes: that of a child too, which has others.
+/// The transport to other processes, also of a child, which has its own sessions.
 static TRANSPORT: OnceLock<&'static dyn Transport> = OnceLock::new();
 
 static REGISTRY: PerProcess<QpRegistry> = PerProcess::new(QpRegistry::new(), || Box::new(QpRegistry::new()));
 
-/// The queue pairs that a message can reach.
+/// The QPs that messages can reach.
 #[derive(Debug)]
 pub(crate) struct QpRegistry {
     pairs: Numbered<Weak<QueuePair>>,
     shared: Numbered<SharedEntry>,
     groups: RwLock<BTreeMap<Gid, BTreeMap<u32, Weak<QueuePair>>>>,
-    /// Held while who is in a group changes, so that other processes are told in order.
+    /// Locked while a group changes, so that other processes are notified in order.
     changing: Mutex<()>,
     blocks: Blocks,
     #[cfg(any(test, fuzzing))]
-    taught: RwLock<BTreeMap<u32, Arc<dyn Carrier>>>,
+    test_routes: RwLock<BTreeMap<u32, Arc<dyn Carrier>>>,
     #[cfg(test)]
-    taught_groups: RwLock<BTreeMap<Gid, Vec<Arc<dyn Carrier>>>>,
-    /// Addresses that were seen to be this host's. One that it gives up stays: nobody else in the process has it.
+    test_groups: RwLock<BTreeMap<Gid, Vec<Arc<dyn Carrier>>>>,
+    /// Addresses seen on this host. An address that the host loses stays listed: no other host can be reached anyway.
     here: RwLock<BTreeSet<Gid>>,
 }
 
@@ -75,14 +75,14 @@ impl QpRegistry {
             changing: Mutex::new(()),
             blocks: Blocks::new(),
             #[cfg(any(test, fuzzing))]
-            taught: RwLock::new(BTreeMap::new()),
+            test_routes: RwLock::new(BTreeMap::new()),
             #[cfg(test)]
-            taught_groups: RwLock::new(BTreeMap::new()),
+            test_groups: RwLock::new(BTreeMap::new()),
             here: RwLock::new(BTreeSet::new()),
         }
     }
 
-    /// Gives it the ways to queue pairs outside of this process; the first counts.
+    /// Sets the transport to QPs outside of this process; later calls are ignored.
     pub(crate) fn set_transport(transport: &'static dyn Transport) {
         let _ = TRANSPORT.set(transport);
     }
@@ -91,56 +91,57 @@ impl QpRegistry {
         TRANSPORT.get().copied()
     }
 
-    /// The way to the process that has a number, which no queue pair of this one has.
+    /// Returns the carrier to the process of a QP number outside of this process.
     pub(crate) fn carrier(&self, destination: Gid, number: u32) -> Option<Arc<dyn Carrier>> {
         #[cfg(any(test, fuzzing))]
-        if let Some(carrier) = unpoisoned(self.taught.read()).get(&number) {
+        if let Some(carrier) = unpoisoned(self.test_routes.read()).get(&number) {
             return Some(Arc::clone(carrier));
         }
         let transport = self.transport()?;
         if self.blocks.has(number) { None } else { transport.carrier(destination, number) }
     }
 
-    /// Where a number is found, for tests.
+    /// Sets the carrier of a QP number, for tests.
     #[cfg(any(test, fuzzing))]
-    pub(crate) fn teach(&self, number: u32, carrier: Option<Arc<dyn Carrier>>) {
-        let mut taught = unpoisoned(self.taught.write());
+    pub(crate) fn set_test_route(&self, number: u32, carrier: Option<Arc<dyn Carrier>>) {
+        let mut test_routes = unpoisoned(self.test_routes.write());
         match carrier {
-            Some(carrier) => taught.insert(number, carrier),
-            None => taught.remove(&number),
+            Some(carrier) => test_routes.insert(number, carrier),
+            None => test_routes.remove(&number),
         };
     }
 
-    /// The ways to the other processes with members of a group.
+    /// Returns the carriers to the other processes with members of a group.
     pub(crate) fn group(&self, group: Gid) -> Vec<Arc<dyn Carrier>> {
         #[cfg(test)]
-        if let Some(ways) = unpoisoned(self.taught_groups.read()).get(&group) {
+        if let Some(ways) = unpoisoned(self.test_groups.read()).get(&group) {
             return ways.clone();
         }
         self.transport().map(|transport| transport.group(group)).unwrap_or_default()
     }
 
-    /// Who is in a group, for tests.
+    /// Sets the carriers of a group, for tests.
     #[cfg(test)]
-    pub(crate) fn teach_group(&self, group: Gid, ways: Vec<Arc<dyn Carrier>>) {
-        unpoisoned(self.taught_groups.write()).insert(group, ways);
+    pub(crate) fn set_test_group(&self, group: Gid, ways: Vec<Arc<dyn Carrier>>) {
+        unpoisoned(self.test_groups.write()).insert(group, ways);
     }
 
-    /// Takes in what has come from other processes; whether there was any.
+    /// Delivers packets from other processes, and runs overdue alarms if there is no timer thread. Returns whether
+    /// there were packets.
     #[inline]
     pub(crate) fn progress(&self) -> bool {
-        timer::help();
+        timer::run_due_if_no_thread();
         self.transport().is_some_and(|transport| transport.progress())
     }
 
-    /// Takes in all that has come from other processes by now. The caller has no lock of a queue pair.
+    /// Delivers all packets that other processes have sent so far. The caller holds no lock of a QP.
     pub(crate) fn settle(&self) {
         if let Some(transport) = self.transport() {
             transport.settle();
         }
     }
 
-    /// A number that no queue pair has, of 24 bits and above 1; numbers come again late.
+    /// Returns a free QP number of 24 bits above 1. Numbers are reused late.
     pub(crate) fn number(&self) -> Result<u32, Errno> {
         if let Some(transport) = self.transport() {
             let in_use = self.pairs.count();
@@ -166,7 +167,7 @@ impl QpRegistry {
         self.pairs.find(number, Weak::upgrade)
     }
 
-    /// Whether a GID is this host's.
+    /// Whether a GID is an address of this host.
     pub(crate) fn is_here(&self, gid: Gid) -> bool {
         if unpoisoned(self.here.read()).contains(&gid) {
             return true;
@@ -178,23 +179,24 @@ impl QpRegistry {
         is_here
     }
 
-    /// A number for a shared receive queue, by which XRC finds it.
+    /// Registers a shared receive queue of XRC under a new number.
     pub(crate) fn enter_shared(&self, entry: SharedEntry) -> Result<u32, Errno> {
         let number = self.shared.number(limits::MAX_SRQ)?;
         self.shared.enter(number, entry);
         Ok(number)
     }
 
-    /// Ends a shared receive queue of XRC: when this returns nobody has it but the caller, who holds no lock.
+    /// Removes a shared receive queue of XRC, and waits until the caller has its only reference. The caller holds no
+    /// lock.
     pub(crate) fn leave_shared(&self, number: u32, queue: &Arc<ReceiveQueue>) {
         self.shared.leave(number);
-        // Messages that have come in part hold it, and may never come in whole.
+        // Partial messages refer to it, and may never be completed.
         for pair in self.pairs.all(Weak::upgrade) {
             if pair.parts().service == Service::XrcReceive {
                 pair.release(queue);
             }
         }
-        // Queue pairs that are being closed, and are not in the list any more, let go of it by themselves.
+        // QPs that are being closed are no longer listed, and release it themselves.
         while Arc::strong_count(queue) > 1 {
             thread::yield_now();
         }
@@ -214,7 +216,7 @@ impl QpRegistry {
         Ok(())
     }
 
-    /// Whether it is the first of its group.
+    /// Adds a member. Returns whether it is the first of its group.
     fn add_member(&self, group: Gid, pair: &Arc<QueuePair>) -> Result<bool, Errno> {
         let mut groups = unpoisoned(self.groups.write());
         if !groups.contains_key(&group) && groups.len() >= limits::MAX_MCAST_GRP as usize {
@@ -229,7 +231,7 @@ impl QpRegistry {
         Ok(is_first)
     }
 
-    /// `ibv_detach_mcast`; `EINVAL` where it is not attached.
+    /// `ibv_detach_mcast`; `EINVAL` if it is not attached.
     pub(crate) fn detach(&self, group: Gid, number: u32) -> Result<(), Errno> {
         let _alone = unpoisoned(self.changing.lock());
         let was_last = self.remove_member(group, number)?;
@@ -239,7 +241,7 @@ impl QpRegistry {
         Ok(())
     }
 
-    /// Whether it was the last of its group.
+    /// Removes a member. Returns whether it was the last of its group.
     fn remove_member(&self, group: Gid, number: u32) -> Result<bool, Errno> {
         let mut groups = unpoisoned(self.groups.write());
         let members = groups.get_mut(&group).ok_or(Errno::INVALID)?;
@@ -251,19 +253,19 @@ impl QpRegistry {
         Ok(was_last)
     }
 
-    /// Who is attached to a group.
+    /// The members of a group.
     pub(crate) fn members(&self, group: Gid) -> Vec<Arc<QueuePair>> {
         let groups = unpoisoned(self.groups.read());
         groups.get(&group).into_iter().flat_map(BTreeMap::values).filter_map(Weak::upgrade).collect()
     }
 
-    /// Whether a queue pair is attached anywhere, and so cannot be destroyed.
+    /// Whether a QP is attached to a group, and therefore cannot be destroyed.
     pub(crate) fn is_attached(&self, number: u32) -> bool {
         unpoisoned(self.groups.read()).values().any(|members| members.contains_key(&number))
     }
 }
 
-/// Delivers to the queue pairs of this process.
+/// Delivers packets to the QPs of this process.
 #[derive(Debug)]
 pub(crate) struct ToQueuePairs;
 
@@ -284,23 +286,23 @@ impl Deliver for ToQueuePairs {
             return pair.part_arrived(part, payload, back);
         }
         if request.service.is_reliable() && (part.offset == 0 || part.is_last()) {
-            let answer = Answer {
+            let response = Response {
                 number: request.source_number,
                 source_number: part.number,
                 psn: request.psn,
                 attempt: part.attempt,
-                kind: AnswerKind::Reply(Reply::Silence),
+                kind: ResponseKind::Reply(Reply::Silence),
             };
-            // Where there is no room, more such answers are on their way, and one is enough.
-            if let Err(stuck) = back.put(&Packet::Answer(answer), Payload::Bytes(&[])) {
-                log::debug!("nobody is {:#x}, and its peer is not told: {stuck:?}", part.number);
+            // If the carrier is full, other such replies are in flight, and one is enough.
+            if let Err(stuck) = back.put(&Packet::Response(response), Payload::Bytes(&[])) {
+                log::debug!("QP {:#x} does not exist, and the reply to its peer is lost: {stuck:?}", part.number);
             }
         }
     }
 
-    fn answer(&self, answer: &Answer, payload: &[Segment]) -> bool {
+    fn response(&self, response: &Response, payload: &[Segment]) -> bool {
         let registry = QpRegistry::of_process();
-        registry.find(answer.number).is_none_or(|pair| pair.answer_arrived(answer, payload))
+        registry.find(response.number).is_none_or(|pair| pair.response_arrived(response, payload))
     }
 
     fn is_settled(&self, number: u32) -> bool {

@@ -1,4 +1,4 @@
-//! Things by numbers of 24 bits.
+//! Objects with 24-bit numbers.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -10,11 +10,11 @@ use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::wire::packet::MULTICAST_NUMBER;
 
-/// Things by numbers of 24 bits, above 1 and below that of multicast.
+/// Objects by 24-bit number, above 1 and below the multicast number.
 #[derive(Debug)]
 pub(super) struct Numbered<T> {
     entries: RwLock<BTreeMap<u32, T>>,
-    /// The number given last, or zero before the first.
+    /// The last assigned number; zero before the first.
     last: AtomicU32,
 }
 
@@ -23,17 +23,17 @@ impl<T> Numbered<T> {
         Self { entries: RwLock::new(BTreeMap::new()), last: AtomicU32::new(0) }
     }
 
-    /// One that nothing has, the next after the last: a number comes again only when all have had their turn. The first is chance,
-    /// so that a number of another process or of an earlier run is likely nobody's.
+    /// Returns the next free number after the last one, so a number is reused only after all others. The first number
+    /// is random. A stale number of another process or an earlier run is therefore likely unused.
     pub(super) fn number(&self, most: u32) -> Result<u32, Errno> {
         let entries = unpoisoned(self.entries.read());
         if entries.len() >= most as usize {
             return Err(Errno::NO_MEMORY);
         }
         if self.last.load(Ordering::Relaxed) == 0 {
-            // The low bits are as good as any, and are kept away from both ends.
-            let chance = (RandomState::new().hash_one(0) & 0x7f_ffff) as u32 + 0x100;
-            let _ = self.last.compare_exchange(0, chance, Ordering::Relaxed, Ordering::Relaxed);
+            // A random number, away from both ends of the range.
+            let random = (RandomState::new().hash_one(0) & 0x7f_ffff) as u32 + 0x100;
+            let _ = self.last.compare_exchange(0, random, Ordering::Relaxed, Ordering::Relaxed);
         }
         let after = |last| if last + 1 >= MULTICAST_NUMBER { 2 } else { last + 1 };
         loop {
@@ -53,7 +53,7 @@ impl<T> Numbered<T> {
         unpoisoned(self.entries.read()).contains_key(&number)
     }
 
-    /// What `get` gives of all.
+    /// Returns the results of `get` for all objects.
     pub(super) fn all<U>(&self, get: impl FnMut(&T) -> Option<U>) -> Vec<U> {
         unpoisoned(self.entries.read()).values().filter_map(get).collect()
     }
@@ -64,7 +64,7 @@ impl<T> Numbered<T> {
 
     pub(super) fn leave(&self, number: u32) {
         let entry = unpoisoned(self.entries.write()).remove(&number);
-        // What goes with it goes when the lock is free.
+        // Dropped after the lock is released.
         drop(entry);
     }
 
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_go_round_and_skip_what_is_taken() {
+    fn numbers_wrap_and_skip_used_ones() {
         let numbered = Numbered::new();
         let first = numbered.number(10).unwrap();
         assert!(first > 1 && first < MULTICAST_NUMBER);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_as_many_as_the_limit_and_no_more() {
+    fn numbers_beyond_the_limit_are_refused() {
         let numbered = Numbered::new();
         for _ in 0..3 {
             let number = numbered.number(3).unwrap();

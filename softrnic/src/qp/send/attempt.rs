@@ -1,4 +1,4 @@
-//! One request, tried once: its own checks, the message to the peer, and what the answer means.
+//! One attempt of a request: local checks, the message to the peer, and the interpretation of the reply.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -8,7 +8,7 @@ use rdma_mummy_sys::ibv_wc_status;
 use crate::mem::{Memory, Piece};
 use crate::qp::exchange::InProcess;
 use crate::qp::registry::QpRegistry;
-use crate::qp::send::group::Went;
+use crate::qp::send::group::GroupSend;
 use crate::qp::send::in_flight::InFlight;
 use crate::qp::send::remote_send;
 use crate::qp::send::work::SendWork;
@@ -21,13 +21,13 @@ use crate::wire::operation::Operation;
 use crate::wire::packet::{packet_count, psn_after};
 use crate::wire::transport::Carrier;
 
-/// The bytes of an atomic.
+/// The length of an atomic.
 const ATOMIC_LENGTH: u64 = 8;
 
-/// What came of trying a request.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::qp) enum Outcome {
-    /// With the bytes that came, of reads and atomics.
+    /// With the number of received bytes, for reads and atomics.
     Done {
         length: u32,
     },
@@ -36,11 +36,11 @@ pub(in crate::qp) enum Outcome {
         timer: u8,
     },
     Silence,
-    /// All of it is on its way to another process.
+    /// It was completely sent to another process.
     Sent,
-    /// There is no room for it now, or for the rest of it.
+    /// It is blocked by backpressure, as a whole or in part.
     Stuck,
-    /// Those before it are to be answered first.
+    /// It must wait for the responses to earlier requests.
     Later,
 }
 
@@ -49,38 +49,38 @@ pub(in crate::qp) enum Outcome {
 pub(in crate::qp) struct Peer {
     number: u32,
     pair: Weak<QueuePair>,
-    /// The way to it at this address, where it is not in this process.
+    /// The carrier to it at this address, if it is in another process.
     carrier: Option<(Gid, Weak<dyn Carrier>)>,
 }
 
-/// Where a peer is.
+/// The location of a peer.
 enum Found {
-    Here(Arc<QueuePair>),
-    Away(Arc<dyn Carrier>),
-    Nowhere,
+    Local(Arc<QueuePair>),
+    Remote(Arc<dyn Carrier>),
+    NotFound,
 }
 
 impl Peer {
-    /// The queue pair of that number: the last one's again where it is still there.
+    /// Finds a QP by number. Reuses the last result if it is still valid.
     #[inline]
     fn find(&mut self, destination: Gid, number: u32) -> Found {
         if self.number == number {
             if let Some(pair) = self.pair.upgrade()
                 && !pair.is_closed()
             {
-                return Found::Here(pair);
+                return Found::Local(pair);
             }
             if let Some((address, carrier)) = &self.carrier
                 && *address == destination
                 && let Some(carrier) = carrier.upgrade()
             {
-                return Found::Away(carrier);
+                return Found::Remote(carrier);
             }
         }
         self.look_up(destination, number)
     }
 
-    /// Has what the last one needs come into the cache, where it is in this process.
+    /// Prefetches the last peer, if it is in this process.
     #[inline]
     pub(in crate::qp) fn prefetch(&self) {
         if self.number != 0 && self.carrier.is_none() {
@@ -93,19 +93,19 @@ impl Peer {
         let registry = QpRegistry::of_process();
         if let Some(pair) = registry.find(number) {
             *self = Self { number, pair: Arc::downgrade(&pair), carrier: None };
-            return Found::Here(pair);
+            return Found::Local(pair);
         }
         match registry.carrier(destination, number) {
             Some(carrier) => {
                 *self = Self { number, pair: Weak::new(), carrier: Some((destination, Arc::downgrade(&carrier))) };
-                Found::Away(carrier)
+                Found::Remote(carrier)
             }
-            None => Found::Nowhere,
+            None => Found::NotFound,
         }
     }
 }
 
-/// Executes a request, or a retry of it.
+/// Executes a request or a retry.
 pub(in crate::qp) fn attempt(
     pair: &QueuePair,
     work: &SendWork,
@@ -120,7 +120,7 @@ pub(in crate::qp) fn attempt(
     match work.operation {
         Operation::LocalInvalidate { .. } | Operation::Bind if flight.next() > 0 => return Outcome::Later,
         Operation::LocalInvalidate { .. } | Operation::Bind => return manage(pair, work),
-        // None may be outstanding, so it can never begin.
+        // No read or atomic may be outstanding, so it can never begin.
         operation if operation.is_read_or_atomic() && attributes.max_rd_atomic == 0 => {
             return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
         }
@@ -163,14 +163,14 @@ pub(in crate::qp) fn attempt(
     let mut exchange =
         if work.is_inline { InProcess::Inline(&work.inline) } else { InProcess::Memory(segments.as_slice()) };
     let reply = if work.destination.is_some() && datagram::is_of_group(&request, number) {
-        let is_first = !flight.missing.has_begun();
-        let went = flight.missing.send(&mut flight.room, pair, work, &request, &segments);
-        let reply = match went {
-            Went::Fault => Reply::LocalFault,
-            Went::All | Went::Some if is_first => datagram::send_to_group(&request, &mut exchange),
-            Went::All | Went::Some => Reply::Done { original: 0 },
+        let is_first = !flight.unsent.has_begun();
+        let sent = flight.unsent.send(&mut flight.backpressure, pair, work, &request, &segments);
+        let reply = match sent {
+            GroupSend::Fault => Reply::LocalFault,
+            GroupSend::All | GroupSend::Some if is_first => datagram::send_to_group(&request, &mut exchange),
+            GroupSend::All | GroupSend::Some => Reply::Done { original: 0 },
         };
-        if went == Went::Some && reply != Reply::LocalFault {
+        if sent == GroupSend::Some && reply != Reply::LocalFault {
             return Outcome::Stuck;
         }
         reply
@@ -178,39 +178,39 @@ pub(in crate::qp) fn attempt(
         Reply::Silence
     } else {
         match peer.find(request.destination, number) {
-            Found::Here(_) if flight.next() > 0 => return Outcome::Later,
-            Found::Here(peer) => peer.handle(&request, &mut exchange),
-            Found::Away(carrier) => {
+            Found::Local(_) if flight.next() > 0 => return Outcome::Later,
+            Found::Local(peer) => peer.handle(&request, &mut exchange),
+            Found::Remote(carrier) => {
                 let outcome =
                     remote_send::send(pair, work, request, (number, &carrier), attributes, flight, &mut segments);
                 if outcome != Outcome::Silence {
                     return outcome;
                 }
-                // Another process may have the number next.
+                // Another process may own the number next.
                 *peer = Peer::default();
                 Reply::Silence
             }
-            Found::Nowhere => Reply::Silence,
+            Found::NotFound => Reply::Silence,
         }
     };
 
     let outcome = match reply {
         Reply::LocalFault => Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR),
-        // Nobody tells the requester of anything.
+        // An unreliable requester gets no reply.
         _ if !service.is_reliable() => Outcome::Done { length: 0 },
-        Reply::Done { original } => finish_answer(work, original, &segments),
+        Reply::Done { original } => finish_response(work, original, &segments),
         Reply::NotReady { timer } => Outcome::NotReady { timer },
         Reply::Silence => Outcome::Silence,
         Reply::Refused(refusal) => Outcome::Failed(status_of(refusal)),
     };
-    // Of one that has begun to go to another process they are counted already.
+    // A request that has begun to go to another process is already counted.
     if matches!(outcome, Outcome::Done { .. }) && flight.partial.is_none() {
         pair.sq_psn.store(psn_after(first, request.packets), Ordering::Relaxed);
     }
     outcome
 }
 
-/// How a request ends that was refused.
+/// The status of a refused request.
 pub(in crate::qp) fn status_of(refusal: Refusal) -> ibv_wc_status {
     match refusal {
         Refusal::InvalidRequest => ibv_wc_status::IBV_WC_REM_INV_REQ_ERR,
@@ -219,7 +219,7 @@ pub(in crate::qp) fn status_of(refusal: Refusal) -> ibv_wc_status {
     }
 }
 
-/// Where a request goes: the path, the number, and the key of a datagram.
+/// The destination of a request: the path, the QP number, and the Q_Key of a datagram.
 fn destination(pair: &QueuePair, work: &SendWork, attributes: &Attributes) -> Option<(Path, u32, u32)> {
     let is_datagram = pair.parts.service == Service::UnreliableDatagram;
     match &work.destination {
@@ -241,14 +241,14 @@ fn manage(pair: &QueuePair, work: &SendWork) -> Outcome {
     if is_done { Outcome::Done { length: 0 } } else { Outcome::Failed(ibv_wc_status::IBV_WC_MW_BIND_ERR) }
 }
 
-/// The bytes of a message, where it may have as many.
+/// The length of a message, if its operation allows it.
 fn message_length(pair: &QueuePair, work: &SendWork) -> Result<u64, ibv_wc_status> {
     let length = work.length();
     let is_valid = match work.operation {
         Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => length == ATOMIC_LENGTH && !work.is_inline,
         Operation::AtomicWrite { .. } => length == ATOMIC_LENGTH,
         Operation::Read { .. } => length <= u64::from(limits::MAX_MSG_SIZE) && !work.is_inline,
-        // The bytes that it names are the peer's, and do not travel.
+        // It names bytes of the peer, which are not transferred.
         Operation::Flush { .. } => return Ok(0),
         _ if pair.parts.service == Service::UnreliableDatagram => length <= u64::from(limits::MTU),
         _ => length <= u64::from(limits::MAX_MSG_SIZE),
@@ -256,7 +256,7 @@ fn message_length(pair: &QueuePair, work: &SendWork) -> Result<u64, ibv_wc_statu
     if is_valid { Ok(length) } else { Err(ibv_wc_status::IBV_WC_LOC_LEN_ERR) }
 }
 
-/// Checks and holds the memory of a request.
+/// Checks the memory of a request, and keeps it in use.
 pub(in crate::qp) fn local_memory(pair: &QueuePair, work: &SendWork, segments: &mut Segments) -> bool {
     let is_written = work.operation.is_read_or_atomic();
     // Empty pieces name no memory.
@@ -267,8 +267,8 @@ pub(in crate::qp) fn local_memory(pair: &QueuePair, work: &SendWork, segments: &
     })
 }
 
-/// Puts the value that an atomic found where the request wants it, and tells how many bytes came.
-pub(in crate::qp) fn finish_answer(work: &SendWork, original: u64, segments: &[Segment]) -> Outcome {
+/// Stores the previous value of an atomic. Returns the number of received bytes.
+pub(in crate::qp) fn finish_response(work: &SendWork, original: u64, segments: &[Segment]) -> Outcome {
     let length = match work.operation {
         Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => {
             if bytes::write_bytes(&original.to_ne_bytes(), segments).is_err() {
@@ -279,6 +279,6 @@ pub(in crate::qp) fn finish_answer(work: &SendWork, original: u64, segments: &[S
         Operation::Read { .. } => work.length(),
         _ => 0,
     };
-    // Of 2 GiB at most.
+    // At most 2 GiB.
     Outcome::Done { length: u32::try_from(length).unwrap_or(u32::MAX) }
 }

@@ -1,4 +1,4 @@
-//! Waiting for room in other processes, of what may be lost: datagrams, and messages of UC.
+//! Backpressure for messages that may be lost: datagrams and messages of UC.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -9,89 +9,90 @@ use crate::qp::timer::NextCall;
 use crate::wire::packet::{Packet, Payload};
 use crate::wire::transport::{Carrier, Stuck};
 
-/// A process that takes nothing in for so long misses what waits for it. On a busy machine one that lives may well not run for a
-/// tenth of it.
+/// Time after which messages to a process are dropped if it receives nothing: one second. It applies once per process,
+/// also for a multicast group. Later messages to this process are dropped at once until it receives again. The time is
+/// long because on a busy machine a live process may not run for a tenth of a second.
 const LOSS: Duration = Duration::from_secs(1);
 
-/// How long the oldest request has waited, and for whom none does.
+/// The waiting time of the oldest request, and the carriers that have timed out.
 #[derive(Debug)]
 pub(in crate::qp) struct Backpressure {
-    /// [`LOSS`], but in tests.
-    pub(in crate::qp) patience: Duration,
-    /// Since when it finds no room, and what the process had taken in by then.
+    /// [`LOSS`], except in tests.
+    pub(in crate::qp) timeout: Duration,
+    /// The start of the wait, and the receive count of the peer's process at that time.
     since: Option<(Instant, u64)>,
-    /// When there will be another look.
+    /// The alarm of the next check.
     alarm: NextCall,
-    /// The ways that were given up, and have not had any room since.
-    deaf: Vec<Weak<dyn Carrier>>,
+    /// Carriers that have timed out and had no space since.
+    timed_out: Vec<Weak<dyn Carrier>>,
 }
 
 impl Backpressure {
     pub(in crate::qp) const fn new() -> Self {
-        Self { patience: LOSS, since: None, alarm: NextCall::new(), deaf: Vec::new() }
+        Self { timeout: LOSS, since: None, alarm: NextCall::new(), timed_out: Vec::new() }
     }
 
-    /// A request begins to go, or some of it went.
+    /// A request, or a part of one, was sent.
     pub(in crate::qp) fn begin(&mut self) {
         self.since = None;
     }
 
-    /// Forgets all, but that an alarm will ring.
+    /// Clears all state but a pending alarm.
     pub(in crate::qp) fn clear(&mut self) {
         self.since = None;
-        self.deaf.clear();
+        self.timed_out.clear();
     }
 
-    /// Puts a packet. Where there is no room the queue pair is called when there is, unless the way was given up.
+    /// Sends a packet. If the carrier is full, the QP is called once there is space, unless the carrier has timed out.
     pub(in crate::qp) fn put(
         &mut self,
         pair: &QueuePair,
-        way: &Arc<dyn Carrier>,
+        carrier: &Arc<dyn Carrier>,
         packet: &Packet,
         payload: Payload<'_>,
     ) -> Result<(), Stuck> {
-        let Some(place) = self.place(way) else {
-            return pair.put(way, packet, payload);
+        let Some(place) = self.place(carrier) else {
+            return pair.put(carrier, packet, payload);
         };
-        let put = way.put(packet, payload);
+        let put = carrier.put(packet, payload);
         if put != Err(Stuck::Full) {
-            self.deaf.swap_remove(place);
+            self.timed_out.swap_remove(place);
         }
         put
     }
 
-    pub(in crate::qp) fn is_given_up(&self, way: &Arc<dyn Carrier>) -> bool {
-        self.place(way).is_some()
+    pub(in crate::qp) fn is_given_up(&self, carrier: &Arc<dyn Carrier>) -> bool {
+        self.place(carrier).is_some()
     }
 
-    fn place(&self, way: &Arc<dyn Carrier>) -> Option<usize> {
-        self.deaf.iter().position(|deaf| is_same(deaf, way))
+    fn place(&self, carrier: &Arc<dyn Carrier>) -> Option<usize> {
+        self.timed_out.iter().position(|timed_out| is_same(timed_out, carrier))
     }
 
-    /// Whether the oldest request, which finds no room, is to wait on: then there will be another look.
-    /// `taken` counts what the process has taken in, where it waits for one.
+    /// Whether the oldest request, which is blocked, keeps waiting. Then an alarm is set for another check. `taken` is
+    /// the receive count of the peer's process.
     pub(in crate::qp) fn waits(&mut self, pair: &QueuePair, taken: u64) -> bool {
         let now = Instant::now();
-        // A process that takes in what others send is not deaf: this one has not had its turn.
+        // A process that receives packets of others is alive: this QP must wait for its turn.
         let since = match self.since {
             Some((since, before)) if before == taken => since,
             _ => now,
         };
         self.since = Some((since, taken));
-        let until = since + self.patience;
+        let until = since + self.timeout;
         if until <= now {
             return false;
         }
-        // One that rings earlier comes back to here.
+        // An earlier alarm checks again.
         self.alarm.set(pair, until, now);
         true
     }
 
-    /// What waited for this way is lost, and nothing waits for it until it has room.
-    pub(in crate::qp) fn give_up(&mut self, way: &Arc<dyn Carrier>) {
-        if !self.is_given_up(way) {
-            self.deaf.retain(|deaf| deaf.strong_count() > 0);
-            self.deaf.push(Arc::downgrade(way));
+    /// Drops messages to this carrier from now on, until it has space.
+    pub(in crate::qp) fn give_up(&mut self, carrier: &Arc<dyn Carrier>) {
+        if !self.is_given_up(carrier) {
+            self.timed_out.retain(|timed_out| timed_out.strong_count() > 0);
+            self.timed_out.push(Arc::downgrade(carrier));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Posting: requests are built with the send queue locked, and then begin together.
+//! Posting: requests are built under the lock of the send queue, and then begin together.
 
 use std::sync::MutexGuard;
 
@@ -7,12 +7,12 @@ use crate::qp::send::requester::Requester;
 use crate::qp::send::work::SendWork;
 use crate::sys::errno::Errno;
 
-/// A batch of requests that is being built: the send queue is locked. What was pushed is executed by
-/// [`complete`](Self::complete), and forgotten when this is dropped.
+/// A batch of requests under construction, which locks the send queue. [`complete`](Self::complete) executes the pushed
+/// requests. Dropping the batch discards them.
 #[derive(Debug)]
 pub(crate) struct Batch<'p> {
     pair: &'p QueuePair,
-    /// Until it ends.
+    /// `None` after the end.
     requester: Option<MutexGuard<'p, Requester>>,
     pushed: u32,
 }
@@ -22,7 +22,7 @@ impl<'p> Batch<'p> {
         Self { pair, requester: Some(requester), pushed: 0 }
     }
 
-    /// The next request, cleared, to be filled in; `ENOMEM` where the queue is full. Requests pushed before stay.
+    /// Adds a cleared request to fill in; `ENOMEM` if the queue is full. Earlier requests stay.
     pub(crate) fn push(&mut self) -> Result<&mut SendWork, Errno> {
         let Some(requester) = &mut self.requester else {
             return Err(Errno::INVALID);
@@ -32,7 +32,7 @@ impl<'p> Batch<'p> {
         Ok(work)
     }
 
-    /// Takes back the one that was pushed last, since it is not valid.
+    /// Removes the last request, because it is invalid.
     pub(crate) fn pop(&mut self) {
         if let Some(requester) = &mut self.requester
             && self.pushed > 0
@@ -42,7 +42,7 @@ impl<'p> Batch<'p> {
         }
     }
 
-    /// Executes what was pushed.
+    /// Executes the requests.
     pub(crate) fn complete(mut self) {
         if let Some(requester) = &mut self.requester {
             requester.commit(std::mem::take(&mut self.pushed));

@@ -1,4 +1,4 @@
-//! Datagrams to a group, to its members in other processes: those that have no room are waited for, as a single peer is.
+//! Multicast datagrams to members in other processes, with backpressure per process.
 
 use std::sync::Arc;
 
@@ -11,54 +11,54 @@ use crate::wire::message::Request;
 use crate::wire::packet::{MULTICAST_NUMBER, Packet, Part, Payload};
 use crate::wire::transport::{Carrier, Stuck};
 
-/// The ways that had no room for the oldest request, where that is a datagram to a group. None while there is room.
+/// The carriers that blocked the oldest request, if it is a multicast datagram. Empty otherwise.
 #[derive(Debug, Default)]
-pub(in crate::qp) struct Missing(Vec<Arc<dyn Carrier>>);
+pub(in crate::qp) struct Unsent(Vec<Arc<dyn Carrier>>);
 
-/// How far a datagram has come.
+/// The progress of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::qp) enum Went {
-    /// It went, or is lost, to all.
+pub(in crate::qp) enum GroupSend {
+    /// It was sent to all processes, or dropped for some.
     All,
-    /// Some process has no room for it yet.
+    /// A carrier is still full.
     Some,
     /// Its memory cannot be read.
     Fault,
 }
 
-impl Missing {
-    /// Whether the oldest request has begun to go, and to this process's members too.
+impl Unsent {
+    /// Whether the oldest request was sent to some members, including those of this process.
     pub(in crate::qp) fn has_begun(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Forgets all.
+    /// Clears the state.
     pub(in crate::qp) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Puts a datagram on its way to the other processes of its group, or to those that are missing. A process that has no room for
-    /// too long misses it alone.
+    /// Sends a datagram to the other processes of its group, or to the remaining ones. A process whose carrier is full
+    /// for too long misses it; the others do not.
     pub(in crate::qp) fn send(
         &mut self,
-        room: &mut Backpressure,
+        backpressure: &mut Backpressure,
         pair: &QueuePair,
         work: &SendWork,
         request: &Request,
         segments: &[Segment],
-    ) -> Went {
+    ) -> GroupSend {
         if !self.has_begun() {
             self.0 = QpRegistry::of_process().group(request.destination);
-            room.begin();
+            backpressure.begin();
         }
-        // Datagrams are of 4096 bytes at most.
+        // Datagrams have at most 4096 bytes.
         let length = request.length as u32;
         let part = Part { number: MULTICAST_NUMBER, request: *request, offset: 0, length, attempt: 0 };
         let payload = if work.is_inline { Payload::Bytes(&work.inline) } else { Payload::Memory(segments) };
         let mut is_faulty = false;
-        self.0.retain(|way| match room.put(pair, way, &Packet::Part(part), payload) {
-            Ok(()) | Err(Stuck::Gone) => false,
-            Err(Stuck::Full) => !room.is_given_up(way),
+        self.0.retain(|carrier| match backpressure.put(pair, carrier, &Packet::Part(part), payload) {
+            Ok(()) | Err(Stuck::Lost) => false,
+            Err(Stuck::Full) => !backpressure.is_given_up(carrier),
             Err(Stuck::Fault) => {
                 is_faulty = true;
                 false
@@ -66,12 +66,12 @@ impl Missing {
         });
         if is_faulty {
             self.clear();
-            return Went::Fault;
+            return GroupSend::Fault;
         }
-        if self.has_begun() && room.waits(pair, 0) {
-            return Went::Some;
+        if self.has_begun() && backpressure.waits(pair, 0) {
+            return GroupSend::Some;
         }
-        self.0.drain(..).for_each(|way| room.give_up(&way));
-        Went::All
+        self.0.drain(..).for_each(|carrier| backpressure.give_up(&carrier));
+        GroupSend::All
     }
 }

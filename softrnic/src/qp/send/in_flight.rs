@@ -1,4 +1,4 @@
-//! What is on its way to a peer in another process: the oldest requests of the send queue, which went and are not answered.
+//! Requests in flight to another process: the oldest requests of the send queue, sent but not acknowledged.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::qp::send::backpressure::Backpressure;
-use crate::qp::send::group::Missing;
+use crate::qp::send::group::Unsent;
 use crate::qp::send::inbox::{Arrival, is_same};
 use crate::qp::send::retry;
 use crate::qp::send::work::SendWork;
@@ -18,56 +18,57 @@ use crate::wire::operation::Operation;
 use crate::wire::packet::psn_after;
 use crate::wire::transport::Carrier;
 
-/// A peer whose process lives is given at least this long to answer.
-const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 4 });
+/// Minimum time-out of a peer whose process is alive, such as a stopped process: four seconds, or the QP's own
+/// time-outs if longer. If the process has ended, requests are retried and fail by the QP's time-outs.
+const MIN_TIMEOUT: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 4 });
 
-/// A request that went, or of which some parts did.
+/// A request that was sent, or partially sent.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::qp) struct Sent {
     pub(in crate::qp) psn: u32,
     is_read: bool,
 }
 
-/// When to look whether the peer is mute, and what was counted when that was decided.
+/// A time-out check: its time, and the counters at its start.
 #[derive(Clone, Copy, Debug)]
 struct Watch {
     until: Instant,
     activity: u32,
-    /// What the process of the peer had taken in.
+    /// The receive count of the peer's process.
     taken: u64,
 }
 
-/// The requests on their way. All is empty, and costs nothing, while peers are in this process.
+/// The requests in flight. It is empty and costs nothing while the peer is in this process.
 #[repr(C)]
 #[derive(Debug)]
 pub(in crate::qp) struct InFlight {
     sent: VecDeque<Sent>,
-    /// How many bytes of the youngest of `sent` went, where that is not all of it.
+    /// The number of sent bytes of the youngest request, if it is partially sent.
     pub(in crate::qp) partial: Option<u64>,
-    /// How many requests have ever gone, since the oldest: those that went back count still.
+    /// The number of requests sent at least once, including those that must be repeated.
     begun: usize,
     reads: usize,
     attempt: u32,
     carrier: Option<Weak<dyn Carrier>>,
-    /// Counts what goes and comes.
+    /// Counts packets sent and received.
     activity: u32,
-    /// When to look whether the peer is mute.
+    /// The next time-out check.
     watch: Option<Watch>,
-    /// What was counted of what came.
-    heard: u32,
-    pub(in crate::qp) room: Backpressure,
-    pub(in crate::qp) missing: Missing,
-    /// Empty, and used again.
+    /// The last seen activity counter of the inbox.
+    inbox_activity: u32,
+    pub(in crate::qp) backpressure: Backpressure,
+    pub(in crate::qp) unsent: Unsent,
+    /// An empty buffer, for reuse.
     pub(in crate::qp) replies: VecDeque<Arrival>,
     alarm: NextCall,
-    /// The next part found no room, and is tried again when it is called: others may wait who were there before.
-    pub(in crate::qp) is_in_line: bool,
-    /// [`PATIENCE`], but in tests.
-    pub(in crate::qp) patience: Duration,
+    /// The next part is blocked. It is retried when the carrier calls, since other QPs may have waited longer.
+    pub(in crate::qp) is_blocked: bool,
+    /// [`MIN_TIMEOUT`], except in tests.
+    pub(in crate::qp) min_timeout: Duration,
 }
 
 impl InFlight {
-    /// `attempt` is the number of the first; it only grows.
+    /// Creates an empty one; `attempt` is the number of the first attempt and only grows.
     pub(in crate::qp) fn new(attempt: u32) -> Self {
         Self {
             sent: VecDeque::new(),
@@ -78,12 +79,12 @@ impl InFlight {
             carrier: None,
             activity: 0,
             watch: None,
-            patience: PATIENCE,
+            min_timeout: MIN_TIMEOUT,
             alarm: NextCall::new(),
-            is_in_line: false,
-            heard: 0,
-            room: Backpressure::new(),
-            missing: Missing::default(),
+            is_blocked: false,
+            inbox_activity: 0,
+            backpressure: Backpressure::new(),
+            unsent: Unsent::default(),
             replies: VecDeque::new(),
         }
     }
@@ -92,7 +93,7 @@ impl InFlight {
         self.sent.is_empty()
     }
 
-    /// The place, in the send queue, of the request that goes next, or goes on.
+    /// The index in the send queue of the next request to send or continue.
     #[inline]
     pub(in crate::qp) fn next(&self) -> usize {
         if self.partial.is_some() { self.sent.len() - 1 } else { self.sent.len() }
@@ -118,13 +119,13 @@ impl InFlight {
         self.sent.iter().any(|sent| sent.psn == psn)
     }
 
-    /// Whether a request has to wait for those before it.
+    /// Whether a request must wait for earlier ones.
     pub(in crate::qp) fn holds_back(&self, work: &SendWork, attributes: &Attributes) -> bool {
         let is_full = work.operation.is_read_or_atomic() && self.reads >= usize::from(attributes.max_rd_atomic);
         is_full || work.is_fenced && self.reads > 0
     }
 
-    /// The request at [`next`](Self::next) begins to go.
+    /// Begins the request at [`next`](Self::next).
     pub(in crate::qp) fn begin(
         &mut self,
         pair: &QueuePair,
@@ -150,30 +151,30 @@ impl InFlight {
         self.begun = self.begun.max(self.sent.len());
         self.reads += usize::from(is_read);
         self.partial = Some(0);
-        self.room.begin();
+        self.backpressure.begin();
         self.activity = self.activity.wrapping_add(1);
         pair.sq_psn.store(psn_after(request.psn, request.packets), Ordering::Relaxed);
     }
 
-    /// A part went.
+    /// Records a sent part.
     pub(in crate::qp) fn went(&mut self) {
         self.activity = self.activity.wrapping_add(1);
-        self.room.begin();
+        self.backpressure.begin();
     }
 
-    /// The oldest request is done, or has failed.
+    /// Removes the oldest request, which is completed or failed.
     pub(in crate::qp) fn finish_oldest(&mut self) {
         self.begun -= 1;
         if let Some(sent) = self.sent.pop_front() {
             self.reads -= usize::from(sent.is_read);
             if self.sent.is_empty() {
                 self.partial = None;
-                self.is_in_line = false;
+                self.is_blocked = false;
             }
         }
     }
 
-    /// Nothing of it went for good: all of it goes again, or never. Late answers find nothing.
+    /// Moves all requests back to the state before sending, to repeat or abandon them. Late responses are ignored.
     pub(in crate::qp) fn go_back(&mut self, pair: &QueuePair) {
         if let Some(oldest) = self.sent.front() {
             pair.sq_psn.store(oldest.psn, Ordering::Relaxed);
@@ -186,46 +187,46 @@ impl InFlight {
         self.replies.clear();
         self.reads = 0;
         self.partial = None;
-        self.is_in_line = false;
+        self.is_blocked = false;
     }
 
-    /// Forgets all.
+    /// Clears all state.
     pub(in crate::qp) fn clear(&mut self, pair: &QueuePair) {
         self.go_back(pair);
         self.begun = 0;
-        // An alarm that is left of it is the next one's: that request is watched anew, by what is set then.
+        // A pending alarm may belong to the next request, which is watched with its own time-out.
         self.watch = None;
-        self.room.clear();
-        self.missing.clear();
+        self.backpressure.clear();
+        self.unsent.clear();
     }
 
-    /// Sees to it that a peer that does not answer is found out.
+    /// Schedules a time-out check for a peer that does not respond.
     pub(in crate::qp) fn watch(&mut self, pair: &QueuePair, attributes: &Attributes) {
         if self.watch.is_some() || self.sent.is_empty() || !pair.parts.service.is_reliable() {
             return;
         }
         if let Some(time) = retry::silence_time(attributes.timeout) {
-            let patience = (time * (u32::from(attributes.retry_count) + 1)).max(self.patience);
-            // Counted before the clock is read: what is taken in between belongs to the time that begins.
+            let min_timeout = (time * (u32::from(attributes.retry_count) + 1)).max(self.min_timeout);
+            // Counted before the clock is read, so packets received in between count for this time-out.
             let taken = self.taken();
             let now = Instant::now();
-            let until = now + patience;
+            let until = now + min_timeout;
             self.watch = Some(Watch { until, activity: self.activity, taken });
             self.alarm.set(pair, until, now);
         }
     }
 
-    /// Takes note of what came, which `heard` counts.
-    pub(in crate::qp) fn hear(&mut self, heard: u32) {
-        if self.heard != heard {
-            self.heard = heard;
+    /// Records the activity counter of the inbox.
+    pub(in crate::qp) fn update_activity(&mut self, inbox_activity: u32) {
+        if self.inbox_activity != inbox_activity {
+            self.inbox_activity = inbox_activity;
             self.activity = self.activity.wrapping_add(1);
         }
     }
 
-    /// Whether the peer is mute: nothing went and nothing came for as long as it is given. Of what finds no room the peer knows
-    /// nothing: there its process is mute, and takes in nothing of others either.
-    pub(in crate::qp) fn is_mute(&mut self, pair: &QueuePair, attributes: &Attributes) -> bool {
+    /// Whether the peer has timed out: no packet was sent or received for the whole time-out. If this QP is blocked,
+    /// its peer is not responsible; it then times out only if its process receives nothing from others either.
+    pub(in crate::qp) fn has_timed_out(&mut self, pair: &QueuePair, attributes: &Attributes) -> bool {
         let Some(Watch { until, activity, taken }) = self.watch else {
             return false;
         };
@@ -235,7 +236,7 @@ impl InFlight {
             return false;
         }
         self.watch = None;
-        let is_others_turn = self.is_in_line && taken != self.taken();
+        let is_others_turn = self.is_blocked && taken != self.taken();
         if !self.sent.is_empty() && activity == self.activity && !is_others_turn {
             return true;
         }
@@ -243,7 +244,7 @@ impl InFlight {
         false
     }
 
-    /// Counts what the process of the peer has taken in.
+    /// The receive count of the peer's process.
     fn taken(&self) -> u64 {
         self.carrier.as_ref().and_then(Weak::upgrade).map_or(0, |carrier| carrier.taken())
     }

@@ -1,7 +1,7 @@
-//! ResponsesOut of a peer in another process, from whoever receives them to the requester.
+//! Responses from another process, between the receiving thread and the requester.
 //!
-//! The inbox has a lock of its own, below all others: who receives may run while another thread, or the same one, holds the
-//! requester's. The data of a read is copied to its memory right here; the rest waits for the requester.
+//! The inbox has its own lock, below all others, because a thread may receive while any thread holds the requester's
+//! lock. The data of a read is copied to its memory immediately; replies wait for the requester.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -11,26 +11,26 @@ use crate::mem::{Memory, Piece};
 use crate::wire::bytes::{self, Segment, Segments};
 use crate::wire::limits::MAX_QP_WR;
 use crate::wire::message::Reply;
-use crate::wire::packet::{Answer, AnswerKind};
+use crate::wire::packet::{Response, ResponseKind};
 use crate::wire::transport::Carrier;
 
-/// More replies than this wait for no requester.
-const MOST: usize = 2 * MAX_QP_WR as usize;
+/// Limit of waiting replies.
+const MAX_REPLIES: usize = 2 * MAX_QP_WR as usize;
 
-/// What has come, and what is waited for.
+/// Received replies, and expected reads.
 #[derive(Debug)]
 pub(in crate::qp) struct Inbox {
-    /// ResponsesOut to others are late.
+    /// The current attempt. Responses to other attempts are late.
     attempt: u32,
-    /// Who answers.
+    /// The responder's QP number.
     peer: u32,
     carrier: Option<Weak<dyn Carrier>>,
     is_lost: bool,
     reads: VecDeque<Reading>,
-    /// Memory for the next reads.
+    /// Buffers for later reads.
     spare: Vec<Vec<Piece>>,
     replies: VecDeque<Arrival>,
-    /// Counts what came.
+    /// Counts received responses.
     activity: u32,
 }
 
@@ -40,17 +40,17 @@ struct Reading {
     psn: u32,
     pieces: Vec<Piece>,
     length: u64,
-    /// The offset of what comes next.
+    /// The offset of the next data.
     next: u64,
-    /// Its memory could not be used.
+    /// Whether its memory could not be used.
     is_faulty: bool,
 }
 
-/// A reply, for the requester.
+/// A reply for the requester.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::qp) struct Arrival {
     pub(in crate::qp) psn: u32,
-    /// None where a read is said to be done and has not all of its data.
+    /// `None` if a read was acknowledged without all of its data.
     pub(in crate::qp) reply: Option<Reply>,
 }
 
@@ -68,14 +68,14 @@ impl Inbox {
         }
     }
 
-    /// Requests go by this carrier from now on.
+    /// Sets the carrier and the peer of later requests.
     pub(in crate::qp) fn adopt(&mut self, peer: u32, carrier: &Arc<dyn Carrier>) {
         self.peer = peer;
         self.carrier = Some(Arc::downgrade(carrier));
         self.is_lost = false;
     }
 
-    /// Forgets what was waited for: only answers to this attempt count from now on.
+    /// Starts a new attempt. Only responses to it are accepted from now on.
     pub(in crate::qp) fn begin_attempt(&mut self, attempt: u32) {
         self.attempt = attempt;
         self.replies.clear();
@@ -84,48 +84,48 @@ impl Inbox {
         }
     }
 
-    /// A read is about to go.
+    /// Expects the data of a read that is about to be sent.
     pub(in crate::qp) fn expect(&mut self, psn: u32, pieces: &[Piece], length: u64) {
         let mut own = self.spare.pop().unwrap_or_default();
         own.extend_from_slice(pieces);
         self.reads.push_back(Reading { psn, pieces: own, length, next: 0, is_faulty: false });
     }
 
-    /// Exchanges `replies`, which are none, for those that have come. Also tells whether the carrier is lost, and counts what came.
+    /// Swaps the empty `replies` with the received ones. Returns whether the carrier is lost, and the activity counter.
     pub(in crate::qp) fn take(&mut self, replies: &mut VecDeque<Arrival>) -> (bool, u32) {
         std::mem::swap(&mut self.replies, replies);
         (self.is_lost, self.activity)
     }
 
-    /// Takes in an answer; whether there is something for the requester.
-    pub(in crate::qp) fn arrived(&mut self, domain: &Domain, answer: &Answer, payload: &[Segment]) -> bool {
-        if answer.attempt != self.attempt || answer.source_number != self.peer {
-            log::debug!("queue pair {:#x}: a late answer", answer.number);
+    /// Handles a response. Returns whether the requester has work.
+    pub(in crate::qp) fn arrived(&mut self, domain: &Domain, response: &Response, payload: &[Segment]) -> bool {
+        if response.attempt != self.attempt || response.source_number != self.peer {
+            log::debug!("QP {:#x}: ignored a late response", response.number);
             return false;
         }
-        match answer.kind {
-            AnswerKind::Data { offset, length } => {
-                if self.place(domain, answer.psn, offset, length, payload) {
+        match response.kind {
+            ResponseKind::Data { offset, length } => {
+                if self.place(domain, response.psn, offset, length, payload) {
                     self.activity = self.activity.wrapping_add(1);
                 } else {
-                    log::debug!("queue pair {:#x}: data that nobody has asked for", answer.number);
+                    log::debug!("QP {:#x}: ignored unexpected data", response.number);
                 }
                 false
             }
-            AnswerKind::Reply(reply) => {
-                if self.replies.len() >= MOST {
-                    log::debug!("queue pair {:#x}: too many replies", answer.number);
+            ResponseKind::Reply(reply) => {
+                if self.replies.len() >= MAX_REPLIES {
+                    log::debug!("QP {:#x}: ignored a reply, too many are waiting", response.number);
                     return false;
                 }
                 self.activity = self.activity.wrapping_add(1);
-                let reply = self.conclude(answer.psn, reply);
-                self.replies.push_back(Arrival { psn: answer.psn, reply });
+                let reply = self.conclude(response.psn, reply);
+                self.replies.push_back(Arrival { psn: response.psn, reply });
                 true
             }
         }
     }
 
-    /// Puts a part of a read's data where it belongs. `false` where it is of no read.
+    /// Copies a part of a read's data to its memory. `false` if it belongs to no read.
     fn place(&mut self, domain: &Domain, psn: u32, offset: u64, length: u32, payload: &[Segment]) -> bool {
         let Some(reading) = self.reads.iter_mut().find(|reading| reading.psn == psn) else {
             return false;
@@ -142,7 +142,7 @@ impl Inbox {
         true
     }
 
-    /// Ends a read that is answered, and tells what its answer means.
+    /// Finishes an acknowledged read, and returns the reply for the requester.
     fn conclude(&mut self, psn: u32, reply: Reply) -> Option<Reply> {
         let Some(place) = self.reads.iter().position(|reading| reading.psn == psn) else {
             return Some(reply);
@@ -162,7 +162,7 @@ impl Inbox {
         self.spare.push(pieces);
     }
 
-    /// A carrier is lost; whether it is this one.
+    /// Handles the loss of a carrier. Returns whether it is the carrier of this QP.
     pub(in crate::qp) fn lose(&mut self, carrier: &Arc<dyn Carrier>) -> bool {
         let is_ours = self.carrier.as_ref().is_some_and(|own| is_same(own, carrier));
         self.is_lost |= is_ours;

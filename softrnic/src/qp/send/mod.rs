@@ -1,11 +1,11 @@
-//! The requester: takes what is posted, and sends it.
+//! The requester, which executes and sends requests.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
 //! | `requester`, `batch`, `ring`, `work` | the send queue |
-//! | `attempt`, `retry` | one request, tried, and when it is tried again |
-//! | `remote_send`, `group`, `backpressure` | requests to queue pairs outside of this process |
-//! | `in_flight`, `inbox`, `responses_in` | what was sent, and what was answered |
+//! | `attempt`, `retry` | one attempt of a request, and the time of the next |
+//! | `remote_send`, `group`, `backpressure` | requests to other processes |
+//! | `in_flight`, `inbox`, `responses_in` | requests in flight, and their responses |
 
 pub(super) mod attempt;
 pub(super) mod backpressure;

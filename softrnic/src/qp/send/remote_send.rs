@@ -1,4 +1,4 @@
-//! Requests to peers in other processes: a message is put on its way in parts.
+//! Requests to peers in other processes, sent in parts.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::wire::message::Request;
 use crate::wire::packet::{MAX_PAYLOAD, Packet, Part, Payload};
 use crate::wire::transport::{Carrier, Stuck};
 
-/// Puts a request on its way, or what is left of it. `segments` is its memory.
+/// Sends a request or the rest of it. `segments` is its memory.
 #[inline]
 pub(in crate::qp) fn send(
     pair: &QueuePair,
@@ -34,24 +34,26 @@ pub(in crate::qp) fn send(
     let total = if request.operation.has_data() { request.length } else { 0 };
     loop {
         let offset = flight.partial.unwrap_or(0);
-        // Of `MAX_PAYLOAD` at most.
+        // At most `MAX_PAYLOAD`.
         let length = total.saturating_sub(offset).min(u64::from(MAX_PAYLOAD)) as u32;
         let payload = match slice(pair, work, (total, offset, length), segments) {
             Some(payload) => payload,
             None => return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR),
         };
         let part = Part { number, request, offset, length, attempt: flight.attempt() };
-        match flight.room.put(pair, carrier, &Packet::Part(part), payload) {
+        match flight.backpressure.put(pair, carrier, &Packet::Part(part), payload) {
             Ok(()) => {}
-            Err(Stuck::Gone) => return Outcome::Silence,
+            Err(Stuck::Lost) => return Outcome::Silence,
             Err(Stuck::Fault) => return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR),
             Err(Stuck::Full) if pair.parts.service.is_reliable() => return Outcome::Stuck,
-            Err(Stuck::Full) if !flight.room.is_given_up(carrier) && flight.room.waits(pair, carrier.taken()) => {
+            Err(Stuck::Full)
+                if !flight.backpressure.is_given_up(carrier) && flight.backpressure.waits(pair, carrier.taken()) =>
+            {
                 return Outcome::Stuck;
             }
             Err(Stuck::Full) => {
-                // It is lost, and nobody is told.
-                flight.room.give_up(carrier);
+                // It is lost without an error.
+                flight.backpressure.give_up(carrier);
                 return Outcome::Done { length: 0 };
             }
         }
@@ -66,7 +68,7 @@ pub(in crate::qp) fn send(
     }
 }
 
-/// The payload of a part. Of a message in several parts memory is looked up anew for each.
+/// Returns the payload of a part. In a message of several parts, the memory is looked up again for each.
 #[inline]
 fn slice<'p>(
     pair: &QueuePair,

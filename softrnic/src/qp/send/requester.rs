@@ -1,5 +1,5 @@
-//! The requester: executes what is posted, in order. With a peer in this process a request is done before the next begins; to one in
-//! another process several are on their way.
+//! The requester executes the send queue in order. A request to a peer in this process completes before the next one
+//! begins. Requests to another process are pipelined.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,28 +19,28 @@ use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::wire::operation::Operation;
 
-/// The send queue and what is known of its progress.
+/// The send queue and its progress.
 #[repr(C)]
 #[derive(Debug)]
 pub(in crate::qp) struct Requester {
     pub(in crate::qp) ring: Ring,
-    /// Places of the send queue in use. Another counter after RESET: completions of before may still count the old one down.
+    /// The number of used slots. RESET replaces the counter, since earlier completions may still decrement the old one.
     used_slots: Arc<AtomicU32>,
     wait: Wait,
-    /// Requests that were done without a completion since the last.
+    /// The number of requests without a completion since the last completion.
     unreported: u32,
     silences_left: u8,
     not_ready_left: u8,
-    has_told_drained: bool,
+    has_reported_drained: bool,
     pub(in crate::qp) attributes: Attributes,
     peer: Peer,
     pub(in crate::qp) flight: InFlight,
-    /// Of `wait`.
+    /// The alarm of `wait`.
     alarm: NextCall,
 }
 
 impl Requester {
-    /// `attempt` is the number of the first attempt.
+    /// Creates a requester; `attempt` is the number of the first attempt.
     pub(in crate::qp) fn new(attempt: u32) -> Self {
         Self {
             ring: Ring::default(),
@@ -52,12 +52,12 @@ impl Requester {
             flight: InFlight::new(attempt),
             silences_left: 0,
             not_ready_left: 0,
-            has_told_drained: false,
+            has_reported_drained: false,
             peer: Peer::default(),
         }
     }
 
-    /// A place for the next request, after `pushed` that are not counted yet.
+    /// Adds a request; `pushed` requests are not counted as used yet.
     pub(in crate::qp) fn push(&mut self, pushed: u32, max: u32) -> Result<&mut SendWork, Errno> {
         let used = self.used_slots.load(Ordering::Acquire).saturating_add(pushed);
         if used >= max { Err(Errno::NO_MEMORY) } else { Ok(self.ring.push()) }
@@ -67,23 +67,23 @@ impl Requester {
         self.ring.truncate(count as usize);
     }
 
-    /// Counts what was pushed.
+    /// Counts pushed requests as used.
     pub(in crate::qp) fn commit(&mut self, pushed: u32) {
         self.used_slots.fetch_add(pushed, Ordering::Relaxed);
     }
 
-    /// Has what is needed of the last peer come into the cache, which is likely the next one.
+    /// Prefetches the last peer, which is likely the next one.
     #[inline]
     pub(in crate::qp) fn prefetch_peer(&self) {
         self.peer.prefetch();
     }
 
-    /// The queue pair has come to another state.
+    /// Handles a state change of the QP.
     pub(in crate::qp) fn state_changed(&mut self) {
-        self.has_told_drained = false;
+        self.has_reported_drained = false;
     }
 
-    /// Forgets what is queued: the queue pair is reset or closed.
+    /// Clears the send queue when the QP is reset or closed.
     pub(in crate::qp) fn forget(&mut self, pair: &QueuePair) {
         self.flight.clear(pair);
         self.ring.clear();
@@ -94,7 +94,7 @@ impl Requester {
         self.peer = Peer::default();
     }
 
-    /// Completes all that is queued as flushed.
+    /// Completes all requests as flushed.
     pub(in crate::qp) fn flush(&mut self, pair: &QueuePair) {
         self.flight.clear(pair);
         while !self.ring.is_empty() {
@@ -102,38 +102,38 @@ impl Requester {
         }
     }
 
-    /// Executes what can be.
+    /// Executes the requests that can proceed.
     pub(in crate::qp) fn run(&mut self, pair: &QueuePair) {
         if pair.is_closed() {
             return;
         }
         loop {
-            if !self.flight.is_empty() && !self.take_in(pair) {
+            if !self.flight.is_empty() && !self.handle_responses(pair) {
                 break;
             }
             let next = self.flight.next();
             match pair.state() {
                 State::ReadyToSend => {}
-                // What was begun is brought to its end, and nothing else begins.
+                // Begun requests are finished, and no other one begins.
                 State::SendQueueDrain if next < self.begun() => {}
                 State::SendQueueDrain => break,
                 State::SendQueueError | State::Error => {
                     self.flush(pair);
                     break;
                 }
-                // Nothing can be posted, except by a program that posts and modifies at the same time.
+                // No requests are queued, unless a program posts and modifies concurrently.
                 State::Reset | State::Init | State::ReadyToReceive => break,
             }
             if next >= self.ring.len() || self.flight.is_empty() && !self.is_due(pair) {
                 break;
             }
-            // What has come instead makes no room: it is called when there is some.
-            if self.flight.is_in_line {
+            // A response frees no space in the carrier, which calls when it has some.
+            if self.flight.is_blocked {
                 break;
             }
             match self.execute(pair, next) {
                 Outcome::Done { length } => self.finish(pair, ibv_wc_status::IBV_WC_SUCCESS, length),
-                // It is told when those before it are done.
+                // It is reported after the earlier ones.
                 Outcome::Failed(_) if next > 0 => break,
                 Outcome::Failed(status) => self.fail(pair, status),
                 Outcome::NotReady { timer } => {
@@ -141,13 +141,13 @@ impl Requester {
                     break;
                 }
                 Outcome::Silence => {
-                    self.await_answer(pair);
+                    self.await_response(pair);
                     break;
                 }
                 Outcome::Sent => self.wait = Wait::No,
                 Outcome::Stuck => {
-                    self.flight.is_in_line = !self.flight.is_empty();
-                    self.wait = if self.flight.missing.has_begun() { Wait::Room } else { Wait::No };
+                    self.flight.is_blocked = !self.flight.is_empty();
+                    self.wait = if self.flight.unsent.has_begun() { Wait::Space } else { Wait::No };
                     break;
                 }
                 Outcome::Later => break,
@@ -156,35 +156,36 @@ impl Requester {
         if !self.flight.is_empty() {
             self.flight.watch(pair, &self.attributes);
         }
-        self.look_at_drain(pair);
+        self.report_drain(pair);
     }
 
-    /// How many requests were begun and are not done.
+    /// The number of unfinished requests that have begun.
     fn begun(&self) -> usize {
         self.flight.begun().max(usize::from(self.wait != Wait::No))
     }
 
-    /// Tells of a send queue that has drained.
-    fn look_at_drain(&mut self, pair: &QueuePair) {
+    /// Reports a drained send queue. The event is raised only if requested (`en_sqd_async_notify`), as the manual page
+    /// states; the kernel's soft-RoCE always raises it.
+    fn report_drain(&mut self, pair: &QueuePair) {
         let is_draining = pair.state() == State::SendQueueDrain;
         let has_begun = self.begun() > 0;
         pair.is_draining.store(is_draining && has_begun, Ordering::Release);
-        if is_draining && !has_begun && self.attributes.drain_notify && !self.has_told_drained {
-            self.has_told_drained = true;
+        if is_draining && !has_begun && self.attributes.drain_notify && !self.has_reported_drained {
+            self.has_reported_drained = true;
             pair.parts.events.happened(PairEvent::SendQueueDrained);
         }
     }
 
-    /// Whether the oldest request is to be tried now. Counts its retries.
+    /// Whether the oldest request should be tried now. Counts its retries.
     fn is_due(&mut self, pair: &QueuePair) -> bool {
         match self.wait {
             Wait::No => {
-                self.count_anew();
+                self.reset_retries();
                 true
             }
-            Wait::Room => true,
+            Wait::Space => true,
             Wait::NotReady(until) => self.is_past(pair, until),
-            // A later request shows the peer that one is missing, and it asks for it.
+            // A later request shows the peer that one is missing, and the peer requests it.
             Wait::SilenceForEver => true,
             Wait::Silence(until) => {
                 if !self.is_past(pair, until) {
@@ -200,7 +201,7 @@ impl Requester {
         }
     }
 
-    /// Whether that time has come; otherwise there will be an alarm.
+    /// Whether `until` has passed; otherwise sets an alarm.
     fn is_past(&mut self, pair: &QueuePair, until: Instant) -> bool {
         let now = Instant::now();
         let is_past = now >= until;
@@ -210,16 +211,16 @@ impl Requester {
         is_past
     }
 
-    /// The retries of the oldest request.
-    pub(in crate::qp) fn count_anew(&mut self) {
+    /// Resets the retries for the oldest request.
+    pub(in crate::qp) fn reset_retries(&mut self) {
         self.silences_left = self.attributes.retry_count;
         self.not_ready_left = self.attributes.rnr_retry;
     }
 
     pub(in crate::qp) fn await_receive(&mut self, pair: &QueuePair, timer: u8) {
-        // The peer has answered.
+        // The peer has responded.
         self.silences_left = self.attributes.retry_count;
-        if self.attributes.rnr_retry != retry::FOR_EVER {
+        if self.attributes.rnr_retry != retry::UNLIMITED {
             if self.not_ready_left == 0 {
                 return self.fail(pair, ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR);
             }
@@ -232,7 +233,7 @@ impl Requester {
         self.alarm.set(pair, until, now);
     }
 
-    pub(in crate::qp) fn await_answer(&mut self, pair: &QueuePair) {
+    pub(in crate::qp) fn await_response(&mut self, pair: &QueuePair) {
         self.go_back(pair);
         self.wait = match retry::silence_time(self.attributes.timeout) {
             None => Wait::SilenceForEver,
@@ -244,14 +245,14 @@ impl Requester {
         };
     }
 
-    /// What is on its way goes again.
+    /// Moves requests in flight back, to repeat them.
     fn go_back(&mut self, pair: &QueuePair) {
         if !self.flight.is_empty() {
             self.flight.go_back(pair);
         }
     }
 
-    /// Completes the oldest request in error, and all after it as flushed.
+    /// Completes the oldest request in error, and all later ones as flushed.
     #[cold]
     pub(in crate::qp) fn fail(&mut self, pair: &QueuePair, status: ibv_wc_status) {
         if pair.parts.service.is_reliable() {
@@ -266,7 +267,7 @@ impl Requester {
         }
     }
 
-    /// Ends the oldest request, with a completion where there is to be one.
+    /// Finishes the oldest request, with a completion if it is signaled or failed.
     pub(in crate::qp) fn finish(&mut self, pair: &QueuePair, status: ibv_wc_status, length: u32) {
         let Some(work) = self.ring.front() else {
             return;
@@ -294,15 +295,15 @@ impl Requester {
                 slots: Some(Slots { used: Arc::clone(&self.used_slots), back }),
             };
             if !queue.push(completion, false) && pair.break_down() {
-                // The requests that are left are flushed by who ends this one. Not by who has the responder's lock: then it is in the
-                // error state already.
+                // The caller flushes the remaining requests. This lock is free here: a holder of the responder's lock
+                // sees a QP in the error state.
                 unpoisoned(pair.responder.lock()).end(pair);
             }
         }
         self.ring.pop();
     }
 
-    /// Tries the request that is next: the oldest of those that are not on their way.
+    /// Executes the next request: the oldest one not in flight.
     fn execute(&mut self, pair: &QueuePair, next: usize) -> Outcome {
         let Self { ring, peer, attributes, flight, .. } = self;
         let Some(work) = ring.get(next) else {

@@ -1,12 +1,12 @@
-//! The send queue's requests. Each place is used again and again, with the memory of its vectors.
+//! The requests of the send queue. Each slot is reused with the memory of its vectors.
 
 use crate::qp::send::work::SendWork;
 
-/// A queue of requests. It grows to as many as were ever in it at once.
+/// A queue of requests, which grows to its largest length.
 #[derive(Debug, Default)]
 pub(in crate::qp) struct Ring {
     places: Vec<SendWork>,
-    /// The place of the oldest.
+    /// The slot of the oldest request.
     head: usize,
     length: usize,
 }
@@ -20,7 +20,7 @@ impl Ring {
         self.length
     }
 
-    /// Adds one, cleared.
+    /// Adds a cleared request.
     pub(in crate::qp) fn push(&mut self) -> &mut SendWork {
         if self.length == self.places.len() {
             self.grow();
@@ -32,34 +32,34 @@ impl Ring {
         work
     }
 
-    /// Takes back the youngest `count`.
+    /// Removes the youngest `count` requests.
     pub(in crate::qp) fn truncate(&mut self, count: usize) {
         self.length = self.length.saturating_sub(count);
     }
 
-    /// The oldest.
+    /// The oldest request.
     pub(in crate::qp) fn front(&self) -> Option<&SendWork> {
         (self.length > 0).then(|| &self.places[self.head])
     }
 
-    /// The one so many after the oldest.
+    /// The request `index` places after the oldest.
     #[inline]
     pub(in crate::qp) fn get(&self, index: usize) -> Option<&SendWork> {
         (index < self.length).then(|| &self.places[self.place(index)])
     }
 
-    /// Ends the oldest.
+    /// Removes the oldest request.
     pub(in crate::qp) fn pop(&mut self) {
         if self.length > 0 {
-            // What it refers to is let go now, not when its place is used again.
+            // Its references are dropped now, not when the slot is reused.
             self.places[self.head].bind = None;
             self.length -= 1;
-            // Where it is empty it begins again at its first place, which is in the cache.
+            // An empty queue starts over at its first slot, which is in the cache.
             self.head = if self.length == 0 { 0 } else { self.place(1) };
         }
     }
 
-    /// Ends all.
+    /// Removes all requests.
     pub(in crate::qp) fn clear(&mut self) {
         while !self.is_empty() {
             self.pop();
@@ -74,8 +74,8 @@ impl Ring {
     fn grow(&mut self) {
         self.places.rotate_left(self.head);
         self.head = 0;
-        let room = (self.places.len() * 2).max(8);
-        self.places.resize_with(room, SendWork::default);
+        let capacity = (self.places.len() * 2).max(8);
+        self.places.resize_with(capacity, SendWork::default);
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_in_is_first_out_while_it_grows() {
+    fn growing_queue_keeps_its_order() {
         let mut ring = Ring::default();
         let (mut next, mut oldest) = (0, 0);
         for round in 0..40 {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_youngest_are_taken_back() {
+    fn truncate_removes_the_youngest() {
         let mut ring = Ring::default();
         for wr_id in 0..3 {
             ring.push().wr_id = wr_id;
@@ -128,13 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_cleared_and_keeps_its_memory() {
+    fn reused_slot_is_cleared_and_keeps_its_memory() {
         let mut ring = Ring::default();
         let work = ring.push();
         work.is_signaled = true;
         work.inline.reserve(100);
         ring.pop();
-        // It is empty: the same place again.
+        // The queue is empty, so the same slot is used again.
         let work = ring.push();
         assert!(!work.is_signaled);
         assert!(work.inline.capacity() >= 100);

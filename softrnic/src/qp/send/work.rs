@@ -1,10 +1,10 @@
-//! Requests in the send queue, as a program posts them.
+//! Requests in the send queue, as posted by a program.
 
 use crate::mem::{Bind, Piece};
 use crate::wire::address::Path;
 use crate::wire::operation::Operation;
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Destination {
     pub(crate) path: Path,
@@ -12,9 +12,9 @@ pub(crate) struct Destination {
     pub(crate) key: u32,
 }
 
-/// A request in the send queue. Its vectors are used again for the next.
+/// A request in the send queue. Its vectors are reused.
 ///
-/// Two cache lines, and a third for datagrams.
+/// It takes two cache lines, and a third one for datagrams.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct SendWork {
@@ -22,17 +22,17 @@ pub(crate) struct SendWork {
     pub(crate) operation: Operation,
     pub(crate) is_signaled: bool,
     pub(crate) is_solicited: bool,
-    /// Waits for the reads and atomics before it. In the process each request ends before the next begins.
+    /// Waits for earlier reads and atomics. Within a process, each request ends before the next begins anyway.
     pub(crate) is_fenced: bool,
     pub(crate) is_inline: bool,
-    /// Of XRC.
+    /// The SRQ number of XRC.
     pub(crate) srq_number: u32,
-    /// The memory that it sends, or reads into. Empty where it is inline.
+    /// The memory to send or to read into. Empty for inline data.
     pub(crate) pieces: Vec<Piece>,
-    /// The data itself, where it is inline.
+    /// The inline data.
     pub(crate) inline: Vec<u8>,
     pub(crate) bind: Option<Box<Bind>>,
-    /// Of datagrams.
+    /// The destination of a datagram.
     pub(crate) destination: Option<Destination>,
 }
 
@@ -55,9 +55,9 @@ impl Default for SendWork {
 }
 
 impl SendWork {
-    /// As new, with the memory of its vectors.
+    /// Clears all fields, but keeps the memory of the vectors.
     pub(crate) fn clear(&mut self) {
-        // Field by field, as it is done for each request.
+        // Field by field, since this runs for each request.
         let Self {
             wr_id,
             operation,
@@ -81,7 +81,7 @@ impl SendWork {
         *bind = None;
     }
 
-    /// The bytes of its data.
+    /// The length of its data.
     pub(crate) fn length(&self) -> u64 {
         if self.is_inline {
             self.inline.len() as u64

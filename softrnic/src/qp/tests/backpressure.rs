@@ -1,11 +1,11 @@
-//! Datagrams to peers in other processes that have no room.
+//! Datagrams to peers in other processes without space.
 
 use super::wire::{FLAG, Wire};
 use super::*;
 use crate::qp::Destination;
 use crate::wire::packet::Packet;
 
-/// A sender, and the ways to peers, of which there is only the number.
+/// A sender and the carriers to two peers, of which only the numbers are used.
 struct Party {
     sender: End,
     peers: [(End, Arc<Wire>); 2],
@@ -17,14 +17,14 @@ impl Party {
         sender.ready(&attributes(0));
         let peers = [0, 1].map(|_| (End::new(Service::UnreliableDatagram), Wire::new()));
         for (end, wire) in &peers {
-            QpRegistry::of_process().teach(end.pair.number() ^ FLAG, Some(wire.clone()));
+            QpRegistry::of_process().set_test_route(end.pair.number() ^ FLAG, Some(wire.clone()));
         }
         Self { sender, peers }
     }
 
-    /// How long a process is waited for.
-    fn wait_for(&self, patience: Duration) {
-        self.sender.pair.requester.lock().unwrap().flight.room.patience = patience;
+    /// Sets the time-out of the backpressure.
+    fn set_timeout(&self, timeout: Duration) {
+        self.sender.pair.requester.lock().unwrap().flight.backpressure.timeout = timeout;
     }
 
     fn send(&self, wr_id: u64, peer: usize) {
@@ -34,8 +34,8 @@ impl Party {
         });
     }
 
-    /// What has come to a peer since the last look.
-    fn came(&self, peer: usize) -> Vec<u32> {
+    /// The datagrams received by a peer since the last call.
+    fn received(&self, peer: usize) -> Vec<u32> {
         let wire = &self.peers[peer].1;
         let datagram = |(packet, _)| match packet {
             Packet::Part(Part {
@@ -43,54 +43,54 @@ impl Party {
             }) => immediate,
             other => panic!("{other:?}"),
         };
-        let came = std::iter::from_fn(|| wire.pop()).map(datagram).collect();
+        let received = std::iter::from_fn(|| wire.pop()).map(datagram).collect();
         wire.call();
-        came
+        received
     }
 }
 
 impl Drop for Party {
     fn drop(&mut self) {
         for (end, _) in &self.peers {
-            QpRegistry::of_process().teach(end.pair.number() ^ FLAG, None);
+            QpRegistry::of_process().set_test_route(end.pair.number() ^ FLAG, None);
         }
     }
 }
 
 #[test]
-fn a_peer_that_was_given_up_costs_no_time_until_it_has_room() {
+fn timed_out_peer_delays_nothing_until_it_has_space() {
     let party = Party::new();
-    party.peers[0].1.set_room(0);
-    party.peers[1].1.set_room(1);
-    party.wait_for(Duration::from_millis(1));
+    party.peers[0].1.set_space(0);
+    party.peers[1].1.set_space(1);
+    party.set_timeout(Duration::from_millis(1));
     party.send(0, 0);
     assert_eq!(poll(&party.sender.sends).wr_id, 0);
-    party.wait_for(Duration::from_secs(600));
+    party.set_timeout(Duration::from_secs(600));
     for (wr_id, peer) in [(1, 0), (2, 1), (3, 1), (4, 0)] {
         party.send(wr_id, peer);
     }
-    // The other one is waited for.
+    // Messages to the other peer still wait.
     assert_eq!(party.sender.sent_statuses(), [(1, SUCCESS), (2, SUCCESS)]);
-    assert_eq!(party.came(1), [2]);
+    assert_eq!(party.received(1), [2]);
     assert_eq!(party.sender.sent_statuses(), [(3, SUCCESS), (4, SUCCESS)]);
-    party.peers[0].1.set_room(1);
+    party.peers[0].1.set_space(1);
     for (wr_id, peer) in [(5, 0), (6, 0)] {
         party.send(wr_id, peer);
     }
-    assert_eq!((party.sender.sent_statuses(), party.came(0)), (vec![(5, SUCCESS)], vec![5]));
-    assert_eq!((party.sender.sent_statuses(), party.came(0)), (vec![(6, SUCCESS)], vec![6]));
-    assert_eq!(party.came(1), [3]);
+    assert_eq!((party.sender.sent_statuses(), party.received(0)), (vec![(5, SUCCESS)], vec![5]));
+    assert_eq!((party.sender.sent_statuses(), party.received(0)), (vec![(6, SUCCESS)], vec![6]));
+    assert_eq!(party.received(1), [3]);
 }
 
 #[test]
-fn what_waits_behind_another_that_waited_is_given_up_in_its_turn() {
+fn later_blocked_request_times_out_too() {
     let party = Party::new();
-    party.wait_for(Duration::from_millis(50));
+    party.set_timeout(Duration::from_millis(50));
     let wire = &party.peers[0].1;
-    wire.set_room(0);
+    wire.set_space(0);
     party.send(0, 0);
-    // The alarm of the first is the second's.
-    wire.set_room(1);
+    // The second request inherits the alarm of the first.
+    wire.set_space(1);
     party.send(1, 0);
     party.send(2, 0);
     for wr_id in 0..3 {

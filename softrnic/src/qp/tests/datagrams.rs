@@ -1,4 +1,4 @@
-//! Datagrams to one and to many.
+//! Unicast and multicast datagrams.
 
 use rdma_mummy_sys::{ibv_wc_flags, ibv_wc_status as Status};
 
@@ -25,7 +25,7 @@ fn send(from: &End, wr_id: u64, destination: Option<Destination>, length: usize)
 }
 
 #[test]
-fn a_datagram_comes_after_its_header() {
+fn datagram_follows_its_header() {
     let (a, b) = (end(), end());
     a.bytes.set(0, b"datagram");
     b.receive(1, &[b.bytes.piece(0, 30), b.bytes.piece(100, 100)]);
@@ -36,35 +36,35 @@ fn a_datagram_comes_after_its_header() {
     assert_eq!(received.flags, ibv_wc_flags::IBV_WC_GRH.0);
     assert_eq!((received.number, received.source_number), (b.pair.number(), a.pair.number()));
     assert_eq!(b.bytes.get(110, 9), b"datagram\0");
-    // The IPv4 header is in the last twenty bytes, and the addresses at its end.
+    // The IPv4 header is in the last twenty bytes, with the addresses at its end.
     assert_eq!(b.bytes.get(20, 1), [0x45]);
     assert_eq!(b.bytes.get(102, 8), [127, 0, 0, 1, 127, 0, 0, 1]);
 }
 
 #[test]
-fn a_datagram_before_rts_comes_without_an_event() {
+fn datagram_before_rts_raises_no_event() {
     let (a, b) = (end(), End::new(Service::UnreliableDatagram));
     b.ready_to_receive(&attributes(0));
     b.receive_bytes(1, 0, 64);
     send(&a, 1, to(HERE, b.pair.number(), 0x1234), 8);
-    assert_eq!((b.received_statuses(), b.told.events()), (vec![(1, SUCCESS)], vec![]));
+    assert_eq!((b.received_statuses(), b.log.events()), (vec![(1, SUCCESS)], vec![]));
 }
 
 #[test]
-fn a_datagram_needs_the_key() {
+fn datagram_requires_the_qkey() {
     let (a, b) = (end(), end());
     let number = b.pair.number();
     b.receive_bytes(1, 0, 64);
     send(&a, 1, to(HERE, number, 0x1235), 1);
     assert_eq!(b.received_statuses(), []);
-    // With the high bit it is the sender's own.
+    // With the high bit it is the sender's own Q_Key.
     send(&a, 2, to(HERE, number, 0x8000_0000), 1);
     assert_eq!(b.received_statuses(), [(1, SUCCESS)]);
     assert_eq!(a.sent_statuses(), [(1, SUCCESS), (2, SUCCESS)]);
 }
 
 #[test]
-fn a_datagram_to_nobody_is_lost() {
+fn datagram_to_unknown_qp_is_lost() {
     let (a, b) = (end(), End::new(Service::ReliableConnection));
     b.connect(a.pair.number());
     b.receive_bytes(1, 0, 64);
@@ -72,7 +72,7 @@ fn a_datagram_to_nobody_is_lost() {
     send(&a, 1, to(HERE, b.pair.number(), 0x1234), 1);
     send(&a, 2, to(HERE, 1, 0x1234), 1);
     let c = end();
-    // No receive.
+    // No receive is posted.
     send(&a, 3, to(HERE, c.pair.number(), 0x1234), 1);
     c.receive_bytes(1, 0, 64);
     send(&a, 4, to(elsewhere, c.pair.number(), 0x1234), 1);
@@ -81,16 +81,16 @@ fn a_datagram_to_nobody_is_lost() {
 }
 
 #[test]
-fn a_receive_without_room_for_the_header_stays() {
+fn receive_too_small_for_the_header_stays() {
     let (a, b) = (end(), end());
     b.receive_bytes(1, 0, 47);
     send(&a, 1, to(HERE, b.pair.number(), 0x1234), 8);
     assert_eq!(b.received_statuses(), []);
     send(&a, 2, to(HERE, b.pair.number(), 0x1234), 7);
     assert_eq!(b.received_statuses(), [(1, SUCCESS)]);
-    // Those of a shared queue cannot stay.
+    // Receives of a shared queue cannot stay.
     let domain = Arc::new(Domain::new());
-    let shared = Arc::new(ReceiveQueue::shared(domain.clone(), 8, 4, Box::new(Deaf)));
+    let shared = Arc::new(ReceiveQueue::shared(domain.clone(), 8, 4, Box::new(IgnoreEvents)));
     let c = End::with(Service::UnreliableDatagram, |parts| (parts.receives, parts.is_shared) = (shared.clone(), true));
     c.ready(&attributes(0));
     let bytes = Bytes::new(&domain, 64, LOCAL_WRITE);
@@ -104,7 +104,7 @@ fn a_receive_without_room_for_the_header_stays() {
 }
 
 #[test]
-fn a_datagram_is_of_one_packet_and_has_a_destination() {
+fn datagram_requires_one_packet_and_a_destination() {
     for (destination, length, status) in [
         (to(HERE, 5, 0), 4097, Status::IBV_WC_LOC_LEN_ERR),
         (None, 1, Status::IBV_WC_LOC_QP_OP_ERR),
@@ -119,7 +119,7 @@ fn a_datagram_is_of_one_packet_and_has_a_destination() {
 }
 
 #[test]
-fn a_group_gets_it_each_once_and_the_sender_too() {
+fn group_members_receive_once_including_the_sender() {
     let group = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3]);
     let network = QpRegistry::of_process();
     let ends: Vec<_> = (0..4).map(|_| end()).collect();

@@ -1,10 +1,10 @@
-//! Peers in other processes: XRC, groups, limits, and those who never answer.
+//! Peers in other processes: XRC, groups, limits, and peers that do not respond.
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
-use super::wire::{ANSWERS, ASKS, FLAG, Link, Wire};
+use super::wire::{FLAG, Link, REQUESTS, RESPONSES, Wire};
 use super::*;
-use crate::qp::recv::responses_out::MOST;
+use crate::qp::recv::responses_out::MAX_PENDING;
 use crate::qp::registry::{SharedEntry, ToQueuePairs};
 use crate::wire::message::{Reply, Request};
 use crate::wire::packet::{MAX_PAYLOAD, MULTICAST_NUMBER, Packet, psn_after};
@@ -12,7 +12,7 @@ use crate::wire::transport::Deliver;
 
 #[test]
 #[cfg_attr(miri, ignore = "it takes seconds of the clock")]
-fn a_peer_that_lives_and_never_answers_is_given_up() {
+fn live_peer_without_response_times_out() {
     let link = Link::reliable();
     let (address, rkey) = link.b.at(0);
     for wr_id in 0..2 {
@@ -20,35 +20,35 @@ fn a_peer_that_lives_and_never_answers_is_given_up() {
     }
     let sent = poll(&link.a.sends);
     assert_eq!((sent.wr_id, sent.status), (0, Status::IBV_WC_RETRY_EXC_ERR));
-    // Another thread is at it, and comes to this one after that.
+    // Another thread may be flushing, and completes this one afterwards.
     let sent = poll(&link.a.sends);
     assert_eq!((sent.wr_id, sent.status), (1, FLUSHED));
-    // What it says now finds nothing.
+    // A late response is ignored.
     link.settle();
     assert!(link.a.sends.is_empty());
 }
 
 #[test]
-fn a_peer_whose_process_takes_in_what_others_send_is_not_mute() {
+fn peer_whose_process_receives_from_others_does_not_time_out() {
     let mut patience = Duration::from_millis(20);
     loop {
         let link = Link::reliable();
         let (address, rkey) = link.b.at(0);
-        link.wires[ASKS].set_room(0);
-        link.a.pair.requester.lock().unwrap().flight.patience = patience;
+        link.wires[REQUESTS].set_space(0);
+        link.a.pair.requester.lock().unwrap().flight.min_timeout = patience;
         let mut last = Instant::now();
         link.a.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
         let mut longest = Duration::ZERO;
         for _ in 0..20 {
-            // Another queue pair has all the room.
+            // Another QP uses all space.
             let before = Instant::now();
-            assert!(link.wires[ASKS].pop().is_none());
+            assert!(link.wires[REQUESTS].pop().is_none());
             longest = longest.max(last.elapsed());
             last = before;
             thread::sleep(patience / 2);
         }
         let is_waiting = link.a.sends.is_empty();
-        // Where this thread itself was away for so long the peer was mute.
+        // If this thread did not run for the time-out, the peer timed out rightly.
         if longest.max(last.elapsed()) < patience {
             assert!(is_waiting);
             assert_eq!(poll(&link.a.sends).status, Status::IBV_WC_RETRY_EXC_ERR);
@@ -59,66 +59,66 @@ fn a_peer_whose_process_takes_in_what_others_send_is_not_mute() {
 }
 
 #[test]
-fn who_waits_for_room_does_not_go_before_it_is_called() {
+fn blocked_request_is_not_sent_before_its_wakeup() {
     let link = Link::reliable();
     let (address, rkey) = link.b.at(0);
-    link.wires[ASKS].set_room(1);
+    link.wires[REQUESTS].set_space(1);
     for wr_id in 0..2 {
         link.a.post_bytes(wr_id, Operation::Write { address, rkey }, 0, 8);
     }
-    assert_eq!(link.wires[ASKS].len(), 1);
-    // The room that is there with the answer is for others, who came before.
-    let waiting = link.wires[ASKS].put_off();
-    while link.bring(ASKS) || link.bring(ANSWERS) {}
+    assert_eq!(link.wires[REQUESTS].len(), 1);
+    // The space that comes with the response belongs to QPs that have waited longer.
+    let waiting = link.wires[REQUESTS].put_off();
+    while link.deliver(REQUESTS) || link.deliver(RESPONSES) {}
     assert_eq!(poll(&link.a.sends).wr_id, 0);
     link.a.post_bytes(2, Operation::Write { address, rkey }, 0, 8);
-    assert_eq!(link.wires[ASKS].len(), 0);
-    link.wires[ASKS].put_back(waiting);
-    link.wires[ASKS].set_room(8);
-    assert_eq!(link.wires[ASKS].len(), 2);
+    assert_eq!(link.wires[REQUESTS].len(), 0);
+    link.wires[REQUESTS].put_back(waiting);
+    link.wires[REQUESTS].set_space(8);
+    assert_eq!(link.wires[REQUESTS].len(), 2);
     for wr_id in 1..3 {
         assert_eq!(link.poll(&link.a.sends).wr_id, wr_id);
     }
 }
 
 #[test]
-fn answers_that_wait_do_not_go_before_they_are_called() {
+fn blocked_response_is_not_sent_before_its_wakeup() {
     let link = Link::with(Service::ReliableConnection, |attributes| {
         (attributes.max_rd_atomic, attributes.max_dest_rd_atomic) = (4, 4);
     });
     let (address, rkey) = link.b.at(0);
-    link.wires[ANSWERS].set_room(0);
+    link.wires[RESPONSES].set_space(0);
     for wr_id in 0..2 {
         link.a.post_bytes(wr_id, Operation::Read { address, rkey }, 0, 8);
     }
-    assert!(link.bring(ASKS));
-    // Room that nobody was called for is others'.
-    link.wires[ANSWERS].set_room_quietly(8);
-    assert!(link.bring(ASKS));
-    assert_eq!(link.wires[ANSWERS].len(), 0);
-    link.wires[ANSWERS].call();
+    assert!(link.deliver(REQUESTS));
+    // Space without a wake-up belongs to others.
+    link.wires[RESPONSES].set_space_quietly(8);
+    assert!(link.deliver(REQUESTS));
+    assert_eq!(link.wires[RESPONSES].len(), 0);
+    link.wires[RESPONSES].call();
     for wr_id in 0..2 {
         assert_eq!(link.poll(&link.a.sends).wr_id, wr_id);
     }
 }
 
 #[test]
-fn more_reads_than_the_peer_keeps_are_refused() {
+fn reads_beyond_the_peers_limit_are_refused() {
     let link = Link::between(End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
     link.a.ready(&Attributes { max_rd_atomic: 3, ..attributes(link.b.pair.number() ^ FLAG) });
     link.b.ready(&Attributes { max_dest_rd_atomic: 1, ..attributes(link.a.pair.number() ^ FLAG) });
     let (address, rkey) = link.b.at(0);
-    // No room for answers: the first read is still under way when the second comes.
-    link.wires[ANSWERS].set_room(0);
+    // No space for responses: the first read is unfinished when the second arrives.
+    link.wires[RESPONSES].set_space(0);
     for wr_id in 0..3 {
         link.a.post_bytes(wr_id, Operation::Read { address, rkey }, 0, 8);
     }
-    while link.bring(ASKS) {}
+    while link.deliver(REQUESTS) {}
     assert_eq!(link.b.pair.state(), State::Error);
-    assert_eq!(link.b.told.events(), [PairEvent::RequestError]);
-    link.wires[ANSWERS].set_room(10);
+    assert_eq!(link.b.log.events(), [PairEvent::RequestError]);
+    link.wires[RESPONSES].set_space(10);
     let statuses: Vec<_> = (0..3).map(|_| link.poll(&link.a.sends).status).collect();
-    // Responses go in the order of the requests: that to the first before the refusal.
+    // Responses keep the order of the requests: the read before the refusal.
     assert_eq!(statuses, [SUCCESS, Status::IBV_WC_REM_INV_REQ_ERR, FLUSHED]);
 }
 
@@ -132,7 +132,7 @@ struct Shared {
 impl Shared {
     fn new(xrc_domain: &Arc<Domain>) -> Self {
         let (domain, completions) = (Arc::new(Domain::new()), queue());
-        let queue = Arc::new(ReceiveQueue::shared(domain.clone(), 8, 4, Box::new(Deaf)));
+        let queue = Arc::new(ReceiveQueue::shared(domain.clone(), 8, 4, Box::new(IgnoreEvents)));
         let entry =
             SharedEntry { queue: queue.clone(), completions: completions.clone(), xrc_domain: xrc_domain.clone() };
         let number = QpRegistry::of_process().enter_shared(entry).unwrap();
@@ -155,7 +155,7 @@ impl Drop for Shared {
     }
 }
 
-/// An initiator of XRC, and a target in that domain.
+/// An initiator of XRC, and a target in this XRC domain.
 fn xrc_link(xrc_domain: &Arc<Domain>) -> Link {
     let initiator = End::with(Service::XrcSend, |parts| parts.receive_queue = None);
     let target = End::with(Service::XrcReceive, |parts| {
@@ -169,7 +169,7 @@ fn xrc_link(xrc_domain: &Arc<Domain>) -> Link {
 }
 
 #[test]
-fn a_receive_that_was_taken_stays_with_its_shared_queue() {
+fn taken_receive_stays_with_its_shared_queue() {
     let xrc_domain = Arc::new(Domain::new());
     let link = xrc_link(&xrc_domain);
     let (one, other) = (Shared::new(&xrc_domain), Shared::new(&xrc_domain));
@@ -182,11 +182,11 @@ fn a_receive_that_was_taken_stays_with_its_shared_queue() {
             work.pieces.push(ours.piece(0, length));
         });
     };
-    // It has begun to come, and then its sender starts again with another.
+    // It is partially received, then its sender starts over with another message.
     let parts = 2 * MAX_PAYLOAD as usize;
     post(1, &one, parts);
-    assert!(link.bring(ASKS));
-    link.wires[ASKS].clear();
+    assert!(link.deliver(REQUESTS));
+    link.wires[REQUESTS].clear();
     link.a.pair.change(State::ReadyToSend, State::Reset, Attributes::new()).unwrap();
     link.a.ready(&attributes(link.b.pair.number() ^ FLAG));
     post(2, &other, 8);
@@ -197,8 +197,8 @@ fn a_receive_that_was_taken_stays_with_its_shared_queue() {
 }
 
 #[test]
-fn a_shared_queue_is_destroyed_amid_a_message() {
-    // One that has begun to come; one that has begun, and whose process is gone then; a read that waits for room.
+fn shared_queue_can_be_destroyed_during_a_message() {
+    // A partial message; a partial message whose process ends; a read that waits for space.
     for case in 0..3 {
         let xrc_domain = Arc::new(Domain::new());
         let link = xrc_link(&xrc_domain);
@@ -206,13 +206,13 @@ fn a_shared_queue_is_destroyed_amid_a_message() {
         shared.receive(1);
         let length = 2 * MAX_PAYLOAD as usize;
         let ours = Bytes::new(&link.a.domain, length, ALL);
-        link.wires[ANSWERS].set_room(usize::from(case != 2));
+        link.wires[RESPONSES].set_space(usize::from(case != 2));
         let read = Operation::Read { address: IOVA, rkey: shared.bytes.key() };
         link.a.post(1, if case == 2 { read } else { Operation::Send }, |work| {
             work.srq_number = shared.number;
             work.pieces.push(ours.piece(0, length));
         });
-        assert!(link.bring(ASKS));
+        assert!(link.deliver(REQUESTS));
         if case == 1 {
             link.lose();
         }
@@ -220,19 +220,19 @@ fn a_shared_queue_is_destroyed_amid_a_message() {
         QpRegistry::of_process().leave_shared(shared.number, &shared.queue);
         assert_eq!(Arc::strong_count(&shared.queue), 1);
         assert!(shared.completions.is_empty());
-        // A send goes again, and finds no queue. Nobody answers a read.
+        // A send is repeated and finds no queue. A read gets no response.
         let expected = [Status::IBV_WC_REM_INV_REQ_ERR, Status::IBV_WC_RETRY_EXC_ERR, Status::IBV_WC_RETRY_EXC_ERR];
-        link.wires[ANSWERS].set_room(usize::MAX);
+        link.wires[RESPONSES].set_space(usize::MAX);
         assert_eq!(link.poll(&link.a.sends).status, expected[case]);
     }
 }
 
 #[test]
-fn what_was_taken_of_a_shared_queue_is_the_next_ones_when_its_queue_pair_ends() {
-    // It is reset, or destroyed, amid a message, or after one that did not come in whole.
+fn taken_receive_returns_to_the_shared_queue_when_the_qp_ends() {
+    // The QP is reset or destroyed, during a message or after an incomplete one.
     for case in 0..4 {
         let domain = Arc::new(Domain::new());
-        let shared = Arc::new(ReceiveQueue::shared(domain.clone(), 8, 4, Box::new(Deaf)));
+        let shared = Arc::new(ReceiveQueue::shared(domain.clone(), 8, 4, Box::new(IgnoreEvents)));
         let (receives, a) = (shared.clone(), End::new(Service::ReliableConnection));
         let b = End::with(Service::ReliableConnection, |parts| {
             (parts.receives, parts.is_shared, parts.domain) = (receives, true, domain);
@@ -245,7 +245,7 @@ fn what_was_taken_of_a_shared_queue_is_the_next_ones_when_its_queue_pair_ends() 
             link.b.receive(wr_id, &[theirs.piece(0, length)]);
         }
         link.a.post(1, Operation::Send, |work| work.pieces.push(ours.piece(0, length)));
-        assert!(link.bring(ASKS));
+        assert!(link.deliver(REQUESTS));
         if case % 2 == 1 {
             link.lose();
         }
@@ -260,7 +260,7 @@ fn what_was_taken_of_a_shared_queue_is_the_next_ones_when_its_queue_pair_ends() 
 }
 
 #[test]
-fn a_datagram_to_a_group_reaches_each_member() {
+fn group_datagram_from_another_process_reaches_each_member() {
     let group = Gid::from_ipv4([224, 0, 7, 9]);
     let members = [End::new(Service::UnreliableDatagram), End::new(Service::UnreliableDatagram)];
     for member in &members {
@@ -268,9 +268,9 @@ fn a_datagram_to_a_group_reaches_each_member() {
         member.receive_bytes(7, 0, 64);
         QpRegistry::of_process().attach(group, &member.pair).unwrap();
     }
-    // Any carrier: nothing is answered.
+    // Any carrier: no response is sent.
     let link = Link::reliable();
-    let back: Arc<dyn Carrier> = link.wires[ANSWERS].clone();
+    let back: Arc<dyn Carrier> = link.wires[RESPONSES].clone();
     let request = Request {
         service: Service::UnreliableDatagram,
         operation: Operation::Send,
@@ -290,7 +290,7 @@ fn a_datagram_to_a_group_reaches_each_member() {
     };
     let part = Part { number: MULTICAST_NUMBER, request, offset: 0, length: 5, attempt: 0 };
     let mut bytes = *b"group";
-    // SAFETY: the bytes are there until the end of the test, and nobody else uses them.
+    // SAFETY: the bytes exist until the end of the test, and nothing else uses them.
     let payload = [unsafe { Segment::of_raw(bytes.as_mut_ptr(), bytes.len()) }];
     ToQueuePairs.part(&part, &payload, &back);
     for member in &members {
@@ -301,7 +301,7 @@ fn a_datagram_to_a_group_reaches_each_member() {
 }
 
 #[test]
-fn data_before_rts_is_told_of_at_its_last_part() {
+fn data_before_rts_raises_an_event_at_its_last_part() {
     let link = Link::between(End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
     link.a.connect(link.b.pair.number() ^ FLAG);
     link.b.ready_to_receive(&attributes(link.a.pair.number() ^ FLAG));
@@ -310,25 +310,25 @@ fn data_before_rts_is_told_of_at_its_last_part() {
     link.a.post(1, Operation::Write { address: IOVA, rkey: theirs.key() }, |work| {
         work.pieces.push(ours.piece(0, length))
     });
-    assert!(link.bring(ASKS));
-    assert_eq!(link.b.told.events(), []);
+    assert!(link.deliver(REQUESTS));
+    assert_eq!(link.b.log.events(), []);
     link.settle();
-    assert_eq!(link.b.told.events(), [PairEvent::Established]);
+    assert_eq!(link.b.log.events(), [PairEvent::Established]);
     assert_eq!(link.a.sent_statuses(), [(1, SUCCESS)]);
 }
 
 #[test]
-fn answers_wait_for_room_in_order() {
+fn responses_wait_for_space_in_order() {
     let link = Link::with(Service::ReliableConnection, |ours| (ours.max_rd_atomic, ours.max_dest_rd_atomic) = (4, 4));
     let (address, rkey) = link.b.at(0);
-    link.wires[ANSWERS].set_room(0);
+    link.wires[RESPONSES].set_space(0);
     link.b.bytes.set(0, b"in order");
     link.a.post_bytes(1, Operation::Write { address: address + 64, rkey }, 64, 8);
     link.a.post_bytes(2, Operation::Read { address, rkey }, 0, 8);
     link.a.post_bytes(3, Operation::FetchAdd { address: address + 128, rkey, add: 1 }, 128, 8);
     link.settle();
     assert!(link.a.sends.is_empty());
-    link.wires[ANSWERS].set_room(1);
+    link.wires[RESPONSES].set_space(1);
     link.settle();
     assert_eq!(link.a.sent_statuses(), [(1, SUCCESS), (2, SUCCESS), (3, SUCCESS)]);
     assert_eq!(link.a.bytes.get(0, 8), b"in order");
@@ -336,18 +336,18 @@ fn answers_wait_for_room_in_order() {
 
 #[test]
 #[cfg_attr(miri, ignore = "it takes many messages")]
-fn a_peer_that_takes_no_answers_is_given_up() {
-    // The messages may take longer than any time-out.
+fn peer_that_receives_no_responses_ends_the_qp() {
+    // Unlimited, because the messages may take longer than any time-out.
     let link = Link::with(Service::ReliableConnection, |ours| (ours.max_dest_rd_atomic, ours.timeout) = (2, 0));
     let (address, rkey) = link.b.at(0);
-    link.wires[ANSWERS].set_room(0);
+    link.wires[RESPONSES].set_space(0);
     link.b.receive_bytes(7, 0, 8);
     link.b.post_bytes(8, Operation::Send, 0, 8);
     link.a.post_bytes(1, Operation::Read { address, rkey }, 0, 8);
-    let Some((Packet::Part(mut part), _)) = link.wires[ASKS].pop() else { panic!("it has not gone") };
+    let Some((Packet::Part(mut part), _)) = link.wires[REQUESTS].pop() else { panic!("it has not gone") };
     part.number ^= FLAG;
     part.request.source_number ^= FLAG;
-    let back: Arc<dyn Carrier> = link.wires[ANSWERS].clone();
+    let back: Arc<dyn Carrier> = link.wires[RESPONSES].clone();
     ToQueuePairs.part(&part, &[], &back);
     part.request.operation = Operation::Write { address, rkey };
     (part.request.length, part.length) = (0, 0);
@@ -355,53 +355,53 @@ fn a_peer_that_takes_no_answers_is_given_up() {
         part.request.psn = psn_after(part.request.psn, 1);
         ToQueuePairs.part(&part, &[], &back);
     };
-    // The read is the first to wait.
-    for _ in 1..MOST {
+    // The read is the first pending response.
+    for _ in 1..MAX_PENDING {
         next();
     }
-    assert_eq!((link.b.pair.state(), link.b.told.events()), (State::ReadyToSend, vec![]));
+    assert_eq!((link.b.pair.state(), link.b.log.events()), (State::ReadyToSend, vec![]));
     next();
-    assert_eq!((link.b.pair.state(), link.b.told.events()), (State::Error, vec![PairEvent::RequestError]));
+    assert_eq!((link.b.pair.state(), link.b.log.events()), (State::Error, vec![PairEvent::RequestError]));
     assert_eq!((link.b.received_statuses(), link.b.sent_statuses()), (vec![(7, FLUSHED)], vec![(8, FLUSHED)]));
-    // What waited is dropped, and what comes later is answered once more.
-    link.wires[ANSWERS].set_room(usize::MAX);
-    assert_eq!(link.wires[ANSWERS].len(), 0);
+    // Pending responses are dropped. A later message gets a reply again.
+    link.wires[RESPONSES].set_space(usize::MAX);
+    assert_eq!(link.wires[RESPONSES].len(), 0);
     ToQueuePairs.part(&part, &[], &back);
     assert_eq!(link.replies(), [Reply::Silence]);
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "it takes many messages")]
-fn who_is_no_peer_and_takes_no_answers_holds_nobody_up() {
-    // The messages may take longer than any time-out.
+fn stranger_that_receives_no_responses_delays_no_peer() {
+    // Unlimited, because the messages may take longer than any time-out.
     let link = Link::with(Service::ReliableConnection, |ours| ours.timeout = 0);
     let (address, rkey) = link.b.at(0);
     link.a.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
-    let Some((Packet::Part(sound), _)) = link.wires[ASKS].pop() else { panic!("it has not gone") };
-    let foe = Wire::new();
-    foe.set_room(0);
-    let back: Arc<dyn Carrier> = foe.clone();
+    let Some((Packet::Part(sound), _)) = link.wires[REQUESTS].pop() else { panic!("it has not gone") };
+    let stranger = Wire::new();
+    stranger.set_space(0);
+    let back: Arc<dyn Carrier> = stranger.clone();
     let mut part = Part { number: link.b.pair.number(), ..sound };
-    for number in 0..2 * MOST as u32 {
+    for number in 0..2 * MAX_PENDING as u32 {
         part.request.source_number = number % 7;
         (part.offset, part.attempt) = if number % 2 == 0 { (0, number) } else { (u64::from(part.length), number) };
         ToQueuePairs.part(&part, &[], &back);
     }
-    assert_eq!((link.b.pair.state(), link.b.told.events()), (State::ReadyToSend, vec![]));
-    // What it was to be sent is not lost: but for the packet that the test has taken out, all goes on.
+    assert_eq!((link.b.pair.state(), link.b.log.events()), (State::ReadyToSend, vec![]));
+    // Only the packet that the test removed is missing; everything else works.
     link.a.pair.change(State::ReadyToSend, State::Reset, Attributes::new()).unwrap();
     link.a.ready(&Attributes { timeout: 0, ..attributes(link.b.pair.number() ^ FLAG) });
     link.a.post_bytes(2, Operation::Write { address, rkey }, 0, 8);
     link.a.post_bytes(3, Operation::Read { address, rkey }, 0, 8);
     link.settle();
     assert_eq!(link.a.sent_statuses(), [(2, SUCCESS), (3, SUCCESS)]);
-    // Once it has room, it is told, and not of each.
-    foe.set_room(usize::MAX);
-    assert!((1..1000).contains(&foe.len()), "{}", foe.len());
+    // Once it has space, it gets replies, but not one per message.
+    stranger.set_space(usize::MAX);
+    assert!((1..1000).contains(&stranger.len()), "{}", stranger.len());
 }
 
 #[test]
-fn what_a_service_does_not_have_harms_nobody() {
+fn unsupported_operation_is_ignored() {
     for service in [Service::UnreliableDatagram, Service::UnreliableConnection] {
         let link = Link::with(service, |_| {});
         let (address, rkey) = link.b.at(0);
@@ -434,7 +434,7 @@ fn what_a_service_does_not_have_harms_nobody() {
                 srq_number: 0,
             };
             let part = Part { number: link.b.pair.number(), request, offset: 0, length: 0, attempt: 1 };
-            let back: Arc<dyn Carrier> = link.wires[ANSWERS].clone();
+            let back: Arc<dyn Carrier> = link.wires[RESPONSES].clone();
             ToQueuePairs.part(&part, &[], &back);
             assert_eq!(link.b.pair.state(), State::ReadyToSend, "{service:?} {operation:?}");
         }

@@ -1,10 +1,10 @@
-//! What is refused, and what both sides learn of it.
+//! Errors and their effects on both sides.
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
 use super::*;
 
-/// Posts two, of which the first fails so, with receives on its side.
+/// Posts two requests, of which the first fails with `status`, with posted receives on the requester's side.
 fn fails(a: &End, status: Status, operation: Operation, fill: impl FnOnce(&mut SendWork)) {
     a.receive_bytes(11, 0, 64);
     a.receive_bytes(12, 0, 64);
@@ -18,13 +18,13 @@ fn fails(a: &End, status: Status, operation: Operation, fill: impl FnOnce(&mut S
     assert_eq!(a.sent_statuses(), [(2, status), (3, FLUSHED)], "{operation:?}");
     assert_eq!(a.received_statuses(), [(11, FLUSHED), (12, FLUSHED)]);
     assert_eq!(a.pair.state(), State::Error);
-    // What is posted from now on is flushed too.
+    // Later posts are flushed too.
     a.post(4, Operation::Send, |_| {});
     a.receive_bytes(13, 0, 64);
     assert_eq!((a.sent_statuses(), a.received_statuses()), (vec![(4, FLUSHED)], vec![(13, FLUSHED)]));
 }
 
-/// One whose peer refuses, and what the peer is told.
+/// Posts a request that the peer refuses, and checks the peer's event.
 fn refused(
     status: Status,
     event: PairEvent,
@@ -40,12 +40,12 @@ fn refused(
     let operation = operation(&b);
     fails(&a, status, operation, |work| work.pieces.push(a.bytes.piece(0, 8)));
     assert_eq!(b.pair.state(), State::Error, "{operation:?}");
-    assert_eq!(b.told.events(), [event]);
+    assert_eq!(b.log.events(), [event]);
     assert_eq!(b.received_statuses(), [(21, FLUSHED)]);
 }
 
 #[test]
-fn a_local_piece_that_is_not_allowed() {
+fn invalid_local_memory_is_refused() {
     let pieces: [fn(&End) -> Piece; 3] = [
         |a| Piece { lkey: a.bytes.key() ^ 1, ..a.bytes.piece(0, 8) },
         |a| a.bytes.piece(LENGTH - 4, 8),
@@ -60,7 +60,7 @@ fn a_local_piece_that_is_not_allowed() {
         // Nothing was sent.
         assert_eq!((b.pair.state(), b.received_statuses()), (State::ReadyToSend, vec![]));
     }
-    // A read writes to it.
+    // A read writes to local memory.
     let (a, b) = reliable();
     let (address, rkey) = b.at(0);
     let read_only = Bytes::new(&a.domain, 64, 0);
@@ -73,7 +73,7 @@ fn a_local_piece_that_is_not_allowed() {
 }
 
 #[test]
-fn a_message_of_the_wrong_length() {
+fn wrong_message_length_is_refused() {
     let (a, b) = reliable();
     let (address, rkey) = b.at(0);
     fails(&a, Status::IBV_WC_LOC_LEN_ERR, Operation::FetchAdd { address, rkey, add: 1 }, |work| {
@@ -87,7 +87,7 @@ fn a_message_of_the_wrong_length() {
 }
 
 #[test]
-fn a_read_where_none_may_be_outstanding() {
+fn read_without_max_rd_atomic_is_refused() {
     let (a, b) = (End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
     a.ready(&Attributes { max_rd_atomic: 0, ..attributes(b.pair.number()) });
     b.connect(a.pair.number());
@@ -102,7 +102,7 @@ fn a_read_where_none_may_be_outstanding() {
 }
 
 #[test]
-fn an_operation_that_the_queue_pair_does_not_allow() {
+fn operation_without_qp_access_is_refused() {
     for (access, operation) in operations() {
         let without = |theirs: &mut Attributes| theirs.access = ALL & !access;
         refused(Status::IBV_WC_REM_INV_REQ_ERR, PairEvent::RequestError, without, |b| {
@@ -113,7 +113,7 @@ fn an_operation_that_the_queue_pair_does_not_allow() {
 }
 
 #[test]
-fn memory_that_does_not_allow_it() {
+fn operation_without_memory_access_is_refused() {
     for (access, operation) in operations() {
         let mut kept = None;
         refused(
@@ -162,7 +162,7 @@ fn operations() -> [(Access, Make); 6] {
 }
 
 #[test]
-fn an_atomic_that_is_not_aligned() {
+fn unaligned_atomic_is_refused() {
     refused(
         Status::IBV_WC_REM_INV_REQ_ERR,
         PairEvent::RequestError,
@@ -175,7 +175,7 @@ fn an_atomic_that_is_not_aligned() {
 }
 
 #[test]
-fn a_flush_that_is_not_allowed() {
+fn flush_without_access_is_refused() {
     let flush = |address, rkey, placement, level| Operation::Flush { address, rkey, length: 8, placement, level };
     refused(
         Status::IBV_WC_REM_INV_REQ_ERR,
@@ -209,31 +209,31 @@ fn a_flush_that_is_not_allowed() {
 }
 
 #[test]
-fn a_receive_that_is_too_small() {
+fn too_small_receive_ends_both_qps() {
     let (a, b) = reliable();
     b.receive(21, &[b.bytes.piece(0, 4), b.bytes.piece(8, 3)]);
     b.receive_bytes(22, 0, 64);
     fails(&a, Status::IBV_WC_REM_INV_REQ_ERR, Operation::Send, |work| work.pieces.push(a.bytes.piece(0, 8)));
     assert_eq!(b.received_statuses(), [(21, Status::IBV_WC_LOC_LEN_ERR), (22, FLUSHED)]);
-    assert_eq!((b.pair.state(), b.told.events()), (State::Error, vec![]));
+    assert_eq!((b.pair.state(), b.log.events()), (State::Error, vec![]));
 }
 
 #[test]
-fn a_receive_whose_memory_is_not_allowed() {
+fn receive_with_invalid_memory_ends_both_qps() {
     let (a, b) = reliable();
     b.receive(21, &[Piece { lkey: b.bytes.key() ^ 1, ..b.bytes.piece(0, 8) }]);
     b.receive_bytes(22, 0, 64);
-    // Requests of the peer are flushed in turn.
+    // Requests of the peer are flushed too.
     fails(&a, Status::IBV_WC_REM_OP_ERR, Operation::Send, |work| work.pieces.push(a.bytes.piece(0, 8)));
     assert_eq!(b.received_statuses(), [(21, Status::IBV_WC_LOC_PROT_ERR), (22, FLUSHED)]);
     assert_eq!(b.pair.state(), State::Error);
 }
 
 #[test]
-fn an_invalidation_that_fails() {
+fn failed_invalidation_ends_both_qps() {
     let (a, b) = reliable();
     b.receive_bytes(21, 0, 64);
-    // The key of a region that programs registered cannot be invalidated.
+    // The key of a region registered by a verb cannot be invalidated.
     let rkey = b.bytes.key();
     fails(&a, Status::IBV_WC_REM_ACCESS_ERR, Operation::SendInvalidate { rkey }, |_| {});
     assert_eq!(b.received_statuses(), [(21, Status::IBV_WC_REM_INV_REQ_ERR)]);
@@ -244,32 +244,32 @@ fn an_invalidation_that_fails() {
 }
 
 #[test]
-fn a_responders_error_flushes_the_requests_that_wait() {
+fn responder_error_flushes_waiting_requests() {
     let (a, b) = (End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
     a.connect(b.pair.number());
     b.ready(&Attributes { rnr_retry: 7, ..attributes(a.pair.number()) });
-    // No receive: it waits, however slow the machine is.
+    // No receive is posted: the request waits, however slow the machine is.
     b.post(1, Operation::Send, |_| {});
     assert!(b.sends.pop().is_none());
     let (address, rkey) = b.at(0);
     a.post_bytes(1, Operation::Write { address, rkey: rkey ^ 1 }, 0, 8);
     assert_eq!(a.sent().status, Status::IBV_WC_REM_ACCESS_ERR);
-    // Here or, where it is just trying again, on the thread that does.
+    // Flushed on this thread, or on the timer's if it is retrying.
     let flushed = poll(&b.sends);
     assert_eq!((flushed.wr_id, flushed.status), (1, FLUSHED));
 }
 
 #[test]
-fn a_shared_queue_keeps_its_receives_and_tells_of_the_last() {
+fn shared_queue_keeps_its_receives_and_raises_last_wqe_reached() {
     let domain = Arc::new(Domain::new());
-    let shared = Arc::new(ReceiveQueue::shared(domain.clone(), 8, 4, Box::new(Deaf)));
+    let shared = Arc::new(ReceiveQueue::shared(domain.clone(), 8, 4, Box::new(IgnoreEvents)));
     let a = End::new(Service::ReliableConnection);
     let b = End::with(Service::ReliableConnection, |parts| {
         (parts.receives, parts.is_shared) = (shared.clone(), true);
     });
     a.connect(b.pair.number());
     b.connect(a.pair.number());
-    // Its memory is of its own domain.
+    // The memory belongs to the queue's own domain.
     let bytes = Bytes::new(&domain, 64, LOCAL_WRITE);
     b.receive(1, &[bytes.piece(0, 8)]);
     b.receive(2, &[bytes.piece(0, 8)]);
@@ -277,15 +277,15 @@ fn a_shared_queue_keeps_its_receives_and_tells_of_the_last() {
     a.post_bytes(1, Operation::Send, 0, 8);
     assert_eq!((a.sent().status, bytes.get(0, 7)), (SUCCESS, b"for all".to_vec()));
     b.pair.change(State::ReadyToSend, State::Error, b.pair.attributes()).unwrap();
-    assert_eq!(b.told.events(), [PairEvent::LastReceiveReached]);
+    assert_eq!(b.log.events(), [PairEvent::LastReceiveReached]);
     assert_eq!(b.received_statuses(), [(1, SUCCESS)]);
     assert_eq!(shared.take().map(|work| work.wr_id), Some(2));
     b.pair.change(State::Error, State::Error, b.pair.attributes()).unwrap();
-    assert_eq!(b.told.events(), []);
+    assert_eq!(b.log.events(), []);
 }
 
 #[test]
-fn unreliable_services_stop_sending_and_go_on_receiving() {
+fn unreliable_requester_error_keeps_the_receive_side_working() {
     let (a, b) = connected(Service::UnreliableConnection);
     let (address, rkey) = b.at(0);
     a.receive_bytes(11, 0, 64);
@@ -303,7 +303,7 @@ fn unreliable_services_stop_sending_and_go_on_receiving() {
 }
 
 #[test]
-fn an_unreliable_message_that_does_not_fit_is_lost_and_the_receive_stays() {
+fn too_large_unreliable_message_is_lost_and_the_receive_stays() {
     let (a, b) = connected(Service::UnreliableConnection);
     b.receive_bytes(21, 0, 4);
     a.post_bytes(1, Operation::Send, 0, 8);
@@ -311,7 +311,7 @@ fn an_unreliable_message_that_does_not_fit_is_lost_and_the_receive_stays() {
     assert_eq!(a.sent_statuses(), [(1, SUCCESS), (2, SUCCESS)]);
     let received = b.received();
     assert_eq!((received.wr_id, received.status, received.byte_len), (21, SUCCESS, 4));
-    // Memory that is not allowed is the program's own mistake.
+    // Invalid memory is an error of the program.
     b.receive(22, &[Piece { lkey: 0, ..b.bytes.piece(0, 8) }]);
     b.receive_bytes(23, 0, 8);
     a.post_bytes(3, Operation::Send, 0, 4);

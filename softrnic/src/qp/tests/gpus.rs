@@ -1,4 +1,4 @@
-//! Messages from and to memory of a GPU, and what is told of memory that fails.
+//! Messages from and to GPU memory, and errors of GPU memory.
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
@@ -6,7 +6,7 @@ use super::wire::Link;
 use super::*;
 use crate::wire::bytes::cuda::Fake;
 
-/// Memory of a GPU, registered in the domain of an end.
+/// GPU memory, registered in the domain of an end.
 struct OnDevice {
     start: u64,
     region: Arc<Region>,
@@ -39,7 +39,7 @@ fn pattern(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn every_operation_reaches_it() {
+fn every_operation_reaches_gpu_memory() {
     let fake = Fake::load();
     let (a, b) = reliable();
     let (from, to) = (OnDevice::new(&a), OnDevice::new(&b));
@@ -70,9 +70,9 @@ fn every_operation_reaches_it() {
 }
 
 #[test]
-fn memory_that_fails_is_told_to_whom_it_belongs() {
+fn failed_memory_is_an_error_of_its_owner() {
     let fake = Fake::load();
-    // Of the requester.
+    // Memory of the requester.
     for is_read in [false, true] {
         let (a, b) = reliable();
         let own = OnDevice::new(&a);
@@ -83,7 +83,7 @@ fn memory_that_fails_is_told_to_whom_it_belongs() {
         assert_eq!(a.sent_statuses(), [(1, Status::IBV_WC_LOC_PROT_ERR)], "{operation:?}");
         assert_eq!((a.pair.state(), b.pair.state()), (State::Error, State::ReadyToSend), "{operation:?}");
     }
-    // Of the responder.
+    // Memory of the responder.
     type Make = fn(u64, u32) -> Operation;
     let operations: [Make; 4] = [
         |address, rkey| Operation::Write { address, rkey },
@@ -100,7 +100,7 @@ fn memory_that_fails_is_told_to_whom_it_belongs() {
         assert_eq!(a.sent_statuses(), [(1, Status::IBV_WC_REM_OP_ERR)], "{operation:?}");
         assert_eq!(b.pair.state(), State::Error, "{operation:?}");
     }
-    // Of a receive.
+    // Memory of a receive.
     let (a, b) = reliable();
     let theirs = OnDevice::new(&b);
     fake.free(theirs.start);
@@ -111,9 +111,9 @@ fn memory_that_fails_is_told_to_whom_it_belongs() {
 }
 
 #[test]
-fn memory_that_fails_is_told_also_where_the_peer_is_in_another_process() {
+fn failed_memory_is_reported_across_processes() {
     let fake = Fake::load();
-    // Of a requester, with a request before it that is answered; and of one that tells nobody.
+    // The requester's memory, after a successful request, on a reliable and an unreliable service.
     for service in [Service::ReliableConnection, Service::UnreliableConnection] {
         let link = Link::with(service, |_| {});
         let own = OnDevice::new(&link.a);
@@ -125,7 +125,7 @@ fn memory_that_fails_is_told_also_where_the_peer_is_in_another_process() {
         assert_eq!(link.a.sent_statuses(), [(1, SUCCESS), (2, Status::IBV_WC_LOC_PROT_ERR)]);
         assert_eq!(link.b.pair.state(), State::ReadyToSend);
     }
-    // Of the one who is read from.
+    // The memory of the target of a read.
     let link = Link::reliable();
     let theirs = OnDevice::new(&link.b);
     fake.free(theirs.start);
@@ -133,11 +133,11 @@ fn memory_that_fails_is_told_also_where_the_peer_is_in_another_process() {
     link.a.post_bytes(1, Operation::Read { address, rkey }, 0, 8);
     link.settle();
     assert_eq!(link.a.sent_statuses(), [(1, Status::IBV_WC_REM_OP_ERR)]);
-    assert_eq!((link.b.pair.state(), link.b.told.events()), (State::Error, vec![PairEvent::AccessError]));
+    assert_eq!((link.b.pair.state(), link.b.log.events()), (State::Error, vec![PairEvent::AccessError]));
 }
 
 #[test]
-fn a_driver_that_fails_is_an_error_and_not_the_end() {
+fn failed_driver_is_an_error_of_the_request() {
     let fake = Fake::load();
     let (a, b) = reliable();
     let theirs = OnDevice::new(&b);

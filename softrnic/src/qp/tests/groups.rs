@@ -1,4 +1,4 @@
-//! Datagrams to a group with members in other processes.
+//! Multicast datagrams to members in other processes.
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
@@ -7,7 +7,7 @@ use super::*;
 use crate::qp::Destination;
 use crate::wire::packet::{MULTICAST_NUMBER, Packet, Part};
 
-/// A sender, and the ways to other processes. It is a member itself.
+/// A sender that is a member itself, and the carriers to other processes.
 struct Party {
     sender: End,
     wires: Vec<Arc<Wire>>,
@@ -15,14 +15,14 @@ struct Party {
 }
 
 impl Party {
-    /// With a group of its own.
+    /// Creates one with a group of its own.
     fn new(last: u8) -> Self {
         let sender = End::new(Service::UnreliableDatagram);
         sender.ready(&Attributes { drain_notify: true, ..attributes(0) });
         let group = Gid::from_ipv4([239, 7, 0, last]);
         let party = Self { sender, wires: vec![Wire::new(), Wire::new(), Wire::new()], group };
-        party.teach();
-        party.wait_for(Duration::from_secs(600));
+        party.set_test_route();
+        party.set_timeout(Duration::from_secs(600));
         QpRegistry::of_process().attach(group, &party.sender.pair).unwrap();
         for wr_id in 0..u64::from(SLOTS) {
             party.sender.receive_bytes(wr_id, 64, 64);
@@ -30,14 +30,14 @@ impl Party {
         party
     }
 
-    /// How long a process is waited for.
-    fn wait_for(&self, patience: Duration) {
-        self.sender.pair.requester.lock().unwrap().flight.room.patience = patience;
+    /// Sets the time-out of the backpressure.
+    fn set_timeout(&self, timeout: Duration) {
+        self.sender.pair.requester.lock().unwrap().flight.backpressure.timeout = timeout;
     }
 
-    fn teach(&self) {
-        let way = |wire: &Arc<Wire>| -> Arc<dyn Carrier> { wire.clone() };
-        QpRegistry::of_process().teach_group(self.group, self.wires.iter().map(way).collect());
+    fn set_test_route(&self) {
+        let carrier = |wire: &Arc<Wire>| -> Arc<dyn Carrier> { wire.clone() };
+        QpRegistry::of_process().set_test_group(self.group, self.wires.iter().map(carrier).collect());
     }
 
     fn send(&self, wr_id: u64) {
@@ -47,8 +47,8 @@ impl Party {
         });
     }
 
-    /// What has come to a process since the last look, and with which packet numbers.
-    fn came(&self, wire: usize) -> Vec<(u32, u32)> {
+    /// The datagrams received by a process since the last call, with their PSNs.
+    fn received(&self, wire: usize) -> Vec<(u32, u32)> {
         let datagram = |(packet, _)| match packet {
             Packet::Part(Part { number: MULTICAST_NUMBER, request, .. }) => match request.operation {
                 Operation::SendImmediate { immediate } => (immediate, request.psn & 0xf),
@@ -56,108 +56,109 @@ impl Party {
             },
             other => panic!("{other:?}"),
         };
-        let came = std::iter::from_fn(|| self.wires[wire].pop()).map(datagram).collect();
+        let received = std::iter::from_fn(|| self.wires[wire].pop()).map(datagram).collect();
         self.wires[wire].call();
-        came
+        received
     }
 
-    /// How many have come to the sender itself.
+    /// The number of datagrams that the sender has received itself.
     fn own(&self) -> usize {
         self.sender.received_statuses().len()
     }
 
-    /// Nothing holds on to a way but this and the network.
-    fn assert_let_go(&self) {
+    /// Asserts that only this test and the registry refer to the carriers.
+    fn assert_released(&self) {
         assert!(self.wires.iter().all(|wire| Arc::strong_count(wire) == 2));
     }
 }
 
 impl Drop for Party {
     fn drop(&mut self) {
-        QpRegistry::of_process().teach_group(self.group, Vec::new());
+        QpRegistry::of_process().set_test_group(self.group, Vec::new());
         let _ = QpRegistry::of_process().detach(self.group, self.sender.pair.number());
     }
 }
 
 #[test]
-fn a_process_without_room_is_waited_for_and_nobody_gets_it_twice() {
+fn full_process_is_waited_for_and_no_member_receives_twice() {
     let party = Party::new(1);
-    party.wires[1].set_room(2);
+    party.wires[1].set_space(2);
     for wr_id in 0..4 {
         party.send(wr_id);
     }
-    // The third waits for the second process, and the fourth behind it.
+    // The third datagram waits for the second process, and the fourth waits for the third.
     assert_eq!((party.sender.sent_statuses(), party.own()), (vec![(0, SUCCESS), (1, SUCCESS)], 3));
-    assert_eq!(party.came(0), [(0, 0), (1, 1), (2, 2)]);
+    assert_eq!(party.received(0), [(0, 0), (1, 1), (2, 2)]);
     assert_eq!((party.wires[1].len(), party.wires[2].len()), (2, 3));
-    assert_eq!(party.came(1), [(0, 0), (1, 1)]);
+    assert_eq!(party.received(1), [(0, 0), (1, 1)]);
     assert_eq!((party.sender.sent_statuses(), party.own()), (vec![(2, SUCCESS), (3, SUCCESS)], 1));
-    assert_eq!((party.came(0), party.came(1)), (vec![(3, 3)], vec![(2, 2), (3, 3)]));
-    assert_eq!(party.came(2), [(0, 0), (1, 1), (2, 2), (3, 3)]);
-    party.assert_let_go();
+    assert_eq!((party.received(0), party.received(1)), (vec![(3, 3)], vec![(2, 2), (3, 3)]));
+    assert_eq!(party.received(2), [(0, 0), (1, 1), (2, 2), (3, 3)]);
+    party.assert_released();
 }
 
 #[test]
-fn who_is_in_the_group_is_asked_once_for_each() {
+fn members_are_looked_up_once_per_datagram() {
     let mut party = Party::new(2);
-    party.wires[0].set_room(0);
+    party.wires[0].set_space(0);
     party.send(0);
     party.wires.push(Wire::new());
-    party.teach();
+    party.set_test_route();
     party.send(1);
-    party.wires[0].set_room(9);
-    assert_eq!(party.came(0), [(0, 0), (1, 1)]);
-    assert_eq!(party.came(3), [(1, 1)]);
+    party.wires[0].set_space(9);
+    assert_eq!(party.received(0), [(0, 0), (1, 1)]);
+    assert_eq!(party.received(3), [(1, 1)]);
     assert_eq!(party.sender.sent_statuses(), [(0, SUCCESS), (1, SUCCESS)]);
 }
 
 #[test]
-fn a_process_that_takes_nothing_in_misses_it_alone() {
+fn only_the_timed_out_process_misses_the_datagram() {
     let party = Party::new(3);
-    party.wires[0].set_room(0);
-    party.wires[2].set_room(1);
-    party.wait_for(Duration::from_millis(1));
+    party.wires[0].set_space(0);
+    party.wires[2].set_space(1);
+    party.set_timeout(Duration::from_millis(1));
     party.send(0);
     assert_eq!(poll(&party.sender.sends).wr_id, 0);
-    party.wait_for(Duration::from_secs(600));
+    party.set_timeout(Duration::from_secs(600));
     party.send(1);
     party.send(2);
-    // The second waits for the third process: the first one is given up until it has room, and costs no more time.
-    assert_eq!((party.wires[0].len(), party.came(1)), (0, vec![(0, 0), (1, 1)]));
-    assert_eq!(party.came(2), [(0, 0)]);
+    // The second datagram waits for the third process. The first process has timed out, and delays nothing until it has
+    // space.
+    assert_eq!((party.wires[0].len(), party.received(1)), (0, vec![(0, 0), (1, 1)]));
+    assert_eq!(party.received(2), [(0, 0)]);
     assert_eq!(party.sender.sent_statuses(), [(1, SUCCESS)]);
-    party.wires[2].set_room(9);
+    party.wires[2].set_space(9);
     assert_eq!(party.sender.sent_statuses(), [(2, SUCCESS)]);
-    assert_eq!((party.came(1), party.came(2)), (vec![(2, 2)], vec![(1, 1), (2, 2)]));
-    // It has room again, and is waited for again.
-    party.wires[0].set_room(1);
+    assert_eq!((party.received(1), party.received(2)), (vec![(2, 2)], vec![(1, 1), (2, 2)]));
+    // It has space again, so later datagrams wait for it again.
+    party.wires[0].set_space(1);
     party.send(3);
     party.send(4);
     assert_eq!(party.sender.sent_statuses(), [(3, SUCCESS)]);
-    assert_eq!(party.came(0), [(3, 3)]);
-    assert_eq!((party.sender.sent_statuses(), party.came(0)), (vec![(4, SUCCESS)], vec![(4, 4)]));
+    assert_eq!(party.received(0), [(3, 3)]);
+    assert_eq!((party.sender.sent_statuses(), party.received(0)), (vec![(4, SUCCESS)], vec![(4, 4)]));
     assert_eq!(party.own(), 5);
-    party.assert_let_go();
+    party.assert_released();
 }
 
 #[test]
-fn a_process_that_is_gone_is_not_waited_for() {
+fn ended_process_is_not_waited_for() {
     let party = Party::new(4);
-    party.wires[1].set_room(0);
+    party.wires[1].set_space(0);
     party.send(0);
     assert!(party.sender.sends.is_empty());
     party.wires[1].lose();
-    assert_eq!((party.sender.sent_statuses(), party.came(0)), (vec![(0, SUCCESS)], vec![(0, 0)]));
+    assert_eq!((party.sender.sent_statuses(), party.received(0)), (vec![(0, SUCCESS)], vec![(0, 0)]));
     party.send(1);
-    assert_eq!((party.sender.sent_statuses(), party.came(0)), (vec![(1, SUCCESS)], vec![(1, 1)]));
-    party.assert_let_go();
+    assert_eq!((party.sender.sent_statuses(), party.received(0)), (vec![(1, SUCCESS)], vec![(1, 1)]));
+    party.assert_released();
 }
 
 #[test]
-fn what_waits_for_room_is_flushed_forgotten_and_closed() {
+fn blocked_datagram_is_flushed_reset_and_closed() {
     for to in [Some(State::Error), Some(State::Reset), None] {
         let party = Party::new(5);
-        party.wires[0].set_room(0);
+        party.wires[0].set_space(0);
         for wr_id in 0..u64::from(SLOTS) {
             party.send(wr_id);
         }
@@ -174,47 +175,47 @@ fn what_waits_for_room_is_flushed_forgotten_and_closed() {
         };
         let flushed: Vec<_> = (0..u64::from(SLOTS)).map(|wr_id| (wr_id, FLUSHED)).collect();
         assert_eq!(statuses, if to == Some(State::Error) { flushed } else { vec![] });
-        party.assert_let_go();
-        // Its call finds nothing, and none of it goes later.
-        party.wires[0].set_room(9);
-        assert_eq!((party.came(0), party.came(1)), (vec![], vec![(0, 0)]));
+        party.assert_released();
+        // Its wake-up finds no request, and none is sent later.
+        party.wires[0].set_space(9);
+        assert_eq!((party.received(0), party.received(1)), (vec![], vec![(0, 0)]));
         assert!(party.sender.sends.is_empty());
         if to == Some(State::Reset) {
             party.sender.ready(&attributes(0));
             party.sender.receive_bytes(7, 64, 64);
             party.send(3);
             assert_eq!((party.sender.sent_statuses(), party.own()), (vec![(3, SUCCESS)], 1));
-            assert_eq!((party.came(0), party.came(1)), (vec![(3, 0)], vec![(3, 0)]));
+            assert_eq!((party.received(0), party.received(1)), (vec![(3, 0)], vec![(3, 0)]));
         }
     }
 }
 
 #[test]
-fn a_queue_drains_when_what_had_begun_has_gone() {
+fn send_queue_drains_after_begun_datagrams_are_sent() {
     let party = Party::new(6);
-    party.wires[0].set_room(0);
+    party.wires[0].set_space(0);
     party.send(0);
     party.send(1);
     let ours = party.sender.pair.attributes();
     party.sender.pair.change(State::ReadyToSend, State::SendQueueDrain, ours).unwrap();
     assert!(party.sender.pair.is_draining());
-    party.wires[0].set_room(9);
-    assert_eq!((party.sender.sent_statuses(), party.came(0)), (vec![(0, SUCCESS)], vec![(0, 0)]));
-    assert_eq!(party.sender.told.events(), [PairEvent::SendQueueDrained]);
+    party.wires[0].set_space(9);
+    assert_eq!((party.sender.sent_statuses(), party.received(0)), (vec![(0, SUCCESS)], vec![(0, 0)]));
+    assert_eq!(party.sender.log.events(), [PairEvent::SendQueueDrained]);
     party.sender.pair.change(State::SendQueueDrain, State::ReadyToSend, ours).unwrap();
-    assert_eq!((party.sender.sent_statuses(), party.came(0)), (vec![(1, SUCCESS)], vec![(1, 1)]));
+    assert_eq!((party.sender.sent_statuses(), party.received(0)), (vec![(1, SUCCESS)], vec![(1, 1)]));
 }
 
 #[test]
-fn memory_that_goes_while_a_process_is_waited_for() {
+fn deregistered_memory_fails_a_blocked_datagram() {
     let party = Party::new(7);
-    party.wires[0].set_room(0);
+    party.wires[0].set_space(0);
     party.send(0);
     party.send(1);
     Memory::of_process().deregister(&party.sender.bytes.region).unwrap();
-    party.wires[0].set_room(9);
+    party.wires[0].set_space(9);
     assert_eq!(party.sender.sent_statuses(), [(0, Status::IBV_WC_LOC_PROT_ERR), (1, FLUSHED)]);
-    assert_eq!((party.came(0), party.came(1)), (vec![], vec![(0, 0)]));
+    assert_eq!((party.received(0), party.received(1)), (vec![], vec![(0, 0)]));
     assert_eq!(party.sender.pair.state(), State::SendQueueError);
-    party.assert_let_go();
+    party.assert_released();
 }

@@ -1,4 +1,4 @@
-//! Whole queue pairs that talk to each other.
+//! Tests of connected QPs.
 
 mod backpressure;
 mod datagrams;
@@ -42,49 +42,49 @@ pub(super) const ALL: Access = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE
 pub(super) const SUCCESS: ibv_wc_status = ibv_wc_status::IBV_WC_SUCCESS;
 pub(super) const FLUSHED: ibv_wc_status = ibv_wc_status::IBV_WC_WR_FLUSH_ERR;
 
-/// Keeps what it is told.
+/// Records events.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Told(Arc<Mutex<Vec<PairEvent>>>);
+pub(super) struct EventLog(Arc<Mutex<Vec<PairEvent>>>);
 
-impl Told {
-    /// All since the last look.
+impl EventLog {
+    /// The events since the last call.
     pub(super) fn events(&self) -> Vec<PairEvent> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 }
 
-impl PairEvents for Told {
+impl PairEvents for EventLog {
     fn happened(&self, event: PairEvent) {
         self.0.lock().unwrap().push(event);
     }
 }
 
-/// Nobody asks.
+/// Ignores events.
 #[derive(Debug)]
-pub(super) struct Deaf;
+pub(super) struct IgnoreEvents;
 
-impl CompletionEvents for Deaf {
+impl CompletionEvents for IgnoreEvents {
     fn completed(&self) {}
     fn overrun(&self) {
         panic!("a completion was lost");
     }
 }
 
-impl ReceiveEvents for Deaf {
+impl ReceiveEvents for IgnoreEvents {
     fn limit_reached(&self) {}
 }
 
 pub(super) fn queue() -> Arc<CompletionQueue> {
-    Arc::new(CompletionQueue::new(1 << 12, false, Box::new(Deaf)))
+    Arc::new(CompletionQueue::new(1 << 12, false, Box::new(IgnoreEvents)))
 }
 
-/// Registered bytes, with addresses that are not those of the memory.
+/// Registered bytes, whose I/O virtual addresses differ from their addresses.
 pub(super) struct Bytes {
     pub(super) region: Arc<Region>,
     buffer: Arc<Buffer>,
 }
 
-/// Where [`Bytes`] begin for requests.
+/// The I/O virtual address of [`Bytes`].
 pub(super) const IOVA: u64 = 0x4000_0000;
 
 impl Bytes {
@@ -106,14 +106,14 @@ impl Bytes {
     pub(super) fn get(&self, offset: usize, length: usize) -> Vec<u8> {
         assert!(offset + length <= self.buffer.len());
         let start = ptr::with_exposed_provenance::<u8>(self.buffer.address(offset));
-        // Byte by byte would take the interpreter minutes.
+        // Byte by byte would take minutes under Miri.
         if cfg!(miri) {
             let mut bytes = vec![0; length];
-            // SAFETY: within the buffer; the interpreter finds out if a peer writes to it now.
+            // SAFETY: within the buffer; Miri detects a concurrent write by a peer.
             unsafe { start.copy_to_nonoverlapping(bytes.as_mut_ptr(), length) };
             return bytes;
         }
-        // SAFETY: within the buffer, and volatile, for a peer may write to it.
+        // SAFETY: within the buffer; volatile, because a peer may write to it.
         (0..length).map(|index| unsafe { start.add(index).read_volatile() }).collect()
     }
 
@@ -125,7 +125,7 @@ impl Bytes {
             return unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         }
         for (index, &byte) in bytes.iter().enumerate() {
-            // SAFETY: within the buffer, and volatile, for a peer may read it.
+            // SAFETY: within the buffer; volatile, because a peer may read it.
             unsafe { start.add(index).write_volatile(byte) };
         }
     }
@@ -133,19 +133,19 @@ impl Bytes {
 
 impl Drop for Bytes {
     fn drop(&mut self) {
-        // A failure is for the one who deregistered it before.
+        // It fails if the test has already deregistered it.
         let _ = Memory::of_process().deregister(&self.region);
     }
 }
 
-/// A queue pair with all that it needs.
+/// A QP with all objects that it requires.
 pub(crate) struct End {
     pub(super) domain: Arc<Domain>,
     pub(super) sends: Arc<CompletionQueue>,
     pub(super) receives: Arc<CompletionQueue>,
-    pub(super) told: Told,
+    pub(super) log: EventLog,
     pub(crate) pair: Arc<QueuePair>,
-    /// [`LENGTH`] of them.
+    /// [`LENGTH`] bytes.
     pub(super) bytes: Bytes,
 }
 
@@ -164,7 +164,7 @@ impl End {
     }
 
     pub(super) fn with(service: Service, change: impl FnOnce(&mut Parts)) -> Self {
-        let (sends, receives, told) = (queue(), queue(), Told::default());
+        let (sends, receives, log) = (queue(), queue(), EventLog::default());
         let domain = Arc::new(Domain::new());
         let mut parts = Parts {
             service,
@@ -178,16 +178,16 @@ impl End {
             max_send_sge: 4,
             max_inline: 64,
             signals_all: false,
-            events: Box::new(told.clone()),
+            events: Box::new(log.clone()),
         };
         change(&mut parts);
         let domain = parts.domain.clone();
         let pair = QueuePair::new(parts).unwrap();
         let bytes = Bytes::new(&domain, LENGTH, ALL);
-        Self { domain, sends, receives, told, pair, bytes }
+        Self { domain, sends, receives, log, pair, bytes }
     }
 
-    /// Goes to RTS, as a peer of `number`.
+    /// Moves to RTS, connected to the QP `number`.
     pub(super) fn connect(&self, number: u32) {
         self.ready(&attributes(number));
     }
@@ -213,7 +213,7 @@ impl End {
         batch.complete();
     }
 
-    /// Posts one of memory from `offset` on.
+    /// Posts a request with memory from `offset` on.
     pub(super) fn post_bytes(&self, wr_id: u64, operation: Operation, offset: usize, length: usize) {
         self.post(wr_id, operation, |work| work.pieces.push(self.bytes.piece(offset, length)));
     }
@@ -235,7 +235,7 @@ impl End {
         self.receive(wr_id, &[self.bytes.piece(offset, length)]);
     }
 
-    /// The completion of a send that is there now.
+    /// Returns a send completion that must be queued already.
     pub(super) fn sent(&self) -> Completion {
         self.sends.pop().unwrap()
     }
@@ -252,7 +252,7 @@ impl End {
         statuses(&self.receives)
     }
 
-    /// Remote access to this end's bytes.
+    /// The address and remote key of this end's bytes.
     pub(super) fn at(&self, offset: usize) -> (u64, u32) {
         (IOVA + offset as u64, self.bytes.key())
     }
@@ -262,19 +262,19 @@ fn statuses(queue: &CompletionQueue) -> Vec<(u64, ibv_wc_status)> {
     std::iter::from_fn(|| queue.pop()).map(|completion| (completion.wr_id, completion.status)).collect()
 }
 
-/// Waits for a completion, as a program polls.
+/// Polls until there is a completion.
 pub(super) fn poll(queue: &CompletionQueue) -> Completion {
     let limit = Instant::now() + Duration::from_secs(60);
     loop {
         if let Some(completion) = queue.pop() {
             return completion;
         }
-        assert!(Instant::now() < limit, "no completion comes");
+        assert!(Instant::now() < limit, "timed out waiting for a completion");
         thread::yield_now();
     }
 }
 
-/// 127.0.0.1, which is here on any host.
+/// 127.0.0.1, which is local on every host.
 pub(super) const HERE: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1]);
 
 pub(super) fn path(destination: Gid) -> Path {
@@ -310,7 +310,7 @@ pub(super) fn attributes(number: u32) -> Attributes {
     }
 }
 
-/// Two that are connected.
+/// Two connected QPs.
 pub(super) fn connected(service: Service) -> (End, End) {
     let (a, b) = (End::new(service), End::new(service));
     a.connect(b.pair.number());

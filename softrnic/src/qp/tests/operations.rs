@@ -1,4 +1,4 @@
-//! Each operation where nothing is wrong.
+//! Successful operations.
 
 use rdma_mummy_sys::{IBV_FLUSH_GLOBAL, IBV_FLUSH_MR, IBV_FLUSH_RANGE, ibv_wc_flags, ibv_wc_opcode};
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::mem::Bind;
 
 #[test]
-fn a_send_fills_the_oldest_receive() {
+fn send_fills_the_oldest_receive() {
     let (a, b) = reliable();
     a.bytes.set(0, b"from here on and on");
     b.receive(7, &[b.bytes.piece(100, 5), b.bytes.piece(0, 0), b.bytes.piece(200, 100)]);
@@ -26,7 +26,7 @@ fn a_send_fills_the_oldest_receive() {
 }
 
 #[test]
-fn inline_data_is_that_of_the_post() {
+fn inline_data_is_copied_by_the_post() {
     let (a, b) = reliable();
     b.receive_bytes(7, 0, 64);
     a.post(1, Operation::SendImmediate { immediate: 0x0102_0304 }, |work| {
@@ -41,7 +41,7 @@ fn inline_data_is_that_of_the_post() {
 }
 
 #[test]
-fn an_empty_send_takes_a_receive_without_memory() {
+fn empty_send_consumes_a_receive() {
     let (a, b) = reliable();
     b.receive(7, &[]);
     a.post(1, Operation::Send, |_| {});
@@ -50,7 +50,7 @@ fn an_empty_send_takes_a_receive_without_memory() {
 }
 
 #[test]
-fn a_write_takes_no_receive_and_with_an_immediate_one() {
+fn only_write_with_immediate_consumes_a_receive() {
     let (a, b) = reliable();
     let (address, rkey) = b.at(64);
     a.bytes.set(0, b"written");
@@ -70,7 +70,7 @@ fn a_write_takes_no_receive_and_with_an_immediate_one() {
 }
 
 #[test]
-fn a_read_brings_what_is_there() {
+fn read_returns_the_peers_bytes() {
     let (a, b) = reliable();
     let (address, rkey) = b.at(10);
     b.bytes.set(10, b"to be read");
@@ -83,16 +83,16 @@ fn a_read_brings_what_is_there() {
 }
 
 #[test]
-fn empty_reads_and_writes_name_no_memory() {
+fn empty_reads_and_writes_require_no_key() {
     let (a, b) = reliable();
     a.post(1, Operation::Read { address: 1, rkey: 0 }, |_| {});
     a.post(2, Operation::Write { address: 1, rkey: 0 }, |_| {});
     assert_eq!(a.sent_statuses(), [(1, SUCCESS), (2, SUCCESS)]);
-    assert_eq!(b.told.events(), []);
+    assert_eq!(b.log.events(), []);
 }
 
 #[test]
-fn atomics_give_what_was_there() {
+fn atomics_return_the_previous_value() {
     let (a, b) = reliable();
     let (address, rkey) = b.at(8);
     b.bytes.set(8, &40_u64.to_ne_bytes());
@@ -120,7 +120,7 @@ fn atomics_give_what_was_there() {
 }
 
 #[test]
-fn a_flush_needs_a_key_that_allows_it() {
+fn flush_requires_access() {
     let (a, b) = reliable();
     let (address, rkey) = b.at(0);
     for (level, length) in [(IBV_FLUSH_RANGE, LENGTH as u64), (IBV_FLUSH_MR, 0)] {
@@ -128,7 +128,7 @@ fn a_flush_needs_a_key_that_allows_it() {
         let sent = a.sent();
         assert_eq!((sent.status, sent.opcode), (SUCCESS, ibv_wc_opcode::IBV_WC_FLUSH));
     }
-    // Each is a packet, whatever it names.
+    // Each takes one PSN, whatever its length.
     assert_eq!(a.pair.attributes().sq_psn, 0xff_fff2);
     a.post(
         1,
@@ -139,7 +139,7 @@ fn a_flush_needs_a_key_that_allows_it() {
 }
 
 #[test]
-fn windows_are_bound_and_invalidated_from_both_sides() {
+fn windows_are_bound_and_invalidated_by_both_sides() {
     let bind_rights = ibv_access_flags::IBV_ACCESS_MW_BIND.0;
     let (a, b) = reliable();
     let bytes = Bytes::new(&b.domain, 64, ALL | bind_rights);
@@ -181,7 +181,7 @@ fn windows_are_bound_and_invalidated_from_both_sides() {
 }
 
 #[test]
-fn a_queue_pair_can_be_connected_to_itself() {
+fn qp_can_be_connected_to_itself() {
     let a = End::new(Service::ReliableConnection);
     a.connect(a.pair.number());
     a.bytes.set(0, b"to myself");
@@ -204,25 +204,25 @@ fn a_queue_pair_can_be_connected_to_itself() {
 }
 
 #[test]
-fn an_unreliable_connection_sends_and_writes() {
+fn unreliable_connection_sends_and_writes() {
     let (a, b) = connected(Service::UnreliableConnection);
     let (address, rkey) = b.at(0);
     a.bytes.set(0, b"data");
     b.receive_bytes(1, 100, 4);
     a.post_bytes(1, Operation::Send, 0, 4);
     a.post_bytes(2, Operation::Write { address, rkey }, 0, 4);
-    // Without a receive it is lost, and so are writes without rights.
+    // Without a receive it is lost; so are writes without access rights.
     a.post_bytes(3, Operation::Send, 0, 4);
     a.post_bytes(4, Operation::Write { address, rkey: rkey ^ 1 }, 0, 4);
     assert_eq!(a.sent_statuses(), [(1, SUCCESS), (2, SUCCESS), (3, SUCCESS), (4, SUCCESS)]);
     assert_eq!(b.received_statuses(), [(1, SUCCESS)]);
     assert_eq!((b.bytes.get(0, 4), b.bytes.get(100, 4)), (b"data".to_vec(), b"data".to_vec()));
     assert_eq!((a.pair.state(), b.pair.state()), (State::ReadyToSend, State::ReadyToSend));
-    assert_eq!(b.told.events(), []);
+    assert_eq!(b.log.events(), []);
 }
 
 #[test]
-fn an_unreliable_connection_goes_on_at_any_packet() {
+fn unreliable_connection_resumes_at_any_psn() {
     let (a, b) = (End::new(Service::UnreliableConnection), End::new(Service::UnreliableConnection));
     a.connect(b.pair.number());
     b.ready(&Attributes { rq_psn: 5, ..attributes(a.pair.number()) });
@@ -234,7 +234,7 @@ fn an_unreliable_connection_goes_on_at_any_packet() {
 }
 
 #[test]
-fn packet_numbers_advance_by_the_path_mtu() {
+fn psn_advances_by_path_mtu() {
     let (a, b) = reliable();
     let (address, rkey) = b.at(0);
     a.post_bytes(1, Operation::Write { address, rkey }, 0, 8192);
@@ -247,7 +247,7 @@ fn packet_numbers_advance_by_the_path_mtu() {
 }
 
 #[test]
-fn a_slot_comes_back_with_a_completion_that_is_polled() {
+fn polled_completion_releases_slots() {
     let (a, b) = reliable();
     let (address, rkey) = b.at(0);
     let write = |wr_id, is_signaled| {
@@ -265,7 +265,7 @@ fn a_slot_comes_back_with_a_completion_that_is_polled() {
         }
         assert_eq!(write(0, true), Err(Errno::NO_MEMORY));
         assert_eq!(a.sent_statuses(), [(u64::from(SLOTS / 2), SUCCESS)]);
-        // The other half waits for a later completion.
+        // The second half waits for a later completion.
         for index in 1..=SLOTS / 2 {
             assert_eq!(write(u64::from(index), index == SLOTS / 2), Ok(()));
         }
@@ -275,7 +275,7 @@ fn a_slot_comes_back_with_a_completion_that_is_polled() {
 }
 
 #[test]
-fn a_batch_that_is_dropped_leaves_nothing() {
+fn dropped_batch_posts_nothing() {
     let (a, b) = reliable();
     let (address, rkey) = b.at(0);
     let mut batch = a.pair.batch();

@@ -1,24 +1,24 @@
-//! Completions for which there is no room: each queue pair that loses one is at its end.
+//! Overruns of completion queues, which end every QP that loses a completion.
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
 use super::*;
 
-/// A queue of one completion, which overruns.
+/// A completion queue with one entry.
 fn small() -> Arc<CompletionQueue> {
     #[derive(Debug)]
-    struct Patient;
+    struct IgnoreEvents;
 
-    impl CompletionEvents for Patient {
+    impl CompletionEvents for IgnoreEvents {
         fn completed(&self) {}
         fn overrun(&self) {}
     }
 
-    Arc::new(CompletionQueue::new(1, false, Box::new(Patient)))
+    Arc::new(CompletionQueue::new(1, false, Box::new(IgnoreEvents)))
 }
 
 #[test]
-fn a_send_whose_completion_is_lost_ends_its_queue_pair() {
+fn lost_send_completion_ends_the_qp() {
     for service in [Service::ReliableConnection, Service::UnreliableConnection] {
         let sends = small();
         let a = End::with(service, |parts| parts.send_queue = Some(sends.clone()));
@@ -28,18 +28,18 @@ fn a_send_whose_completion_is_lost_ends_its_queue_pair() {
         a.receive_bytes(11, 0, 8);
         let (address, rkey) = b.at(0);
         a.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
-        assert_eq!((a.pair.state(), a.told.events()), (State::ReadyToSend, vec![]));
+        assert_eq!((a.pair.state(), a.log.events()), (State::ReadyToSend, vec![]));
         a.post_bytes(2, Operation::Write { address, rkey }, 0, 8);
-        assert_eq!((a.pair.state(), a.told.events()), (State::Error, vec![PairEvent::Fatal]), "{service:?}");
+        assert_eq!((a.pair.state(), a.log.events()), (State::Error, vec![PairEvent::Fatal]), "{service:?}");
         assert_eq!((statuses(&sends), a.received_statuses()), (vec![(1, SUCCESS)], vec![(11, FLUSHED)]));
-        // It is told once, and nobody else is concerned.
+        // It is reported once, and the peer is not affected.
         a.post_bytes(3, Operation::Write { address, rkey }, 0, 8);
-        assert_eq!((a.told.events(), b.told.events(), b.pair.state()), (vec![], vec![], State::ReadyToSend));
+        assert_eq!((a.log.events(), b.log.events(), b.pair.state()), (vec![], vec![], State::ReadyToSend));
     }
 }
 
 #[test]
-fn a_receive_whose_completion_is_lost_ends_its_queue_pair() {
+fn lost_receive_completion_ends_the_qp() {
     for service in [Service::ReliableConnection, Service::UnreliableConnection] {
         let (a, receives) = (End::new(service), small());
         let b = End::with(service, |parts| parts.receive_queue = Some(receives.clone()));
@@ -54,9 +54,9 @@ fn a_receive_whose_completion_is_lost_ends_its_queue_pair() {
         a.post_bytes(1, Operation::Send, 0, 8);
         assert_eq!((a.sent_statuses(), b.pair.state()), (vec![(1, SUCCESS)], State::ReadyToSend));
         a.post_bytes(2, Operation::Send, 0, 8);
-        assert_eq!((b.pair.state(), b.told.events()), (State::Error, vec![PairEvent::Fatal]), "{service:?}");
+        assert_eq!((b.pair.state(), b.log.events()), (State::Error, vec![PairEvent::Fatal]), "{service:?}");
         assert_eq!(statuses(&receives), [(21, SUCCESS)]);
-        // The sender is not answered.
+        // The sender gets no response.
         let ended = poll(&a.sends);
         if service.is_reliable() {
             assert_eq!((ended.wr_id, ended.status), (2, Status::IBV_WC_RETRY_EXC_ERR));
@@ -68,21 +68,21 @@ fn a_receive_whose_completion_is_lost_ends_its_queue_pair() {
 }
 
 #[test]
-fn a_queue_pair_in_error_loses_its_completions_silently() {
+fn overrun_in_error_state_raises_no_event() {
     let sends = small();
     let a = End::with(Service::ReliableConnection, |parts| parts.send_queue = Some(sends.clone()));
     a.ready(&Attributes { rnr_retry: 7, min_rnr_timer: 0, ..attributes(a.pair.number()) });
-    // Nobody takes them.
+    // The completions are not polled.
     (0..3).for_each(|wr_id| a.post(wr_id, Operation::Send, |_| {}));
     a.pair.change(State::ReadyToSend, State::Error, a.pair.attributes()).unwrap();
-    assert_eq!((statuses(&sends), a.told.events()), (vec![(0, FLUSHED)], vec![]));
+    assert_eq!((statuses(&sends), a.log.events()), (vec![(0, FLUSHED)], vec![]));
 }
 
 #[test]
-fn both_sides_lose_completions_at_the_same_time() {
+fn both_sides_can_lose_completions_concurrently() {
     const ROUNDS: usize = if cfg!(miri) { 2 } else { 200 };
     for _ in 0..ROUNDS {
-        // Of each, sends and receives complete on the same queue.
+        // The sends and receives of each side complete on one queue.
         let end = || {
             let queue = small();
             End::with(Service::ReliableConnection, |parts| {
@@ -99,14 +99,14 @@ fn both_sides_lose_completions_at_the_same_time() {
                 scope.spawn(move || (0..4).for_each(|wr_id| end.post_bytes(wr_id, Operation::Send, 0, 8)));
             }
         });
-        // What is not answered ends in its time, and neither says anything twice.
+        // Requests without a response time out, and each side reports at most one event.
         let limit = Instant::now() + Duration::from_secs(60);
         while [&a, &b].iter().any(|end| end.pair.state() != State::Error) {
-            assert!(Instant::now() < limit, "a queue pair goes on");
+            assert!(Instant::now() < limit, "timed out waiting for the error state");
             thread::yield_now();
         }
-        let told = [a.told.events(), b.told.events()];
-        assert!(told.iter().all(|events| events.len() <= 1 && events.iter().all(|event| *event == PairEvent::Fatal)));
-        assert_ne!(told, [const { Vec::new() }; 2]);
+        let log = [a.log.events(), b.log.events()];
+        assert!(log.iter().all(|events| events.len() <= 1 && events.iter().all(|event| *event == PairEvent::Fatal)));
+        assert_ne!(log, [const { Vec::new() }; 2]);
     }
 }

@@ -1,4 +1,4 @@
-//! Programs of requests end alike with the peer in the process and in another.
+//! Random programs of requests end alike with a local peer and with one in another process.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ use super::*;
 use crate::wire::packet::MAX_PAYLOAD;
 
 const PART: usize = MAX_PAYLOAD as usize;
-/// What is sent and written; what is read stands behind it, and behind that the word of the atomics.
+/// The source of sends and writes. The target of reads follows, then the word of the atomics.
 const AREA: usize = 2 * PART + 64;
 
 #[derive(Clone, Copy, Debug)]
 struct Step {
     kind: u8,
     length: usize,
-    /// How it is wrong, where it is.
+    /// The kind of error, if any.
     fault: u8,
     is_fenced: bool,
     is_signaled: bool,
@@ -39,7 +39,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 1..SLOTS as usize)
 }
 
-/// What a program ends with, as far as it can be seen.
+/// The observable result of a program.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     sent: Vec<(u64, u32, u32, u32)>,
@@ -105,7 +105,7 @@ impl Stage {
                 .map(|c| (c.wr_id, c.status.0, c.opcode.0, c.byte_len, c.immediate))
                 .collect(),
             states: [a.pair.state(), b.pair.state()],
-            events: [a.told.events(), b.told.events()],
+            events: [a.log.events(), b.log.events()],
         }
     }
 }
@@ -135,7 +135,7 @@ proptest! {
         brought in vec(0..4_usize, 0..200),
     ) {
         let service = if is_reliable { Service::ReliableConnection } else { Service::UnreliableConnection };
-        // A peer that is not ready is not asked again: how often that would be depends on the time.
+        // A peer that is not ready is not retried: the number of retries would depend on the time.
         let set = |ours: &mut Attributes| (ours.rnr_retry, ours.max_rd_atomic, ours.max_dest_rd_atomic) = (0, reads, 4);
 
         let (a, b) = (End::new(service), End::new(service));
@@ -153,18 +153,18 @@ proptest! {
         let link = Link::with(service, set);
         let there = Stage::new(&link.a, &link.b, &receives);
         if is_reliable {
-            link.wires.iter().for_each(|wire| wire.set_room(room));
+            link.wires.iter().for_each(|wire| wire.set_space(room));
         }
         let mut brought = brought.into_iter();
         for (wr_id, step) in program.iter().enumerate() {
             there.post(&link.a, wr_id as u64, *step);
             for wire in brought.by_ref().take(10) {
-                link.bring(wire);
+                link.deliver(wire);
             }
         }
         link.settle();
         let mut found = there.end(&link.a, &link.b);
-        // The thread of time-outs may be at it at the moment, and comes to what was brought after that; a time-out itself takes longer.
+        // The timer thread may be running, and handles later packets afterwards; a time-out itself takes longer.
         let limit = Instant::now() + Duration::from_secs(3);
         while found != expected && Instant::now() < limit {
             thread::sleep(Duration::from_millis(1));

@@ -1,15 +1,15 @@
-//! Peers in other processes.
+//! Requests to peers in other processes.
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
-use super::wire::{ANSWERS, ASKS, FLAG, Link};
+use super::wire::{FLAG, Link, REQUESTS, RESPONSES};
 use super::*;
 use crate::qp::Destination;
 use crate::wire::message::Reply;
-use crate::wire::packet::{AnswerKind, MAX_PAYLOAD, packet_count, psn_after};
+use crate::wire::packet::{MAX_PAYLOAD, ResponseKind, packet_count, psn_after};
 
 const PART: usize = MAX_PAYLOAD as usize;
-/// Of several parts.
+/// A length of several parts.
 const LARGE: usize = if cfg!(miri) { 2 * PART + 100 } else { 100 << 10 };
 
 fn sizes() -> Vec<usize> {
@@ -28,7 +28,7 @@ fn pattern(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn messages_of_any_length_arrive_whole() {
+fn messages_of_any_length_are_complete() {
     for length in sizes() {
         for service in [Service::ReliableConnection, Service::UnreliableConnection] {
             let link = Link::with(service, |_| {});
@@ -57,7 +57,7 @@ fn messages_of_any_length_arrive_whole() {
 }
 
 #[test]
-fn reads_of_any_length_come_whole() {
+fn reads_of_any_length_are_complete() {
     for length in sizes() {
         let link = Link::reliable();
         let (ours, theirs) = memory(&link, length);
@@ -77,7 +77,7 @@ fn reads_of_any_length_come_whole() {
 }
 
 #[test]
-fn reads_and_atomics_are_under_way_as_often_as_allowed() {
+fn outstanding_reads_and_atomics_are_limited() {
     let link = Link::reliable();
     let (address, rkey) = link.b.at(0);
     link.b.bytes.set(0, &5_u64.to_ne_bytes());
@@ -85,7 +85,7 @@ fn reads_and_atomics_are_under_way_as_often_as_allowed() {
         link.a.post_bytes(wr_id, Operation::FetchAdd { address, rkey, add: 1 }, 8 * wr_id as usize, 8);
     }
     link.a.post_bytes(3, Operation::Read { address, rkey }, 24, 8);
-    assert_eq!(link.wires[ASKS].len(), 1);
+    assert_eq!(link.wires[REQUESTS].len(), 1);
     link.settle();
     assert_eq!(link.a.sent_statuses(), [(0, SUCCESS), (1, SUCCESS), (2, SUCCESS), (3, SUCCESS)]);
     for (place, value) in [5_u64, 6, 7, 8].into_iter().enumerate() {
@@ -94,23 +94,23 @@ fn reads_and_atomics_are_under_way_as_often_as_allowed() {
 }
 
 #[test]
-fn a_fence_waits_for_the_reads_before_it() {
+fn fence_waits_for_earlier_reads() {
     let link = Link::reliable();
     let (address, rkey) = link.b.at(0);
     link.a.post_bytes(1, Operation::Read { address, rkey }, 0, 8);
     link.a.post_bytes(2, Operation::Write { address, rkey }, 64, 8);
-    assert_eq!(link.wires[ASKS].len(), 2);
+    assert_eq!(link.wires[REQUESTS].len(), 2);
     link.a.post(3, Operation::Write { address, rkey }, |work| {
         work.is_fenced = true;
         work.pieces.push(link.a.bytes.piece(64, 8));
     });
-    assert_eq!(link.wires[ASKS].len(), 2);
+    assert_eq!(link.wires[REQUESTS].len(), 2);
     link.settle();
     assert_eq!(link.a.sent_statuses(), [(1, SUCCESS), (2, SUCCESS), (3, SUCCESS)]);
 }
 
 #[test]
-fn what_concerns_keys_waits_for_all_before_it() {
+fn bind_and_invalidate_wait_for_earlier_requests() {
     let link = Link::reliable();
     let (address, rkey) = link.b.at(0);
     link.a.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
@@ -121,7 +121,7 @@ fn what_concerns_keys_waits_for_all_before_it() {
 }
 
 #[test]
-fn a_request_that_fails_here_waits_for_those_before_it() {
+fn local_error_waits_for_earlier_requests() {
     let link = Link::reliable();
     let (address, rkey) = link.b.at(0);
     link.a.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
@@ -133,7 +133,7 @@ fn a_request_that_fails_here_waits_for_those_before_it() {
 }
 
 #[test]
-fn what_is_behind_a_message_without_receive_goes_again() {
+fn requests_after_an_rnr_nak_are_repeated() {
     for length in [4, LARGE] {
         let link = Link::with(Service::ReliableConnection, |ours| ours.rnr_retry = 7);
         let (ours, theirs) = memory(&link, length);
@@ -156,14 +156,14 @@ fn what_is_behind_a_message_without_receive_goes_again() {
 }
 
 #[test]
-fn a_receive_that_does_not_come_is_given_up() {
+fn missing_receive_exhausts_rnr_retries() {
     let link = Link::reliable();
     for wr_id in 0..3 {
         link.a.post_bytes(wr_id, Operation::Send, 0, 8);
     }
     let sent = link.poll(&link.a.sends);
     assert_eq!((sent.wr_id, sent.status), (0, Status::IBV_WC_RNR_RETRY_EXC_ERR));
-    // Another thread may still be at it.
+    // Another thread may still be flushing.
     for wr_id in 1..3 {
         let sent = link.poll(&link.a.sends);
         assert_eq!((sent.wr_id, sent.status), (wr_id, FLUSHED));
@@ -171,7 +171,7 @@ fn a_receive_that_does_not_come_is_given_up() {
 }
 
 #[test]
-fn what_is_refused_ends_both_with_what_is_behind_flushed() {
+fn refusal_ends_both_qps_and_flushes_later_requests() {
     for length in [8, LARGE] {
         let link = Link::reliable();
         let (ours, theirs) = memory(&link, length);
@@ -184,32 +184,32 @@ fn what_is_refused_ends_both_with_what_is_behind_flushed() {
         link.settle();
         assert_eq!(link.a.sent_statuses(), [(0, SUCCESS), (1, Status::IBV_WC_REM_ACCESS_ERR), (2, FLUSHED)]);
         assert_eq!((link.a.pair.state(), link.b.pair.state()), (State::Error, State::Error));
-        assert_eq!(link.b.told.events(), [PairEvent::AccessError]);
+        assert_eq!(link.b.log.events(), [PairEvent::AccessError]);
     }
 }
 
 #[test]
-fn a_read_before_what_is_refused_comes_whole() {
+fn read_before_a_refused_request_is_complete() {
     let link = Link::with(Service::ReliableConnection, |ours| (ours.max_rd_atomic, ours.max_dest_rd_atomic) = (4, 4));
     let (ours, theirs) = memory(&link, LARGE);
     theirs.set(0, &pattern(LARGE));
-    link.wires[ANSWERS].set_room(1);
+    link.wires[RESPONSES].set_space(1);
     let (address, rkey) = (IOVA, theirs.key());
     link.a.post(1, Operation::Read { address, rkey }, |work| work.pieces.push(ours.piece(0, LARGE)));
     link.a.post_bytes(2, Operation::FetchAdd { address, rkey: rkey ^ 1, add: 1 }, 0, 8);
-    // Both are there before more than a part of the answer is.
+    // Both requests are handled before more than one part of the response.
     link.settle();
     assert_eq!(link.a.sent_statuses(), [(1, SUCCESS), (2, Status::IBV_WC_REM_ACCESS_ERR)]);
     assert!(ours.get(0, LARGE) == pattern(LARGE));
 }
 
 #[test]
-fn a_receive_that_is_too_small_is_told_at_the_first_part() {
+fn too_small_receive_is_reported_at_the_first_part() {
     let link = Link::reliable();
     let (ours, theirs) = memory(&link, LARGE);
     link.b.receive(7, &[theirs.piece(0, LARGE - 1)]);
     link.a.post(1, Operation::Send, |work| work.pieces.push(ours.piece(0, LARGE)));
-    assert!(link.bring(ASKS));
+    assert!(link.deliver(REQUESTS));
     assert_eq!(link.replies().len(), 1);
     link.settle();
     assert_eq!(link.a.sent_statuses(), [(1, Status::IBV_WC_REM_INV_REQ_ERR)]);
@@ -217,12 +217,12 @@ fn a_receive_that_is_too_small_is_told_at_the_first_part() {
 }
 
 #[test]
-fn memory_that_goes_amid_a_message_ends_it() {
-    // Of the receiver, of the one who is written to, of the one who is read from, of the sender.
+fn memory_deregistered_during_a_message_ends_it() {
+    // Memory of the receiver, of the target of a write, of the target of a read, of the sender.
     for case in 0..4 {
         let link = Link::reliable();
         let (ours, theirs) = memory(&link, LARGE);
-        link.wires[if case == 2 { ANSWERS } else { ASKS }].set_room(1);
+        link.wires[if case == 2 { RESPONSES } else { REQUESTS }].set_space(1);
         link.b.receive(7, &[theirs.piece(0, LARGE)]);
         let (address, rkey) = (IOVA, theirs.key());
         let operation = match case {
@@ -231,7 +231,7 @@ fn memory_that_goes_amid_a_message_ends_it() {
             _ => Operation::Send,
         };
         link.a.post(1, operation, |work| work.pieces.push(ours.piece(0, LARGE)));
-        assert!(link.bring(ASKS));
+        assert!(link.deliver(REQUESTS));
         let gone = if case == 3 { &ours } else { &theirs };
         Memory::of_process().deregister(&gone.region).unwrap();
         link.settle();
@@ -245,10 +245,10 @@ fn memory_that_goes_amid_a_message_ends_it() {
 }
 
 #[test]
-fn a_wire_with_room_for_one_is_enough() {
+fn wire_with_space_for_one_packet_suffices() {
     let link = Link::reliable();
     let (ours, theirs) = memory(&link, LARGE);
-    link.wires.iter().for_each(|wire| wire.set_room(1));
+    link.wires.iter().for_each(|wire| wire.set_space(1));
     ours.set(0, &pattern(LARGE));
     let (address, rkey) = (IOVA, theirs.key());
     link.a.post(1, Operation::Write { address, rkey }, |work| work.pieces.push(ours.piece(0, LARGE)));
@@ -260,16 +260,16 @@ fn a_wire_with_room_for_one_is_enough() {
 }
 
 #[test]
-fn an_unreliable_message_that_finds_no_room_is_lost() {
+fn blocked_unreliable_message_is_lost() {
     let link = Link::with(Service::UnreliableConnection, |_| {});
-    link.wires[ASKS].set_room(1);
+    link.wires[REQUESTS].set_space(1);
     let (ours, theirs) = memory(&link, LARGE);
     link.b.receive(7, &[theirs.piece(0, LARGE)]);
     link.a.post(1, Operation::Send, |work| work.pieces.push(ours.piece(0, LARGE)));
     assert!(link.a.sends.is_empty());
     assert_eq!(poll(&link.a.sends).status, SUCCESS);
-    // The next takes its receive.
-    link.wires[ASKS].set_room(100);
+    // The next message uses its receive.
+    link.wires[REQUESTS].set_space(100);
     link.settle();
     assert!(link.b.receives.is_empty());
     link.a.post(2, Operation::Send, |work| work.pieces.push(ours.piece(0, 8)));
@@ -278,9 +278,9 @@ fn an_unreliable_message_that_finds_no_room_is_lost() {
 }
 
 #[test]
-fn an_unreliable_message_whose_way_ends_amid_it_counts_its_packets_once() {
+fn unreliable_message_on_a_lost_carrier_counts_its_packets_once() {
     let link = Link::with(Service::UnreliableConnection, |_| {});
-    link.wires[ASKS].set_room(1);
+    link.wires[REQUESTS].set_space(1);
     let (ours, _) = memory(&link, LARGE);
     let first = link.a.pair.attributes().sq_psn;
     link.a.post(1, Operation::Send, |work| work.pieces.push(ours.piece(0, LARGE)));
@@ -292,17 +292,17 @@ fn an_unreliable_message_whose_way_ends_amid_it_counts_its_packets_once() {
 }
 
 #[test]
-fn late_answers_find_nothing() {
+fn late_responses_are_ignored() {
     let link = Link::reliable();
     let (address, rkey) = link.b.at(0);
     link.b.bytes.set(0, b"late");
     link.a.post_bytes(1, Operation::Read { address, rkey }, 0, 8);
-    assert!(link.bring(ASKS));
+    assert!(link.deliver(REQUESTS));
     link.a.pair.change(State::ReadyToSend, State::Reset, Attributes::new()).unwrap();
     link.a.ready(&attributes(link.b.pair.number() ^ FLAG));
-    // The same packet number again, to a peer that does not expect it.
+    // The same PSN again, to a peer that does not expect it.
     link.a.post_bytes(2, Operation::Read { address, rkey }, 8, 8);
-    while link.bring(ANSWERS) {}
+    while link.deliver(RESPONSES) {}
     assert!(link.a.sends.is_empty());
     assert_eq!(link.a.bytes.get(0, 16), [0; 16]);
     let sent = link.poll(&link.a.sends);
@@ -310,7 +310,7 @@ fn late_answers_find_nothing() {
 }
 
 #[test]
-fn a_queue_drains_when_all_is_answered() {
+fn send_queue_drains_after_all_responses() {
     let link = Link::reliable();
     let (address, rkey) = link.b.at(0);
     link.a.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
@@ -318,47 +318,47 @@ fn a_queue_drains_when_all_is_answered() {
     link.a.pair.change(State::ReadyToSend, State::SendQueueDrain, ours).unwrap();
     link.a.post_bytes(2, Operation::Write { address, rkey }, 0, 8);
     assert!(link.a.pair.is_draining());
-    assert_eq!((link.a.told.events(), link.wires[ASKS].len()), (vec![], 1));
+    assert_eq!((link.a.log.events(), link.wires[REQUESTS].len()), (vec![], 1));
     link.settle();
     assert_eq!((link.a.sent_statuses(), link.a.pair.is_draining()), (vec![(1, SUCCESS)], false));
-    assert_eq!(link.a.told.events(), [PairEvent::SendQueueDrained]);
+    assert_eq!(link.a.log.events(), [PairEvent::SendQueueDrained]);
     link.a.pair.change(State::SendQueueDrain, State::ReadyToSend, ours).unwrap();
     link.settle();
     assert_eq!(link.a.sent_statuses(), [(2, SUCCESS)]);
 }
 
 #[test]
-fn garbage_completes_nothing_wrongly() {
+fn malformed_responses_complete_nothing() {
     let link = Link::reliable();
     let (address, rkey) = link.b.at(0);
     link.a.post_bytes(1, Operation::Read { address, rkey }, 0, 8);
     let attempt = link.a.pair.requester.lock().unwrap().flight.attempt();
     let (number, source_number) = (link.a.pair.number(), link.b.pair.number() ^ FLAG);
     let bytes = [Segment::null(64)];
-    let kind = AnswerKind::Data { offset: 0, length: 8 };
+    let kind = ResponseKind::Data { offset: 0, length: 8 };
     for (psn, kind) in [
-        (0xff_fff0, AnswerKind::Data { offset: 1, length: 7 }),
-        (0xff_fff0, AnswerKind::Data { offset: 0, length: 9 }),
+        (0xff_fff0, ResponseKind::Data { offset: 1, length: 7 }),
+        (0xff_fff0, ResponseKind::Data { offset: 0, length: 9 }),
         (0xff_fff1, kind),
-        (0xff_fff1, AnswerKind::Reply(Reply::Done { original: 0 })),
+        (0xff_fff1, ResponseKind::Reply(Reply::Done { original: 0 })),
     ] {
-        link.a.pair.answer_arrived(&Answer { number, source_number, psn, attempt, kind }, &bytes);
+        link.a.pair.response_arrived(&Response { number, source_number, psn, attempt, kind }, &bytes);
     }
-    let wrong = Answer { number, source_number, psn: 0xff_fff0, attempt: attempt.wrapping_add(1), kind };
-    link.a.pair.answer_arrived(&wrong, &bytes);
+    let wrong = Response { number, source_number, psn: 0xff_fff0, attempt: attempt.wrapping_add(1), kind };
+    link.a.pair.response_arrived(&wrong, &bytes);
     assert!(link.a.sends.is_empty());
-    let kind = AnswerKind::Reply(Reply::Done { original: 0 });
-    link.a.pair.answer_arrived(&Answer { kind, attempt, ..wrong }, &bytes);
+    let kind = ResponseKind::Reply(Reply::Done { original: 0 });
+    link.a.pair.response_arrived(&Response { kind, attempt, ..wrong }, &bytes);
     assert_eq!(link.a.sent_statuses(), [(1, Status::IBV_WC_BAD_RESP_ERR)]);
 }
 
-/// The bytes that a scenario needs.
-const ROOM: usize = 6 * PART + 8;
+/// The memory of a scenario in bytes.
+const SCENARIO_BYTES: usize = 6 * PART + 8;
 
-/// One of everything, with long ones.
+/// Posts each operation, with long messages.
 fn scenario(link: &Link, ours: &Bytes, theirs: &Bytes) {
     let (address, rkey) = (IOVA, theirs.key());
-    // None on another's place: the interpreter ends at atomic stores of different sizes to one.
+    // No overlaps: Miri rejects atomic stores of different sizes to the same memory.
     link.b.receive(10, &[theirs.piece(0, 2 * PART)]);
     link.b.receive(11, &[theirs.piece(2 * PART, 64)]);
     let (write, word) = (address + 3 * PART as u64, address + 6 * PART as u64);
@@ -374,10 +374,10 @@ fn scenario(link: &Link, ours: &Bytes, theirs: &Bytes) {
 }
 
 #[test]
-fn a_carrier_that_is_lost_anywhere_ends_what_was_on_its_way() {
+fn lost_carrier_ends_requests_in_flight() {
     let count = {
         let link = Link::reliable();
-        let (ours, theirs) = memory(&link, ROOM);
+        let (ours, theirs) = memory(&link, SCENARIO_BYTES);
         scenario(&link, &ours, &theirs);
         let count = link.settle();
         assert_eq!(link.a.sent_statuses().len(), 5);
@@ -385,10 +385,10 @@ fn a_carrier_that_is_lost_anywhere_ends_what_was_on_its_way() {
     };
     for index in (0..count).step_by(if cfg!(miri) { 5 } else { 1 }) {
         let link = Link::reliable();
-        let (ours, theirs) = memory(&link, ROOM);
+        let (ours, theirs) = memory(&link, SCENARIO_BYTES);
         scenario(&link, &ours, &theirs);
         for _ in 0..index {
-            assert!((0..4).any(|wire| link.bring(wire)));
+            assert!((0..4).any(|wire| link.deliver(wire)));
         }
         link.lose();
         let statuses: Vec<_> = (0..5).map(|_| poll(&link.a.sends)).map(|sent| (sent.wr_id, sent.status)).collect();
@@ -403,7 +403,7 @@ fn a_carrier_that_is_lost_anywhere_ends_what_was_on_its_way() {
             }
         }
         assert_eq!(link.b.pair.state(), State::ReadyToSend);
-        // What it has is complete, and what had begun to come has let go of its receive.
+        // Received messages are complete, and a partial message has released its receive.
         let before = link.b.received_statuses();
         assert!(before.iter().all(|(_, status)| *status == SUCCESS), "{index}");
         link.b.pair.change(State::ReadyToSend, State::Error, link.b.pair.attributes()).unwrap();
@@ -412,35 +412,35 @@ fn a_carrier_that_is_lost_anywhere_ends_what_was_on_its_way() {
 }
 
 #[test]
-fn an_end_that_closes_anywhere_uses_no_memory_afterwards() {
+fn closed_qp_accesses_no_memory() {
     for index in 0..if cfg!(miri) { 3 } else { 12 } {
         for is_requester in [true, false] {
             let link = Link::reliable();
-            let (ours, theirs) = memory(&link, ROOM);
+            let (ours, theirs) = memory(&link, SCENARIO_BYTES);
             scenario(&link, &ours, &theirs);
             for _ in 0..index {
-                assert!((0..4).any(|wire| link.bring(wire)));
+                assert!((0..4).any(|wire| link.deliver(wire)));
             }
             let (end, bytes) = if is_requester { (&link.a, &ours) } else { (&link.b, &theirs) };
             end.pair.close();
             for queue in [&end.sends, &end.receives] {
                 while queue.pop().is_some() {}
             }
-            bytes.set(0, &vec![0xaa; ROOM]);
-            let before = bytes.get(0, ROOM);
+            bytes.set(0, &vec![0xaa; SCENARIO_BYTES]);
+            let before = bytes.get(0, SCENARIO_BYTES);
             link.settle();
-            assert!(bytes.get(0, ROOM) == before);
+            assert!(bytes.get(0, SCENARIO_BYTES) == before);
             assert!(end.sends.is_empty() && end.receives.is_empty());
         }
     }
 }
 
 #[test]
-fn two_pairs_on_one_wire_do_not_mix() {
-    // Both directions of a link, and with them all four wires, in turns.
+fn two_qps_on_one_wire_do_not_mix() {
+    // Both directions of a link, and therefore all four wires, in turns.
     let link = Link::reliable();
     let (ours, theirs) = memory(&link, 4 * PART);
-    link.wires.iter().for_each(|wire| wire.set_room(2));
+    link.wires.iter().for_each(|wire| wire.set_space(2));
     for (from, to, own, other) in [(&link.a, &link.b, &ours, &theirs), (&link.b, &link.a, &theirs, &ours)] {
         own.set(0, &pattern(PART * 2));
         to.receive(7, &[other.piece(PART * 2, PART * 2)]);
@@ -450,7 +450,7 @@ fn two_pairs_on_one_wire_do_not_mix() {
     while is_moving {
         is_moving = false;
         for wire in 0..4 {
-            is_moving |= link.bring(wire);
+            is_moving |= link.deliver(wire);
         }
     }
     for (end, bytes) in [(&link.a, &ours), (&link.b, &theirs)] {
@@ -460,7 +460,7 @@ fn two_pairs_on_one_wire_do_not_mix() {
 }
 
 #[test]
-fn datagrams_go_to_other_processes() {
+fn datagrams_reach_other_processes() {
     let link = Link::between(End::new(Service::UnreliableDatagram), End::new(Service::UnreliableDatagram));
     link.ready(|_| {});
     link.a.bytes.set(0, b"datagram");

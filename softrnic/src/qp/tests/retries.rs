@@ -1,8 +1,8 @@
-//! Peers that are not ready, or do not answer.
+//! Peers that are not ready, or do not respond.
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
-use super::wire::{ASKS, FLAG, Link};
+use super::wire::{FLAG, Link, REQUESTS};
 use super::*;
 use crate::qp::send::retry::silence_time;
 use crate::qp::timer;
@@ -17,7 +17,7 @@ fn pair_with(change: impl FnOnce(&mut Attributes)) -> (End, End) {
 }
 
 #[test]
-fn a_receive_that_comes_late_is_waited_for() {
+fn late_receive_is_waited_for() {
     let (a, b) = pair_with(|ours| ours.rnr_retry = 7);
     a.bytes.set(0, b"late and later");
     a.post_bytes(1, Operation::Send, 0, 4);
@@ -36,7 +36,7 @@ fn a_receive_that_comes_late_is_waited_for() {
 }
 
 #[test]
-fn a_receive_that_does_not_come_is_given_up() {
+fn local_missing_receive_exhausts_rnr_retries() {
     for rnr_retry in [0, 3] {
         let (a, b) = pair_with(|ours| ours.rnr_retry = rnr_retry);
         a.post_bytes(1, Operation::Send, 0, 4);
@@ -49,7 +49,7 @@ fn a_receive_that_does_not_come_is_given_up() {
 }
 
 #[test]
-fn a_write_without_its_receive_is_not_written() {
+fn write_with_immediate_without_receive_is_not_written() {
     let (a, b) = pair_with(|ours| ours.rnr_retry = 0);
     let (address, rkey) = b.at(0);
     a.bytes.set(0, b"written");
@@ -59,8 +59,9 @@ fn a_write_without_its_receive_is_not_written() {
 }
 
 #[test]
-fn a_peer_that_does_not_answer_is_given_up() {
-    // Of another service, not there, in RESET, in the error state, of another peer, at another packet.
+fn peer_without_response_exhausts_retries() {
+    // A QP of another service, an unknown one, one in RESET, one in the error state, one with another peer, one with
+    // another PSN.
     let reset = End::new(Service::ReliableConnection);
     let failed = End::new(Service::ReliableConnection);
     failed.pair.change(State::Reset, State::Error, Attributes::new()).unwrap();
@@ -94,9 +95,9 @@ fn a_peer_that_does_not_answer_is_given_up() {
 }
 
 #[test]
-fn a_peer_that_comes_in_time_answers() {
+fn peer_that_is_ready_in_time_responds() {
     let (a, b) = (End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
-    // Tries for a while.
+    // It retries for a while.
     a.ready(&Attributes { timeout: 16, retry_count: 7, ..attributes(b.pair.number()) });
     let (address, rkey) = b.at(0);
     a.bytes.set(0, b"patience");
@@ -108,7 +109,7 @@ fn a_peer_that_comes_in_time_answers() {
 }
 
 #[test]
-fn without_a_time_out_the_next_request_tries_again() {
+fn unlimited_timeout_retries_with_the_next_request() {
     let (a, b) = (End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
     a.ready(&Attributes { timeout: 0, ..attributes(b.pair.number()) });
     let (address, rkey) = b.at(0);
@@ -121,7 +122,7 @@ fn without_a_time_out_the_next_request_tries_again() {
 }
 
 #[test]
-fn data_before_rts_is_told_of() {
+fn data_before_rts_raises_an_event() {
     let (a, b) = (End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
     a.connect(b.pair.number());
     let theirs = attributes(a.pair.number());
@@ -131,11 +132,11 @@ fn data_before_rts_is_told_of() {
         a.post_bytes(wr_id, Operation::Write { address, rkey }, 0, 8);
         assert_eq!(a.sent().status, SUCCESS);
     }
-    assert_eq!(b.told.events(), [PairEvent::Established]);
+    assert_eq!(b.log.events(), [PairEvent::Established]);
 }
 
 #[test]
-fn what_waits_is_forgotten_with_its_queue_pair() {
+fn waiting_requests_are_dropped_with_the_qp() {
     let (a, b) = pair_with(|ours| ours.rnr_retry = 7);
     a.post_bytes(1, Operation::Send, 0, 4);
     a.pair.close();
@@ -145,9 +146,9 @@ fn what_waits_is_forgotten_with_its_queue_pair() {
 }
 
 #[test]
-fn a_queue_pair_that_begins_anew_again_and_again_has_few_alarms() {
+fn repeated_resets_leave_few_alarms() {
     let link = Link::reliable();
-    // Of those who do not answer, in another process and nowhere; and of one who has no receive.
+    // Peers without response, in another process and unknown; and one without a receive.
     let silent = Attributes { timeout: 20, ..attributes(link.b.pair.number() ^ FLAG) };
     let nowhere = Attributes { destination_number: 1, ..silent };
     let (a, b) = reliable();
@@ -159,7 +160,7 @@ fn a_queue_pair_that_begins_anew_again_and_again_has_few_alarms() {
             end.pair.change(State::ReadyToSend, State::Reset, Attributes::new()).unwrap();
             end.ready(&ours);
             end.post_bytes(1, Operation::Send, 0, 8);
-            link.wires[ASKS].clear();
+            link.wires[REQUESTS].clear();
         }
         let pending = timer::pending(&end.pair);
         assert!((1..10).contains(&pending), "{pending}");
@@ -167,7 +168,7 @@ fn a_queue_pair_that_begins_anew_again_and_again_has_few_alarms() {
 }
 
 #[test]
-fn what_waits_shorter_or_longer_than_one_before_a_reset_is_tried_in_its_time() {
+fn alarm_before_a_reset_does_not_change_later_timeouts() {
     for timeouts in [[24, 1], [10, 14]] {
         let (a, _b) = reliable();
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Peers in other processes that say nothing.
+//! Peers in other processes that do not respond.
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
@@ -6,7 +6,7 @@ use super::wire::{FLAG, Link};
 use super::*;
 
 #[test]
-fn nobody_and_a_peer_that_does_not_listen_are_given_up() {
+fn unknown_and_silent_peers_exhaust_retries() {
     for is_gone in [true, false] {
         let link = Link::reliable();
         let (address, rkey) = link.b.at(0);
@@ -20,7 +20,7 @@ fn nobody_and_a_peer_that_does_not_listen_are_given_up() {
         }
         let sent = link.poll(&link.a.sends);
         assert_eq!((sent.wr_id, sent.status), (0, Status::IBV_WC_RETRY_EXC_ERR));
-        // Another thread may still be at it.
+        // Another thread may still be flushing.
         for wr_id in 1..3 {
             let sent = link.poll(&link.a.sends);
             assert_eq!((sent.wr_id, sent.status), (wr_id, FLUSHED));
@@ -28,26 +28,26 @@ fn nobody_and_a_peer_that_does_not_listen_are_given_up() {
     }
 }
 
-/// What was watched for before a reset is not waited for after it.
+/// A time-out from before a reset has no effect after it.
 #[test]
 #[cfg_attr(miri, ignore = "waits for seconds, which are minutes there")]
-fn a_mute_peer_is_given_up_by_the_time_out_that_is_set_now() {
+fn silent_peer_times_out_by_the_current_attributes() {
     let link = Link::between(End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
     let peer = link.b.pair.number() ^ FLAG;
     let (address, rkey) = link.b.at(0);
-    // Hours.
+    // Several hours.
     link.a.ready(&Attributes { timeout: 31, ..attributes(peer) });
     link.a.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
     link.a.pair.change(State::ReadyToSend, State::Reset, Attributes::new()).unwrap();
     link.a.ready(&attributes(peer));
     link.a.post_bytes(2, Operation::Write { address, rkey }, 0, 8);
-    // Nothing is brought to the peer, which says nothing.
+    // No packet is delivered to the peer, so it does not respond.
     let sent = poll(&link.a.sends);
     assert_eq!((sent.wr_id, sent.status), (2, Status::IBV_WC_RETRY_EXC_ERR));
 }
 
 #[test]
-fn without_a_time_out_a_silent_peer_is_asked_again_by_the_next_request_alone() {
+fn unlimited_timeout_retries_only_with_the_next_request() {
     let link = Link::between(End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
     link.a.ready(&Attributes { timeout: 0, ..attributes(link.b.pair.number() ^ FLAG) });
     let (address, rkey) = link.b.at(0);

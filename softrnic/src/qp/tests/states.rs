@@ -1,4 +1,4 @@
-//! What transitions do to what is queued.
+//! Effects of transitions on queued requests.
 
 use super::*;
 
@@ -16,14 +16,14 @@ fn waiting() -> (End, End) {
 }
 
 #[test]
-fn a_state_that_is_not_the_one_expected() {
+fn change_from_an_unexpected_state_is_refused() {
     let (a, _b) = reliable();
     assert_eq!(a.pair.change(State::Init, State::Error, a.pair.attributes()), Err(Errno::INVALID));
     assert_eq!(a.pair.state(), State::ReadyToSend);
 }
 
 #[test]
-fn the_error_state_flushes_in_order() {
+fn error_state_flushes_in_order() {
     let (a, _b) = waiting();
     a.post_bytes(2, Operation::Send, 0, 4);
     a.receive_bytes(11, 0, 4);
@@ -33,7 +33,7 @@ fn the_error_state_flushes_in_order() {
 }
 
 #[test]
-fn a_reset_forgets_all() {
+fn reset_clears_all_queues() {
     let (a, b) = waiting();
     a.receive_bytes(11, 0, 4);
     let (address, rkey) = b.at(0);
@@ -44,7 +44,7 @@ fn a_reset_forgets_all() {
     go(&a, State::ReadyToSend, State::Reset);
     assert_eq!((a.sent_statuses(), a.received_statuses()), (vec![], vec![]));
     assert_eq!((a.pair.attributes().sq_psn, a.pair.attributes().destination_number), (0, 0));
-    // It begins anew, with all its room.
+    // It starts over, with all slots free.
     go(&b, State::ReadyToSend, State::Reset);
     a.connect(b.pair.number());
     b.connect(a.pair.number());
@@ -57,11 +57,11 @@ fn a_reset_forgets_all() {
 }
 
 #[test]
-fn completions_from_before_a_reset_give_no_slots_back() {
+fn completions_from_before_a_reset_release_no_slots() {
     let (a, b) = reliable();
     let (address, rkey) = b.at(0);
     a.post_bytes(1, Operation::Write { address, rkey }, 0, 4);
-    // Taken before, counted after.
+    // Queued before the reset, polled after it.
     go(&a, State::ReadyToSend, State::Reset);
     assert!(a.sends.pop().is_none());
     go(&b, State::ReadyToSend, State::Reset);
@@ -75,33 +75,33 @@ fn completions_from_before_a_reset_give_no_slots_back() {
 }
 
 #[test]
-fn a_send_queue_drains_and_then_rests() {
+fn drained_send_queue_begins_nothing() {
     let (a, b) = waiting();
     a.post_bytes(2, Operation::Send, 0, 4);
     go(&a, State::ReadyToSend, State::SendQueueDrain);
     assert!(a.pair.is_draining());
-    assert_eq!(a.told.events(), []);
+    assert_eq!(a.log.events(), []);
     b.receive_bytes(11, 0, 4);
     b.receive_bytes(12, 0, 4);
     assert_eq!(poll(&a.sends).wr_id, 1);
     a.post_bytes(3, Operation::Write { address: 0, rkey: 0 }, 0, 0);
     assert!(!a.pair.is_draining());
-    assert_eq!(a.told.events(), [PairEvent::SendQueueDrained]);
+    assert_eq!(a.log.events(), [PairEvent::SendQueueDrained]);
     assert_eq!(a.sent_statuses(), []);
     go(&a, State::SendQueueDrain, State::ReadyToSend);
     assert_eq!(a.sent_statuses(), [(2, SUCCESS), (3, SUCCESS)]);
-    // There is nothing to drain, and it is told of once; then nobody asks to be told.
+    // The send queue is empty, and one event is raised. Without `drain_notify` there is none.
     go(&a, State::ReadyToSend, State::SendQueueDrain);
     go(&a, State::SendQueueDrain, State::SendQueueDrain);
-    assert_eq!(a.told.events(), [PairEvent::SendQueueDrained]);
+    assert_eq!(a.log.events(), [PairEvent::SendQueueDrained]);
     go(&a, State::SendQueueDrain, State::ReadyToSend);
     let quiet = Attributes { drain_notify: false, ..a.pair.attributes() };
     a.pair.change(State::ReadyToSend, State::SendQueueDrain, quiet).unwrap();
-    assert_eq!(a.told.events(), []);
+    assert_eq!(a.log.events(), []);
 }
 
 #[test]
-fn a_change_keeps_the_packet_numbers_that_moved_on() {
+fn change_keeps_advanced_psns() {
     let (a, b) = reliable();
     let (before, theirs) = (a.pair.attributes(), b.pair.attributes());
     let (address, rkey) = b.at(0);
@@ -114,7 +114,7 @@ fn a_change_keeps_the_packet_numbers_that_moved_on() {
 }
 
 #[test]
-fn a_batch_may_be_open_where_the_peer_breaks_the_queue_pair() {
+fn peer_error_during_an_open_batch_flushes_it() {
     let (a, b) = reliable();
     let mut batch = b.pair.batch();
     (batch.push().unwrap().wr_id, batch.push().unwrap().wr_id) = (1, 2);
@@ -128,12 +128,12 @@ fn a_batch_may_be_open_where_the_peer_breaks_the_queue_pair() {
 }
 
 #[test]
-fn nothing_comes_after_the_end() {
+fn closed_qp_completes_nothing() {
     let (a, b) = reliable();
     let (address, rkey) = b.at(0);
     a.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
     a.pair.close();
-    assert_eq!(a.sent_statuses(), [(1, SUCCESS)], "what was done before stays");
+    assert_eq!(a.sent_statuses(), [(1, SUCCESS)], "earlier completions stay");
     assert_eq!(a.pair.change(State::ReadyToSend, State::Error, a.pair.attributes()), Err(Errno::INVALID));
     assert!(QpRegistry::of_process().find(a.pair.number()).is_none());
     // Its peer finds nobody, also where it knew it before.

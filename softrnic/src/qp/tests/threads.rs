@@ -1,4 +1,4 @@
-//! Many threads at once.
+//! Concurrent threads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,7 +6,7 @@ use super::*;
 
 const ROUNDS: u64 = if cfg!(miri) { 30 } else { 20_000 };
 
-/// Sends and receives on one end, with as many receives posted as there is room for.
+/// Sends and receives on one end, with as many posted receives as possible.
 fn exchange(end: &End) {
     let (mut sent, mut received, mut posted) = (0, 0, 0);
     let limit = Instant::now() + Duration::from_secs(60);
@@ -36,7 +36,7 @@ fn exchange(end: &End) {
 }
 
 #[test]
-fn both_ends_post_at_the_same_time() {
+fn both_ends_post_concurrently() {
     let (a, b) = (End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
     a.ready(&Attributes { rnr_retry: 7, ..attributes(b.pair.number()) });
     b.ready(&Attributes { rnr_retry: 7, ..attributes(a.pair.number()) });
@@ -47,7 +47,7 @@ fn both_ends_post_at_the_same_time() {
 }
 
 #[test]
-fn errors_and_ends_meet_posts() {
+fn errors_and_closes_race_with_posts() {
     let rounds = if cfg!(miri) { 3 } else { 300 };
     for round in 0..rounds {
         let (a, b) = reliable();
@@ -56,7 +56,7 @@ fn errors_and_ends_meet_posts() {
             for (from, to) in [(&a, &b), (&b, &a)] {
                 let is_over = &is_over;
                 scope.spawn(move || {
-                    // Not where the other reads.
+                    // Not the memory that the peer reads.
                     let (address, rkey) = to.at(64);
                     let (mut posted, mut completed) = (0, 0);
                     let limit = Instant::now() + Duration::from_secs(60);
@@ -72,7 +72,7 @@ fn errors_and_ends_meet_posts() {
                             posted += 1;
                         }
                         batch.complete();
-                        // Each request has its completion, in order, good or flushed.
+                        // Each request completes in order, successful or flushed.
                         while let Some(completion) = from.sends.pop() {
                             assert_eq!(completion.wr_id, completed);
                             completed += 1;
@@ -96,7 +96,7 @@ fn errors_and_ends_meet_posts() {
 }
 
 #[test]
-fn there_can_be_thousands() {
+fn thousands_of_qps_work() {
     let count = if cfg!(miri) { 10 } else { 2_000 };
     let shared = End::new(Service::ReliableConnection);
     let pairs: Vec<_> = (0..count)
@@ -113,7 +113,7 @@ fn there_can_be_thousands() {
                 max_send_sge: 1,
                 max_inline: 0,
                 signals_all: true,
-                events: Box::new(Told::default()),
+                events: Box::new(EventLog::default()),
             });
             pair.unwrap()
         })
@@ -144,22 +144,22 @@ fn there_can_be_thousands() {
 }
 
 #[test]
-fn a_change_that_comes_too_late_leaves_no_note_unread() {
+fn failed_change_still_runs_deferred_work() {
     let a = End::new(Service::ReliableConnection);
-    // The request waits for an answer of nobody, without end and with no timer.
+    // The request waits forever for a peer that does not exist, without a timer.
     a.ready(&Attributes { timeout: 0, ..attributes(0) });
     a.post_bytes(1, Operation::Send, 0, 4);
     let after = a.pair.attributes();
     thread::scope(|scope| {
-        // A message is being handled.
+        // Simulates a message in progress.
         let responder = a.pair.responder.lock().unwrap();
         let change = scope.spawn(|| a.pair.change(State::ReadyToSend, State::SendQueueDrain, after));
         while a.pair.requester.try_lock().is_ok() {
             thread::yield_now();
         }
-        // It fails, and the one who has the requester is to flush.
+        // The QP fails, and the holder of the requester's lock must flush.
         a.pair.fail();
-        a.pair.look_again();
+        a.pair.run_requester();
         drop(responder);
         assert_eq!(change.join().unwrap(), Err(Errno::INVALID));
     });

@@ -1,6 +1,6 @@
-//! Another process, as the tests see it: the same one, with packets that are brought when a test says so.
+//! A simulated other process: packets within this process, delivered at the test's command.
 //!
-//! A queue pair is reached under its own number at once, and "in another process" under that number with [`FLAG`] changed.
+//! A QP is local under its own number. Under this number with [`FLAG`] flipped it is "in another process".
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicUsize;
@@ -8,17 +8,17 @@ use std::sync::atomic::AtomicUsize;
 use super::*;
 use crate::qp::registry::ToQueuePairs;
 use crate::wire::bytes::Segment;
-use crate::wire::packet::{AnswerKind, Packet, Payload};
+use crate::wire::packet::{Packet, Payload, ResponseKind};
 use crate::wire::transport::{Deliver, Stuck, Wake};
 
-/// Far from any number that the tests have.
+/// A bit outside of the numbers that tests use.
 pub(super) const FLAG: u32 = 1 << 22;
 
-/// One way: a carrier with so much room.
+/// A carrier in one direction, with limited space.
 #[derive(Debug)]
 pub(super) struct Wire {
     packets: Mutex<VecDeque<(Packet, Vec<u8>)>>,
-    room: AtomicUsize,
+    space: AtomicUsize,
     is_gone: AtomicBool,
     taken: AtomicUsize,
     waiting: Mutex<Vec<Weak<dyn Wake>>>,
@@ -28,46 +28,46 @@ impl Wire {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             packets: Mutex::default(),
-            room: AtomicUsize::new(usize::MAX),
+            space: AtomicUsize::new(usize::MAX),
             is_gone: AtomicBool::new(false),
             taken: AtomicUsize::new(0),
             waiting: Mutex::default(),
         })
     }
 
-    pub(super) fn set_room(&self, packets: usize) {
-        self.set_room_quietly(packets);
+    pub(super) fn set_space(&self, packets: usize) {
+        self.set_space_quietly(packets);
         self.call();
     }
 
-    /// Calls nobody.
-    pub(super) fn set_room_quietly(&self, packets: usize) {
-        self.room.store(packets, Ordering::Relaxed);
+    /// Changes the space without a wake-up.
+    pub(super) fn set_space_quietly(&self, packets: usize) {
+        self.space.store(packets, Ordering::Relaxed);
     }
 
     pub(super) fn len(&self) -> usize {
         self.packets.lock().unwrap().len()
     }
 
-    /// Drops what is on its way.
+    /// Drops the packets in flight.
     pub(super) fn clear(&self) {
         self.packets.lock().unwrap().clear();
     }
 
-    /// Loses what was on its way, and takes no more.
+    /// Drops the packets in flight, and accepts no more.
     pub(super) fn lose(&self) {
         self.is_gone.store(true, Ordering::Relaxed);
         self.clear();
         self.call();
     }
 
-    /// Calls those who wait.
+    /// Wakes the waiting QPs.
     pub(super) fn call(&self) {
         let waiting = std::mem::take(&mut *self.waiting.lock().unwrap());
         waiting.iter().filter_map(Weak::upgrade).for_each(|pair| pair.wake());
     }
 
-    /// Others are before those who wait: these are called after they have been put back.
+    /// Removes the waiting QPs, which are woken only after [`put_back`](Self::put_back).
     pub(super) fn put_off(&self) -> Vec<Weak<dyn Wake>> {
         std::mem::take(&mut *self.waiting.lock().unwrap())
     }
@@ -86,10 +86,10 @@ impl Wire {
 impl Carrier for Wire {
     fn put(&self, packet: &Packet, payload: Payload<'_>) -> Result<(), Stuck> {
         if self.is_gone.load(Ordering::Relaxed) {
-            return Err(Stuck::Gone);
+            return Err(Stuck::Lost);
         }
         let mut packets = self.packets.lock().unwrap();
-        if packets.len() >= self.room.load(Ordering::Relaxed) {
+        if packets.len() >= self.space.load(Ordering::Relaxed) {
             return Err(Stuck::Full);
         }
         let mut bytes = vec![0; packet.length() as usize];
@@ -109,44 +109,44 @@ impl Carrier for Wire {
     }
 
     fn taken(&self) -> u64 {
-        // Under the lock: an interpreter may show any older value of it for as long as it likes.
+        // Under the lock, since Miri may return an outdated value of a relaxed load.
         let _packets = self.packets.lock().unwrap();
         self.taken.load(Ordering::Relaxed) as u64
     }
 }
 
-/// Both ways between two ends.
+/// Two ends and the wires between them.
 pub(super) struct Link {
     pub(super) a: End,
     pub(super) b: End,
-    /// What A asks, and what it is answered; and of B.
+    /// The requests of A and their responses, then those of B.
     pub(super) wires: [Arc<Wire>; 4],
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
         for end in [&self.a, &self.b] {
-            QpRegistry::of_process().teach(end.pair.number() ^ FLAG, None);
+            QpRegistry::of_process().set_test_route(end.pair.number() ^ FLAG, None);
         }
     }
 }
 
-/// Which of the wires.
-pub(super) const ASKS: usize = 0;
-pub(super) const ANSWERS: usize = 1;
+/// Index of the wire with A's requests.
+pub(super) const REQUESTS: usize = 0;
+pub(super) const RESPONSES: usize = 1;
 
 impl Link {
-    /// Two that are not connected yet.
+    /// Two ends that are not connected yet.
     pub(super) fn between(a: End, b: End) -> Self {
         let link = Self { a, b, wires: std::array::from_fn(|_| Wire::new()) };
         link.reconnect();
         link
     }
 
-    /// The numbers lead somewhere.
+    /// Routes both numbers to the wires.
     fn reconnect(&self) {
-        QpRegistry::of_process().teach(self.b.pair.number() ^ FLAG, Some(self.wires[ASKS].clone()));
-        QpRegistry::of_process().teach(self.a.pair.number() ^ FLAG, Some(self.wires[2].clone()));
+        QpRegistry::of_process().set_test_route(self.b.pair.number() ^ FLAG, Some(self.wires[REQUESTS].clone()));
+        QpRegistry::of_process().set_test_route(self.a.pair.number() ^ FLAG, Some(self.wires[2].clone()));
     }
 
     pub(super) fn with(service: Service, change: impl Fn(&mut Attributes)) -> Self {
@@ -167,12 +167,12 @@ impl Link {
         Self::with(Service::ReliableConnection, |_| {})
     }
 
-    /// Brings one packet; whether there was one.
-    pub(super) fn bring(&self, wire: usize) -> bool {
+    /// Delivers one packet; returns whether there was one.
+    pub(super) fn deliver(&self, wire: usize) -> bool {
         let Some((packet, mut bytes)) = self.wires[wire].pop() else {
             return false;
         };
-        // SAFETY: the bytes live until the end of this function, and are used by nobody else.
+        // SAFETY: the bytes live until the end of this function, and nothing else uses them.
         let payload = [unsafe { Segment::of_raw(bytes.as_mut_ptr(), bytes.len()) }];
         match packet {
             Packet::Part(mut part) => {
@@ -181,27 +181,27 @@ impl Link {
                 let back: Arc<dyn Carrier> = self.wires[wire + 1].clone();
                 ToQueuePairs.part(&part, &payload, &back);
             }
-            Packet::Answer(mut answer) => {
-                answer.number ^= FLAG;
-                answer.source_number ^= FLAG;
-                ToQueuePairs.answer(&answer, &payload);
+            Packet::Response(mut response) => {
+                response.number ^= FLAG;
+                response.source_number ^= FLAG;
+                ToQueuePairs.response(&response, &payload);
             }
         }
         self.wires[wire].call();
         true
     }
 
-    /// Brings all, and what comes of it; how many packets.
+    /// Delivers all packets, including those that result from them; returns their number.
     pub(super) fn settle(&self) -> usize {
-        let mut brought = 0;
-        while (0..4).any(|wire| self.bring(wire)) {
-            brought += 1;
-            assert!(brought < 1_000_000, "packets go round for ever");
+        let mut delivered = 0;
+        while (0..4).any(|wire| self.deliver(wire)) {
+            delivered += 1;
+            assert!(delivered < 1_000_000, "endless packets");
         }
-        brought
+        delivered
     }
 
-    /// The process of B is gone for A, and that of A for B.
+    /// Simulates the end of both processes.
     pub(super) fn lose(&self) {
         for wire in &self.wires {
             wire.is_gone.store(true, Ordering::Relaxed);
@@ -214,7 +214,7 @@ impl Link {
         }
     }
 
-    /// Brings what comes until a completion does.
+    /// Delivers packets until there is a completion.
     pub(super) fn poll(&self, queue: &CompletionQueue) -> Completion {
         let limit = Instant::now() + Duration::from_secs(60);
         loop {
@@ -222,16 +222,16 @@ impl Link {
             if let Some(completion) = queue.pop() {
                 return completion;
             }
-            assert!(Instant::now() < limit, "no completion comes");
+            assert!(Instant::now() < limit, "timed out waiting for a completion");
             thread::yield_now();
         }
     }
 
-    /// The replies that wait to be brought to A.
+    /// The undelivered replies to A.
     pub(super) fn replies(&self) -> Vec<Reply> {
-        let packets = self.wires[ANSWERS].packets.lock().unwrap();
+        let packets = self.wires[RESPONSES].packets.lock().unwrap();
         let reply = |(packet, _): &(Packet, Vec<u8>)| match packet {
-            Packet::Answer(Answer { kind: AnswerKind::Reply(reply), .. }) => Some(*reply),
+            Packet::Response(Response { kind: ResponseKind::Reply(reply), .. }) => Some(*reply),
             _ => None,
         };
         packets.iter().filter_map(reply).collect()

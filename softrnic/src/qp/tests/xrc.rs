@@ -1,4 +1,4 @@
-//! XRC: an initiator, a target, and the shared receive queue that a message names.
+//! XRC: an initiator, a target, and the shared receive queue of a message.
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
@@ -31,7 +31,7 @@ fn xrc(is_same_domain: bool) -> Xrc {
     initiator.connect(target.pair.number());
     target.connect(initiator.pair.number());
     let (domain, completions) = (Arc::new(Domain::new()), queue());
-    let queue = Arc::new(ReceiveQueue::shared(domain.clone(), 8, 4, Box::new(Deaf)));
+    let queue = Arc::new(ReceiveQueue::shared(domain.clone(), 8, 4, Box::new(IgnoreEvents)));
     let xrc_domain = if is_same_domain { xrc_domain } else { Arc::new(Domain::new()) };
     let entry = SharedEntry { queue: queue.clone(), completions: completions.clone(), xrc_domain };
     let number = QpRegistry::of_process().enter_shared(entry).unwrap();
@@ -57,7 +57,7 @@ impl Xrc {
 }
 
 #[test]
-fn a_message_goes_to_the_queue_that_it_names() {
+fn message_uses_the_queue_that_it_names() {
     let xrc = xrc(true);
     xrc.receive(1, 8);
     xrc.initiator.bytes.set(0, b"by number");
@@ -66,7 +66,7 @@ fn a_message_goes_to_the_queue_that_it_names() {
     let received = xrc.completions.pop().unwrap();
     assert_eq!((received.wr_id, received.status, received.number), (1, SUCCESS, xrc.target.pair.number()));
     assert_eq!(xrc.bytes.get(0, 8), b"by numbe");
-    // Memory is that of the queue's protection domain.
+    // The memory belongs to the queue's protection domain.
     xrc.post(2, xrc.number, Operation::Write { address: IOVA + 32, rkey: xrc.bytes.key() });
     assert_eq!((xrc.initiator.sent().status, xrc.bytes.get(32, 8)), (SUCCESS, b"by numbe".to_vec()));
     xrc.post(3, xrc.number, Operation::FetchAdd { address: IOVA, rkey: xrc.bytes.key(), add: 1 });
@@ -74,7 +74,7 @@ fn a_message_goes_to_the_queue_that_it_names() {
 }
 
 #[test]
-fn a_queue_of_another_domain_or_of_no_number_is_refused() {
+fn queue_of_another_domain_or_unknown_number_is_refused() {
     for is_same_domain in [false, true] {
         let xrc = xrc(is_same_domain);
         xrc.receive(1, 8);
@@ -86,7 +86,7 @@ fn a_queue_of_another_domain_or_of_no_number_is_refused() {
 }
 
 #[test]
-fn a_receive_that_is_too_small_is_completed_where_its_queue_completes() {
+fn too_small_receive_completes_on_the_shared_queues_cq() {
     let xrc = xrc(true);
     xrc.receive(1, 4);
     xrc.receive(2, 8);
@@ -97,7 +97,7 @@ fn a_receive_that_is_too_small_is_completed_where_its_queue_completes() {
 }
 
 #[test]
-fn an_initiator_waits_for_a_receive() {
+fn initiator_waits_for_a_receive() {
     let xrc = xrc(true);
     xrc.post(1, xrc.number, Operation::Send);
     assert_eq!(poll(&xrc.initiator.sends).status, Status::IBV_WC_RNR_RETRY_EXC_ERR);

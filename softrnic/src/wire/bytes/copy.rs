@@ -1,7 +1,7 @@
-//! Copies between memory that others read and write at the same time.
+//! Copies between memory that other threads read and write concurrently.
 //!
-//! Programs wait for data by looking at its last bytes, so these are stored last and as one where they are aligned. Where both
-//! ends overlap, the copy is right and its order is not told.
+//! Programs wait for data by polling its last bytes. The copy therefore stores the last bytes last, and in one store if
+//! they are aligned. If source and target overlap, the result is correct but the order of stores is unspecified.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -10,18 +10,18 @@ use super::{Atomic, End, Fault, cuda};
 #[cfg(not(miri))]
 use crate::sys::cpu;
 
-/// Copies from the one list of memory to the other, as many bytes as both have. The last bytes of each piece are stored last:
-/// programs wait for them by looking at memory.
+/// Copies from one segment list to another, up to the length of the shorter. The last bytes of each piece are stored
+/// last, since programs poll them.
 ///
 /// # Errors
 ///
-/// Memory of a GPU is not there any more, or its driver does not copy.
+/// GPU memory has been freed, or the CUDA driver failed.
 #[inline]
 pub(crate) fn copy(from: &[Segment], to: &[Segment]) -> Result<(), Fault> {
     transfer(from, to).map_err(|(_, fault)| fault)
 }
 
-/// As [`copy`], and tells which end failed.
+/// Copies like [`copy`], and on failure returns the failed end.
 #[inline]
 pub(crate) fn transfer(from: &[Segment], to: &[Segment]) -> Result<(), (End, Fault)> {
     if let ([from], [to]) = (from, to) {
@@ -30,22 +30,22 @@ pub(crate) fn transfer(from: &[Segment], to: &[Segment]) -> Result<(), (End, Fau
     move_runs(from.iter().map(Run::of), to.iter().map(Run::of))
 }
 
-/// Copies from plain bytes.
+/// Copies from a slice.
 #[inline]
 pub(crate) fn write_bytes(from: &[u8], to: &[Segment]) -> Result<(), Fault> {
-    // It is only read: `move_runs` writes to its second list alone.
+    // The slice is only read: `move_runs` writes to its second list only.
     let from = Run { place: Place::Host(from.as_ptr().cast_mut()), length: from.len() };
     move_runs([from].into_iter(), to.iter().map(Run::of)).map_err(|(_, fault)| fault)
 }
 
-/// Copies to plain bytes.
+/// Copies to a slice.
 #[inline]
 pub(crate) fn read_bytes(from: &[Segment], to: &mut [u8]) -> Result<(), Fault> {
     let to = Run { place: Place::Host(to.as_mut_ptr()), length: to.len() };
     move_runs(from.iter().map(Run::of), [to].into_iter()).map_err(|(_, fault)| fault)
 }
 
-/// Runs an atomic on the eight bytes of `at`, and gives the value that was there, in the byte order of this machine.
+/// Runs an atomic on the eight bytes of `at`, and returns the previous value in native byte order.
 pub(crate) fn atomic(at: &Segment, operation: Atomic) -> Result<u64, Fault> {
     if at.len() < 8 {
         return Err(Fault::Bounds);
@@ -58,8 +58,8 @@ pub(crate) fn atomic(at: &Segment, operation: Atomic) -> Result<u64, Fault> {
         place @ Place::Device { .. } => return cuda::atomic(place, operation),
         Place::Null => return Ok(0),
     };
-    // SAFETY: eight bytes that the segment holds, aligned. Whoever else uses them at the same time does so outside of what
-    // the compiler sees, or with atomics too: that is what the program has registered them for.
+    // SAFETY: eight aligned bytes that the segment guards. The program has registered them for remote access, so all
+    // other access is outside of the compiler's view or atomic.
     let value = unsafe { AtomicU64::from_ptr(start.cast()) };
     Ok(match operation {
         Atomic::CompareSwap { compare, swap } => {
@@ -70,7 +70,7 @@ pub(crate) fn atomic(at: &Segment, operation: Atomic) -> Result<u64, Fault> {
     })
 }
 
-/// Bytes that can be used, of a segment or a slice that the caller has.
+/// Usable bytes of a segment, or of a slice of the caller.
 #[derive(Clone, Copy)]
 struct Run {
     place: Place,
@@ -111,24 +111,24 @@ fn move_runs(mut from: impl Iterator<Item = Run>, mut to: impl Iterator<Item = R
     }
 }
 
-/// Both have as many bytes: the callers are the functions above, which look at the lengths.
+/// Moves `length` bytes. The callers above have checked that both sides hold that many.
 #[inline]
 fn move_bytes(from: Place, to: Place, length: usize) -> Result<(), (End, Fault)> {
     match (from, to) {
         (_, Place::Null) => {}
-        // SAFETY: as many bytes as the target has.
+        // SAFETY: `length` is within the target.
         (Place::Null, Place::Host(to)) => unsafe { clear_host(to, length) },
-        // SAFETY: as many bytes as both have.
+        // SAFETY: `length` is within both.
         (Place::Host(from), Place::Host(to)) => unsafe { copy_host(from, to, length) },
         (Place::Device { .. }, _) | (_, Place::Device { .. }) => {
-            // SAFETY: as many bytes as both have.
+            // SAFETY: `length` is within both.
             return unsafe { cuda::move_bytes(from, to, length) };
         }
     }
     Ok(())
 }
 
-/// How many bytes stand at the end of these which are to be stored last: up to eight, that lie in one aligned word.
+/// The number of final bytes to store last: up to eight, within one aligned word.
 #[inline]
 pub(super) fn tail_of(start: usize, length: usize) -> usize {
     let end = start.wrapping_add(length) % 8;
@@ -136,15 +136,17 @@ pub(super) fn tail_of(start: usize, length: usize) -> usize {
     tail.min(length)
 }
 
+/// Copies host memory.
+///
 /// # Safety
 ///
-/// `from` can be read, and `to` written, for `length` bytes.
+/// `from` is readable and `to` writable for `length` bytes.
 #[inline]
 unsafe fn copy_host(from: *mut u8, to: *mut u8, length: usize) {
-    // Where they overlap: both distances wrap around to something large otherwise.
+    // Overlap check: without overlap, both distances wrap to at least `length`.
     let distance = to.addr().wrapping_sub(from.addr());
     if distance < length || distance.wrapping_neg() < length {
-        // SAFETY: the caller's promise; it is made for overlaps.
+        // SAFETY: the caller's promise; `raw_move` supports overlap.
         unsafe { raw_move(from, to, length) };
         fence(Ordering::Release);
         return;
@@ -155,7 +157,7 @@ unsafe fn copy_host(from: *mut u8, to: *mut u8, length: usize) {
         // SAFETY: the first bytes of both, which do not overlap.
         unsafe { raw_copy(from, to, bulk) };
     }
-    // SAFETY: the rest of both.
+    // SAFETY: the last bytes of both.
     unsafe {
         let word = load(from.add(bulk), tail);
         fence(Ordering::Release);
@@ -163,14 +165,16 @@ unsafe fn copy_host(from: *mut u8, to: *mut u8, length: usize) {
     }
 }
 
+/// Zeroes host memory.
+///
 /// # Safety
 ///
-/// `to` can be written for `length` bytes.
+/// `to` is writable for `length` bytes.
 #[inline]
 unsafe fn clear_host(to: *mut u8, length: usize) {
     let tail = tail_of(to.addr(), length);
     let bulk = length - tail;
-    // SAFETY: the first bytes, and the rest.
+    // SAFETY: the first bytes, then the last ones.
     unsafe {
         raw_clear(to, bulk);
         fence(Ordering::Release);
@@ -178,15 +182,16 @@ unsafe fn clear_host(to: *mut u8, length: usize) {
     }
 }
 
-/// Reads up to eight bytes. They may be in memory that cannot be written, which is no place for an atomic.
+/// Reads up to eight bytes. The memory may be read-only, where atomics are not allowed.
 ///
 /// # Safety
 ///
-/// `from` can be read for `length` bytes, which are at most eight.
+/// `from` is readable for `length` bytes, at most eight.
 #[inline]
 unsafe fn load(from: *const u8, length: usize) -> [u8; 8] {
     if length == 8 && from.addr().is_multiple_of(8) {
-        // SAFETY: eight bytes, aligned. Others may write them now: the read is volatile, and any value will do.
+        // SAFETY: eight aligned bytes. Others may write them concurrently: the read is volatile, and any value is
+        // valid.
         return unsafe { from.cast::<u64>().read_volatile() }.to_ne_bytes();
     }
     let mut word = [0; 8];
@@ -201,12 +206,12 @@ unsafe fn load(from: *const u8, length: usize) -> [u8; 8] {
 ///
 /// # Safety
 ///
-/// `to` can be written for `length` bytes, which are at most eight.
+/// `to` is writable for `length` bytes, at most eight.
 #[inline]
 pub(super) unsafe fn store(to: *mut u8, word: [u8; 8], length: usize) {
     let [a, b, c, d, e, f, g, _] = word;
-    // SAFETY: `length` bytes of `to`; each part is aligned, since it follows the larger ones from an aligned start. Atomic,
-    // since others may read them now.
+    // SAFETY: `length` bytes of `to`. Each part is aligned, since larger parts precede it from an aligned start. The
+    // stores are atomic, since others may read concurrently.
     unsafe {
         if !to.addr().is_multiple_of(8) {
             for (index, byte) in word.into_iter().enumerate().take(length) {
@@ -239,9 +244,11 @@ pub(super) unsafe fn store(to: *mut u8, word: [u8; 8], length: usize) {
     }
 }
 
+/// Copies without overlap.
+///
 /// # Safety
 ///
-/// As [`copy_host`], and they do not overlap.
+/// The same as for [`copy_host`], and the memory does not overlap.
 #[inline]
 unsafe fn raw_copy(from: *const u8, to: *mut u8, length: usize) {
     #[cfg(not(miri))]
@@ -258,29 +265,32 @@ unsafe fn raw_copy(from: *const u8, to: *mut u8, length: usize) {
     }
 }
 
-/// Copies so many bytes at a time.
+/// Copies `piece` bytes at a time.
 ///
 /// # Safety
 ///
-/// As [`raw_copy`].
+/// The same as for [`raw_copy`].
 #[cfg(not(miri))]
 #[inline]
 unsafe fn copy_pieces(from: *const u8, to: *mut u8, length: usize, piece: usize) {
     let mut done = 0;
     while length - done > piece {
-        // SAFETY: bytes of both; and as below.
+        // SAFETY: bytes of both sides; otherwise as below.
         unsafe { libc::memcpy(to.add(done).cast(), from.add(done).cast(), piece) };
         done += piece;
     }
-    // SAFETY: the rest of both. A function of C's, which may meet what other threads do there: to the compiler it is the outside.
+    // SAFETY: the last bytes of both. `memcpy` is an external function, so the compiler makes no assumption about
+    // concurrent access by other threads.
     unsafe { libc::memcpy(to.add(done).cast(), from.add(done).cast(), length - done) };
 }
 
+/// Copies with overlap.
+///
 /// # Safety
 ///
-/// As [`copy_host`].
+/// The same as for [`copy_host`].
 unsafe fn raw_move(from: *const u8, to: *mut u8, length: usize) {
-    // SAFETY: as for `raw_copy`, and overlaps are allowed.
+    // SAFETY: as for `raw_copy`; overlap is allowed.
     #[cfg(not(miri))]
     unsafe {
         libc::memmove(to.cast(), from.cast(), length);
@@ -292,9 +302,11 @@ unsafe fn raw_move(from: *const u8, to: *mut u8, length: usize) {
     }
 }
 
+/// Zeroes memory.
+///
 /// # Safety
 ///
-/// As [`clear_host`].
+/// The same as for [`clear_host`].
 unsafe fn raw_clear(to: *mut u8, length: usize) {
     // SAFETY: as for `raw_copy`.
     #[cfg(not(miri))]
@@ -315,13 +327,14 @@ mod tests {
 
     use super::*;
 
-    /// Pieces of one allocation, one after the other, from `offset` on.
+    /// Consecutive pieces of one allocation, from `offset` on.
     fn pieces(bytes: &mut [u64], offset: usize, lengths: &[usize]) -> Vec<Segment> {
         let start = bytes.as_mut_ptr().cast::<u8>();
         let mut at = offset;
         let piece = |&length: &usize| {
             assert!(at + length <= bytes.len() * 8);
-            // SAFETY: bytes of the slice, which outlives the segments in the tests below, and is not used meanwhile.
+            // SAFETY: bytes of the slice. It outlives the segments in the tests below, and is not used until they are
+            // dropped.
             let segment = unsafe { Segment::of_raw(start.add(at), length) };
             at += length;
             segment
@@ -333,22 +346,22 @@ mod tests {
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// Words of known, differing bytes.
+    /// Words with predictable, distinct bytes.
     fn words(count: usize, seed: u64) -> Vec<u64> {
         (0..count as u64).map(|index| (index + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect()
     }
 
-    /// In words: for five pieces, the largest and the latest to begin.
-    const ROOM: usize = 27;
+    /// Number of words for five pieces of the largest size at the largest offset.
+    const WORDS: usize = 27;
 
     proptest! {
         #[test]
-        fn lists_of_pieces_are_copied_as_one_after_the_other(
+        fn segment_lists_are_copied_as_concatenated(
             from in vec(0usize..40, 0..6),
             to in vec(0usize..40, 0..6),
             (offset_from, offset_to) in (0usize..9, 0usize..9),
         ) {
-            let (mut source, mut target) = (words(ROOM, 1), words(ROOM, 1_000));
+            let (mut source, mut target) = (words(WORDS, 1), words(WORDS, 1_000));
             let (before, mut expected) = (bytes_of(&source), bytes_of(&target));
             let total = from.iter().sum::<usize>().min(to.iter().sum());
             expected[offset_to..][..total].copy_from_slice(&before[offset_from..][..total]);
@@ -360,8 +373,8 @@ mod tests {
         }
 
         #[test]
-        fn plain_bytes_come_and_go(lengths in vec(0usize..40, 0..6), length in 0usize..100, offset in 0usize..9) {
-            let mut target = words(ROOM, 5);
+        fn slices_are_read_and_written(lengths in vec(0usize..40, 0..6), length in 0usize..100, offset in 0usize..9) {
+            let mut target = words(WORDS, 5);
             let mut expected = bytes_of(&target);
             let bytes: Vec<u8> = (0..length).map(|index| index as u8 ^ 0x5a).collect();
             let total = length.min(lengths.iter().sum());
@@ -376,19 +389,19 @@ mod tests {
         }
 
         #[test]
-        fn what_overlaps_is_moved(from in 0usize..64, to in 0usize..64, length in 0usize..64) {
-            let mut memory = words(ROOM, 9);
+        fn overlapping_memory_is_moved(from in 0usize..64, to in 0usize..64, length in 0usize..64) {
+            let mut memory = words(WORDS, 9);
             let mut expected = bytes_of(&memory);
             expected.copy_within(from..from + length, to);
             let start = memory.as_mut_ptr().cast::<u8>();
-            // SAFETY: bytes of `memory`, which is not used meanwhile.
+            // SAFETY: bytes of `memory`, which is not used until the segments are dropped.
             let (source, target) = unsafe { (Segment::of_raw(start.add(from), length), Segment::of_raw(start.add(to), length)) };
             copy(&[source], &[target]).unwrap();
             prop_assert_eq!(bytes_of(&memory), expected);
         }
 
         #[test]
-        fn parts_of_a_segment_are_its_bytes(length in 0usize..64, first in 0usize..70, skipped in 0usize..70) {
+        fn split_segment_keeps_its_bytes(length in 0usize..64, first in 0usize..70, skipped in 0usize..70) {
             let mut memory = words(8, 3);
             let expected = bytes_of(&memory);
             let mut rest = pieces(&mut memory, 0, &[length]).remove(0);
@@ -404,17 +417,17 @@ mod tests {
         }
     }
 
-    // An interpreter copies without C.
+    // Miri copies without C.
     #[test]
     #[cfg(not(miri))]
-    fn what_is_copied_in_pieces_is_copied_whole() {
+    fn copy_in_pieces_is_complete() {
         let from = words(1_000, 1);
         for length in [0, 1, 1_919, 1_920, 1_921, 3_840, 5_761, 8_000] {
             for piece in [64, cpu::PIECE, 8_000] {
                 let mut to = words(1_000, 2);
                 let mut expected = bytes_of(&to);
                 expected[..length].copy_from_slice(&bytes_of(&from)[..length]);
-                // SAFETY: as many bytes as both have at most.
+                // SAFETY: `length` is within both.
                 unsafe {
                     copy_pieces(from.as_ptr().cast(), to.as_mut_ptr().cast(), length, piece);
                 }
@@ -424,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_come_from_nowhere_and_bytes_go_there() {
+    fn null_segment_reads_zeros_and_discards_writes() {
         let mut memory = words(4, 1);
         let mut expected = bytes_of(&memory);
         expected[3..20].fill(0);
@@ -436,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sees_the_last_word_sees_all() {
+    fn last_word_is_visible_after_all_others() {
         const LENGTH: usize = 104;
         const LAST: usize = LENGTH - 8;
         const ROUNDS: u8 = if cfg!(miri) { 10 } else { 250 };
@@ -447,7 +460,7 @@ mod tests {
             let seen = &seen;
             scope.spawn(move || {
                 for round in 1..=ROUNDS {
-                    // SAFETY: the bytes of `memory`, of which others make no reference while they can be written.
+                    // SAFETY: the bytes of `memory`, to which no reference exists while they are writable.
                     let target = unsafe { Segment::of_raw(std::ptr::with_exposed_provenance_mut(start), LENGTH) };
                     write_bytes(&[round; LENGTH], &[target]).unwrap();
                     while seen.load(Ordering::Acquire) != round {
@@ -457,13 +470,13 @@ mod tests {
             });
             for round in 1..=ROUNDS {
                 let start: *mut u8 = std::ptr::with_exposed_provenance_mut(start);
-                // SAFETY: the last word, which is aligned, by an atomic: others write it now.
+                // SAFETY: the last word, which is aligned; an atomic, since another thread writes it.
                 let last = unsafe { AtomicU64::from_ptr(start.add(LAST).cast()) };
                 while last.load(Ordering::Acquire) != u64::from_ne_bytes([round; 8]) {
                     std::thread::yield_now();
                 }
                 for index in 0..LAST {
-                    // SAFETY: a byte that is written again only after `seen` says so.
+                    // SAFETY: the writer changes the byte only after `seen` is set.
                     assert_eq!(unsafe { start.add(index).read() }, round, "byte {index}");
                 }
                 seen.store(round, Ordering::Release);

@@ -1,7 +1,8 @@
-//! The bytes of a message: where they are, and how they are copied.
+//! The bytes of a message: their location and their copies.
 //!
-//! A transport reads them when a message is put, and gives those that have come to [`Deliver`](super::transport::Deliver); so a [`Segment`] and the copy stand
-//! below both memory regions and transports. Memory of GPUs is copied by its driver (`cuda`).
+//! A transport reads them when a packet is sent, and passes received bytes to [`Deliver`](super::transport::Deliver).
+//! [`Segment`] and the copies are therefore below both memory regions and transports. The CUDA driver copies GPU memory
+//! (`cuda`).
 
 mod copy;
 pub(crate) mod cuda;
@@ -11,24 +12,25 @@ pub(crate) use self::copy::{atomic, copy, read_bytes, transfer, write_bytes};
 pub(crate) use self::cuda::End;
 pub(crate) use self::segment::{Place, Segment, Segments};
 
-/// Why local memory cannot be used: `IBV_WC_LOC_PROT_ERR`; or memory of the peer's: a refusal with an access error.
+/// Why memory cannot be used. For local memory it becomes `IBV_WC_LOC_PROT_ERR`, for the responder's memory an access
+/// error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// No such key, or not any more.
+    /// The key is invalid or no longer valid.
     Key,
-    /// A region of another protection domain, or a window of another queue pair.
+    /// The region belongs to another protection domain, or the window to another QP.
     Domain,
-    /// Not within the region.
+    /// The range exceeds the region.
     Bounds,
-    /// The region or window does not allow it.
+    /// The access rights of the region or window do not allow it.
     Rights,
-    /// An atomic at an address that is not a multiple of eight.
+    /// The address of an atomic is not a multiple of eight.
     Alignment,
-    /// It is registered, and cannot be copied (any more).
+    /// The memory is registered but can no longer be copied.
     Unmapped,
 }
 
-/// What [`atomic`] does.
+/// An operation of [`atomic`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Atomic {
     CompareSwap { compare: u64, swap: u64 },

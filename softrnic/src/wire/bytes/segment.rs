@@ -1,24 +1,24 @@
-//! Memory that may be used now.
+//! Memory in use by a request.
 
 use arrayvec::ArrayVec;
 
 use crate::sys::guard::Guard;
 use crate::wire::limits::MAX_SGE;
 
-/// Where bytes are.
+/// The location of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Memory of the process. It may be changed by others at any time, and so no reference to it is ever made.
+    /// Memory of the process. Others may change it at any time, so no reference to it is created.
     Host(*mut u8),
-    /// Memory of a GPU, which the CUDA driver copies: an address of its, in the allocation of this number, by the way to it of
-    /// that number.
+    /// GPU memory, which the CUDA driver copies: a device address, the ID of its allocation, and the number of its
+    /// card.
     Device { address: u64, buffer: u32, card: u16 },
-    /// Reads give zeros, and writes vanish.
+    /// Reads return zeros, writes are discarded.
     Null,
 }
 
 impl Place {
-    /// The byte so many further.
+    /// The location `bytes` bytes further.
     #[inline]
     pub(crate) fn offset(self, bytes: usize) -> Self {
         match self {
@@ -31,51 +31,51 @@ impl Place {
     }
 }
 
-const _: () = assert!(size_of::<Place>() == 16, "each segment that is moved has one");
+const _: () = assert!(size_of::<Place>() == 16, "each segment contains a `Place`");
 
-/// Memory that may be used now: checked, and held until this is dropped.
+/// Memory that was checked, and stays in use until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Segment {
     place: Place,
     length: usize,
-    /// None of memory of the NIC's own, and of no bytes at all.
+    /// `None` for the device's own memory and for empty segments.
     _guard: Option<Guard>,
 }
 
-// SAFETY: the memory is registered for any thread to use, and stays as long as this holds it; of what has no `Guard` the maker
-// has promised the same.
+// SAFETY: the memory is registered for use by any thread, and the guard keeps it. Without a guard, the creator has
+// promised the same.
 unsafe impl Send for Segment {}
-// SAFETY: as above; through a shared reference nothing of the segment itself changes.
+// SAFETY: as above; a shared reference does not change the segment.
 unsafe impl Sync for Segment {}
 
-/// The memory of a request, on the stack of who moves it.
+/// The memory of a request, on the stack of the thread that moves it.
 pub(crate) type Segments = ArrayVec<Segment, { MAX_SGE as usize }>;
 
 impl Segment {
-    /// No bytes.
+    /// An empty segment.
     pub(crate) const EMPTY: Self = Self { place: Place::Null, length: 0, _guard: None };
 
-    /// Memory that is not registered, such as a buffer of the NIC's own.
+    /// Creates a segment of unregistered memory, such as a buffer of the device.
     ///
     /// # Safety
     ///
-    /// Until this is dropped, these bytes can be read and, where it is copied to, written by any thread; no reference to them
-    /// is used that does not allow for it.
+    /// Until this is dropped, any thread can read these bytes and, for a target, write them. No reference to them is
+    /// used that assumes otherwise.
     pub(crate) unsafe fn of_raw(start: *mut u8, length: usize) -> Self {
         Self { place: Place::Host(start), length, _guard: None }
     }
 
-    /// Memory that `guard` keeps in use.
+    /// Creates a segment of memory that `guard` keeps in use.
     ///
     /// # Safety
     ///
-    /// As [`of_raw`](Self::of_raw), for as long as `guard` is there.
+    /// The same as for [`of_raw`](Self::of_raw), for the lifetime of `guard`.
     #[inline]
     pub(crate) unsafe fn guarded(place: Place, length: usize, guard: Guard) -> Self {
         Self { place, length, _guard: Some(guard) }
     }
 
-    /// In bytes.
+    /// The length in bytes.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.length
@@ -86,7 +86,7 @@ impl Segment {
         self.length == 0
     }
 
-    /// Whether it begins at a multiple of eight, as atomics must.
+    /// Whether it starts at a multiple of eight, as atomics require.
     #[inline]
     pub(crate) fn is_aligned(&self) -> bool {
         match self.place {
@@ -102,27 +102,27 @@ impl Segment {
     }
 }
 
-/// What tests make of memory.
+/// Constructors for tests.
 #[cfg(test)]
 impl Segment {
-    /// Nothing: reads give zeros, and writes vanish.
+    /// Reads return zeros, writes are discarded.
     pub(crate) fn null(length: usize) -> Self {
         Self { place: Place::Null, length, _guard: None }
     }
 
-    /// Keeps the first bytes, at most so many.
+    /// Keeps at most the first `length` bytes.
     pub(crate) fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
     }
 
-    /// Leaves out the first bytes, at most so many.
+    /// Skips at most the first `bytes` bytes.
     pub(crate) fn skip(&mut self, bytes: usize) {
         let bytes = self.length.min(bytes);
         self.place = self.place.offset(bytes);
         self.length -= bytes;
     }
 
-    /// Splits off the first bytes: this keeps the rest. The memory is held until both are dropped.
+    /// Splits off the first bytes; `self` keeps the rest. The memory stays in use until both are dropped.
     pub(crate) fn split_to(&mut self, bytes: usize) -> Self {
         let mut first = Self { place: self.place, length: self.length, _guard: self._guard.clone() };
         first.truncate(bytes);

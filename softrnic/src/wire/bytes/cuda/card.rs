@@ -1,4 +1,4 @@
-//! Contexts of the driver, and what is needed to copy in them.
+//! Contexts of the CUDA driver, each with a stream for copies.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -10,29 +10,29 @@ use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::wire::bytes::Fault;
 
-/// A context, and a stream in it. They are few, and stay to the end of the process.
+/// A context and a stream in it. There are few, and they live until the process ends.
 #[derive(Debug)]
 pub(super) struct Card {
     pub(super) driver: &'static Driver,
     pub(super) context: Handle,
-    /// Waits for nothing but what is put on it: work of the program's may go on for as long as it waits for a message.
+    /// A stream of softrnic's own. Copies do not wait for the program's work, which may itself wait for a message.
     pub(super) stream: Handle,
-    /// A little memory of the context. It goes when the context does, and then the stream is gone too, though another context
-    /// may have come in the same place.
+    /// A small allocation in the context. It disappears with the context. Its absence shows that the stream is
+    /// destroyed too, even if a new context has the same address.
     witness: (u64, u32),
-    /// Held by atomics, which are several copies.
+    /// Locked by atomics, which are several copies.
     pub(super) atomics: Mutex<()>,
-    /// What was last told of it.
-    told: AtomicI32,
+    /// The last logged error.
+    last_error: AtomicI32,
 }
 
 static CARDS: RwLock<Vec<&'static Card>> = RwLock::new(Vec::new());
 
-/// A bit for `cuStreamCreate`: it does not wait for the stream that all programs have.
+/// Flag of `cuStreamCreate`: the stream does not synchronize with the default stream.
 const NON_BLOCKING: u32 = 1;
 
 impl Card {
-    /// The one by which memory can be copied that the driver knows so.
+    /// Returns the number of the card whose context can copy this memory.
     pub(super) fn of(driver: &'static Driver, pointer: &Pointer) -> Result<u16, Errno> {
         let context = context_of(driver, pointer).map_err(refused)?;
         let mut cards = CARDS.write().unwrap_or_else(PoisonError::into_inner);
@@ -50,25 +50,25 @@ impl Card {
     fn new(driver: &'static Driver, context: Handle) -> Result<Self, Failure> {
         let _current = Current::new(driver, context)?;
         let (mut stream, mut address) = (0, 0);
-        // SAFETY: the context is current, and the place there to be written.
+        // SAFETY: the context is current, and `address` is writable.
         result(unsafe { (driver.mem_alloc)(&raw mut address, 1) })?;
-        // SAFETY: as above.
+        // SAFETY: as above, for `stream`.
         result(unsafe { (driver.stream_create)(&raw mut stream, NON_BLOCKING) })?;
-        let witness = (address, driver.look_at(address)?.buffer());
-        Ok(Self { driver, context, stream, witness, atomics: Mutex::new(()), told: AtomicI32::new(0) })
+        let witness = (address, driver.query(address)?.buffer());
+        Ok(Self { driver, context, stream, witness, atomics: Mutex::new(()), last_error: AtomicI32::new(0) })
     }
 
-    /// Whether its context is still the one that it was made in.
+    /// Whether the context is still the one that the card was created for.
     fn is_there(&self) -> bool {
         let (address, buffer) = self.witness;
-        self.driver.look_at(address).is_ok_and(|pointer| pointer.is_on_device() && pointer.buffer() == buffer)
+        self.driver.query(address).is_ok_and(|pointer| pointer.is_on_device() && pointer.buffer() == buffer)
     }
 
-    /// Says once why it fails.
+    /// Converts a failure, and logs it the first time.
     #[cold]
     pub(super) fn fault(&self, Failure(code): Failure) -> Fault {
-        if self.told.swap(code, Ordering::Relaxed) != code {
-            log::debug!("the CUDA driver does not copy (CUresult {code})");
+        if self.last_error.swap(code, Ordering::Relaxed) != code {
+            log::debug!("cannot copy memory of a GPU: the CUDA driver failed with CUresult {code}");
         }
         Fault::Unmapped
     }
@@ -79,29 +79,30 @@ impl Card {
 }
 
 impl Device {
-    /// The way to it, where its allocation is still the one that was registered; then its context is there, and the stream in it.
+    /// Returns the card if the registered allocation still exists. Its context and stream then exist too.
     pub(super) fn card(self) -> Result<&'static Card, Fault> {
         let cards = CARDS.read().unwrap_or_else(PoisonError::into_inner);
         let card = *cards.get(usize::from(self.card)).ok_or(Fault::Unmapped)?;
         drop(cards);
-        let pointer = card.driver.look_at(self.address).map_err(|failure| card.fault(failure))?;
+        let pointer = card.driver.query(self.address).map_err(|failure| card.fault(failure))?;
         if pointer.is_on_device() && pointer.buffer() == self.buffer {
             return Ok(card);
         }
-        log::debug!("memory of a GPU at {:#x} has been freed while it is registered", self.address);
+        log::debug!("cannot access memory of a GPU at {:#x}: it was freed before it was deregistered", self.address);
         Err(Fault::Unmapped)
     }
 }
 
-/// Memory that is mapped by hand, or of a pool, has no context: that of the runtime API on its GPU will do, and is there from now on.
+/// Returns the context of the memory. Virtual memory mappings and pools have none; for these it retains the primary
+/// context of their GPU.
 fn context_of(driver: &Driver, pointer: &Pointer) -> Result<Handle, Failure> {
     if pointer.context != 0 {
         return Ok(pointer.context);
     }
     let (mut device, mut context): (c_int, Handle) = (0, 0);
-    // SAFETY: the place is there to be written; the driver checks the number.
+    // SAFETY: `device` is writable; the driver checks the number.
     result(unsafe { (driver.device_get)(&raw mut device, pointer.ordinal) })?;
-    // SAFETY: as above, with a device of the driver's.
+    // SAFETY: `context` is writable, and the device came from the driver.
     result(unsafe { (driver.device_primary_ctx_retain)(&raw mut context, device) })?;
     Ok(context)
 }
@@ -109,17 +110,17 @@ fn context_of(driver: &Driver, pointer: &Pointer) -> Result<Handle, Failure> {
 fn refused(Failure(code): Failure) -> Errno {
     /// `CUDA_ERROR_OUT_OF_MEMORY`
     const OUT_OF_MEMORY: c_int = 2;
-    log::debug!("memory of a GPU is not registered: the CUDA driver refuses (CUresult {code})");
+    log::debug!("cannot register memory of a GPU: the CUDA driver failed with CUresult {code}");
     if code == OUT_OF_MEMORY { Errno::NO_MEMORY } else { Errno::FAULT }
 }
 
-/// A context is the thread's current one until this is dropped; then that is again which was before.
+/// Makes a context current on this thread until it is dropped; then the previous one is current again.
 #[derive(Debug)]
 pub(super) struct Current<'d>(&'d Driver);
 
 impl<'d> Current<'d> {
     pub(super) fn new(driver: &'d Driver, context: Handle) -> Result<Self, Failure> {
-        // SAFETY: a context that the driver has named for memory that was there just now; it looks at what it is given.
+        // SAFETY: the driver has just reported this context for existing memory, and checks its argument.
         result(unsafe { (driver.ctx_push_current)(context) })?;
         Ok(Self(driver))
     }
@@ -128,7 +129,8 @@ impl<'d> Current<'d> {
 impl Drop for Current<'_> {
     fn drop(&mut self) {
         let mut context: Handle = 0;
-        // SAFETY: the place is there to be written. What is popped was pushed by `new` on this thread: the guard does not leave it.
+        // SAFETY: `context` is writable. `new` pushed the popped context on this thread, which the guard does not
+        // leave.
         unsafe { (self.0.ctx_pop_current)(&raw mut context) };
     }
 }

@@ -1,37 +1,38 @@
-//! libcuda, as far as it is needed.
+//! The functions of libcuda that softrnic calls.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
-/// What a function of the driver returns where it fails: a `CUresult`.
+/// An error of a driver function: a `CUresult`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Failure(pub(super) c_int);
 
-/// `CUcontext` and `CUstream`, which are pointers of the driver's own: to us they are numbers.
+/// `CUcontext` or `CUstream`, pointers that only the driver dereferences.
 pub(super) type Handle = usize;
 
-/// The functions that are used, each with its arguments and the name that its symbol has: the version that the C header chooses.
+/// Declares the functions with their arguments and symbols. The symbols carry the version that the C header selects.
 macro_rules! functions {
     ($($field:ident($($argument:ty),*) = $symbol:literal;)*) => {
-        /// libcuda, by its functions.
+        /// The functions of libcuda.
         #[derive(Debug)]
         pub(crate) struct Driver {
             $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
         }
 
         impl Driver {
-            /// `None` where a function is missing: a driver too old to be asked where an allocation ends.
+            /// Loads the functions; `None` if one is missing. Such a driver is too old to report the bounds of an
+            /// allocation.
             ///
             /// # Safety
             ///
-            /// `library` is libcuda, and stays loaded.
+            /// `library` is libcuda and stays loaded.
             unsafe fn load(library: *mut c_void) -> Option<Self> {
                 // SAFETY: the caller's promise.
                 let find = |name| unsafe { find(library, name) };
                 Some(Self {
                     $($field: {
                         let symbol = find($symbol)?;
-                        // SAFETY: what the CUDA driver API has of this name, whose type does not change.
+                        // SAFETY: the CUDA driver API defines this symbol with this type, and never changes the type.
                         unsafe {
                             std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> c_int>(symbol)
                         }
@@ -58,36 +59,37 @@ functions! {
     memset_d8_async(u64, u8, usize, Handle) = c"cuMemsetD8Async";
 }
 
-/// What the driver knows of an address.
+/// The driver's attributes of an address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pointer {
-    /// 0 where no context has it.
+    /// The context, or 0 if the memory belongs to none.
     pub(super) context: Handle,
     kind: u32,
     number: u64,
     is_managed: bool,
-    /// Of the GPU.
+    /// The GPU's number.
     pub(super) ordinal: c_int,
-    /// The allocation.
+    /// The start of the allocation.
     pub(super) start: u64,
     pub(super) size: u64,
 }
 
 impl Pointer {
-    /// Whether nobody but the driver can go there.
+    /// Whether only the driver can access the memory.
     pub(super) fn is_on_device(&self) -> bool {
         /// `CU_MEMORYTYPE_DEVICE`
         const DEVICE: u32 = 2;
         self.kind == DEVICE && !self.is_managed
     }
 
-    /// The number of the allocation, which no later one of this process has: its last 32 bits, for all that are alive at a time.
+    /// The ID of the allocation, truncated to 32 bits. The driver never reuses an ID in this process. The last 32 bits
+    /// are unique among live allocations.
     pub(super) fn buffer(&self) -> u32 {
         self.number as u32
     }
 }
 
-/// Names that the driver has for what it tells of a pointer (`CUpointer_attribute`).
+/// Values of `CUpointer_attribute`.
 mod attribute {
     pub(super) const CONTEXT: i32 = 1;
     pub(super) const MEMORY_TYPE: i32 = 2;
@@ -101,15 +103,21 @@ mod attribute {
 }
 
 impl Driver {
-    /// What the driver knows of an address; of one that it does not know, that it is of no kind.
-    pub(super) fn look_at(&self, address: u64) -> Result<Pointer, Failure> {
-        let mut asked = attribute::ALL;
-        // Some are of four bytes, or of one: the low ones, on the machines that there are drivers for.
+    /// Queries the attributes of an address. An unknown address has memory type 0.
+    pub(super) fn query(&self, address: u64) -> Result<Pointer, Failure> {
+        let mut attributes = attribute::ALL;
+        // Some values have four bytes or one: the low bytes, on the platforms that have a driver.
         let mut values = [0u64; attribute::ALL.len()];
-        let mut places = values.each_mut().map(|value| std::ptr::from_mut(value).cast::<c_void>());
-        // SAFETY: so many attributes, and as many places of eight bytes, which none of them exceeds. The address is only looked up.
+        let mut pointers = values.each_mut().map(|value| std::ptr::from_mut(value).cast::<c_void>());
+        // SAFETY: the attributes and the values have this count, and no value exceeds eight bytes. The driver only
+        // looks up the address.
         let code = unsafe {
-            (self.pointer_get_attributes)(asked.len() as c_uint, asked.as_mut_ptr(), places.as_mut_ptr(), address)
+            (self.pointer_get_attributes)(
+                attributes.len() as c_uint,
+                attributes.as_mut_ptr(),
+                pointers.as_mut_ptr(),
+                address,
+            )
         };
         result(code)?;
         let [context, kind, number, is_managed, ordinal, start, size] = values;
@@ -125,17 +133,17 @@ impl Driver {
     }
 }
 
-/// `CUDA_SUCCESS`, or what else the driver says.
+/// Converts a `CUresult`: `CUDA_SUCCESS` or an error.
 pub(super) fn result(code: c_int) -> Result<(), Failure> {
     if code == 0 { Ok(()) } else { Err(Failure(code)) }
 }
 
-/// Whether the process has libcuda.
+/// Whether the process has loaded libcuda.
 pub(crate) fn is_loaded() -> bool {
     of_process().is_some()
 }
 
-/// The driver that the process has loaded, if it has: it may still come.
+/// The driver that the process has loaded, if any; the process may load it later.
 pub(super) fn of_process() -> Option<&'static Driver> {
     static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
     #[cfg(test)]
@@ -148,25 +156,25 @@ pub(super) fn of_process() -> Option<&'static Driver> {
     if let Some(driver) = DRIVER.get() {
         return driver.as_ref();
     }
-    // SAFETY: a name that ends with a nul; nothing is loaded by it, and so nothing runs.
+    // SAFETY: the name ends with a nul byte. `RTLD_NOLOAD` loads nothing, so no code runs.
     let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
     if library.is_null() {
         return None;
     }
-    // SAFETY: it is libcuda, and never closed, so that it stays where it is.
+    // SAFETY: it is libcuda, and the handle is never closed, so the library stays loaded.
     DRIVER.get_or_init(|| unsafe { Driver::load(library) }).as_ref()
 }
 
-/// A symbol of a library.
+/// Finds a symbol of a library.
 ///
 /// # Safety
 ///
 /// The library is loaded.
 unsafe fn find(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: the caller's promise; the name ends with a nul.
+    // SAFETY: the caller's promise; the name ends with a nul byte.
     let symbol = unsafe { libc::dlsym(library, name.as_ptr()) };
     if symbol.is_null() {
-        log::debug!("libcuda has no {name:?}: memory of GPUs is not registered");
+        log::debug!("cannot register memory of GPUs: libcuda lacks {name:?}; update the CUDA driver");
         return None;
     }
     Some(symbol)

@@ -1,5 +1,5 @@
-//! A driver for tests: memory behind addresses that nobody else can use, and copies that are made when they are waited for and
-//! not before.
+//! A CUDA driver for tests. Its memory is inaccessible to the host, and it executes a copy only when the stream is
+//! synchronized.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -32,39 +32,39 @@ static DRIVER: Driver = Driver {
 thread_local! {
     static IS_LOADED: Cell<bool> = const { Cell::new(false) };
     static CONTEXTS: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
-    /// The function of this name returns this error.
+    /// Makes the function of this name return this error.
     static FAILS: Cell<Option<(&'static str, c_int)>> = const { Cell::new(None) };
-    /// Of the calls that copy, in their order.
+    /// The calls that copy, in order.
     static CALLS: RefCell<Vec<(&'static str, usize)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The driver, for a thread that has it.
+/// The driver, if this thread has loaded it.
 pub(super) fn of_thread() -> Option<&'static Driver> {
     IS_LOADED.get().then_some(&DRIVER)
 }
 
-/// What a thread sees of the driver.
+/// A thread's access to the fake driver.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fake;
 
 impl Fake {
-    /// From now on the thread has libcuda.
+    /// Simulates a loaded libcuda on this thread.
     pub(crate) fn load() -> Self {
         IS_LOADED.set(true);
         Self
     }
 
-    /// Another context, of no thread.
+    /// Creates a context that is current on no thread.
     pub(crate) fn context(self) -> Handle {
         world().next()
     }
 
-    /// So many bytes in a context, which is 0 for none.
+    /// Allocates `length` bytes in a context; context 0 means none.
     pub(crate) fn allocate(self, context: Handle, length: usize) -> u64 {
         world().allocate(context, vec![0; length])
     }
 
-    /// What is at an address is of this kind, and managed or not.
+    /// Sets the memory type of an address, and whether it is managed.
     pub(crate) fn is_kind(self, address: u64, kind: u64, is_managed: bool) {
         let mut world = world();
         let known = world.memory.get_mut(&address).unwrap();
@@ -75,7 +75,7 @@ impl Fake {
         world().memory.remove(&address).unwrap();
     }
 
-    /// Frees what is there and has something else of that size there.
+    /// Frees the allocation and creates another of the same size at its address.
     pub(crate) fn replace(self, address: u64) {
         let mut world = world();
         let before = world.memory.remove(&address).unwrap();
@@ -84,7 +84,7 @@ impl Fake {
         world.memory.insert(address, Allocation { number, bytes, ..before });
     }
 
-    /// Ends a context: its memory and streams are gone.
+    /// Destroys a context with its memory and streams.
     pub(crate) fn destroy(self, context: Handle) {
         let mut world = world();
         world.memory.retain(|_, known| known.context != context);
@@ -99,12 +99,12 @@ impl Fake {
         world().at(address, length).unwrap().to_vec()
     }
 
-    /// A function fails on this thread, from now on or not any more.
+    /// Makes a function fail on this thread from now on; `None` ends it.
     pub(crate) fn fails(self, failure: Option<(&'static str, c_int)>) {
         FAILS.set(failure);
     }
 
-    /// The thread's current contexts.
+    /// The stack of current contexts of the thread.
     pub(crate) fn current(self) -> Vec<Handle> {
         CONTEXTS.with_borrow(Clone::clone)
     }
@@ -113,7 +113,7 @@ impl Fake {
         CONTEXTS.with_borrow_mut(|contexts| contexts.push(context));
     }
 
-    /// The copies of this thread since the last look: the function and how many bytes.
+    /// Returns the copies of this thread since the last call: the function and its length.
     pub(crate) fn calls(self) -> Vec<(&'static str, usize)> {
         CALLS.take()
     }
@@ -132,7 +132,7 @@ struct Stream {
     pending: Vec<Copy>,
 }
 
-/// Addresses of the host and of the GPU.
+/// A pending copy, with addresses of the host and of the GPU.
 enum Copy {
     ToDevice(u64, usize, usize),
     ToHost(usize, u64, usize),
@@ -152,7 +152,7 @@ fn world() -> MutexGuard<'static, World> {
 }
 
 impl World {
-    /// A number that nothing had before.
+    /// Returns an unused number.
     fn next(&mut self) -> usize {
         self.last += 1;
         self.last
@@ -181,13 +181,13 @@ impl World {
             Copy::ToDevice(to, from, length) => {
                 let from = std::ptr::with_exposed_provenance::<u8>(from);
                 let to = self.at(to, length)?;
-                // SAFETY: what the code under test has said can be read.
+                // SAFETY: the code under test guarantees that it is readable.
                 unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), length) };
             }
             Copy::ToHost(to, from, length) => {
                 let to = std::ptr::with_exposed_provenance_mut::<u8>(to);
                 let from = self.at(from, length)?;
-                // SAFETY: what the code under test has said can be written.
+                // SAFETY: the code under test guarantees that it is writable.
                 unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, length) };
             }
             Copy::Within(to, from, length) => {
@@ -208,13 +208,13 @@ fn begins(name: &'static str) -> Result<(), c_int> {
     FAILS.get().filter(|(fails, _)| *fails == name).map_or(Ok(()), |(_, code)| Err(code))
 }
 
-/// Puts a copy on a stream of the context that is current.
+/// Queues a copy on a stream of the current context.
 fn put(name: &'static str, stream: Handle, length: usize, copy: Copy) -> c_int {
     CALLS.with_borrow_mut(|calls| calls.push((name, length)));
     code(begins(name).and_then(|()| {
         let current = CONTEXTS.with_borrow(|contexts| contexts.last().copied());
         let mut world = world();
-        let stream = world.streams.get_mut(&stream).expect("a stream that is not there is the end of the process");
+        let stream = world.streams.get_mut(&stream).expect("the real driver crashes on a destroyed stream");
         if current != Some(stream.context) {
             return Err(INVALID_CONTEXT);
         }
@@ -233,9 +233,9 @@ unsafe extern "C" fn pointer_get_attributes(
         let world = world();
         let known = world.find(address);
         for index in 0..count as usize {
-            // SAFETY: the lists have so many entries.
+            // SAFETY: both lists have `count` entries.
             let (asked, value) = unsafe { (*asked.add(index), *values.add(index)) };
-            // SAFETY: places of the types that the driver's documentation names.
+            // SAFETY: the values have the types that the driver documents.
             unsafe {
                 match asked {
                     1 => *value.cast() = known.map_or(0, |(_, known)| known.context),
@@ -258,48 +258,48 @@ unsafe extern "C" fn ctx_push_current(context: Handle) -> c_int {
 }
 
 unsafe extern "C" fn ctx_pop_current(context: *mut Handle) -> c_int {
-    let popped = CONTEXTS.with_borrow_mut(Vec::pop).expect("none is current");
-    // SAFETY: the place of the caller.
+    let popped = CONTEXTS.with_borrow_mut(Vec::pop).expect("a context is current");
+    // SAFETY: the caller's pointer is writable.
     unsafe { *context = popped };
     0
 }
 
 unsafe extern "C" fn device_get(device: *mut c_int, ordinal: c_int) -> c_int {
-    // SAFETY: the place of the caller.
+    // SAFETY: the caller's pointer is writable.
     unsafe { *device = ordinal + 100 };
     0
 }
 
 unsafe extern "C" fn device_primary_ctx_retain(context: *mut Handle, device: c_int) -> c_int {
     assert_eq!(device, 103);
-    // SAFETY: the place of the caller.
+    // SAFETY: the caller's pointer is writable.
     unsafe { *context = 103 };
     0
 }
 
 unsafe extern "C" fn mem_alloc(address: *mut u64, length: usize) -> c_int {
     code(begins("cuMemAlloc").map(|()| {
-        let context = *Fake.current().last().expect("none is current");
-        // SAFETY: the place of the caller.
+        let context = *Fake.current().last().expect("a context is current");
+        // SAFETY: the caller's pointer is writable.
         unsafe { *address = world().allocate(context, vec![0; length]) };
     }))
 }
 
 unsafe extern "C" fn stream_create(stream: *mut Handle, flags: c_uint) -> c_int {
-    assert_eq!(flags, 1, "it would wait for others");
+    assert_eq!(flags, 1, "the stream must not synchronize with others");
     code(begins("cuStreamCreate").map(|()| {
-        let context = *Fake.current().last().expect("none is current");
+        let context = *Fake.current().last().expect("a context is current");
         let mut world = world();
         let number = world.next();
         world.streams.insert(number, Stream { context, pending: Vec::new() });
-        // SAFETY: the place of the caller.
+        // SAFETY: the caller's pointer is writable.
         unsafe { *stream = number };
     }))
 }
 
 unsafe extern "C" fn stream_synchronize(stream: Handle) -> c_int {
     let mut world = world();
-    let stream = world.streams.get_mut(&stream).expect("a stream that is not there is the end of the process");
+    let stream = world.streams.get_mut(&stream).expect("the real driver crashes on a destroyed stream");
     let pending = std::mem::take(&mut stream.pending);
     let carried_out = pending.iter().try_for_each(|copy| world.carry_out(copy));
     code(carried_out.and_then(|()| begins("cuStreamSynchronize")))

@@ -1,11 +1,22 @@
-//! Memory of GPUs, through the CUDA driver that the program itself has loaded.
+//! GPU memory, accessed through the CUDA driver that the program has loaded.
 //!
-//! A program that has a device pointer has libcuda, and it alone decides about that: nothing here loads it or initializes it. Of an
-//! address that is registered the driver tells whether it is memory of a GPU, and to which context that belongs; each copy
-//! then runs on a stream of that context, whatever thread makes it, and that thread's own context is as before when it ends.
-//! Managed memory, and host memory that is pinned, are addresses like all others.
+//! Only a program that has loaded libcuda can have device pointers. softrnic neither loads nor initializes it. At
+//! registration, the driver reports whether an address is GPU memory and in which context. Copies run on a stream of
+//! softrnic's own in that context and have ended when the request completes; they wait for no kernel. They run on the
+//! thread that carries out the request, which may be any thread that posts. That thread's current context is restored
+//! afterwards. CUDA allows no copies in its own callbacks, nor on a thread that captures a graph.
 //!
-//! `driver` has the functions of libcuda, `card` the contexts and their streams, and `moves` the copies.
+//! Memory may come from `cuMemAlloc`, a pool, or virtual memory mappings. A region lies within one allocation (`EFAULT`
+//! otherwise). Managed memory and pinned host memory are handled as host memory.
+//!
+//! An atomic is several copies. It is atomic with other atomics of the devices, but not with kernels. If memory is
+//! freed while registered, or if the driver fails, the request fails: `IBV_WC_LOC_PROT_ERR` for the requester's memory,
+//! `IBV_WC_REM_OP_ERR` for the responder's. A later allocation at the same address is not accessed.
+//!
+//! A DMA buffer of GPU memory (`cuMemGetHandleForAddressRange`) cannot be mapped, so `ibv_reg_dmabuf_mr` fails;
+//! programs register the address instead.
+//!
+//! `driver` declares the functions of libcuda, `card` holds contexts and streams, `moves` copies.
 
 mod card;
 mod driver;
@@ -23,8 +34,8 @@ use self::card::Card;
 use crate::sys::errno::Errno;
 use crate::wire::bytes::Place;
 
-/// Where memory of a GPU is: an address that the driver knows, in an allocation that has this number, on a [`Card`]. Small, as
-/// each segment has one.
+/// A location in GPU memory: an address, the ID of its allocation, and its [`Card`]. It is small, because each segment
+/// contains one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Device {
     address: u64,
@@ -32,17 +43,17 @@ struct Device {
     card: u16,
 }
 
-/// What the program means by an address: memory of a GPU, or `None` where it is the host's to look at.
+/// Returns the location of an address in GPU memory, or `None` if it is host memory.
 ///
 /// # Errors
 ///
-/// `EFAULT` where it goes beyond the end of its allocation, or the driver cannot copy there; `ENOMEM`.
+/// `EFAULT` if the range exceeds its allocation or the driver cannot copy it; `ENOMEM`.
 pub(crate) fn locate(address: u64, length: u64) -> Result<Option<Place>, Errno> {
     let Some(driver) = driver::of_process() else { return Ok(None) };
-    let Some(pointer) = driver.look_at(address).ok().filter(|pointer| pointer.is_on_device()) else { return Ok(None) };
-    let room = address.checked_sub(pointer.start).and_then(|before| pointer.size.checked_sub(before));
-    if room.is_none_or(|room| room < length) {
-        log::debug!("{length} bytes at {address:#x} are not within one allocation of a GPU's memory");
+    let Some(pointer) = driver.query(address).ok().filter(|pointer| pointer.is_on_device()) else { return Ok(None) };
+    let remaining = address.checked_sub(pointer.start).and_then(|before| pointer.size.checked_sub(before));
+    if remaining.is_none_or(|remaining| remaining < length) {
+        log::debug!("cannot register {length} bytes at {address:#x}: they exceed one allocation of a GPU's memory");
         return Err(Errno::FAULT);
     }
     let card = Card::of(driver, &pointer)?;

@@ -1,4 +1,4 @@
-//! Copies to, from and within memory of GPUs. Each has ended when its function returns.
+//! Copies to, from and within GPU memory. Each function returns after its copy has ended.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -8,21 +8,21 @@ use super::driver::{Failure, Handle, result};
 use crate::wire::bytes::copy::{self, tail_of};
 use crate::wire::bytes::{Atomic, Fault, Place};
 
-/// Which side of a copy could not be used.
+/// The side of a copy that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     From,
     To,
 }
 
-/// What is copied within one allocation goes by way of the host where it overlaps, by so many bytes.
+/// Size of the host buffer through which overlapping copies within one allocation go.
 const STAGE: usize = if cfg!(test) { 1 << 10 } else { 64 << 10 };
 
-/// Copies where at least one side is memory of a GPU. The last bytes are copied last, as [`copy::copy`] says.
+/// Copies if at least one side is GPU memory. The last bytes are copied last, as in [`copy::copy`].
 ///
 /// # Safety
 ///
-/// What is the host's can be read, or written, for `length` bytes.
+/// The host side is readable or writable for `length` bytes.
 #[cold]
 pub(in crate::wire::bytes) unsafe fn move_bytes(from: Place, to: Place, length: usize) -> Result<(), (End, Fault)> {
     if length == 0 {
@@ -57,18 +57,19 @@ pub(in crate::wire::bytes) unsafe fn move_bytes(from: Place, to: Place, length: 
             })
             .map_err(|failure| (End::To, card.fault(failure)))
         }
-        // What goes nowhere, and what has no GPU in it.
+        // A discarded write, or a copy without a GPU.
         _ => Ok(()),
     }
 }
 
-/// Runs an atomic on eight bytes: atomic with the others that are run here, as those of a NIC are, and with nothing else.
+/// Runs an atomic on eight bytes. It is atomic with the other atomics that run here, like those of a NIC, and with
+/// nothing else.
 pub(in crate::wire::bytes) fn atomic(at: Place, operation: Atomic) -> Result<u64, Fault> {
     let Some(device) = device(at) else { return Ok(0) };
     let card = device.card()?;
     let _turn = card.lock();
     let mut bytes = [0; 8];
-    // SAFETY: eight bytes of our own.
+    // SAFETY: eight local bytes.
     unsafe { to_host(card, device, bytes.as_mut_ptr(), bytes.len()) }.map_err(|failure| card.fault(failure))?;
     let found = u64::from_ne_bytes(bytes);
     let new = match operation {
@@ -91,32 +92,32 @@ fn device(place: Place) -> Option<Device> {
     }
 }
 
-/// Puts copies on the stream of a card, and waits until they have ended, whether all could be put there or not.
+/// Queues copies on the stream of a card. Waits until they have ended, even if some could not be queued.
 fn run(card: &Card, put: &dyn Fn(Queue<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
     let _current = Current::new(card.driver, card.context)?;
     let is_put = put(Queue(card));
-    // SAFETY: the stream is there, as its context is.
+    // SAFETY: the stream exists as long as its context.
     let has_ended = result(unsafe { (card.driver.stream_synchronize)(card.stream) });
     is_put.and(has_ended)
 }
 
-/// The last bytes are stored by this thread: the driver has no order within a copy.
+/// Copies to the host. This thread stores the last bytes, because the driver guarantees no order within a copy.
 ///
 /// # Safety
 ///
-/// `to` can be written for `length` bytes.
+/// `to` is writable for `length` bytes.
 unsafe fn to_host(card: &Card, from: Device, to: *mut u8, length: usize) -> Result<(), Failure> {
     let tail = tail_of(to.addr(), length);
     let bulk = length - tail;
     let mut last = [0u8; 8];
     let kept = (&raw mut last).cast::<u8>();
-    // SAFETY: the caller's promise, and at most eight bytes of our own, which are there until `run` has waited.
+    // SAFETY: the caller's promise, and at most eight local bytes, which stay valid until `run` has waited.
     run(card, &|queue| unsafe {
         queue.device_to_host(to, from.address, bulk)?;
         queue.device_to_host(kept, from.address + bulk as u64, tail)
     })?;
     fence(Ordering::Release);
-    // SAFETY: the rest of the caller's bytes.
+    // SAFETY: the last of the caller's bytes.
     unsafe { copy::store(to.add(bulk), last, tail) };
     Ok(())
 }
@@ -134,7 +135,7 @@ fn within((from, source): (Device, &Card), (to, target): (Device, &Card), length
     })
 }
 
-/// By way of the host, from the end that is not written over before it is read.
+/// Copies overlapping memory through the host, from the end that is not overwritten before it is read.
 fn overlapping(card: &Card, from: Device, to: Device, length: usize) -> Result<(), Failure> {
     let mut stage = vec![0u8; length.min(STAGE)];
     let start = stage.as_mut_ptr();
@@ -142,7 +143,7 @@ fn overlapping(card: &Card, from: Device, to: Device, length: usize) -> Result<(
     for part in 0..parts {
         let offset = if to.address > from.address { parts - 1 - part } else { part } * STAGE;
         let count = STAGE.min(length - offset);
-        // SAFETY: so many bytes of the stage, which outlives `run`.
+        // SAFETY: at most `count` bytes of `stage`, which outlives `run`.
         run(card, &|queue| unsafe {
             queue.device_to_host(start, from.address + offset as u64, count)?;
             queue.host_to_device(to.address + offset as u64, start, count)
@@ -158,7 +159,7 @@ struct Queue<'c>(&'c Card);
 impl Queue<'_> {
     /// # Safety
     ///
-    /// `from` can be read until the stream is at its end.
+    /// `from` is readable until the stream is synchronized.
     unsafe fn host_to_device(self, to: u64, from: *const u8, length: usize) -> Result<(), Failure> {
         // SAFETY: the caller's promise; the driver checks the address on the GPU.
         self.put(length, || unsafe { (self.0.driver.memcpy_htod_async)(to, from.cast(), length, self.0.stream) })
@@ -166,7 +167,7 @@ impl Queue<'_> {
 
     /// # Safety
     ///
-    /// `to` can be written until the stream is at its end.
+    /// `to` is writable until the stream is synchronized.
     unsafe fn device_to_host(self, to: *mut u8, from: u64, length: usize) -> Result<(), Failure> {
         // SAFETY: as above.
         self.put(length, || unsafe { (self.0.driver.memcpy_dtoh_async)(to.cast(), from, length, self.0.stream) })
@@ -176,10 +177,10 @@ impl Queue<'_> {
         let Card { driver, context: own, stream, .. } = *self.0;
         self.put(length, || {
             if context == own {
-                // SAFETY: the driver checks the addresses, which are of its own memory.
+                // SAFETY: the driver checks the addresses, which are in its own memory.
                 unsafe { (driver.memcpy_dtod_async)(to, from, length, stream) }
             } else {
-                // SAFETY: as above, and both contexts are there, as their memory is.
+                // SAFETY: as above, and both contexts exist as long as their memory.
                 unsafe { (driver.memcpy_peer_async)(to, own, from, context, length, stream) }
             }
         })

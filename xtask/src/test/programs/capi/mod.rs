@@ -155,7 +155,7 @@ fn wrong_devices(door: &Door) -> Result<()> {
     badly(command, "cannot register softrnic: Invalid argument")?;
     let mut command = door.command_alone("devices", Linked::Shared);
     command.arg("--soft").env("SOFTRNIC_DEVICES", "a/b");
-    badly(command, "softrnic: no device can be named")
+    badly(command, "softrnic: cannot register device")
 }
 
 /// Each function fails in its documented way.
