@@ -241,7 +241,7 @@ mod tests {
             "rename one of them",
             "the limit is 1024; choose fewer",
             "invalid SOFTRNIC_DEVICES -1: the number of devices is out of range",
-            "(soft0, soft1): register all of them at once",
+            "(soft0, soft1); register all of them at once",
         ];
         for (error, part) in errors.iter().zip(texts) {
             assert!(error.to_string().contains(part), "{error}");

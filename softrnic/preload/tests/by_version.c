@@ -1,4 +1,4 @@
-/* Opens libibverbs and librdmacm by itself and asks for each function with its version, as communication libraries do. */
+/* Opens libibverbs and librdmacm with dlopen and looks up each function with its version, like communication libraries. */
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ static void *opened(const char *name)
 
 int main(void)
 {
-	/* In this order: the connection manager's library finds the other by itself. */
+	/* In this order, because librdmacm must find libibverbs without help. */
 	void *rdmacm = opened("librdmacm.so.1"), *verbs = opened("libibverbs.so.1");
 	static const char *const of_rdmacm[][2] = {
 		{ "rdma_create_event_channel", "RDMACM_1.0" }, { "rdma_join_multicast_ex", "RDMACM_1.1" },
@@ -57,7 +57,7 @@ int main(void)
 	for (int i = 0; list && i < count; i++)
 		found |= !strcmp(name_of(list[i]), "soft0");
 	if (!found) {
-		fprintf(stderr, "soft0 is not among %d devices\n", count);
+		fprintf(stderr, "soft0 is not one of the %d devices\n", count);
 		return 1;
 	}
 	give_back(list);

@@ -1,5 +1,5 @@
-/* Threads are cancelled while they post, with a channel that each completion is told on, and while they wait for its events: neither is
- * a cancellation point of softrnic, so that no lock stays behind and the process goes on. */
+/* Cancels threads while they post, with a completion event each, and while they wait for events. Neither is a cancellation point of
+ * softrnic, so no lock stays held and the process continues. */
 
 #include <infiniband/verbs.h>
 #include <pthread.h>
@@ -38,7 +38,7 @@ static struct ibv_context *open_soft(void)
 	return context;
 }
 
-/* A queue pair that is connected with itself. */
+/* Creates a QP that is connected to itself. */
 static void make(struct ibv_context *context, struct ibv_comp_channel *channel)
 {
 	static unsigned char memory[2 * SIZE];
@@ -110,7 +110,7 @@ int main(void)
 	void *result;
 
 	CHECK(channel);
-	/* Should a lock stay behind. */
+	/* Ends the program if a lock stays held. */
 	alarm(60);
 	make(context, channel);
 	for (int round = 0; round < ROUNDS; round++) {

@@ -1,4 +1,4 @@
-// Four processes: a ring, an all-to-all, and windows.
+// Tests for four processes: a ring, an all-to-all exchange, and windows.
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 static void check(int good, const char *what)
 {
 	if (!good) {
-		fprintf(stderr, "%s: wrong\n", what);
+		fprintf(stderr, "%s: wrong data\n", what);
 		MPI_Abort(MPI_COMM_WORLD, 1);
 	}
 }

@@ -1,7 +1,6 @@
-/* Two reliable queue pairs of one process on soft0: a send, a write and a read, each looked at byte by byte. Then the contexts of the
- * connection manager.
+/* Two RC queue pairs of one process on soft0: a send, a write and a read, each compared byte by byte. Then the contexts of librdmacm.
  *
- * With the word `fork` the process forks before its first verb, and parent and child each do all of it. */
+ * With the argument `fork` the process forks before its first verb, and parent and child each run the whole test. */
 
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
@@ -78,7 +77,7 @@ static void complete(struct ibv_cq *cq, int count)
 
 		CHECK(found >= 0);
 		if (found && wc.status != IBV_WC_SUCCESS) {
-			fprintf(stderr, "a completion of wr %d: %s\n", (int)wc.wr_id, ibv_wc_status_str(wc.status));
+			fprintf(stderr, "the completion of wr %d failed: %s\n", (int)wc.wr_id, ibv_wc_status_str(wc.status));
 			exit(1);
 		}
 		count -= found;

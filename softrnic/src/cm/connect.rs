@@ -30,7 +30,7 @@ const DEVICE_LIMIT: u8 = MAX_RD_ATOMIC as u8;
 /// Time for which a request to a port without listener is retried, before it is rejected. perftest with `-R` listens
 /// anew between two connections, and relies on the delay of a network.
 const GRACE: Duration = Duration::from_millis(100);
-/// The same while this process is still connected to the former listener of the port.
+/// Retry time while this process is still connected to the former listener of the port.
 const PEER_GRACE: Duration = Duration::from_secs(4);
 /// Retry interval of a request that finds no listener or a full backlog. The kernel waits for the next time-out
 /// instead.

@@ -10,7 +10,7 @@ mod tests;
 
 pub(crate) use self::input::Input;
 pub use crate::cm::fuzz::connections;
-pub use crate::ipc::fuzz::greeting::greeting;
+pub use crate::ipc::fuzz::handshake::handshake;
 pub use crate::ipc::fuzz::messages::messages;
 pub use crate::ipc::fuzz::session::session;
 

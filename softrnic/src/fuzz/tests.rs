@@ -8,7 +8,7 @@ use std::path::Path;
 use self::corpus::Target;
 
 const TARGETS: [(&str, Target); 6] = [
-    ("greeting", super::greeting),
+    ("handshake", super::handshake),
     ("session", super::session),
     ("messages", super::messages),
     ("connections", super::connections),

@@ -14,7 +14,7 @@ use super::shared::Shared;
 use super::socket;
 use crate::sys::descriptor::Descriptor;
 
-/// Time-out of the handshake. It normally follows the connection at once, unless the sender was stopped in between.
+/// Time-out of the handshake. It follows the connection at once, unless the sender is stopped before it.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limit of connections before the handshake.
 const MAX_PENDING: usize = 256;

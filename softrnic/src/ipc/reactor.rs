@@ -3,7 +3,7 @@
 //! While programs poll, it only checks every millisecond, and other processes send no wake-ups. If no program has
 //! polled since the last check, it requests wake-ups from all peers (it is parked), checks once more, and sleeps.
 //!
-//! A program may poll its queues rarely and wait elsewhere in between, for example for a byte that a peer writes to its
+//! A program may poll its queues rarely and wait elsewhere, for example for a byte that a peer writes to its
 //! memory. Packets would then wait for the next check. If a check finds such packets, the thread requests wake-ups for
 //! some time even if programs poll.
 

@@ -24,7 +24,7 @@ pub(super) fn key(given: u32, own: u32) -> u32 {
 }
 
 /// Whether a datagram is multicast.
-pub(super) fn is_of_group(request: &Request, number: u32) -> bool {
+pub(super) fn is_multicast_datagram(request: &Request, number: u32) -> bool {
     request.destination.is_multicast() || number == MULTICAST_NUMBER
 }
 

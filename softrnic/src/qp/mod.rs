@@ -10,6 +10,10 @@
 //! several in flight. Its responses arrive later in the inbox, whose lock is below all others. There is no congestion
 //! and no reordering. A message takes as many PSNs as on a wire.
 //!
+//! A send completes before the peer's response to it is received, also between processes. There are two exceptions: an
+//! earlier read is in flight on the same QP, or another thread keeps a batch open for more than 100 ms
+//! (`ipc::peers::MAX_UNSETTLED`). Between QPs of one process, another thread may receive the response first.
+//!
 //! | file | contents |
 //! |---|---|
 //! | `send/` | the requester: the send queue, its requests and their replies |

@@ -1,4 +1,7 @@
 //! Detects changes of this host's addresses with a netlink socket that receives events of interfaces and addresses.
+//!
+//! Without netlink, programs receive no `IBV_EVENT_GID_CHANGE`. The GID table still changes within a second, the
+//! lifetime of a snapshot in `addresses`.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 

@@ -67,7 +67,7 @@ impl Context {
         verbs.context.cmd_fd = commands.as_raw_fd();
         verbs.context.async_fd = events.as_raw_fd();
         verbs.context.num_comp_vectors = limits::COMP_VECTORS as c_int;
-        // This value tells programs that it is part of a `verbs_context`.
+        // This value marks it as part of a `verbs_context`.
         verbs.context.abi_compat = ptr::without_provenance_mut(usize::MAX);
         let (usage, handles, domains) = (Usage::default(), AtomicU32::new(1), Mutex::default());
         let generation = fork::generation();

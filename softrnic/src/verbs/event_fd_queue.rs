@@ -16,7 +16,8 @@ use crate::sys::{signals, unpoisoned};
 /// when the queue becomes empty.
 ///
 /// System calls bypass libc, whose functions are cancellation points. `pthread_cancel` cannot unwind Rust functions,
-/// and must not unwind a thread that holds a lock.
+/// and must not unwind a thread that holds a lock. A cancelled thread therefore waits until there is an event, or a
+/// signal whose handler does not restart system calls.
 #[derive(Debug)]
 pub(crate) struct EventFdQueue<T> {
     events: Mutex<VecDeque<T>>,

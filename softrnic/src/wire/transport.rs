@@ -64,7 +64,7 @@ pub(crate) trait Carrier: fmt::Debug + Send + Sync {
 
     /// Has `waiting` called once there may be space again or the carrier is lost. A waiter that was called and finds no
     /// space is queued after all others. Callers use it after [`Stuck::Full`] and then retry [`put`](Self::put),
-    /// because space may have become free in between.
+    /// because space may have become free since.
     fn wake(&self, waiting: Weak<dyn Wake>);
 
     /// The number of packets that the other process has received, over all QPs.

@@ -17,7 +17,7 @@ fn registered_device_is_listed() {
     assert_eq!(other, Err(expected.to_owned()));
 
     let mut count = 0;
-    // SAFETY: the list holds so many devices, and is freed after its last use.
+    // SAFETY: the list has `count` devices, and is freed after its last use.
     unsafe {
         let list = ibv_get_device_list(&raw mut count);
         let devices: Vec<_> = (0..count as usize).map(|place| *list.add(place)).collect();

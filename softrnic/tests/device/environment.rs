@@ -24,7 +24,7 @@ fn lists() {
     };
     let registered = named.and_then(|()| softrnic::register());
     let mut count = 0;
-    // SAFETY: the list holds so many devices, and is freed after its last use.
+    // SAFETY: the list has `count` devices, and is freed after its last use.
     let names: Vec<String> = unsafe {
         let list = ibv_get_device_list(&raw mut count);
         let names = (0..count as usize).map(|place| CStr::from_ptr(ibv_get_device_name(*list.add(place))));

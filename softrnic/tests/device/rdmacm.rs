@@ -198,7 +198,7 @@ fn descriptor_is_readable_only_with_an_event() {
     let request = channel.expect(event_type::RDMA_CM_EVENT_CONNECT_REQUEST);
     channel.is_quiet();
     let passive = request.id;
-    // SAFETY: the event is not acknowledged, and its private data is as long as it says.
+    // SAFETY: the event is not acknowledged, and its private data has the reported length.
     unsafe {
         assert_eq!((*request.raw).listen_id, listener);
         let got = (*request.raw).param.conn;

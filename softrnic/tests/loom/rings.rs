@@ -167,7 +167,7 @@ fn records_are_read_once_in_order_and_complete() {
         let mut take_next = move || {
             let is_taken = LENGTHS.get(taken).is_some_and(|&length| take(&mut consumer, taken as u8, WORDS, length));
             taken += usize::from(is_taken);
-            assert!(!consumer.free(), "nobody asks");
+            assert!(!consumer.free(), "no wake-up was requested");
             taken
         };
         let putting = thread::spawn(move || {
@@ -265,7 +265,7 @@ fn record_wakes_a_sleeping_consumer() {
                 assert!(take(&mut consumer, taken, 2, 0));
                 to.wakeup.has_taken(consumer.head());
                 taken += 1;
-                assert!(!consumer.free(), "nobody asks");
+                assert!(!consumer.free(), "no wake-up was requested");
                 to.wakeup.unpark();
             } else {
                 to.sleep();

@@ -1,6 +1,6 @@
 //! Input from another process of the host: the handshake, shared memory, and packets.
 
-pub(crate) mod greeting;
+pub(crate) mod handshake;
 pub(crate) mod messages;
 #[cfg(test)]
 pub(crate) mod seeds;

@@ -83,13 +83,13 @@ pub(crate) fn all() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
     let mut other_version = valid;
     other_version[8] ^= 1;
     [
-        ("greeting/good-memory", [&[0][..], &valid].concat()),
-        ("greeting/bad-version", [&[0][..], &other_version].concat()),
-        ("greeting/bad-long", [&[0][..], &valid, &[0]].concat()),
-        ("greeting/bad-alone", [&[1][..], &valid].concat()),
-        ("greeting/bad-size", [&[2][..], &valid].concat()),
-        ("greeting/bad-unsealed", [&[3][..], &valid].concat()),
-        ("greeting/bad-two", [&[4][..], &valid].concat()),
+        ("handshake/good-memory", [&[0][..], &valid].concat()),
+        ("handshake/bad-version", [&[0][..], &other_version].concat()),
+        ("handshake/bad-long", [&[0][..], &valid, &[0]].concat()),
+        ("handshake/bad-alone", [&[1][..], &valid].concat()),
+        ("handshake/bad-size", [&[2][..], &valid].concat()),
+        ("handshake/bad-unsealed", [&[3][..], &valid].concat()),
+        ("handshake/bad-two", [&[4][..], &valid].concat()),
         ("session/good-part", [&[0][..], &record(Packet::Part(send)), &[SERVE]].concat()),
         ("session/good-answer", [&[1][..], &record(Packet::Response(response(done))), &[SERVE]].concat()),
         (

@@ -50,7 +50,7 @@ fn good() {
     let peer = parse(&name.split(' ').collect::<Vec<_>>());
     let mut party = Party::new(open(c"soft0"), 14, 7, 5);
     party.connect(&peer);
-    println!("SAYS:{}", party.name());
+    println!("OUTPUT:{}", party.name());
     stdin().lock().lines().next().unwrap().unwrap();
     while party.ends.iter().all(Vec::is_empty) {
         party.poll_all();
@@ -211,7 +211,7 @@ fn run(time: Duration, seed: u64) {
     let mut command = start("good", &format!("good {}", party.name()));
     let mut child = Peer(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
     let lines = BufReader::new(child.0.stdout.as_mut().unwrap()).lines();
-    let line = lines.map(Result::unwrap).find_map(|line| line.split_once("SAYS:").map(|(_, name)| name.to_owned()));
+    let line = lines.map(Result::unwrap).find_map(|line| line.split_once("OUTPUT:").map(|(_, name)| name.to_owned()));
     let peer = parse(&line.unwrap().split(' ').collect::<Vec<_>>());
     party.connect(&peer);
     writeln!(child.0.stdin.as_mut().unwrap()).unwrap();

@@ -95,7 +95,7 @@ proptest! {
                     prop_assert_eq!(consumer.unfreed(), held as u64);
                 }
                 Step::Free => {
-                    prop_assert!(!consumer.free(), "nobody asks");
+                    prop_assert!(!consumer.free(), "no wake-up was requested");
                     used -= std::mem::take(&mut held);
                 }
             }

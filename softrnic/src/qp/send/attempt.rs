@@ -162,7 +162,7 @@ pub(in crate::qp) fn attempt(
     };
     let mut exchange =
         if work.is_inline { InProcess::Inline(&work.inline) } else { InProcess::Memory(segments.as_slice()) };
-    let reply = if work.destination.is_some() && datagram::is_of_group(&request, number) {
+    let reply = if work.destination.is_some() && datagram::is_multicast_datagram(&request, number) {
         let is_first = !flight.unsent.has_begun();
         let sent = flight.unsent.send(&mut flight.backpressure, pair, work, &request, &segments);
         let reply = match sent {

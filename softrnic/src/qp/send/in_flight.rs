@@ -207,7 +207,7 @@ impl InFlight {
         }
         if let Some(time) = retry::silence_time(attributes.timeout) {
             let min_timeout = (time * (u32::from(attributes.retry_count) + 1)).max(self.min_timeout);
-            // Counted before the clock is read, so packets received in between count for this time-out.
+            // Counted before the clock is read, so later packets count for this time-out.
             let taken = self.taken();
             let now = Instant::now();
             let until = now + min_timeout;

@@ -372,15 +372,15 @@ fn peer_that_receives_no_responses_ends_the_qp() {
 
 #[test]
 #[cfg_attr(miri, ignore = "it takes many messages")]
-fn stranger_that_receives_no_responses_delays_no_peer() {
+fn process_that_receives_no_responses_delays_no_peer() {
     // Unlimited, because the messages may take longer than any time-out.
     let link = Link::with(Service::ReliableConnection, |ours| ours.timeout = 0);
     let (address, rkey) = link.b.at(0);
     link.a.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
     let Some((Packet::Part(sound), _)) = link.wires[REQUESTS].pop() else { panic!("it has not gone") };
-    let stranger = Wire::new();
-    stranger.set_space(0);
-    let back: Arc<dyn Carrier> = stranger.clone();
+    let unrelated = Wire::new();
+    unrelated.set_space(0);
+    let back: Arc<dyn Carrier> = unrelated.clone();
     let mut part = Part { number: link.b.pair.number(), ..sound };
     for number in 0..2 * MAX_PENDING as u32 {
         part.request.source_number = number % 7;
@@ -396,8 +396,8 @@ fn stranger_that_receives_no_responses_delays_no_peer() {
     link.settle();
     assert_eq!(link.a.sent_statuses(), [(2, SUCCESS), (3, SUCCESS)]);
     // Once it has space, it gets replies, but not one per message.
-    stranger.set_space(usize::MAX);
-    assert!((1..1000).contains(&stranger.len()), "{}", stranger.len());
+    unrelated.set_space(usize::MAX);
+    assert!((1..1000).contains(&unrelated.len()), "{}", unrelated.len());
 }
 
 #[test]

@@ -136,7 +136,7 @@ fn closed_qp_completes_nothing() {
     assert_eq!(a.sent_statuses(), [(1, SUCCESS)], "earlier completions stay");
     assert_eq!(a.pair.change(State::ReadyToSend, State::Error, a.pair.attributes()), Err(Errno::INVALID));
     assert!(QpRegistry::of_process().find(a.pair.number()).is_none());
-    // Its peer finds nobody, also where it knew it before.
+    // Its peer no longer finds it, even if it has found it before.
     b.post_bytes(1, Operation::Send, 0, 8);
     assert_eq!(poll(&b.sends).status, ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
 }

@@ -234,7 +234,7 @@ mod tests {
         let pointer = &raw mut srq;
         // SAFETY: the context is open.
         let source = Source::<ibv_srq>::new(&unsafe { Context::of(context) }.events);
-        // SAFETY: it is alive until the end, and nobody's but the source's.
+        // SAFETY: it lives until the end, and only the source uses it.
         unsafe { source.begin(pointer) };
         source.limit_reached();
         let mut event = take(context).expect("the limit event");

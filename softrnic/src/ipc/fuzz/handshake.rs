@@ -21,7 +21,7 @@ use crate::ipc::socket::receive_handshake;
 /// # Panics
 ///
 /// A handshake without valid session memory is accepted.
-pub fn greeting(input: &[u8]) -> bool {
+pub fn handshake(input: &[u8]) -> bool {
     let mut input = Input(input);
     let choice = input.byte() % 5;
     // A socket of this type has no empty messages.
