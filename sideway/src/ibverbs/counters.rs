@@ -1,7 +1,7 @@
-//! `struct ibv_counters`: how many packets and bytes a flow rule has seen.
+//! `struct ibv_counters`: counters of the packets and bytes that match a flow rule.
 //!
-//! A counter is put at a place of the set first; then a [`FlowRule`](super::flow::FlowRule) that names the set counts into
-//! it from its creation on. (Drivers that allow it also attach a counter to a flow that is there already.)
+//! First attach a counter at an index of the set. Then create a [`FlowRule`](super::flow::FlowRule) that names the set,
+//! which counts into it from its creation on. (Some drivers can also attach a counter to an existing flow.)
 //!
 //! ```no_run
 //! # use sideway::ibverbs::{counters::*, flow::*, queue_pair::*};
@@ -38,12 +38,12 @@ const ATTACH: &str = "ibv_attach_counters_point_flow";
 const READ: &str = "ibv_read_counters";
 
 open_enum! {
-    /// `enum ibv_counter_description` — what is counted.
+    /// `enum ibv_counter_description` — the unit of a counter.
     #[doc(alias = "ibv_counter_description")]
     pub enum CounterDescription {
         /// Packets.
         Packets = ibv_counter_description::IBV_COUNTER_PACKETS.0,
-        /// Bytes.
+        /// The length in bytes.
         Bytes = ibv_counter_description::IBV_COUNTER_BYTES.0,
     }
 }
@@ -53,28 +53,28 @@ bitflags::bitflags! {
     #[doc(alias = "ibv_read_counters_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct ReadCountersFlags: u32 {
-        /// Values that the driver has at hand are good enough.
+        /// Accept values that the driver has cached.
         const PreferCached = ibv_read_counters_flags::IBV_READ_COUNTERS_ATTR_PREFER_CACHED.0;
-        // Later flags pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
-/// A set of counters. Flows that count into it keep it alive.
+/// A set of counters. Its flows keep it alive.
 #[doc(alias = "ibv_counters")]
 #[derive(Debug)]
 pub struct Counters {
-    // Dropped first: the context must outlive it.
+    // First field, so dropped first: the context must outlive it.
     handle: Handle<ibv_counters>,
     context: Arc<DeviceContext>,
 }
 
 impl DeviceContext {
-    /// `ibv_create_counters(context, init_attr)` — makes a set of counters, with no counter in it yet.
+    /// `ibv_create_counters(context, init_attr)` — creates an empty set of counters.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` where the device has none; `ENOMEM`.
+    /// `EOPNOTSUPP` if the device does not support counters; `ENOMEM`.
     ///
     /// # References
     ///
@@ -85,39 +85,39 @@ impl DeviceContext {
         // SAFETY: the context is open as long as `self`, and the attributes can be read during the call.
         let counters =
             check_pointer("ibv_create_counters", unsafe { sys::ibv_create_counters(self.raw(), &mut attr) })?;
-        // SAFETY: just made and ours alone; this is its verb.
+        // SAFETY: just created and not shared; this verb destroys it.
         let handle = unsafe { Handle::new(counters, destroy_counters, "ibv_destroy_counters") };
         Ok(Arc::new(Counters { handle, context: Arc::clone(self) }))
     }
 }
 
 impl Counters {
-    /// `ibv_attach_counters_point_flow(counters, attr, NULL)` — says what the place `index` of the set counts, for the flows
-    /// that will name the set.
+    /// `ibv_attach_counters_point_flow(counters, attr, NULL)` — sets the counter at `index`, for flows that name the
+    /// set later.
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: the device does not count this.
-    /// - `EBUSY`: a flow counts into the set already.
-    /// - `EINVAL`, `ENOMEM`: the place is beyond what the device has.
+    /// - `EOPNOTSUPP`: the device does not support this counter.
+    /// - `EBUSY`: a flow already counts into the set.
+    /// - `EINVAL`, `ENOMEM`: the index exceeds the device's limit.
     ///
     /// # References
     ///
     /// [ibv_attach_counters_point_flow(3)](https://man7.org/linux/man-pages/man3/ibv_attach_counters_point_flow.3.html)
     #[doc(alias = "ibv_attach_counters_point_flow")]
     pub fn attach(&self, what: CounterDescription, index: u32) -> Result<(), VerbError> {
-        // SAFETY: null stands for no flow.
+        // SAFETY: null means no flow.
         unsafe { self.attach_at(what, index, ptr::null_mut()) }
     }
 
-    /// `ibv_attach_counters_point_flow(counters, attr, flow)` — counts into the place `index` of the set what matches a flow
-    /// that is there already. The flow keeps the set alive.
+    /// `ibv_attach_counters_point_flow(counters, attr, flow)` — sets the counter at `index`, for matches of an existing
+    /// flow. The flow keeps the set alive.
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: the driver counts only for flows that name the set when they are made: use
-    ///   [`attach`](Self::attach) and [`FlowRule::setup_counters`](super::flow::FlowRule::setup_counters).
-    /// - `EINVAL`: the flow is of another device context.
+    /// - `EOPNOTSUPP`: the driver supports only flows that name the set on creation: use [`attach`](Self::attach) and
+    ///   [`FlowRule::setup_counters`](super::flow::FlowRule::setup_counters).
+    /// - `EINVAL`: the flow belongs to another device context.
     ///
     /// # References
     ///
@@ -129,7 +129,11 @@ impl Counters {
         flow: &Flow,
     ) -> Result<(), VerbError> {
         if flow.context().raw() != self.context.raw() {
-            return Err(VerbError::invalid(ATTACH, "the flow belongs to another device context than the counters"));
+            return Err(VerbError::invalid(
+                ATTACH,
+                "the flow belongs to another device context than the counters; \
+                create both from one",
+            ));
         }
         // SAFETY: the flow is live as long as the borrow, and of this device.
         unsafe { self.attach_at(what, index, flow.raw()) }?;
@@ -139,19 +143,19 @@ impl Counters {
 
     /// # Safety
     ///
-    /// `flow` is null, or live and of this device.
+    /// `flow` is null, or live and belongs to this device.
     unsafe fn attach_at(&self, what: CounterDescription, index: u32, flow: *mut ibv_flow) -> Result<(), VerbError> {
         let mut attr =
             ibv_counter_attach_attr { counter_desc: ibv_counter_description(what.raw()), index, comp_mask: 0 };
-        // SAFETY: the counters are live as long as `self`; the flow is the caller's promise.
+        // SAFETY: the counters are live as long as `self`; the caller upholds the contract for the flow.
         check_errno(ATTACH, unsafe { sys::ibv_attach_counters_point_flow(self.handle.as_ptr(), &mut attr, flow) })
     }
 
-    /// `ibv_read_counters(counters, values, ncounters, flags)` — stores the values of the places 0 to `values.len() - 1`.
+    /// `ibv_read_counters(counters, values, ncounters, flags)` — reads the counters 0 to `values.len() - 1`.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: `values` is shorter than the set, or nothing is attached; that depends on the driver.
+    /// - `EINVAL`: `values` is shorter than the set, or no counter is attached, depending on the driver.
     /// - `EOPNOTSUPP`: an unknown flag.
     ///
     /// # References
@@ -160,35 +164,42 @@ impl Counters {
     #[doc(alias = "ibv_read_counters")]
     pub fn read(&self, values: &mut [u64], flags: ReadCountersFlags) -> Result<(), VerbError> {
         let Ok(count) = u32::try_from(values.len()) else {
-            return Err(VerbError::invalid(READ, format!("{} values are more than C can be asked for", values.len())));
+            return Err(VerbError::invalid(
+                READ,
+                format!(
+                    "cannot read {} values: the count exceeds 32 bits; pass a \
+                shorter slice",
+                    values.len()
+                ),
+            ));
         };
-        // SAFETY: the counters are live as long as `self`, and there is room for as many values as is said.
+        // SAFETY: the counters are live as long as `self`, and `values` has room for `count` numbers.
         let ret = unsafe { sys::ibv_read_counters(self.handle.as_ptr(), values.as_mut_ptr(), count, flags.bits()) };
         check_errno(READ, ret)
     }
 
-    /// `ibv_destroy_counters(counters)` — destroys the set and reports, where dropping only logs.
+    /// `ibv_destroy_counters(counters)` — destroys the set and returns errors, which drop only logs.
     ///
-    /// A set in an `Arc` is taken out of it with [`Arc::into_inner`], which succeeds once its flows have gone.
+    /// Take a set out of its `Arc` with [`Arc::into_inner`], which succeeds once its flows are dropped.
     ///
     /// # Errors
     ///
-    /// The driver's errno; the set is leaked then.
+    /// The driver's errno; the set is then leaked.
     #[doc(alias = "ibv_destroy_counters")]
     pub fn close(self) -> Result<(), VerbError> {
         self.handle.close()
     }
 
-    /// The device that the counters are of.
+    /// Returns the device.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         &self.context
     }
 
-    /// The C object.
+    /// Returns the C object.
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, and not destroyed.
+    /// Use it only while `self` lives, and do not destroy it.
     pub unsafe fn counters(&self) -> NonNull<ibv_counters> {
         self.handle.as_non_null()
     }

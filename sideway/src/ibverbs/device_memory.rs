@@ -1,4 +1,4 @@
-//! `struct ibv_dm`: memory on the device.
+//! `struct ibv_dm`: device memory.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
@@ -14,36 +14,36 @@ use super::protection_domain::ProtectionDomain;
 use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_errno, check_pointer, last_errno};
 
-/// Memory on the device itself: small and near to the wire, it spares requests the way over PCI Express. How much there is
-/// is told by [`max_dm_size`](super::device_context::DeviceAttr::max_dm_size).
+/// Memory on the device: small, but accessed without PCI Express transfers.
+/// [`max_dm_size`](super::device_context::DeviceAttr::max_dm_size) returns the amount.
 ///
-/// It is no memory of the process: bytes are copied in and out ([`memcpy_to_dm`](Self::memcpy_to_dm),
-/// [`memcpy_from_dm`](Self::memcpy_from_dm)), and whoever writes it, no Rust reference is affected. So registering it is
-/// safe ([`reg_dm_mr`](ProtectionDomain::reg_dm_mr)).
+/// It is not part of the process's memory: [`memcpy_to_dm`](Self::memcpy_to_dm) and
+/// [`memcpy_from_dm`](Self::memcpy_from_dm) copy bytes in and out, and writes affect no Rust reference. So registering
+/// it is safe ([`reg_dm_mr`](ProtectionDomain::reg_dm_mr)).
 #[doc(alias = "ibv_dm")]
 #[derive(Debug)]
 pub struct DeviceMemory {
-    // Dropped first: the context must outlive it.
+    // First field, so dropped first: the context must outlive it.
     handle: Handle<ibv_dm>,
     len: usize,
     context: Arc<DeviceContext>,
 }
 
-/// `ibv_free_dm` with the type of a verb's own function.
+/// `ibv_free_dm` as a function with a C signature.
 unsafe extern "C" fn free(dm: *mut ibv_dm) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of this function.
     unsafe { sys::ibv_free_dm(dm) }
 }
 
 impl DeviceContext {
-    /// `ibv_alloc_dm(context, attr)` — allocates `len` bytes on the device, which begin at a multiple of 2 to the power of
-    /// `log_align` bytes there. Atomics on them want 3. What they hold at first is not said.
+    /// `ibv_alloc_dm(context, attr)` — allocates `len` bytes on the device, aligned to 2^`log_align` bytes. Use 3 for
+    /// atomics. The initial contents are unspecified.
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: the device has no memory for this.
-    /// - `ENOMEM`, `ENOSPC`: not so much is free.
-    /// - `EINVAL`: `len` is 0, or no such alignment can be had.
+    /// - `EOPNOTSUPP`: the device does not support allocation.
+    /// - `ENOMEM`, `ENOSPC`: too little memory is free.
+    /// - `EINVAL`: `len` is 0, or the alignment is not supported.
     ///
     /// # References
     ///
@@ -52,26 +52,26 @@ impl DeviceContext {
     pub fn alloc_dm(self: &Arc<Self>, len: usize, log_align: u32) -> Result<Arc<DeviceMemory>, VerbError> {
         const VERB: &str = "ibv_alloc_dm";
         if len == 0 {
-            return Err(VerbError::invalid(VERB, "the length is 0"));
+            return Err(VerbError::invalid(VERB, "the length is 0; allocate at least one byte"));
         }
         let mut attr = ibv_alloc_dm_attr { length: len, log_align_req: log_align, comp_mask: 0 };
-        // SAFETY: the context is open as long as `self`, and the attributes are complete.
+        // SAFETY: the context is open as long as `self`, and the attributes are initialised.
         let dm = check_pointer(VERB, unsafe { sys::ibv_alloc_dm(self.raw(), &mut attr) })?;
-        // SAFETY: just made, ours alone, and this is its verb.
+        // SAFETY: just made and not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(dm, free, "ibv_free_dm") };
-        // SAFETY: the memory is of this device and has so many bytes.
+        // SAFETY: the memory belongs to this device and has `len` bytes.
         Ok(Arc::new(unsafe { DeviceMemory::from_handle(handle, len, self) }))
     }
 }
 
 impl ProtectionDomain {
     /// `ibv_reg_dm_mr(pd, dm, dm_offset, length, access)` — registers `len` bytes of device memory from `offset` on.
-    /// Requests of both sides name them by offsets: the first byte is 0 ([`AccessFlags::ZeroBased`], which is set here).
-    /// The region keeps the memory alive.
+    /// Local and remote requests address them by offsets from 0 ([`AccessFlags::ZeroBased`], set here). The region
+    /// keeps the memory alive.
     ///
     /// # Errors
     ///
-    /// `EINVAL` where the range is not within the memory, or the memory is of another device; else as
+    /// `EINVAL` if the range exceeds the memory, or the memory belongs to another device; otherwise as for
     /// [`reg_mr`](Self::reg_mr).
     ///
     /// # References
@@ -90,7 +90,7 @@ impl ProtectionDomain {
         if dm.context.raw() != self.device_context().raw() {
             return Err(VerbError::invalid(
                 VERB,
-                "the device memory belongs to another device context than the domain",
+                "the device memory belongs to another device context than the domain; allocate both from one",
             ));
         }
         let access = access | AccessFlags::ZeroBased;
@@ -99,27 +99,27 @@ impl ProtectionDomain {
         let mr = check_pointer(VERB, mr).map_err(|error| explain_registration(error, len, access))?;
         let backing = Some(Backing::DeviceMemory(Arc::clone(dm)));
         let registration = Registration { iova: Some(0), len, access: Some(access) };
-        // SAFETY: just registered so in this domain, ours alone, and of this memory.
+        // SAFETY: just registered with these attributes in this domain, not shared, and covering this memory.
         Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, backing) }))
     }
 }
 
 impl DeviceMemory {
-    /// Memory of a device, and how it ends.
+    /// Wraps device memory with the verb that releases it.
     ///
     /// # Safety
     ///
-    /// The object was made in `context` and has `len` bytes.
+    /// The object was created in `context` and has `len` bytes.
     pub(crate) unsafe fn from_handle(handle: Handle<ibv_dm>, len: usize, context: &Arc<DeviceContext>) -> Self {
         Self { handle, len, context: Arc::clone(context) }
     }
 
-    /// `ibv_memcpy_to_dm(dm, dm_offset, host_addr, length)` — copies bytes to the device, to `offset`.
+    /// `ibv_memcpy_to_dm(dm, dm_offset, host_addr, length)` — copies bytes to the device, at `offset`.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the range is not within the memory; of some devices also where offset or length are no multiples of 4.
-    /// - `EOPNOTSUPP`: the driver cannot.
+    /// - `EINVAL`: the range exceeds the memory; on some devices also if offset or length is not a multiple of 4.
+    /// - `EOPNOTSUPP`: the driver does not support it.
     ///
     /// # References
     ///
@@ -128,19 +128,19 @@ impl DeviceMemory {
     pub fn memcpy_to_dm(&self, offset: u64, bytes: &[u8]) -> Result<(), VerbError> {
         const VERB: &str = "ibv_memcpy_to_dm";
         self.check(VERB, offset, bytes.len())?;
-        // SAFETY: the memory is live, and its driver filled the fields in when it made it.
+        // SAFETY: the memory is live, and its driver set the fields on creation.
         self.require(VERB, unsafe { (*self.handle.as_ptr()).memcpy_to_dm.is_some() })?;
-        // SAFETY: the memory is live, its function is there, the range is within it, and the bytes can be read. Others may
-        // copy at the same time: it is no memory of the program.
+        // SAFETY: the memory is live, its function exists, the range is within it, and the bytes can be read.
+        // Concurrent copies are fine: the memory is not part of the process.
         let ret = unsafe { sys::ibv_memcpy_to_dm(self.handle.as_ptr(), offset, bytes.as_ptr().cast(), bytes.len()) };
         check_errno(VERB, ret)
     }
 
-    /// `ibv_memcpy_from_dm(host_addr, dm, dm_offset, length)` — copies bytes from the device, from `offset`.
+    /// `ibv_memcpy_from_dm(host_addr, dm, dm_offset, length)` — copies bytes from the device, at `offset`.
     ///
     /// # Errors
     ///
-    /// As [`memcpy_to_dm`](Self::memcpy_to_dm).
+    /// As for [`memcpy_to_dm`](Self::memcpy_to_dm).
     ///
     /// # References
     ///
@@ -156,11 +156,12 @@ impl DeviceMemory {
         check_errno(VERB, unsafe { sys::ibv_memcpy_from_dm(to, self.handle.as_ptr(), offset, len) })
     }
 
-    /// `ibv_dm_export_dmabuf_fd(dm)` — makes a dma-buf of the memory, by which other devices reach it. Later than rdma-core 44.
+    /// `ibv_dm_export_dmabuf_fd(dm)` — exports the memory as a dma-buf, which other devices can access. Added after
+    /// rdma-core 44.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` where library, driver or kernel cannot.
+    /// `EOPNOTSUPP` if library, driver or kernel does not support it.
     ///
     /// # References
     ///
@@ -172,18 +173,18 @@ impl DeviceMemory {
         if fd < 0 {
             return Err(VerbError::new("ibv_dm_export_dmabuf_fd", last_errno()));
         }
-        // SAFETY: the descriptor is new and ours alone.
+        // SAFETY: the descriptor is new and not shared.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// `ibv_free_dm(dm)` — frees the memory and reports, where dropping only logs. Imported memory is given back
-    /// (`ibv_unimport_dm`) and stays.
+    /// `ibv_free_dm(dm)` — frees the memory and returns errors, which drop only logs. For imported memory, only the
+    /// import ends (`ibv_unimport_dm`).
     ///
-    /// Memory in an `Arc` is taken out of it with [`Arc::into_inner`], which succeeds once its regions have gone.
+    /// Take memory out of its `Arc` with [`Arc::into_inner`], which succeeds once its regions are dropped.
     ///
     /// # Errors
     ///
-    /// The driver's errno; the memory is leaked then.
+    /// The driver's errno; the memory is then leaked.
     ///
     /// # References
     ///
@@ -193,21 +194,21 @@ impl DeviceMemory {
         self.handle.close()
     }
 
-    /// Bytes.
-    #[expect(clippy::len_without_is_empty, reason = "there is at least a byte")]
+    /// Returns the length in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "the length is at least one byte")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The kernel's number for the memory, by which whoever shares the device's descriptor
-    /// [imports](DeviceContext::import_dm) it; `None` where the driver does not tell.
+    /// Returns the kernel's number of the memory, with which a process that shares the device's descriptor
+    /// [imports](DeviceContext::import_dm) it; `None` if the driver does not provide it.
     pub fn handle(&self) -> Option<u32> {
-        // SAFETY: the memory is live, and its driver filled the fields in when it made it.
+        // SAFETY: the memory is live, and its driver set the fields on creation.
         let (mask, handle) = unsafe { ((*self.handle.as_ptr()).comp_mask, (*self.handle.as_ptr()).handle) };
         (mask & ibv_dm_mask::IBV_DM_MASK_HANDLE.0 != 0).then_some(handle)
     }
 
-    /// The device that the memory is on.
+    /// Returns the device.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         &self.context
     }
@@ -217,7 +218,7 @@ impl DeviceMemory {
         if within {
             return Ok(());
         }
-        let hint = format!("{len} bytes at offset {offset} are not within the {} bytes of device memory", self.len);
+        let hint = format!("{len} bytes at offset {offset} exceed the {} bytes of device memory", self.len);
         Err(VerbError::invalid(verb, hint))
     }
 
@@ -225,6 +226,6 @@ impl DeviceMemory {
         if there {
             return Ok(());
         }
-        Err(VerbError::new(verb, Errno::EOPNOTSUPP).with_hint("the driver does not copy this memory"))
+        Err(VerbError::new(verb, Errno::EOPNOTSUPP).with_hint("the driver does not support copying this memory"))
     }
 }

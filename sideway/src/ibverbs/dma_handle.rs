@@ -1,4 +1,4 @@
-//! `struct ibv_dmah`: how a device accesses memory.
+//! `struct ibv_dmah`: hints for a device's memory accesses.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use super::device_context::DeviceContext;
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_pointer, open_enum};
 
-/// A DMA handle: hints that travel with the device's accesses to the regions registered with it
-/// ([`reg_mr_ex`](super::protection_domain::ProtectionDomain::reg_mr_ex)), such as the CPU in whose cache the data is to land
-/// (TLP processing hints of PCI Express).
+/// A DMA handle: hints for the device's accesses to regions registered with it
+/// ([`reg_mr_ex`](super::protection_domain::ProtectionDomain::reg_mr_ex)), such as the CPU whose cache should receive
+/// the data (TLP processing hints of PCI Express).
 #[doc(alias = "ibv_dmah")]
 #[derive(Debug)]
 pub struct DmaHandle {
-    // Dropped first: the context must outlive it.
+    // First field, so dropped first: the context must outlive it.
     handle: Handle<ibv_dmah>,
     context: Arc<DeviceContext>,
 }
 
 open_enum! {
-    /// What kind of memory the hints are for.
+    /// The kind of memory that the hints are for.
     #[doc(alias = "ibv_tph_mem_type")]
     pub enum HintedMemory {
         /// Volatile memory.
@@ -34,11 +34,11 @@ open_enum! {
     }
 }
 
-/// `struct ibv_dmah_init_attr`: the hints of a [`DmaHandle`]; those that are `None` are not given.
+/// `struct ibv_dmah_init_attr`: the hints of a [`DmaHandle`]; `None` omits a hint.
 #[doc(alias = "ibv_dmah_init_attr")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DmaHandleAttributes {
-    /// The CPU, by its number in Linux, that will read the data.
+    /// The CPU that will read the data, by its number in Linux.
     pub cpu_id: Option<u32>,
     /// The processing hint (PH) of PCI Express, 0 to 3.
     pub processing_hint: Option<u8>,
@@ -46,19 +46,19 @@ pub struct DmaHandleAttributes {
     pub memory: Option<HintedMemory>,
 }
 
-/// `ibv_dealloc_dmah` with the type of a verb's own function.
+/// `ibv_dealloc_dmah` as a function with a C signature.
 unsafe extern "C" fn dealloc(dmah: *mut ibv_dmah) -> libc::c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of this function.
     unsafe { sys::ibv_dealloc_dmah(dmah) }
 }
 
 impl DeviceContext {
-    /// `ibv_alloc_dmah(context, attr)` — makes a DMA handle. IBVERBS_1.15.
+    /// `ibv_alloc_dmah(context, attr)` — creates a DMA handle. IBVERBS_1.15.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` where library, driver or device have none; `EINVAL` for a hint out of range, or for hints that are not all
-    /// that the device wants; else the driver's errno.
+    /// `EOPNOTSUPP` if library, driver or device does not support DMA handles; `EINVAL` if a hint is out of range or
+    /// missing; otherwise the driver's errno.
     ///
     /// # References
     ///
@@ -67,8 +67,9 @@ impl DeviceContext {
     pub fn alloc_dmah(self: &Arc<Self>, attributes: &DmaHandleAttributes) -> Result<Arc<DmaHandle>, VerbError> {
         const VERB: &str = "ibv_alloc_dmah";
         let DmaHandleAttributes { cpu_id, processing_hint, memory } = *attributes;
-        let tph_mem_type = u8::try_from(memory.map_or(0, HintedMemory::raw))
-            .map_err(|_| VerbError::invalid(VERB, format!("{memory:?} does not fit 8 bits")))?;
+        let tph_mem_type = u8::try_from(memory.map_or(0, HintedMemory::raw)).map_err(|_| {
+            VerbError::invalid(VERB, format!("{memory:?} exceeds 8 bits; use a constant of HintedMemory"))
+        })?;
         let mut attr = ibv_dmah_init_attr {
             comp_mask: 0,
             cpu_id: cpu_id.unwrap_or(0),
@@ -84,10 +85,10 @@ impl DeviceContext {
                 attr.comp_mask |= mask;
             }
         }
-        // SAFETY: the context is open as long as `self`, and the attributes are complete for the mask.
+        // SAFETY: the context is open as long as `self`, and the attributes are initialised according to their mask.
         let dmah = check_pointer(VERB, unsafe { sys::ibv_alloc_dmah(self.raw(), &mut attr) })
             .map_err(|error| explain(error, attributes))?;
-        // SAFETY: just made, ours alone, and this is its verb.
+        // SAFETY: just made and not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(dmah, dealloc, "ibv_dealloc_dmah") };
         Ok(Arc::new(DmaHandle { handle, context: Arc::clone(self) }))
     }
@@ -96,40 +97,46 @@ impl DeviceContext {
 impl DmaHandle {
     /// `ibv_dealloc_dmah(dmah)` — frees the handle and reports, where dropping only logs.
     ///
-    /// One in an `Arc` is taken out of it with [`Arc::into_inner`], which succeeds once its regions have gone.
+    /// Take a handle out of its `Arc` with [`Arc::into_inner`], which succeeds once its regions are dropped.
     ///
     /// # Errors
     ///
-    /// The driver's errno; the handle is leaked then.
+    /// The driver's errno; the handle is then leaked.
     #[doc(alias = "ibv_dealloc_dmah")]
     pub fn close(self) -> Result<(), VerbError> {
         self.handle.close()
     }
 
-    /// The device that the handle is of.
+    /// Returns the handle's device.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         &self.context
     }
 
-    /// The C object, for this crate.
+    /// Returns the C object for this crate.
     pub(crate) fn raw(&self) -> *mut ibv_dmah {
         self.handle.as_ptr()
     }
 }
 
-/// What the kernel's driver of mlx5 asks for, the only one that has DMA handles.
+/// Adds the requirements of mlx5's kernel driver, the only one that supports DMA handles.
 #[cold]
 fn explain(error: VerbError, attributes: &DmaHandleAttributes) -> VerbError {
     if error.errno().raw() != libc::EINVAL {
         return error;
     }
     match attributes {
-        DmaHandleAttributes { processing_hint: None, .. } => error.with_hint("mlx5 needs a processing_hint"),
+        DmaHandleAttributes { processing_hint: None, .. } => error.with_hint(
+            "mlx5 needs a processing hint; set \
+            processing_hint",
+        ),
         DmaHandleAttributes { cpu_id: None, memory: Some(_), .. }
         | DmaHandleAttributes { cpu_id: Some(_), memory: None, .. } => {
-            error.with_hint("mlx5 takes cpu_id and memory only together")
+            error.with_hint("mlx5 needs cpu_id and memory together; set both or neither")
         }
-        DmaHandleAttributes { processing_hint: Some(4..), .. } => error.with_hint("processing_hint is 0 to 3"),
+        DmaHandleAttributes { processing_hint: Some(4..), .. } => error.with_hint(
+            "processing_hint is out of range; \
+            use 0 to 3",
+        ),
         _ => error,
     }
 }

@@ -1,10 +1,10 @@
-//! Objects that another context of the same open device made: of another process that passed its descriptor on, or of this
-//! one.
+//! Importing objects created by another context of the same open device, in this process or in one that sent its
+//! descriptor.
 //!
-//! An import is a second C object for one object of the kernel. Who made that ends it (`ibv_dealloc_pd`, `ibv_dereg_mr`,
-//! `ibv_free_dm`); an import only gives itself back (`ibv_unimport_*`), when it is dropped or closed. When the object has
-//! ended, an import of it is of no use any more: the kernel and the device refuse what names it. A handle of no object, or
-//! of one of another kind, is refused by the kernel.
+//! An import is a second C object for the same kernel object. The creator destroys the kernel object (`ibv_dealloc_pd`,
+//! `ibv_dereg_mr`, `ibv_free_dm`); dropping or closing an import only releases the import (`ibv_unimport_*`). After the
+//! object is destroyed, its imports are unusable: the kernel and the device reject them. The kernel rejects handles of
+//! missing objects, or of objects of another kind.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ use super::protection_domain::ProtectionDomain;
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_pointer};
 
-/// The verbs that give imports back cannot fail.
+/// Wraps the unimport verbs, which cannot fail.
 macro_rules! as_destroy {
     ($($name:ident($Object:ty) => $verb:path;)+) => {$(
         unsafe extern "C" fn $name(object: *mut $Object) -> c_int {
-            // SAFETY: the caller's promise.
+            // SAFETY: by the contract of this function.
             unsafe { $verb(object) };
             0
         }
@@ -38,15 +38,15 @@ as_destroy! {
 
 impl DeviceContext {
     /// `ibv_import_pd(context, pd_handle)` — imports a protection domain by its [`handle`](ProtectionDomain::handle).
-    /// What is made in it belongs together with what the other context made in it.
+    /// Objects created in it work together with those of the other context.
     ///
-    /// Safe: what a domain lets be done is to register memory, which is promised for each, and to make objects. Dropping
-    /// an import calls `ibv_unimport_pd`; the domain itself stays.
+    /// Safe: a domain only permits creating objects, and registering memory, which has its own contract. Dropping an
+    /// import calls `ibv_unimport_pd`; the domain itself stays.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` where the driver imports nothing; `ENOENT` or `EINVAL` for a handle that is of no domain of this
-    /// device's descriptor.
+    /// `EOPNOTSUPP` if the driver does not support importing; `ENOENT` or `EINVAL` if the handle is not a domain of
+    /// this device's descriptor.
     ///
     /// # References
     ///
@@ -56,9 +56,9 @@ impl DeviceContext {
     pub fn import_pd(self: &Arc<Self>, handle: u32) -> Result<Arc<ProtectionDomain>, VerbError> {
         // SAFETY: the context is open as long as `self`; the kernel checks the handle.
         let pd = check_pointer("ibv_import_pd", unsafe { sys::ibv_import_pd(self.raw(), handle) })?;
-        // SAFETY: just made, ours alone, and this is its verb.
+        // SAFETY: just made and not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(pd, unimport_pd, "ibv_unimport_pd") };
-        // SAFETY: the domain is of this context.
+        // SAFETY: the domain belongs to this context.
         Ok(Arc::new(unsafe { ProtectionDomain::from_handle(handle, self) }))
     }
 
@@ -67,12 +67,12 @@ impl DeviceContext {
     ///
     /// # Errors
     ///
-    /// As [`import_pd`](Self::import_pd); `EINVAL` also for a length of 0.
+    /// As for [`import_pd`](Self::import_pd); also `EINVAL` if `len` is 0.
     ///
     /// # Safety
     ///
-    /// The memory of the handle has at least `len` bytes, and is not freed while the import lives: C does not tell its
-    /// length, by which copies are checked.
+    /// The memory has at least `len` bytes, and is not freed while the import lives: C does not provide its length,
+    /// which bounds copies.
     ///
     /// # References
     ///
@@ -82,31 +82,31 @@ impl DeviceContext {
     pub unsafe fn import_dm(self: &Arc<Self>, handle: u32, len: usize) -> Result<Arc<DeviceMemory>, VerbError> {
         const VERB: &str = "ibv_import_dm";
         if len == 0 {
-            return Err(VerbError::invalid(VERB, "the length is 0"));
+            return Err(VerbError::invalid(VERB, "the length is 0; pass the length of the memory"));
         }
         // SAFETY: the context is open as long as `self`; the kernel checks the handle.
         let dm = check_pointer(VERB, unsafe { sys::ibv_import_dm(self.raw(), handle) })?;
-        // SAFETY: just made, ours alone, and this is its verb.
+        // SAFETY: just made and not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(dm, unimport_dm, "ibv_unimport_dm") };
-        // SAFETY: the memory is of this context, and of that length by contract.
+        // SAFETY: the memory belongs to this context, and has this length by contract.
         Ok(Arc::new(unsafe { DeviceMemory::from_handle(handle, len, self) }))
     }
 }
 
 impl ProtectionDomain {
-    /// `ibv_import_mr(pd, mr_handle)` — imports a memory region by its [`handle`](MemoryRegion::handle), and so learns its
-    /// keys. Its address in this process is not known ([`get_ptr`](MemoryRegion::get_ptr) gives zero), nor is its
-    /// [`iova`](MemoryRegion::iova), nor what it allows, so that no window is bound to it. Dropping an import calls
-    /// `ibv_unimport_mr`; the registration stands.
+    /// `ibv_import_mr(pd, mr_handle)` — imports a memory region by its [`handle`](MemoryRegion::handle), with its keys.
+    /// Its address in this process ([`get_ptr`](MemoryRegion::get_ptr) returns zero), its [`iova`](MemoryRegion::iova)
+    /// and its access flags are unknown, so windows cannot be bound to it. Dropping an import calls `ibv_unimport_mr`;
+    /// the registration remains.
     ///
     /// # Errors
     ///
-    /// As [`import_pd`](DeviceContext::import_pd).
+    /// As for [`import_pd`](DeviceContext::import_pd).
     ///
     /// # Safety
     ///
-    /// Who registered the memory trusts this process with its keys, as who calls
-    /// [`reg_mr`](Self::reg_mr) has to: the handle came from him, and is not a guess.
+    /// The code that registered the memory trusts this process with its keys, as the contract of
+    /// [`reg_mr`](Self::reg_mr) requires: it provided the handle, which is not a guess.
     ///
     /// # References
     ///
@@ -116,19 +116,19 @@ impl ProtectionDomain {
     pub unsafe fn import_mr(self: &Arc<Self>, handle: u32) -> Result<Arc<MemoryRegion>, VerbError> {
         // SAFETY: the domain is live; the kernel checks the handle.
         let mr = check_pointer("ibv_import_mr", unsafe { sys::ibv_import_mr(self.raw(), handle) })?;
-        // SAFETY: just made, ours alone, and this is its verb.
+        // SAFETY: just made and not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(mr, unimport_mr, "ibv_unimport_mr") };
-        // SAFETY: the region is of this domain; its memory is kept by whoever registered it.
+        // SAFETY: the region belongs to this domain; the code that registered its memory keeps it.
         Ok(Arc::new(unsafe { MemoryRegion::from_handle(handle, self, Registration::UNKNOWN, None) }))
     }
 }
 
-/// Says that a file is no descriptor of a device.
+/// Explains that a file is not a device's descriptor.
 #[cold]
 pub(super) fn explain_device(error: VerbError) -> VerbError {
     let hint = match error.errno().raw() {
-        libc::EINVAL | libc::ENODEV => "the descriptor is of no RDMA device of this machine",
-        libc::EOPNOTSUPP => "the library or the driver of the device imports nothing",
+        libc::EINVAL | libc::ENODEV => "the descriptor does not belong to an RDMA device of this machine",
+        libc::EOPNOTSUPP => "the library or the device's driver does not support importing",
         _ => return error,
     };
     error.with_hint(hint)

@@ -1,17 +1,17 @@
 //! The verbs: devices, protection domains, memory, completion queues, queue pairs and work requests.
 //!
-//! | what | where |
+//! | topic | modules |
 //! |---|---|
-//! | which devices there are, and opening one | [`device`] |
-//! | what an open device says of itself, its ports and their addresses | [`device_context`] |
-//! | what devices report by themselves | [`async_event`] |
-//! | domains, which everything below is made in | [`protection_domain`]; with an allocator: [`parent_domain`] |
-//! | memory that the device may use | [`memory_region`]; a key to a part of it: [`memory_window`]; not ordinary memory: [`device_memory`], [`provider_buffer`], [`dma_handle`]; beside `fork(2)`: [`fork`] |
-//! | what is done: queues, channels, counters | [`completion`] |
-//! | where requests are posted | [`queue_pair`]; ending one: [`queue_pair::teardown`]; receives of many: [`shared_receive_queue`], [`xrc_domain`] |
+//! | listing and opening devices | [`device`] |
+//! | attributes of an open device, its ports and their addresses | [`device_context`] |
+//! | events of devices | [`async_event`] |
+//! | domains, the parents of all objects below | [`protection_domain`]; with an allocator: [`parent_domain`] |
+//! | memory that the device may access | [`memory_region`]; a key to part of a region: [`memory_window`]; special memory: [`device_memory`], [`provider_buffer`], [`dma_handle`]; with `fork(2)`: [`fork`] |
+//! | completed requests: queues, channels, counters | [`completion`] |
+//! | queues for requests | [`queue_pair`]; ending one: [`queue_pair::teardown`]; shared receives: [`shared_receive_queue`], [`xrc_domain`] |
 //! | requests | [`work_request`] |
-//! | where datagrams go | [`address`] |
-//! | packets that are chosen and spread over queues | [`flow`], [`work_queue`], counted by [`counters`] |
+//! | destinations of datagrams | [`address`] |
+//! | selecting packets and distributing them among queues | [`flow`], [`work_queue`], counted by [`counters`] |
 //! | queues of one thread, without locks | [`single_threaded`], [`thread_domain`] |
 
 mod access_flags;

@@ -1,4 +1,4 @@
-//! `struct ibv_pd`: what may be used together.
+//! `struct ibv_pd`: a group of objects that work together.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use super::parent_domain::DomainHandle;
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_pointer};
 
-/// A protection domain: memory regions, queue pairs and address handles work together only within one.
+/// A protection domain: memory regions, queue pairs and address handles work together only within one domain.
 #[doc(alias = "ibv_pd")]
 #[derive(Debug)]
 pub struct ProtectionDomain {
-    // Dropped first: the context must outlive it.
+    // First field, so dropped first: the context must outlive it.
     pub(super) handle: DomainHandle,
     pub(super) context: Arc<DeviceContext>,
 }
@@ -25,7 +25,7 @@ impl DeviceContext {
     ///
     /// # Errors
     ///
-    /// The errno of the driver, `ENOMEM` mostly.
+    /// The errno of the driver, usually `ENOMEM`.
     ///
     /// # References
     ///
@@ -41,51 +41,50 @@ impl DeviceContext {
 }
 
 impl ProtectionDomain {
-    /// A domain, and how it ends.
+    /// Wraps a domain with the verb that releases it.
     ///
     /// # Safety
     ///
-    /// The object was made in `context`.
+    /// The object was created in `context`.
     pub(crate) unsafe fn from_handle(handle: Handle<ibv_pd>, context: &Arc<DeviceContext>) -> Self {
         Self { handle: handle.into(), context: Arc::clone(context) }
     }
 
-    /// `ibv_dealloc_pd(pd)` — frees the domain and reports, where dropping only logs. An imported domain
-    /// is given back (`ibv_unimport_pd`) and stays.
+    /// `ibv_dealloc_pd(pd)` — frees the domain and returns errors, which drop only logs. For an imported domain, only
+    /// the import ends (`ibv_unimport_pd`).
     ///
-    /// A domain in an `Arc` is taken out of it with [`Arc::into_inner`], which succeeds once everything that was made in it
-    /// has gone.
+    /// Take a domain out of its `Arc` with [`Arc::into_inner`], which succeeds once all its objects are dropped.
     ///
     /// # Errors
     ///
-    /// The driver's errno; the domain is leaked then.
+    /// The driver's errno; the domain is then leaked.
     #[doc(alias = "ibv_dealloc_pd")]
     pub fn close(self) -> Result<(), VerbError> {
         self.handle.close()
     }
 
-    /// The kernel's number for the domain, by which whoever shares the device's descriptor
+    /// Returns the kernel's number of the domain, with which a process that shares the device's descriptor
     /// [imports](DeviceContext::import_pd) it.
     pub fn handle(&self) -> u32 {
         // SAFETY: the domain is live, and the field does not change.
         unsafe { (*self.raw()).handle }
     }
 
-    /// The device that the domain is of.
+    /// Returns the domain's device.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         &self.context
     }
 
-    /// The C object.
+    /// Returns the C object.
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, and not deallocated.
+    /// Use it only while `self` lives, and do not deallocate it.
     pub unsafe fn pd(&self) -> NonNull<ibv_pd> {
         self.handle.as_non_null()
     }
 
-    /// The C object, for this crate.
+    /// Returns the C object for this crate.
     pub(crate) fn raw(&self) -> *mut ibv_pd {
         self.handle.as_ptr()
     }

@@ -1,4 +1,4 @@
-//! `struct ibv_buf`: memory that the driver allocated, or was given, in a way of its own.
+//! `struct ibv_buf`: memory allocated or wrapped by the driver.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
@@ -14,74 +14,75 @@ use super::protection_domain::ProtectionDomain;
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_pointer};
 
-/// Memory that the driver allocated so that the device can reach it, where ordinary memory will not do: in a confidential
-/// guest, whose memory is encrypted, it is memory that is not. Registered by
+/// Memory that the driver allocated so that the device can access it, for cases where ordinary memory does not work. In
+/// a confidential guest, whose memory is encrypted, it is unencrypted memory. Register it with
 /// [`reg_buf_mr`](ProtectionDomain::reg_buf_mr).
 ///
-/// Its bytes are reached by [`as_ptr`](Self::as_ptr) in unsafe code; there is never a reference to them in safe code.
+/// Unsafe code accesses its bytes through [`as_ptr`](Self::as_ptr); safe code has no reference to them.
 #[doc(alias = "ibv_buf")]
 #[doc(alias = "ibv_free_buf")]
 #[doc(alias = "ibv_free_user_buf")]
 #[derive(Debug)]
 pub struct ProviderBuffer {
-    // Dropped first: the domain must outlive it.
+    // First field, so dropped first: the domain must outlive it.
     handle: Handle<ibv_buf>,
     first: *mut u8,
     len: usize,
     pd: Arc<ProtectionDomain>,
 }
 
-// SAFETY: the handle may move and be shared (see there); the memory belongs to no thread, and using its address is unsafe.
+// SAFETY: the handle is `Send` and `Sync` (see there); the memory is not bound to a thread, and using its address is
+// unsafe.
 unsafe impl Send for ProviderBuffer {}
 // SAFETY: as for Send.
 unsafe impl Sync for ProviderBuffer {}
 
-/// `ibv_free_user_buf`, which cannot fail, as a verb that can.
+/// `ibv_free_user_buf`, which cannot fail, with the signature of a verb that can.
 unsafe extern "C" fn free_user(buf: *mut ibv_buf) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of this function.
     unsafe { sys::ibv_free_user_buf(buf) };
     0
 }
 
-/// `ibv_free_buf`, which cannot fail, as a verb that can.
+/// `ibv_free_buf`, which cannot fail, with the signature of a verb that can.
 unsafe extern "C" fn free(buf: *mut ibv_buf) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of this function.
     unsafe { sys::ibv_free_buf(buf) };
     0
 }
 
 impl ProtectionDomain {
-    /// `ibv_alloc_buf(pd, size, &buf)` — has the driver allocate `len` bytes. IBVERBS_1.17.
+    /// `ibv_alloc_buf(pd, size, &buf)` — lets the driver allocate `len` bytes. IBVERBS_1.17.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` where library or driver cannot; `EINVAL` for a length of zero; `ENOMEM`.
+    /// `EOPNOTSUPP` if library or driver does not support it; `EINVAL` if the length is zero; `ENOMEM`.
     #[doc(alias = "ibv_alloc_buf")]
     pub fn alloc_buf(self: &Arc<Self>, len: usize) -> Result<Arc<ProviderBuffer>, VerbError> {
         const VERB: &str = "ibv_alloc_buf";
         if len == 0 {
-            return Err(VerbError::invalid(VERB, "the length is 0"));
+            return Err(VerbError::invalid(VERB, "the length is 0; allocate at least one byte"));
         }
         let mut buf = ptr::null_mut();
-        // SAFETY: the domain is live, and there is a place for the handle.
+        // SAFETY: the domain is live, and `buf` can be written.
         let first = check_pointer(VERB, unsafe { sys::ibv_alloc_buf(self.raw(), len, &mut buf) })?.as_ptr().cast();
         let buf = check_pointer(VERB, buf)?;
-        // SAFETY: just made, ours alone, and this is its verb.
+        // SAFETY: just made and not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(buf, free, "ibv_free_buf") };
         Ok(Arc::new(ProviderBuffer { handle, first, len, pd: Arc::clone(self) }))
     }
 
-    /// `ibv_alloc_user_buf(pd, addr, size, dmabuf_fd)` — makes a buffer of the caller's `len` bytes at `ptr`, and of the dma-buf
-    /// that they are of where that is given. IBVERBS_1.17.
+    /// `ibv_alloc_user_buf(pd, addr, size, dmabuf_fd)` — wraps the caller's `len` bytes at `ptr`, and optionally the
+    /// dma-buf that contains them. IBVERBS_1.17.
     ///
     /// # Errors
     ///
-    /// As [`alloc_buf`](Self::alloc_buf).
+    /// As for [`alloc_buf`](Self::alloc_buf).
     ///
     /// # Safety
     ///
-    /// As for [`reg_mr`](Self::reg_mr), for the memory and the dma-buf, as long as the buffer lives, and for whatever access
-    /// regions of it are registered with.
+    /// As for [`reg_mr`](Self::reg_mr), for the memory and the dma-buf while the buffer lives, and for any access with
+    /// which its regions are registered.
     #[doc(alias = "ibv_alloc_user_buf")]
     pub unsafe fn alloc_user_buf(
         self: &Arc<Self>,
@@ -91,26 +92,26 @@ impl ProtectionDomain {
     ) -> Result<Arc<ProviderBuffer>, VerbError> {
         const VERB: &str = "ibv_alloc_user_buf";
         if len == 0 {
-            return Err(VerbError::invalid(VERB, "the length is 0"));
+            return Err(VerbError::invalid(VERB, "the length is 0; pass at least one byte"));
         }
         let first = ptr::with_exposed_provenance_mut::<u8>(ptr);
         let fd = dmabuf.map_or(-1, |fd| fd.as_raw_fd());
-        // SAFETY: the domain and the descriptor are live; the memory is the caller's promise.
+        // SAFETY: the domain and the descriptor are live; the caller upholds the contract for the memory.
         let buf = check_pointer(VERB, unsafe { sys::ibv_alloc_user_buf(self.raw(), first.cast(), len, fd) })?;
-        // SAFETY: just made, ours alone, and this is its verb.
+        // SAFETY: just made and not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(buf, free_user, "ibv_free_user_buf") };
         Ok(Arc::new(ProviderBuffer { handle, first, len, pd: Arc::clone(self) }))
     }
 
-    /// `ibv_reg_buf_mr(pd, buf, addr, length, access)` — registers `len` bytes of a buffer from `offset` on. Requests name
-    /// them by their address. The region keeps the buffer alive.
+    /// `ibv_reg_buf_mr(pd, buf, addr, length, access)` — registers `len` bytes of a buffer from `offset` on. Requests
+    /// use their addresses. The region keeps the buffer alive.
     ///
-    /// Safe: nothing else of the program is in a buffer of the driver, and its bytes are reached by unsafe code alone; for
-    /// memory of the caller, [`alloc_user_buf`](Self::alloc_user_buf) has promised what this needs.
+    /// Safe: a driver's buffer contains no other object of the program, and only unsafe code accesses its bytes. For
+    /// the caller's memory, the contract of [`alloc_user_buf`](Self::alloc_user_buf) covers it.
     ///
     /// # Errors
     ///
-    /// `EINVAL` where the range is not within the buffer or the buffer is of another device; else as
+    /// `EINVAL` if the range exceeds the buffer or the buffer belongs to another device; otherwise as for
     /// [`reg_mr`](Self::reg_mr).
     #[doc(alias = "ibv_reg_buf_mr")]
     pub fn reg_buf_mr(
@@ -122,39 +123,43 @@ impl ProtectionDomain {
     ) -> Result<Arc<MemoryRegion>, VerbError> {
         const VERB: &str = "ibv_reg_buf_mr";
         if offset.checked_add(len).is_none_or(|end| end > buffer.len) {
-            let hint = format!("{len} bytes at offset {offset} are not within the {} bytes of the buffer", buffer.len);
+            let hint = format!("{len} bytes at offset {offset} exceed the {} bytes of the buffer", buffer.len);
             return Err(VerbError::invalid(VERB, hint));
         }
         if buffer.pd.device_context().raw() != self.device_context().raw() {
-            return Err(VerbError::invalid(VERB, "the buffer belongs to another device context than the domain"));
+            return Err(VerbError::invalid(
+                VERB,
+                "the buffer belongs to another device context than the domain; \
+                allocate it from the domain",
+            ));
         }
         let first = buffer.first.wrapping_add(offset);
         let flags = access.bits().cast_signed();
-        // SAFETY: the domain and the buffer are live and of one device, and the range is within the buffer, which the
+        // SAFETY: the domain and the buffer are live and of one device. The range is within the buffer, which the
         // region keeps until its registration has ended.
         let mr = unsafe { sys::ibv_reg_buf_mr(self.raw(), buffer.handle.as_ptr(), first.cast(), len, flags) };
         let mr = check_pointer(VERB, mr).map_err(|error| explain_registration(error, len, access))?;
         let backing = Some(Backing::Buffer(Arc::clone(buffer)));
         let registration = Registration::new(first as u64, len, access);
-        // SAFETY: just registered so in this domain, ours alone, and of this buffer.
+        // SAFETY: just registered with these attributes in this domain, not shared, and covering this buffer.
         Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, backing) }))
     }
 }
 
 impl ProviderBuffer {
-    /// The first byte. Unsafe code that follows it keeps to what [`ProtectionDomain::reg_mr`] says of references; the
-    /// bytes are mapped as long as `self`.
+    /// Returns a pointer to the first byte. Unsafe code must follow the rules of [`ProtectionDomain::reg_mr`] for
+    /// references; the bytes are mapped as long as `self`.
     pub fn as_ptr(&self) -> *mut u8 {
         self.first
     }
 
-    /// Bytes.
-    #[expect(clippy::len_without_is_empty, reason = "there is at least a byte")]
+    /// Returns the length in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "the length is at least one byte")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The domain that the buffer was allocated in.
+    /// Returns the protection domain.
     pub fn protection_domain(&self) -> &Arc<ProtectionDomain> {
         &self.pd
     }

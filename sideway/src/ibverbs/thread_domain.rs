@@ -1,4 +1,4 @@
-//! `struct ibv_td`: the promise that objects are used by one thread.
+//! `struct ibv_td`: a contract that one thread uses the objects.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -11,10 +11,10 @@ use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_pointer};
 use crate::ibverbs::device_context::DeviceContext;
 
-/// `struct ibv_td` — a thread domain: what is made in it is used by one thread at a time, so that the driver may leave locks
-/// out, and may let the queue pairs share a doorbell.
+/// `struct ibv_td` — a thread domain: one thread at a time uses its objects, so the driver may omit locks, and may let
+/// its queue pairs share a doorbell.
 ///
-/// It stays with the thread that made it, and so does all that is made in it: see
+/// It stays on the thread that created it, and so do all its objects: see
 /// [`ParentDomainBuilder::build_single_threaded`](crate::ibverbs::parent_domain::ParentDomainBuilder::build_single_threaded).
 #[doc(alias = "ibv_td")]
 #[derive(Debug)]
@@ -24,21 +24,21 @@ pub struct ThreadDomain {
     thread: PhantomData<*mut ()>,
 }
 
-/// The C object with what must outlive it. Ending it is not bound to a thread: the driver orders that by its own locks.
+/// The C object with the objects that must outlive it. Any thread may free it: the driver's own locks order that.
 #[derive(Debug)]
 pub(crate) struct ThreadDomainCore {
-    // Dropped first: the context must outlive it.
+    // First field, so dropped first: the context must outlive it.
     handle: Handle<ibv_td>,
     context: Arc<DeviceContext>,
 }
 
 impl DeviceContext {
-    /// `ibv_alloc_td(context, init_attr)` — makes a thread domain.
+    /// `ibv_alloc_td(context, init_attr)` — creates a thread domain.
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: the driver has no thread domains.
-    /// - `ENOMEM`: the device has no doorbell left to give away.
+    /// - `EOPNOTSUPP`: the driver does not support thread domains.
+    /// - `ENOMEM`: the device has no free doorbell.
     ///
     /// # References
     ///
@@ -46,7 +46,7 @@ impl DeviceContext {
     #[doc(alias = "ibv_alloc_td")]
     pub fn alloc_td(self: &Arc<Self>) -> Result<ThreadDomain, VerbError> {
         let mut attr = ibv_td_init_attr { comp_mask: 0 };
-        // SAFETY: the context is open as long as `self`, and the attributes are complete for a comp_mask of 0.
+        // SAFETY: the context is open as long as `self`, and the attributes are initialised for a comp_mask of 0.
         let td = check_pointer("ibv_alloc_td", unsafe { sys::ibv_alloc_td(self.raw(), &mut attr) }).map_err(explain)?;
         // SAFETY: just made, ours alone, and ibv_dealloc_td is its verb.
         let handle = unsafe { Handle::new(td, dealloc_td, "ibv_dealloc_td") };
@@ -56,31 +56,31 @@ impl DeviceContext {
 }
 
 impl ThreadDomain {
-    /// `ibv_dealloc_td(td)` — frees the domain and reports, where dropping only logs.
+    /// `ibv_dealloc_td(td)` — frees the domain and returns errors, which drop only logs.
     ///
     /// # Errors
     ///
-    /// `EBUSY` where something was made in the domain, which then goes with the last of it; else the driver's errno, and the
+    /// `EBUSY` if objects of the domain exist; the last of them then frees it. Otherwise the driver's errno, and the
     /// domain is leaked.
     #[doc(alias = "ibv_dealloc_td")]
     pub fn close(self) -> Result<(), VerbError> {
         match Arc::into_inner(self.core) {
             Some(core) => core.handle.close(),
             None => Err(VerbError::new("ibv_dealloc_td", Errno::EBUSY)
-                .with_hint("something made in the thread domain is left: it goes with the last of it")),
+                .with_hint("objects of the thread domain exist; the last of them frees it")),
         }
     }
 
-    /// The device that the domain is of.
+    /// Returns the domain's device.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         &self.core.context
     }
 
-    /// The C object.
+    /// Returns the C object.
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, and not freed; what is made in it is used by this thread alone.
+    /// Use it only while `self` lives, and do not free it; only this thread may use its objects.
     pub unsafe fn td(&self) -> NonNull<ibv_td> {
         self.core.handle.as_non_null()
     }
@@ -96,16 +96,19 @@ impl ThreadDomainCore {
     }
 }
 
-/// The header's function, as one that has an address.
+/// The header's inline function as one with an address.
 unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> libc::c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of this function.
     unsafe { sys::ibv_dealloc_td(td) }
 }
 
 #[cold]
 fn explain(error: VerbError) -> VerbError {
     match error.errno().raw() {
-        libc::EOPNOTSUPP | libc::ENOSYS => error.with_hint("the driver has no thread domains"),
+        libc::EOPNOTSUPP | libc::ENOSYS => error.with_hint(
+            "the driver does not support thread domains; use \
+            SingleThreadedDomain::new",
+        ),
         _ => error,
     }
 }

@@ -21,7 +21,7 @@ fn fork_init_is_called_before_a_device_is_opened_and_refused_after() {
     assert_eq!(calls.iter().filter(|(verb, ..)| *verb == "fork_init").count(), 2);
     let context = recording.open();
     let error = fork_init().unwrap_err();
-    assert!(error.to_string().contains("a device was opened already"), "{error}");
+    assert!(error.to_string().contains("a device is already open"), "{error}");
     assert!(loose_calls().iter().all(|(verb, ..)| *verb != "fork_init"));
     drop(context);
 }

@@ -1,4 +1,4 @@
-//! Memory for queues from the program's own allocator.
+//! Memory for queues from the program's allocator.
 
 use std::fmt::Debug;
 use std::panic::{self, AssertUnwindSafe};
@@ -9,65 +9,66 @@ use std::{mem, process};
 use libc::c_void;
 use rdma_mummy_sys::ibv_pd;
 
-/// `IBV_ALLOCATOR_USE_DEFAULT`: the driver takes memory of its own. All bits set, in the header.
+/// `IBV_ALLOCATOR_USE_DEFAULT`: the driver uses its own memory. All bits set, in the header.
 const USE_DEFAULT: *mut c_void = ptr::without_provenance_mut(usize::MAX);
 
-/// Where a parent domain takes memory from: `alloc` and `free` of `struct ibv_parent_domain_init_attr`.
+/// The allocator of a parent domain: `alloc` and `free` of `struct ibv_parent_domain_init_attr`.
 ///
-/// A panic in `allocate` is a failure to allocate; one in `free` ends the process, since none may go through C.
+/// A panic in `allocate` counts as a failed allocation; one in `free` aborts the process, because it must not unwind
+/// through C.
 ///
 /// # Safety
 ///
-/// - Memory that `allocate` gives is as large and as aligned as was asked for, can be read and written, and is nobody
-///   else's, until `free` is called with it. The device writes to it.
+/// - Memory that `allocate` returns has the requested size and alignment, can be read and written, and is used by no
+///   other code until `free` is called with it. The device writes to it.
 /// - It stays mapped at its address, also while the process forks.
-/// - Neither function calls a verb on the device: the driver may hold locks.
+/// - Neither function calls a verb on the device, because the driver may hold locks.
 ///
 /// # References
 ///
 /// [ibv_alloc_parent_domain(3)](https://man7.org/linux/man-pages/man3/ibv_alloc_parent_domain.3.html)
 pub unsafe trait DomainAllocator: Debug + Send + Sync {
-    /// Memory for a queue.
+    /// Allocates memory for a queue.
     fn allocate(&self, request: &AllocationRequest) -> Allocation;
 
-    /// Takes back what [`allocate`](Self::allocate) gave.
+    /// Frees memory that [`allocate`](Self::allocate) returned.
     ///
     /// # Safety
     ///
-    /// - `memory` is what `allocate` of this allocator gave as [`Allocation::Memory`], for this `resource_type`, and was not taken
-    ///   back since.
+    /// - `memory` came from `allocate` of this allocator as [`Allocation::Memory`], for this `resource_type`, and was
+    ///   not freed since.
     /// - Neither the device nor the driver uses it any more.
     unsafe fn free(&self, memory: NonNull<u8>, resource_type: u64);
 }
 
-/// What a driver asks for.
+/// A request of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AllocationRequest {
-    /// In bytes; at least one.
+    /// The size in bytes; at least one.
     pub size: usize,
-    /// In bytes, a power of two.
+    /// The alignment in bytes, a power of two.
     pub alignment: usize,
-    /// What it is for: a number of the vendor's, such as `MLX5DV_RES_TYPE_CQ`.
+    /// The purpose: a number defined by the vendor, such as `MLX5DV_RES_TYPE_CQ`.
     pub resource_type: u64,
 }
 
-/// What a driver gets.
+/// The response to a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
     /// This memory.
     Memory(NonNull<u8>),
-    /// `IBV_ALLOCATOR_USE_DEFAULT`: the driver is to allocate as it would without an allocator, and to free it so.
+    /// `IBV_ALLOCATOR_USE_DEFAULT`: the driver allocates and frees as without an allocator.
     #[doc(alias = "IBV_ALLOCATOR_USE_DEFAULT")]
     Default,
-    /// None: making the object fails with `ENOMEM`.
+    /// No memory: creating the object fails with `ENOMEM`.
     Failed,
 }
 
-/// The allocator as the driver has it: on the heap, and reached by a pointer alone until it is dropped.
+/// The allocator in the form for drivers: on the heap, and accessed only through a pointer until it is dropped.
 pub(super) struct AllocatorContext(NonNull<Arc<dyn DomainAllocator>>);
 
-// SAFETY: it owns the allocator, which may move and be shared.
+// SAFETY: it owns the allocator, which is Send and Sync.
 unsafe impl Send for AllocatorContext {}
 // SAFETY: as for Send.
 unsafe impl Sync for AllocatorContext {}
@@ -77,7 +78,7 @@ impl AllocatorContext {
         Self(NonNull::from(Box::leak(Box::new(allocator))))
     }
 
-    /// `pd_context`, live as long as `self`.
+    /// Returns `pd_context`, live as long as `self`.
     pub(super) fn as_ptr(&self) -> *mut c_void {
         self.0.as_ptr().cast()
     }
@@ -85,12 +86,12 @@ impl AllocatorContext {
 
 impl Drop for AllocatorContext {
     fn drop(&mut self) {
-        // SAFETY: `new` leaked a box, and who drops this says that the driver does not call any more.
+        // SAFETY: `new` leaked a box, and it is dropped only when the driver no longer calls the allocator.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
-/// What the driver calls.
+/// The allocation function that drivers call.
 ///
 /// # Safety
 ///
@@ -102,9 +103,9 @@ pub(super) unsafe extern "C" fn allocate(
     alignment: usize,
     resource_type: u64,
 ) -> *mut c_void {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of this function.
     let allocator = unsafe { &*pd_context.cast::<Arc<dyn DomainAllocator>>() };
-    // What no allocator can be asked for by a `Layout`, the driver has to find itself.
+    // Requests that no `Layout` can express are left to the driver.
     if size == 0 || !alignment.is_power_of_two() {
         return USE_DEFAULT;
     }
@@ -114,7 +115,7 @@ pub(super) unsafe extern "C" fn allocate(
         Ok(Allocation::Default) => USE_DEFAULT,
         Ok(Allocation::Failed) => out_of_memory(),
         Err(payload) => {
-            // Dropping it could panic anew.
+            // Dropping it could panic again.
             mem::forget(payload);
             out_of_memory()
         }
@@ -122,28 +123,28 @@ pub(super) unsafe extern "C" fn allocate(
 }
 
 fn out_of_memory() -> *mut c_void {
-    // SAFETY: libc gives the address of this thread's errno, valid and aligned as long as the thread runs.
+    // SAFETY: libc returns the address of this thread's errno, valid and aligned while the thread runs.
     unsafe { *libc::__errno_location() = libc::ENOMEM };
     ptr::null_mut()
 }
 
-/// What the driver calls.
+/// The free function that drivers call.
 ///
 /// # Safety
 ///
-/// `pd_context` is a live `Arc<dyn DomainAllocator>`, which gave `memory`, and nobody uses that any more.
+/// `pd_context` is a live `Arc<dyn DomainAllocator>` that allocated `memory`, which is no longer used.
 pub(super) unsafe extern "C" fn free(
     _pd: *mut ibv_pd,
     pd_context: *mut c_void,
     memory: *mut c_void,
     resource_type: u64,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of this function.
     let allocator = unsafe { &*pd_context.cast::<Arc<dyn DomainAllocator>>() };
     let Some(memory) = NonNull::new(memory.cast::<u8>()).filter(|memory| memory.as_ptr().cast() != USE_DEFAULT) else {
         return;
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of this function.
     let freed = panic::catch_unwind(AssertUnwindSafe(|| unsafe { allocator.free(memory, resource_type) }));
     if freed.is_err() {
         log::error!("DomainAllocator::free panicked");
@@ -155,11 +156,11 @@ pub(super) unsafe extern "C" fn free(
 mod tests {
     use super::*;
 
-    /// Has one place to give, and counts on what it is promised of requests.
+    /// An allocator that returns one address, and relies on the guarantees for requests.
     #[derive(Debug)]
     struct Strict;
 
-    // SAFETY: what it gives is never used.
+    // SAFETY: the returned memory is never used.
     unsafe impl DomainAllocator for Strict {
         fn allocate(&self, request: &AllocationRequest) -> Allocation {
             assert!(request.size > 0 && request.alignment.is_power_of_two(), "{request:?}");
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allocator_is_asked_for_nothing_that_it_cannot_give() {
+    fn allocator_receives_only_valid_requests() {
         let context = AllocatorContext::new(Arc::new(Strict));
         // SAFETY: the context is live.
         let ask = |size, alignment| unsafe { allocate(ptr::null_mut(), context.as_ptr(), size, alignment, 0) };
@@ -182,7 +183,7 @@ mod tests {
         let memory = ask(4096, 64);
         assert_eq!(memory, NonNull::<u8>::dangling().as_ptr().cast());
         for back in [memory, USE_DEFAULT, ptr::null_mut()] {
-            // SAFETY: the context is live; what was not given is not passed on.
+            // SAFETY: the context is live; memory that was not allocated is not passed on.
             unsafe { free(ptr::null_mut(), context.as_ptr(), back, 0) };
         }
     }

@@ -1,4 +1,4 @@
-//! Owning a protection domain, plain or parent, with what a parent domain needs until it is gone.
+//! Ownership of a protection domain, plain or parent, with the objects that a parent domain needs.
 
 use std::fmt;
 use std::mem;
@@ -16,13 +16,13 @@ use crate::ibverbs::thread_domain::ThreadDomainCore;
 /// The C object of a [`ProtectionDomain`].
 pub(crate) struct DomainHandle {
     pd: NonNull<ibv_pd>,
-    /// Taken by who frees the domain.
+    /// Taken when the domain is freed.
     handle: Option<Handle<ibv_pd>>,
     parent: Option<Parent>,
 }
 
-/// What a parent domain was made of. It outlives the domain; where that cannot be freed, it is leaked with it, since the
-/// device may still write to memory of the allocator.
+/// The parents of a parent domain. They outlive it. If it cannot be freed, they are leaked with it, because the device
+/// may still write to the allocator's memory.
 pub(crate) struct Parent {
     /// The driver has its address.
     _allocator: Option<AllocatorContext>,
@@ -43,7 +43,7 @@ impl Parent {
         self.td.is_some()
     }
 
-    /// The domain that it was made of.
+    /// Returns the domain that it was made from.
     pub(super) fn domain(&self) -> &Arc<ProtectionDomain> {
         &self.pd
     }
@@ -64,19 +64,19 @@ impl DomainHandle {
         Self { pd: handle.as_non_null(), handle: Some(handle), parent }
     }
 
-    /// The domain, live as long as the handle.
+    /// Returns the domain, live as long as the handle.
     #[inline]
     pub(crate) fn as_ptr(&self) -> *mut ibv_pd {
         self.pd.as_ptr()
     }
 
-    /// The same for public accessors.
+    /// Returns the domain for public accessors.
     #[inline]
     pub(crate) fn as_non_null(&self) -> NonNull<ibv_pd> {
         self.pd
     }
 
-    /// Frees the domain and reports.
+    /// Frees the domain.
     pub(crate) fn close(mut self) -> Result<(), VerbError> {
         self.free()
     }
@@ -91,8 +91,8 @@ impl DomainHandle {
     }
 }
 
-// SAFETY: the pointer is that of the handle, which may move and be shared; of the parent nothing but the domain is given
-// out, which may be shared, and the allocator is `Send` and `Sync`.
+// SAFETY: the pointer belongs to the handle, which is Send and Sync. Of the parent only the domain is accessible, which
+// is Sync; the allocator is `Send` and `Sync`.
 unsafe impl Send for DomainHandle {}
 // SAFETY: as for Send.
 unsafe impl Sync for DomainHandle {}

@@ -1,12 +1,12 @@
-//! Parent domains: a protection domain with an allocator or a thread domain beside it.
+//! Parent domains: a protection domain with an allocator or a thread domain.
 //!
 //! ```text
 //! ParentDomainBuilder ── build ────────────────► Arc<ProtectionDomain>    usable wherever the domain that it was made of is
 //!                     ── build_single_threaded ► SingleThreadedDomain     what is made in it stays with one thread
 //! ```
 //!
-//! A parent domain has the keys of the domain that it was made of: memory regions and address handles of the one work with the
-//! other's queue pairs ([`ProtectionDomain::plain`]).
+//! A parent domain shares the keys of the domain it was made from: memory regions and address handles of one work with
+//! queue pairs of the other ([`ProtectionDomain::plain`]).
 
 mod allocator;
 mod handle;
@@ -30,7 +30,7 @@ use crate::ffi::{Handle, check_pointer};
 
 const VERB: &str = "ibv_alloc_parent_domain";
 
-/// Makes parent domains of a protection domain.
+/// Builds parent domains from a protection domain.
 #[derive(Debug)]
 pub struct ParentDomainBuilder {
     pd: Arc<ProtectionDomain>,
@@ -38,55 +38,55 @@ pub struct ParentDomainBuilder {
 }
 
 impl ProtectionDomain {
-    /// A builder of parent domains of this domain.
+    /// Creates a builder of parent domains of this domain.
     pub fn create_parent_domain_builder(self: &Arc<Self>) -> ParentDomainBuilder {
         ParentDomainBuilder::new(self)
     }
 
-    /// Whether a [`ParentDomainBuilder`] made it.
+    /// Whether a [`ParentDomainBuilder`] built it.
     pub fn is_parent_domain(&self) -> bool {
         self.handle.parent().is_some()
     }
 
-    /// Keeps a parent domain for ever, where what was made in it could not be destroyed: the device may still write to
-    /// memory of its allocator.
+    /// Leaks a parent domain if an object in it could not be destroyed, because the device may still write to its
+    /// allocator's memory.
     pub(crate) fn keep_parent_domain(self: &Arc<Self>) {
         if self.is_parent_domain() {
             mem::forget(Arc::clone(self));
         }
     }
 
-    /// Whether what is made in it is used by one thread alone.
+    /// Whether only one thread uses its objects.
     pub(super) fn has_thread_domain(&self) -> bool {
         self.handle.parent().is_some_and(|parent| parent.has_thread_domain())
     }
 
-    /// The plain domain that a parent domain was made of; of a plain domain itself. What two domains with the same plain one
-    /// hold works together.
+    /// Returns the plain domain that a parent domain was made from; for a plain domain, the domain itself. Objects of
+    /// domains with the same plain domain work together.
     pub fn plain(self: &Arc<Self>) -> &Arc<Self> {
         self.handle.parent().map_or(self, |parent| parent.domain())
     }
 }
 
 impl ParentDomainBuilder {
-    /// A builder for this domain, with neither an allocator nor a thread domain.
+    /// Creates a builder for this domain, without an allocator or a thread domain.
     pub fn new(pd: &Arc<ProtectionDomain>) -> Self {
         Self { pd: Arc::clone(pd), allocator: None }
     }
 
-    /// Where the driver takes memory for the queues of the domain from, and gives it back to.
+    /// Sets the allocator of the memory for the domain's queues.
     pub fn setup_allocator(&mut self, allocator: Arc<dyn DomainAllocator>) -> &mut Self {
         self.allocator = Some(allocator);
         self
     }
 
-    /// `ibv_alloc_parent_domain(context, attr)` — makes a parent domain without a thread domain. It is usable wherever a
-    /// protection domain is; completion queues are made in it by
+    /// `ibv_alloc_parent_domain(context, attr)` — builds a parent domain without a thread domain. It can be used like
+    /// any protection domain; create completion queues in it with
     /// [`setup_parent_domain`](crate::ibverbs::completion::CompletionQueueBuilder::setup_parent_domain).
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: the driver has no parent domains, or none with an allocator.
+    /// - `EOPNOTSUPP`: the driver does not support parent domains, or allocators.
     /// - `ENOMEM`: out of memory.
     ///
     /// # References
@@ -97,12 +97,12 @@ impl ParentDomainBuilder {
         self.allocate(None)
     }
 
-    /// `ibv_alloc_parent_domain(context, attr)` with a thread domain — makes a domain whose completion queues and queue pairs
-    /// stay with the thread that made `td`, and cost no lock.
+    /// `ibv_alloc_parent_domain(context, attr)` with a thread domain — builds a domain whose completion queues and
+    /// queue pairs stay on the thread that created `td`, and take no lock.
     ///
     /// # Errors
     ///
-    /// As [`build`](Self::build), and `EINVAL` where `td` is of another device context.
+    /// As for [`build`](Self::build), and `EINVAL` if `td` belongs to another device context.
     ///
     /// # References
     ///
@@ -111,11 +111,11 @@ impl ParentDomainBuilder {
         if td.device_context().raw() != self.context().raw() {
             return Err(VerbError::invalid(
                 VERB,
-                "the thread domain belongs to another device context than the domain",
+                "the thread domain belongs to another device context than the domain; allocate both from one",
             ));
         }
         let domain = self.allocate(Some(Arc::clone(td.core())))?;
-        // SAFETY: just made and given to nobody else. `td` does not leave its thread, so that this is it.
+        // SAFETY: just created and not shared. `td` does not leave its thread, so this is that thread.
         Ok(unsafe { SingleThreadedDomain::adopt(domain, self.allocator.is_some()) })
     }
 
@@ -125,7 +125,7 @@ impl ParentDomainBuilder {
 
     fn allocate(&self, td: Option<Arc<ThreadDomainCore>>) -> Result<Arc<ProtectionDomain>, VerbError> {
         if self.pd.is_parent_domain() {
-            return Err(VerbError::invalid(VERB, "the domain is a parent domain already: make it of a plain one"));
+            return Err(VerbError::invalid(VERB, "the domain is already a parent domain; build from a plain one"));
         }
         let pd_context = self.allocator.clone().map(AllocatorContext::new);
         let mut attr = ibv_parent_domain_init_attr {
@@ -143,7 +143,8 @@ impl ParentDomainBuilder {
             attr.free = Some(allocator::free);
             attr.pd_context = pd_context.as_ptr();
         }
-        // SAFETY: both domains are live and of this context; the allocator stands on the heap until the new domain is gone.
+        // SAFETY: both domains are live and of this context; the allocator stays on the heap until the new domain is
+        // freed.
         let pd = unsafe { sys::ibv_alloc_parent_domain(self.context().raw(), &mut attr) };
         let pd = check_pointer(VERB, pd).map_err(|error| self.explain(error))?;
         // SAFETY: just made, ours alone, and ibv_dealloc_pd is its verb.
@@ -157,9 +158,9 @@ impl ParentDomainBuilder {
     fn explain(&self, error: VerbError) -> VerbError {
         match error.errno().raw() {
             libc::EOPNOTSUPP | libc::ENOSYS if self.allocator.is_some() => {
-                error.with_hint("the driver has no parent domains, or none with an allocator")
+                error.with_hint("the driver does not support parent domains, or allocators")
             }
-            libc::EOPNOTSUPP | libc::ENOSYS => error.with_hint("the driver has no parent domains"),
+            libc::EOPNOTSUPP | libc::ENOSYS => error.with_hint("the driver does not support parent domains"),
             _ => error,
         }
     }

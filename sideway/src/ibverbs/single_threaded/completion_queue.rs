@@ -1,4 +1,4 @@
-//! A completion queue of one thread.
+//! A completion queue confined to one thread.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -14,7 +14,7 @@ use crate::ibverbs::completion::{
     ExtendedCompletionQueue, ExtendedWorkCompletion, PollCompletionQueueError,
 };
 
-/// Makes completion queues without a lock, with the defaults of [`CompletionQueueBuilder`].
+/// Builds completion queues without a lock, with the defaults of [`CompletionQueueBuilder`].
 #[derive(Debug)]
 pub struct SingleThreadedCompletionQueueBuilder {
     builder: CompletionQueueBuilder,
@@ -30,47 +30,47 @@ impl SingleThreadedCompletionQueueBuilder {
         Self { builder, thread: PhantomData }
     }
 
-    /// How many completions the queue holds at least: see [`CompletionQueueBuilder::setup_cqe`].
+    /// Sets the minimum capacity: see [`CompletionQueueBuilder::setup_cqe`].
     pub fn setup_cqe(&mut self, cqe: u32) -> &mut Self {
         self.builder.setup_cqe(cqe);
         self
     }
 
-    /// Fields that completions are to have: see [`CompletionQueueBuilder::setup_wc_flags`].
+    /// Sets the fields of completions: see [`CompletionQueueBuilder::setup_wc_flags`].
     pub fn setup_wc_flags(&mut self, fields: CreateCompletionQueueWorkCompletionFlags) -> &mut Self {
         self.builder.setup_wc_flags(fields);
         self
     }
 
-    /// Whether the queue goes on when it overruns: see [`CompletionQueueBuilder::setup_ignore_overrun`].
+    /// Sets whether the queue continues after an overrun: see [`CompletionQueueBuilder::setup_ignore_overrun`].
     pub fn setup_ignore_overrun(&mut self, ignore_overrun: bool) -> &mut Self {
         self.builder.setup_ignore_overrun(ignore_overrun);
         self
     }
 
-    /// `ibv_create_cq_ex(context, attr)` with `IBV_CREATE_CQ_ATTR_SINGLE_THREADED` — makes a queue.
+    /// `ibv_create_cq_ex(context, attr)` with `IBV_CREATE_CQ_ATTR_SINGLE_THREADED` — builds a queue.
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`, `ENOSYS`: the driver has no such queues.
-    /// - else as [`CompletionQueueBuilder::build_ex`].
+    /// - `EOPNOTSUPP`, `ENOSYS`: the driver does not support such queues.
+    /// - Otherwise as for [`CompletionQueueBuilder::build_ex`].
     ///
     /// # References
     ///
     /// [ibv_create_cq_ex(3)](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
     #[doc(alias = "IBV_CREATE_CQ_ATTR_SINGLE_THREADED")]
     pub fn build(&self) -> Result<SingleThreadedCompletionQueue, VerbError> {
-        // SAFETY: what is made of it stays in types that do not leave the thread: the queue itself, and the queue pairs of this
-        // module, which alone take it.
+        // SAFETY: its objects stay in types that do not leave the thread: the queue itself, and the queue pairs of this
+        // module, the only ones that accept it.
         let cq = unsafe { self.builder.build_single_threaded() }?;
         Ok(SingleThreadedCompletionQueue { cq, polling: Rc::default(), thread: PhantomData })
     }
 }
 
-/// An extended completion queue that stays with its thread and costs no lock. It has no channel: it is polled.
+/// An extended completion queue confined to its thread, without a lock. It has no channel: poll it.
 #[derive(Debug)]
 pub struct SingleThreadedCompletionQueue {
-    /// Never given out: it could leave the thread, alone or as the queue of a queue pair that does.
+    /// Never returned: it could leave the thread, alone or with a queue pair.
     cq: ExtendedCompletionQueue,
     /// Shared with its queue pairs.
     polling: Rc<Polling>,
@@ -78,27 +78,27 @@ pub struct SingleThreadedCompletionQueue {
 }
 
 impl SingleThreadedCompletionQueue {
-    /// `ibv_start_poll(cq, attr)` — begins to poll: see [`ExtendedCompletionQueue::start_poll`].
+    /// `ibv_start_poll(cq, attr)` — starts a poll: see [`ExtendedCompletionQueue::start_poll`].
     ///
-    /// Queue pairs of the queue may be dropped while the poller is out: they are destroyed when it is dropped.
+    /// Queue pairs of the queue may be dropped during the poll: they are destroyed when the poller is dropped.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As for [`ExtendedCompletionQueue::start_poll`].
     #[doc(alias = "ibv_start_poll")]
     #[inline]
     pub fn start_poll(&mut self) -> Result<SingleThreadedPoller<'_>, PollCompletionQueueError> {
         Ok(SingleThreadedPoller::new(self.cq.start_poll()?, &self.polling))
     }
 
-    /// `ibv_start_poll(cq, attr)`, `ibv_next_poll(cq)`, `ibv_end_poll(cq)` — gives up to `most` completions to `take`: see
-    /// [`ExtendedCompletionQueue::poll_each`].
+    /// `ibv_start_poll(cq, attr)`, `ibv_next_poll(cq)`, `ibv_end_poll(cq)` — passes up to `most` completions to `take`:
+    /// see [`ExtendedCompletionQueue::poll_each`].
     ///
-    /// `take` may drop queue pairs of the queue: they are destroyed when the poll has ended.
+    /// `take` may drop queue pairs of the queue: they are destroyed after the poll.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As for [`ExtendedCompletionQueue::poll_each`].
     #[doc(alias = "ibv_next_poll")]
     #[doc(alias = "ibv_end_poll")]
     #[inline(always)]
@@ -117,70 +117,70 @@ impl SingleThreadedCompletionQueue {
         }
     }
 
-    /// `ibv_resize_cq(cq, cqe)` — changes how many completions the queue holds: see [`ExtendedCompletionQueue::resize`].
+    /// `ibv_resize_cq(cq, cqe)` — changes the queue's capacity: see [`ExtendedCompletionQueue::resize`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As for [`ExtendedCompletionQueue::resize`].
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&mut self, cqe: u32) -> Result<(), VerbError> {
         self.cq.resize(cqe)
     }
 
-    /// `ibv_modify_cq(cq, attr)` — sets how events are held back: see [`CompletionQueue::modify`].
+    /// `ibv_modify_cq(cq, attr)` — sets the event moderation: see [`CompletionQueue::modify`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As for [`CompletionQueue::modify`].
     #[doc(alias = "ibv_modify_cq")]
     pub fn modify(&self, moderation: CompletionModeration) -> Result<(), VerbError> {
         self.cq.modify(moderation)
     }
 
-    /// Entries that the queue holds, at least what was asked for.
+    /// Returns the queue's capacity, at least as large as requested.
     pub fn cqe(&self) -> u32 {
         self.cq.cqe()
     }
 
-    /// The fields that the queue delivers.
+    /// Returns the fields that the queue delivers.
     pub fn wc_flags(&self) -> CreateCompletionQueueWorkCompletionFlags {
         self.cq.wc_flags()
     }
 
-    /// `ibv_destroy_cq(cq)` — destroys the queue and reports, where dropping only logs.
+    /// `ibv_destroy_cq(cq)` — destroys the queue and returns errors, which drop only logs.
     ///
     /// # Errors
     ///
-    /// `EBUSY` where queue pairs hold the queue, which then goes with the last of them; else the driver's errno, and the queue
-    /// is leaked.
+    /// `EBUSY` if queue pairs reference the queue; the last of them then destroys it. Otherwise the driver's errno, and
+    /// the queue is leaked.
     #[doc(alias = "ibv_destroy_cq")]
     pub fn close(self) -> Result<(), VerbError> {
         self.cq.close()
     }
 
-    /// The C object.
+    /// Returns the C object.
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, by this thread, not destroyed, and not polled while a poller is out; its `cq_context`
-    /// and its functions stay as they are.
+    /// Use it only while `self` lives, on this thread. Do not destroy it, poll it during a poll, or change its
+    /// `cq_context` and its functions.
     pub unsafe fn cq(&self) -> NonNull<ibv_cq> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { self.cq.cq() }
     }
 
-    /// For the queue pairs of this module, and for polling.
+    /// Returns the queue, for this module's queue pairs, and for polling.
     pub(in crate::ibverbs) fn inner(&self) -> &ExtendedCompletionQueue {
         &self.cq
     }
 
-    /// For the queue pairs of this module, which are not destroyed during a poll.
+    /// Returns the polling state, for this module's queue pairs, which are not destroyed during a poll.
     pub(super) fn polling(&self) -> &Rc<Polling> {
         &self.polling
     }
 }
 
-/// A poll goes on in the thread that began it: `Send` for one of these types would be an ambiguity here.
+/// A poll continues on the thread that started it: `Send` for one of these types would be an ambiguity here.
 const _: fn() = || {
     trait NotSend<A> {
         fn check() {}

@@ -1,9 +1,9 @@
-//! Queues without locks, which stay with the thread that made them.
+//! Queues without locks, confined to the thread that created them.
 //!
-//! Drivers lock completion queues and queue pairs, and the lock costs time also where nobody contends for it. They leave it
-//! out on completion queues made with `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`, and on queue pairs in a thread domain, which
-//! moreover share a doorbell among themselves. Then it is up to the program that one thread at a time uses them, and here the
-//! types see to it: none of them is `Send` or `Sync`.
+//! Drivers lock completion queues and queue pairs, which takes time even without contention. They omit the lock for
+//! completion queues created with `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`, and for queue pairs in a thread domain, which
+//! also share a doorbell. The program must then use them from one thread at a time. The types here ensure that: none of
+//! them is `Send` or `Sync`.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -19,14 +19,14 @@
 //! # }
 //! ```
 //!
-//! What touches such a queue without its lock is not polling and posting alone. A queue pair that is destroyed, or modified to
-//! `Reset`, takes its completions out of its completion queues; a completion event asks its queue for the next one. So queue
-//! pairs on such a completion queue are of this module too, its events are left out (there is no channel), and nothing here
-//! gives out what is inside: not the queues of a pair, nor the domain. A queue pair that is dropped while one of its completion
-//! queues is being polled is destroyed at the end of the poll.
+//! Other operations than polling and posting also access such a queue. Destroying a queue pair, or modifying it to
+//! `Reset`, removes its completions from its completion queues, and a completion event re-arms its queue. So queue
+//! pairs on such a completion queue also belong to this module, events are not available (there is no channel), and the
+//! inner objects are not accessible: neither the halves of a pair nor the domain. A queue pair dropped while one of its
+//! completion queues is being polled is destroyed at the end of the poll.
 //!
-//! Memory is registered, and address handles are made, in the plain domain
-//! ([`SingleThreadedDomain::protection_domain`]), and may be shared as ever.
+//! Memory regions and address handles belong to the plain domain ([`SingleThreadedDomain::protection_domain`]), and can
+//! be shared as usual.
 
 mod completion_queue;
 mod poller;
@@ -42,10 +42,10 @@ use super::device_context::DeviceContext;
 use super::protection_domain::ProtectionDomain;
 use super::queue_pair::Datagram;
 
-/// A domain whose queues stay with the thread that made it.
+/// A domain whose queues stay on the thread that created it.
 #[derive(Debug)]
 pub struct SingleThreadedDomain {
-    /// With a thread domain in it, it may not be seen outside: queue pairs of a safe builder could leave the thread.
+    /// If it contains a thread domain, it must not be accessible: queue pairs of a safe builder could leave the thread.
     domain: Arc<ProtectionDomain>,
     has_allocator: bool,
     thread: SingleThread,
@@ -55,42 +55,42 @@ pub struct SingleThreadedDomain {
 type SingleThread = PhantomData<*mut ()>;
 
 impl SingleThreadedDomain {
-    /// A domain without a thread domain, for drivers that have none: completion queues cost no lock, and queue pairs the one
-    /// that they always do.
+    /// Creates a domain without a thread domain, for drivers that do not support one: completion queues have no lock,
+    /// and queue pairs have their usual lock.
     pub fn new(pd: &Arc<ProtectionDomain>) -> Self {
         Self { domain: Arc::clone(pd), has_allocator: false, thread: PhantomData }
     }
 
-    /// Takes a parent domain over.
+    /// Takes ownership of a parent domain.
     ///
     /// # Safety
     ///
-    /// It is nobody else's, and its thread domain is used by the calling thread alone.
+    /// It has no other owner, and only the calling thread uses its thread domain.
     pub(super) unsafe fn adopt(domain: Arc<ProtectionDomain>, has_allocator: bool) -> Self {
         Self { domain, has_allocator, thread: PhantomData }
     }
 
-    /// A builder of completion queues in this domain.
+    /// Creates a builder of completion queues in this domain.
     pub fn create_cq_builder(&self) -> SingleThreadedCompletionQueueBuilder {
         SingleThreadedCompletionQueueBuilder::new(self)
     }
 
-    /// A builder of queue pairs in this domain: with one peer each, or of raw packets.
+    /// Creates a builder of queue pairs in this domain, for connections or raw packets.
     pub fn create_qp_builder(&self) -> SingleThreadedQueuePairBuilder {
         SingleThreadedQueuePairBuilder::new(self)
     }
 
-    /// A builder of queue pairs for datagrams (UD) in this domain.
+    /// Creates a builder of queue pairs for datagrams (UD) in this domain.
     pub fn create_ud_qp_builder(&self) -> SingleThreadedQueuePairBuilder<Datagram> {
         SingleThreadedQueuePairBuilder::new_ud(self)
     }
 
-    /// The plain domain, in which memory is registered.
+    /// Returns the plain domain, in which memory is registered.
     pub fn protection_domain(&self) -> &Arc<ProtectionDomain> {
         self.domain.plain()
     }
 
-    /// The device that the domain is of.
+    /// Returns the domain's device.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         self.domain.device_context()
     }

@@ -1,4 +1,4 @@
-//! Polling without a lock, and what has to wait until a poll has ended.
+//! Polling without a lock, and the operations that must wait until a poll has ended.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -7,30 +7,30 @@ use std::sync::Arc;
 use crate::ibverbs::completion::{ExtendedPoller, ExtendedWorkCompletion, PollCompletionQueueError};
 use crate::ibverbs::queue_pair::QueuePairCore;
 
-/// A poll under way; dropping it ends the poll (`ibv_end_poll`), and destroys the queue pairs of the queue that were dropped
-/// meanwhile.
+/// An open poll; dropping it ends the poll (`ibv_end_poll`), and destroys the queue's queue pairs that were dropped
+/// during it.
 #[doc(alias = "ibv_end_poll")]
 #[derive(Debug)]
 pub struct SingleThreadedPoller<'cq> {
-    // Dropped first: the poll has ended before queue pairs go.
+    // First field, so dropped first: the poll ends before queue pairs are destroyed.
     poller: ExtendedPoller<'cq>,
-    #[expect(dead_code, reason = "held for its drop")]
+    #[expect(dead_code, reason = "held until its drop")]
     ended: Ended<'cq>,
 }
 
 impl<'cq> SingleThreadedPoller<'cq> {
-    /// The poll of a queue that has just begun, and the state of the same queue.
+    /// Combines a poll that has just started with the state of the same queue.
     #[inline]
     pub(super) fn new(poller: ExtendedPoller<'cq>, polling: &'cq Polling) -> Self {
         polling.state.set(State::UnderWay);
         Self { poller, ended: Ended(polling) }
     }
 
-    /// `ibv_next_poll(cq)` — the next completion, `None` when there is no further one: see [`ExtendedPoller::next`].
+    /// `ibv_next_poll(cq)` — returns the next completion, or `None` if there is none: see [`ExtendedPoller::next`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As for [`ExtendedPoller::next`].
     #[doc(alias = "ibv_next_poll")]
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot return borrowed items, and the cursor moves")]
     #[inline]
@@ -38,7 +38,7 @@ impl<'cq> SingleThreadedPoller<'cq> {
         self.poller.next()
     }
 
-    /// Gives up to `most` completions, one at least, to `take`: see [`ExtendedPoller`].
+    /// Passes up to `most` completions, at least one, to `take`: see [`ExtendedPoller`].
     #[inline(always)]
     pub(super) fn give<E: From<PollCompletionQueueError>>(
         mut self,
@@ -51,8 +51,8 @@ impl<'cq> SingleThreadedPoller<'cq> {
 
 /// Whether a completion queue is being polled.
 ///
-/// A driver remembers the queue pair of the last completion from one step of a poll to the next, and reads it; its lock is what
-/// keeps a queue pair from being destroyed in between. Where there is no lock, this does.
+/// Between two steps of a poll, a driver keeps and reads a pointer to the queue pair of the last completion; its lock
+/// prevents that queue pair's destruction. Without a lock, this type does.
 #[derive(Debug, Default)]
 pub(super) struct Polling {
     state: Cell<State>,
@@ -65,7 +65,7 @@ enum State {
     #[default]
     Idle,
     UnderWay,
-    /// And queue pairs wait for its end.
+    /// Queue pairs wait for the end of the poll.
     Awaited,
 }
 
@@ -74,7 +74,7 @@ impl Polling {
         self.state.get() != State::Idle
     }
 
-    /// Keeps a queue pair until the poll has ended, if one is under way.
+    /// Keeps a queue pair until the end of the poll, if one is open.
     fn keep(&self, qp: &Arc<QueuePairCore>) {
         if self.is_under_way() {
             self.leaving.borrow_mut().push(Arc::clone(qp));
@@ -84,7 +84,7 @@ impl Polling {
 
     #[cold]
     fn release(&self) {
-        // Taken out first: nothing is borrowed while a queue pair goes.
+        // Taken out first, so that nothing is borrowed while a queue pair is destroyed.
         drop(self.leaving.take());
     }
 }
@@ -102,7 +102,7 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// The completion queues of a queue pair, as far as they are set.
+/// The polling states of a queue pair's completion queues, as far as they are set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Polls {
     pub(super) send: Option<Rc<Polling>>,
@@ -115,7 +115,7 @@ impl Polls {
         self.both().any(|polling| polling.is_under_way())
     }
 
-    /// Keeps the queue pair until all polls under way have ended.
+    /// Keeps the queue pair until all open polls have ended.
     pub(super) fn keep(&self, qp: &Arc<QueuePairCore>) {
         self.both().for_each(|polling| polling.keep(qp));
     }

@@ -1,4 +1,4 @@
-//! A queue pair of one thread.
+//! A queue pair confined to one thread.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -20,10 +20,10 @@ use crate::ibverbs::queue_pair::{
     Service,
 };
 
-/// Makes queue pairs of one thread, with the defaults of [`QueuePairBuilder`].
+/// Builds queue pairs confined to one thread, with the defaults of [`QueuePairBuilder`].
 #[derive(Debug)]
 pub struct SingleThreadedQueuePairBuilder<T = Connected> {
-    /// Never given out: what it builds may leave the thread.
+    /// Never returned: its queue pairs may leave the thread.
     builder: QueuePairBuilder<T>,
     polls: Polls,
     thread: SingleThread,
@@ -70,32 +70,32 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
     ///
     /// # Safety
     ///
-    /// As there.
+    /// As for [`QueuePairBuilder::assume_send_room`].
     pub unsafe fn assume_send_room(&mut self) -> &mut Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { self.builder.assume_send_room() };
         self
     }
 
-    /// Where completions of sends go. The queue's C object lives as long as the queue pair.
+    /// Sets the completion queue of sends. The queue pair keeps its C object alive.
     pub fn setup_send_cq(&mut self, send_cq: &SingleThreadedCompletionQueue) -> &mut Self {
         self.builder.setup_send_cq(send_cq.inner());
         self.polls.send = Some(Rc::clone(send_cq.polling()));
         self
     }
 
-    /// Where completions of receives go; may be the queue of the sends.
+    /// Sets the completion queue of receives; may be the same as that of sends.
     pub fn setup_recv_cq(&mut self, recv_cq: &SingleThreadedCompletionQueue) -> &mut Self {
         self.builder.setup_recv_cq(recv_cq.inner());
         self.polls.recv = Some(Rc::clone(recv_cq.polling()));
         self
     }
 
-    /// `ibv_create_qp(pd, attr)` — makes a basic queue pair: see [`QueuePairBuilder::build`].
+    /// `ibv_create_qp(pd, attr)` — builds a basic queue pair: see [`QueuePairBuilder::build`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As for [`QueuePairBuilder::build`].
     #[doc(alias = "ibv_create_qp")]
     pub fn build(&self) -> Result<SingleThreadedQueuePair<BasicQueuePair<T>>, VerbError>
     where
@@ -104,11 +104,11 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
         self.builder.build().map(|qp| SingleThreadedQueuePair::new(qp, &self.polls))
     }
 
-    /// `ibv_create_qp_ex(context, attr)` — makes an extended queue pair: see [`QueuePairBuilder::build_ex`].
+    /// `ibv_create_qp_ex(context, attr)` — builds an extended queue pair: see [`QueuePairBuilder::build_ex`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As for [`QueuePairBuilder::build_ex`].
     #[doc(alias = "ibv_create_qp_ex")]
     pub fn build_ex(&self) -> Result<SingleThreadedQueuePair<ExtendedQueuePair<T>>, VerbError>
     where
@@ -117,11 +117,11 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
         self.builder.build_ex().map(|qp| SingleThreadedQueuePair::new(qp, &self.polls))
     }
 
-    /// An extended queue pair where the device has them, without known faults; else a basic one.
+    /// Builds an extended queue pair if the device supports it without known faults; otherwise a basic one.
     ///
     /// # Errors
     ///
-    /// As [`QueuePairBuilder::build_generic`].
+    /// As for [`QueuePairBuilder::build_generic`].
     pub fn build_generic(&self) -> Result<SingleThreadedQueuePair<GenericQueuePair<T>>, VerbError>
     where
         T: BasicService,
@@ -130,10 +130,10 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
     }
 }
 
-/// A queue pair that stays with its thread. Where its domain has a thread domain, posting costs no lock.
+/// A queue pair confined to its thread. If its domain contains a thread domain, posting takes no lock.
 #[derive(Debug)]
 pub struct SingleThreadedQueuePair<Q: QueuePair> {
-    /// Never given out, nor its two queues: they could leave the thread.
+    /// Never returned, nor its halves: they could leave the thread.
     qp: Q,
     polls: Polls,
     thread: SingleThread,
@@ -144,14 +144,14 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
         Self { qp, polls: polls.clone(), thread: PhantomData }
     }
 
-    /// Begins a batch of sends.
+    /// Starts a batch of sends.
     #[doc(alias = "ibv_wr_start")]
     #[inline]
     pub fn start_post_send(&mut self) -> Q::Guard<'_> {
         self.qp.start_post_send()
     }
 
-    /// Begins a batch of receives.
+    /// Starts a batch of receives.
     #[doc(alias = "ibv_post_recv")]
     #[inline]
     pub fn start_post_recv(&mut self) -> PostRecvGuard<'_> {
@@ -162,23 +162,24 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
     ///
     /// # Errors
     ///
-    /// As there; `EBUSY` for a reset, which takes completions out of the completion queues, while one of them is being polled.
+    /// As for [`QueuePair::modify`]; also `EBUSY` for a reset, which removes completions from the completion queues,
+    /// while one of them is being polled.
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&self, attribute: &QueuePairAttribute) -> Result<(), ModifyQueuePairError> {
         let resets =
             attribute.mask().contains(QueuePairAttributeMask::State) && attribute.state() == QueuePairState::Reset;
         if resets && self.polls.are_under_way() {
-            let source = busy("ibv_modify_qp").with_hint("a completion queue is being polled: drop the poller first");
+            let source = busy("ibv_modify_qp").with_hint("a completion queue is being polled; drop the poller first");
             return Err(ModifyQueuePairError::Verb { from: self.state(), to: QueuePairState::Reset, source });
         }
         self.qp.modify(attribute)
     }
 
-    /// What a peer needs to connect to this queue pair: see [`QueuePair::local_endpoint`].
+    /// Returns what a peer needs to connect to this queue pair: see [`QueuePair::local_endpoint`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As for [`QueuePair::local_endpoint`].
     pub fn local_endpoint(&self, options: &RcOptions) -> Result<QueuePairEndpoint, VerbError>
     where
         Q: QueuePair<Service = Connected>,
@@ -190,7 +191,7 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As for [`QueuePair::connect_rc`].
     #[doc(alias = "ibv_modify_qp")]
     pub fn connect_rc(&self, remote: &QueuePairEndpoint, options: &RcOptions) -> Result<(), ConnectQueuePairError>
     where
@@ -203,7 +204,7 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As for [`QueuePair::query`].
     #[doc(alias = "ibv_query_qp")]
     pub fn query(
         &self,
@@ -212,11 +213,12 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
         self.qp.query(mask)
     }
 
-    /// `ibv_qp_attach_comp_cntr(qp, comp_cntr, attr)` — has a counter count operations: see [`CompletionCounter::attach`].
+    /// `ibv_qp_attach_comp_cntr(qp, comp_cntr, attr)` — lets a counter count operations: see
+    /// [`CompletionCounter::attach`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As for [`CompletionCounter::attach`].
     #[doc(alias = "ibv_qp_attach_comp_cntr")]
     pub fn attach_comp_cntr(
         &self,
@@ -226,46 +228,46 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
         counter.attach(&self.qp, operations)
     }
 
-    /// The state: see [`QueuePair::state`].
+    /// Returns the state: see [`QueuePair::state`].
     pub fn state(&self) -> QueuePairState {
         self.qp.state()
     }
 
-    /// The transport service.
+    /// Returns the transport service.
     pub fn qp_type(&self) -> QueuePairType {
         self.qp.qp_type()
     }
 
-    /// The number by which peers address the queue pair, 24 bits.
+    /// Returns the number by which peers address the queue pair, 24 bits.
     pub fn qp_number(&self) -> u32 {
         self.qp.qp_number()
     }
 
-    /// `ibv_destroy_qp(qp)` — destroys the queue pair and reports, where dropping only logs.
+    /// `ibv_destroy_qp(qp)` — destroys the queue pair and returns errors, which drop only logs.
     ///
     /// # Errors
     ///
-    /// `EBUSY` while a completion queue of the queue pair is being polled: it goes when the poller is dropped. Else the driver's
-    /// errno, and the queue pair is leaked.
+    /// `EBUSY` while a completion queue of the queue pair is being polled: dropping the poller destroys it. Otherwise
+    /// the driver's errno, and the queue pair is leaked.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn close(self) -> Result<(), VerbError> {
         if self.polls.are_under_way() {
             return Err(busy("ibv_destroy_qp")
-                .with_hint("a completion queue is being polled: the queue pair goes when the poller is dropped"));
+                .with_hint("a completion queue is being polled; dropping the poller destroys the queue pair"));
         }
         let core = Arc::clone(self.qp.core());
         drop(self);
         core.close()
     }
 
-    /// The C object.
+    /// Returns the C object.
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, by this thread, not destroyed, and not posted to while a guard is out; its
-    /// `qp_context` and its functions stay as they are.
+    /// Use it only while `self` lives, on this thread. Do not destroy it, post to it while a guard exists, or change
+    /// its `qp_context` and its functions.
     pub unsafe fn qp(&self) -> NonNull<ibv_qp> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { self.qp.qp() }
     }
 }
@@ -282,12 +284,13 @@ fn busy(verb: &'static str) -> VerbError {
 }
 
 impl<S: SendQueue> SingleThreadedQueuePair<Pair<S>> {
-    /// Moves the queue pair to the error state and polls `queues` until all its requests have been flushed: see [`Pair::drain`].
-    /// No request uses its buffers any more then, and [`close`](Self::close) ends the queue pair.
+    /// Moves the queue pair to the Error state and polls `queues` until all its requests are flushed: see
+    /// [`Pair::drain`]. Then no request uses its buffers any more; call [`close`](Self::close) to destroy the queue
+    /// pair.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As for [`Pair::drain`].
     pub fn drain(
         &mut self,
         queues: &mut [&mut SingleThreadedCompletionQueue],
@@ -300,7 +303,7 @@ impl<S: SendQueue> SingleThreadedQueuePair<Pair<S>> {
     }
 }
 
-/// A batch goes on in the thread that began it: `Send` for one of these types would be an ambiguity here.
+/// A batch continues on the thread that started it: `Send` for one of these types would be an ambiguity here.
 const _: fn() = || {
     use crate::ibverbs::queue_pair::{BasicPostSendGuard, ExtendedPostSendGuard, GenericPostSendGuard};
 

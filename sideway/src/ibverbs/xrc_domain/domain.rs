@@ -1,4 +1,4 @@
-//! `struct ibv_xrcd`.
+//! `struct ibv_xrcd`: XRC domains.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
@@ -18,36 +18,36 @@ bitflags::bitflags! {
     /// The `oflags` of [`open_xrcd`](DeviceContext::open_xrcd).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct XrcDomainFlags: c_int {
-        /// `O_CREAT`: makes the domain of the file where there is none yet.
+        /// `O_CREAT`: creates the file's domain if it does not exist.
         const Create = libc::O_CREAT;
-        /// `O_EXCL`: with `Create`, fails where the file has a domain already.
+        /// `O_EXCL`: with `Create`, fails if the file already has a domain.
         const Exclusive = libc::O_EXCL;
-        // Later flags pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
-/// An XRC domain: XRC shared receive queues and receiving XRC queue pairs work together only within one.
+/// An XRC domain: XRC shared receive queues and receiving XRC queue pairs work together only within one domain.
 #[doc(alias = "ibv_xrcd")]
 #[derive(Debug)]
 pub struct XrcDomain {
-    // Dropped first: the context must outlive it.
+    // First field, so dropped first: the context must outlive it.
     handle: Handle<ibv_xrcd>,
     context: Arc<DeviceContext>,
 }
 
 impl DeviceContext {
-    /// `ibv_open_xrcd(context, {fd, oflags})` — opens the domain of a file, by which the processes that open the same file
-    /// share it; or makes one of this process alone where `file` is `None`, which takes [`XrcDomainFlags::Create`].
+    /// `ibv_open_xrcd(context, {fd, oflags})` — opens the domain of a file, shared by all processes that open the same
+    /// file. If `file` is `None`, creates a domain private to this process, which needs [`XrcDomainFlags::Create`].
     ///
     /// The file may be closed afterwards.
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`, `ENOSYS`: the device or its driver has no XRC.
-    /// - `EINVAL`: the file has a domain and `Exclusive` was given; no file and no `Create`.
-    /// - `EAGAIN`: the file has no domain, and `Create` was not given.
-    /// - else the driver's errno.
+    /// - `EOPNOTSUPP`, `ENOSYS`: the device or its driver does not support XRC.
+    /// - `EINVAL`: the file has a domain and `Exclusive` is set; or neither a file nor `Create`.
+    /// - `EAGAIN`: the file has no domain, and `Create` is not set.
+    /// - Otherwise the driver's errno.
     ///
     /// # References
     ///
@@ -61,7 +61,7 @@ impl DeviceContext {
         if file.is_none() && !flags.contains(XrcDomainFlags::Create) {
             return Err(VerbError::invalid(
                 OPEN,
-                "without a file there is no domain to open: give XrcDomainFlags::Create",
+                "without a file there is no domain to open; pass XrcDomainFlags::Create",
             ));
         }
         if !can_close(self) {
@@ -73,7 +73,7 @@ impl DeviceContext {
             fd: file.map_or(-1, |file| file.as_raw_fd()),
             oflags: flags.bits(),
         };
-        // SAFETY: the context is open as long as `self`, the attributes are complete, and the descriptor is open.
+        // SAFETY: the context is open as long as `self`, the attributes are initialised, and the descriptor is open.
         let xrcd = unsafe { sys::ibv_open_xrcd(self.raw(), &mut attr) };
         let xrcd = check_pointer(OPEN, xrcd).map_err(|error| explain(error, file.is_some(), flags))?;
         // SAFETY: just opened, ours alone, and ibv_close_xrcd is its verb.
@@ -83,15 +83,14 @@ impl DeviceContext {
 }
 
 impl XrcDomain {
-    /// `ibv_close_xrcd(xrcd)` — closes the domain and reports, where dropping only logs. The domain itself goes with the last
-    /// process that has it open.
+    /// `ibv_close_xrcd(xrcd)` — closes the domain and returns errors, which drop only logs. The domain itself exists
+    /// until the last process has closed it.
     ///
-    /// A domain in an `Arc` is taken out of it with [`Arc::into_inner`], which succeeds once everything that was made in it
-    /// has gone.
+    /// Take a domain out of its `Arc` with [`Arc::into_inner`], which succeeds once all its objects are dropped.
     ///
     /// # Errors
     ///
-    /// The driver's errno; the domain is leaked then.
+    /// The driver's errno; the domain is then leaked.
     ///
     /// # References
     ///
@@ -101,29 +100,29 @@ impl XrcDomain {
         self.handle.close()
     }
 
-    /// The device that the domain is of.
+    /// Returns the domain's device.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         &self.context
     }
 
-    /// The C object.
+    /// Returns the C object.
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, and not closed.
+    /// Use it only while `self` lives, and do not close it.
     pub unsafe fn xrcd(&self) -> NonNull<ibv_xrcd> {
         self.handle.as_non_null()
     }
 
-    /// The C object, for this crate.
+    /// Returns the C object for this crate.
     pub(crate) fn raw(&self) -> *mut ibv_xrcd {
         self.handle.as_ptr()
     }
 }
 
-/// Whether the driver can close a domain that it has opened: the header's inline function does not ask.
+/// Whether the driver can close a domain that it has opened; the header's inline function does not check.
 fn can_close(context: &DeviceContext) -> bool {
-    // SAFETY: the context is open; the member is read where the table reaches that far.
+    // SAFETY: the context is open; the member is read only if the table is long enough.
     unsafe {
         let table = sys::verbs_get_ctx(context.raw());
         !table.is_null()
@@ -134,7 +133,7 @@ fn can_close(context: &DeviceContext) -> bool {
 
 /// The verb as a function with the calling convention of C.
 unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
-    // SAFETY: called by the handle alone, with a live domain of a context that can close it (`can_close`).
+    // SAFETY: only the handle calls it, with a live domain of a context that can close it (`can_close`).
     unsafe { sys::ibv_close_xrcd(xrcd) }
 }
 
@@ -143,17 +142,17 @@ fn explain(error: VerbError, has_file: bool, flags: XrcDomainFlags) -> VerbError
     match error.errno().raw() {
         libc::EOPNOTSUPP | libc::ENOSYS => unsupported(error),
         libc::EINVAL if has_file && flags.contains(XrcDomainFlags::Create | XrcDomainFlags::Exclusive) => {
-            error.with_hint("perhaps the file has a domain already, which Exclusive forbids")
+            error.with_hint("the file may already have a domain; omit Exclusive")
         }
         libc::EAGAIN | libc::ENOENT if has_file && !flags.contains(XrcDomainFlags::Create) => {
-            error.with_hint("the file has no domain: give XrcDomainFlags::Create")
+            error.with_hint("the file has no domain; pass XrcDomainFlags::Create")
         }
-        libc::EBADF => error.with_hint("the kernel takes no such descriptor: give a file"),
+        libc::EBADF => error.with_hint("the kernel does not accept this descriptor; pass a file"),
         _ => error,
     }
 }
 
 #[cold]
 fn unsupported(error: VerbError) -> VerbError {
-    error.with_hint("the device or its driver has no XRC (DeviceCapabilityFlags::ExtendedReliableConnection)")
+    error.with_hint("the device or its driver does not support XRC (DeviceCapabilityFlags::ExtendedReliableConnection)")
 }

@@ -17,8 +17,8 @@ use crate::ibverbs::queue_pair::{Parents, QueuePairCore, QueuePairType, standard
 
 const RECEIVE: QueuePairType = QueuePairType::ReliableConnectionExtendedRecv;
 
-/// A receiving XRC queue pair. It has no queues of its own: a message goes to the shared receive queue that its sender names,
-/// and nothing is posted here. It is connected as any other, by [`modify`](Self::modify).
+/// A receiving XRC queue pair. It has no queues: a message is received by the shared receive queue that its sender
+/// names. Connect it with [`modify`](Self::modify), like any queue pair.
 #[doc(alias = "IBV_QPT_XRC_RECV")]
 #[derive(Debug)]
 pub struct XrcReceiveQueuePair {
@@ -26,39 +26,42 @@ pub struct XrcReceiveQueuePair {
 }
 
 impl XrcDomain {
-    /// `ibv_create_qp_ex(context, {IBV_QPT_XRC_RECV, xrcd})` — makes a receiving queue pair in the domain.
+    /// `ibv_create_qp_ex(context, {IBV_QPT_XRC_RECV, xrcd})` — creates a receiving queue pair in the domain.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` or `ENOSYS` where the device or its driver has none; else the driver's errno.
+    /// `EOPNOTSUPP` or `ENOSYS` if the device or its driver does not support it; otherwise the driver's errno.
     ///
     /// # References
     ///
     /// [ibv_create_qp_ex(3)](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
     #[doc(alias = "ibv_create_qp_ex")]
     pub fn create_recv_qp(self: &Arc<Self>) -> Result<XrcReceiveQueuePair, VerbError> {
-        // SAFETY: all-zero is legal: the struct has integers and pointers alone.
+        // SAFETY: all zeros are valid: the struct has only integers and pointers.
         let mut attr: ibv_qp_init_attr_ex = unsafe { mem::zeroed() };
         attr.qp_type = ibv_qp_type(RECEIVE.raw());
         attr.comp_mask = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_XRCD.0;
         attr.xrcd = self.raw();
-        // SAFETY: the domain and its context are live, and a queue pair of this type is made of nothing else.
+        // SAFETY: the domain and its context are live, and a queue pair of this type needs no other object.
         let qp = unsafe { sys::ibv_create_qp_ex(self.device_context().raw(), &mut attr) };
         let qp = check_pointer("ibv_create_qp_ex", qp).map_err(|error| match error.errno().raw() {
-            libc::EOPNOTSUPP | libc::ENOSYS => error.with_hint("the device or its driver has no XRC queue pairs"),
+            libc::EOPNOTSUPP | libc::ENOSYS => error.with_hint(
+                "the device or its driver does not support XRC queue \
+                pairs",
+            ),
             _ => error,
         })?;
-        // SAFETY: just made in this domain.
+        // SAFETY: just created in this domain.
         Ok(unsafe { self.adopt(qp) })
     }
 
-    /// `ibv_open_qp(context, {qp_num, xrcd, IBV_QPT_XRC_RECV})` — opens the receiving queue pair with this number, which
-    /// another process, or this one, has made in the same domain. It lives on until everybody has closed it.
+    /// `ibv_open_qp(context, {qp_num, xrcd, IBV_QPT_XRC_RECV})` — opens the receiving queue pair with this number,
+    /// created by another process or this one in the same domain. It exists until all have closed it.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: no such queue pair in the domain.
-    /// - `EOPNOTSUPP`, `ENOSYS`: the device or its driver shares none.
+    /// - `EINVAL`: the domain has no such queue pair.
+    /// - `EOPNOTSUPP`, `ENOSYS`: the device or its driver does not support sharing.
     ///
     /// # References
     ///
@@ -75,27 +78,31 @@ impl XrcDomain {
             qp_context: std::ptr::null_mut(),
             qp_type: ibv_qp_type(RECEIVE.raw()),
         };
-        // SAFETY: the domain and its context are live, and the attributes are complete for their mask.
+        // SAFETY: the domain and its context are live, and the attributes are initialised according to their mask.
         let qp = unsafe { sys::ibv_open_qp(self.device_context().raw(), &mut attr) };
         let qp = check_pointer(VERB, qp).map_err(|error| match error.errno().raw() {
-            libc::EINVAL | libc::ENOENT => {
-                error.with_hint(format!("is there a receiving XRC queue pair of number {qp_num} in this domain?"))
-            }
-            libc::EOPNOTSUPP | libc::ENOSYS => error.with_hint("the device or its driver shares no queue pairs"),
+            libc::EINVAL | libc::ENOENT => error.with_hint(format!(
+                "this domain may have no receiving XRC queue pair of number {qp_num}; check \
+                    the number"
+            )),
+            libc::EOPNOTSUPP | libc::ENOSYS => error.with_hint(
+                "the device or its driver does not support sharing \
+                queue pairs",
+            ),
             _ => error,
         })?;
         // SAFETY: just opened in this domain.
         Ok(unsafe { self.adopt(qp) })
     }
 
-    /// Takes a queue pair over.
+    /// Takes ownership of a queue pair.
     ///
     /// # Safety
     ///
-    /// `qp` was just made or opened in this domain, as a receiving one, and is nobody else's.
+    /// `qp` was just created or opened in this domain, as a receiving one, and has no other owner.
     unsafe fn adopt(self: &Arc<Self>, qp: NonNull<ibv_qp>) -> XrcReceiveQueuePair {
         let parents = Parents { xrcd: Some(Arc::clone(self)), ..Parents::default() };
-        // SAFETY: the caller's promise; it has no context.
+        // SAFETY: by the contract of this function; it has no context.
         let core = unsafe {
             QueuePairCore::adopt(
                 qp,
@@ -114,17 +121,17 @@ impl XrcReceiveQueuePair {
     ///
     /// # Errors
     ///
-    /// The driver's errno; the queue pair is leaked then. One that an event holds goes with the event.
+    /// The driver's errno; the queue pair is then leaked. If an event references it, dropping the event destroys it.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn close(self) -> Result<(), VerbError> {
         self.core.close()
     }
 
-    /// The C object.
+    /// Returns the C object.
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, not destroyed, and not posted to.
+    /// Use it only while `self` lives; do not destroy it or post to it.
     pub unsafe fn qp(&self) -> NonNull<ibv_qp> {
         self.core.as_non_null()
     }

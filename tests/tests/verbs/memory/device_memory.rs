@@ -25,7 +25,7 @@ fn device_memory_is_allocated_copied_and_freed() {
             world.pd.reg_dm_mr(&dm, offset, len, AccessFlags::empty()).unwrap_err(),
         ] {
             assert_eq!(error.errno().raw(), libc::EINVAL);
-            assert!(error.to_string().contains("not within the 256 bytes of device memory"), "{error}");
+            assert!(error.to_string().contains("exceed the 256 bytes of device memory"), "{error}");
         }
     }
     assert!(world.context.alloc_dm(0, 0).unwrap_err().to_string().contains("length is 0"));

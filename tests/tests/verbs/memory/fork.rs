@@ -7,7 +7,7 @@ fn the_library_is_asked_and_its_answers_are_understood() {
     let _context = Recording::new().open();
     let error = fork_init().unwrap_err();
     assert_eq!((error.verb(), error.errno().raw()), ("ibv_fork_init", libc::EINVAL));
-    assert!(error.to_string().contains("a device was opened already"), "{error}");
+    assert!(error.to_string().contains("a device is already open"), "{error}");
     let mut memory = [0_u8; 64];
     let at = memory.as_mut_ptr();
     // SAFETY: nothing forks, and the recording device does nothing.

@@ -25,8 +25,11 @@ fn a_device_is_imported_by_a_duplicate_of_its_descriptor() {
     assert_eq!(recording.verbs(), ["close_device"]);
     assert_eq!(recording.live(), []);
 
-    for (errno, words) in [(libc::ENODEV, "no RDMA device"), (libc::EOPNOTSUPP, "imports nothing"), (libc::EIO, "EIO")]
-    {
+    for (errno, words) in [
+        (libc::ENODEV, "does not belong to an RDMA device"),
+        (libc::EOPNOTSUPP, "does not support importing"),
+        (libc::EIO, "EIO"),
+    ] {
         answer("import_device", errno);
         let error = DeviceContext::import_device(file.as_fd()).unwrap_err();
         assert_eq!((error.verb(), error.errno().raw()), ("ibv_import_device", errno));

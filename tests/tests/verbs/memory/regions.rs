@@ -314,9 +314,9 @@ fn hints_that_a_device_refuses_are_explained() {
     let world = World::new();
     let all = DmaHandleAttributes { cpu_id: Some(3), processing_hint: Some(1), memory: Some(HintedMemory::Volatile) };
     for (attributes, words) in [
-        (DmaHandleAttributes { processing_hint: None, ..all }, Some("needs a processing_hint")),
-        (DmaHandleAttributes { cpu_id: None, ..all }, Some("only together")),
-        (DmaHandleAttributes { memory: None, ..all }, Some("only together")),
+        (DmaHandleAttributes { processing_hint: None, ..all }, Some("set processing_hint")),
+        (DmaHandleAttributes { cpu_id: None, ..all }, Some("set both or neither")),
+        (DmaHandleAttributes { memory: None, ..all }, Some("set both or neither")),
         (DmaHandleAttributes { processing_hint: Some(4), ..all }, Some("0 to 3")),
         (all, None),
     ] {
@@ -400,7 +400,7 @@ fn a_buffer_of_the_driver_outlives_its_regions() {
     assert_eq!(world.pd.reg_buf_mr(&buffer, 4096, 4096, AccessFlags::ZeroBased).unwrap().iova(), None);
     for (offset, len) in [(4096, 4097), (8193, 0), (usize::MAX, 2)] {
         let error = world.pd.reg_buf_mr(&buffer, offset, len, AccessFlags::empty()).unwrap_err();
-        assert!(error.to_string().contains("not within the 8192 bytes"), "{error}");
+        assert!(error.to_string().contains("exceed the 8192 bytes"), "{error}");
     }
     let foreign = world.recording.open().alloc_pd().unwrap();
     let error = foreign.reg_buf_mr(&buffer, 0, 1, AccessFlags::empty()).unwrap_err();
