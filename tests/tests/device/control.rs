@@ -287,7 +287,7 @@ fn objects_of_another_context_are_refused() {
     let sentence = |verb: &str, which: &str| {
         format!(
             "{verb}: EINVAL (Invalid argument): the completion queue given to setup_{which}_cq belongs to another device context \
-             than the domain"
+             than the domain; build both from one"
         )
     };
     let text =
@@ -299,7 +299,7 @@ fn objects_of_another_context_are_refused() {
     }
     of(&own, &own).build().expect("its own are taken");
     let error = pd.create_qp_builder().setup_send_cq(&own).build().expect_err("one is missing");
-    assert!(error.to_string().ends_with("no completion queue was given: call setup_recv_cq"), "{error}");
+    assert!(error.to_string().ends_with("no completion queue is set; call setup_recv_cq"), "{error}");
 
     let channel = there.create_comp_channel().expect("a channel");
     let mut builder = here.create_cq_builder();
@@ -326,12 +326,12 @@ fn too_much_of_something_names_the_limit() {
         context.create_cq_builder().setup_cqe(limits.max_cqe() + 1).build_generic().map(drop),
     ] {
         let error = error.expect_err("one more than the device has").to_string();
-        assert!(error.contains(&format!("the device has {}", limits.max_cqe())), "{error}");
+        assert!(error.contains(&format!("the device supports at most {}", limits.max_cqe())), "{error}");
     }
     let mut builder = pd.create_qp_builder();
     builder.setup_send_cq(&cq).setup_recv_cq(&cq).setup_max_send_wr(limits.max_qp_wr() + 1);
     for error in [builder.build().map(drop), builder.build_ex().map(drop), builder.build_generic().map(drop)] {
         let error = error.expect_err("one more than the device has").to_string();
-        assert!(error.contains(&format!("the device has {}", limits.max_qp_wr())), "{error}");
+        assert!(error.contains(&format!("the device's limit of {}", limits.max_qp_wr())), "{error}");
     }
 }

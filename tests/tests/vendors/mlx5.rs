@@ -275,7 +275,7 @@ fn receives_and_missing_queues_are_refused_before_the_library_is_asked() {
     let error = world.pd.create_dci_builder().unwrap().build_dci().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "mlx5dv_create_qp: EINVAL (Invalid argument): no completion queue was given: call setup_send_cq"
+        "mlx5dv_create_qp: EINVAL (Invalid argument): no completion queue is set; call setup_send_cq"
     );
     let other = self::world();
     let error = dci_builder(&world).setup_send_cq(&other.send_cq).build_dci().unwrap_err();

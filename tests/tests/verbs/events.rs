@@ -257,8 +257,8 @@ fn an_event_keeps_its_object_with_all_that_this_is_made_of() {
     assert_eq!(error.errno().raw(), libc::EBUSY);
     assert_eq!(
         error.to_string(),
-        "ibv_destroy_qp: EBUSY (Device or resource busy): flows or asynchronous events hold the queue pair: it goes with the last of \
-         them"
+        "ibv_destroy_qp: EBUSY (Device or resource busy): flows or asynchronous events reference the queue pair; the last of them \
+         destroys it"
     );
     drop((send_cq, recv_cq, pd, context, events));
     drop(another);

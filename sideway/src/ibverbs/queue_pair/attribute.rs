@@ -1,4 +1,4 @@
-//! `struct ibv_qp_attr`, with the mask of what was set.
+//! `struct ibv_qp_attr`, with its attribute mask.
 
 use std::{fmt, mem};
 
@@ -9,8 +9,8 @@ use crate::ibverbs::AccessFlags;
 use crate::ibverbs::address::AddressHandleAttribute;
 use crate::ibverbs::device_context::Mtu;
 
-/// Attributes of a queue pair: what to set with [`modify`](super::QueuePair::modify), or what
-/// [`query`](super::QueuePair::query) found. Each setter marks its attribute in the mask.
+/// Attributes of a queue pair: to set with [`modify`](super::QueuePair::modify), or returned by
+/// [`query`](super::QueuePair::query). Each setter also sets the attribute's mask bit.
 #[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy)]
 pub struct QueuePairAttribute {
@@ -25,231 +25,229 @@ impl Default for QueuePairAttribute {
 }
 
 impl QueuePairAttribute {
-    /// No attribute set.
+    /// Creates attributes with an empty mask.
     pub fn new() -> Self {
-        // SAFETY: all-zero is a legal ibv_qp_attr: it has integers alone.
+        // SAFETY: all zeros are a valid ibv_qp_attr, which has only integers.
         Self { attr: unsafe { mem::zeroed() }, mask: Mask::empty() }
     }
 
-    /// What a query filled in.
+    /// Wraps the result of a query.
     pub(crate) fn from_raw(attr: ibv_qp_attr, mask: Mask) -> Self {
         Self { attr, mask }
     }
 
-    /// The C struct.
+    /// Returns the C struct.
     pub(crate) fn raw(&self) -> &ibv_qp_attr {
         &self.attr
     }
 
-    /// Which attributes are set.
+    /// Returns the mask of set attributes.
     pub fn mask(&self) -> Mask {
         self.mask
     }
 
-    /// The state to go to.
+    /// Sets the new state.
     pub fn setup_state(&mut self, state: QueuePairState) -> &mut Self {
         self.attr.qp_state = ibv_qp_state(state.raw());
         self.set(Mask::State)
     }
 
-    /// The state.
+    /// Returns the state.
     pub fn state(&self) -> QueuePairState {
         QueuePairState::from_raw(self.attr.qp_state.0)
     }
 
-    /// The state that the queue pair is taken to be in.
+    /// Sets the state that the queue pair is assumed to be in.
     pub fn setup_current_state(&mut self, state: QueuePairState) -> &mut Self {
         self.attr.cur_qp_state = ibv_qp_state(state.raw());
         self.set(Mask::CurrentState)
     }
 
-    /// The state that the queue pair is taken to be in.
+    /// Returns the state that the queue pair is assumed to be in.
     pub fn current_state(&self) -> QueuePairState {
         QueuePairState::from_raw(self.attr.cur_qp_state.0)
     }
 
-    /// Whether there is an event (`IBV_EVENT_SQ_DRAINED`) once the send queue has drained; set with the transition to
-    /// [`SendQueueDrain`](QueuePairState::SendQueueDrain).
+    /// Sets whether an event (`IBV_EVENT_SQ_DRAINED`) reports that the send queue has drained; used in the transition
+    /// to [`SendQueueDrain`](QueuePairState::SendQueueDrain).
     pub fn setup_sqd_async_notify(&mut self, notify: bool) -> &mut Self {
         self.attr.en_sqd_async_notify = notify.into();
         self.set(Mask::EnableSendQueueDrainedAsyncNotify)
     }
 
-    /// Whether there is an event once the send queue has drained.
+    /// Whether an event reports that the send queue has drained.
     pub fn sqd_async_notify(&self) -> bool {
         self.attr.en_sqd_async_notify != 0
     }
 
-    /// Index into the port's table of partition keys; 0 is the default partition.
+    /// Sets the index in the port's table of partition keys; 0 is the default partition.
     pub fn setup_pkey_index(&mut self, pkey_index: u16) -> &mut Self {
         self.attr.pkey_index = pkey_index;
         self.set(Mask::PartitionKeyIndex)
     }
 
-    /// Index into the port's table of partition keys.
+    /// Returns the index in the port's table of partition keys.
     pub fn pkey_index(&self) -> u16 {
         self.attr.pkey_index
     }
 
-    /// The port, from 1.
+    /// Sets the port, from 1.
     pub fn setup_port(&mut self, port: u8) -> &mut Self {
         self.attr.port_num = port;
         self.set(Mask::Port)
     }
 
-    /// The port, from 1.
+    /// Returns the port, from 1.
     pub fn port(&self) -> u8 {
         self.attr.port_num
     }
 
-    /// What the peer may do through this queue pair.
+    /// Sets what the peer may do through this queue pair.
     pub fn setup_access_flags(&mut self, access_flags: AccessFlags) -> &mut Self {
         self.attr.qp_access_flags = access_flags.bits();
         self.set(Mask::AccessFlags)
     }
 
-    /// What the peer may do through this queue pair.
+    /// Returns what the peer may do through this queue pair.
     pub fn access_flags(&self) -> AccessFlags {
         AccessFlags::from_bits_retain(self.attr.qp_access_flags)
     }
 
-    /// The largest payload of a packet on the way; at most the active MTU of both ports.
+    /// Sets the path MTU, the largest payload of a packet; at most the active MTU of both ports.
     pub fn setup_path_mtu(&mut self, path_mtu: Mtu) -> &mut Self {
         self.attr.path_mtu = ibv_mtu(path_mtu.raw());
         self.set(Mask::PathMtu)
     }
 
-    /// The largest payload of a packet on the way.
+    /// Returns the path MTU.
     pub fn path_mtu(&self) -> Mtu {
         Mtu::from_raw(self.attr.path_mtu.0)
     }
 
-    /// The peer's queue pair, 24 bits.
+    /// Sets the peer's queue pair number, 24 bits.
     pub fn setup_dest_qp_num(&mut self, dest_qp_num: u32) -> &mut Self {
         self.attr.dest_qp_num = dest_qp_num;
         self.set(Mask::DestinationQueuePairNumber)
     }
 
-    /// The peer's queue pair.
+    /// Returns the peer's queue pair number.
     pub fn dest_qp_num(&self) -> u32 {
         self.attr.dest_qp_num
     }
 
-    /// The first packet sequence number to expect, 24 bits; the peer's `sq_psn`.
+    /// Sets the first packet sequence number to expect, 24 bits; the peer's `sq_psn`.
     pub fn setup_rq_psn(&mut self, rq_psn: u32) -> &mut Self {
         self.attr.rq_psn = rq_psn;
         self.set(Mask::ReceiveQueuePacketSequenceNumber)
     }
 
-    /// The next packet sequence number to expect.
+    /// Returns the next packet sequence number to expect.
     pub fn rq_psn(&self) -> u32 {
         self.attr.rq_psn
     }
 
-    /// The first packet sequence number to send, 24 bits; the peer's `rq_psn`.
+    /// Sets the first packet sequence number to send, 24 bits; the peer's `rq_psn`.
     pub fn setup_sq_psn(&mut self, sq_psn: u32) -> &mut Self {
         self.attr.sq_psn = sq_psn;
         self.set(Mask::SendQueuePacketSequenceNumber)
     }
 
-    /// The next packet sequence number to send.
+    /// Returns the next packet sequence number to send.
     pub fn sq_psn(&self) -> u32 {
         self.attr.sq_psn
     }
 
-    /// Outstanding reads and atomics of this side; at most the peer's `max_dest_read_atomic`.
+    /// Sets the maximum number of outstanding local reads and atomics; at most the peer's `max_dest_read_atomic`.
     pub fn setup_max_read_atomic(&mut self, max_read_atomic: u8) -> &mut Self {
         self.attr.max_rd_atomic = max_read_atomic;
         self.set(Mask::MaxReadAtomic)
     }
 
-    /// Outstanding reads and atomics of this side.
+    /// Returns the maximum number of outstanding local reads and atomics.
     pub fn max_read_atomic(&self) -> u8 {
         self.attr.max_rd_atomic
     }
 
-    /// Outstanding reads and atomics of the peer that this side holds resources for.
+    /// Sets the maximum number of the peer's outstanding reads and atomics that this side has resources for.
     pub fn setup_max_dest_read_atomic(&mut self, max_dest_read_atomic: u8) -> &mut Self {
         self.attr.max_dest_rd_atomic = max_dest_read_atomic;
         self.set(Mask::MaxDestinationReadAtomic)
     }
 
-    /// Outstanding reads and atomics of the peer that this side holds resources for.
+    /// Returns the maximum number of the peer's outstanding reads and atomics.
     pub fn max_dest_read_atomic(&self) -> u8 {
         self.attr.max_dest_rd_atomic
     }
 
-    /// How long a peer is asked to wait when no receive is posted, as the code of the specification (0 to 31): 12 is
-    /// 0.64 ms, 0 the longest, 655.36 ms.
+    /// Sets the time that a peer must wait before it retries a message that found no receive, as the code of the
+    /// specification (0 to 31): 12 is 0.64 ms, 0 the longest, 655.36 ms.
     pub fn setup_min_rnr_timer(&mut self, min_rnr_timer: u8) -> &mut Self {
         self.attr.min_rnr_timer = min_rnr_timer;
         self.set(Mask::MinResponderNotReadyTimer)
     }
 
-    /// The code of the time that a peer is asked to wait when no receive is posted.
+    /// Returns the code of the time that a peer must wait before it retries a message that found no receive.
     pub fn min_rnr_timer(&self) -> u8 {
         self.attr.min_rnr_timer
     }
 
-    /// How long to wait for an acknowledgement, as a code (0 to 31): 4.096 us times 2 to the power of it; 14 is 67 ms, 0
-    /// waits for ever.
+    /// Sets the local ACK timeout as a code (0 to 31): 4.096 us × 2^`timeout`; 14 is 67 ms, 0 is infinite.
     pub fn setup_timeout(&mut self, timeout: u8) -> &mut Self {
         self.attr.timeout = timeout;
         self.set(Mask::Timeout)
     }
 
-    /// The code of the time to wait for an acknowledgement.
+    /// Returns the code of the local ACK timeout.
     pub fn timeout(&self) -> u8 {
         self.attr.timeout
     }
 
-    /// How often a request is sent again without an acknowledgement, 0 to 7.
+    /// Sets the number of retransmissions without an acknowledgement, 0 to 7.
     pub fn setup_retry_cnt(&mut self, retry_cnt: u8) -> &mut Self {
         self.attr.retry_cnt = retry_cnt;
         self.set(Mask::RetryCount)
     }
 
-    /// How often a request is sent again without an acknowledgement.
+    /// Returns the number of retransmissions without an acknowledgement.
     pub fn retry_cnt(&self) -> u8 {
         self.attr.retry_cnt
     }
 
-    /// How often a request is sent again while the peer has no receive posted, 0 to 7; 7 is without end.
+    /// Sets the number of retries while the peer has no receive posted, 0 to 6; 7 is infinite.
     pub fn setup_rnr_retry(&mut self, rnr_retry: u8) -> &mut Self {
         self.attr.rnr_retry = rnr_retry;
         self.set(Mask::ResponderNotReadyRetryCount)
     }
 
-    /// How often a request is sent again while the peer has no receive posted.
+    /// Returns the number of retries while the peer has no receive posted.
     pub fn rnr_retry(&self) -> u8 {
         self.attr.rnr_retry
     }
 
-    /// The way to the peer.
+    /// Sets the path to the peer.
     pub fn setup_address_vector(&mut self, address: &AddressHandleAttribute) -> &mut Self {
         self.attr.ah_attr = *address.as_raw();
         self.set(Mask::AddressVector)
     }
 
-    /// The way to the peer.
+    /// Returns the path to the peer.
     pub fn address_vector(&self) -> AddressHandleAttribute {
         AddressHandleAttribute::from_raw(self.attr.ah_attr)
     }
 
-    /// The Q_Key of datagrams: those that come with another are dropped.
+    /// Sets the Q_Key of datagrams: those with another are dropped.
     pub fn setup_qkey(&mut self, qkey: u32) -> &mut Self {
         self.attr.qkey = qkey;
         self.set(Mask::QueueKey)
     }
 
-    /// The Q_Key of datagrams.
+    /// Returns the Q_Key of datagrams.
     pub fn qkey(&self) -> u32 {
         self.attr.qkey
     }
 
-    /// The way that the queue pair migrates to: the path, the port of this side, the index of the partition key, and the
-    /// code of the time to wait for an acknowledgement (as in [`setup_timeout`](Self::setup_timeout)). C has the four in
-    /// one attribute.
+    /// Sets the alternate path for migration: the path, the local port, the index of the partition key, and the code of
+    /// the local ACK timeout (as in [`setup_timeout`](Self::setup_timeout)). C combines the four in one attribute.
     pub fn setup_alternate_path(
         &mut self,
         address: &AddressHandleAttribute,
@@ -264,58 +262,59 @@ impl QueuePairAttribute {
         self.set(Mask::AlternatePath)
     }
 
-    /// The way that the queue pair migrates to.
+    /// Returns the alternate path.
     pub fn alternate_address_vector(&self) -> AddressHandleAttribute {
         AddressHandleAttribute::from_raw(self.attr.alt_ah_attr)
     }
 
-    /// The port of this side on the way that the queue pair migrates to.
+    /// Returns the local port of the alternate path.
     pub fn alternate_port(&self) -> u8 {
         self.attr.alt_port_num
     }
 
-    /// Index into the table of partition keys of the port that the queue pair migrates to.
+    /// Returns the index in the partition key table of the alternate path's port.
     pub fn alternate_pkey_index(&self) -> u16 {
         self.attr.alt_pkey_index
     }
 
-    /// The code of the time to wait for an acknowledgement on the way that the queue pair migrates to.
+    /// Returns the code of the local ACK timeout on the alternate path.
     pub fn alternate_timeout(&self) -> u8 {
         self.attr.alt_timeout
     }
 
-    /// Arms path migration ([`Rearm`](PathMigrationState::Rearm)) or starts it ([`Migrated`](PathMigrationState::Migrated)).
+    /// Arms path migration ([`Rearm`](PathMigrationState::Rearm)) or starts it
+    /// ([`Migrated`](PathMigrationState::Migrated)).
     pub fn setup_path_mig_state(&mut self, state: PathMigrationState) -> &mut Self {
         self.attr.path_mig_state = ibv_mig_state(state.raw());
         self.set(Mask::PathMigrationState)
     }
 
-    /// Where path migration stands.
+    /// Returns the state of path migration.
     pub fn path_mig_state(&self) -> PathMigrationState {
         PathMigrationState::from_raw(self.attr.path_mig_state.0)
     }
 
-    /// New depths, for a device that can resize a queue pair
-    /// ([`ResizeMaxWorkRequest`](crate::ibverbs::device_context::DeviceCapabilityFlags::ResizeMaxWorkRequest)). A batch of
-    /// this crate holds as much as the queue pair was built for, also after it has grown.
+    /// Sets new capacities, for a device that can resize a queue pair
+    /// ([`ResizeMaxWorkRequest`](crate::ibverbs::device_context::DeviceCapabilityFlags::ResizeMaxWorkRequest)). Even
+    /// after the queue pair has grown, a batch holds at most the requests that the queue pair was built for.
     pub fn setup_capabilities(&mut self, capabilities: QueuePairCapabilities) -> &mut Self {
         self.attr.cap = capabilities.into();
         self.set(Mask::Capabilities)
     }
 
-    /// The depths.
+    /// Returns the capacities.
     pub fn capabilities(&self) -> QueuePairCapabilities {
         self.attr.cap.into()
     }
 
-    /// Packet pacing: kilobits per second, 0 for no limit. See also
+    /// Sets packet pacing in kilobits per second, 0 for no limit. See also
     /// [`modify_rate_limit`](super::QueuePair::modify_rate_limit).
     pub fn setup_rate_limit(&mut self, rate_limit: u32) -> &mut Self {
         self.attr.rate_limit = rate_limit;
         self.set(Mask::RateLimit)
     }
 
-    /// Packet pacing: kilobits per second, 0 for no limit.
+    /// Returns packet pacing in kilobits per second, 0 for no limit.
     pub fn rate_limit(&self) -> u32 {
         self.attr.rate_limit
     }

@@ -1,22 +1,21 @@
-//! The names of a queue pair's attributes.
+//! Names of a queue pair's attributes.
 
 use std::fmt;
 
 use rdma_mummy_sys::ibv_qp_attr_mask as raw;
 
 bitflags::bitflags! {
-    /// `enum ibv_qp_attr_mask`: which attributes a call is about. Printed, the names stand in a row:
-    /// `PathMtu, DestinationQueuePairNumber`.
+    /// `enum ibv_qp_attr_mask`: a set of attributes. Prints as a list of names: `PathMtu, DestinationQueuePairNumber`.
     #[doc(alias = "ibv_qp_attr_mask")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct QueuePairAttributeMask: u32 {
-        /// The state to go to.
+        /// The new state.
         const State = raw::IBV_QP_STATE.0;
-        /// The state that the program takes the queue pair to be in.
+        /// The state that the queue pair is assumed to be in.
         const CurrentState = raw::IBV_QP_CUR_STATE.0;
         /// An event when the send queue has drained.
         const EnableSendQueueDrainedAsyncNotify = raw::IBV_QP_EN_SQD_ASYNC_NOTIFY.0;
-        /// What the peer may do.
+        /// The peer's access rights.
         const AccessFlags = raw::IBV_QP_ACCESS_FLAGS.0;
         /// Index into the port's table of partition keys.
         const PartitionKeyIndex = raw::IBV_QP_PKEY_INDEX.0;
@@ -24,37 +23,37 @@ bitflags::bitflags! {
         const Port = raw::IBV_QP_PORT.0;
         /// The Q_Key of datagrams.
         const QueueKey = raw::IBV_QP_QKEY.0;
-        /// The way to the peer.
+        /// The path to the peer.
         const AddressVector = raw::IBV_QP_AV.0;
         /// The path MTU.
         const PathMtu = raw::IBV_QP_PATH_MTU.0;
-        /// The time to wait for an acknowledgement.
+        /// The local ACK timeout.
         const Timeout = raw::IBV_QP_TIMEOUT.0;
-        /// How often a request is sent again without an acknowledgement.
+        /// The number of retransmissions without an acknowledgement.
         const RetryCount = raw::IBV_QP_RETRY_CNT.0;
-        /// How often a request is sent again while the peer has no receive posted.
+        /// The number of retries while the peer has no receive posted.
         const ResponderNotReadyRetryCount = raw::IBV_QP_RNR_RETRY.0;
         /// The first packet sequence number to expect.
         const ReceiveQueuePacketSequenceNumber = raw::IBV_QP_RQ_PSN.0;
-        /// Outstanding reads and atomics of this side.
+        /// The maximum number of outstanding local reads and atomics.
         const MaxReadAtomic = raw::IBV_QP_MAX_QP_RD_ATOMIC.0;
-        /// The way to migrate to.
+        /// The alternate path.
         const AlternatePath = raw::IBV_QP_ALT_PATH.0;
-        /// The time that a peer is asked to wait when no receive is posted.
+        /// The time that a peer must wait before it retries a message that found no receive.
         const MinResponderNotReadyTimer = raw::IBV_QP_MIN_RNR_TIMER.0;
         /// The first packet sequence number to send.
         const SendQueuePacketSequenceNumber = raw::IBV_QP_SQ_PSN.0;
-        /// Outstanding reads and atomics of the peer.
+        /// The maximum number of the peer's outstanding reads and atomics.
         const MaxDestinationReadAtomic = raw::IBV_QP_MAX_DEST_RD_ATOMIC.0;
         /// The state of path migration.
         const PathMigrationState = raw::IBV_QP_PATH_MIG_STATE.0;
-        /// Depths.
+        /// Capacities.
         const Capabilities = raw::IBV_QP_CAP.0;
         /// The peer's queue pair.
         const DestinationQueuePairNumber = raw::IBV_QP_DEST_QPN.0;
         /// Packet pacing.
         const RateLimit = raw::IBV_QP_RATE_LIMIT.0;
-        // Later attributes pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
@@ -80,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stand_in_a_row_and_unknown_bits_are_shown() {
+    fn display_lists_names_and_unknown_bits() {
         let mask = QueuePairAttributeMask::Port | QueuePairAttributeMask::PathMtu;
         assert_eq!(mask.to_string(), "Port, PathMtu");
         let unknown = mask | QueuePairAttributeMask::from_bits_retain(1 << 31);

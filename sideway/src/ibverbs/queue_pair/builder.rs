@@ -1,4 +1,4 @@
-//! What a queue pair is to be like.
+//! Attributes of queue pairs to be built.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -16,8 +16,8 @@ use crate::ibverbs::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueu
 
 const CONNECTED: &[QueuePairType] = &[QueuePairType::ReliableConnection, QueuePairType::UnreliableConnection];
 
-/// Makes queue pairs. Unless set: reliable connection, 16 requests and 1 entry a list on either side, no inline data, not
-/// every send signaled.
+/// Builds queue pairs. Defaults: reliable connection, 16 requests with 1 entry each in both queues, no inline data,
+/// sends signaled only if requested.
 #[derive(Debug)]
 pub struct QueuePairBuilder<T = Connected> {
     pub(super) pd: Arc<ProtectionDomain>,
@@ -32,48 +32,49 @@ pub struct QueuePairBuilder<T = Connected> {
     pub(super) max_tso_header: u16,
     pub(super) source_qpn: u32,
     pub(super) kept: Vec<Kept>,
-    /// The program has promised not to post beyond the room of an extended send queue.
+    /// The program has promised not to overflow an extended send queue.
     pub(super) assumes_send_room: bool,
-    /// The types whose requests look as `T` says.
+    /// The transport types that have the service `T`.
     pub(super) types: &'static [QueuePairType],
     pub(super) transitions: TransitionTable,
     service: PhantomData<fn() -> T>,
 }
 
 impl ProtectionDomain {
-    /// A builder of queue pairs in this domain, with one peer each.
+    /// Creates a builder of queue pairs for connections in this domain.
     pub fn create_qp_builder(self: &Arc<Self>) -> QueuePairBuilder {
         QueuePairBuilder::new(self)
     }
 
-    /// A builder of queue pairs for datagrams (UD).
+    /// Creates a builder of queue pairs for datagrams (UD).
     pub fn create_ud_qp_builder(self: &Arc<Self>) -> QueuePairBuilder<Datagram> {
-        // SAFETY: datagrams are of that type.
+        // SAFETY: datagrams have this type.
         unsafe { QueuePairBuilder::of_service(self, &[QueuePairType::UnreliableDatagram]) }
     }
 
-    /// A builder of queue pairs for packets with all their headers, which need the right `CAP_NET_RAW`.
+    /// Creates a builder of queue pairs for raw packets with all their headers, which need the capability
+    /// `CAP_NET_RAW`.
     pub fn create_raw_packet_qp_builder(self: &Arc<Self>) -> QueuePairBuilder<RawPacket> {
-        // SAFETY: raw packets are of that type.
+        // SAFETY: raw packets have this type.
         unsafe { QueuePairBuilder::of_service(self, &[QueuePairType::RawPacket]) }
     }
 
-    /// A builder of queue pairs that begin requests of extended reliable connections (XRC). They have no receive queue.
+    /// Creates a builder of queue pairs that send on extended reliable connections (XRC). They have no receive queue.
     pub fn create_xrc_send_qp_builder(self: &Arc<Self>) -> QueuePairBuilder<Xrc> {
-        // SAFETY: the initiators of XRC are of that type.
+        // SAFETY: XRC initiators have this type.
         unsafe { QueuePairBuilder::of_service(self, &[QueuePairType::ReliableConnectionExtendedSend]) }
     }
 }
 
 impl QueuePairBuilder {
-    /// A builder in this domain.
+    /// Creates a builder in this domain.
     pub fn new(pd: &Arc<ProtectionDomain>) -> Self {
-        // SAFETY: requests to queue pairs of these types say nothing of where.
+        // SAFETY: requests to queue pairs of these types contain no destination.
         unsafe { Self::of_service(pd, CONNECTED) }
     }
 
-    /// The transport service: reliable or unreliable connection. Queue pairs of the others say more, or less, in their requests,
-    /// and have builders of their own.
+    /// Sets the transport service: reliable or unreliable connection. Requests on other services have other fields, so
+    /// these services have their own builders.
     pub fn setup_qp_type(&mut self, qp_type: QueuePairType) -> &mut Self {
         self.qp_type = qp_type;
         self
@@ -81,11 +82,11 @@ impl QueuePairBuilder {
 }
 
 impl<T: Service> QueuePairBuilder<T> {
-    /// A builder for queue pairs of a service: of the first of these types unless another is set.
+    /// Creates a builder for queue pairs of a service: of the first of these types unless another is set.
     ///
     /// # Safety
     ///
-    /// Requests to queue pairs of these types look as `T` says.
+    /// Requests to queue pairs of these types have the fields of the service `T`.
     pub(crate) unsafe fn of_service(pd: &Arc<ProtectionDomain>, types: &'static [QueuePairType]) -> Self {
         Self {
             pd: Arc::clone(pd),
@@ -107,28 +108,29 @@ impl<T: Service> QueuePairBuilder<T> {
         }
     }
 
-    /// What the queue pair is to do beside its service.
+    /// Sets additional features of the queue pair.
     pub fn setup_create_flags(&mut self, create_flags: QueuePairCreateFlags) -> &mut Self {
         self.create_flags = create_flags;
         self
     }
 
-    /// Bytes of packet header that [segmented sends](crate::ibverbs::work_request::WorkRequestHandle::setup_send_tso) have at
-    /// most; unless set, an extended queue pair takes none.
+    /// Sets the maximum packet header of [segmented
+    /// sends](crate::ibverbs::work_request::WorkRequestHandle::setup_send_tso) in bytes; by default, an extended queue
+    /// pair does not support them.
     pub fn setup_max_tso_header(&mut self, max_tso_header: u16) -> &mut Self {
         self.max_tso_header = max_tso_header;
         self
     }
 
-    /// The number that datagrams carry as that of their sender, 24 bits, instead of the queue pair's own.
+    /// Sets the source number in datagrams, 24 bits, instead of the queue pair's own.
     pub fn setup_source_qpn(&mut self, source_qpn: u32) -> &mut Self {
         self.source_qpn = source_qpn;
         self.create_flags |= QueuePairCreateFlags::SourceQpn;
         self
     }
 
-    /// Keeps something alive until queue pairs of this builder have been destroyed: what a vendor's function makes them from
-    /// beside the domain and the completion queues.
+    /// Keeps an object alive until the queue pairs of this builder are destroyed, for objects that a vendor's function
+    /// needs besides the domain and the completion queues.
     pub fn setup_kept(&mut self, object: Arc<dyn Any + Send + Sync>) -> &mut Self {
         self.kept.push(object);
         self
@@ -138,89 +140,90 @@ impl<T: Service> QueuePairBuilder<T> {
         self.transitions = transitions;
     }
 
-    /// The same builder with a shared receive queue.
+    /// Returns the builder with a shared receive queue.
     pub(crate) fn with_srq(&self, srq: Arc<SharedReceiveQueueCore>) -> Self {
         Self { srq: Some(srq), ..self.clone() }
     }
 
-    /// The transport service that queue pairs are made for.
+    /// Returns the transport service.
     pub fn qp_type(&self) -> QueuePairType {
         self.qp_type
     }
 
-    /// The protection domain that queue pairs are made in.
+    /// Returns the protection domain.
     pub fn protection_domain(&self) -> &Arc<ProtectionDomain> {
         &self.pd
     }
 
-    /// Whether neither receives nor entries for them are asked for.
+    /// Whether neither receives nor receive entries are requested.
     #[cfg(feature = "mlx5")]
     pub(crate) fn has_no_receives(&self) -> bool {
         (self.cap.max_recv_wr, self.cap.max_recv_sge) == (0, 0)
     }
 
-    /// Completes receives, of which there will be none, where sends complete, unless a queue was given for them.
+    /// Uses the send completion queue for receives, of which there will be none, unless another was set.
     #[cfg(feature = "mlx5")]
     pub(crate) fn complete_receives_with_sends(&mut self) {
         self.recv_cq = self.recv_cq.take().or_else(|| self.send_cq.clone());
     }
 
-    /// Whether operations were asked for.
+    /// Whether operations are requested.
     #[cfg(any(feature = "mlx5", feature = "efa"))]
     pub(crate) fn has_operations(&self) -> bool {
         self.operations.is_some()
     }
 
-    /// Send requests that can be outstanding; one too many is refused when its batch is posted.
+    /// Sets the maximum number of outstanding send requests; posting more returns an error.
     pub fn setup_max_send_wr(&mut self, max_send_wr: u32) -> &mut Self {
         self.cap.max_send_wr = max_send_wr;
         self
     }
 
-    /// Receive requests that can be outstanding.
+    /// Sets the maximum number of outstanding receive requests.
     pub fn setup_max_recv_wr(&mut self, max_recv_wr: u32) -> &mut Self {
         self.cap.max_recv_wr = max_recv_wr;
         self
     }
 
-    /// Entries of a send request's gather list.
+    /// Sets the maximum number of entries of a send request's gather list.
     pub fn setup_max_send_sge(&mut self, max_send_sge: u32) -> &mut Self {
         self.cap.max_send_sge = max_send_sge;
         self
     }
 
-    /// Entries of a receive request's scatter list.
+    /// Sets the maximum number of entries of a receive request's scatter list.
     pub fn setup_max_recv_sge(&mut self, max_recv_sge: u32) -> &mut Self {
         self.cap.max_recv_sge = max_recv_sge;
         self
     }
 
-    /// Bytes that a send request can carry in itself.
+    /// Sets the maximum inline data of a send request in bytes.
     pub fn setup_max_inline_data(&mut self, max_inline_data: u32) -> &mut Self {
         self.cap.max_inline_data = max_inline_data;
         self
     }
 
-    /// Whether every send request is signaled.
+    /// Sets whether every send request is signaled.
     pub fn setup_sq_sig_all(&mut self, sq_sig_all: bool) -> &mut Self {
         self.sq_sig_all = sq_sig_all;
         self
     }
 
-    /// Where completions of sends go. The queue's C object lives as long as the queue pair.
+    /// Sets the completion queue of sends. The queue pair keeps its C object alive.
     pub fn setup_send_cq(&mut self, send_cq: &impl CompletionQueue) -> &mut Self {
         self.send_cq = Some(Arc::clone(send_cq.core()));
         self
     }
 
-    /// Where completions of receives go; may be the queue of the sends.
+    /// Sets the completion queue of receives; may be the same as that of sends.
     pub fn setup_recv_cq(&mut self, recv_cq: &impl CompletionQueue) -> &mut Self {
         self.recv_cq = Some(Arc::clone(recv_cq.core()));
         self
     }
 
-    /// Takes the receives from a shared queue, whose C object lives as long as the queue pair. Receives of its own are refused,
-    /// and [`setup_max_recv_wr`](Self::setup_max_recv_wr) and [`setup_max_recv_sge`](Self::setup_max_recv_sge) mean nothing.
+    /// Sets a shared receive queue, whose C object the queue pair keeps alive. Posting receives to the queue pair then
+    /// fails, and [`setup_max_recv_wr`](Self::setup_max_recv_wr) and [`setup_max_recv_sge`](Self::setup_max_recv_sge)
+    /// have no effect.
     pub fn setup_srq(&mut self, srq: &SharedReceiveQueue) -> &mut Self {
         self.srq = Some(Arc::clone(srq.core()));
         self
@@ -231,39 +234,41 @@ impl<T: Service> QueuePairBuilder<T> {
         self.srq.is_some()
     }
 
-    /// Lets extended queue pairs be built on drivers that do not check whether the send queue has room, because the program counts.
+    /// Allows building extended queue pairs on drivers that do not check the send queue for overflow, because the
+    /// program counts its requests.
     ///
-    /// mlx5's driver writes a request that has no room over the one before it, which may be in flight, and fails the batch
-    /// afterwards ([`quirks`](crate::manual::quirks#send-queues-without-an-overflow-check)). On such a driver, and without this call,
-    /// [`build_ex`](Self::build_ex) returns `EOPNOTSUPP`, and [`build_generic`](Self::build_generic) makes a basic queue pair, whose
-    /// drivers all check. The call has no effect on drivers that check: those of soft-RoCE, EFA and softrnic.
+    /// On overflow, mlx5's driver overwrites the previous request, which may be in flight, and fails the batch
+    /// afterwards ([`quirks`](crate::manual::quirks#send-queues-without-an-overflow-check)). On such a driver, and
+    /// without this call, [`build_ex`](Self::build_ex) returns `EOPNOTSUPP`, and [`build_generic`](Self::build_generic)
+    /// builds a basic queue pair, for which all drivers check. The call has no effect on drivers that check: those of
+    /// soft-RoCE, EFA and softrnic.
     ///
     /// # Safety
     ///
-    /// For each queue pair that this builder or a clone of it makes, until the queue pair is reset or destroyed:
+    /// For each queue pair built by this builder or a clone of it, until the queue pair is reset or destroyed:
     ///
-    /// - With each request that is added to a batch, no more requests are outstanding than
-    ///   [`setup_max_send_wr`](Self::setup_max_send_wr) says, those of the batch among them. A request is outstanding until its
-    ///   completion has been polled; one that is not signaled, until that of a later request on the queue has. Binding a window by
-    ///   [`bind_mw`](crate::ibverbs::memory_window::MemoryWindow::bind_mw) is a request as well.
+    /// - After each request added to a batch, at most [`setup_max_send_wr`](Self::setup_max_send_wr) requests are
+    ///   outstanding, including those of the batch. A request is outstanding until its completion has been polled; an
+    ///   unsignaled one, until the completion of a later request on the queue has been polled. Binding a window by
+    ///   [`bind_mw`](crate::ibverbs::memory_window::MemoryWindow::bind_mw) is also a request.
     /// - On mlx5, the header of a segmented send
-    ///   ([`setup_send_tso`](crate::ibverbs::work_request::WorkRequestHandle::setup_send_tso)) has 18 bytes at most; or all requests
-    ///   of the queue take the same number of 64-byte blocks, by which the blocks of the queue can be divided.
+    ///   ([`setup_send_tso`](crate::ibverbs::work_request::WorkRequestHandle::setup_send_tso)) has at most 18 bytes; or
+    ///   all requests of the queue take the same number of 64-byte blocks, and that number divides the queue's blocks.
     pub unsafe fn assume_send_room(&mut self) -> &mut Self {
         self.assumes_send_room = true;
         self
     }
 
-    /// The operations that an extended queue pair is built for. Unless set: all sends, writes, reads and atomics that the
-    /// transport service has, without the atomics where the device has none. An operation that was not named, and that the
-    /// driver then leaves out, is refused when its batch is posted.
+    /// Sets the operations of an extended queue pair. Default: all sends, writes, reads and atomics of the transport
+    /// service; without atomics if the device has none. Posting an operation that was not requested returns an error if
+    /// the driver omits it.
     pub fn setup_send_ops_flags(&mut self, operations: SendOperationFlags) -> &mut Self {
         self.operations = Some(operations);
         self
     }
 }
 
-// Derived, it would ask for services that can be cloned.
+// A derived impl would require services to be Clone.
 impl<T> Clone for QueuePairBuilder<T> {
     fn clone(&self) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! What all kinds of queue pair can do.
+//! Methods of all kinds of queue pair.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -15,30 +15,29 @@ use crate::ibverbs::address::Gid;
 use crate::ibverbs::flow::{Flow, FlowRule};
 use crate::ibverbs::work_request::{HoldsFor, PostRecvGuard, PostSendGuard, WorkRequestOperationType};
 
-/// What every kind of queue pair can do.
+/// Methods of every kind of queue pair.
 pub trait QueuePair: AsQueuePairCore {
-    /// What requests of the queue pair look like.
+    /// The service, which determines the fields of requests.
     type Service: Service;
 
-    /// The batch of sends that [`start_post_send`](Self::start_post_send) begins.
+    /// The batch of sends that [`start_post_send`](Self::start_post_send) returns.
     type Guard<'g>: PostSendGuard<Service = Self::Service> + HoldsFor<'g>
     where
         Self: 'g;
 
-    /// Begins a batch of sends.
+    /// Starts a batch of sends.
     #[doc(alias = "ibv_wr_start")]
     fn start_post_send(&mut self) -> Self::Guard<'_>;
 
-    /// Begins a batch of receives.
+    /// Starts a batch of receives.
     #[doc(alias = "ibv_post_recv")]
     fn start_post_recv(&mut self) -> PostRecvGuard<'_>;
 
-    /// `ibv_modify_qp(qp, attr, attr_mask)` — sets attributes, the state among them.
+    /// `ibv_modify_qp(qp, attr, attr_mask)` — sets attributes, including the state.
     ///
     /// # Errors
     ///
-    /// [`ModifyQueuePairError`] tells what was wrong: a transition that does not exist, attributes missing or too many,
-    /// a peer that is not reached.
+    /// [`ModifyQueuePairError`] has the cause: an invalid transition, missing or extra attributes, an unreachable peer.
     ///
     /// # References
     ///
@@ -48,11 +47,13 @@ pub trait QueuePair: AsQueuePairCore {
         self.core().modify(attribute)
     }
 
-    /// What a peer needs to connect to this queue pair: send it to the peer, and give the peer's to [`connect_rc`](Self::connect_rc).
+    /// Returns what a peer needs to connect to this queue pair: send it to the peer, and pass the peer's to
+    /// [`connect_rc`](Self::connect_rc).
     ///
     /// # Errors
     ///
-    /// `ENODATA` if the GID that the options name is not in use; else the errno of the query of port, GID or device that failed.
+    /// `ENODATA` if the GID in the options is not in use; otherwise the errno of the failed query of port, GID or
+    /// device.
     fn local_endpoint(&self, options: &RcOptions) -> Result<QueuePairEndpoint, VerbError>
     where
         Self: QueuePair<Service = Connected>,
@@ -60,13 +61,14 @@ pub trait QueuePair: AsQueuePairCore {
         self.core().local_endpoint(options)
     }
 
-    /// `ibv_modify_qp(qp, attr, attr_mask)` — connects a queue pair of type RC with its peer: INIT, RTR and RTS in one call.
+    /// `ibv_modify_qp(qp, attr, attr_mask)` — connects a queue pair of type RC with its peer: INIT, RTR and RTS in one
+    /// call.
     ///
-    /// The queue pair is in Reset or Init. To post receives before the peer can send, [`modify`](Self::modify) it to Init first, or
-    /// let the peer send after a message over the channel that the endpoints came by; until then the peer retries
-    /// ([`setup_rnr_retry`](RcOptions::setup_rnr_retry)).
+    /// The queue pair must be in Reset or Init. To post receives before the peer can send, [`modify`](Self::modify) it
+    /// to Init first, or let the peer wait for a message over the channel used for the endpoints. Otherwise the peer
+    /// retries ([`setup_rnr_retry`](RcOptions::setup_rnr_retry)).
     ///
-    /// Devices of iWARP connect through [`rdmacm`](crate::rdmacm) alone.
+    /// iWARP devices connect only through [`rdmacm`](crate::rdmacm).
     ///
     /// ```
     /// use sideway::ibverbs::device::DeviceList;
@@ -74,7 +76,7 @@ pub trait QueuePair: AsQueuePairCore {
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # softrnic::register()?;
-    /// # // This queue pair is its own peer.
+    /// # // Connect this queue pair with itself.
     /// # let exchange = |local: [u8; QueuePairEndpoint::LEN]| local;
     /// let context = DeviceList::new()?.find("soft0")?.open()?;
     /// let (pd, cq) = (context.alloc_pd()?, context.create_cq_builder().build_generic()?);
@@ -91,8 +93,9 @@ pub trait QueuePair: AsQueuePairCore {
     ///
     /// # Errors
     ///
-    /// [`ConnectQueuePairError`]: the transition that failed with the attribute at fault, or a malformed endpoint. The queue pair stays
-    /// in the state of the last transition that succeeded; [`modify`](Self::modify) it to Reset to connect again.
+    /// [`ConnectQueuePairError`]: the failed transition with the attribute at fault, or a malformed endpoint. The queue
+    /// pair stays in the state of the last successful transition; [`modify`](Self::modify) it to Reset to connect
+    /// again.
     ///
     /// # References
     ///
@@ -105,12 +108,12 @@ pub trait QueuePair: AsQueuePairCore {
         self.core().connect(QueuePairType::ReliableConnection, remote, options, |step| self.modify(step))
     }
 
-    /// `ibv_modify_qp(qp, attr, attr_mask)` — connects a queue pair of type UC, as [`connect_rc`](Self::connect_rc) does one of RC.
+    /// `ibv_modify_qp(qp, attr, attr_mask)` — connects a queue pair of type UC, like [`connect_rc`](Self::connect_rc).
     /// Options for retries, reads and atomics do not apply. The peer does not retry: post receives before it sends.
     ///
     /// # Errors
     ///
-    /// As [`connect_rc`](Self::connect_rc).
+    /// As for [`connect_rc`](Self::connect_rc).
     ///
     /// # References
     ///
@@ -123,7 +126,7 @@ pub trait QueuePair: AsQueuePairCore {
         self.core().connect(QueuePairType::UnreliableConnection, remote, options, |step| self.modify(step))
     }
 
-    /// `ibv_query_qp(qp, attr, attr_mask, init_attr)` — reads attributes. A driver may fill in more than is asked for.
+    /// `ibv_query_qp(qp, attr, attr_mask, init_attr)` — reads attributes. A driver may return more than requested.
     ///
     /// # Errors
     ///
@@ -137,19 +140,19 @@ pub trait QueuePair: AsQueuePairCore {
         self.core().query(mask)
     }
 
-    /// `ibv_attach_mcast(qp, gid, lid)` — takes part in a multicast group: datagrams to it arrive here too, in a receive
-    /// each, once the queue pair is ready to receive. Attaching twice is no error.
+    /// `ibv_attach_mcast(qp, gid, lid)` — joins a multicast group: the queue pair also receives datagrams to the group,
+    /// each in one receive, once it is ready to receive. Attaching twice is not an error.
     ///
-    /// On Ethernet `lid` is 0 and the GID is that of an IP group ([`Gid::of_multicast_group`]). On InfiniBand both are those
-    /// of the multicast member record, which joining gives (librdmacm's `rdma_join_multicast`).
+    /// On Ethernet `lid` is 0 and the GID is that of an IP group ([`Gid::of_multicast_group`]). On InfiniBand both come
+    /// from the multicast member record that joining returns (librdmacm's `rdma_join_multicast`).
     ///
-    /// A queue pair that goes leaves the groups that it is in.
+    /// Dropping a queue pair leaves its groups.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the queue pair is no datagram one, the GID is none of a group, or the LID not one of a group
-    ///   (0xC000 to 0xFFFE, or 0 on Ethernet).
-    /// - `ENOMEM`: the device has no room for another member or group.
+    /// - `EINVAL`: the queue pair is not for datagrams, the GID is not that of a group, or the LID is not that of a
+    ///   group (0xC000 to 0xFFFE, or 0 on Ethernet).
+    /// - `ENOMEM`: the device's limit of members or groups is reached.
     ///
     /// # References
     ///
@@ -173,15 +176,15 @@ pub trait QueuePair: AsQueuePairCore {
         self.core().detach_mcast(gid, lid)
     }
 
-    /// `ibv_create_flow(qp, flow)` — brings packets that match the rule to this queue pair, as long as the [`Flow`] lives.
+    /// `ibv_create_flow(qp, flow)` — directs packets that match the rule to this queue pair, while the [`Flow`] exists.
     ///
     /// # Errors
     ///
     /// - `EPERM`: steering needs the capability `CAP_NET_RAW`.
-    /// - `EOPNOTSUPP`: the device has no flow steering, or not this specification.
-    /// - `EINVAL`: an action or counters of another device context; a port that is not there; specifications in an order, or
-    ///   with values, that the driver does not take.
-    /// - `ENOMEM`, `EEXIST`: no room for another rule; the same rule is there.
+    /// - `EOPNOTSUPP`: the device does not support flow steering, or this specification.
+    /// - `EINVAL`: an action or counters of another device context; an invalid port; specifications in an order, or
+    ///   with values, that the driver does not support.
+    /// - `ENOMEM`, `EEXIST`: the device's limit of rules is reached; the same rule exists.
     ///
     /// # References
     ///
@@ -191,12 +194,12 @@ pub trait QueuePair: AsQueuePairCore {
         self.core().create_flow(rule)
     }
 
-    /// `ibv_query_ece(qp, ece)` — the enhanced connection establishment options of the queue pair: before a connection
-    /// those that the device can do, to be sent to the peer; in ReadyToReceive and later those that are in use.
+    /// `ibv_query_ece(qp, ece)` — returns the enhanced connection establishment options of the queue pair: before a
+    /// connection those that the device supports, to be sent to the peer; from ReadyToReceive on those in use.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP`: the device has none.
+    /// `EOPNOTSUPP`: the device does not support ECE.
     ///
     /// # References
     ///
@@ -206,12 +209,12 @@ pub trait QueuePair: AsQueuePairCore {
         self.core().query_ece()
     }
 
-    /// `ibv_set_ece(qp, ece)` — asks for enhanced connection establishment options, to be used by the transitions that
-    /// follow. What comes back is what was accepted of them.
+    /// `ibv_set_ece(qp, ece)` — requests enhanced connection establishment options for later transitions. Returns the
+    /// accepted ones.
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: the device has none, or `vendor_id` is 0.
+    /// - `EOPNOTSUPP`: the device does not support ECE, or `vendor_id` is 0.
     /// - `EINVAL`: options of another vendor.
     ///
     /// # References
@@ -222,13 +225,13 @@ pub trait QueuePair: AsQueuePairCore {
         self.core().set_ece(ece)
     }
 
-    /// `ibv_modify_qp_rate_limit(qp, attr)` — paces what the queue pair sends.
+    /// `ibv_modify_qp_rate_limit(qp, attr)` — limits the queue pair's send rate.
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: the device has no packet pacing
+    /// - `EOPNOTSUPP`: the device does not support packet pacing
     ///   ([`packet_pacing_caps`](crate::ibverbs::device_context::PacketPacingCapabilities)), or not for this service.
-    /// - `EINVAL`: the queue pair is not in ReadyToSend, or a value is beyond what the device has.
+    /// - `EINVAL`: the queue pair is not in ReadyToSend, or a value exceeds the device's limits.
     ///
     /// # References
     ///
@@ -238,9 +241,9 @@ pub trait QueuePair: AsQueuePairCore {
         self.core().modify_rate_limit(limit)
     }
 
-    /// `ibv_query_qp_data_in_order(qp, op, flags)` — whether what this operation brings is written to memory of this side
-    /// in order, so that a program may watch the memory instead of polling for the completion. The empty set promises
-    /// nothing, and is the answer of devices and libraries that do not know.
+    /// `ibv_query_qp_data_in_order(qp, op, flags)` — returns whether the device writes the data of this operation to
+    /// local memory in order, so that a program may poll the memory instead of the completion. The empty set guarantees
+    /// nothing; devices and libraries without this query return it.
     ///
     /// # References
     ///
@@ -250,34 +253,34 @@ pub trait QueuePair: AsQueuePairCore {
         self.core().query_data_in_order(operation, flags)
     }
 
-    /// The state that the last successful [`modify`](Self::modify) or [`query`](Self::query) left. A queue pair also goes
-    /// into the error state by itself, which only a query shows.
+    /// Returns the state after the last successful [`modify`](Self::modify) or [`query`](Self::query). A queue pair can
+    /// also enter the Error state itself, which only a query shows.
     fn state(&self) -> QueuePairState {
         self.core().cached_state()
     }
 
-    /// The transport service.
+    /// Returns the transport service.
     fn qp_type(&self) -> QueuePairType {
         self.core().qp_type()
     }
 
-    /// The number by which peers address the queue pair, 24 bits.
+    /// Returns the number by which peers address the queue pair, 24 bits.
     fn qp_number(&self) -> u32 {
         self.core().qp_number()
     }
 
-    /// The C object.
+    /// Returns the C object.
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, not destroyed, and not posted to while a guard is out; its `qp_context` and its
-    /// functions stay as they are.
+    /// Use it only while `self` lives. Do not destroy it, post to it while a guard exists, or change its `qp_context`
+    /// and its functions.
     unsafe fn qp(&self) -> NonNull<ibv_qp> {
         self.core().as_non_null()
     }
 }
 
-/// Access to the shared part; only this crate's queue pairs have it.
+/// Access to the common part; implemented only by this crate's queue pairs.
 pub trait AsQueuePairCore {
     #[doc(hidden)]
     fn core(&self) -> &Arc<QueuePairCore>;

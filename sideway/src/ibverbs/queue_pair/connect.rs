@@ -1,4 +1,4 @@
-//! INIT, RTR and RTS in one call, for queue pairs with one peer.
+//! INIT, RTR and RTS in one call, for connections.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -19,10 +19,11 @@ const LARGEST_24_BIT: u32 = 0xff_ffff;
 /// The LIDs of ports (InfiniBand Architecture Specification, volume 1, section 4.1.3).
 const UNICAST_LIDS: Range<u16> = 1..0xc000;
 
-/// This end of a connection: its port and GID, its first packet sequence number, and how it sends and retries.
+/// Options of one end of a connection: its port and GID, its first packet sequence number, and its send and retry
+/// parameters.
 ///
-/// [`local_endpoint`](super::QueuePair::local_endpoint) and [`connect_rc`](super::QueuePair::connect_rc) of one queue pair take the
-/// same options. Several queue pairs may share them.
+/// Use the same options for [`local_endpoint`](super::QueuePair::local_endpoint) and
+/// [`connect_rc`](super::QueuePair::connect_rc) of one queue pair. Several queue pairs may share them.
 ///
 /// ```
 /// use sideway::ibverbs::queue_pair::RcOptions;
@@ -56,8 +57,8 @@ impl Default for RcOptions {
 }
 
 impl RcOptions {
-    /// Port 1 and its GID 0, and the defaults that the setters name. The first packet sequence number is random, so that a late packet
-    /// of an earlier connection is not accepted.
+    /// Creates options with port 1, its GID 0, and the defaults of the setters. The first packet sequence number is
+    /// random, so that late packets of an earlier connection are rejected.
     pub fn new() -> Self {
         Self {
             port: 1,
@@ -78,97 +79,98 @@ impl RcOptions {
         }
     }
 
-    /// The port of this end, from 1. Default: 1.
+    /// Sets the port of this end, from 1. Default: 1.
     pub fn setup_port(&mut self, port: u8) -> &mut Self {
         self.port = port;
         self
     }
 
-    /// Index into the GID table of the port
-    /// ([`query_gid_table`](crate::ibverbs::device_context::DeviceContext::query_gid_table) lists it). Default: 0 on Ethernet; on
-    /// InfiniBand packets carry LIDs alone unless an index is set.
+    /// Sets the index in the port's GID table
+    /// ([`query_gid_table`](crate::ibverbs::device_context::DeviceContext::query_gid_table) lists it). Default: 0 on
+    /// Ethernet; on InfiniBand packets carry only LIDs unless an index is set.
     ///
-    /// On RoCE the GIDs of both ends must be of one kind: the same RoCE version, and both IPv4 or both IPv6.
+    /// On RoCE the GIDs of both ends must be of the same type: the same RoCE version, and both IPv4 or both IPv6.
     pub fn setup_gid_index(&mut self, gid_index: u8) -> &mut Self {
         self.gid_index = Some(gid_index);
         self
     }
 
-    /// The first packet sequence number to send, 24 bits. Default: random.
+    /// Sets the first packet sequence number to send, 24 bits. Default: random.
     pub fn setup_sq_psn(&mut self, sq_psn: u32) -> &mut Self {
         self.sq_psn = sq_psn;
         self
     }
 
-    /// Index into the table of partition keys of the port. Default: 0, the default partition.
+    /// Sets the index in the port's table of partition keys. Default: 0, the default partition.
     pub fn setup_pkey_index(&mut self, pkey_index: u16) -> &mut Self {
         self.pkey_index = pkey_index;
         self
     }
 
-    /// What the peer may do through this queue pair, in memory whose access rights allow it too. Default: writes, and for RC reads, and
-    /// atomics if the device has them.
+    /// Sets what the peer may do through this queue pair, in memory whose access rights also permit it. Default:
+    /// writes, for RC also reads, and atomics if the device has them.
     pub fn setup_access_flags(&mut self, access_flags: AccessFlags) -> &mut Self {
         self.access_flags = Some(access_flags);
         self
     }
 
-    /// The largest payload of a packet. Default: the smaller active MTU of both ports.
+    /// Sets the largest payload of a packet. Default: the smaller active MTU of both ports.
     pub fn setup_path_mtu(&mut self, path_mtu: Mtu) -> &mut Self {
         self.path_mtu = Some(path_mtu);
         self
     }
 
-    /// The service level, 0 to 15. On Ethernet its lower three bits are the priority of the VLAN tag. Default: 0.
+    /// Sets the service level, 0 to 15. On Ethernet its lower three bits are the priority of the VLAN tag. Default: 0.
     pub fn setup_service_level(&mut self, service_level: u8) -> &mut Self {
         self.service_level = service_level;
         self
     }
 
-    /// The traffic class; with RoCE v2 the TOS byte of IP. Default: 0.
+    /// Sets the traffic class; with RoCE v2 the TOS byte of IP. Default: 0.
     pub fn setup_traffic_class(&mut self, traffic_class: u8) -> &mut Self {
         self.traffic_class = traffic_class;
         self
     }
 
-    /// The hop limit of packets with a GID, 1 to 255. Default: 64.
+    /// Sets the hop limit of packets with a GID, 1 to 255. Default: 64.
     pub fn setup_hop_limit(&mut self, hop_limit: u8) -> &mut Self {
         self.hop_limit = hop_limit;
         self
     }
 
-    /// Outstanding reads and atomics of this end, at most; the device and the peer may allow fewer. Default: 16.
+    /// Sets the maximum number of outstanding reads and atomics of this end; the device and the peer may allow fewer.
+    /// Default: 16.
     pub fn setup_max_read_atomic(&mut self, max_read_atomic: u8) -> &mut Self {
         self.max_read_atomic = max_read_atomic;
         self
     }
 
-    /// Outstanding reads and atomics of the peer that this end holds resources for, at most; the device may allow fewer. Default: 16.
+    /// Sets the maximum number of the peer's outstanding reads and atomics; the device may allow fewer. Default: 16.
     pub fn setup_max_dest_read_atomic(&mut self, max_dest_read_atomic: u8) -> &mut Self {
         self.max_dest_read_atomic = max_dest_read_atomic;
         self
     }
 
-    /// How long the peer waits before it retries a message that found no receive, as the code of the specification (0 to 31).
-    /// Default: 12, which is 0.64 ms.
+    /// Sets the time that the peer waits before it retries a message that found no receive, as the code of the
+    /// specification (0 to 31). Default: 12, which is 0.64 ms.
     pub fn setup_min_rnr_timer(&mut self, min_rnr_timer: u8) -> &mut Self {
         self.min_rnr_timer = min_rnr_timer;
         self
     }
 
-    /// The local ACK timeout, 4.096 us × 2^`timeout`; 0 is infinite. Default: 14, which is 67 ms.
+    /// Sets the local ACK timeout, 4.096 us × 2^`timeout`; 0 is infinite. Default: 14, which is 67 ms.
     pub fn setup_timeout(&mut self, timeout: u8) -> &mut Self {
         self.timeout = timeout;
         self
     }
 
-    /// How often a request is retransmitted without an acknowledgement, 0 to 7. Default: 7.
+    /// Sets the number of retransmissions without an acknowledgement, 0 to 7. Default: 7.
     pub fn setup_retry_cnt(&mut self, retry_cnt: u8) -> &mut Self {
         self.retry_cnt = retry_cnt;
         self
     }
 
-    /// How often a message is retried while the peer has no receive posted, 0 to 6; 7 is infinite. Default: 7.
+    /// Sets the number of retries while the peer has no receive posted, 0 to 6; 7 is infinite. Default: 7.
     pub fn setup_rnr_retry(&mut self, rnr_retry: u8) -> &mut Self {
         self.rnr_retry = rnr_retry;
         self
@@ -180,25 +182,25 @@ impl RcOptions {
     }
 }
 
-/// Why [`connect_rc`](super::QueuePair::connect_rc) failed.
+/// The error of [`connect_rc`](super::QueuePair::connect_rc) and [`connect_uc`](super::QueuePair::connect_uc).
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectQueuePairError {
-    /// The queue pair is of another transport service.
-    #[error("cannot connect a queue pair of type {found:?} as {expected:?}: call the method of its type")]
+    /// The queue pair has another transport service.
+    #[error("cannot connect a queue pair of type {found:?} as {expected:?}; call the method of its type")]
     WrongType {
         /// The type of the queue pair.
         found: QueuePairType,
         /// The type that the method connects.
         expected: QueuePairType,
     },
-    /// The peer's endpoint has a value that no queue pair has.
+    /// The peer's endpoint has an invalid value.
     #[error("malformed endpoint of the peer: {0}")]
     InvalidEndpoint(String),
     /// The port or the device could not be queried.
     #[error(transparent)]
     Query(#[from] VerbError),
-    /// A transition failed: which one, and which attribute is at fault, is in the error.
+    /// A transition failed; the error names it and the attribute at fault.
     #[error(transparent)]
     Modify(#[from] ModifyQueuePairError),
 }
@@ -206,7 +208,7 @@ pub enum ConnectQueuePairError {
 crate::error::debug_is_text!(ConnectQueuePairError);
 
 impl QueuePairCore {
-    /// What the peer needs to connect to this queue pair.
+    /// Returns what the peer needs to connect to this queue pair.
     pub(crate) fn local_endpoint(&self, options: &RcOptions) -> Result<QueuePairEndpoint, VerbError> {
         let context = self.context();
         let port = context.query_port(options.port)?;
@@ -228,7 +230,7 @@ impl QueuePairCore {
         })
     }
 
-    /// Takes a queue pair of the type `expected` to ReadyToSend, by `modify`.
+    /// Moves a queue pair of type `expected` to ReadyToSend, by `modify`.
     pub(crate) fn connect(
         &self,
         expected: QueuePairType,
@@ -248,7 +250,7 @@ impl QueuePairCore {
             (QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend),
         ];
         for (from, to) in steps {
-            // Each step sets what it needs of all the attributes.
+            // Each transition sets the attributes that it needs.
             let needed = standard_transition(expected, from, to).map(|transition| transition.needed);
             let mut step = QueuePairAttribute::from_raw(*all.raw(), needed.unwrap_or_default());
             modify(step.setup_state(to))?;
@@ -256,7 +258,7 @@ impl QueuePairCore {
         Ok(())
     }
 
-    /// The attributes of all three transitions.
+    /// Returns the attributes of all three transitions.
     fn attributes(
         &self,
         remote: &QueuePairEndpoint,
@@ -269,7 +271,7 @@ impl QueuePairCore {
                 return AccessFlags::RemoteWrite;
             }
             let read_write = AccessFlags::RemoteWrite | AccessFlags::RemoteRead;
-            // Drivers refuse atomics on devices that have none.
+            // Drivers reject atomics on devices without them.
             let has_atomics = device.atomic_cap() != AtomicCapability::None;
             if has_atomics { read_write | AccessFlags::RemoteAtomic } else { read_write }
         });
@@ -299,9 +301,9 @@ impl QueuePairCore {
     }
 }
 
-/// What is wrong with the peer's endpoint, if anything: drivers mask or follow such values, and requests then exceed their retries.
+/// Checks the peer's endpoint: drivers mask or use invalid values, and requests then exhaust their retries.
 fn check(remote: &QueuePairEndpoint, has_grh: bool) -> Result<(), String> {
-    // 0 and 1 are the management queue pairs, the largest number is that of multicast.
+    // 0 and 1 are the management queue pairs; the largest number is for multicast.
     if !(2..LARGEST_24_BIT).contains(&remote.qp_num) {
         return Err(format!("QP number {:#x} is reserved or exceeds 24 bits", remote.qp_num));
     }
@@ -329,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_packet_sequence_numbers_are_random_and_have_24_bits() {
+    fn default_psn_is_random_with_24_bits() {
         let (one, other) = (RcOptions::new(), RcOptions::new());
         assert!(one.sq_psn <= LARGEST_24_BIT && other.sq_psn <= LARGEST_24_BIT);
         assert_ne!(one.sq_psn, other.sq_psn, "equal once in 16 million runs");
@@ -357,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_the_device_bound_reads() {
+    fn device_limits_bound_reads() {
         assert_eq!([at_most(16, 0), at_most(16, 8), at_most(16, 128), at_most(16, 1000)], [0, 8, 16, 16]);
     }
 }

@@ -1,9 +1,10 @@
-//! The control methods of a queue pair, as inherent ones of what is no [`Pair`](super::Pair) but holds a queue pair.
+//! Control methods of a queue pair as inherent methods of types that hold a queue pair but are not a
+//! [`Pair`](super::Pair).
 
 use super::Service;
 use super::common::AsQueuePairCore;
 
-/// The methods of one such type. `$modify` is that of the core, for who holds all there is to post to, or a part.
+/// Defines the methods for one such type. `$modify` is the core's method for owners of all queues, or of a part.
 macro_rules! control_methods {
     ($Queue:ty $(, $T:ident: $Bound:path)?; $modify:ident$(: $limit:literal)?) => {
         impl $(<$T: $Bound>)? $Queue {
@@ -11,7 +12,7 @@ macro_rules! control_methods {
             ///
             /// # Errors
             ///
-            /// As there.
+            /// As for [`QueuePair::modify`](crate::ibverbs::queue_pair::QueuePair::modify).
             $(#[doc = $limit])?
             pub fn modify(
                 &self,
@@ -24,7 +25,7 @@ macro_rules! control_methods {
             ///
             /// # Errors
             ///
-            /// As there.
+            /// As for [`QueuePair::query`](crate::ibverbs::queue_pair::QueuePair::query).
             pub fn query(
                 &self,
                 mask: crate::ibverbs::queue_pair::QueuePairAttributeMask,
@@ -35,12 +36,12 @@ macro_rules! control_methods {
                 self.core().query(mask)
             }
 
-            /// The state, as [`QueuePair::state`](crate::ibverbs::queue_pair::QueuePair::state).
+            /// Returns the state, like [`QueuePair::state`](crate::ibverbs::queue_pair::QueuePair::state).
             pub fn state(&self) -> crate::ibverbs::queue_pair::QueuePairState {
                 self.core().cached_state()
             }
 
-            /// The number by which peers address the queue pair, 24 bits.
+            /// Returns the number by which peers address the queue pair, 24 bits.
             pub fn qp_number(&self) -> u32 {
                 self.core().qp_number()
             }
@@ -50,7 +51,7 @@ macro_rules! control_methods {
             ///
             /// # Errors
             ///
-            /// As there.
+            /// As for [`QueuePair::attach_mcast`](crate::ibverbs::queue_pair::QueuePair::attach_mcast).
             pub fn attach_mcast(
                 &self,
                 gid: &crate::ibverbs::address::Gid,
@@ -64,7 +65,7 @@ macro_rules! control_methods {
             ///
             /// # Errors
             ///
-            /// As there.
+            /// As for [`QueuePair::detach_mcast`](crate::ibverbs::queue_pair::QueuePair::detach_mcast).
             pub fn detach_mcast(
                 &self,
                 gid: &crate::ibverbs::address::Gid,
@@ -78,7 +79,7 @@ macro_rules! control_methods {
             ///
             /// # Errors
             ///
-            /// As there.
+            /// As for [`QueuePair::create_flow`](crate::ibverbs::queue_pair::QueuePair::create_flow).
             pub fn create_flow(
                 &self,
                 rule: &crate::ibverbs::flow::FlowRule,
@@ -91,7 +92,7 @@ macro_rules! control_methods {
             ///
             /// # Errors
             ///
-            /// As there.
+            /// As for [`QueuePair::modify_rate_limit`](crate::ibverbs::queue_pair::QueuePair::modify_rate_limit).
             pub fn modify_rate_limit(
                 &self,
                 limit: &crate::ibverbs::queue_pair::RateLimit,
@@ -104,8 +105,9 @@ macro_rules! control_methods {
 
 macro_rules! control_methods_of_parts {
     ($( $Queue:ty $(, $T:ident: $Bound:path)?; )+) => { $(
-        control_methods!($Queue $(, $T: $Bound)?; modify_part: "`EINVAL` also for the transition to Reset, which is for who has both \
-            queues: [`Pair`](crate::ibverbs::queue_pair::Pair). It would pull the queue from under a batch that another builds.");
+        control_methods!($Queue $(, $T: $Bound)?; modify_part: "`EINVAL` also for the transition to Reset, which \
+            needs the [`Pair`](crate::ibverbs::queue_pair::Pair) of both queues: it would invalidate a batch being \
+            built on the other queue.");
     )+ };
 }
 

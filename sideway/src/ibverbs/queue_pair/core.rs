@@ -1,4 +1,4 @@
-//! The C object behind a queue pair, whatever its queues are, and what it keeps alive.
+//! The C object of a queue pair, whatever its queues are, and the objects that it keeps alive.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -27,44 +27,44 @@ use crate::ibverbs::work_queue::RwqIndirectionTable;
 use crate::ibverbs::work_request::RefusalReason;
 use crate::ibverbs::xrc_domain::XrcDomain;
 
-/// The C object with everything that must outlive it; the two queues share it.
+/// The C object with everything that must outlive it; both queues share it.
 #[derive(Debug)]
 pub struct QueuePairCore {
     qp: NonNull<ibv_qp>,
-    /// Taken by who destroys the queue pair.
+    /// Taken when the queue pair is destroyed.
     handle: Option<Handle<ibv_qp>>,
     send_context: Option<NonNull<SendContext>>,
-    /// What the send context has, where there is one.
+    /// The packet offloads of the send context, if there is one.
     packets: Option<Arc<PacketOffloads>>,
     qp_type: QueuePairType,
     transitions: TransitionTable,
-    /// It was built for requests to be sent.
+    /// Whether it was built for send requests.
     holds_sends: bool,
     atomic_writes: OnceLock<bool>,
-    /// The multicast groups that it is in: C does not destroy a queue pair that is in one.
+    /// Its multicast groups: C cannot destroy a queue pair that is in one.
     pub(super) groups: Groups,
-    // Behind the handle: they must outlive it.
+    // After the handle: they must outlive it.
     parents: Parents,
-    /// Held while a verb changes what C keeps of the queue pair: the library writes it without a lock.
+    /// Held while a verb changes C's state of the queue pair, which the library writes without a lock.
     control: Mutex<()>,
-    /// What was attached to the queue pair.
+    /// Objects attached to the queue pair.
     kept: Mutex<Vec<Kept>>,
     context: Arc<DeviceContext>,
 }
 
-// SAFETY: the handle may move and be shared (see there); the send context is reached only through the send queue, which
-// `&mut` keeps to one thread, and by the last owner of the core, who frees it.
+// SAFETY: the handle is `Send` and `Sync` (see there). The send context is accessed only through the send queue, which
+// `&mut` confines to one thread at a time, and by the last owner of the core, which frees it.
 unsafe impl Send for QueuePairCore {}
 // SAFETY: as for Send.
 unsafe impl Sync for QueuePairCore {}
 
 impl QueuePairCore {
-    /// Takes a new queue pair over.
+    /// Takes ownership of a new queue pair.
     ///
     /// # Safety
     ///
-    /// - `qp` was just made in `context` from `parents`, all of them, and is nobody else's;
-    /// - where there is a `send_context`, it came from [`SendContext::allocate`] and is this `qp`'s `qp_context`.
+    /// - `qp` was just created in `context` from all of `parents`, and has no other owner.
+    /// - A `send_context` came from [`SendContext::allocate`] and is the `qp_context` of `qp`.
     pub(crate) unsafe fn adopt(
         qp: NonNull<ibv_qp>,
         (qp_type, transitions, holds_sends): (QueuePairType, TransitionTable, bool),
@@ -72,9 +72,9 @@ impl QueuePairCore {
         mut parents: Parents,
         context: Arc<DeviceContext>,
     ) -> Arc<Self> {
-        // SAFETY: the caller's promise; ibv_destroy_qp is the verb for it.
+        // SAFETY: by the contract of this function; ibv_destroy_qp destroys it.
         let handle = Some(unsafe { Handle::new(qp, sys::ibv_destroy_qp, "ibv_destroy_qp") });
-        // SAFETY: the caller's promise; nobody posts to the queue pair yet.
+        // SAFETY: by the contract of this function; the queue pair is not posted to yet.
         let packets = send_context.map(|context| unsafe { SendContext::packets(context) });
         let threads = parents.threads();
         let (control, groups) = (Mutex::default(), Groups::default());
@@ -94,7 +94,7 @@ impl QueuePairCore {
             kept,
             context,
         });
-        // Events find a queue pair from any thread, and so must not find one that is bound to its own.
+        // Any thread can take events, so they must not find a queue pair confined to one thread.
         if threads == Threads::Any {
             core.context.objects().queue_pairs.insert(qp, &core);
         }
@@ -106,12 +106,12 @@ impl QueuePairCore {
         self.qp.as_ptr()
     }
 
-    /// Keeps something alive until the queue pair is gone.
+    /// Keeps an object alive until the queue pair is destroyed.
     pub(crate) fn keep_alive(&self, kept: Kept) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
     }
 
-    /// The same for public accessors.
+    /// Returns the C object for public accessors.
     pub(crate) fn as_non_null(&self) -> NonNull<ibv_qp> {
         self.qp
     }
@@ -120,12 +120,12 @@ impl QueuePairCore {
         &self.context
     }
 
-    /// What it was made from.
+    /// Returns the objects that it was made from.
     pub(crate) fn parents(&self) -> &Parents {
         &self.parents
     }
 
-    /// Which transitions it has.
+    /// Returns its table of transitions.
     pub(crate) fn transitions(&self) -> TransitionTable {
         self.transitions
     }
@@ -135,21 +135,21 @@ impl QueuePairCore {
     }
 
     pub(crate) fn qp_number(&self) -> u32 {
-        // SAFETY: the QP is live as long as the core, and the field is an aligned word. Some have their number from the device
-        // no sooner than at a transition (targets of dynamic connections), which another thread may make meanwhile.
+        // SAFETY: the QP is live as long as the core, and the field is an aligned word. The device assigns some numbers
+        // only at a transition (targets of dynamic connections), which another thread may make at the same time.
         let qp_num = unsafe { AtomicU32::from_ptr(&raw mut (*self.raw()).qp_num) };
         qp_num.load(Ordering::Relaxed)
     }
 
     pub(crate) fn cached_state(&self) -> QueuePairState {
-        // SAFETY: the QP is live as long as the core, and the field is an aligned word. Another thread's ibv_modify_qp may
-        // write it meanwhile, in C: an atomic load gives the old state or the new one.
+        // SAFETY: the QP is live as long as the core, and the field is an aligned word. Another thread's ibv_modify_qp
+        // may write it in C: an atomic load returns the old or the new state.
         let state = unsafe { AtomicU32::from_ptr((&raw mut (*self.raw()).state).cast()) };
         QueuePairState::from_raw(state.load(Ordering::Relaxed))
     }
 
-    /// Why a basic queue pair refuses an atomic write: siw looks its opcode up in a table that ends before, and so a device has to
-    /// report that it has them. It is asked until it has answered.
+    /// Returns the reason why a basic queue pair rejects an atomic write: siw looks up its opcode beyond the end of a
+    /// table, so the device must report support. The device is queried until it responds.
     #[cold]
     pub(super) fn refuses_atomic_write(&self) -> Option<RefusalReason> {
         let has = match self.atomic_writes.get() {
@@ -157,7 +157,7 @@ impl QueuePairCore {
             None => {
                 let Ok(device) = self.context.query_device() else {
                     return Some(RefusalReason::Invalid(
-                        "ibv_query_device_ex failed, which tells whether the device has atomic writes",
+                        "cannot check support for atomic writes: ibv_query_device_ex failed",
                     ));
                 };
                 let has = device.device_cap_flags().contains(DeviceCapabilityFlags::AtomicWrite);
@@ -167,23 +167,23 @@ impl QueuePairCore {
         (!has).then_some(RefusalReason::NotOfDevice(SendOperationFlags::AtomicWrite))
     }
 
-    /// Whether it was built for requests to be sent.
+    /// Whether it was built for send requests.
     pub(super) fn holds_sends(&self) -> bool {
         self.holds_sends
     }
 
-    /// The state as the driver has it now.
+    /// Returns the driver's current state.
     pub(crate) fn current_state(&self) -> QueuePairState {
         self.query(Mask::State).map_or_else(|_| self.cached_state(), |(attribute, _)| attribute.state())
     }
 
     pub(crate) fn modify(&self, attribute: &QueuePairAttribute) -> Result<(), ModifyQueuePairError> {
-        // mlx5 looks the port up in an array of its own before it asks the kernel.
+        // mlx5 uses the port as an index of its own array before it calls the kernel.
         if self.qp_type == QueuePairType::RawPacket && attribute.mask().contains(Mask::Port) {
             self.check_port(attribute)?;
         }
         let mut attr = *attribute.raw();
-        // SAFETY: the QP is live, and the attributes are complete for the mask.
+        // SAFETY: the QP is live, and the attributes are initialised according to their mask.
         let ret =
             self.alone(|| unsafe { sys::ibv_modify_qp(self.raw(), &mut attr, attribute.mask().bits() as libc::c_int) });
         if ret != 0 {
@@ -197,27 +197,28 @@ impl QueuePairCore {
         Ok(())
     }
 
-    /// The same for who holds a part of the queue pair alone: not to Reset. A reset sets the driver's indices into its queues
-    /// back; a batch that is being built meanwhile would go on where they were, and bring requests of the past to life.
+    /// Sets attributes for an owner of one queue only: not to Reset. A reset sets the driver's queue indices to zero. A
+    /// batch being built would continue at the old indices, and revive old requests.
     pub(crate) fn modify_part(&self, attribute: &QueuePairAttribute) -> Result<(), ModifyQueuePairError> {
         if attribute.mask().contains(Mask::State) && attribute.state() == QueuePairState::Reset {
             return Err(self.refuse(
                 attribute,
-                "a batch may be under construction elsewhere: a queue pair is reset by the Pair that has both its queues (Pair::join)",
+                "another thread may be building a batch; reset the queue pair through the Pair of both queues \
+                (Pair::join)",
             ));
         }
         self.modify(attribute)
     }
 
-    /// Sees that there is such a port.
+    /// Checks that the port exists.
     fn check_port(&self, attribute: &QueuePairAttribute) -> Result<(), ModifyQueuePairError> {
         match self.context.query_device() {
             Ok(device) if !(1..=device.phys_port_cnt()).contains(&attribute.port().into()) => {
                 let (port, ports) = (attribute.port(), device.phys_port_cnt());
-                Err(self.refuse(attribute, format!("port {port} is asked for and the device has ports 1 to {ports}")))
+                Err(self.refuse(attribute, format!("there is no port {port}; use a port from 1 to {ports}")))
             }
             Ok(_) => Ok(()),
-            // Nobody knows what ports there are.
+            // The ports are unknown.
             Err(source) => Err(self.failed(attribute, source)),
         }
     }
@@ -235,16 +236,16 @@ impl QueuePairCore {
     }
 
     pub(crate) fn query(&self, mask: Mask) -> Result<(QueuePairAttribute, QueuePairInitAttribute), VerbError> {
-        // SAFETY: all-zero is legal for both: they have integers and pointers alone.
+        // SAFETY: all zeros are valid for both: they have only integers and pointers.
         let (mut attr, mut init): (ibv_qp_attr, ibv_qp_init_attr) = unsafe { mem::zeroed() };
-        // SAFETY: the QP is live, and both structs are there to be filled.
+        // SAFETY: the QP is live, and both structs can be written.
         let ret =
             self.alone(|| unsafe { sys::ibv_query_qp(self.raw(), &mut attr, mask.bits() as libc::c_int, &mut init) });
         check_errno("ibv_query_qp", ret)?;
         Ok((QueuePairAttribute::from_raw(attr, mask), QueuePairInitAttribute::from_raw(init)))
     }
 
-    /// Runs a verb that reads or writes what C keeps of the queue pair, with nobody beside it; gives what it returns.
+    /// Runs a verb that reads or writes C's state of the queue pair exclusively, and returns its result.
     pub(super) fn alone(&self, mut verb: impl FnMut() -> libc::c_int) -> libc::c_int {
         let mut ret = 0;
         let mut run = || {
@@ -252,20 +253,19 @@ impl QueuePairCore {
             ret = verb();
         };
         match &self.parents.attachment {
-            // It moves the queue pair by itself, from whichever thread takes its events.
+            // The attachment moves the queue pair itself, from any thread that takes its events.
             Some(attachment) => attachment.apart(&mut run),
             None => run(),
         }
         ret
     }
 
-    /// Destroys the queue pair and reports. Where a flow or an event holds it, it lives on, and is destroyed by the last of
-    /// them.
+    /// Destroys the queue pair. If a flow or an event references it, the last of them destroys it.
     pub(crate) fn close(self: Arc<Self>) -> Result<(), VerbError> {
         match Arc::into_inner(self) {
             Some(mut core) => core.destroy(),
             None => Err(VerbError::new("ibv_destroy_qp", Errno::EBUSY)
-                .with_hint("flows or asynchronous events hold the queue pair: it goes with the last of them")),
+                .with_hint("flows or asynchronous events reference the queue pair; the last of them destroys it")),
         }
     }
 
@@ -275,8 +275,9 @@ impl QueuePairCore {
             attachment.detach(self.qp);
         }
         self.leave_groups();
-        // Where it fails, the queue pair lives on and points to the send context: that is leaked with it, and so is what it was
-        // promised would outlive it, and a parent domain, to whose allocator's memory the device may still write.
+        // If this fails, the queue pair stays and points to the send context. The context is leaked with it, and so are
+        // the objects that must outlive it, including a parent domain to whose allocator's memory the device may still
+        // write.
         if let Err(error) = handle.close() {
             mem::forget(mem::take(self.kept.get_mut().unwrap_or_else(PoisonError::into_inner)));
             self.parents.pd.iter().for_each(ProtectionDomain::keep_parent_domain);
@@ -284,7 +285,7 @@ impl QueuePairCore {
         }
         self.context.objects().queue_pairs.remove(self.qp);
         if let Some(send_context) = self.send_context.take() {
-            // SAFETY: the queue pair that pointed to it is gone, and nobody shares the core any more.
+            // SAFETY: the queue pair that pointed to it is destroyed, and the core is not shared any more.
             unsafe { SendContext::free(send_context) };
         }
         Ok(())
@@ -299,26 +300,26 @@ impl Drop for QueuePairCore {
     }
 }
 
-/// What a queue pair is made from.
+/// The objects that a queue pair is made from.
 #[derive(Debug, Default)]
 pub(crate) struct Parents {
     pub(crate) send_cq: Option<Arc<CompletionQueueCore>>,
     pub(crate) recv_cq: Option<Arc<CompletionQueueCore>>,
     pub(crate) srq: Option<Arc<SharedReceiveQueueCore>>,
-    #[expect(dead_code, reason = "kept for its life alone")]
+    #[expect(dead_code, reason = "held only to keep it alive")]
     pub(crate) xrcd: Option<Arc<XrcDomain>>,
     pub(crate) pd: Option<Arc<ProtectionDomain>>,
-    #[expect(dead_code, reason = "kept for its life alone")]
+    #[expect(dead_code, reason = "held only to keep it alive")]
     pub(crate) rwq_ind_table: Option<Arc<RwqIndirectionTable>>,
-    /// What has the queue pair's address.
+    /// The C object that stores the queue pair's address.
     pub(crate) attachment: Option<Arc<dyn Attachment<ibv_qp>>>,
-    /// What a vendor's function made it from as well.
+    /// Objects that a vendor's function needs.
     pub(crate) kept: Vec<Kept>,
 }
 
 impl Parents {
-    /// From which threads a queue pair made from them is used: ending it touches its completion queues, and in a thread domain
-    /// it shares a doorbell.
+    /// Returns which threads may use the queue pair: destroying it accesses its completion queues, and in a thread
+    /// domain it shares a doorbell.
     pub(super) fn threads(&self) -> Threads {
         let single = [&self.send_cq, &self.recv_cq].into_iter().flatten().any(|cq| cq.threads() == Threads::Single)
             || self.pd.as_ref().is_some_and(|pd| pd.has_thread_domain());
@@ -326,5 +327,5 @@ impl Parents {
     }
 }
 
-/// Something that must outlive a queue pair.
+/// An object that must outlive a queue pair.
 pub(crate) type Kept = Arc<dyn Any + Send + Sync>;

@@ -1,4 +1,4 @@
-//! Making queue pairs.
+//! Building queue pairs.
 
 use std::mem;
 use std::ptr::{self, NonNull};
@@ -26,11 +26,11 @@ use crate::ibverbs::shared_receive_queue::{SharedReceiveQueueCore, SharedReceive
 use crate::ibverbs::work_request::{MOST_REQUESTS, ReceiveQueue, RefusalReason};
 
 impl<T: BasicService> QueuePairBuilder<T> {
-    /// `ibv_create_qp(pd, attr)` — makes a basic queue pair.
+    /// `ibv_create_qp(pd, attr)` — builds a basic queue pair.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: no completion queue, or one of another device; more of something than the device has.
+    /// - `EINVAL`: no completion queue, or one of another device; a value above the device's limit.
     /// - `ENOMEM`: out of resources.
     ///
     /// # References
@@ -41,7 +41,7 @@ impl<T: BasicService> QueuePairBuilder<T> {
         self.build_by(&Maker::verbs())
     }
 
-    /// The same by the functions of `maker`.
+    /// Builds a basic queue pair with the functions of `maker`.
     pub(crate) fn build_by(&self, maker: &Maker<'_>) -> Result<BasicQueuePair<T>, VerbError> {
         let parents = self.parents_by(maker, maker.verb)?;
         if self.wants_more_than_basic() {
@@ -56,55 +56,55 @@ impl<T: BasicService> QueuePairBuilder<T> {
             qp_type: ibv_qp_type(self.qp_type.raw()),
             sq_sig_all: self.sq_sig_all.into(),
         };
-        // The domain and the queues are live and of one device; the initiator of XRC needs none for receives.
+        // The domain and the queues are live and of one device; an XRC initiator needs none for receives.
         let qp = (maker.create)(self.pd.raw(), &mut attr);
         let qp = check_pointer(maker.verb, qp).map_err(|error| self.explain(error))?;
-        // SAFETY: just made from these.
+        // SAFETY: just created from these.
         unsafe { self.finish_basic(maker.verb, qp, parents) }
     }
 
-    /// A queue pair that is posted to by the basic verbs, with what `struct ibv_qp_init_attr` has no room for.
+    /// Builds a queue pair for the basic posting verbs, with attributes that `struct ibv_qp_init_attr` lacks.
     fn build_basic_by_extended_verb(&self, maker: &Maker<'_>) -> Result<BasicQueuePair<T>, VerbError> {
         let parents = self.parents_by(maker, maker.verb_ex)?;
         let mut attr = self.attributes_ex(&parents);
-        // The domain and the queues are live and of one device; the attributes are complete for their mask.
+        // The domain and the queues are live and of one device; the attributes are initialised according to their mask.
         let qp = (maker.create_ex)(self.pd.device_context().raw(), &mut attr);
         let qp = check_pointer(maker.verb_ex, qp).map_err(|error| self.explain(error))?;
-        // SAFETY: just made from these.
+        // SAFETY: just created from these.
         unsafe { self.finish_basic(maker.verb_ex, qp, parents) }
     }
 
     /// # Safety
     ///
-    /// `qp` was just made from `parents`, without a context, and is nobody else's.
+    /// `qp` was just created from `parents`, without a context, and has no other owner.
     unsafe fn finish_basic(
         &self,
         verb: &'static str,
         qp: NonNull<ibv_qp>,
         parents: Parents,
     ) -> Result<BasicQueuePair<T>, VerbError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         let core = unsafe { self.adopt(qp, None, parents) };
         // SAFETY: the builder's service is that of the queue pair.
         let send = unsafe { BasicSendQueue::new(verb, &core, &self.cap)? };
         Ok(BasicQueuePair::new(send, self.receive_queue(verb, &core)?))
     }
 
-    /// An extended queue pair where the device has them, for the operations asked for, and its driver is known to check each request
-    /// ([`assume_send_room`](Self::assume_send_room)); else a basic one.
+    /// Builds an extended queue pair if the device supports the requested operations, and its driver is known to check
+    /// for overflow ([`assume_send_room`](Self::assume_send_room)); otherwise a basic one.
     ///
     /// # Errors
     ///
-    /// As [`build`](Self::build).
+    /// As for [`build`](Self::build).
     pub fn build_generic(&self) -> Result<GenericQueuePair<T>, VerbError> {
         self.build_generic_by(&Maker::verbs())
     }
 
-    /// The same by the functions of `maker`.
+    /// Builds a queue pair of either kind with the functions of `maker`.
     pub(crate) fn build_generic_by(&self, maker: &Maker<'_>) -> Result<GenericQueuePair<T>, VerbError> {
         match self.build_extended(maker) {
             Ok((qp, true)) => {
-                // An identifier takes no second one beside it.
+                // An identifier cannot have a second one.
                 drop(qp);
                 Ok(self.build_by(maker)?.into())
             }
@@ -116,13 +116,13 @@ impl<T: BasicService> QueuePairBuilder<T> {
         }
     }
 
-    /// `ibv_create_qp_ex(context, attr)` — makes an extended queue pair.
+    /// `ibv_create_qp_ex(context, attr)` — builds an extended queue pair.
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`, `ENOSYS`: the device has no extended queue pairs, or not for these operations; or its driver does not check
-    ///   whether the send queue has room ([`assume_send_room`](Self::assume_send_room)).
-    /// - else as [`build`](Self::build).
+    /// - `EOPNOTSUPP`, `ENOSYS`: the device does not support extended queue pairs, or these operations; or its driver
+    ///   does not check the send queue for overflow ([`assume_send_room`](Self::assume_send_room)).
+    /// - Otherwise as for [`build`](Self::build).
     ///
     /// # References
     ///
@@ -133,12 +133,12 @@ impl<T: BasicService> QueuePairBuilder<T> {
         self.build_ex_by(&Maker::verbs())
     }
 
-    /// The same by the functions of `maker`.
+    /// Builds an extended queue pair with the functions of `maker`.
     pub(crate) fn build_ex_by(&self, maker: &Maker<'_>) -> Result<ExtendedQueuePair<T>, VerbError> {
         self.build_extended(maker).map(|(qp, _mended)| qp)
     }
 
-    /// An extended queue pair, and whether a fault of its driver had to be mended.
+    /// Builds an extended queue pair; also returns whether a driver fault was worked around.
     fn build_extended(&self, maker: &Maker<'_>) -> Result<(ExtendedQueuePair<T>, bool), VerbError> {
         let all = self.operations.unwrap_or_else(|| SendOperationFlags::of_transport(self.qp_type));
         let make = |operations| {
@@ -153,7 +153,7 @@ impl<T: BasicService> QueuePairBuilder<T> {
                     && matches!(error.errno().raw(), libc::EOPNOTSUPP | libc::EINVAL) =>
             {
                 let fewer = all.difference(SendOperationFlags::ATOMICS);
-                // Another reason than before is news: the first one was about the atomics.
+                // Report a different errno of the second attempt: the first error was about the atomics.
                 make(fewer).map_err(|second| if second.errno() == error.errno() { error } else { second })
             }
             result => result,
@@ -162,28 +162,29 @@ impl<T: BasicService> QueuePairBuilder<T> {
 }
 
 impl<T: Service> QueuePairBuilder<T> {
-    /// Makes an extended queue pair by a function of a vendor's, which takes the place of `ibv_create_qp_ex`, such as
-    /// `mlx5dv_create_qp` or `efadv_create_qp_ex` with the vendor's attributes. `verb` is its name for errors.
+    /// Builds an extended queue pair with a vendor's function instead of `ibv_create_qp_ex`, such as `mlx5dv_create_qp`
+    /// or `efadv_create_qp_ex` with the vendor's attributes. `verb` is its name for errors.
     ///
-    /// `attach` looks at the queue pair before anybody else: it sees to it that the vendor's functions are there, and gives
-    /// what addresses and operations of the service want to find later with [`vendor::data`](super::vendor::data). Where it
-    /// fails, the queue pair is destroyed again. A service without such functions gives `()`.
+    /// `attach` receives the queue pair first: it checks that the vendor's functions exist, and returns the data that
+    /// addresses and operations of the service later find with [`vendor::data`](super::vendor::data). If it fails, the
+    /// queue pair is destroyed. A service without such functions returns `()`.
     ///
     /// # Errors
     ///
     /// - `EINVAL`: no completion queue, or one of another device.
-    /// - where `create` gives null, errno tells why.
-    /// - what `attach` gave.
+    /// - If `create` returns null, the errno value.
+    /// - The error that `attach` returned.
     ///
     /// # Safety
     ///
-    /// - `create` does as `ibv_create_qp_ex` with the attributes it is given, of which it may change what it documents: it keeps
-    ///   `qp_context`, the domain and the completion queues, and returns null, or a queue pair of the service `T` that is nobody
-    ///   else's. Operations that the attributes do not name are left null, or may be called.
-    /// - It reads no object that goes before the queue pair does: see [`setup_kept`](Self::setup_kept).
-    /// - What `attach` gives is what the addresses and operations that `T` offers look for. Queue pairs of a service that
-    ///   somebody else defines are made by their own function.
-    /// - `attach` posts nothing, and leaves the functions and the `qp_context` of the queue pair as they are.
+    /// - `create` behaves like `ibv_create_qp_ex` with the given attributes, of which it may change those that it
+    ///   documents. It keeps `qp_context`, the domain and the completion queues, and returns null or a new queue pair
+    ///   of the service `T` that no other code owns. Operations that the attributes do not request are null or
+    ///   callable.
+    /// - It uses no object that is destroyed before the queue pair: see [`setup_kept`](Self::setup_kept).
+    /// - `attach` returns the data that the addresses and operations of `T` look for. Queue pairs of a service that
+    ///   other code defines are created by that code's own function.
+    /// - `attach` posts nothing, and does not change the functions and the `qp_context` of the queue pair.
     pub unsafe fn build_with<D: Send + 'static>(
         &self,
         verb: &'static str,
@@ -208,8 +209,8 @@ impl<T: Service> QueuePairBuilder<T> {
             return Err(unusable(
                 verb,
                 &format!(
-                    "{driver} does not check whether an extended send queue has room, and \
-                     QueuePairBuilder::assume_send_room was not called"
+                    "{driver} does not check an extended send queue for overflow, and \
+                    QueuePairBuilder::assume_send_room was not called"
                 ),
             ));
         }
@@ -228,26 +229,26 @@ impl<T: Service> QueuePairBuilder<T> {
         let qp = match check_pointer(verb, qp) {
             Ok(qp) => qp,
             Err(error) => {
-                // SAFETY: no queue pair was made that could point to it.
+                // SAFETY: no queue pair was created that could point to it.
                 unsafe { SendContext::free(send_context) };
                 return Err(self.explain(error));
             }
         };
-        // SAFETY: just made from these and this context.
+        // SAFETY: just created from these and this context.
         let core = unsafe { self.adopt(qp, Some(send_context), parents) };
         // SAFETY: the queue pair is live.
         let extended = unsafe { sys::ibv_qp_to_qp_ex(qp.as_ptr()) };
         let Some(extended) = NonNull::new(extended) else {
-            return Err(unusable(verb, "ibv_qp_to_qp_ex gave no extended queue pair"));
+            return Err(unusable(verb, "ibv_qp_to_qp_ex returned no extended queue pair"));
         };
-        // SAFETY: the queue pair is live, nobody posts to it, its context is a SendContext, and the library has accepted the
-        // operations.
+        // SAFETY: the queue pair is live and not posted to, its context is a SendContext, and the library has accepted
+        // the operations.
         let mended = unsafe {
-            // A queue without room for a request refuses all of them: drivers write through what they did not allocate.
+            // A queue of capacity zero rejects all requests: drivers write to memory that they did not allocate.
             let refuse_all = self.cap.max_send_wr == 0;
             let data = attach(extended)?;
             missing_operation::fill_in(extended.as_ptr(), refuse_all).map_err(|name| {
-                unusable(verb, &format!("the driver made the queue pair without the function {name}"))
+                unusable(verb, &format!("the driver created the queue pair without the function {name}"))
             })?;
             missing_operation::take_later(extended.as_ptr(), operations, refuse_all);
             if self.cap.max_send_sge == 0 {
@@ -260,13 +261,14 @@ impl<T: Service> QueuePairBuilder<T> {
             }
             mended
         };
-        // SAFETY: `extended` is the queue pair of `core`, of the builder's service, and no function of its is null any more.
+        // SAFETY: `extended` is the queue pair of `core` and of the builder's service, and none of its functions is
+        // null any more.
         let send = unsafe { ExtendedSendQueue::new(extended, &core) };
         Ok((ExtendedQueuePair::new(send, self.receive_queue(verb, &core)?), mended))
     }
 
     pub(super) fn attributes_ex(&self, parents: &Parents) -> ibv_qp_init_attr_ex {
-        // SAFETY: all-zero is legal: the struct has integers and pointers alone.
+        // SAFETY: all zeros are valid: the struct has only integers and pointers.
         let mut attr: ibv_qp_init_attr_ex = unsafe { mem::zeroed() };
         attr.send_cq = raw(&parents.send_cq);
         attr.recv_cq = raw(&parents.recv_cq);
@@ -288,21 +290,21 @@ impl<T: Service> QueuePairBuilder<T> {
         attr
     }
 
-    /// Whether something is asked for that `struct ibv_qp_init_attr` cannot say.
+    /// Whether attributes are requested that `struct ibv_qp_init_attr` lacks.
     fn wants_more_than_basic(&self) -> bool {
         self.max_tso_header > 0 || !self.create_flags.is_empty()
     }
 
-    /// What was asked for, as far as queue pairs of the type have it.
+    /// Returns the requested capacities, as far as queue pairs of this type have them.
     fn capabilities(&self) -> ibv_qp_cap {
         if self.is_xrc_send() { ibv_qp_cap { max_recv_wr: 0, max_recv_sge: 0, ..self.cap } } else { self.cap }
     }
 
-    /// Takes a new queue pair over.
+    /// Takes ownership of a new queue pair.
     ///
     /// # Safety
     ///
-    /// As [`QueuePairCore::adopt`].
+    /// As for [`QueuePairCore::adopt`].
     pub(super) unsafe fn adopt(
         &self,
         qp: NonNull<ibv_qp>,
@@ -310,7 +312,7 @@ impl<T: Service> QueuePairBuilder<T> {
         parents: Parents,
     ) -> Arc<QueuePairCore> {
         self.warn_of_small_queues(&parents);
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe {
             let context = Arc::clone(self.pd.device_context());
             let kind = (self.qp_type, self.transitions, self.cap.max_send_wr > 0);
@@ -318,7 +320,8 @@ impl<T: Service> QueuePairBuilder<T> {
         }
     }
 
-    /// A completion queue without room for all that the queue pair may have outstanding overruns, unless the program sees to it.
+    /// Logs a warning if a completion queue is smaller than the queue pair's outstanding requests: it overruns unless
+    /// the program prevents that.
     fn warn_of_small_queues(&self, parents: &Parents) {
         let receives = if parents.srq.is_some() { 0 } else { self.capabilities().max_recv_wr };
         let (sends, receives) = (u64::from(self.cap.max_send_wr), u64::from(receives));
@@ -328,8 +331,8 @@ impl<T: Service> QueuePairBuilder<T> {
         for (cq, needed) in [&parents.send_cq, &parents.recv_cq].into_iter().zip(needed) {
             if let Some(cq) = cq.as_ref().filter(|cq| u64::from(cq.cqe()) < needed) {
                 log::warn!(
-                    "a completion queue of {} entries may overrun: its queue pair can have {needed} requests outstanding; \
-                     ask for more with CompletionQueueBuilder::setup_cqe",
+                    "a completion queue of {} entries may overrun: its queue pair can have {needed} requests \
+                    outstanding; build a larger one with CompletionQueueBuilder::setup_cqe",
                     cq.cqe()
                 );
             }
@@ -354,8 +357,7 @@ impl<T: Service> QueuePairBuilder<T> {
         Ok(Parents { attachment: maker.attachment.clone(), ..self.parents(verb)? })
     }
 
-    /// What the queue pair is made from, seen to be there and of this device; what else can be checked before the library is
-    /// asked.
+    /// Checks the objects that the queue pair is made from, and other arguments, before calling the library.
     pub(super) fn parents(&self, verb: &'static str) -> Result<Parents, VerbError> {
         self.check_type(verb)?;
         self.pd.device_context().require_operations(
@@ -371,7 +373,7 @@ impl<T: Service> QueuePairBuilder<T> {
             .iter()
             .any(|&value| value > limit)
         {
-            return Err(VerbError::invalid(verb, format!("a capability is above {limit}: {cap:?}")));
+            return Err(VerbError::invalid(verb, format!("a capacity exceeds {limit}: {cap:?}; request less")));
         }
         let send_cq = Some(self.completion_queue(verb, &self.send_cq, "send")?);
         let recv_cq = match self.recv_cq {
@@ -389,31 +391,32 @@ impl<T: Service> QueuePairBuilder<T> {
         })
     }
 
-    /// The shared receive queue, where there is one, seen to be of this device and of a type that queue pairs are made with.
+    /// Checks the shared receive queue, if set: it must belong to this device and have a type for queue pairs.
     fn shared_receive_queue(&self, verb: &'static str) -> Result<Option<Arc<SharedReceiveQueueCore>>, VerbError> {
         let Some(srq) = &self.srq else { return Ok(None) };
         if srq.context().raw() != self.pd.device_context().raw() {
             return Err(VerbError::invalid(
                 verb,
-                "the shared receive queue given to setup_srq belongs to another device context than the domain",
+                "the shared receive queue given to setup_srq belongs to another device context than the domain; \
+                build both from one",
             ));
         }
         if srq.srq_type() == SharedReceiveQueueType::ReliableConnectionExtended {
             return Err(VerbError::invalid(
                 verb,
-                "the queue given to setup_srq is an XRC queue: no queue pair is made with it, senders name it by its number",
+                "the queue given to setup_srq is an XRC queue, which senders name by its number; omit setup_srq",
             ));
         }
         if self.is_xrc_send() {
             return Err(VerbError::invalid(
                 verb,
-                "the initiator of an XRC connection receives nothing: it is made without setup_srq",
+                "the initiator of an XRC connection receives nothing; omit setup_srq",
             ));
         }
         Ok(Some(Arc::clone(srq)))
     }
 
-    /// The same for a queue pair without queues to post to.
+    /// Checks the parents of a queue pair without queues to post to.
     pub(super) fn target_parents(&self, verb: &'static str) -> Result<Parents, VerbError> {
         self.check_type(verb)?;
         let recv_cq = self.completion_queue(verb, &self.recv_cq, "recv")?;
@@ -427,7 +430,7 @@ impl<T: Service> QueuePairBuilder<T> {
         Ok(Parents { send_cq, recv_cq, srq, pd, kept: self.kept.clone(), ..Parents::default() })
     }
 
-    /// A completion queue, seen to be of this device.
+    /// Checks a completion queue: it must belong to this device.
     fn completion_queue(
         &self,
         verb: &'static str,
@@ -435,18 +438,19 @@ impl<T: Service> QueuePairBuilder<T> {
         which: &str,
     ) -> Result<Arc<CompletionQueueCore>, VerbError> {
         match queue {
-            None => Err(VerbError::invalid(verb, format!("no completion queue was given: call setup_{which}_cq"))),
+            None => Err(VerbError::invalid(verb, format!("no completion queue is set; call setup_{which}_cq"))),
             Some(queue) if queue.context().raw() != self.pd.device_context().raw() => Err(VerbError::invalid(
                 verb,
                 format!(
-                    "the completion queue given to setup_{which}_cq belongs to another device context than the domain"
+                    "the completion queue given to setup_{which}_cq belongs to another device context than the \
+                    domain; build both from one"
                 ),
             )),
             Some(queue) => Ok(Arc::clone(queue)),
         }
     }
 
-    /// Whether requests to queue pairs of the type look as the service says.
+    /// Checks that queue pairs of this type have the service's requests.
     fn check_type(&self, verb: &'static str) -> Result<(), VerbError> {
         if self.types.contains(&self.qp_type) {
             return Ok(());
@@ -477,16 +481,20 @@ impl<T: Service> QueuePairBuilder<T> {
         let most_wr = cap.max_send_wr.max(cap.max_recv_wr);
         let most_sge = cap.max_send_sge.max(cap.max_recv_sge);
         if most_wr > device.max_qp_wr() {
-            return error
-                .with_hint(format!("{most_wr} requests are asked for and the device has {}", device.max_qp_wr()));
+            return error.with_hint(format!(
+                "{most_wr} requests exceed the device's limit of {}; request less",
+                device.max_qp_wr()
+            ));
         }
         if most_sge > device.max_sge() {
-            return error
-                .with_hint(format!("{most_sge} entries are asked for and the device has {}", device.max_sge()));
+            return error.with_hint(format!(
+                "{most_sge} entries exceed the device's limit of {}; request less",
+                device.max_sge()
+            ));
         }
         if cap.max_inline_data > 0 && error.errno().raw() == libc::EINVAL {
             return error.with_hint(format!(
-                "perhaps {} bytes of inline data are more than the device takes; it does not say how many it does",
+                "{} bytes of inline data may exceed the device's limit, which it does not report; request less",
                 cap.max_inline_data
             ));
         }
@@ -496,9 +504,9 @@ impl<T: Service> QueuePairBuilder<T> {
     #[cold]
     fn explain_extended(&self, error: VerbError, operations: SendOperationFlags, instead: &str) -> VerbError {
         let hint = match (error.errno().raw(), error.hint()) {
-            (libc::EOPNOTSUPP, Some(hint)) => format!("{hint}: {instead}"),
+            (libc::EOPNOTSUPP, Some(hint)) => format!("{hint}; {instead}"),
             (libc::EOPNOTSUPP | libc::ENOSYS, None) => format!(
-                "the device or its driver has no extended queue pairs, or not for {operations:?} on {:?}: {instead}",
+                "the device or its driver does not support extended queue pairs, or {operations:?} on {:?}; {instead}",
                 self.qp_type
             ),
             _ => return error,

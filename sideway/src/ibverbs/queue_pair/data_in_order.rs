@@ -1,4 +1,4 @@
-//! `ibv_query_qp_data_in_order`: in which order data appears in memory.
+//! `ibv_query_qp_data_in_order`: the order in which data appears in memory.
 
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::ibv_wr_opcode;
@@ -8,29 +8,29 @@ use super::QueuePairCore;
 use crate::ibverbs::work_request::WorkRequestOperationType;
 
 bitflags::bitflags! {
-    /// How the order of data is asked for. Libraries before rdma-core 45 know none of these flags, and may answer with the
-    /// empty set where one is given.
+    /// Flags of the query. Libraries before rdma-core 45 do not support them, and may return the empty set if one is
+    /// set.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct DataInOrderFlags: u32 {
-        /// The answer may have all of [`DataInOrder`]; without it, it has at most
+        /// The result may contain any flag of [`DataInOrder`]; otherwise at most
         /// [`WholeMessage`](DataInOrder::WholeMessage).
         const ReturnCapabilities = raw::IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS;
-        /// Asks about what the device does alone, whatever the rest of the machine does.
+        /// Query the device alone, regardless of the rest of the machine.
         const DeviceOnly = raw::IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY;
-        // Later flags pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
 bitflags::bitflags! {
-    /// What is promised about the order in which data appears in memory. The empty set promises nothing.
+    /// Guarantees about the order in which data appears in memory. The empty set guarantees nothing.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct DataInOrder: u32 {
         /// A message is written from its first byte to its last.
         const WholeMessage = raw::IBV_QUERY_QP_DATA_IN_ORDER_WHOLE_MSG;
         /// Each aligned block of 128 bytes is written from its first byte to its last.
         const Aligned128Bytes = raw::IBV_QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES;
-        // Later promises pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
@@ -43,7 +43,7 @@ impl QueuePairCore {
     ) -> DataInOrder {
         // SAFETY: the queue pair is live as long as the core.
         let ret = unsafe { sys::ibv_query_qp_data_in_order(self.raw(), ibv_wr_opcode(operation.raw()), flags.bits()) };
-        // A driver that fails promises nothing.
+        // A driver that fails guarantees nothing.
         DataInOrder::from_bits_retain(u32::try_from(ret).unwrap_or(0))
     }
 }

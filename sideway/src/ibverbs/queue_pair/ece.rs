@@ -9,25 +9,25 @@ use super::QueuePairCore;
 use crate::error::VerbError;
 use crate::ffi::check_errno;
 
-/// Options of a vendor that the two sides of a connection agree on before it is made. One side
-/// [queries](super::QueuePair::query_ece) what its device can do and sends it with its address; the other
-/// [sets](super::QueuePair::set_ece) it and sends back what was accepted; the first sets that.
+/// Vendor options that the two sides of a connection negotiate before it is established. One side
+/// [queries](super::QueuePair::query_ece) its device's options and sends them with its address; the other
+/// [sets](super::QueuePair::set_ece) them and returns the accepted ones; the first sets those.
 #[doc(alias = "ibv_ece")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ece {
-    /// Whose options they are: an IEEE OUI, 24 bits.
+    /// The vendor: an IEEE OUI, 24 bits.
     pub vendor_id: u32,
-    /// The options, as the vendor defines them.
+    /// The options, defined by the vendor.
     pub options: u32,
-    /// Which later fields are valid: none so far.
+    /// The mask of valid later fields; none exist yet.
     pub comp_mask: u32,
 }
 
 impl QueuePairCore {
     pub(crate) fn query_ece(&self) -> Result<Ece, VerbError> {
-        // SAFETY: all-zero is legal: the struct has integers alone.
+        // SAFETY: all zeros are valid: the struct has only integers.
         let mut ece: ibv_ece = unsafe { mem::zeroed() };
-        // SAFETY: the queue pair is live as long as the core, and the struct is there to be filled.
+        // SAFETY: the queue pair is live as long as the core, and the struct can be written.
         let ret = self.alone(|| unsafe { sys::ibv_query_ece(self.raw(), &mut ece) });
         check_errno("ibv_query_ece", ret)?;
         Ok(ece.into())
@@ -39,7 +39,8 @@ impl QueuePairCore {
         let ret = self.alone(|| unsafe { sys::ibv_set_ece(self.raw(), &mut raw) });
         check_errno("ibv_set_ece", ret).map_err(|error| {
             if error.errno().raw() == libc::EOPNOTSUPP && ece.vendor_id == 0 {
-                return error.with_hint("the vendor is 0: the side that gave these options has none; set none then");
+                return error
+                    .with_hint("the vendor is 0, so the side that sent these options has none; set no options");
             }
             error
         })?;

@@ -1,12 +1,12 @@
-//! One end of a connection, as peers exchange it.
+//! One end of a connection, as exchanged between peers.
 
 use crate::ibverbs::address::Gid;
 use crate::ibverbs::device_context::Mtu;
 
-/// What a peer needs to connect to a queue pair: plain data, sent over any channel that the two programs share.
+/// The data that a peer needs to connect to a queue pair, sent over any channel that the two programs share.
 ///
-/// [`QueuePair::local_endpoint`](super::QueuePair::local_endpoint) fills it in; [`to_bytes`](Self::to_bytes) and
-/// [`from_bytes`](Self::from_bytes) convert it to and from its fixed form for the wire.
+/// [`QueuePair::local_endpoint`](super::QueuePair::local_endpoint) returns it; [`to_bytes`](Self::to_bytes) and
+/// [`from_bytes`](Self::from_bytes) convert it to and from its wire format.
 ///
 /// ```
 /// use sideway::ibverbs::queue_pair::QueuePairEndpoint;
@@ -23,19 +23,19 @@ pub struct QueuePairEndpoint {
     pub psn: u32,
     /// The LID of the port; 0 on Ethernet.
     pub lid: u16,
-    /// The GID that packets of this end come from.
+    /// The source GID of this end's packets.
     pub gid: Gid,
     /// The active MTU of the port. The connection uses the smaller one of both ends.
     pub mtu: Mtu,
-    /// Outstanding reads and atomics of the peer that this end holds resources for. The peer has at most this many in flight.
+    /// The maximum number of the peer's outstanding reads and atomics that this end has resources for.
     pub max_dest_read_atomic: u8,
 }
 
 impl QueuePairEndpoint {
-    /// The size of the fixed form, in bytes.
+    /// The size of the wire format, in bytes.
     pub const LEN: usize = 28;
 
-    /// The fixed form. All numbers are in network byte order (big-endian):
+    /// Encodes the endpoint in its wire format. All numbers are in network byte order (big-endian):
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
@@ -50,15 +50,15 @@ impl QueuePairEndpoint {
         bytes[..4].copy_from_slice(&self.qp_num.to_be_bytes());
         bytes[4..8].copy_from_slice(&self.psn.to_be_bytes());
         bytes[8..10].copy_from_slice(&self.lid.to_be_bytes());
-        // A larger code than the field holds has no name, and stays one that has none.
+        // A code larger than the field becomes another unnamed one.
         bytes[10] = u8::try_from(self.mtu.raw()).unwrap_or(u8::MAX);
         bytes[11] = self.max_dest_read_atomic;
         bytes[12..].copy_from_slice(&self.gid.raw);
         bytes
     }
 
-    /// Reads the fixed form. All bytes are accepted; [`connect_rc`](super::QueuePair::connect_rc) rejects values that no queue pair
-    /// has.
+    /// Decodes the wire format. All bytes are accepted; [`connect_rc`](super::QueuePair::connect_rc) rejects invalid
+    /// values.
     pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         let [a, b, c, d, e, f, g, h, i, j, mtu, max_dest_read_atomic, raw @ ..] = *bytes;
         Self {
@@ -72,7 +72,7 @@ impl QueuePairEndpoint {
     }
 }
 
-/// All numbers zero, and an MTU of 256 bytes, which every port can do.
+/// All numbers zero, and an MTU of 256 bytes, which every port supports.
 impl Default for QueuePairEndpoint {
     fn default() -> Self {
         Self { qp_num: 0, psn: 0, lid: 0, gid: Gid::default(), mtu: Mtu::Mtu256, max_dest_read_atomic: 0 }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fixed_form_is_in_network_byte_order() {
+    fn wire_format_is_in_network_byte_order() {
         let gid = "::ffff:192.0.2.1".parse().unwrap();
         let endpoint = QueuePairEndpoint {
             qp_num: 0x01_0203,
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_are_read_without_a_panic() {
+    fn any_bytes_decode_without_panic() {
         let bytes = [0xff; QueuePairEndpoint::LEN];
         let endpoint = QueuePairEndpoint::from_bytes(&bytes);
         assert_eq!(endpoint.mtu.raw(), 255);

@@ -1,4 +1,4 @@
-//! Sends of either kind, for programs that run on every device.
+//! Send queues of either kind, for programs that run on every device.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use crate::ibverbs::work_request::{HoldsFor, PostSendError, PostSendGuard, SendD
 /// The send queue of a queue pair of either kind.
 #[derive(Debug)]
 pub enum GenericSendQueue<T = Connected> {
-    /// Of the basic verbs.
+    /// A send queue of the basic verbs.
     Basic(BasicSendQueue<T>),
-    /// Of the extended verbs.
+    /// A send queue of the extended verbs.
     Extended(ExtendedSendQueue<T>),
 }
 
-/// A batch of sends under construction. Dropping it takes the batch back.
+/// A batch of sends under construction. Dropping it discards the batch.
 #[derive(Debug)]
 pub enum GenericPostSendGuard<'q, T = Connected> {
-    /// Of a basic queue pair.
+    /// A batch of a basic queue pair.
     Basic(BasicPostSendGuard<'q, T>),
-    /// Of an extended queue pair.
+    /// A batch of an extended queue pair.
     Extended(ExtendedPostSendGuard<'q, T>),
 }
 
@@ -55,7 +55,7 @@ unsafe impl<'q, T: Service> HoldsFor<'q> for GenericPostSendGuard<'q, T> {}
 impl<T: Service> SendSink for GenericPostSendGuard<'_, T> {
     #[inline]
     unsafe fn emit<O: SendOperation, D: SendData>(&mut self, wr_id: u64, flags: u32, operation: O, data: D) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe {
             match self {
                 Self::Basic(guard) => guard.emit(wr_id, flags, operation, data),

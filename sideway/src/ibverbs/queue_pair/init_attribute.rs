@@ -1,10 +1,11 @@
-//! What a queue pair is made with.
+//! Attributes with which a queue pair was built.
 
 use rdma_mummy_sys::{ibv_qp_cap, ibv_qp_create_flags as raw, ibv_qp_create_send_ops_flags, ibv_qp_init_attr};
 
 use super::QueuePairType;
 
-/// What a queue pair was made with; the depths are what the device gave, at least what was asked for.
+/// Attributes with which a queue pair was built. The capacities are those of the device, at least as large as
+/// requested.
 #[doc(alias = "ibv_qp_init_attr")]
 #[derive(Clone, Copy, Debug)]
 pub struct QueuePairInitAttribute {
@@ -16,32 +17,32 @@ impl QueuePairInitAttribute {
         Self { attr }
     }
 
-    /// The transport service.
+    /// Returns the transport service.
     pub fn qp_type(&self) -> QueuePairType {
         QueuePairType::from_raw(self.attr.qp_type.0)
     }
 
-    /// Send requests that can be outstanding.
+    /// Returns the maximum number of outstanding send requests.
     pub fn max_send_wr(&self) -> u32 {
         self.attr.cap.max_send_wr
     }
 
-    /// Receive requests that can be outstanding.
+    /// Returns the maximum number of outstanding receive requests.
     pub fn max_recv_wr(&self) -> u32 {
         self.attr.cap.max_recv_wr
     }
 
-    /// Entries of a send request's gather list.
+    /// Returns the maximum number of entries of a send request's gather list.
     pub fn max_send_sge(&self) -> u32 {
         self.attr.cap.max_send_sge
     }
 
-    /// Entries of a receive request's scatter list.
+    /// Returns the maximum number of entries of a receive request's scatter list.
     pub fn max_recv_sge(&self) -> u32 {
         self.attr.cap.max_recv_sge
     }
 
-    /// Bytes that a request can carry in itself.
+    /// Returns the maximum inline data of a request in bytes.
     pub fn max_inline_data(&self) -> u32 {
         self.attr.cap.max_inline_data
     }
@@ -52,19 +53,19 @@ impl QueuePairInitAttribute {
     }
 }
 
-/// The depths of a queue pair.
+/// The capacities of a queue pair.
 #[doc(alias = "ibv_qp_cap")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct QueuePairCapabilities {
-    /// Send requests that can be outstanding.
+    /// The maximum number of outstanding send requests.
     pub max_send_wr: u32,
-    /// Receive requests that can be outstanding.
+    /// The maximum number of outstanding receive requests.
     pub max_recv_wr: u32,
-    /// Entries of a send request's gather list.
+    /// The maximum number of entries of a send request's gather list.
     pub max_send_sge: u32,
-    /// Entries of a receive request's scatter list.
+    /// The maximum number of entries of a receive request's scatter list.
     pub max_recv_sge: u32,
-    /// Bytes that a send request can carry in itself.
+    /// The maximum inline data of a send request in bytes.
     pub max_inline_data: u32,
 }
 
@@ -84,28 +85,28 @@ impl From<QueuePairCapabilities> for ibv_qp_cap {
 }
 
 bitflags::bitflags! {
-    /// `enum ibv_qp_create_flags`: what a queue pair is to do beside its service.
+    /// `enum ibv_qp_create_flags`: additional features of a queue pair.
     #[doc(alias = "ibv_qp_create_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct QueuePairCreateFlags: u32 {
-        /// Datagrams to a multicast group do not come back to the queue pair that sent them.
+        /// Datagrams to a multicast group do not loop back to the sending queue pair.
         const BlockSelfMulticastLoopback = raw::IBV_QP_CREATE_BLOCK_SELF_MCAST_LB.0;
         /// Received packets keep their frame check sequence.
         const ScatterFcs = raw::IBV_QP_CREATE_SCATTER_FCS.0;
-        /// The customer VLAN tag is taken off received packets, and reported in their completions.
+        /// The device removes the customer VLAN tag of received packets, and reports it in their completions.
         const CvlanStripping = raw::IBV_QP_CREATE_CVLAN_STRIPPING.0;
-        /// Datagrams carry the number given with
-        /// [`setup_source_qpn`](super::QueuePairBuilder::setup_source_qpn) instead of their own. Set by that.
+        /// Datagrams carry the number set with [`setup_source_qpn`](super::QueuePairBuilder::setup_source_qpn) instead
+        /// of the queue pair's own; set by that method.
         const SourceQpn = raw::IBV_QP_CREATE_SOURCE_QPN.0;
         /// Writes to memory are padded to full cache lines.
         const PciWriteEndPadding = raw::IBV_QP_CREATE_PCI_WRITE_END_PADDING.0;
-        // Later rdma-core versions' flags pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
 bitflags::bitflags! {
-    /// `enum ibv_qp_create_send_ops_flags`: the operations that an extended queue pair is built for.
+    /// `enum ibv_qp_create_send_ops_flags`: the operations of an extended queue pair.
     #[doc(alias = "ibv_qp_create_send_ops_flags")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct SendOperationFlags: u64 {
@@ -123,7 +124,7 @@ bitflags::bitflags! {
         const AtomicCompareAndSwap = ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP.0 as u64;
         /// Atomic fetch-and-add.
         const AtomicFetchAndAdd = ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD.0 as u64;
-        /// Invalidation of a key of this side.
+        /// Invalidation of a local key.
         const LocalInvalidate = ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_LOCAL_INV.0 as u64;
         /// Bind of a memory window.
         const BindMemoryWindow = ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_BIND_MW.0 as u64;
@@ -135,16 +136,16 @@ bitflags::bitflags! {
         const Flush = 1 << 11;
         /// Atomic write of 8 bytes.
         const AtomicWrite = ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_ATOMIC_WRITE.0 as u64;
-        // Later rdma-core versions' operations pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
 impl SendOperationFlags {
-    /// Both atomics, which not every device has.
+    /// Both atomics, which not every device supports.
     pub(crate) const ATOMICS: Self = Self::AtomicCompareAndSwap.union(Self::AtomicFetchAndAdd);
 
-    /// What a queue pair of this type is built for when nothing is asked: all that the transport defines for data.
+    /// Returns the default operations of this type: all that the transport defines for data.
     pub(crate) fn of_transport(qp_type: QueuePairType) -> Self {
         let send = Self::Send | Self::SendWithImmediate;
         let write = Self::Write | Self::WriteWithImmediate;

@@ -1,7 +1,7 @@
-//! What a queue pair was built for, compared with each request whose driver does not do so itself, or does so in 32 bits.
+//! Checking requests against the queue pair's limits, for drivers that do not check, or check in 32 bits.
 //!
-//! The setters of the driver that take data of any length are replaced by functions that look first. Drivers that are known to look
-//! keep theirs, so that their users pay nothing.
+//! The driver's setters for data of any length are replaced by functions that check first. Drivers known to check keep
+//! theirs, at no cost.
 
 use libc::c_void;
 use rdma_mummy_sys::{ibv_data_buf, ibv_qp_cap, ibv_qp_ex, ibv_sge};
@@ -13,25 +13,26 @@ type SetInline = unsafe extern "C" fn(*mut ibv_qp_ex, *mut c_void, usize);
 type SetInlineList = unsafe extern "C" fn(*mut ibv_qp_ex, usize, *const ibv_data_buf);
 type SetSgeList = unsafe extern "C" fn(*mut ibv_qp_ex, usize, *const ibv_sge);
 
-/// The limits, with the driver's functions.
+/// The limits, and the driver's functions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SendLimits {
-    /// Bytes of inline data.
+    /// The maximum inline data in bytes.
     max_inline: usize,
-    /// Entries of a gather list.
+    /// The maximum number of gather list entries.
     max_sge: usize,
     set_inline: SetInline,
     set_inline_list: SetInlineList,
     set_sge_list: SetSgeList,
 }
 
-/// Compares the data of each request with `cap`, as it was asked for, before the driver sees it.
+/// Checks the data of each request against the requested capacities `cap`, before calling the driver.
 ///
 /// # Safety
 ///
-/// As [`fill_in`](super::missing_operation::fill_in), which came before.
+/// As for [`fill_in`](super::missing_operation::fill_in), which was called before.
 pub(super) unsafe fn enforce(qp: *mut ibv_qp_ex, cap: &ibv_qp_cap) {
-    // SAFETY: the caller's promise: nobody posts to the queue pair, its functions may be read and replaced.
+    // SAFETY: by the contract of this function the queue pair is not posted to, so its functions may be read and
+    // replaced.
     unsafe {
         let setters = ((*qp).wr_set_inline_data, (*qp).wr_set_inline_data_list, (*qp).wr_set_sge_list);
         let (Some(set_inline), Some(set_inline_list), Some(set_sge_list)) = setters else { return };
@@ -44,7 +45,7 @@ pub(super) unsafe fn enforce(qp: *mut ibv_qp_ex, cap: &ibv_qp_cap) {
 }
 
 unsafe extern "C" fn set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
-    // SAFETY: put in place by `enforce` on this very queue pair, of which a batch is being built.
+    // SAFETY: `enforce` installed it on this queue pair, which has an open batch.
     unsafe {
         let Some(limits) = SendContext::limits(qp) else { return };
         match limits.too_long(length) {
@@ -55,7 +56,7 @@ unsafe extern "C" fn set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, leng
 }
 
 unsafe extern "C" fn set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
-    // SAFETY: as above; the caller of `ibv_wr_set_inline_data_list` gives so many pieces.
+    // SAFETY: as above; the caller of `ibv_wr_set_inline_data_list` passes `num_buf` pieces.
     unsafe {
         let Some(limits) = SendContext::limits(qp) else { return };
         let length = (0..count).map(|index| (*list.add(index)).length).fold(0, usize::saturating_add);
@@ -67,7 +68,7 @@ unsafe extern "C" fn set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list
 }
 
 unsafe extern "C" fn set_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
-    // hns reads the first entry of an atomic's list, also of an empty one.
+    // hns reads the first entry of an atomic's list even if the list is empty.
     static NOTHING: ibv_sge = ibv_sge { addr: 0, length: 0, lkey: 0 };
     // SAFETY: as above; the driver only reads the entries.
     unsafe {

@@ -243,6 +243,6 @@ fn a_queue_pair_without_queues_is_changed_and_asked_and_closed() {
     let error = world.pd.create_parcel_builder().build_parcel_target(8).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "acme_create_qp: EINVAL (Invalid argument): no completion queue was given: call setup_recv_cq"
+        "acme_create_qp: EINVAL (Invalid argument): no completion queue is set; call setup_recv_cq"
     );
 }

@@ -266,7 +266,8 @@ fn a_queue_pair_is_not_reset_under_a_batch() {
         batch.construct_wr(1, WorkRequestFlags::Signaled).setup_send().setup_no_data();
         world.recording.calls();
         let error = recv.modify(&reset).unwrap_err().to_string();
-        let start = "ibv_modify_qp(ReadyToSend -> Reset): EINVAL (Invalid argument): a batch may be under construction";
+        let start =
+            "ibv_modify_qp(ReadyToSend -> Reset): EINVAL (Invalid argument): another thread may be building a batch";
         assert!(error.starts_with(start), "{error}");
         assert_eq!(world.recording.verbs(), [""; 0]);
         batch.post().unwrap();

@@ -197,7 +197,7 @@ fn a_port_that_is_not_there_does_not_reach_the_driver() {
     for port in [0, 2, 255] {
         let mut init = QueuePairAttribute::new();
         init.setup_state(QueuePairState::Init).setup_port(port);
-        let hint = format!("EINVAL (Invalid argument): port {port} is asked for and the device has ports 1 to 1");
+        let hint = format!("EINVAL (Invalid argument): there is no port {port}; use a port from 1 to 1");
         assert_eq!(qp.modify(&init).unwrap_err().to_string(), format!("ibv_modify_qp(Reset -> Init): {hint}"));
         assert!(!world.recording.verbs().contains(&"modify_qp"));
     }

@@ -123,7 +123,7 @@ fn an_xrc_queue_is_made_of_a_domain_and_a_completion_queue() {
         world.qp_builder().setup_srq(&queue).build().unwrap_err(),
         world.qp_builder().setup_srq(&queue).build_ex().unwrap_err(),
     ] {
-        assert!(error.hint().unwrap().contains("senders name it by its number"), "{error}");
+        assert!(error.hint().unwrap().contains("senders name by its number"), "{error}");
     }
     drop((queue, builder, xrcd));
     world.end();
@@ -200,6 +200,6 @@ fn the_initiator_of_an_xrc_connection_has_no_shared_queue() {
     let mut builder = world.pd.create_xrc_send_qp_builder();
     builder.setup_send_cq(&world.send_cq).setup_srq(&queue);
     let error = builder.build_ex().unwrap_err();
-    assert!(error.to_string().ends_with("it is made without setup_srq"), "{error}");
+    assert!(error.to_string().ends_with("omit setup_srq"), "{error}");
     assert_eq!(world.recording.verbs(), [""; 0]);
 }
