@@ -60,7 +60,7 @@ fn allocations(run: impl FnOnce()) -> u64 {
 }
 
 #[test]
-fn the_counter_counts() {
+fn counter_counts() {
     assert_eq!(allocations(|| drop(std::hint::black_box(vec![1_u8; 8]))), 2);
     assert_eq!(allocations(|| ()), 0);
 }
@@ -170,7 +170,7 @@ fn of_each_kind<T: BasicService>(
 }
 
 #[test]
-fn no_request_of_any_service_takes_memory() {
+fn no_request_of_any_service_allocates() {
     let world = World::new();
     let mut way = AddressHandleAttribute::new();
     let ah = world.pd.create_ah(way.setup_port(1)).unwrap();
@@ -241,7 +241,7 @@ fn destroyed_objects_free_their_memory() {
 }
 
 #[test]
-fn posting_and_polling_take_no_memory() {
+fn posting_and_polling_do_not_allocate() {
     let world = World::new();
     let pairs = world.queue_pairs();
     let builder = world.context.create_cq_builder();
@@ -266,7 +266,7 @@ fn posting_and_polling_take_no_memory() {
 }
 
 #[test]
-fn a_shared_receive_queue_takes_no_memory_and_gives_its_own_back() {
+fn shared_receive_queue_allocates_nothing_and_frees_its_memory() {
     let world = World::new();
     world.recording.quiet();
     let once = || {

@@ -38,7 +38,7 @@ fn listener(channel: &Arc<EventChannel>) -> (Arc<Identifier>, AddressInfo) {
 }
 
 #[test]
-fn what_is_found_is_copied_and_freed() {
+fn lookup_result_is_copied_and_freed() {
     let shim = Shim::new();
     let found = getaddrinfo(Some("::1"), Some("7471"), &AddressInfo::new()).unwrap();
     assert_eq!(shim.live(), [Kind::AddressInformation; 0]);
@@ -51,7 +51,7 @@ fn what_is_found_is_copied_and_freed() {
 }
 
 #[test]
-fn addresses_of_the_hints_are_there_when_c_reads_them() {
+fn hint_addresses_are_valid_when_c_reads_them() {
     let shim = Shim::new();
     let source: SocketAddr = "192.0.2.1:0".parse().unwrap();
     let mut hints = AddressInfo::new();
@@ -97,7 +97,7 @@ fn failed_lookup_reports_its_error() {
 }
 
 #[test]
-fn an_endpoint_connects_through_events() {
+fn endpoint_connects_through_events() {
     let shim = Shim::new();
     let channel = channel();
     let (listener, info) = listener(&channel);
@@ -120,7 +120,7 @@ fn an_endpoint_connects_through_events() {
 }
 
 #[test]
-fn connect_data_and_private_data_share_what_c_has_room_for() {
+fn connect_data_and_private_data_share_the_space() {
     let shim = Shim::new();
     let channel = channel();
     let (_listener, mut info) = listener(&channel);
@@ -141,7 +141,7 @@ fn connect_data_and_private_data_share_what_c_has_room_for() {
 }
 
 #[test]
-fn an_endpoint_that_cannot_be_made_or_moved_leaves_nothing() {
+fn failed_endpoint_leaks_nothing() {
     let shim = Shim::new();
     let channel = channel();
     let (listener, info) = listener(&channel);
@@ -177,7 +177,7 @@ fn whole_life() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
-fn whichever_call_fails_nothing_is_left() {
+fn any_failing_call_leaks_nothing() {
     let shim = Shim::new();
     whole_life().unwrap();
     let calls = shim.failable();
@@ -221,7 +221,7 @@ fn addresses_are_found_by_events() {
 }
 
 #[test]
-fn an_event_of_the_programs_comes_with_what_it_was_given() {
+fn user_event_has_its_argument() {
     let _shim = Shim::new();
     let channel = channel();
     let id = channel.create_id(PortSpace::Tcp).unwrap();
@@ -268,7 +268,7 @@ pub(crate) fn store(id: u64, source: u64, destination: u64) -> libc::c_int {
 }
 
 #[test]
-fn addresses_of_infiniband_go_to_c_and_come_back() {
+fn infiniband_addresses_survive_the_round_trip_through_c() {
     let shim = Shim::new();
     let channel = channel();
     let mut here = InfiniBandAddress::new("fe80::7".parse().unwrap());

@@ -54,7 +54,7 @@ fn raise(shim: &Shim, id: &Identifier, event_type: u32, status: i32) {
 }
 
 #[test]
-fn an_identifier_that_cannot_be_moved_stays() {
+fn failed_migration_leaves_the_identifier_in_place() {
     let shim = Shim::new();
     let (old, new) = (channel(), channel());
     let id = old.create_id(PortSpace::Tcp).unwrap();
@@ -143,7 +143,7 @@ fn queue_pair_for_a_disconnected_peer_is_an_error() {
 }
 
 #[test]
-fn settings_of_a_listener_are_made_before_it_is_bound() {
+fn listener_options_are_set_before_bind() {
     let shim = Shim::new();
     let mut builder = Listener::builder();
     let listener = builder.setup_af_only(true).setup_type_of_service(0x20).bind((HERE, 0)).unwrap();
@@ -213,7 +213,7 @@ fn first_end_of_a_connection_is_reported() {
 }
 
 #[test]
-fn an_end_that_the_peer_has_made_by_force_is_the_peers() {
+fn forced_disconnect_is_attributed_to_the_peer() {
     let shim = Shim::new();
     let (listener, resolved) = sides();
     let [(active, _end), _passive] = connect(resolved, &listener);
@@ -287,7 +287,7 @@ fn connection_that_cannot_be_ended_reports_why() {
 }
 
 #[test]
-fn a_request_is_taken_off_its_listener() {
+fn request_is_detached_from_its_listener() {
     let shim = Shim::new();
     let (listener, resolved) = sides();
     let end = ask(&resolved);
@@ -335,7 +335,7 @@ fn both_ways() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
-fn whichever_call_fails_nothing_is_left() {
+fn any_failing_call_leaks_nothing() {
     let shim = Shim::new();
     both_ways().unwrap();
     let calls = shim.failable();
@@ -356,7 +356,7 @@ fn whichever_call_fails_nothing_is_left() {
 }
 
 #[test]
-fn a_channel_that_cannot_be_opened_is_the_first_step() {
+fn failed_channel_is_reported_as_the_first_step() {
     let shim = Shim::new();
     shim.fail("rdma_create_event_channel", 0, Failure::documented(libc::ENODEV));
     let error = Connector::new().resolve((HERE, 1)).unwrap_err();

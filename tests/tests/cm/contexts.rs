@@ -11,8 +11,8 @@ use sideway_tests::shim::{Shim, channel};
 use crate::pair;
 
 #[test]
-fn identifiers_of_a_device_share_a_context_and_what_is_made_in_it_outlives_them() {
-    if !alone("contexts::identifiers_of_a_device_share_a_context_and_what_is_made_in_it_outlives_them", &[]) {
+fn identifiers_of_a_device_share_a_context_whose_objects_outlive_them() {
+    if !alone("contexts::identifiers_of_a_device_share_a_context_whose_objects_outlive_them", &[]) {
         return;
     }
     let shim = Shim::new();
@@ -52,8 +52,8 @@ fn unused_context_is_released() {
 }
 
 #[test]
-fn where_the_library_has_no_list_the_identifier_keeps_its_device_open() {
-    if !alone("contexts::where_the_library_has_no_list_the_identifier_keeps_its_device_open", &[]) {
+fn identifier_keeps_its_device_open_without_a_device_list() {
+    if !alone("contexts::identifier_keeps_its_device_open_without_a_device_list", &[]) {
         return;
     }
     let shim = Shim::new();
@@ -69,8 +69,8 @@ fn where_the_library_has_no_list_the_identifier_keeps_its_device_open() {
 }
 
 #[test]
-fn the_devices_of_the_connection_manager_are_listed_and_given_back() {
-    if !alone("contexts::the_devices_of_the_connection_manager_are_listed_and_given_back", &[]) {
+fn cm_devices_are_listed_and_freed() {
+    if !alone("contexts::cm_devices_are_listed_and_freed", &[]) {
         return;
     }
     let shim = Shim::new();

@@ -14,7 +14,7 @@ use sideway_tests::shim::{ConnectionEvent, ConnectionParameters, Shim, channel};
 use crate::{HERE, pair, raw};
 
 #[test]
-fn an_event_holds_its_identifier_and_its_channel() {
+fn event_holds_its_identifier_and_its_channel() {
     let shim = Shim::new();
     let channel = channel();
     let id = channel.create_id(PortSpace::Tcp).unwrap();
@@ -47,7 +47,7 @@ fn identifier_is_destroyed_with_its_unread_events() {
 }
 
 #[test]
-fn an_event_is_acknowledged_before_it_is_handed_out() {
+fn event_is_acknowledged_before_it_is_returned() {
     let shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
@@ -85,7 +85,7 @@ fn connect_request_has_the_peers_parameters_from_this_side() {
 }
 
 #[test]
-fn a_new_identifier_has_what_its_listener_keeps() {
+fn new_identifier_inherits_from_its_listener() {
     let _shim = Shim::new();
     let channel = channel();
     let (listener, id) = pair(&channel, PortSpace::Tcp);
@@ -101,7 +101,7 @@ fn a_new_identifier_has_what_its_listener_keeps() {
 }
 
 #[test]
-fn a_request_that_is_dropped_is_rejected_and_destroyed() {
+fn dropped_connect_request_is_rejected_and_destroyed() {
     let shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
@@ -117,7 +117,7 @@ fn a_request_that_is_dropped_is_rejected_and_destroyed() {
 }
 
 #[test]
-fn a_request_of_a_listener_that_is_gone_is_rejected_and_destroyed() {
+fn request_of_a_destroyed_listener_is_rejected_and_destroyed() {
     let shim = Shim::new();
     let channel = channel();
     let (listener, id) = pair(&channel, PortSpace::Tcp);
@@ -135,7 +135,7 @@ fn a_request_of_a_listener_that_is_gone_is_rejected_and_destroyed() {
 
 /// Any type, with any status, on an identifier of either space: nothing but a request is taken for one.
 #[test]
-fn no_event_is_taken_for_another() {
+fn events_are_not_confused() {
     let shim = Shim::new();
     let channel = channel();
     let mut numbers: Vec<u32> = (0..64).collect();
@@ -191,7 +191,7 @@ fn events_without_an_identifier_are_errors_and_the_next_is_read() {
 }
 
 #[test]
-fn private_data_that_is_not_there_is_empty() {
+fn absent_private_data_is_empty() {
     let shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
@@ -216,7 +216,7 @@ fn private_data_that_is_not_there_is_empty() {
 }
 
 #[test]
-fn both_ends_hear_of_the_end() {
+fn both_ends_get_the_disconnect() {
     let shim = Shim::new();
     let channel = channel();
     let (active, passive) = connect_at(&channel, HERE);
@@ -236,7 +236,7 @@ fn both_ends_hear_of_the_end() {
 }
 
 #[test]
-fn waiting_ends_when_it_should() {
+fn waits_end_on_time() {
     let _shim = Shim::new();
     let channel: Arc<EventChannel> = channel();
     let error = channel.get_cm_event(Some(Duration::ZERO)).unwrap_err();

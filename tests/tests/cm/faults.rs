@@ -18,7 +18,7 @@ use crate::{HERE, pair, raw};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn an_errno_is_never_lost() {
+fn errno_is_always_reported() {
     let shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
@@ -45,7 +45,7 @@ fn an_errno_is_never_lost() {
 }
 
 #[test]
-fn a_step_of_the_librarys_own_that_fails_leaves_its_errno() {
+fn failed_internal_step_reports_its_errno() {
     let shim = Shim::new();
     let channel = channel();
     let id = channel.create_id(PortSpace::Tcp).unwrap();
@@ -82,7 +82,7 @@ fn channel_that_cannot_be_created_is_an_error() {
 }
 
 #[test]
-fn an_identifier_that_cannot_be_destroyed_is_leaked() {
+fn identifier_that_cannot_be_destroyed_is_leaked() {
     let shim = Shim::new();
     let channel = channel();
     let id = channel.create_id(PortSpace::Tcp).unwrap();
@@ -136,7 +136,7 @@ fn whole_life() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
-fn whichever_call_fails_nothing_is_left_and_nothing_is_done_twice() {
+fn any_failing_call_leaks_nothing_and_repeats_nothing() {
     let shim = Shim::new();
     whole_life().unwrap();
     let calls = shim.failable();

@@ -13,7 +13,7 @@ use sideway_tests::shim::{Shim, channel};
 use crate::pair;
 
 #[test]
-fn a_source_address_is_there_when_c_reads_it() {
+fn source_address_is_valid_when_c_reads_it() {
     let _shim = Shim::new();
     let channel = channel();
     let id = channel.create_id(PortSpace::Tcp).unwrap();
@@ -25,7 +25,7 @@ fn a_source_address_is_there_when_c_reads_it() {
 }
 
 #[test]
-fn a_time_that_c_cannot_count_is_the_longest_it_can() {
+fn oversized_timeout_is_clamped() {
     let shim = Shim::new();
     let channel = channel();
     let id = channel.create_id(PortSpace::Tcp).unwrap();
@@ -66,7 +66,7 @@ fn operation_without_a_device_is_an_error() {
 }
 
 #[test]
-fn a_request_has_one_answer() {
+fn request_is_answered_once() {
     let shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
@@ -86,7 +86,7 @@ fn a_request_has_one_answer() {
 }
 
 #[test]
-fn private_data_that_c_has_no_room_for_is_not_given_to_it() {
+fn oversized_private_data_does_not_reach_c() {
     let shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
@@ -101,7 +101,7 @@ fn private_data_that_c_has_no_room_for_is_not_given_to_it() {
 }
 
 #[test]
-fn a_depth_that_the_device_does_not_have_is_named() {
+fn excessive_depth_is_named_in_the_error() {
     let _shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
@@ -116,7 +116,7 @@ fn a_depth_that_the_device_does_not_have_is_named() {
 }
 
 #[test]
-fn half_written_attributes_are_zero_elsewhere() {
+fn partly_written_attributes_are_otherwise_zero() {
     let _shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
@@ -127,7 +127,7 @@ fn half_written_attributes_are_zero_elsewhere() {
 }
 
 #[test]
-fn everything_goes_in_any_order() {
+fn objects_can_be_dropped_in_any_order() {
     let shim = Shim::new();
     let channel = channel();
     let (listener, id) = pair(&channel, PortSpace::Tcp);

@@ -92,7 +92,7 @@ fn each_event_names_its_group() {
 }
 
 #[test]
-fn a_group_that_is_lost_is_left_before_it_is_joined_again() {
+fn lost_group_is_left_before_it_is_rejoined() {
     let shim = Shim::new();
     let channel = channel();
     let id = bound(&channel);
@@ -114,7 +114,7 @@ fn a_group_that_is_lost_is_left_before_it_is_joined_again() {
 }
 
 #[test]
-fn strange_events_name_no_group_and_are_not_followed() {
+fn malformed_group_events_are_not_dereferenced() {
     let shim = Shim::new();
     let channel = channel();
     let id = bound(&channel);
@@ -133,7 +133,7 @@ fn strange_events_name_no_group_and_are_not_followed() {
 }
 
 #[test]
-fn a_queue_pair_that_cannot_be_attached_is_an_error_of_the_group() {
+fn failed_attach_is_an_error_of_the_join() {
     let shim = Shim::new();
     let channel = channel();
     let id = bound(&channel);
@@ -177,7 +177,7 @@ fn failed_join_leaves_no_membership() {
 }
 
 #[test]
-fn groups_are_left_before_the_queue_pair_goes_and_before_the_identifier_does() {
+fn groups_are_left_before_queue_pair_and_identifier_are_destroyed() {
     let shim = Shim::new();
     let channel = channel();
     let id = bound(&channel);
@@ -198,7 +198,7 @@ fn groups_are_left_before_the_queue_pair_goes_and_before_the_identifier_does() {
 }
 
 #[test]
-fn no_event_is_taken_that_the_library_would_look_up_in_freed_memory() {
+fn events_of_freed_objects_are_not_read() {
     let shim = Shim::new();
     let warnings = Warnings::listen();
     let channel = channel();
@@ -239,7 +239,7 @@ fn no_event_is_taken_that_the_library_would_look_up_in_freed_memory() {
 }
 
 #[test]
-fn the_silence_moves_with_the_identifier() {
+fn leaked_identifier_stays_silent_after_a_migration() {
     let shim = Shim::new();
     let (old, new) = (channel(), channel());
     let id = bound(&old);
@@ -259,7 +259,7 @@ fn the_silence_moves_with_the_identifier() {
 }
 
 #[test]
-fn a_channel_stays_silent_where_the_identifier_is_leaked() {
+fn channel_of_a_leaked_identifier_gets_no_events() {
     let shim = Shim::new();
     let channel = channel();
     let id = bound(&channel);
@@ -306,7 +306,7 @@ fn whole_life(shim: &Shim) -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
-fn whichever_call_fails_nothing_is_left_and_nothing_is_done_twice() {
+fn any_failing_call_leaks_nothing_and_repeats_nothing() {
     let shim = Shim::new();
     whole_life(&shim).unwrap();
     let calls = shim.failable();
@@ -330,7 +330,7 @@ fn whichever_call_fails_nothing_is_left_and_nothing_is_done_twice() {
 }
 
 #[test]
-fn leaving_never_waits_for_an_event_that_another_thread_takes() {
+fn leave_does_not_wait_for_an_event_read_elsewhere() {
     let shim = Shim::new();
     let channel = channel();
     let id = bound(&channel);

@@ -17,7 +17,7 @@ use sideway_tests::shim::{ConnectionEvent, Shim, channel};
 use crate::{HERE, pair, raw};
 
 #[test]
-fn each_option_is_given_with_its_level_name_and_length() {
+fn each_option_is_passed_with_its_level_name_and_length() {
     let shim = Shim::new();
     let channel = channel();
     let id = channel.create_id(PortSpace::Tcp).unwrap();
@@ -59,7 +59,7 @@ fn refused_option_reports_when_it_can_be_set() {
 }
 
 #[test]
-fn a_path_takes_the_place_of_resolving_the_route_on_infiniband() {
+fn given_path_replaces_route_resolution_on_infiniband() {
     let shim = Shim::new();
     let channel = channel();
     let id = channel.create_id(PortSpace::Tcp).unwrap();
@@ -115,7 +115,7 @@ fn paths_are_copied_for_any_reported_count() {
 }
 
 #[test]
-fn the_options_of_a_vendor_are_those_of_the_peer() {
+fn vendor_options_are_the_peers() {
     let shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);

@@ -24,7 +24,7 @@ fn parents(id: &Arc<Identifier>) -> (Arc<ProtectionDomain>, BasicCompletionQueue
 }
 
 #[test]
-fn an_identifier_moves_its_queue_pair() {
+fn identifier_changes_its_queue_pairs_state() {
     let shim = Shim::new();
     let channel = channel();
     let (active, passive) = connect_at(&channel, HERE);
@@ -39,7 +39,7 @@ fn an_identifier_moves_its_queue_pair() {
 }
 
 #[test]
-fn an_identifier_forgets_a_queue_pair_before_it_goes() {
+fn identifier_forgets_a_queue_pair_before_it_is_destroyed() {
     let shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
@@ -135,7 +135,7 @@ fn queue_pair_matches_the_identifiers_device_and_type() {
 }
 
 #[test]
-fn a_queue_pair_that_cannot_be_moved_is_an_error_and_gone() {
+fn failed_transition_is_an_error_and_destroys_the_queue_pair() {
     let shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
@@ -150,7 +150,7 @@ fn a_queue_pair_that_cannot_be_moved_is_an_error_and_gone() {
 }
 
 #[test]
-fn a_shared_queue_of_the_identifier_feeds_its_queue_pair() {
+fn shared_queue_of_the_identifier_feeds_its_queue_pair() {
     let shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
@@ -216,7 +216,7 @@ fn xrc_shared_queue_does_not_feed_the_identifiers_queue_pair() {
 }
 
 #[test]
-fn a_queue_pair_of_the_programs_own_is_moved_by_hand() {
+fn programs_own_queue_pair_is_modified_by_the_program() {
     let _shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
@@ -235,7 +235,7 @@ fn a_queue_pair_of_the_programs_own_is_moved_by_hand() {
 }
 
 #[test]
-fn an_identifier_with_a_queue_pair_establishes_by_itself() {
+fn identifier_with_a_queue_pair_establishes_by_itself() {
     let _shim = Shim::new();
     let channel = channel();
     let (listener, id) = pair(&channel, PortSpace::Tcp);

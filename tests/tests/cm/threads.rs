@@ -31,7 +31,7 @@ fn channels_identifiers_and_events_move_between_threads() {
 }
 
 #[test]
-fn what_an_event_writes_is_not_read_meanwhile() {
+fn identifier_is_not_read_while_an_event_writes_it() {
     let shim = Shim::new();
     let channel = channel();
     let (_listener, address) = listen_at(&channel, PortSpace::Tcp, HERE);
@@ -71,7 +71,7 @@ fn take(channel: &Arc<EventChannel>, event_type: EventType) {
 }
 
 #[test]
-fn identifiers_and_queue_pairs_go_on_one_thread_while_another_takes_their_events() {
+fn identifiers_and_queue_pairs_are_dropped_while_another_thread_reads_their_events() {
     let shim = Shim::new();
     let channel = channel();
     for _ in 0..ROUNDS {
@@ -96,7 +96,7 @@ fn identifiers_and_queue_pairs_go_on_one_thread_while_another_takes_their_events
 }
 
 #[test]
-fn a_queue_pair_goes_while_its_connection_is_being_made() {
+fn queue_pair_may_be_dropped_during_a_connect() {
     let shim = Shim::new();
     let channel = channel();
     let (_listener, address) = listen_at(&channel, PortSpace::Tcp, HERE);

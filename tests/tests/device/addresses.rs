@@ -50,7 +50,7 @@ fn header_of(gid: &Gid) -> GlobalRoutingHeader {
 }
 
 #[test]
-fn a_handle_is_made_for_each_gid() {
+fn address_handle_is_created_for_each_gid() {
     let context = device::open();
     let pd = context.alloc_pd().expect("a domain");
     let gids = gids(&context);
@@ -65,7 +65,7 @@ fn a_handle_is_made_for_each_gid() {
 }
 
 #[test]
-fn ways_that_lead_nowhere_are_explained() {
+fn invalid_address_handles_are_explained() {
     let context = device::open();
     let pd = context.alloc_pd().expect("a domain");
     let mut local = AddressHandleAttribute::new();
@@ -88,7 +88,7 @@ fn ways_that_lead_nowhere_are_explained() {
 }
 
 #[test]
-fn the_way_back_leads_to_the_sender() {
+fn reply_address_reaches_the_sender() {
     let context = device::open();
     let pd = context.alloc_pd().expect("a domain");
     let mut ways = 0;
@@ -183,7 +183,7 @@ impl Side {
 }
 
 #[test]
-fn an_answer_finds_its_sender() {
+fn reply_reaches_its_sender() {
     let context = device::open();
     let pd = context.alloc_pd().expect("a domain");
     let mut answers = 0;
@@ -215,7 +215,7 @@ fn an_answer_finds_its_sender() {
 }
 
 #[test]
-fn the_own_hardware_address_is_found() {
+fn own_hardware_address_is_found() {
     let context = device::open();
     let gid = gids(&context).into_iter().find(|gid| gid.gid().is_ipv4_mapped()).expect("an IPv4 address");
     let found = context.resolve_eth_l2_from_gid(&way(&gid)).expect("the own address is known");
@@ -229,7 +229,7 @@ fn the_own_hardware_address_is_found() {
 }
 
 #[test]
-fn a_queue_is_resized_under_load() {
+fn queue_is_resized_under_load() {
     on_all_kinds!(resize_under_load);
 }
 
@@ -265,7 +265,7 @@ fn resize_under_load<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn what_a_device_has_not_is_refused_with_a_reason() {
+fn unsupported_feature_is_refused_with_a_reason() {
     let context = device::open();
     if device::is_soft_nic(&context) {
         return has_all_but_counters(&context);

@@ -10,24 +10,21 @@ use sideway_tests::completion_log::{self, Completions};
 /// Tests whose completions differ, and why they may.
 const DIFFERENCES: &[(&str, &str)] = &[
     (
-        "windows::a_key_works_until_its_user_gives_it_back",
+        "windows::window_key_works_until_its_user_invalidates_it",
         "rxe's completion has the flag of a check sum for IBV_WC_WITH_INV",
     ),
     ("operations::lists_are_gathered_and_scattered", "lists are as long as the device's max_sge"),
     ("errors::full_queue_reports_how_many_were_posted", "rxe rounds queues up"),
     (
-        "errors::a_receive_that_is_too_short_fails_on_both_sides",
+        "errors::short_receive_fails_on_both_sides",
         "rxe returns IBV_WC_LOC_QP_OP_ERR and IBV_WC_REM_OP_ERR, the specification requires a length error and an \
         invalid request",
     ),
-    ("errors::the_bad_request_of_a_basic_batch_is_named", "rxe refuses the request when it is posted"),
+    ("errors::bad_request_of_a_basic_batch_is_named", "rxe refuses the request when it is posted"),
+    ("control::unreachable_peer_is_named", "the kernel asks for the peer when the state is changed, and refuses that"),
+    ("datagrams::datagram_longer_than_the_mtu_does_not_arrive", "rxe does not compare with the MTU"),
     (
-        "control::a_peer_that_is_not_reached_is_named",
-        "the kernel asks for the peer when the state is changed, and refuses that",
-    ),
-    ("datagrams::a_datagram_longer_than_the_mtu_does_not_arrive", "rxe does not compare with the MTU"),
-    (
-        "datagrams::a_datagram_with_a_wrong_key_is_dropped_and_the_next_arrives",
+        "datagrams::datagram_with_a_wrong_key_is_dropped_and_the_next_arrives",
         "rxe takes a Q_Key with the highest bit set for one like others",
     ),
 ];

@@ -39,7 +39,7 @@ fn listener(channel: &Arc<EventChannel>, port_space: PortSpace) -> (Arc<Identifi
 }
 
 #[test]
-fn addresses_in_numbers_are_found_as_they_are() {
+fn numeric_addresses_resolve_unchanged() {
     let node = address().to_string();
     let info = one(Some(&node), Some("7471"), &numeric());
     assert_eq!(info.destination().unwrap().ip(), Some(SocketAddr::new(address(), 7471)));
@@ -58,7 +58,7 @@ fn addresses_in_numbers_are_found_as_they_are() {
 }
 
 #[test]
-fn the_unspecified_address_is_for_listening() {
+fn unspecified_address_is_only_for_listeners() {
     let mut hints = AddressInfo::new();
     hints.setup_flags(AddressInfoFlags::Passive).setup_family(AddressFamily::Ipv4);
     let info = one(None, Some("7471"), &hints);
@@ -106,7 +106,7 @@ fn unknown_names_are_errors_with_the_name() {
 
 #[test]
 #[ignore = "is about addresses of InfiniBand, which the soft device has not: cargo xtask softroce"]
-fn a_gid_is_looked_up_and_roce_does_not_take_it() {
+fn gid_address_resolves_and_roce_rejects_it() {
     let mut hints = AddressInfo::new();
     hints.setup_flags(AddressInfoFlags::NumericHost | AddressInfoFlags::Family).setup_port_space(PortSpace::InfiniBand);
     hints.setup_family(AddressFamily::InfiniBand).setup_qp_type(QueuePairType::ReliableConnection);

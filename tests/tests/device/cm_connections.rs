@@ -85,7 +85,7 @@ fn port_without_a_listener_is_a_rejection_with_that_reason() {
 }
 
 #[test]
-fn a_yes_is_not_followed_by_a_no() {
+fn accept_is_not_followed_by_a_reject() {
     let channel = channel();
     let (_listener, address) = listen(&channel, PortSpace::Tcp);
     let active = End::of(resolve(&channel, PortSpace::Tcp, address));

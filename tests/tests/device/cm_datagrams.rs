@@ -40,7 +40,7 @@ fn datagram_arrives_at_the_looked_up_destination() {
 }
 
 #[test]
-fn a_queue_pair_of_the_programs_own_is_answered_by_its_number() {
+fn accept_reports_the_number_of_a_programs_own_queue_pair() {
     let channel = channel();
     let (_listener, address) = listen(&channel, PortSpace::Udp);
     let active = resolve(&channel, PortSpace::Udp, address);

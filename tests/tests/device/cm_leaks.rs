@@ -57,8 +57,8 @@ fn answer(channel: &Arc<EventChannel>) -> End {
 
 #[test]
 #[ignore = "counts what the kernel keeps: cargo xtask softroce"]
-fn what_is_counted_is_there() {
-    if !alone("cm_leaks::what_is_counted_is_there", &[]) {
+fn held_objects_are_counted() {
+    if !alone("cm_leaks::held_objects_are_counted", &[]) {
         return;
     }
     let channel = channel();
@@ -78,8 +78,8 @@ fn what_is_counted_is_there() {
 }
 
 #[test]
-fn connections_that_were_made_and_ended_leave_nothing() {
-    if !alone("cm_leaks::connections_that_were_made_and_ended_leave_nothing", &[]) {
+fn ended_connections_leak_nothing() {
+    if !alone("cm_leaks::ended_connections_leak_nothing", &[]) {
         return;
     }
     let channel = channel();
@@ -108,8 +108,8 @@ fn connections_that_were_made_and_ended_leave_nothing() {
 }
 
 #[test]
-fn connections_that_were_refused_leave_nothing() {
-    if !alone("cm_leaks::connections_that_were_refused_leave_nothing", &[]) {
+fn refused_connections_leak_nothing() {
+    if !alone("cm_leaks::refused_connections_leak_nothing", &[]) {
         return;
     }
     let channel = channel();
@@ -128,8 +128,8 @@ fn connections_that_were_refused_leave_nothing() {
 }
 
 #[test]
-fn requests_that_were_dropped_leave_nothing() {
-    if !alone("cm_leaks::requests_that_were_dropped_leave_nothing", &[]) {
+fn dropped_requests_leave_no_trace() {
+    if !alone("cm_leaks::dropped_requests_leave_no_trace", &[]) {
         return;
     }
     let channel = channel();
@@ -166,8 +166,8 @@ fn connects_without_a_listener_leak_nothing() {
 }
 
 #[test]
-fn channels_that_go_with_events_on_them_leave_nothing() {
-    if !alone("cm_leaks::channels_that_go_with_events_on_them_leave_nothing", &[]) {
+fn channels_dropped_with_events_leak_nothing() {
+    if !alone("cm_leaks::channels_dropped_with_events_leak_nothing", &[]) {
         return;
     }
     let other = channel();
@@ -252,8 +252,8 @@ fn peer() {
 }
 
 #[test]
-fn connections_whose_peer_is_killed_end_and_leave_nothing() {
-    if !alone("cm_leaks::connections_whose_peer_is_killed_end_and_leave_nothing", &[]) {
+fn connections_to_a_killed_peer_end_and_leak_nothing() {
+    if !alone("cm_leaks::connections_to_a_killed_peer_end_and_leak_nothing", &[]) {
         return;
     }
     let channel = channel();

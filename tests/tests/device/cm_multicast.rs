@@ -59,7 +59,7 @@ impl Sender {
 }
 
 #[test]
-fn a_datagram_to_a_group_reaches_every_member_until_it_leaves() {
+fn datagram_to_a_group_reaches_every_member_until_it_leaves() {
     let warnings = Warnings::listen();
     let channel = channel();
     let mut members: Vec<_> = (0..2)
@@ -181,7 +181,7 @@ fn failed_join_reports_why_and_leaves_no_membership() {
 }
 
 #[test]
-fn a_group_whose_address_is_resolved_is_joined_as_well() {
+fn resolved_group_address_can_be_joined() {
     let channel = channel();
     let id = channel.create_id(PortSpace::Udp).unwrap();
     id.resolve_addr(Some(SocketAddr::new(address(), 0)), group(7), LONG).unwrap();

@@ -11,7 +11,7 @@ use sideway::rdmacm::communication_manager::{ConnectionParameter, EventType, Ide
 use sideway_tests::connections::{End, LONG, address, channel, connect, expect, listen, resolve};
 
 #[test]
-fn an_address_is_shared_by_those_that_allow_it() {
+fn address_can_be_shared_with_reuseaddr() {
     let channel = channel();
     let create = || channel.create_id(PortSpace::Tcp).unwrap();
     let [first, second, third] = [create(), create(), create()];
@@ -30,7 +30,7 @@ fn an_address_is_shared_by_those_that_allow_it() {
 }
 
 #[test]
-fn one_family_of_addresses_leaves_the_port_of_the_other_free() {
+fn af_only_leaves_the_port_of_the_other_family_free() {
     let channel = channel();
     for af_only in [true, false] {
         let [six, four] = [(), ()].map(|()| channel.create_id(PortSpace::Tcp).unwrap());
@@ -45,7 +45,7 @@ fn one_family_of_addresses_leaves_the_port_of_the_other_free() {
 }
 
 #[test]
-fn the_type_of_service_and_the_time_of_an_acknowledgement_reach_the_queue_pair() {
+fn type_of_service_and_the_time_of_an_acknowledgement_reach_the_queue_pair() {
     let channel = channel();
     let (_listener, address) = listen(&channel, PortSpace::Tcp);
     let id = channel.create_id(PortSpace::Tcp).unwrap();
@@ -70,7 +70,7 @@ fn the_type_of_service_and_the_time_of_an_acknowledgement_reach_the_queue_pair()
 }
 
 #[test]
-fn times_that_a_queue_pair_cannot_have_are_refused() {
+fn out_of_range_ack_timeouts_are_refused() {
     let channel = channel();
     let [connection, datagram] = [PortSpace::Tcp, PortSpace::Udp].map(|space| channel.create_id(space).unwrap());
     connection.set_ack_timeout(31).unwrap();
@@ -86,7 +86,7 @@ fn gid_of_device() -> Gid {
 }
 
 #[test]
-fn the_route_is_there_once_it_is_resolved() {
+fn route_exists_once_resolved() {
     let channel = channel();
     let (listener, address) = listen(&channel, PortSpace::Tcp);
     assert_eq!(listener.paths(), []);
@@ -113,7 +113,7 @@ fn the_route_is_there_once_it_is_resolved() {
 }
 
 #[test]
-fn a_path_of_infiniband_is_refused_on_ethernet() {
+fn infiniband_path_is_refused_on_ethernet() {
     let channel = channel();
     let (_listener, address) = listen(&channel, PortSpace::Tcp);
     let id = channel.create_id(PortSpace::Tcp).unwrap();
@@ -128,7 +128,7 @@ fn a_path_of_infiniband_is_refused_on_ethernet() {
 }
 
 #[test]
-fn the_library_settles_the_options_of_a_queue_pair_that_it_has_made() {
+fn library_negotiates_options_of_its_own_queue_pairs() {
     let channel = channel();
     let (active, passive) = connect(&channel);
     for id in [&active.id, &passive.id] {

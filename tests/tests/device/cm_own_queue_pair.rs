@@ -89,7 +89,7 @@ fn own_queue_pair_works_with_the_identifiers_attributes() {
 }
 
 #[test]
-fn data_that_came_first_establishes_the_side_that_waits() {
+fn early_data_establishes_the_waiting_side() {
     let channel = channel();
     let [(id, active), (passive_id, _passive)] = respond(&channel);
     assert!(channel.try_get_cm_event().unwrap().is_none());
@@ -165,7 +165,7 @@ fn offered(channel: &Arc<EventChannel>, qp_number: u32, ece: Option<Ece>) -> (Ar
 }
 
 #[test]
-fn options_of_a_vendor_travel_with_the_connection() {
+fn vendor_options_are_exchanged_with_the_connection() {
     let channel = channel();
     let offer = Ece { vendor_id: 0x1015b3, options: 0xdead_beef, comp_mask: 0 };
     let (id, request) = offered(&channel, 0xff_ff01, Some(offer));

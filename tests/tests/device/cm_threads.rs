@@ -86,7 +86,7 @@ fn read(id: &Arc<Identifier>, address: SocketAddr) -> bool {
 }
 
 #[test]
-fn an_identifier_is_read_and_used_while_its_events_are_taken() {
+fn identifier_can_be_used_while_its_events_are_read() {
     without_hanging(|| {
         let channel = channel();
         let (listener, address) = listen(&channel, PortSpace::Tcp);
@@ -183,10 +183,10 @@ fn drop_all<T>(receiver: &Mutex<mpsc::Receiver<T>>) -> usize {
 }
 
 #[test]
-fn identifiers_are_dropped_by_other_threads_while_their_events_come() {
+fn identifiers_are_dropped_by_other_threads_while_their_events_arrive() {
     // Open files are the process's. Under valgrind the tests run one at a time.
     if env::var_os(UNDER_VALGRIND).is_none()
-        && !alone("cm_threads::identifiers_are_dropped_by_other_threads_while_their_events_come", &[])
+        && !alone("cm_threads::identifiers_are_dropped_by_other_threads_while_their_events_arrive", &[])
     {
         return;
     }
@@ -246,10 +246,10 @@ fn resolve_one(channel: &Arc<EventChannel>, address: SocketAddr) -> Arc<Identifi
 }
 
 #[test]
-fn both_ends_of_connections_are_dropped_by_other_threads_while_their_events_come() {
+fn both_ends_are_dropped_by_other_threads_while_their_events_arrive() {
     // Open files are the process's. Under valgrind the tests run one at a time.
     if env::var_os(UNDER_VALGRIND).is_none()
-        && !alone("cm_threads::both_ends_of_connections_are_dropped_by_other_threads_while_their_events_come", &[])
+        && !alone("cm_threads::both_ends_are_dropped_by_other_threads_while_their_events_arrive", &[])
     {
         return;
     }

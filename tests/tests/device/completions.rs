@@ -28,7 +28,7 @@ fn send<Q: Kind>(end: &mut End<Q>, wr_id: u64, flags: WorkRequestFlags) {
 }
 
 #[test]
-fn events_come_when_they_were_asked_for() {
+fn events_arrive_when_requested() {
     on_all_kinds!(events);
 }
 
@@ -181,7 +181,7 @@ fn both_queue_types_give_each_completion_once() {
 }
 
 #[test]
-fn fields_that_the_device_has_not_are_refused_by_name() {
+fn unsupported_fields_are_refused_by_name() {
     let context = device::open();
     let mut builder = context.create_cq_builder();
     builder.setup_cqe(10).setup_wc_flags(Fields::CompletionTimestamp);
@@ -200,7 +200,7 @@ fn fields_that_the_device_has_not_are_refused_by_name() {
 }
 
 #[test]
-fn a_poller_may_be_dropped_between_completions() {
+fn poller_may_be_dropped_between_completions() {
     on_all_kinds!(poll_one_by_one);
 }
 
@@ -262,7 +262,7 @@ fn query<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn every_send_reports_where_the_queue_pair_was_built_so() {
+fn signal_all_makes_every_send_complete() {
     on_all_kinds!(all_signaled);
 }
 
@@ -278,7 +278,7 @@ fn all_signaled<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn what_was_made_keeps_alive_what_it_was_made_from() {
+fn objects_hold_their_parents() {
     on_all_kinds!(drop_in_any_order);
 }
 

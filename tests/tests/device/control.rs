@@ -192,7 +192,7 @@ fn connect_uc_takes_a_queue_pair_to_ready_to_send() {
 }
 
 #[test]
-fn a_peer_that_is_not_reached_is_named() {
+fn unreachable_peer_is_named() {
     let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
     let own = device::gid(&pair.context).expect("the device has a GID");
     let [network @ .., _] = own.gid().ipv4().expect("the device has a GID of an IPv4 address").octets();
@@ -313,7 +313,7 @@ fn objects_of_another_context_are_refused() {
 }
 
 #[test]
-fn too_much_of_something_names_the_limit() {
+fn excessive_request_names_the_limit() {
     let context = device::open();
     let limits = context.query_device().expect("the limits");
     let pd = context.alloc_pd().expect("a domain");

@@ -102,7 +102,7 @@ fn lengths<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn inline_data_arrives_and_is_free_at_once() {
+fn inline_data_may_be_reused_at_once() {
     on_all_kinds_of_datagrams!(inline);
 }
 
@@ -126,7 +126,7 @@ fn inline<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn a_datagram_with_a_wrong_key_is_dropped_and_the_next_arrives() {
+fn datagram_with_a_wrong_key_is_dropped_and_the_next_arrives() {
     on_all_kinds_of_datagrams!(keys);
 }
 
@@ -157,7 +157,7 @@ fn keys<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn a_datagram_that_finds_no_receive_is_dropped() {
+fn datagram_without_a_receive_is_dropped() {
     on_all_kinds_of_datagrams!(no_receive);
 }
 
@@ -175,7 +175,7 @@ fn no_receive<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn a_datagram_longer_than_the_mtu_does_not_arrive() {
+fn datagram_longer_than_the_mtu_does_not_arrive() {
     on_all_kinds_of_datagrams!(too_long);
 }
 
@@ -200,7 +200,7 @@ fn too_long<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn operations_that_soft_roce_has_not_for_datagrams_are_refused_by_name() {
+fn operations_that_soft_roce_lacks_for_datagrams_are_refused_by_name() {
     let context = device::open();
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq_builder().build().unwrap();
@@ -212,7 +212,7 @@ fn operations_that_soft_roce_has_not_for_datagrams_are_refused_by_name() {
 }
 
 #[test]
-fn transitions_say_what_is_missing_and_what_is_too_much() {
+fn transition_error_lists_missing_and_extra_attributes() {
     on_all_kinds_of_datagrams!(transitions);
 }
 
@@ -266,7 +266,7 @@ fn transitions<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn one_queue_pair_sends_to_itself_and_through_handles_that_go() {
+fn address_handle_may_be_dropped_after_a_send() {
     let mut pair = Datagrams::<BasicQueuePair<Datagram>>::new(QueueKind::Basic);
     let near = pair.near.qp.qp_number();
     let range = pair.near.range(0, 4);

@@ -24,7 +24,7 @@ fn number_before_colon(text: &str) -> u32 {
 }
 
 #[test]
-fn the_list_has_what_the_kernel_has() {
+fn device_list_matches_the_kernels() {
     let name = device::name();
     let list = DeviceList::new().expect("a list");
     let mut listed: Vec<String> =
@@ -55,7 +55,7 @@ fn the_list_has_what_the_kernel_has() {
 }
 
 #[test]
-fn the_device_is_what_its_files_say() {
+fn device_attributes_match_sysfs() {
     let context = device::open();
     let attr = context.query_device().expect("an answer");
     assert_eq!(attr.node_guid(), context.guid());
@@ -102,7 +102,7 @@ fn port_is_as_in(folder: &Path, context: &DeviceContext, port_num: u8) {
 }
 
 #[test]
-fn each_port_is_what_its_files_say() {
+fn port_attributes_match_sysfs() {
     let context = device::open();
     let ports = context.query_device().expect("an answer").phys_port_cnt();
     let mut seen = 0;
@@ -131,7 +131,7 @@ fn each_port_is_what_its_files_say() {
 }
 
 #[test]
-fn the_gid_table_is_that_of_the_files() {
+fn gid_table_matches_sysfs() {
     let context = device::open();
     let table = context.query_gid_table().expect("the table");
     let ports = context.query_device().expect("an answer").phys_port_cnt();

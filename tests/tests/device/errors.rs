@@ -13,7 +13,7 @@ use sideway_tests::{device, on_all_kinds};
 const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
 
 #[test]
-fn a_send_without_a_receive_fails_and_the_peer_is_unharmed() {
+fn send_without_a_receive_fails_and_the_peer_is_unharmed() {
     on_all_kinds!(no_receive);
 }
 
@@ -41,7 +41,7 @@ fn no_receive<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn a_wrong_key_fails_and_the_peers_memory_is_unharmed() {
+fn wrong_key_fails_and_the_peers_memory_is_unharmed() {
     on_all_kinds!(wrong_key);
 }
 
@@ -76,7 +76,7 @@ fn wrong_key<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn a_receive_that_is_too_short_fails_on_both_sides() {
+fn short_receive_fails_on_both_sides() {
     on_all_kinds!(too_short);
 }
 
@@ -105,7 +105,7 @@ fn too_short<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn the_bad_request_of_a_basic_batch_is_named() {
+fn bad_request_of_a_basic_batch_is_named() {
     let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
     let range = pair.near.range(0, 8);
     let (rkey, addr) = pair.far.remote(0);
@@ -189,7 +189,7 @@ fn full<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn what_a_queue_pair_was_not_built_for_is_refused_before_it_is_posted() {
+fn unsupported_request_is_refused_before_the_post() {
     on_all_kinds!(too_much);
 }
 
@@ -235,7 +235,7 @@ fn too_much<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn an_operation_that_was_not_built_is_a_typed_error_and_the_queue_pair_works_on() {
+fn unrequested_operation_is_a_typed_error_and_the_queue_pair_still_works() {
     let mut runs = 0;
     for queue in QueueKind::ALL {
         let mut pair = Loopback::<ExtendedQueuePair>::with(queue, None, |builder| {
@@ -285,7 +285,7 @@ fn an_operation_that_was_not_built_is_a_typed_error_and_the_queue_pair_works_on(
 }
 
 #[test]
-fn what_is_dropped_is_not_posted() {
+fn dropped_requests_are_not_posted() {
     on_all_kinds!(dropped);
 }
 

@@ -127,7 +127,7 @@ fn asyncwatch_ends_on_a_signal() {
 }
 
 #[test]
-fn a_runtime_is_woken_for_completions() {
+fn runtime_is_woken_for_completions() {
     let name = device::name();
     let mut runs = 0;
     for (size, iterations) in [("1", 1000), ("4096", 300), ("1M", 10)] {
@@ -146,7 +146,7 @@ fn a_runtime_is_woken_for_completions() {
 
 #[test]
 #[ignore = "changes an interface of the machine: cargo xtask softroce"]
-fn a_runtime_is_woken_for_asynchronous_events() {
+fn runtime_is_woken_for_asynchronous_events() {
     let context = device::open();
     if !device::is_soft_roce(&context) {
         println!("DID NOT RUN: no address is given to a real device");
@@ -166,7 +166,7 @@ fn a_runtime_is_woken_for_asynchronous_events() {
 }
 
 #[test]
-fn what_makes_no_sense_is_one_sentence() {
+fn invalid_arguments_give_one_sentence() {
     for (name, options, said) in [
         ("asyncwatch", "-d nosuch", "`nosuch`"),
         ("events_tokio", "-d nosuch", "`nosuch`"),

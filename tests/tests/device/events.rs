@@ -53,7 +53,7 @@ fn write_all(pair: &mut Loopback<BasicQueuePair>) {
 }
 
 #[test]
-fn a_queue_that_overruns_is_named() {
+fn overrun_queue_is_named() {
     let context = device::open();
     if !device::is_soft_roce(&context) && !device::is_soft_nic(&context) {
         println!("DID NOT RUN: the device may hold more completions than it was asked for");
@@ -99,7 +99,7 @@ fn a_queue_that_overruns_is_named() {
 }
 
 #[test]
-fn objects_go_with_their_events_unread() {
+fn objects_are_dropped_with_unread_events() {
     let context = device::open();
     let events = context.async_events().expect("a descriptor");
     let channel = context.create_comp_channel().expect("a channel");

@@ -115,7 +115,7 @@ fn windows_of_both_types_are_allocated_and_freed() {
 }
 
 #[test]
-fn a_bound_window_lets_the_peer_at_its_part_and_keeps_the_region() {
+fn bound_window_exposes_its_range_and_holds_the_region() {
     let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
     pair.near.memory.write(0, b"through the window");
     // Peers cannot reach the region itself.
@@ -153,7 +153,7 @@ fn a_bound_window_lets_the_peer_at_its_part_and_keeps_the_region() {
 }
 
 #[test]
-fn a_window_that_went_lets_its_region_go() {
+fn dropped_window_releases_its_region() {
     let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
     let region = pair.pd.reg_owned_mr(4096, AccessFlags::LocalWrite | AccessFlags::MemoryWindowBind).unwrap();
     let mut window = pair.pd.alloc_mw(MemoryWindowType::Type1).unwrap();
@@ -193,7 +193,7 @@ fn there_or_not<T>(verb: &str, result: Result<T, sideway::error::VerbError>) -> 
 }
 
 #[test]
-fn what_the_device_has_not_is_an_error_and_no_crash() {
+fn unsupported_operation_is_an_error_and_no_crash() {
     let context = device::open();
     let pd = context.alloc_pd().unwrap();
     let has_null = there_or_not("ibv_alloc_null_mr", pd.alloc_null_mr()).is_some();

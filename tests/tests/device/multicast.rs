@@ -28,7 +28,7 @@ fn group(last: u8) -> Gid {
 }
 
 #[test]
-fn a_connection_takes_part_in_no_group() {
+fn connected_queue_pair_cannot_join_a_group() {
     on_all_kinds!(connection);
 }
 
@@ -47,7 +47,7 @@ fn connection<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn datagrams_take_part_in_groups_and_leave_them() {
+fn datagram_queue_pairs_join_and_leave_groups() {
     let context = device::open();
     let pd = context.alloc_pd().expect("a domain");
     let cq = context.create_cq_builder().build().expect("a queue");
@@ -79,7 +79,7 @@ fn datagrams_take_part_in_groups_and_leave_them() {
 }
 
 #[test]
-fn a_datagram_to_a_group_reaches_each_of_its_members() {
+fn datagram_to_a_group_reaches_each_of_its_members() {
     for queue in QueueKind::ALL {
         let mut pair = Datagrams::<GenericQueuePair<Datagram>>::new(queue);
         if !device::is_soft_nic(&pair.context) {
@@ -189,7 +189,7 @@ fn each_unsupported_verb_is_an_error_with_its_name() {
 }
 
 #[test]
-fn the_order_of_data_is_answered() {
+fn data_order_query_is_answered() {
     let pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
     for operation in [WorkRequestOperationType::Send, WorkRequestOperationType::Write] {
         let plain = pair.near.qp.query_data_in_order(operation, DataInOrderFlags::empty());
@@ -202,7 +202,7 @@ fn the_order_of_data_is_answered() {
 }
 
 #[test]
-fn an_alternate_path_needs_infiniband() {
+fn alternate_path_needs_infiniband() {
     let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
     let way = ready_to_receive(&pair.context, 1, 1).address_vector();
     let mut alternate = QueuePairAttribute::new();
@@ -223,7 +223,7 @@ fn an_alternate_path_needs_infiniband() {
 }
 
 #[test]
-fn a_send_queue_drains_with_and_without_notice() {
+fn send_queue_drains_with_and_without_an_event() {
     let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
     for notify in [true, false] {
         let mut drain = to(QueuePairState::SendQueueDrain);

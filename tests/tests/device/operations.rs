@@ -17,7 +17,7 @@ fn text(len: usize, seed: u8) -> Vec<u8> {
 }
 
 #[test]
-fn a_send_arrives_with_and_without_immediate_data() {
+fn send_arrives_with_and_without_immediate_data() {
     on_all_kinds!(send);
 }
 
@@ -47,7 +47,7 @@ fn send<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn a_write_arrives_unnoticed_and_with_immediate_data_noticed() {
+fn write_completes_at_the_peer_only_with_immediate_data() {
     on_all_kinds!(write);
 }
 
@@ -78,7 +78,7 @@ fn write<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn a_read_fetches_the_peers_bytes() {
+fn read_fetches_the_peers_bytes() {
     on_all_kinds!(read);
 }
 
@@ -132,7 +132,7 @@ fn atomics<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn inline_data_may_change_as_soon_as_it_was_given() {
+fn inline_data_may_change_after_the_setter() {
     on_all_kinds!(inline);
 }
 

@@ -19,7 +19,7 @@ fn theirs(port: u16, options: &str) -> Command {
 }
 
 #[test]
-fn it_plays_with_itself_in_every_kind() {
+fn example_runs_with_itself_in_every_kind() {
     let mut games = play_in_every_kind("rc_pingpong", 4096, 1000);
     // Few receives at a time, a queue of the one kind with a queue pair of the other, another MTU, and IPv4 and IPv6.
     for (options, host) in [
@@ -51,7 +51,7 @@ fn every_size_arrives_whole() {
 
 #[test]
 #[ignore = "plays with a program of rdma-core, for which there is no soft device: cargo xtask softroce"]
-fn it_plays_with_the_c_program_in_both_roles() {
+fn example_runs_with_the_c_program_in_both_roles() {
     let mut games = 0;
     for (size, iterations) in SIZES {
         for kind in ["basic", "extended"] {
@@ -92,7 +92,7 @@ fn a_mebibyte_a_thousand_times_with_the_c_program() {
 
 #[test]
 #[ignore = "plays with a program of rdma-core, for which there is no soft device: cargo xtask softroce"]
-fn the_split_one_plays_with_all_of_them() {
+fn split_pingpong_runs_with_all_others() {
     let mut games = 0;
     for (size, iterations) in SIZES {
         let port_of = port();
@@ -168,7 +168,7 @@ fn misbehaving_peer_is_an_error_in_a_sentence() {
 }
 
 #[test]
-fn a_peer_that_dies_ends_the_game() {
+fn peer_death_ends_the_test() {
     let mut games = 0;
     for options in ["", "-e", "--cq extended --qp extended"] {
         let ended = kill_client("rc_pingpong", &format!("--timeout 2 {options}"));

@@ -17,7 +17,7 @@ fn run_loopback(options: &str) -> Ended {
 }
 
 #[test]
-fn no_step_is_lost_in_one_process() {
+fn atomic_steps_are_not_lost_in_one_process() {
     let mut runs = 0;
     for (count, iterations, add) in [(1_u64, 50_u64, 1_u64), (2, 50, 7), (4, 100, 1), (3, 20, u32::MAX.into())] {
         let ended = run_loopback(&format!("-q {count} -n {iterations} -a {add}"));
@@ -42,7 +42,7 @@ fn no_step_is_lost_in_one_process() {
 }
 
 #[test]
-fn one_alone_is_never_too_late_after_its_first_guess() {
+fn lone_queue_pair_fails_only_its_first_guess() {
     let ended = run_loopback("-q 1 -n 30");
     succeeds(&ended, &[]);
     let rows = rows(&ended.output);

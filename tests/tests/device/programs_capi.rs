@@ -55,7 +55,7 @@ fn every_byte_arrives() {
 
 #[test]
 #[ignore = "softrnic has no rsockets: cargo xtask softroce"]
-fn rsockets_are_those_of_librdmacm() {
+fn rsockets_forward_to_librdmacm() {
     let address = connections::address().to_string();
     let output = run("stream", Some(&address)).output;
     assert!(output.contains(&format!("went to {address} and came back")), "{output}");

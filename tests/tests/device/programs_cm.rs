@@ -50,7 +50,7 @@ fn both(server: Command, client: Command, port: u16) -> [Ended; 2] {
 const COUNTS: &str = "-c 10 -C 5 -S 200";
 
 #[test]
-fn ucmatose_plays_with_itself_and_checks_every_byte() {
+fn ucmatose_runs_with_itself_and_checks_every_byte() {
     let host = address();
     let mut games = 0;
     for (of_server, of_client) in [
@@ -84,7 +84,7 @@ fn without(options: &str) -> &'static str {
 
 #[test]
 #[ignore = "plays with a program of rdma-core, for which there is no soft device: cargo xtask softroce"]
-fn ucmatose_plays_with_the_c_program_on_either_side() {
+fn ucmatose_runs_with_the_c_program_on_either_side() {
     let host = address();
     let mut games = 0;
     for (of_server, of_client) in [("", ""), ("-m", "-m"), ("", "-m -t 16 -a 14")] {
@@ -167,7 +167,7 @@ fn one_thread_drives_hundreds_of_connections() {
 }
 
 #[test]
-fn many_connections_between_two_programs() {
+fn two_programs_have_many_connections() {
     let host = address();
     let mut pairs = 0;
     for (server, client) in
@@ -186,7 +186,7 @@ fn many_connections_between_two_programs() {
 }
 
 #[test]
-fn a_runtime_runs_hundreds_of_connections_as_tasks_and_leaves_nothing() {
+fn runtime_runs_hundreds_of_connections_without_leaks() {
     // Both sides, with the channel closed at the end: the program fails where something still holds it.
     let ended = child::run(with(example("cm_tokio"), port(), "-n 200"), LIMIT);
     let output = &ended.output;
@@ -216,7 +216,7 @@ fn connect_without_a_listener_is_reported() {
 }
 
 #[test]
-fn waiting_has_an_end() {
+fn unfinished_wait_times_out() {
     let mut programs = 0;
     for (name, options, said) in [
         ("ucmatose", "--timeout 0.3", "not all connections were made within 0.3 s"),
@@ -232,7 +232,7 @@ fn waiting_has_an_end() {
 }
 
 #[test]
-fn what_makes_no_sense_is_one_sentence() {
+fn invalid_arguments_give_one_sentence() {
     let host = address();
     let mut programs = 0;
     for (name, options, said) in [

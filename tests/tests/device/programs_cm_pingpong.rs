@@ -59,7 +59,7 @@ fn run_both(server: &str, client: &str) -> [Ended; 2] {
 }
 
 #[test]
-fn connections_play_in_every_kind() {
+fn connected_pingpongs_run_with_every_kind() {
     let host = address().to_string();
     let mut games = 0;
     for (server, client) in
@@ -78,7 +78,7 @@ fn connections_play_in_every_kind() {
 }
 
 #[test]
-fn datagrams_play_in_every_kind() {
+fn datagram_pingpongs_run_with_every_kind() {
     let host = address().to_string();
     let mut games = 0;
     for kind in ["basic", "extended", "generic"] {

@@ -57,7 +57,7 @@ fn timed(client: &Ended, steps: &[&str], connections: f64) {
 }
 
 #[test]
-fn connections_are_made_and_ended_with_itself() {
+fn program_connects_to_itself_and_disconnects() {
     let mut runs = 0;
     for (connections, threads) in [(1, ""), (100, ""), (100, "-n 4"), (3, "-n 8"), (1000, ""), (1000, "-n 4")] {
         let port = port();
@@ -73,7 +73,7 @@ fn connections_are_made_and_ended_with_itself() {
 
 #[test]
 #[ignore = "plays with a program of rdma-core, for which there is no soft device: cargo xtask softroce"]
-fn it_is_a_peer_of_rdma_core_s() {
+fn example_interoperates_with_rdma_cores_program() {
     let port = port();
     // It serves until it is killed.
     let mut server = Program::start(theirs(port, ""), LIMIT);
@@ -103,7 +103,7 @@ fn both_sides_can_be_bound_to_an_address() {
 }
 
 #[test]
-fn a_server_without_an_end_serves_until_a_signal() {
+fn endless_server_serves_until_a_signal() {
     let port = port();
     let mut server = Program::start(ours(port, ""), LIMIT);
     server.wait_for_cm_port(port);

@@ -92,7 +92,7 @@ fn messages_of_several_senders_are_distinguished() {
 
 #[test]
 #[ignore = "plays with a program of rdma-core, for which there is no soft device: cargo xtask softroce"]
-fn it_is_a_peer_of_the_c_program() {
+fn example_interoperates_with_the_c_program() {
     // Theirs sends three seconds after it has joined.
     for (ours, options) in [("", ""), ("-c 2", "-o -C 3 -S 64")] {
         let count = if options.is_empty() { 10 } else { 3 };
@@ -131,7 +131,7 @@ fn missing_messages_are_reported() {
 }
 
 #[test]
-fn a_peer_that_is_killed_does_no_harm() {
+fn killed_peer_does_not_harm_others() {
     // A sender before its first message, of which the receiver gets nothing.
     let waits = receiver(group(7), "--timeout 3");
     let mut sender = Program::start(ours(group(7), "-s --delay 100"), LIMIT);

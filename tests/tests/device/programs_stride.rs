@@ -65,7 +65,7 @@ fn device_without_a_service_is_an_error() {
 
 #[test]
 #[ignore = "stride-perf has tests of its own on softrnic's device: cargo xtask softroce"]
-fn a_server_serves_one_client_after_another() {
+fn server_serves_one_client_after_another() {
     let port = port();
     let mut server = Program::start(stride(&format!("-p {port}")), LIMIT * 3);
     server.wait_for_port(port);
@@ -80,7 +80,7 @@ fn a_server_serves_one_client_after_another() {
 
 #[test]
 #[ignore = "stride-perf has tests of its own on softrnic's device: cargo xtask softroce"]
-fn events_come_and_the_connection_manager_connects() {
+fn stride_runs_with_events_and_over_the_connection_manager() {
     let (port, address) = (port(), connections::address());
     let mut server = Program::start(stride(&format!("-p {port}")), LIMIT * 3);
     server.wait_for_port(port);

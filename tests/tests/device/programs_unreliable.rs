@@ -30,7 +30,7 @@ fn sizes(program: &str) -> [(u32, u32); 3] {
 }
 
 #[test]
-fn they_play_with_themselves_in_every_kind() {
+fn pingpongs_run_with_themselves_in_every_kind() {
     let mut games = 0;
     for (program, _) in PROGRAMS {
         games += play_in_every_kind(program, 1000, 100);
@@ -71,7 +71,7 @@ fn every_size_arrives_whole() {
 
 #[test]
 #[ignore = "plays with a program of rdma-core, for which there is no soft device: cargo xtask softroce"]
-fn they_play_with_the_c_programs_in_both_roles() {
+fn pingpongs_run_with_the_c_programs_in_both_roles() {
     let mut games = 0;
     for (program, in_c) in PROGRAMS {
         for (size, iterations) in sizes(program) {
@@ -141,7 +141,7 @@ fn differing_options_of_the_sides_are_errors() {
 }
 
 #[test]
-fn peers_of_another_kind_end_the_game() {
+fn peer_of_another_kind_ends_the_test() {
     let mut games = 0;
     let of = |name: &'static str| (name, "-s 64 --timeout 5");
     for (server, client) in [("uc_pingpong", "ud_pingpong"), ("ud_pingpong", "uc_pingpong")] {
@@ -168,7 +168,7 @@ fn peers_of_another_kind_end_the_game() {
 }
 
 #[test]
-fn a_peer_that_dies_ends_the_game() {
+fn peer_death_ends_the_test() {
     let mut games = 0;
     for (program, _) in PROGRAMS {
         for options in ["", "-e"] {

@@ -49,7 +49,7 @@ fn goes(output: &str, steps: &[&str]) {
 }
 
 #[test]
-fn a_key_is_given_used_and_taken_back_by_either_side() {
+fn window_key_is_used_and_invalidated_by_either_side() {
     let mut rounds = 0;
     for (options, owner, peer) in
         [("", true, true), ("--by both", true, true), ("--by owner", true, false), ("--by peer", false, true)]

@@ -37,7 +37,7 @@ fn take(cq: &mut impl PollCompletions, count: usize) -> Vec<Taken> {
 }
 
 #[test]
-fn messages_between_queue_pairs_of_one_thread() {
+fn single_threaded_queue_pairs_exchange_messages() {
     let context = device::open();
     let pd = context.alloc_pd().expect("a domain");
     let domain = SingleThreadedDomain::new(&pd);
@@ -94,7 +94,7 @@ fn exchange<Q: QueuePair<Service = Connected>>(
 }
 
 #[test]
-fn a_queue_pair_of_one_thread_is_drained() {
+fn single_threaded_queue_pair_is_drained() {
     let context = device::open();
     let pd = context.alloc_pd().expect("a domain");
     let domain = SingleThreadedDomain::new(&pd);
@@ -119,7 +119,7 @@ fn a_queue_pair_of_one_thread_is_drained() {
 }
 
 #[test]
-fn datagrams_between_queue_pairs_of_one_thread() {
+fn single_threaded_queue_pairs_exchange_datagrams() {
     const QKEY: u32 = 0x2222_3333;
     let context = device::open();
     let pd = context.alloc_pd().expect("a domain");

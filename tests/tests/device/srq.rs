@@ -133,7 +133,7 @@ fn shared<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn the_queue_outlives_its_owner_while_queue_pairs_have_it() {
+fn queue_lives_while_queue_pairs_use_it() {
     on_all_kinds!(without_owner);
 }
 
@@ -147,7 +147,7 @@ fn without_owner<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn the_limit_is_set_and_read_back() {
+fn limit_is_set_and_read_back() {
     let world = Shared::<sideway::ibverbs::queue_pair::BasicQueuePair>::new(QueueKind::Basic, 8);
     let srq = world.srq.as_ref().expect("the queue");
     let found = srq.query().expect("a queue can be queried");
@@ -164,7 +164,7 @@ fn the_limit_is_set_and_read_back() {
 }
 
 #[test]
-fn the_limit_raises_an_event_that_names_the_queue_each_time_it_is_armed() {
+fn limit_raises_an_event_that_names_the_queue_each_time_it_is_armed() {
     on_all_kinds!(limit_event);
 }
 
@@ -253,7 +253,7 @@ fn resize<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn a_queue_pair_with_a_shared_queue_takes_no_receives_of_its_own() {
+fn queue_pair_with_a_shared_queue_takes_no_receives_of_its_own() {
     on_all_kinds!(own_receive);
 }
 
@@ -272,7 +272,7 @@ fn own_receive<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn too_much_of_something_names_the_limit() {
+fn excessive_request_names_the_limit() {
     let context = device::open();
     let limits = context.query_device().expect("the limits");
     let pd = context.alloc_pd().expect("a domain");
@@ -298,7 +298,7 @@ fn too_much_of_something_names_the_limit() {
 }
 
 #[test]
-fn what_a_device_has_not_is_an_error_of_its_own() {
+fn unsupported_feature_is_a_typed_error() {
     let context = device::open();
     if !device::is_soft_roce(&context) && !device::is_soft_nic(&context) {
         println!("DID NOT RUN: another device may have it");

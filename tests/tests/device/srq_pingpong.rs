@@ -14,7 +14,7 @@ fn srq(port: u16, options: &str) -> Command {
 }
 
 #[test]
-fn it_plays_with_itself() {
+fn example_runs_with_itself() {
     let mut games = 0;
     for (server, client) in
         [("", ""), ("-e", ""), ("", "-e"), ("-q 1", "-q 1"), ("-c", "-c -e"), ("-q 40 -r 40 -c", "-q 40 -r 50 -e -c")]
@@ -30,7 +30,7 @@ fn it_plays_with_itself() {
 
 #[test]
 #[ignore = "plays with a program of rdma-core, for which there is no soft device: cargo xtask softroce"]
-fn it_plays_with_the_c_program_in_both_roles() {
+fn example_runs_with_the_c_program_in_both_roles() {
     let mut games = 0;
     for (mine, its) in [("", ""), ("-e", "-e"), ("-q 5 -r 5", "-q 5 -r 7")] {
         for size in [1, 4096] {

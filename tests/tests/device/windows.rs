@@ -128,7 +128,7 @@ fn invalidated(received: &Completion) -> Option<RemoteKey> {
 }
 
 #[test]
-fn a_key_works_until_its_side_invalidates_it() {
+fn window_key_works_until_its_owner_invalidates_it() {
     on_all_kinds!(local);
 }
 
@@ -145,7 +145,7 @@ fn local<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn a_window_is_bound_anew_with_another_key() {
+fn rebound_window_has_another_key() {
     on_all_kinds!(anew);
 }
 
@@ -166,7 +166,7 @@ fn anew<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-fn a_key_works_until_its_user_gives_it_back() {
+fn window_key_works_until_its_user_invalidates_it() {
     on_all_kinds!(by_the_peer);
 }
 

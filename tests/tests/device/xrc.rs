@@ -173,7 +173,7 @@ fn memory_of_the_queues_domain_is_written_and_read() {
 }
 
 #[test]
-fn a_queue_that_is_not_there_refuses_the_message() {
+fn missing_shared_queue_refuses_the_message() {
     let Some(mut world) = World::new(QueueKind::Generic) else { return };
     let gone = world.number(1);
     let [kept, (srq, cq)] = world.queues;
@@ -192,7 +192,7 @@ fn a_queue_that_is_not_there_refuses_the_message() {
 }
 
 #[test]
-fn a_queue_of_another_domain_refuses_the_message() {
+fn shared_queue_of_another_domain_refuses_the_message() {
     let Some(mut world) = World::new(QueueKind::Generic) else { return };
     let Some(mut other) = World::new(QueueKind::Generic) else { return };
     other.post_receive(0, 1, 0);

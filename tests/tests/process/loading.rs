@@ -151,10 +151,10 @@ fn error_names_the_package_to_install() {
 }
 
 #[test]
-fn a_later_attempt_succeeds() {
+fn later_attempt_succeeds() {
     let link = scratch("late").join("libibverbs.so.1");
     let _ = fs::remove_file(&link);
-    if !alone("loading::a_later_attempt_succeeds", &[("RDMA_MUMMY_LIBIBVERBS", link.to_str().unwrap())]) {
+    if !alone("loading::later_attempt_succeeds", &[("RDMA_MUMMY_LIBIBVERBS", link.to_str().unwrap())]) {
         let _ = fs::remove_dir_all(link.parent().unwrap());
         return;
     }
@@ -226,8 +226,8 @@ fn nothing_is_loaded_before_the_first_verb() {
 }
 
 #[test]
-fn a_table_serves_in_place_of_the_library() {
-    if !alone("loading::a_table_serves_in_place_of_the_library", &[("RDMA_MUMMY_LIBIBVERBS", NOWHERE)]) {
+fn installed_table_replaces_the_library() {
+    if !alone("loading::installed_table_replaces_the_library", &[("RDMA_MUMMY_LIBIBVERBS", NOWHERE)]) {
         return;
     }
     unsafe extern "C" fn alloc_pd(context: *mut ffi::ibv_context) -> *mut ffi::ibv_pd {
@@ -253,7 +253,7 @@ fn a_table_serves_in_place_of_the_library() {
 }
 
 #[test]
-fn an_old_library_lacks_one_verb() {
+fn old_library_lacks_one_verb() {
     let Some(compiler) = c_compiler() else { return };
     let source = "
         struct pd { void *context; unsigned handle; };
@@ -286,9 +286,9 @@ fn an_old_library_lacks_one_verb() {
 }
 
 #[test]
-fn the_installed_library_is_what_the_bindings_expect() {
+fn installed_library_is_what_the_bindings_expect() {
     // Another test may have put a table in the library's place.
-    if !alone("loading::the_installed_library_is_what_the_bindings_expect", &[]) {
+    if !alone("loading::installed_library_is_what_the_bindings_expect", &[]) {
         return;
     }
     let library = match ibverbs::library() {

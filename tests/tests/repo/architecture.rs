@@ -147,7 +147,7 @@ fn aliases() -> Aliases {
 }
 
 #[test]
-fn the_table_names_files_that_are_there_and_functions_that_are_in_them() {
+fn table_names_existing_files_with_their_functions() {
     let rows = rows(&read(&root().join("ARCHITECTURE.md"))).unwrap();
     assert!(rows.len() > 30, "{} rows", rows.len());
     let names: usize = rows.iter().map(|row| row.names.len()).sum();
@@ -171,7 +171,7 @@ fn every_wrapped_function_is_found_by_its_c_name() {
 }
 
 #[test]
-fn a_bare_name_stands_beside_the_path_before_it() {
+fn bare_file_name_is_in_the_folder_of_the_previous_path() {
     let row =
         Row::parse("| `ibv_a`, `ibv_b_*` | `x/one.rs` over `two.rs` and `z/`; else: `y/three.rs`, `../v/w/`, `u.rs` |");
     let paths = ["ibverbs/x/one.rs", "ibverbs/x/two.rs", "ibverbs/x/z", "ibverbs/y/three.rs", "v/w", "v/u.rs"];
@@ -180,7 +180,7 @@ fn a_bare_name_stands_beside_the_path_before_it() {
 }
 
 #[test]
-fn words_and_features_are_no_names() {
+fn words_and_features_are_not_names() {
     let row = Row::parse("| which requests a service has | `queue_pair/service.rs` |").unwrap();
     assert!(row.names.is_empty());
     let row = Row::parse("| `mlx5dv_*` (feature `mlx5`) | `../mlx5/` |").unwrap();
@@ -188,7 +188,7 @@ fn words_and_features_are_no_names() {
 }
 
 #[test]
-fn made_up_rows_are_faults() {
+fn invented_rows_are_faults() {
     let aliases =
         Aliases::from([("ibv_poll_cq".to_owned(), BTreeSet::from([Path::new(BASE).join("completion/basic.rs")]))]);
     let faults = |line: &str| Row::parse(line).map(|row| row.faults(&root(), &aliases));
@@ -206,7 +206,7 @@ fn made_up_rows_are_faults() {
 }
 
 #[test]
-fn lines_that_are_no_rows_are_refused() {
+fn malformed_rows_are_refused() {
     for (line, fault) in [
         ("| `ibv_poll_cq` |", "two cells"),
         ("| `ibv_poll_cq` | `a.rs` | `b.rs` |", "two cells"),

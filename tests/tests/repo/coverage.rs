@@ -101,7 +101,7 @@ fn every_row_has_a_rust_item_or_the_reason_for_none() {
 }
 
 #[test]
-fn every_test_that_is_named_is_there() {
+fn every_named_test_exists() {
     let folder = repository().join("tests/tests");
     let mut named = 0;
     for row in rows() {

@@ -109,7 +109,7 @@ fn is_there(path: &str, all: &BTreeSet<String>) -> bool {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn links_have_a_target() {
     let documents: Vec<String> = all().into_iter().filter(|path| path.ends_with(".md")).collect();
     assert!(documents.len() > 10, "{documents:?}");
     let mut count = 0;
@@ -128,7 +128,7 @@ fn links_lead_somewhere() {
 }
 
 #[test]
-fn what_a_registry_shows_has_no_link_into_the_repository() {
+fn published_readme_has_no_link_into_the_repository() {
     for package in PUBLISHED {
         let links = links(&read(&root().join(package).join("README.md")));
         let outside: Vec<&String> = links.iter().filter(|link| !link.starts_with('#')).collect();
@@ -137,7 +137,7 @@ fn what_a_registry_shows_has_no_link_into_the_repository() {
 }
 
 #[test]
-fn paths_that_are_named_are_there() {
+fn named_paths_exist() {
     let all = all();
     for document in NAMING_PATHS {
         let paths = paths(&read(&root().join(document)));
@@ -148,7 +148,7 @@ fn paths_that_are_named_are_there() {
 }
 
 #[test]
-fn what_is_not_there_is_found() {
+fn missing_targets_are_found() {
     let text = "# One thing\n[a](#one-thing) [b](#other) [c](README.md) [d](no/such.md) [e](README.md#no-such)\n```\n[f](gone)\n```\n";
     assert_eq!(dead_links(&root(), text), ["#other", "no/such.md", "README.md#no-such"]);
     assert_eq!(paths("`a/b.rs` `word` `two words/x` `../c/d*` `target/x`\n```\n`e/f`\n```\n"), ["a/b.rs", "c/d*"]);

@@ -54,7 +54,7 @@ fn device_of_another_vendor_is_an_error() {
 }
 
 #[test]
-fn a_queue_pair_is_made_for_what_the_device_has() {
+fn queue_pair_has_the_devices_operations() {
     let world = world();
     let send = SendOperationFlags::Send | SendOperationFlags::SendWithImmediate;
     let write = SendOperationFlags::Write | SendOperationFlags::WriteWithImmediate;
@@ -83,7 +83,7 @@ fn a_queue_pair_is_made_for_what_the_device_has() {
 }
 
 #[test]
-fn requests_say_where_they_go() {
+fn requests_carry_their_destination() {
     let world = world();
     let ah = world.pd.create_ah(&AddressHandleAttribute::new()).unwrap();
     let mut qp = builder(&world).build_srd().unwrap();
@@ -110,7 +110,7 @@ fn requests_say_where_they_go() {
 }
 
 #[test]
-fn an_address_handle_of_another_device_is_refused() {
+fn address_handle_of_another_device_is_refused() {
     let world = world();
     let other = self::world();
     let ah = other.pd.create_ah(&AddressHandleAttribute::new()).unwrap();
@@ -125,7 +125,7 @@ fn an_address_handle_of_another_device_is_refused() {
 }
 
 #[test]
-fn a_queue_pair_that_is_refused_leaves_nothing() {
+fn refused_queue_pair_leaks_nothing() {
     let world = world();
     world.recording.fail("efadv_create_qp_ex", 0, Failure::documented(libc::EOPNOTSUPP));
     let error = builder(&world).build_srd().unwrap_err();
@@ -135,7 +135,7 @@ fn a_queue_pair_that_is_refused_leaves_nothing() {
 }
 
 #[test]
-fn the_transitions_are_those_of_datagrams() {
+fn transitions_are_those_of_datagrams() {
     let world = world();
     let qp = builder(&world).build_srd().unwrap();
     let mut init = QueuePairAttribute::new();
@@ -148,7 +148,7 @@ fn the_transitions_are_those_of_datagrams() {
 }
 
 #[test]
-fn an_address_handle_has_a_number() {
+fn address_handle_has_a_number() {
     let world = world();
     let ah = world.pd.create_ah(&AddressHandleAttribute::new()).unwrap();
     let number = ah.efa_ahn().unwrap();
@@ -160,7 +160,7 @@ fn an_address_handle_has_a_number() {
 }
 
 #[test]
-fn completions_tell_the_sender_where_the_device_does_not_know_it() {
+fn completion_gives_the_sender_on_an_old_device() {
     let world = world();
     let (mut cq, reader) = world.context.create_cq_builder().build_efa_with_source_gid().unwrap();
     let calls = world.recording.calls();
@@ -197,7 +197,7 @@ fn completions_tell_the_sender_where_the_device_does_not_know_it() {
 }
 
 #[test]
-fn a_reader_that_is_null_is_seen_when_the_queue_is_made() {
+fn null_reader_is_detected_at_build_time() {
     let world = world();
     let before = world.recording.live();
     world.recording.without("wc_read_sgid");

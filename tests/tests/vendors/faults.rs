@@ -117,7 +117,7 @@ fn each_call_may_fail() {
 }
 
 #[test]
-fn each_output_may_be_nonsense() {
+fn each_output_may_be_invalid() {
     let mut of_vendors = Vec::new();
     for (name, act) in ACTS {
         let (_, outputs) = whole(act);

@@ -5,10 +5,10 @@ use sideway_tests::process::alone;
 use sideway_tests::recording::{Recording, World};
 
 #[test]
-fn a_library_that_is_not_there_is_named_with_what_to_install() {
+fn missing_library_error_names_the_package_to_install() {
     const NOWHERE: [(&str, &str); 2] =
         [("RDMA_MUMMY_LIBMLX5", "/nonexistent/libmlx5.so.1"), ("RDMA_MUMMY_LIBEFA", "/nonexistent/libefa.so.1")];
-    if !alone("missing::a_library_that_is_not_there_is_named_with_what_to_install", &NOWHERE) {
+    if !alone("missing::missing_library_error_names_the_package_to_install", &NOWHERE) {
         return;
     }
     let world = World::on(Recording::of_system());

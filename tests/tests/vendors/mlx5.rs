@@ -78,7 +78,7 @@ fn device_of_another_vendor_is_an_error() {
 }
 
 #[test]
-fn an_initiator_is_made_with_all_operations_and_no_receive_queue() {
+fn dc_initiator_has_all_operations_and_no_receive_queue() {
     let world = world();
     let qp = dci_builder(&world).build_dci().unwrap();
     let call = call(&world, "mlx5dv_create_qp");
@@ -113,7 +113,7 @@ fn an_initiator_is_made_with_all_operations_and_no_receive_queue() {
 }
 
 #[test]
-fn an_initiator_with_streams_names_them() {
+fn dc_initiator_returns_its_streams() {
     let world = world();
     let streams = DciStreams { log_num_concurrent: 3, log_num_errored: 1 };
     let mut qp = dci_builder(&world).build_dci_with_streams(streams).unwrap();
@@ -173,7 +173,7 @@ fn each_request_names_its_target() {
 
 /// The recording device calls an address without a begun request a violation.
 #[test]
-fn a_refused_request_reaches_no_function_of_mlx5() {
+fn refused_request_reaches_no_function_of_mlx5() {
     let world = world();
     let ah = world.pd.create_ah(&AddressHandleAttribute::new()).unwrap();
     let mut qp = dci_builder(&world).setup_send_ops_flags(SendOperationFlags::Send).build_dci().unwrap();
@@ -193,7 +193,7 @@ fn a_refused_request_reaches_no_function_of_mlx5() {
 }
 
 #[test]
-fn an_address_handle_of_another_device_is_refused() {
+fn address_handle_of_another_device_is_refused() {
     let world = world();
     let other = self::world();
     let ah = other.pd.create_ah(&AddressHandleAttribute::new()).unwrap();
@@ -211,7 +211,7 @@ fn an_address_handle_of_another_device_is_refused() {
 }
 
 #[test]
-fn a_stream_of_an_initiator_without_streams_is_refused() {
+fn stream_on_an_initiator_without_streams_is_refused() {
     let world = world();
     let ah = world.pd.create_ah(&AddressHandleAttribute::new()).unwrap();
     let mut qp = dci(&world);
@@ -224,7 +224,7 @@ fn a_stream_of_an_initiator_without_streams_is_refused() {
 }
 
 #[test]
-fn functions_that_are_null_are_seen_when_the_initiator_is_built() {
+fn null_functions_are_detected_when_the_initiator_is_built() {
     let world = world();
     let streams = DciStreams { log_num_concurrent: 1, log_num_errored: 1 };
     world.recording.without("wr_set_dc_addr_stream");
@@ -242,7 +242,7 @@ fn functions_that_are_null_are_seen_when_the_initiator_is_built() {
 }
 
 #[test]
-fn a_device_without_atomics_has_initiators_without() {
+fn dc_initiator_lacks_atomics_if_the_device_does() {
     let world = world();
     world.recording.without("atomics");
     let qp = dci_builder(&world).build_dci().unwrap();
@@ -268,7 +268,7 @@ fn a_device_without_atomics_has_initiators_without() {
 }
 
 #[test]
-fn receives_and_missing_queues_are_refused_before_the_library_is_asked() {
+fn receives_and_missing_queues_are_refused_before_the_call() {
     let world = world();
     let error = dci_builder(&world).setup_max_recv_wr(1).build_dci().unwrap_err();
     assert!(error.to_string().contains("an initiator of dynamic connections has no receive queue"), "{error}");
@@ -289,7 +289,7 @@ fn receives_and_missing_queues_are_refused_before_the_library_is_asked() {
 }
 
 #[test]
-fn a_target_has_a_key_a_shared_receive_queue_and_no_requests() {
+fn dc_target_has_a_key_and_a_shared_receive_queue_but_no_requests() {
     let world = world();
     let srq = shared_receive_queue(&world);
     let mut builder = world.pd.create_dct_builder().unwrap();
@@ -339,7 +339,7 @@ fn a_target_has_a_key_a_shared_receive_queue_and_no_requests() {
 }
 
 #[test]
-fn a_target_takes_no_shared_receive_queue_of_another_device() {
+fn dc_target_refuses_a_shared_receive_queue_of_another_device() {
     let world = world();
     let other = self::world();
     let mut builder = world.pd.create_dct_builder().unwrap();
@@ -356,7 +356,7 @@ fn a_target_takes_no_shared_receive_queue_of_another_device() {
 }
 
 #[test]
-fn the_transitions_of_an_initiator_need_no_peer() {
+fn transitions_of_an_initiator_need_no_peer() {
     let world = world();
     let qp = dci(&world);
     let mut init = QueuePairAttribute::new();
@@ -372,7 +372,7 @@ fn the_transitions_of_an_initiator_need_no_peer() {
 
 /// No request can mark the end of its queue: without a target none is complete.
 #[test]
-fn an_initiator_is_drained_by_a_reset() {
+fn dc_initiator_is_drained_by_a_reset() {
     let mut world = world();
     let ah = world.pd.create_ah(&AddressHandleAttribute::new()).unwrap();
     let mut qp = dci(&world);

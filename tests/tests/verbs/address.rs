@@ -31,7 +31,7 @@ fn source(wc_flags: WorkCompletionFlags) -> WorkCompletionSource {
 }
 
 #[test]
-fn a_handle_is_made_of_a_way_and_goes_before_its_domain() {
+fn address_handle_has_its_attributes_and_is_dropped_before_its_domain() {
     let world = World::new();
     let ah = world.pd.create_ah(&way()).unwrap();
     let call = world.recording.calls().remove(0);
@@ -84,7 +84,7 @@ fn refused(world: &World, way: &AddressHandleAttribute, errno: i32) -> VerbError
 }
 
 #[test]
-fn errors_say_what_is_wrong_with_the_way() {
+fn address_handle_errors_name_the_cause() {
     let world = World::new();
     let text = |way: &AddressHandleAttribute, errno| refused(&world, way, errno).to_string();
     let mut local = AddressHandleAttribute::new();
@@ -120,7 +120,7 @@ fn errors_say_what_is_wrong_with_the_way() {
 
 /// As mlx5 does for a port that it has not.
 #[test]
-fn a_refusal_without_a_reason_is_not_explained_by_what_failed_before() {
+fn refusal_without_errno_ignores_an_earlier_failure() {
     let world = World::new();
     let mut no_port = way();
     no_port.setup_port(7);
@@ -133,7 +133,7 @@ fn a_refusal_without_a_reason_is_not_explained_by_what_failed_before() {
 }
 
 #[test]
-fn the_way_back_is_made_of_completion_and_header() {
+fn reply_address_comes_from_completion_and_header() {
     let world = World::new();
     let with_header = source(WorkCompletionFlags::GlobalRoutingHeader);
     let back = world.context.init_ah_from_wc(1, &with_header, Some(&header())).unwrap();
@@ -160,7 +160,7 @@ fn the_way_back_is_made_of_completion_and_header() {
 }
 
 #[test]
-fn a_header_that_is_missing_is_not_read() {
+fn missing_header_is_not_read() {
     let world = World::new();
     let with_header = source(WorkCompletionFlags::GlobalRoutingHeader);
     for error in [
@@ -177,7 +177,7 @@ fn a_header_that_is_missing_is_not_read() {
 }
 
 #[test]
-fn why_there_is_no_way_back() {
+fn failed_reply_address_is_explained() {
     let world = World::new();
     let with_header = source(WorkCompletionFlags::GlobalRoutingHeader);
     let refused = |port, header: &GlobalRoutingHeader| {
@@ -195,7 +195,7 @@ fn why_there_is_no_way_back() {
 }
 
 #[test]
-fn the_hardware_address_of_a_peer() {
+fn peer_hardware_address_is_resolved() {
     let world = World::new();
     let found = world.context.resolve_eth_l2_from_gid(&way()).unwrap();
     assert_eq!((found.mac, found.vlan_id), ([0xff, 0xff, 192, 0, 2, 9], None));

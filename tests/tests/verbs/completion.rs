@@ -30,7 +30,7 @@ fn poll(cq: &mut GenericCompletionQueue) -> Vec<u64> {
 }
 
 #[test]
-fn a_resized_queue_keeps_what_is_in_it() {
+fn resized_queue_keeps_its_completions() {
     let recording = Recording::new();
     for mut cq in queues(&recording) {
         for wr_id in 0..3 {
@@ -49,7 +49,7 @@ fn a_resized_queue_keeps_what_is_in_it() {
 }
 
 #[test]
-fn why_a_queue_is_not_resized() {
+fn failed_resize_is_explained() {
     let recording = Recording::new();
     for mut cq in queues(&recording) {
         for _ in 0..9 {
@@ -81,7 +81,7 @@ fn why_a_queue_is_not_resized() {
 }
 
 #[test]
-fn an_event_of_no_queue_is_an_error() {
+fn event_of_no_queue_is_an_error() {
     let recording = Recording::new();
     let context = recording.open();
     let channel = context.create_comp_channel().unwrap();
@@ -92,7 +92,7 @@ fn an_event_of_no_queue_is_an_error() {
 }
 
 #[test]
-fn the_size_is_read_on_one_thread_while_another_resizes() {
+fn size_is_read_on_one_thread_while_another_resizes() {
     let recording = Recording::new();
     let context = recording.open();
     let channel = context.create_comp_channel().unwrap();
@@ -114,7 +114,7 @@ fn the_size_is_read_on_one_thread_while_another_resizes() {
 }
 
 #[test]
-fn events_are_held_back() {
+fn events_are_moderated() {
     let recording = Recording::new();
     recording.edit(|facts| {
         facts.device.cq_mod_caps.max_cq_count = 100;
@@ -141,7 +141,7 @@ fn events_are_held_back() {
 }
 
 #[test]
-fn a_queue_is_made_as_it_was_asked_for() {
+fn queue_has_the_requested_attributes() {
     let recording = Recording::new();
     let context = recording.open();
     let made = |ignore_overrun| {
@@ -165,7 +165,7 @@ fn a_queue_is_made_as_it_was_asked_for() {
 }
 
 #[test]
-fn a_reader_that_the_driver_left_out_is_found_when_the_queue_is_built() {
+fn missing_reader_is_detected_at_build_time() {
     let recording = Recording::new();
     let context = recording.open();
     recording.without("read_tm_info");
@@ -221,7 +221,7 @@ fn every_kind_of_completion_names_its_queue() {
 }
 
 #[test]
-fn the_clock_is_that_of_the_device() {
+fn clock_is_that_of_the_device() {
     let recording = Recording::new();
     let context = recording.open();
     assert_eq!(context.query_device().unwrap().device_clock(), None);
@@ -233,7 +233,7 @@ fn the_clock_is_that_of_the_device() {
 }
 
 #[test]
-fn a_counter_counts_for_its_queue_pairs() {
+fn counter_counts_for_its_queue_pairs() {
     let world = World::new();
     let recording = &world.recording;
     let caps = world.context.query_comp_cntr_caps().unwrap();
@@ -280,7 +280,7 @@ fn a_counter_counts_for_its_queue_pairs() {
 }
 
 #[test]
-fn counters_fail_with_a_reason() {
+fn counter_failures_have_a_reason() {
     let world = World::new();
     let counter = world.context.create_comp_cntr(CompletionCounterType::WorkRequests).unwrap();
     let no = Failure::documented(libc::EIO);
@@ -320,7 +320,7 @@ fn counters_fail_with_a_reason() {
 }
 
 #[test]
-fn a_counter_of_another_context_is_not_attached() {
+fn counter_of_another_context_is_not_attached() {
     let world = World::new();
     let other = world.recording.open();
     let counter = other.create_comp_cntr(CompletionCounterType::WorkRequests).unwrap();

@@ -73,7 +73,7 @@ fn counts(allocator: &Counting) -> (u32, u32) {
 }
 
 #[test]
-fn a_parent_domain_is_usable_as_the_domain_it_was_made_of() {
+fn parent_domain_works_like_its_protection_domain() {
     let world = World::new();
     let parent = world.pd.create_parent_domain_builder().build().unwrap();
     let call = world.recording.calls().remove(0);
@@ -101,7 +101,7 @@ fn a_parent_domain_is_usable_as_the_domain_it_was_made_of() {
 }
 
 #[test]
-fn a_parent_domain_goes_before_what_it_was_made_of() {
+fn parent_domain_is_dropped_before_its_parts() {
     let recording = Recording::new();
     let context = recording.open();
     let pd = context.alloc_pd().unwrap();
@@ -115,7 +115,7 @@ fn a_parent_domain_goes_before_what_it_was_made_of() {
 }
 
 #[test]
-fn why_there_is_no_parent_domain() {
+fn failed_parent_domain_is_explained() {
     let world = World::new();
     let mut builder = world.pd.create_parent_domain_builder();
     let no = Failure::documented(libc::EOPNOTSUPP);
@@ -164,7 +164,7 @@ fn queues_live_in_memory_of_the_allocator() {
 }
 
 #[test]
-fn an_allocator_may_leave_it_to_the_driver_or_fail() {
+fn allocator_may_decline_or_fail() {
     for (answer, works) in [(Answer::Default, true), (Answer::Failed, false), (Answer::Panic, false)] {
         let world = World::new();
         let allocator = allocator(answer);
@@ -178,7 +178,7 @@ fn an_allocator_may_leave_it_to_the_driver_or_fail() {
 }
 
 #[test]
-fn an_allocator_outlives_what_could_not_be_destroyed() {
+fn allocator_outlives_an_object_that_could_not_be_destroyed() {
     let world = World::new();
     let allocator = allocator(Answer::Memory);
     let parent = world.pd.create_parent_domain_builder().setup_allocator(allocator.clone()).build().unwrap();
@@ -196,7 +196,7 @@ fn an_allocator_outlives_what_could_not_be_destroyed() {
 }
 
 #[test]
-fn completion_queues_take_no_other_domains() {
+fn completion_queue_refuses_a_foreign_domain() {
     let world = World::new();
     let error = world.context.create_cq_builder().setup_parent_domain(&world.pd).build_ex().unwrap_err();
     assert!(error.hint().unwrap().contains("not a plain protection domain"), "{error}");
@@ -213,7 +213,7 @@ fn completion_queues_take_no_other_domains() {
 }
 
 #[test]
-fn a_thread_domain_comes_and_goes() {
+fn thread_domain_is_created_and_destroyed() {
     let recording = Recording::new();
     let context = recording.open();
     let pd = context.alloc_pd().unwrap();
@@ -240,7 +240,7 @@ fn a_thread_domain_comes_and_goes() {
 }
 
 #[test]
-fn a_thread_domain_of_another_context_is_refused() {
+fn thread_domain_of_another_context_is_refused() {
     let world = World::new();
     let other = world.recording.open();
     let td = other.alloc_td().unwrap();
@@ -257,7 +257,7 @@ fn to(state: QueuePairState) -> QueuePairAttribute {
 }
 
 #[test]
-fn queues_of_one_thread_send_and_receive() {
+fn single_threaded_queues_send_and_receive() {
     let world = World::new();
     let td = world.context.alloc_td().unwrap();
     let in_thread = world.pd.create_parent_domain_builder().build_single_threaded(&td).unwrap();
@@ -319,7 +319,7 @@ fn queues_of_one_thread_send_and_receive() {
 
 /// Drivers read the queue pair of the last completion when they take the next, and no lock holds its end up.
 #[test]
-fn a_queue_pair_that_is_dropped_during_a_poll_goes_at_its_end() {
+fn queue_pair_dropped_during_a_poll_is_destroyed_at_its_end() {
     let world = World::new();
     let domain = SingleThreadedDomain::new(&world.pd);
     let (mut send_cq, mut recv_cq) =
@@ -365,7 +365,7 @@ fn a_queue_pair_that_is_dropped_during_a_poll_goes_at_its_end() {
 }
 
 #[test]
-fn a_single_threaded_queue_takes_memory_of_its_domain() {
+fn single_threaded_queue_allocates_from_its_domain() {
     let world = World::new();
     let td = world.context.alloc_td().unwrap();
     let allocator = allocator(Answer::Memory);
@@ -419,7 +419,7 @@ fn one_of_each(world: &World, allocator: &Arc<Counting>) -> Result<(), Box<dyn E
 }
 
 #[test]
-fn each_call_fails_once_and_nothing_is_left() {
+fn each_call_fails_once_without_leaks() {
     let world = World::new();
     let before = world.recording.failable();
     one_of_each(&world, &allocator(Answer::Memory)).unwrap();

@@ -69,7 +69,7 @@ fn is_refused<Q: QueuePair<Service = Connected>>(
 }
 
 #[test]
-fn inline_data_that_does_not_fit_reaches_no_driver() {
+fn oversized_inline_data_reaches_no_driver() {
     for driver in [Driver::HNS, Driver::IONIC] {
         let Some(world) = named_world(driver) else { return };
         let mut qp = extended(&world).build_ex().unwrap();
@@ -97,7 +97,7 @@ fn inline_data_that_does_not_fit_reaches_no_driver() {
 }
 
 #[test]
-fn entries_that_do_not_fit_reach_no_driver() {
+fn oversized_lists_reach_no_driver() {
     let Some(world) = named_world(Driver::HNS) else { return };
     let entry = ScatterGatherEntry::new(LocalKey::from_raw(1), 2, 3);
     let mut builder = extended(&world);
@@ -114,7 +114,7 @@ fn entries_that_do_not_fit_reach_no_driver() {
 }
 
 #[test]
-fn an_empty_list_has_an_address_that_can_be_read() {
+fn empty_list_has_an_address_that_can_be_read() {
     let Some(world) = named_world(Driver::HNS) else { return };
     let mut qp = extended(&world).build_ex().unwrap();
     let mut guard = qp.start_post_send();
@@ -124,7 +124,7 @@ fn an_empty_list_has_an_address_that_can_be_read() {
 }
 
 #[test]
-fn an_atomic_write_reaches_devices_that_report_it_alone() {
+fn atomic_write_needs_a_device_that_reports_it() {
     let post = |world: &World| {
         let mut qp = world.qp_builder().build().unwrap();
         let mut guard = qp.start_post_send();
@@ -150,7 +150,7 @@ fn an_atomic_write_reaches_devices_that_report_it_alone() {
 }
 
 #[test]
-fn a_driver_that_writes_the_key_of_a_bind_has_the_window_alone() {
+fn bind_takes_the_window_exclusively() {
     let world = world(Driver::IRDMA);
     let region = world.pd.reg_owned_mr(64, AccessFlags::LocalWrite | AccessFlags::MemoryWindowBind).unwrap();
     let mut window = world.pd.alloc_mw(MemoryWindowType::Type2).unwrap();
@@ -164,7 +164,7 @@ fn a_driver_that_writes_the_key_of_a_bind_has_the_window_alone() {
 }
 
 #[test]
-fn a_binding_is_taken_back_only_where_the_driver_looks() {
+fn unbind_needs_a_driver_that_checks_the_region() {
     let mut taken_back = Vec::new();
     for driver in Driver::ALL {
         let Some(world) = named_world(driver) else { return };
@@ -182,7 +182,7 @@ fn a_binding_is_taken_back_only_where_the_driver_looks() {
 }
 
 #[test]
-fn a_driver_whose_extended_queue_pairs_are_beyond_help_has_basic_ones() {
+fn unsafe_extended_driver_gets_basic_queue_pairs() {
     let kind = |builder: &QueuePairBuilder| {
         matches!(builder.build_generic().unwrap().queues().0, GenericSendQueue::Extended(_))
     };
@@ -223,7 +223,7 @@ fn resize_and_poll(
 }
 
 #[test]
-fn a_queue_that_a_failed_resize_has_lost_is_not_polled() {
+fn queue_lost_in_a_failed_resize_is_not_polled() {
     // Before the driver is called.
     let Some(world) = named_world(Driver::BNXT_RE) else { return };
     for (failed, polled, again) in resize_and_poll(&world, libc::ENOMEM) {

@@ -134,7 +134,7 @@ fn unknown_type_is_returned_by_number_without_its_union() {
 }
 
 #[test]
-fn an_object_that_other_code_made_is_an_address_and_is_acknowledged() {
+fn foreign_object_in_an_event_is_an_address_and_is_acknowledged() {
     let world = World::new();
     let events = world.context.async_events().unwrap();
     // SAFETY: the context is open, and the queue is destroyed below, before it.
@@ -171,7 +171,7 @@ fn an_object_that_other_code_made_is_an_address_and_is_acknowledged() {
 }
 
 #[test]
-fn an_event_of_an_object_that_is_going_is_acknowledged_and_left_out() {
+fn event_of_a_dying_object_is_acknowledged_and_skipped() {
     let world = World::new();
     let events = world.context.async_events().unwrap();
     let qp = world.qp_builder().build().unwrap();
@@ -208,7 +208,7 @@ fn shared_queue_that_waits_for_its_completion_queue_has_no_owner() {
 }
 
 #[test]
-fn an_object_that_is_destroyed_while_its_event_is_taken() {
+fn object_destroyed_during_an_event_read_is_handled() {
     let world = World::new();
     let events = world.context.async_events().unwrap();
     let mut taken = 0;
@@ -243,7 +243,7 @@ fn an_object_that_is_destroyed_while_its_event_is_taken() {
 }
 
 #[test]
-fn an_event_keeps_its_object_with_all_that_this_is_made_of() {
+fn event_holds_its_object_and_its_parents() {
     let World { send_cq, recv_cq, pd, context, recording } = World::new();
     let events = context.async_events().unwrap();
     let qp = pd.create_qp_builder().setup_send_cq(&send_cq).setup_recv_cq(&recv_cq).build().unwrap();
@@ -283,7 +283,7 @@ fn an_event_keeps_its_object_with_all_that_this_is_made_of() {
 }
 
 #[test]
-fn an_event_of_a_completion_queue_outlives_the_queues_owner() {
+fn event_of_a_completion_queue_outlives_the_queues_owner() {
     let recording = Recording::new();
     let context = recording.open();
     let events = context.async_events().unwrap();
@@ -302,7 +302,7 @@ fn an_event_of_a_completion_queue_outlives_the_queues_owner() {
 }
 
 #[test]
-fn a_wait_ends_with_its_time_or_with_an_event() {
+fn wait_ends_at_its_deadline_or_with_an_event() {
     let recording = Recording::new();
     let context = recording.open();
     let events = context.async_events().unwrap();
@@ -339,7 +339,7 @@ fn a_wait_ends_with_its_time_or_with_an_event() {
 }
 
 #[test]
-fn signals_and_nothing_there_are_no_failures() {
+fn signals_and_empty_queues_are_no_failures() {
     let recording = Recording::new();
     let context = recording.open();
     let events = context.async_events().unwrap();
@@ -378,7 +378,7 @@ fn failures_are_errors_of_the_verb() {
 }
 
 #[test]
-fn a_device_that_is_gone_is_an_error_and_no_endless_wait() {
+fn removed_device_is_an_error_without_an_endless_wait() {
     let recording = Recording::new();
     let context = recording.open();
     let events = context.async_events().unwrap();
@@ -437,7 +437,7 @@ fn two_readers_share_the_events() {
 }
 
 #[test]
-fn other_code_that_holds_an_event_holds_the_destruction_up_and_not_the_readers() {
+fn foreign_unacknowledged_event_delays_only_the_destruction() {
     let world = World::new();
     let events = world.context.async_events().unwrap();
     let qp = world.qp_builder().build().unwrap();

@@ -93,7 +93,7 @@ fn queue_pairs_that_only_receive_are_flushed() {
 }
 
 #[test]
-fn a_queue_pair_that_was_reset_has_nothing_to_drain() {
+fn reset_queue_pair_has_nothing_to_drain() {
     let mut world = World::new();
     for mut qp in world.queue_pairs() {
         let mut queues: [&mut dyn PollCompletions; 2] = [&mut world.send_cq, &mut world.recv_cq];
@@ -106,7 +106,7 @@ fn a_queue_pair_that_was_reset_has_nothing_to_drain() {
 }
 
 #[test]
-fn what_cannot_be_flushed_is_reset() {
+fn unflushable_queue_pair_is_reset() {
     let failure = Failure::documented(libc::EIO);
     type Expected = fn(&ResetReason) -> bool;
     let cases: [(&str, Expected); 3] = [
@@ -139,7 +139,7 @@ fn what_cannot_be_flushed_is_reset() {
 }
 
 #[test]
-fn a_time_out_ends_with_a_reset_and_the_buffers_come_back() {
+fn timeout_resets_and_returns_the_buffers() {
     let mut world = World::new();
     let dropped = Cell::new(0);
     for qp in queue_pairs(&world) {
@@ -159,7 +159,7 @@ fn a_time_out_ends_with_a_reset_and_the_buffers_come_back() {
 }
 
 #[test]
-fn markers_of_a_drain_that_was_given_up_are_not_taken_for_new_ones() {
+fn stale_drain_markers_are_not_taken_for_new_ones() {
     let mut world = World::new();
     for mut qp in queue_pairs(&world) {
         for (cq, wr_id) in [(&world.send_cq, DRAIN_MARKERS[0]), (&world.recv_cq, DRAIN_MARKERS[1])] {
@@ -175,7 +175,7 @@ fn markers_of_a_drain_that_was_given_up_are_not_taken_for_new_ones() {
 }
 
 #[test]
-fn a_queue_pair_that_is_stuck_keeps_its_buffers() {
+fn stuck_queue_pair_keeps_its_buffers() {
     let mut world = World::new();
     let dropped = Cell::new(0);
     let [basic, extended] = queue_pairs(&world);
@@ -204,7 +204,7 @@ fn a_queue_pair_that_is_stuck_keeps_its_buffers() {
 }
 
 #[test]
-fn a_pair_of_two_queue_pairs_queues_is_not_drained() {
+fn queues_of_two_pairs_cannot_be_drained_together() {
     let mut world = World::new();
     let dropped = Cell::new(0);
     let [mut one, mut other] = queue_pairs(&world);
@@ -228,7 +228,7 @@ fn a_pair_of_two_queue_pairs_queues_is_not_drained() {
 }
 
 #[test]
-fn queues_that_were_split_are_joined_to_be_drained() {
+fn split_queues_are_joined_before_a_drain() {
     let mut world = World::new();
     let [one, other] = queue_pairs(&world);
     let ((send, recv), (other_send, other_recv)) = (one.split(), other.split());
@@ -245,7 +245,7 @@ fn queues_that_were_split_are_joined_to_be_drained() {
 }
 
 #[test]
-fn a_panic_of_the_programs_own_keeps_the_buffers_too() {
+fn program_panic_keeps_the_buffers() {
     let mut world = World::new();
     let dropped = Cell::new(0);
     let [qp, _other] = queue_pairs(&world);

@@ -19,7 +19,7 @@ fn port_uses_the_old_query_of_an_old_library() {
 }
 
 #[test]
-fn the_speed_of_a_port_is_asked_of_the_port() {
+fn port_speed_comes_from_the_port_query() {
     let recording = Recording::new();
     let context = recording.open();
     recording.calls();
@@ -35,12 +35,12 @@ fn the_speed_of_a_port_is_asked_of_the_port() {
 }
 
 #[test]
-fn a_device_has_the_number_that_the_kernel_gave_it() {
+fn device_has_the_kernels_index() {
     assert_eq!(Recording::new().open().index(), Some(7));
 }
 
 #[test]
-fn the_clock_of_the_device_is_read_where_the_driver_gives_it() {
+fn clock_of_the_device_is_read_where_the_driver_gives_it() {
     let recording = Recording::new();
     let context = recording.open();
     recording.edit(|facts| facts.values_mask = ValuesMask::RawClock.bits());
@@ -52,7 +52,7 @@ fn the_clock_of_the_device_is_read_where_the_driver_gives_it() {
 }
 
 #[test]
-fn types_of_queue_pairs_are_a_set() {
+fn queue_pair_types_form_a_bit_set() {
     let recording = Recording::new();
     // Of RC, UD and RAW_PACKET, whose numbers are 2, 4 and 8.
     recording.edit(|facts| facts.device.tso_caps.supported_qpts = 1 << 2 | 1 << 4 | 1 << 8);
@@ -67,7 +67,7 @@ fn types_of_queue_pairs_are_a_set() {
 }
 
 #[test]
-fn rates_are_counted_in_lanes_of_sdr_and_in_megabits() {
+fn rates_convert_to_sdr_multiples_and_megabits() {
     assert_eq!((StaticRate::Gbps10.to_mult(), StaticRate::from_mult(4)), (Some(4), Some(StaticRate::Gbps10)));
     assert_eq!(
         (StaticRate::Gbps100.to_mbps(), StaticRate::from_mbps(103_125)),
@@ -80,7 +80,7 @@ fn rates_are_counted_in_lanes_of_sdr_and_in_megabits() {
 }
 
 #[test]
-fn a_flow_label_gives_a_port_of_udp() {
+fn flow_label_maps_to_a_udp_port() {
     assert_eq!(flow_label_to_udp_sport(0), 0xc000);
     assert_eq!(flow_label_to_udp_sport(0x3fff), 0xffff);
     // The upper bits are folded into the lower ones.

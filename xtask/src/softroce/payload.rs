@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_and_the_folder_arrive() {
+    fn environment_and_the_folder_arrive() {
         let value = OsStr::from_bytes(b"a 'b'\n\xff\x81$c");
         let words = ["/bin/sh", "-c", "printf '%s' \"$PWD\" \"$VALUE\""].map(OsStr::new);
         assert_eq!(run(&words, &[("VALUE", value)]), b"/a 'b'\n\xff\x81$c");

@@ -32,7 +32,7 @@ const HEADERS: &[&str] = &[
 
 /// One test, because the end of it counts what the parts have compared.
 #[test]
-fn ports_do_what_the_inlines_do() {
+fn ported_inlines_match_the_c_inlines() {
     let Some(mut bench) = Bench::open() else { return };
     data_path::compare(&mut bench);
     control::compare(&mut bench);

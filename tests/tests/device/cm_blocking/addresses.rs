@@ -25,7 +25,7 @@ fn connects(listener: &Listener) {
 }
 
 #[test]
-fn an_address_of_the_link_connects_with_its_scope() {
+fn address_of_the_link_connects_with_its_scope() {
     let context = device::open();
     let table = context.query_gid_table().unwrap();
     let entry = table.iter().find(|entry| entry.gid().is_unicast_link_local()).unwrap();
@@ -41,7 +41,7 @@ fn an_address_of_the_link_connects_with_its_scope() {
 
 #[test]
 #[ignore = "changes an interface of the machine: cargo xtask softroce"]
-fn a_global_address_of_ipv6_connects_and_all_of_ipv6_is_ipv4_too() {
+fn global_ipv6_address_connects_and_the_ipv6_wildcard_covers_ipv4() {
     let context = device::open();
     let interface = Interface::of(&context);
     let ip: Ipv6Addr = "fd00:71::71".parse().unwrap();
@@ -69,7 +69,7 @@ fn a_global_address_of_ipv6_connects_and_all_of_ipv6_is_ipv4_too() {
 }
 
 #[test]
-fn a_source_is_where_connections_come_from() {
+fn source_address_is_bound_or_rejected() {
     let listener = listener();
     let resolved =
         connector().setup_source(address()).setup_type_of_service(0x20).resolve(listener.local_address()).unwrap();
@@ -83,7 +83,7 @@ fn a_source_is_where_connections_come_from() {
 
 #[test]
 #[ignore = "is about the device of the kernel: cargo xtask softroce"]
-fn the_loopback_address_leads_to_no_device() {
+fn loopback_address_has_no_device() {
     let error = connector().resolve("127.0.0.1:7174").unwrap_err();
     assert_eq!(error.step(), ConnectStep::ResolveRoute);
     assert_eq!(error.address(), Some("127.0.0.1:7174".parse().unwrap()));
@@ -115,7 +115,7 @@ fn each_address_of_a_name_is_tried_and_reported() {
 
 #[test]
 #[ignore = "is about the device of the kernel: cargo xtask softroce"]
-fn names_are_looked_up_and_named_when_they_cannot_be() {
+fn failed_name_lookup_names_the_host() {
     let error = connector().resolve(("no-such-host.invalid", 7174)).unwrap_err();
     assert_eq!(error.step(), ConnectStep::LookUpName);
     assert!(matches!(error.cause(), ConnectCause::Name(_)), "{error:?}");
@@ -130,7 +130,7 @@ fn names_are_looked_up_and_named_when_they_cannot_be() {
 }
 
 #[test]
-fn there_is_no_way_to_a_network_that_no_route_leads_to() {
+fn network_without_a_route_is_unreachable() {
     let error = connector().resolve("203.0.113.5:7174").unwrap_err();
     assert_eq!((error.step(), error.kind()), (ConnectStep::ResolveAddress, ErrorKind::NetworkUnreachable));
     assert!(error.to_string().contains("203.0.113.5:7174"), "{error}");
@@ -159,7 +159,7 @@ fn unanswered_request_uses_the_programs_deadline() {
 }
 
 #[test]
-fn all_the_time_in_the_world_is_enough_and_none_is_not() {
+fn maximum_timeout_connects_and_zero_times_out() {
     let listener = listener();
     let mut connector = Connector::new();
     thread::scope(|scope| {

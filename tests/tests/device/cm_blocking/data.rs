@@ -83,7 +83,7 @@ fn two_threads_connect_and_one_writes_into_the_memory_of_the_other() {
 }
 
 #[test]
-fn twenty_threads_connect_to_one_listener_that_four_serve() {
+fn twenty_clients_connect_to_a_listener_with_four_threads() {
     const ACTIVE: usize = 20;
     const SERVERS: usize = 4;
     // A message that an emulated machine under load loses is sent again after seconds.
@@ -141,7 +141,7 @@ fn ready(id: &Arc<Identifier>, qp: &mut BasicQueuePair) -> Result<(), Box<dyn Er
 }
 
 #[test]
-fn a_queue_pair_of_the_programs_own_is_moved_by_hand() {
+fn programs_own_queue_pair_is_modified_by_the_program() {
     let listener = listener();
     thread::scope(|scope| {
         let passive = scope.spawn(|| {

@@ -45,7 +45,7 @@ fn established_connection_reports_so() {
 }
 
 #[test]
-fn an_end_that_the_peer_does_not_answer_is_an_end() {
+fn unanswered_disconnect_still_ends() {
     let listener = listener();
     let (active, passive) = pair(&listener);
     let error = active.connection.disconnect(Some(Duration::from_millis(200))).unwrap_err();
@@ -59,7 +59,7 @@ fn an_end_that_the_peer_does_not_answer_is_an_end() {
 }
 
 #[test]
-fn a_connection_lasts_as_long_as_its_queue_pair() {
+fn connection_lasts_as_long_as_its_queue_pair() {
     let listener = listener();
     let (active, passive) = pair(&listener);
     let Side { end, connection } = active;

@@ -53,7 +53,7 @@ fn port_without_a_listener_refuses() {
 }
 
 #[test]
-fn a_no_arrives_with_its_reasons() {
+fn rejection_arrives_with_its_reason() {
     let listener = listener();
     thread::scope(|scope| {
         let active = scope.spawn(|| fail(&connector(), listener.local_address()));

@@ -32,7 +32,7 @@ fn listener_without_a_request_times_out() {
 }
 
 #[test]
-fn events_that_are_no_requests_are_kept_and_taken_for_none() {
+fn other_events_are_kept_and_not_taken_for_requests() {
     let listener = listener();
     let channel = listener.identifier().event_channel();
     let other = channel.create_id(PortSpace::Tcp).unwrap();
@@ -89,7 +89,7 @@ fn connections_outlive_their_listener_and_waiting_requests_are_rejected() {
 }
 
 #[test]
-fn a_listener_of_ipv6_alone_is_not_there_for_ipv4() {
+fn ipv6_only_listener_rejects_ipv4() {
     let listener = Listener::builder().setup_af_only(true).bind("[::]:0").unwrap();
     let to = SocketAddr::new(address(), listener.local_address().port());
     let resolved = connector().resolve(to).unwrap();

@@ -13,7 +13,7 @@ fn settle() {
 }
 
 #[test]
-fn events_that_wait_go_along_and_later_ones_follow() {
+fn queued_events_migrate_and_later_ones_follow() {
     let (old, new, other) = (channel(), channel(), channel());
     let (listener, address) = listen(&old, PortSpace::Tcp);
     let id = old.create_id(PortSpace::Tcp).unwrap();
@@ -46,7 +46,7 @@ fn events_that_wait_go_along_and_later_ones_follow() {
 }
 
 #[test]
-fn a_listener_that_has_moved_listens_on() {
+fn migrated_listener_keeps_listening() {
     let (old, new, other) = (channel(), channel(), channel());
     let (listener, address) = listen(&old, PortSpace::Tcp);
     listener.migrate(&new).unwrap();
@@ -62,7 +62,7 @@ fn a_listener_that_has_moved_listens_on() {
 
 #[test]
 #[ignore = "is about the device of the kernel: cargo xtask softroce"]
-fn requests_that_wait_when_their_listener_moves_end_with_it() {
+fn queued_requests_are_rejected_when_their_listener_ends() {
     let (old, new, other) = (channel(), channel(), channel());
     let (listener, address) = listen(&old, PortSpace::Tcp);
     let active = End::of(resolve(&other, PortSpace::Tcp, address));
@@ -81,7 +81,7 @@ fn requests_that_wait_when_their_listener_moves_end_with_it() {
 }
 
 #[test]
-fn a_channel_goes_when_its_last_identifier_has_moved() {
+fn channel_is_destroyed_after_its_last_identifier_migrated() {
     let (old, new) = (channel(), channel());
     let (active, passive) = connect(&old);
     let gone = Arc::downgrade(&old);
@@ -132,7 +132,7 @@ fn two_threads_move_in_opposite_directions_while_others_take_events() {
 }
 
 #[test]
-fn an_event_comes_on_one_channel_whenever_its_identifier_moves() {
+fn event_arrives_on_one_channel_during_a_migration() {
     let channels = [channel(), channel()];
     for round in 0..50 {
         let (listener, address) = listen(&channels[0], PortSpace::Tcp);

@@ -120,7 +120,7 @@ fn peer_killed_during_the_test_is_reported() {
 }
 
 #[test]
-fn a_peer_that_stops_is_not_waited_for_without_end() {
+fn stopped_peer_times_out() {
     for whose in [[Ours, Ours], [Theirs, Ours]].into_iter().filter(are_here) {
         let [mut server, mut client] = in_the_midst(whose, "-v", "-v --timeout 5");
         server.stop();
@@ -134,7 +134,7 @@ fn a_peer_that_stops_is_not_waited_for_without_end() {
 }
 
 #[test]
-fn a_persistent_server_outlives_clients_that_fail() {
+fn persistent_server_outlives_clients_that_fail() {
     let port = port();
     let mut server = Program::start(server(Ours, port, "-P -S 64 --timeout 2"), LIMIT);
     server.wait_for_cm_port(port);

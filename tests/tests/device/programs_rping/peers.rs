@@ -86,7 +86,7 @@ fn both_sides_print_what_the_c_program_prints() {
 
 #[test]
 #[ignore = "plays with a program of rdma-core, for which there is no soft device: cargo xtask softroce"]
-fn letters_go_round_as_those_of_the_c_program() {
+fn rping_text_cycles_like_the_c_programs() {
     // More pings than there are letters, and numbers of one, two and three digits.
     let expected = play([Theirs, Theirs], "-v -S 100", "-v -V -C 120 -S 80");
     assert_eq!(expected.each_ref().map(Vec::len), [120, 120]);
@@ -96,7 +96,7 @@ fn letters_go_round_as_those_of_the_c_program() {
 }
 
 #[test]
-fn queue_pairs_of_the_programs_own_serve_as_well() {
+fn programs_own_queue_pairs_work_as_well() {
     let mut games = 0;
     for (whose, server, client) in [
         ([Ours, Ours], "-q", "-q"),
@@ -118,7 +118,7 @@ fn queue_pairs_of_the_programs_own_serve_as_well() {
 }
 
 #[test]
-fn without_v_nothing_is_printed_and_with_d_each_step() {
+fn rping_prints_nothing_without_v_and_each_step_with_d() {
     assert_eq!(play([Ours, Ours], "", "-C 2").each_ref().map(Vec::len), [0, 0]);
     let [served, pinged] = play([Ours, Ours], "-d", "-d -C 2");
     for (said, steps) in [
@@ -142,7 +142,7 @@ fn addresses_of_either_side_may_be_given() {
 }
 
 #[test]
-fn a_persistent_server_serves_client_after_client() {
+fn persistent_server_serves_client_after_client() {
     let mut served = 0;
     for (whose, clients) in [
         (Ours, [(Theirs, ""), (Ours, ""), (Ours, "-q"), (Theirs, "-q")]),
@@ -172,7 +172,7 @@ fn a_persistent_server_serves_client_after_client() {
 }
 
 #[test]
-fn a_persistent_server_serves_several_at_once() {
+fn persistent_server_serves_several_at_once() {
     let port = port();
     let mut server = Program::start(server(Ours, port, "-P"), LIMIT);
     server.wait_for_cm_port(port);

@@ -38,7 +38,7 @@ fn summary(records: &[CompletionRecord]) -> Vec<(u64, Status)> {
 }
 
 #[test]
-fn everything_outstanding_is_flushed_and_handed_over() {
+fn outstanding_requests_are_flushed_and_returned() {
     on_all_kinds!(flushed);
 }
 
@@ -102,7 +102,7 @@ fn full<Q: Whole>(queue: QueueKind) {
 }
 
 #[test]
-fn completions_that_came_before_are_handed_over_as_they_are() {
+fn earlier_completions_are_returned_unchanged() {
     on_all_kinds!(completed);
 }
 
@@ -118,7 +118,7 @@ fn completed<Q: Whole>(queue: QueueKind) {
 }
 
 #[test]
-fn buffers_come_back_when_nothing_uses_them() {
+fn buffers_are_returned_when_unused() {
     on_all_kinds!(torn_down);
 }
 
@@ -139,7 +139,7 @@ fn torn_down<Q: Whole>(queue: QueueKind) {
 }
 
 #[test]
-fn a_queue_that_is_not_given_is_named_and_the_buffers_stay() {
+fn missing_completion_queue_is_named_and_buffers_stay() {
     let Loopback { near, mut far, pd: _pd, context: _context } = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
     let error = near.qp.tear_down(&mut [&mut far.cq], PATIENCE, near.memory, |_| {}).map(drop).unwrap_err();
     assert_eq!(error.drain_error(), &DrainError::QueueMissing { which: "sends" });
@@ -155,7 +155,7 @@ fn a_queue_that_is_not_given_is_named_and_the_buffers_stay() {
 }
 
 #[test]
-fn without_time_a_reset_ends_it() {
+fn drain_without_a_deadline_ends_with_a_reset() {
     let Loopback { mut near, far: _far, pd: _pd, context: _context } =
         Loopback::<BasicQueuePair>::new(QueueKind::Basic);
     near.post_receive(7, 0, 10);

@@ -29,14 +29,14 @@ fn device_outlives_its_list_and_returns_its_names() {
 }
 
 #[test]
-fn a_name_that_is_not_there_is_answered_with_those_that_are() {
+fn missing_name_error_lists_the_known_names() {
     open(fake::OLD);
     let error = DeviceList::new().unwrap().find("mlx5_9").unwrap_err();
     assert!(error.available().iter().any(|name| name == fake::OLD), "{error}");
 }
 
 #[test]
-fn values_without_a_name_print_as_numbers() {
+fn unknown_values_print_as_numbers() {
     let context = open(fake::OLD);
     let port = context.query_port(1).unwrap();
     assert_eq!(port.port_state().to_string(), "unknown (77)");
@@ -50,7 +50,7 @@ fn values_without_a_name_print_as_numbers() {
 }
 
 #[test]
-fn a_port_that_does_not_exist_is_answered_with_those_that_do() {
+fn missing_port_error_lists_the_ports() {
     let error = open(fake::OLD).query_port(9).unwrap_err();
     assert_eq!(error.to_string(), "ibv_query_port: EINVAL (Invalid argument): there is no port 9; use port 1");
     let error = open(fake::OLD).query_gid(9, 0).unwrap_err();
@@ -58,7 +58,7 @@ fn a_port_that_does_not_exist_is_answered_with_those_that_do() {
 }
 
 #[test]
-fn a_gid_that_does_not_exist_is_answered_with_the_length_of_the_table() {
+fn missing_gid_error_has_the_table_length() {
     let context = open(fake::OLD);
     for index in [3, u32::MAX] {
         let error = context.query_gid(1, index).unwrap_err();
@@ -70,7 +70,7 @@ fn a_gid_that_does_not_exist_is_answered_with_the_length_of_the_table() {
 }
 
 #[test]
-fn without_the_extended_verbs_the_table_is_put_together_from_single_gids() {
+fn gid_table_is_built_from_single_queries_without_the_extended_verb() {
     let context = open(fake::OLD);
     let table = context.query_gid_table().unwrap();
     let indices: Vec<u32> = table.iter().map(|entry| entry.gid_index()).collect();
@@ -83,7 +83,7 @@ fn without_the_extended_verbs_the_table_is_put_together_from_single_gids() {
 }
 
 #[test]
-fn a_table_that_claims_more_entries_than_there_was_room_for_is_cut_off() {
+fn oversized_gid_table_is_truncated() {
     let context = open(fake::LIAR);
     assert_eq!(context.query_port(1).unwrap().gid_tbl_len(), i32::MAX as u32);
     let table = context.query_gid_table().unwrap();
@@ -92,7 +92,7 @@ fn a_table_that_claims_more_entries_than_there_was_room_for_is_cut_off() {
 }
 
 #[test]
-fn a_device_without_ports_or_with_a_negative_table_has_no_gids() {
+fn device_without_ports_or_with_a_negative_table_has_no_gids() {
     assert_eq!(open(fake::PORTLESS).query_gid_table().unwrap(), []);
 }
 
@@ -108,7 +108,7 @@ fn p_keys_are_in_host_order_and_an_absent_one_is_named() {
 }
 
 #[test]
-fn a_failure_without_a_reason_does_not_take_that_of_the_call_before() {
+fn failure_without_errno_ignores_a_stale_errno() {
     let context = open(fake::OLD);
     for _ in 0..2 {
         assert_eq!(context.query_pkey(1, 5).unwrap_err().errno().raw(), libc::EINVAL);
@@ -119,7 +119,7 @@ fn a_failure_without_a_reason_does_not_take_that_of_the_call_before() {
 }
 
 #[test]
-fn what_a_driver_cannot_do_is_an_error() {
+fn unsupported_driver_call_is_an_error() {
     let error = open(fake::OLD).query_rt_values_ex(ValuesMask::RawClock).unwrap_err();
     assert_eq!(error.errno().raw(), libc::EOPNOTSUPP);
     let error = open(fake::OLD).query_port_speed(1).unwrap_err();
@@ -127,7 +127,7 @@ fn what_a_driver_cannot_do_is_an_error() {
 }
 
 #[test]
-fn a_close_that_fails_is_reported_once_and_dropping_does_not_panic() {
+fn failed_close_is_reported_once_and_drop_does_not_panic() {
     let context = Arc::into_inner(open(fake::LIAR)).unwrap();
     assert_eq!(context.close().unwrap_err().to_string(), "ibv_close_device: EBUSY (Device or resource busy)");
     drop(open(fake::LIAR));
@@ -135,7 +135,7 @@ fn a_close_that_fails_is_reported_once_and_dropping_does_not_panic() {
 }
 
 #[test]
-fn a_device_that_does_not_open_is_named() {
+fn failed_open_names_the_device() {
     open(fake::OLD);
     let list = DeviceList::new().unwrap();
     let error = list.find(fake::CLOSED).unwrap().open().unwrap_err();

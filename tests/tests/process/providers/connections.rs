@@ -255,8 +255,8 @@ fn environment_selects_the_connection_provider() {
 }
 
 #[test]
-fn address_lists_and_devices_go_back_to_their_maker() {
-    if !alone("providers::connections::address_lists_and_devices_go_back_to_their_maker", &NO_LIBRARY) {
+fn address_lists_and_devices_are_freed_by_their_provider() {
+    if !alone("providers::connections::address_lists_and_devices_are_freed_by_their_provider", &NO_LIBRARY) {
         return;
     }
     let [one, two] = two();

@@ -27,8 +27,8 @@ fn devices() -> (Vec<*mut ffi::ibv_device>, *mut *mut ffi::ibv_device) {
 }
 
 #[test]
-fn each_verb_goes_to_the_maker_of_the_object() {
-    if !alone("providers::devices::each_verb_goes_to_the_maker_of_the_object", &NO_LIBRARY) {
+fn each_verb_goes_to_the_objects_provider() {
+    if !alone("providers::devices::each_verb_goes_to_the_objects_provider", &NO_LIBRARY) {
         return;
     }
     let [one, two] = two();
@@ -98,8 +98,8 @@ fn each_verb_goes_to_the_maker_of_the_object() {
 }
 
 #[test]
-fn one_that_fails_does_not_hide_the_other() {
-    if !alone("providers::devices::one_that_fails_does_not_hide_the_other", &NO_LIBRARY) {
+fn one_failed_library_does_not_hide_the_other() {
+    if !alone("providers::devices::one_failed_library_does_not_hide_the_other", &NO_LIBRARY) {
         return;
     }
     two();
@@ -126,8 +126,8 @@ fn one_that_fails_does_not_hide_the_other() {
 }
 
 #[test]
-fn the_devices_of_the_system_come_first() {
-    if !alone("providers::devices::the_devices_of_the_system_come_first", &NO_LIBRARY) {
+fn devices_of_the_system_come_first() {
+    if !alone("providers::devices::devices_of_the_system_come_first", &NO_LIBRARY) {
         return;
     }
     // Provider 2 plays the library.
@@ -162,8 +162,8 @@ fn the_devices_of_the_system_come_first() {
 }
 
 #[test]
-fn a_name_is_taken_once() {
-    if !alone("providers::devices::a_name_is_taken_once", &NO_LIBRARY) {
+fn provider_name_is_unique() {
+    if !alone("providers::devices::provider_name_is_unique", &NO_LIBRARY) {
         return;
     }
     // SAFETY: the tables are empty.
@@ -182,8 +182,8 @@ fn a_name_is_taken_once() {
 }
 
 #[test]
-fn a_buffer_goes_back_to_its_maker() {
-    if !alone("providers::devices::a_buffer_goes_back_to_its_maker", &NO_LIBRARY) {
+fn buffer_is_freed_by_its_provider() {
+    if !alone("providers::devices::buffer_is_freed_by_its_provider", &NO_LIBRARY) {
         return;
     }
     two();

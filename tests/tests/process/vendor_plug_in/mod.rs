@@ -67,7 +67,7 @@ impl World {
 }
 
 #[test]
-fn requests_go_where_they_say_and_complete() {
+fn requests_reach_their_destination_and_complete() {
     let mut world = World::new();
     let route = Route::to(&world.context, 42);
     let mut qp = world.builder().build_parcel(7).unwrap();
@@ -82,7 +82,7 @@ fn requests_go_where_they_say_and_complete() {
 }
 
 #[test]
-fn a_batch_that_is_dropped_is_taken_back() {
+fn dropped_batch_is_aborted() {
     let mut world = World::new();
     let route = Route::to(&world.context, 1);
     let mut qp = world.queue_pair();
@@ -95,7 +95,7 @@ fn a_batch_that_is_dropped_is_taken_back() {
 
 /// The standard functions are put to sleep then; the vendor's are not called.
 #[test]
-fn a_refused_request_reaches_none_of_the_vendors_functions() {
+fn refused_request_reaches_none_of_the_vendors_functions() {
     let mut world = World::new();
     let route = Route::to(&world.context, 1);
     let mut qp = world.queue_pair();
@@ -116,7 +116,7 @@ fn a_refused_request_reaches_none_of_the_vendors_functions() {
 }
 
 #[test]
-fn an_object_of_another_device_context_is_refused() {
+fn object_of_another_device_context_is_refused() {
     let world = World::new();
     let other = World::new();
     let route = Route::to(&other.context, 1);
@@ -130,7 +130,7 @@ fn an_object_of_another_device_context_is_refused() {
 }
 
 #[test]
-fn a_function_that_is_not_there_is_seen_when_the_queue_pair_is_built() {
+fn missing_function_is_detected_at_build_time() {
     let world = World::new();
     acme::without_functions(true);
     let error = world.builder().build_parcel(7).unwrap_err();
@@ -143,7 +143,7 @@ fn a_function_that_is_not_there_is_seen_when_the_queue_pair_is_built() {
 }
 
 #[test]
-fn a_library_that_refuses_is_quoted_and_nothing_is_left() {
+fn library_refusal_is_quoted_and_leaks_nothing() {
     let world = World::new();
     acme::fail_next(libc::ENOSPC);
     let error = world.builder().build_parcel(7).unwrap_err();
@@ -152,7 +152,7 @@ fn a_library_that_refuses_is_quoted_and_nothing_is_left() {
 }
 
 #[test]
-fn a_queue_without_room_refuses_the_vendors_requests_too() {
+fn full_queue_refuses_vendor_requests_too() {
     let mut world = World::new();
     let route = Route::to(&world.context, 1);
     let mut qp = world.builder().setup_max_send_wr(0).build_parcel(7).unwrap();
@@ -166,7 +166,7 @@ fn a_queue_without_room_refuses_the_vendors_requests_too() {
 }
 
 #[test]
-fn the_states_are_those_of_the_service() {
+fn states_are_those_of_the_service() {
     let world = World::new();
     let qp = world.queue_pair();
     let mut attribute = QueuePairAttribute::new();
@@ -181,7 +181,7 @@ fn the_states_are_those_of_the_service() {
 }
 
 #[test]
-fn what_a_queue_pair_is_made_from_goes_after_it() {
+fn queue_pair_is_dropped_before_its_parents() {
     struct Loud;
     impl Drop for Loud {
         fn drop(&mut self) {
@@ -201,7 +201,7 @@ fn what_a_queue_pair_is_made_from_goes_after_it() {
 }
 
 #[test]
-fn completions_have_a_field_of_the_vendors() {
+fn completions_have_the_vendors_field() {
     let world = World::new();
     let (mut cq, reader) = world.context.create_cq_builder().build_with_weight().unwrap();
     // Fields that the vendor has not, and that mean something on InfiniBand alone, are left out.
@@ -227,7 +227,7 @@ fn completions_have_a_field_of_the_vendors() {
 }
 
 #[test]
-fn a_queue_pair_without_queues_is_changed_and_asked_and_closed() {
+fn queue_pair_without_queues_can_be_modified_queried_and_closed() {
     let world = World::new();
     let target = world.builder().build_parcel_target(8).unwrap();
     assert_eq!(take_log(), ["acme_create_qp tag=8 operations=0"]);

@@ -6,7 +6,7 @@ use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::recording::{Failure, Recording, World, connect};
 
 #[test]
-fn a_completion_queue_is_extended_where_it_can_be() {
+fn generic_completion_queue_prefers_the_extended_kind() {
     let recording = Recording::new();
     let context = recording.open();
     assert!(matches!(context.create_cq_builder().build_generic().unwrap(), GenericCompletionQueue::Extended(_)));
@@ -23,7 +23,7 @@ fn a_completion_queue_is_extended_where_it_can_be() {
 }
 
 #[test]
-fn a_device_without_the_verbs_has_basic_queues() {
+fn device_without_the_verbs_has_basic_queues() {
     let recording = Recording::new();
     recording.without("create_cq_ex").without("create_qp_ex");
     let context = recording.open();
@@ -41,7 +41,7 @@ fn a_device_without_the_verbs_has_basic_queues() {
 }
 
 #[test]
-fn fields_that_the_device_has_not_are_named() {
+fn unsupported_fields_are_named() {
     let recording = Recording::new();
     let context = recording.open();
     recording.fail_always("create_cq_ex", Failure::documented(libc::EOPNOTSUPP));
@@ -51,7 +51,7 @@ fn fields_that_the_device_has_not_are_named() {
 }
 
 #[test]
-fn a_queue_pair_is_extended_where_it_can_be() {
+fn generic_queue_pair_prefers_the_extended_kind() {
     let world = World::new();
     assert!(matches!(world.qp_builder().build_generic().unwrap().queues().0, GenericSendQueue::Extended(_)));
     for errno in [libc::EOPNOTSUPP, libc::ENOSYS] {
@@ -104,7 +104,7 @@ fn either_kind_sends_and_receives() {
 }
 
 #[test]
-fn a_poll_takes_no_more_than_its_batch() {
+fn poll_takes_no_more_than_its_batch() {
     let recording = Recording::new();
     let context = recording.open();
     let mut cq = context.create_cq_builder().build().unwrap();

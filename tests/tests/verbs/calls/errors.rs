@@ -12,7 +12,7 @@ fn ways(errno: i32) -> [Failure; 3] {
 }
 
 #[test]
-fn a_number_means_the_same_errno_in_every_way() {
+fn errno_is_the_same_for_every_return_convention() {
     let world = World::new();
     let channel = world.context.create_comp_channel().unwrap();
     let cq = world.context.create_cq_builder().setup_comp_channel(&channel, 0).build().unwrap();
@@ -44,7 +44,7 @@ fn a_number_means_the_same_errno_in_every_way() {
 }
 
 #[test]
-fn a_pointer_that_is_null_means_the_errno() {
+fn null_return_gives_the_errno() {
     let recording = Recording::new();
     let no = Failure::documented(libc::EMFILE);
     recording.fail("get_device_list", 0, no);
@@ -98,7 +98,7 @@ fn hint_names_what_to_change() {
 }
 
 #[test]
-fn a_poll_that_fails_is_not_an_empty_queue() {
+fn failed_poll_is_not_an_empty_queue() {
     let recording = Recording::new();
     let context = recording.open();
     let mut basic = context.create_cq_builder().build().unwrap();
@@ -121,7 +121,7 @@ fn a_poll_that_fails_is_not_an_empty_queue() {
 }
 
 #[test]
-fn a_failure_without_an_errno_does_not_read_as_success() {
+fn failure_without_errno_is_not_success() {
     let recording = Recording::new();
     let context = recording.open();
     let mut cq = context.create_cq_builder().build().unwrap();

@@ -11,7 +11,7 @@ use sideway_tests::recording::{Completion, Failure, Recording};
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
 
 #[test]
-fn an_event_names_its_queue_and_is_acknowledged_once() {
+fn event_names_its_queue_and_is_acknowledged_once() {
     let recording = Recording::new();
     let context = recording.open();
     let channel = context.create_comp_channel().unwrap();
@@ -37,7 +37,7 @@ fn an_event_names_its_queue_and_is_acknowledged_once() {
 }
 
 #[test]
-fn a_wait_ends_with_its_time() {
+fn wait_ends_at_its_deadline() {
     let recording = Recording::new();
     let context = recording.open();
     let channel = context.create_comp_channel().unwrap();
@@ -58,7 +58,7 @@ fn a_wait_ends_with_its_time() {
 }
 
 #[test]
-fn a_wait_ends_when_something_completes() {
+fn wait_ends_when_something_completes() {
     let recording = Recording::new();
     let context = recording.open();
     let channel = context.create_comp_channel().unwrap();
@@ -73,7 +73,7 @@ fn a_wait_ends_when_something_completes() {
 }
 
 #[test]
-fn events_that_fail_are_errors_of_the_verb() {
+fn failed_event_calls_are_errors_of_the_verb() {
     let recording = Recording::new();
     let context = recording.open();
     let channel = context.create_comp_channel().unwrap();
@@ -93,7 +93,7 @@ fn events_that_fail_are_errors_of_the_verb() {
 }
 
 #[test]
-fn a_queue_without_a_channel_raises_no_events() {
+fn queue_without_a_channel_raises_no_events() {
     let recording = Recording::new();
     let context = recording.open();
     let cq = context.create_cq_builder().build().unwrap();
@@ -104,7 +104,7 @@ fn a_queue_without_a_channel_raises_no_events() {
 }
 
 #[test]
-fn events_of_a_queue_that_is_gone_are_gone() {
+fn events_of_a_destroyed_queue_are_dropped() {
     let recording = Recording::new();
     let context = recording.open();
     let channel = context.create_comp_channel().unwrap();
@@ -116,7 +116,7 @@ fn events_of_a_queue_that_is_gone_are_gone() {
 }
 
 #[test]
-fn a_queue_that_is_destroyed_while_its_event_is_taken() {
+fn queue_destroyed_during_an_event_read_is_handled() {
     let recording = Recording::new();
     let context = recording.open();
     let channel = context.create_comp_channel().unwrap();
@@ -144,7 +144,7 @@ fn a_queue_that_is_destroyed_while_its_event_is_taken() {
 }
 
 #[test]
-fn a_descriptor_that_has_hung_up_does_not_spin() {
+fn hung_up_descriptor_does_not_spin() {
     let recording = Recording::new();
     let context = recording.open();
     let channel = context.create_comp_channel().unwrap();

@@ -39,7 +39,7 @@ fn refused(world: &World, qp: &mut GenericQueuePair, error: PostError, kind: Pos
 }
 
 #[test]
-fn a_batch_that_is_too_long() {
+fn oversized_batch_is_refused() {
     let world = World::new();
     for mut qp in world.queue_pairs() {
         let mut guard = qp.start_post_send();
@@ -52,7 +52,7 @@ fn a_batch_that_is_too_long() {
 }
 
 #[test]
-fn a_list_that_is_too_long() {
+fn oversized_list_is_refused() {
     let world = World::new();
     let entry = ScatterGatherEntry::new(1.into(), 2, 3);
     for mut qp in world.queue_pairs() {
@@ -67,7 +67,7 @@ fn a_list_that_is_too_long() {
 }
 
 #[test]
-fn inline_data_that_is_too_long() {
+fn oversized_inline_data_is_refused() {
     let world = World::new();
     for mut qp in world.queue_pairs() {
         let mut guard = qp.start_post_send();
@@ -110,7 +110,7 @@ fn inline_flag_with_registered_memory_is_refused() {
 }
 
 #[test]
-fn a_guard_that_was_refused_is_dropped_without_a_trace() {
+fn refused_guard_has_no_effect() {
     let world = World::new();
     for mut qp in world.queue_pairs() {
         let mut guard = qp.start_post_send();
@@ -121,7 +121,7 @@ fn a_guard_that_was_refused_is_dropped_without_a_trace() {
 }
 
 #[test]
-fn receives_that_are_too_many_or_too_long() {
+fn oversized_receives_are_refused() {
     let world = World::new();
     let entry = ScatterGatherEntry::new(1.into(), 2, 3);
     for mut qp in world.queue_pairs() {
@@ -148,7 +148,7 @@ fn receives_that_are_too_many_or_too_long() {
 }
 
 #[test]
-fn a_queue_pair_of_nothing_refuses_everything() {
+fn queue_pair_without_operations_refuses_everything() {
     let world = World::new();
     let mut builder = world.qp_builder();
     builder.setup_max_send_wr(0).setup_max_recv_wr(0).setup_max_send_sge(0).setup_max_recv_sge(0);
@@ -167,7 +167,7 @@ fn a_queue_pair_of_nothing_refuses_everything() {
 }
 
 #[test]
-fn entries_of_a_queue_pair_without_entries() {
+fn queue_pair_without_entries_refuses_lists() {
     let world = World::new();
     let mut builder = world.qp_builder();
     builder.setup_max_send_sge(0).setup_max_recv_sge(0);
@@ -182,7 +182,7 @@ fn entries_of_a_queue_pair_without_entries() {
 }
 
 #[test]
-fn capabilities_beyond_reason_are_refused_before_memory_is_asked_for() {
+fn excessive_capabilities_are_refused_before_an_allocation() {
     let world = World::new();
     for wish in [u32::MAX, u32::MAX / 2, 1 << 24] {
         let mut builder = world.qp_builder();
@@ -195,7 +195,7 @@ fn capabilities_beyond_reason_are_refused_before_memory_is_asked_for() {
 }
 
 #[test]
-fn capabilities_that_are_beyond_reason_only_together_are_refused() {
+fn capabilities_excessive_only_in_sum_are_refused() {
     let world = World::new();
     let wish = 1 << 22;
     for build in 0..2 {

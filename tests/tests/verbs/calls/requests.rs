@@ -10,7 +10,7 @@ use sideway_tests::recording::{Bad, Failure, Posted, World};
 const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
 
 #[test]
-fn each_operation_arrives_as_it_was_given_through_either_kind() {
+fn each_operation_arrives_unchanged_through_either_kind() {
     let mut arrived: Vec<Vec<Posted>> = Vec::new();
     let world = World::new();
     let mut builder = world.qp_builder();
@@ -89,7 +89,7 @@ fn each_operation_arrives_as_it_was_given_through_either_kind() {
 }
 
 #[test]
-fn nothing_of_a_request_is_left_in_the_next_one() {
+fn request_does_not_inherit_from_the_previous() {
     let world = World::new();
     let [mut qp, _] = world.queue_pairs();
     let mut guard = qp.start_post_send();
@@ -162,7 +162,7 @@ fn post_four_receives(qp: &mut GenericQueuePair) -> Result<(), PostSendError> {
 }
 
 #[test]
-fn the_request_that_c_refused_is_named_with_how_many_were_posted() {
+fn refused_request_is_named_with_the_posted_count() {
     let world = World::new();
     let [mut basic, mut extended] = world.queue_pairs();
     for index in 0..4 {
@@ -195,7 +195,7 @@ fn the_request_that_c_refused_is_named_with_how_many_were_posted() {
 }
 
 #[test]
-fn a_driver_that_names_no_request_of_the_batch_is_not_followed() {
+fn bad_wr_outside_the_batch_is_not_dereferenced() {
     let world = World::new();
     let [mut basic, _] = world.queue_pairs();
     for bad in [Bad::Null, Bad::Foreign, Bad::Behind] {
@@ -212,7 +212,7 @@ fn a_driver_that_names_no_request_of_the_batch_is_not_followed() {
 }
 
 #[test]
-fn a_request_of_a_batch_of_the_past_is_not_taken_for_one_of_this() {
+fn stale_bad_wr_is_not_taken_for_this_batch() {
     let world = World::new();
     let [mut basic, _] = world.queue_pairs();
     post_four(&mut basic).unwrap();
@@ -225,7 +225,7 @@ fn a_request_of_a_batch_of_the_past_is_not_taken_for_one_of_this() {
 }
 
 #[test]
-fn the_extended_verbs_post_all_or_nothing() {
+fn extended_verbs_post_all_or_nothing() {
     let world = World::new();
     let [_, mut qp] = world.queue_pairs();
     for failure in

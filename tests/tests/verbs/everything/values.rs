@@ -12,7 +12,7 @@ use super::{ACTS, whole};
 const BYTES: [u8; 5] = [0, 1, 0x7f, 0x80, 0xff];
 
 #[test]
-fn each_output_may_be_nonsense() {
+fn each_output_may_be_invalid() {
     let warnings = Warnings::listen();
     let mut spoiled = 0;
     for &act in ACTS {
@@ -34,7 +34,7 @@ fn each_output_may_be_nonsense() {
 }
 
 #[test]
-fn no_output_is_left_out() {
+fn every_output_is_covered() {
     let seen: BTreeSet<&'static str> = ACTS.iter().flat_map(|&act| whole(act, Recording::outputs)).collect();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/recording");
     let missing: Vec<_> = named(&folder).into_iter().filter(|name| !seen.contains(name.as_str())).collect();

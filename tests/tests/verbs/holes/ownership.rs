@@ -14,7 +14,7 @@ fn ends(calls: &[Call]) -> Vec<(&'static str, bool)> {
 }
 
 #[test]
-fn a_channel_is_destroyed_once() {
+fn channel_is_destroyed_once() {
     let recording = Recording::new();
     let context = recording.open();
     let channel = context.create_comp_channel().unwrap();
@@ -32,7 +32,7 @@ fn a_channel_is_destroyed_once() {
 }
 
 #[test]
-fn a_context_outlives_the_list() {
+fn context_outlives_the_list() {
     let recording = Recording::new();
     let list = DeviceList::new().unwrap();
     let context = list.find(&recording.name()).unwrap().open().unwrap();
@@ -43,7 +43,7 @@ fn a_context_outlives_the_list() {
 }
 
 #[test]
-fn children_keep_their_parents_and_go_before_them() {
+fn children_hold_their_parents_and_are_dropped_first() {
     let world = World::new();
     let mut memory = [0_u8; 64];
     // SAFETY: the memory outlives the region, and the recording device does not touch it.
@@ -119,7 +119,7 @@ fn queue_pair_without_completion_queues_is_refused_before_the_call() {
 }
 
 #[test]
-fn a_destroy_that_fails_is_logged_and_no_panic() {
+fn failed_destroy_is_logged_without_a_panic() {
     let warnings = Warnings::listen();
     let verbs = ["destroy_qp", "destroy_cq", "destroy_comp_channel", "dereg_mr", "dealloc_pd", "close_device"];
     for verb in verbs {
@@ -155,7 +155,7 @@ fn a_destroy_that_fails_is_logged_and_no_panic() {
 }
 
 #[test]
-fn a_close_that_fails_reports() {
+fn failed_close_reports_its_error() {
     let recording = Recording::new();
     let warnings = Warnings::listen();
     let context = recording.open();
@@ -200,7 +200,7 @@ fn everything_closes_and_reports() {
 
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
-fn half_made_objects_are_not_left_behind() {
+fn half_built_objects_are_destroyed() {
     let recording = Recording::new();
     let context = recording.open();
     recording.without("descriptor").calls();
@@ -213,7 +213,7 @@ fn half_made_objects_are_not_left_behind() {
 }
 
 #[test]
-fn an_event_keeps_its_queue() {
+fn event_holds_its_queue() {
     let recording = Recording::new();
     let context = recording.open();
     let channel = context.create_comp_channel().unwrap();
@@ -230,7 +230,7 @@ fn an_event_keeps_its_queue() {
 }
 
 #[test]
-fn a_queue_pair_answers_through_either_half() {
+fn split_queue_pair_reports_through_either_half() {
     let world = World::new();
     let [basic, extended] = world.queue_pairs();
     for qp in [basic, extended] {
@@ -244,7 +244,7 @@ fn a_queue_pair_answers_through_either_half() {
 }
 
 #[test]
-fn what_a_queue_pair_was_made_from_outlives_one_that_is_not_destroyed() {
+fn parents_outlive_a_queue_pair_that_is_not_destroyed() {
     let world = World::new();
     for refused in [false, true] {
         let kept = Arc::new(());

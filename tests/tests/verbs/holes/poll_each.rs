@@ -54,7 +54,7 @@ fn keep(seen: &mut Vec<u64>, wr_id: u64) -> Result<(), Ended> {
 }
 
 #[test]
-fn no_more_are_given_than_were_asked_for_and_the_rest_stays() {
+fn poll_returns_at_most_the_requested_number_and_keeps_the_rest() {
     for by_type in [true, false] {
         let recording = Recording::new();
         for mut cq in queues(&recording) {
@@ -71,7 +71,7 @@ fn no_more_are_given_than_were_asked_for_and_the_rest_stays() {
 }
 
 #[test]
-fn the_cursor_moves_once_a_completion_and_the_poll_ends() {
+fn cursor_moves_once_a_completion_and_the_poll_ends() {
     let recording = Recording::new();
     let [_basic, mut extended] = queues(&recording);
     assert_eq!(poll_each(&mut extended, true, 0, &mut |_| Ok(())), Ok(0));
@@ -104,7 +104,7 @@ fn closure_error_is_returned_and_the_poll_ends() {
 }
 
 #[test]
-fn a_poll_ends_also_where_the_closure_panics() {
+fn closure_panic_ends_the_poll() {
     for by_type in [true, false] {
         let recording = Recording::new();
         let [_basic, mut extended] = queues(&recording);
@@ -120,7 +120,7 @@ fn a_poll_ends_also_where_the_closure_panics() {
 }
 
 #[test]
-fn a_broken_queue_is_no_empty_one() {
+fn broken_queue_is_not_reported_as_empty() {
     for (verb, of) in [("start_poll", 1), ("next_poll", 1), ("poll_cq", 0)] {
         let recording = Recording::new();
         let mut cq = queues(&recording).into_iter().nth(of).unwrap();
@@ -132,7 +132,7 @@ fn a_broken_queue_is_no_empty_one() {
 }
 
 #[test]
-fn either_kind_gives_completions_of_its_own() {
+fn either_kind_returns_its_own_completions() {
     let recording = Recording::new();
     let [mut basic, mut extended] = queues(&recording);
     let kinds = |cq: &mut GenericCompletionQueue| {
@@ -152,7 +152,7 @@ fn either_kind_gives_completions_of_its_own() {
 }
 
 #[test]
-fn a_queue_of_one_thread_does_the_same_and_queue_pairs_wait_for_the_end() {
+fn single_threaded_poll_delays_queue_pair_destruction() {
     let recording = Recording::new();
     let context = recording.open();
     let pd = context.alloc_pd().unwrap();

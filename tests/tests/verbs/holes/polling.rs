@@ -51,7 +51,7 @@ fn completions_are_lent_one_at_a_time() {
 }
 
 #[test]
-fn a_poller_dropped_early_leaves_the_rest() {
+fn early_dropped_poller_leaves_the_remaining_completions() {
     let recording = Recording::new();
     let context = recording.open();
     let mut cq = context.create_cq_builder().build_ex().unwrap();
@@ -62,7 +62,7 @@ fn a_poller_dropped_early_leaves_the_rest() {
 }
 
 #[test]
-fn a_poll_ends_before_the_next() {
+fn poll_ends_before_the_next() {
     let recording = Recording::new();
     let context = recording.open();
     let mut cq = context.create_cq_builder().build_ex().unwrap();
@@ -79,7 +79,7 @@ fn a_poll_ends_before_the_next() {
 }
 
 #[test]
-fn a_field_that_was_not_asked_for_is_an_error() {
+fn unrequested_field_is_an_error() {
     let recording = Recording::new();
     let context = recording.open();
     let mut cq = context.create_cq_builder().build_ex().unwrap();
@@ -96,7 +96,7 @@ fn a_field_that_was_not_asked_for_is_an_error() {
 }
 
 #[test]
-fn fields_that_were_asked_for_are_read_beside_the_standard_ones() {
+fn requested_fields_are_read_besides_the_standard_ones() {
     let recording = Recording::new();
     let context = recording.open();
     let further =
@@ -119,7 +119,7 @@ fn fields_that_were_asked_for_are_read_beside_the_standard_ones() {
 }
 
 #[test]
-fn a_basic_queue_reads_the_same() {
+fn basic_queue_returns_the_same_fields() {
     let recording = Recording::new();
     let context = recording.open();
     let mut cq = context.create_cq_builder().build().unwrap();
@@ -135,7 +135,7 @@ fn a_basic_queue_reads_the_same() {
 }
 
 #[test]
-fn a_queue_without_a_reader_is_refused() {
+fn queue_without_a_reader_is_refused() {
     let standard = [
         "start_poll",
         "next_poll",
@@ -174,7 +174,7 @@ fn a_queue_without_a_reader_is_refused() {
 }
 
 #[test]
-fn readers_that_mean_something_on_infiniband_alone_may_be_missing() {
+fn infiniband_only_readers_may_be_missing() {
     for name in ["read_src_qp", "read_slid", "read_sl", "read_dlid_path_bits"] {
         let recording = Recording::new();
         recording.without(name);

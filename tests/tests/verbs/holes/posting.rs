@@ -32,7 +32,7 @@ fn send_only(world: &World) -> GenericQueuePair {
 }
 
 #[test]
-fn an_operation_that_is_missing_is_an_error_of_its_own() {
+fn missing_operation_is_a_typed_error() {
     type Build = fn(&mut GenericQueuePair) -> Result<(), PostSendError>;
     macro_rules! operation {
         ($Flag:ident, $setup:ident($($argument:expr),*)) => {
@@ -74,7 +74,7 @@ fn an_operation_that_is_missing_is_an_error_of_its_own() {
 }
 
 #[test]
-fn an_operation_that_is_missing_takes_its_whole_batch_back() {
+fn missing_operation_aborts_its_whole_batch() {
     let world = World::new();
     let mut qp = send_only(&world);
     let before = bytes(&mut qp);
@@ -94,7 +94,7 @@ fn an_operation_that_is_missing_takes_its_whole_batch_back() {
 }
 
 #[test]
-fn an_operation_that_is_missing_leaves_nothing_in_a_dropped_batch() {
+fn missing_operation_leaves_nothing_in_a_dropped_batch() {
     let world = World::new();
     let mut qp = send_only(&world);
     let before = bytes(&mut qp);
@@ -112,7 +112,7 @@ fn an_operation_that_is_missing_leaves_nothing_in_a_dropped_batch() {
 }
 
 #[test]
-fn a_setter_that_is_missing_is_an_error_and_not_a_null_call() {
+fn missing_setter_is_an_error_and_not_a_null_call() {
     for setter in ["wr_set_sge", "wr_set_sge_list", "wr_set_inline_data", "wr_set_inline_data_list"] {
         let world = World::new();
         world.recording.without(setter);
@@ -137,7 +137,7 @@ fn a_setter_that_is_missing_is_an_error_and_not_a_null_call() {
 }
 
 #[test]
-fn a_queue_pair_that_cannot_post_is_refused() {
+fn queue_pair_without_posting_is_refused() {
     for name in ["wr_start", "wr_complete", "wr_abort", "qp_to_qp_ex"] {
         let world = World::new();
         world.recording.without(name);
@@ -150,7 +150,7 @@ fn a_queue_pair_that_cannot_post_is_refused() {
 }
 
 #[test]
-fn a_device_without_atomics_is_asked_again_without() {
+fn dc_initiator_is_retried_without_atomics() {
     for errno in [libc::EOPNOTSUPP, libc::EINVAL] {
         let world = World::new();
         world.recording.fail("create_qp_ex", 0, Failure::documented(errno));
@@ -174,7 +174,7 @@ fn a_device_without_atomics_is_asked_again_without() {
 }
 
 #[test]
-fn operations_that_were_asked_for_and_refused_are_not_left_out() {
+fn refused_requested_operations_are_reported() {
     let world = World::new();
     world.recording.fail("create_qp_ex", 0, Failure::documented(libc::EOPNOTSUPP));
     let error = world.qp_builder().setup_send_ops_flags(SendOperationFlags::AtomicFetchAndAdd).build_ex().unwrap_err();
@@ -183,7 +183,7 @@ fn operations_that_were_asked_for_and_refused_are_not_left_out() {
 }
 
 #[test]
-fn a_request_that_was_dropped_is_not_posted() {
+fn dropped_request_is_not_posted() {
     let world = World::new();
     for mut qp in world.queue_pairs() {
         let mut guard = qp.start_post_send();
@@ -203,7 +203,7 @@ fn a_request_that_was_dropped_is_not_posted() {
 }
 
 #[test]
-fn a_batch_of_dropped_requests_is_an_empty_batch() {
+fn dropped_requests_leave_an_empty_batch() {
     let world = World::new();
     for (mut qp, expected) in world.queue_pairs().into_iter().zip([&[][..], &["wr_start", "wr_abort"]]) {
         world.recording.calls();
@@ -220,7 +220,7 @@ fn a_batch_of_dropped_requests_is_an_empty_batch() {
 }
 
 #[test]
-fn a_batch_that_was_dropped_is_not_posted() {
+fn dropped_batch_is_not_posted() {
     let world = World::new();
     for (mut qp, expected) in world.queue_pairs().into_iter().zip([0, 1]) {
         world.recording.calls();
@@ -239,7 +239,7 @@ fn a_batch_that_was_dropped_is_not_posted() {
 }
 
 #[test]
-fn a_receive_that_was_dropped_is_not_posted() {
+fn dropped_receive_is_not_posted() {
     let world = World::new();
     for mut qp in world.queue_pairs() {
         let mut guard = qp.start_post_recv();
@@ -255,7 +255,7 @@ fn a_receive_that_was_dropped_is_not_posted() {
 }
 
 #[test]
-fn a_queue_pair_is_not_reset_under_a_batch() {
+fn queue_pair_is_not_reset_under_a_batch() {
     let mut reset = QueuePairAttribute::new();
     reset.setup_state(QueuePairState::Reset);
     let world = World::new();

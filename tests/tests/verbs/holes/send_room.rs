@@ -91,7 +91,7 @@ fn post(qp: &mut GenericQueuePair, number: u64) -> Result<(), PostSendError> {
 
 /// What safe code cannot do any more, done by C.
 #[test]
-fn a_c_program_that_overfills_an_extended_queue_changes_a_request_in_flight() {
+fn overfilled_extended_queue_in_c_changes_a_request_in_flight() {
     let world = World::new();
     let Some(driver) = Driver::load(&world, "mlx5-overfilled") else { return };
     let mut builder = world.qp_builder();
@@ -111,7 +111,7 @@ fn a_c_program_that_overfills_an_extended_queue_changes_a_request_in_flight() {
 }
 
 #[test]
-fn safe_code_gets_no_extended_queue_pair_of_a_driver_that_does_not_look() {
+fn safe_code_gets_no_extended_queue_pair_from_an_unchecked_driver() {
     let world = World::new();
     let Some(_driver) = Driver::load(&world, "mlx5-unchecked") else { return };
     let error = world.qp_builder().build_ex().unwrap_err();
@@ -155,7 +155,7 @@ fn safe_code_that_overfills_a_queue_is_refused_and_changes_nothing() {
 
 /// A driver that is known to look, in a file of its name.
 #[test]
-fn a_driver_that_looks_needs_no_promise() {
+fn driver_that_checks_needs_no_promise() {
     let world = World::new();
     let Some(_driver) = Driver::load(&world, "efa-checked") else { return };
     drop(world.qp_builder().build_ex().unwrap());

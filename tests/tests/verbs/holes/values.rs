@@ -15,7 +15,7 @@ fn prints(value: impl Debug + Display, number: u32) {
 }
 
 #[test]
-fn what_a_driver_does_not_fill_is_zero() {
+fn unfilled_driver_output_is_zero() {
     let world = World::new();
     world.recording.edit(|facts| facts.fills = false);
     let device = world.context.query_device().unwrap();
@@ -39,7 +39,7 @@ fn what_a_driver_does_not_fill_is_zero() {
 }
 
 #[test]
-fn a_driver_without_the_extended_query_leaves_the_rest_zero() {
+fn driver_without_the_extended_query_leaves_the_rest_zero() {
     let recording = Recording::new();
     recording.without("query_device_ex").edit(|facts| {
         facts.device.hca_core_clock = 5;
@@ -164,7 +164,7 @@ fn unknown_type_is_refused_and_prints() {
 }
 
 #[test]
-fn a_state_that_the_driver_leaves_in_the_object_may_be_unknown() {
+fn unknown_state_of_the_driver_is_handled() {
     let world = World::new();
     for qp in world.queue_pairs() {
         // SAFETY: the queue pair is alive, and no other thread uses it.

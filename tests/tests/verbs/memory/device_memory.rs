@@ -43,7 +43,7 @@ fn device_memory_is_allocated_copied_and_freed() {
 }
 
 #[test]
-fn a_region_of_device_memory_counts_from_zero_and_keeps_the_memory() {
+fn device_memory_region_is_zero_based_and_holds_its_memory() {
     let world = World::new();
     let dm = world.context.alloc_dm(256, 0).unwrap();
     world.recording.calls();

@@ -39,7 +39,7 @@ fn scenario(world: &World) -> Result<(), VerbError> {
 }
 
 #[test]
-fn each_call_may_fail_and_nothing_is_left_behind() {
+fn each_call_may_fail_without_leaks() {
     let warnings = Warnings::listen();
     let world = World::new();
     let before = world.recording.failable();

@@ -2,7 +2,7 @@ use sideway::ibverbs::fork::{ForkStatus, dofork_range, dontfork_range, fork_init
 use sideway_tests::recording::{Recording, answer, loose_calls};
 
 #[test]
-fn the_library_is_asked_and_its_answers_are_understood() {
+fn library_calls_and_results_are_translated() {
     // A device is open, and so fork_init is refused.
     let _context = Recording::new().open();
     let error = fork_init().unwrap_err();

@@ -8,7 +8,7 @@ use sideway_tests::recording::{Kind, Recording, World, answer, loose_calls};
 use crate::memory::regions::{expect, only};
 
 #[test]
-fn a_device_is_imported_by_a_duplicate_of_its_descriptor() {
+fn device_is_imported_by_a_duplicate_of_its_descriptor() {
     let recording = Recording::new();
     let original = recording.open();
     assert!(original.cmd_fd().is_none(), "the recording device has no descriptor");

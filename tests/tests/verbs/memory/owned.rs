@@ -20,7 +20,7 @@ fn bytes(region: &OwnedMemoryRegion, offset: usize, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn its_pages_are_registered_and_zero_and_keep_what_is_written() {
+fn owned_pages_are_zeroed_and_keep_writes() {
     let world = World::new();
     for huge_pages in [HugePages::System, HugePages::Transparent] {
         let mut builder = world.pd.create_mr_builder();
@@ -45,7 +45,7 @@ fn its_pages_are_registered_and_zero_and_keep_what_is_written() {
 }
 
 #[test]
-fn what_is_out_of_range_is_an_error_and_touches_nothing() {
+fn out_of_range_access_is_an_error_without_effect() {
     let world = World::new();
     let mut region = world.pd.reg_owned_mr(100, AccessFlags::LocalWrite).unwrap();
     for (offset, length) in [(0, 101), (100, 1), (101, 0), (usize::MAX, 2), (1, 100)] {
@@ -63,7 +63,7 @@ fn what_is_out_of_range_is_an_error_and_touches_nothing() {
 }
 
 #[test]
-fn entries_name_ranges_within() {
+fn entries_are_within_their_regions() {
     let world = World::new();
     let region = world.pd.reg_owned_mr(100, AccessFlags::LocalWrite).unwrap();
     let at = region.addr();
@@ -164,8 +164,8 @@ fn failed_creation_reports_why_and_leaks_nothing() {
 }
 
 #[test]
-fn pages_go_with_the_registration_and_not_before() {
-    if !alone("memory::owned::pages_go_with_the_registration_and_not_before", &[]) {
+fn pages_are_freed_after_the_registration() {
+    if !alone("memory::owned::pages_are_freed_after_the_registration", &[]) {
         return;
     }
     let world = World::new();
@@ -221,7 +221,7 @@ fn pages_go_with_the_registration_and_not_before() {
 }
 
 #[test]
-fn children_of_fork_do_not_have_the_pages() {
+fn forked_children_lack_the_pages() {
     let world = World::new();
     let region = world.pd.reg_owned_mr(4096, AccessFlags::LocalWrite).unwrap();
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();

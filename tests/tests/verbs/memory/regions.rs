@@ -94,7 +94,7 @@ fn implicit_on_demand_paging_registers_everything() {
 }
 
 #[test]
-fn a_dmabuf_is_registered_by_its_descriptor() {
+fn dmabuf_is_registered_by_its_descriptor() {
     let world = World::new();
     let file = std::fs::File::open("/dev/null").unwrap();
     // SAFETY: the recording device touches no memory.
@@ -112,7 +112,7 @@ fn a_dmabuf_is_registered_by_its_descriptor() {
 }
 
 #[test]
-fn failures_to_register_say_what_to_change() {
+fn registration_errors_have_a_remedy() {
     let world = World::new();
     for (errno, iova, access, words) in [
         (libc::EINVAL, 0x7000, AccessFlags::RemoteWrite, "also need LocalWrite"),
@@ -155,7 +155,7 @@ fn locked_memory_counts_towards_the_limit() {
 }
 
 #[test]
-fn the_null_region_has_no_memory_and_cannot_be_changed() {
+fn null_region_has_no_memory_and_cannot_be_changed() {
     let world = World::new();
     let mut mr = world.pd.alloc_null_mr().unwrap();
     expect(&only(&world.recording), "alloc_null_mr", &[]);
@@ -214,7 +214,7 @@ fn change(
 }
 
 #[test]
-fn a_region_is_registered_anew_in_what_is_given() {
+fn reregistration_changes_only_the_given_parts() {
     let world = World::new();
     let other = world.context.alloc_pd().unwrap();
     let mut mr = region(&world.pd, AccessFlags::LocalWrite);
@@ -310,7 +310,7 @@ fn hints(context: &Arc<DeviceContext>) -> DmaHandleAttributes {
 }
 
 #[test]
-fn hints_that_a_device_refuses_are_explained() {
+fn refused_advice_is_explained() {
     let world = World::new();
     let all = DmaHandleAttributes { cpu_id: Some(3), processing_hint: Some(1), memory: Some(HintedMemory::Volatile) };
     for (attributes, words) in [
@@ -388,7 +388,7 @@ fn registration_passes_all_fields_and_its_dma_handle_outlives_it() {
 }
 
 #[test]
-fn a_buffer_of_the_driver_outlives_its_regions() {
+fn buffer_of_the_driver_outlives_its_regions() {
     let world = World::new();
     assert!(world.pd.alloc_buf(0).unwrap_err().to_string().contains("length is 0"));
     let buffer = world.pd.alloc_buf(8192).unwrap();
@@ -415,7 +415,7 @@ fn a_buffer_of_the_driver_outlives_its_regions() {
 }
 
 #[test]
-fn a_buffer_of_the_callers_memory_is_made_of_what_was_given() {
+fn user_buffer_uses_the_given_memory() {
     let world = World::new();
     let file = std::fs::File::open("/dev/null").unwrap();
     for (dmabuf, fd) in [(None, -1_i64 as u64), (Some(file.as_fd()), file.as_raw_fd() as u64)] {

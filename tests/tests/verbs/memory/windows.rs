@@ -40,7 +40,7 @@ fn window_has_its_type_and_is_dropped_before_its_domain() {
 }
 
 #[test]
-fn a_driver_without_windows_or_without_a_part_of_them_is_found_at_once() {
+fn driver_without_a_window_function_is_an_error_at_once() {
     for missing in ["alloc_mw", "dealloc_mw", "bind_mw"] {
         let recording = Recording::new();
         recording.without(missing);
@@ -56,7 +56,7 @@ fn a_driver_without_windows_or_without_a_part_of_them_is_found_at_once() {
 }
 
 #[test]
-fn binding_posts_what_was_asked_for_and_gives_the_new_key() {
+fn bind_posts_its_arguments_and_returns_the_new_key() {
     let world = World::new();
     let region = world.pd.reg_owned_mr(4096, BINDABLE).unwrap();
     for mut qp in world.queue_pairs() {
@@ -90,7 +90,7 @@ fn binding_posts_what_was_asked_for_and_gives_the_new_key() {
 }
 
 #[test]
-fn a_region_that_a_window_is_bound_to_does_not_go() {
+fn region_with_a_bound_window_is_not_deregistered() {
     let world = World::new();
     let warnings = Warnings::listen();
     let [mut qp, _] = world.queue_pairs();
@@ -161,7 +161,7 @@ fn mismatched_objects_are_refused_before_the_call() {
 
 /// What a driver like mlx5's lets through: neither the rights of the region nor its range are looked at.
 #[test]
-fn a_window_gives_nothing_that_the_region_was_not_registered_for() {
+fn window_cannot_exceed_its_regions_access() {
     let world = World::new();
     let mut window = window(&world);
     for mut qp in world.queue_pairs() {
@@ -194,7 +194,7 @@ fn a_window_gives_nothing_that_the_region_was_not_registered_for() {
 }
 
 #[test]
-fn what_a_region_allows_is_what_it_was_registered_with_last() {
+fn region_access_is_that_of_its_last_registration() {
     let world = World::new();
     let mut window = window(&world);
     let [mut qp, _] = world.queue_pairs();
@@ -244,7 +244,7 @@ fn what_a_region_allows_is_what_it_was_registered_with_last() {
 
 /// A driver takes what a binding changes from the window's key.
 #[test]
-fn a_window_does_not_take_the_key_of_another_or_of_a_region() {
+fn window_refuses_foreign_keys() {
     let world = World::new();
     let (mut window, other) = (window(&world), window(&world));
     let region = world.pd.reg_owned_mr(64, AccessFlags::LocalWrite).unwrap();

@@ -12,7 +12,7 @@ use sideway_tests::recording::{Failure, World, connect};
 use crate::offload::queue_pair;
 
 #[test]
-fn ece_goes_there_and_what_was_accepted_comes_back() {
+fn ece_options_are_set_and_the_accepted_ones_returned() {
     let world = World::new();
     for qp in world.queue_pairs() {
         world.recording.calls();
@@ -163,7 +163,7 @@ fn attributes_of_migration_and_depth_arrive_where_c_reads_them() {
 }
 
 #[test]
-fn a_query_gives_them_back_and_an_unknown_state_prints() {
+fn query_returns_attributes_and_an_unknown_state_prints() {
     let world = World::new();
     let qp = queue_pair(&world);
     world.recording.edit(|facts| {

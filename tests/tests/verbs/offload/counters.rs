@@ -10,7 +10,7 @@ use sideway_tests::recording::{Failure, Kind, Recording, World};
 use crate::offload::queue_pair;
 
 #[test]
-fn places_and_values_are_those_of_c() {
+fn counter_indices_and_values_match_c() {
     let world = World::new();
     let counters = world.context.create_counters().unwrap();
     counters.attach(CounterDescription::Packets, 0).unwrap();
@@ -34,7 +34,7 @@ fn places_and_values_are_those_of_c() {
 }
 
 #[test]
-fn a_flow_keeps_its_counters_whether_named_or_attached_later() {
+fn flow_keeps_its_counters_whether_named_or_attached_later() {
     let world = World::new();
     let qp = queue_pair(&world);
     let (named, later) = (world.context.create_counters().unwrap(), world.context.create_counters().unwrap());

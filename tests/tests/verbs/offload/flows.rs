@@ -27,7 +27,7 @@ fn protection() -> EspAction {
 }
 
 #[test]
-fn a_flow_keeps_the_queue_pair_and_its_actions() {
+fn flow_keeps_the_queue_pair_and_its_actions() {
     let world = World::new();
     for qp in world.queue_pairs() {
         world.recording.calls();
@@ -96,7 +96,7 @@ fn action_attributes_arrive_unchanged() {
 }
 
 #[test]
-fn a_key_arrives_in_its_order_and_does_not_print() {
+fn action_key_keeps_its_byte_order_and_is_not_printed() {
     let world = World::new();
     let bytes: Vec<u8> = (0..32).collect();
     let key = AesGcmKey::new(&bytes, 0).unwrap();
@@ -114,7 +114,7 @@ fn a_key_arrives_in_its_order_and_does_not_print() {
 }
 
 #[test]
-fn an_action_needs_attributes_and_key() {
+fn action_needs_attributes_and_key() {
     let world = World::new();
     for action in [
         EspAction::default(),
@@ -128,7 +128,7 @@ fn an_action_needs_attributes_and_key() {
 }
 
 #[test]
-fn an_action_of_another_context_is_refused() {
+fn action_of_another_context_is_refused() {
     let (here, there) = (World::new(), Recording::new());
     let foreign = there.open().create_flow_action_esp(&protection()).unwrap();
     let qp = queue_pair(&here);
@@ -163,7 +163,7 @@ fn refusal_reports_what_is_missing() {
 }
 
 #[test]
-fn a_flow_that_is_not_destroyed_is_leaked_with_what_it_needs() {
+fn failed_flow_destroy_leaks_the_flow_and_its_parents() {
     let warnings = Warnings::listen();
     let world = World::new();
     let qp = queue_pair(&world);

@@ -13,7 +13,7 @@ fn group(last: u8) -> Gid {
 }
 
 #[test]
-fn a_group_is_named_by_its_gid_and_lid() {
+fn group_is_named_by_its_gid_and_lid() {
     let world = World::new();
     for qp in world.queue_pairs() {
         world.recording.calls();
@@ -34,7 +34,7 @@ fn a_group_is_named_by_its_gid_and_lid() {
 }
 
 #[test]
-fn a_queue_pair_that_goes_leaves_its_groups_first() {
+fn dropped_queue_pair_leaves_its_groups_first() {
     let world = World::new();
     let [dropped, closed] = world.queue_pairs();
     for qp in [&dropped, &closed] {
@@ -59,7 +59,7 @@ fn a_queue_pair_that_goes_leaves_its_groups_first() {
 }
 
 #[test]
-fn a_group_that_was_not_joined_is_not_left() {
+fn unjoined_group_is_not_left() {
     let world = World::new();
     let qp = queue_pair(&world);
     let error = qp.detach_mcast(&group(1), 0).unwrap_err();
@@ -74,7 +74,7 @@ fn a_group_that_was_not_joined_is_not_left() {
 }
 
 #[test]
-fn a_refusal_names_the_service() {
+fn refusal_names_the_service() {
     let world = World::new();
     let qp = queue_pair(&world);
     for failure in [Failure::documented(libc::EINVAL), Failure::negative(libc::EINVAL)] {
@@ -89,7 +89,7 @@ fn a_refusal_names_the_service() {
 }
 
 #[test]
-fn a_refusal_of_a_datagram_queue_pair_names_gid_or_lid() {
+fn datagram_join_refusal_names_gid_or_lid() {
     let world = World::new();
     let mut builder = world.pd.create_ud_qp_builder();
     let qp = builder.setup_send_cq(&world.send_cq).setup_recv_cq(&world.recv_cq).build().unwrap();

@@ -106,7 +106,7 @@ fn ipv4() {
 }
 
 #[test]
-fn ipv6_has_no_trace_in_its_padding() {
+fn ipv6_padding_is_zero() {
     let value = Ipv6Filter {
         src_ip: "2001:db8::1".parse().unwrap(),
         dst_ip: Ipv6Addr::LOCALHOST,
@@ -137,7 +137,7 @@ fn ipv6_has_no_trace_in_its_padding() {
 }
 
 #[test]
-fn ports_of_tcp_and_udp() {
+fn tcp_and_udp_port_spaces_are_separate() {
     let value = TcpUdpFilter { dst_port: 0x1234, src_port: 0xabcd };
     let mask = TcpUdpFilter { dst_port: u16::MAX, src_port: 1 };
     for (filter, spec_type) in [
@@ -151,7 +151,7 @@ fn ports_of_tcp_and_udp() {
 }
 
 #[test]
-fn tunnels_and_what_is_inside() {
+fn tunnel_specifications_have_inner_ones() {
     let (value, mask) = (TunnelFilter { tunnel_id: 0x0012_3456 }, TunnelFilter { tunnel_id: 0x00ff_ffff });
     let (_, bytes) = only::<ffi::ibv_flow_spec_tunnel>(FlowSpec::VxlanTunnel { value, mask }, false);
     assert_eq!(head(&bytes), (spec::IBV_FLOW_SPEC_VXLAN_TUNNEL.0, 16));
@@ -215,7 +215,7 @@ fn specifications_are_contiguous_in_the_given_order() {
 }
 
 #[test]
-fn the_longest_rule_is_taken_and_one_more_refused() {
+fn longest_rule_is_taken_and_one_more_refused() {
     let world = World::new();
     let qp = queue_pair(&world);
     let any = Ipv6Filter::default();

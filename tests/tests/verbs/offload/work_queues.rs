@@ -117,7 +117,7 @@ fn receives_are_posted_to_a_work_queue() {
 }
 
 #[test]
-fn a_work_queue_without_the_function_is_not_handed_out() {
+fn work_queue_without_the_function_is_refused() {
     let world = World::new();
     world.recording.without("wq_post_recv");
     let error = world.pd.create_wq_builder().setup_cq(&world.recv_cq).build().unwrap_err();
@@ -131,7 +131,7 @@ fn a_work_queue_without_the_function_is_not_handed_out() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_before_c_is_asked() {
+fn invalid_arguments_are_refused_before_the_call() {
     let (world, other) = (World::new(), World::new());
     let text = |builder: &sideway::ibverbs::work_queue::WorkQueueBuilder| builder.build().unwrap_err().to_string();
     let mut builder = world.pd.create_wq_builder();
@@ -162,7 +162,7 @@ fn what_cannot_be_is_refused_before_c_is_asked() {
 }
 
 #[test]
-fn an_event_names_the_work_queue_and_holds_it() {
+fn event_names_the_work_queue_and_holds_it() {
     let world = World::new();
     let (queue, other) = (work_queue(&world), work_queue(&world));
     let events = world.context.async_events().unwrap();
@@ -185,7 +185,7 @@ fn an_event_names_the_work_queue_and_holds_it() {
 }
 
 #[test]
-fn a_table_has_its_queues_in_order_and_keeps_them() {
+fn rwq_table_keeps_its_queues_in_order() {
     let world = World::new();
     let (first, second) = (work_queue(&world), work_queue(&world));
     // SAFETY: neither is used.
@@ -255,7 +255,7 @@ fn rss_queue_pair_has_the_requested_attributes_and_keeps_its_table() {
 }
 
 #[test]
-fn a_driver_that_refuses_is_explained() {
+fn driver_refusal_is_explained() {
     let world = World::new();
     let queue = work_queue(&world);
     let no = Failure::documented(libc::EOPNOTSUPP);
@@ -295,7 +295,7 @@ fn a_driver_that_refuses_is_explained() {
 }
 
 #[test]
-fn a_device_without_these_verbs_answers_each_with_its_name() {
+fn each_missing_verb_is_an_error_with_its_name() {
     let recording = Recording::new();
     let verbs = ["create_wq", "create_rwq_ind_table", "create_flow", "create_counters", "create_flow_action_esp"];
     verbs.iter().for_each(|verb| _ = recording.without(verb));

@@ -37,7 +37,7 @@ impl<B: Batch<Connected>> Batch<Connected> for Dropped<'_, B> {
 }
 
 #[test]
-fn bytes_that_outlive_the_batch_arrive() {
+fn borrowed_inline_bytes_arrive() {
     let world = World::new();
     let builder = sized(&world, world.pd.create_qp_builder());
     for outcome in on_each_kind(&world, &builder, &Dropped(&Pieces {}), &Pieces {}) {
@@ -77,7 +77,7 @@ fn bytes_of_every_length_are_copied() {
 }
 
 #[test]
-fn more_than_there_is_room_for_is_refused() {
+fn request_beyond_the_capacity_is_refused() {
     let world = World::new();
     let mut qp = sized(&world, world.pd.create_qp_builder()).build().unwrap();
     for _ in 0..2 {

@@ -40,7 +40,7 @@ batch!(WithForeign<'a> of Datagram { ah: &'a AddressHandle, foreign: &'a Address
 });
 
 #[test]
-fn a_datagram_arrives_with_its_address() {
+fn datagram_arrives_with_its_address() {
     let world = World::new();
     let (one, two) = (handle(&world), handle(&world));
     let outcomes = on_each_kind(&world, &datagrams(&world), &Each { one: &one, two: &two }, &Good { ah: &one });
@@ -90,7 +90,7 @@ fn a_datagram_arrives_with_its_address() {
 }
 
 #[test]
-fn an_address_handle_of_another_device_is_refused() {
+fn address_handle_of_another_device_is_refused() {
     let (world, other) = (World::new(), World::new());
     let (ah, foreign) = (handle(&world), handle(&other));
     let outcomes =
@@ -142,7 +142,7 @@ fn two_opened_contexts_of_one_device_are_two_devices() {
 }
 
 #[test]
-fn a_driver_without_the_setter_is_an_error_and_not_a_null_call() {
+fn driver_without_the_setter_is_an_error_and_not_a_null_call() {
     let world = World::new();
     world.recording.without("wr_set_ud_addr");
     let ah = handle(&world);
@@ -161,7 +161,7 @@ fn a_driver_without_the_setter_is_an_error_and_not_a_null_call() {
 }
 
 #[test]
-fn a_datagram_that_was_dropped_half_way_leaves_no_trace() {
+fn half_built_datagram_is_not_posted() {
     let world = World::new();
     let ah = handle(&world);
     let builder = datagrams(&world);
@@ -178,7 +178,7 @@ fn a_datagram_that_was_dropped_half_way_leaves_no_trace() {
 }
 
 #[test]
-fn a_batch_that_was_given_up_is_not_posted_by_the_next() {
+fn aborted_batch_is_not_posted_with_the_next() {
     let world = World::new();
     let mut qp = datagrams(&world).build().unwrap();
     let gone = handle(&world);
@@ -200,7 +200,7 @@ fn a_batch_that_was_given_up_is_not_posted_by_the_next() {
 }
 
 #[test]
-fn an_extended_batch_that_was_refused_and_forgotten_refuses_the_next_and_ends_there() {
+fn forgotten_refused_batch_fails_the_next_and_ends() {
     let (world, other) = (World::new(), World::new());
     let (ah, foreign) = (handle(&world), handle(&other));
     let mut qp = datagrams(&world).build_ex().unwrap();
@@ -223,7 +223,7 @@ fn an_extended_batch_that_was_refused_and_forgotten_refuses_the_next_and_ends_th
 }
 
 #[test]
-fn a_builder_of_connected_queue_pairs_names_the_one_of_datagrams() {
+fn connected_builder_error_names_the_datagram_builder() {
     let world = World::new();
     let mut builder = world.qp_builder();
     builder.setup_qp_type(QueuePairType::UnreliableDatagram);
@@ -246,7 +246,7 @@ fn a_builder_of_connected_queue_pairs_names_the_one_of_datagrams() {
 }
 
 #[test]
-fn a_queue_pair_of_datagrams_is_made_and_receives() {
+fn queue_pair_of_datagrams_is_made_and_receives() {
     let world = World::new();
     let builder = datagrams(&world);
     world.recording.calls();

@@ -36,7 +36,7 @@ batch!(Flush of Connected {}, |_this, guard| {
 });
 
 #[test]
-fn each_operation_arrives_as_it_was_given() {
+fn each_operation_arrives_unchanged() {
     let world = World::new();
     let mut builder = sized(&world, world.pd.create_qp_builder());
     builder.setup_send_ops_flags(all_operations());
@@ -78,7 +78,7 @@ batch!(FarFlush of Connected {}, |_this, guard| {
 });
 
 #[test]
-fn a_level_beyond_the_field_does_not_become_another() {
+fn oversized_flush_level_is_not_truncated() {
     let world = World::new();
     let mut builder = sized(&world, world.pd.create_qp_builder());
     builder.setup_send_ops_flags(all_operations());
@@ -153,7 +153,7 @@ impl<A: Batch<Connected>, B: Batch<Connected>> Batch<Connected> for Both<'_, A, 
 }
 
 #[test]
-fn a_bind_names_window_region_and_range_and_nothing_of_a_request_before() {
+fn bind_has_its_window_region_and_range_only() {
     let world = World::new();
     let access = AccessFlags::LocalWrite | AccessFlags::MemoryWindowBind;
     let region = world.pd.reg_owned_mr(64, access).unwrap();
@@ -222,7 +222,7 @@ fn windows_of_another_device_and_bindings_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn an_operation_is_complete_without_data() {
+fn operation_is_complete_without_data() {
     let world = World::new();
     let mut builder = sized(&world, world.pd.create_qp_builder());
     let mut qp = builder.setup_send_ops_flags(all_operations()).build_ex().unwrap();

@@ -30,7 +30,7 @@ fn builder(world: &World) -> QueuePairBuilder<RawPacket> {
 }
 
 #[test]
-fn packets_arrive_as_they_were_given() {
+fn packets_arrive_unchanged() {
     let world = World::new();
     let mut builder = builder(&world);
     builder.setup_send_ops_flags(all_operations()).setup_max_tso_header(HEADER.len() as u16);
@@ -52,7 +52,7 @@ fn packets_arrive_as_they_were_given() {
 }
 
 #[test]
-fn the_room_for_headers_and_the_flags_arrive_also_for_basic_queue_pairs() {
+fn header_space_and_flags_arrive_for_basic_queue_pairs_too() {
     let world = World::new();
     let mut builder = builder(&world);
     builder.setup_max_tso_header(54).setup_create_flags(QueuePairCreateFlags::ScatterFcs).setup_source_qpn(0xabc);
@@ -73,7 +73,7 @@ fn the_room_for_headers_and_the_flags_arrive_also_for_basic_queue_pairs() {
 }
 
 #[test]
-fn segmenting_that_was_not_asked_for_is_refused() {
+fn unrequested_segmentation_is_refused() {
     let world = World::new();
     let mut qp = builder(&world).build_ex().unwrap();
     let mut guard = qp.start_post_send();
@@ -84,7 +84,7 @@ fn segmenting_that_was_not_asked_for_is_refused() {
 }
 
 #[test]
-fn a_header_longer_than_a_request_can_say() {
+fn oversized_header_is_refused() {
     let header = vec![0; 1 << 16];
     batch!(Long<'a> of RawPacket { header: &'a [u8] }, |this, guard| {
         guard.construct_wr(6, SIGNALED).setup_send().setup_inline_data(b"x");
@@ -124,7 +124,7 @@ fn a_header_longer_than_a_request_can_say() {
 /// The driver of mlx5 refuses such a header when the request starts, and then writes the data to a place without a
 /// request.
 #[test]
-fn a_header_that_the_queue_pair_was_not_built_for_does_not_reach_its_driver() {
+fn unsupported_header_length_does_not_reach_the_driver() {
     let header = [0; 65];
     for (most, takes) in [(64, 14..=64), (14, 14..=14), (20, 14..=20)] {
         let world = World::new();
@@ -166,7 +166,7 @@ fn a_header_that_the_queue_pair_was_not_built_for_does_not_reach_its_driver() {
 }
 
 #[test]
-fn a_raw_packet_without_data_leads_its_driver_to_no_memory_of_the_past() {
+fn raw_packet_without_data_reads_no_stale_memory() {
     let world = World::new();
     let mut builder = builder(&world);
     let mut qp = builder.setup_max_inline_data(0).build().unwrap();
@@ -190,7 +190,7 @@ fn a_raw_packet_without_data_leads_its_driver_to_no_memory_of_the_past() {
 }
 
 #[test]
-fn a_port_that_is_not_there_does_not_reach_the_driver() {
+fn missing_port_does_not_reach_the_driver() {
     let world = World::new();
     let qp = builder(&world).build().unwrap();
     world.recording.calls();
@@ -205,7 +205,7 @@ fn a_port_that_is_not_there_does_not_reach_the_driver() {
 }
 
 #[test]
-fn a_port_that_the_device_does_not_confirm_does_not_reach_the_driver() {
+fn unconfirmed_port_does_not_reach_the_driver() {
     let world = World::new();
     let qp = builder(&world).build().unwrap();
     world.recording.calls();
@@ -274,7 +274,7 @@ fn checksums_are_requested_only_if_the_driver_has_the_port() {
 }
 
 #[test]
-fn a_basic_queue_pair_leaves_checksums_to_its_driver() {
+fn basic_queue_pair_leaves_checksums_to_its_driver() {
     let world = World::new();
     let mut qp = builder(&world).build().unwrap();
     let mut guard = qp.start_post_send();

@@ -64,7 +64,7 @@ fn each_is_refused(world: &World, qp: &mut ExtendedQueuePair) {
 }
 
 #[test]
-fn operations_that_were_not_asked_for() {
+fn unrequested_operations_are_refused() {
     // Where the later ones would stand, the recording device has what is no function: looking there ends the process.
     let world = World::new();
     let mut qp = builder(&world).build_ex().unwrap();
@@ -72,7 +72,7 @@ fn operations_that_were_not_asked_for() {
 }
 
 #[test]
-fn operations_that_were_asked_for_and_that_the_driver_left_out() {
+fn requested_operations_missing_in_the_driver_are_refused() {
     let world = World::new();
     for function in ["wr_send_inv", "wr_local_inv", "wr_atomic_write", "wr_flush"] {
         world.recording.without(function);
@@ -104,7 +104,7 @@ fn requested_operations_work_after_a_refusal() {
 }
 
 #[test]
-fn an_atomic_write_that_a_basic_queue_pair_has_no_room_for() {
+fn atomic_write_needs_inline_space_on_a_basic_queue_pair() {
     let world = World::new();
     let mut builder = builder(&world);
     let mut qp = builder.setup_max_inline_data(7).build().unwrap();
@@ -120,7 +120,7 @@ fn an_atomic_write_that_a_basic_queue_pair_has_no_room_for() {
 }
 
 #[test]
-fn every_request_to_a_queue_without_room() {
+fn every_request_to_a_full_queue_is_refused() {
     let world = World::new();
     let mut builder = builder(&world);
     let mut qp = builder.setup_max_send_wr(0).setup_send_ops_flags(all_operations()).build_ex().unwrap();

@@ -42,7 +42,7 @@ fn each_request_names_the_peers_shared_receive_queue() {
 }
 
 #[test]
-fn it_is_made_without_a_queue_for_receives() {
+fn xrc_initiator_has_no_receive_queue() {
     let world = World::new();
     let mut builder = world.pd.create_xrc_send_qp_builder();
     let error = builder.build().unwrap_err();
@@ -62,7 +62,7 @@ fn it_is_made_without_a_queue_for_receives() {
 }
 
 #[test]
-fn it_takes_no_receives() {
+fn xrc_initiator_refuses_receives() {
     let world = World::new();
     let builder = xrc(&world);
     fn receive(world: &World, mut qp: impl QueuePair) {
@@ -86,7 +86,7 @@ fn it_takes_no_receives() {
 }
 
 #[test]
-fn a_driver_without_the_setter_is_an_error_and_not_a_null_call() {
+fn driver_without_the_setter_is_an_error_and_not_a_null_call() {
     let world = World::new();
     world.recording.without("wr_set_xrc_srqn");
     let mut qp = xrc(&world).build_ex().unwrap();

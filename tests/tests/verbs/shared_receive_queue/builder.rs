@@ -8,7 +8,7 @@ use sideway::ibverbs::xrc_domain::XrcDomainFlags;
 use sideway_tests::recording::{Failure, Kind, Recording, World};
 
 #[test]
-fn a_basic_queue_is_made_as_asked_for() {
+fn basic_queue_has_the_requested_attributes() {
     let world = World::new();
     let mut builder = world.pd.create_srq_builder();
     builder.setup_max_wr(100).setup_max_sge(3).setup_limit(7).setup_srq_context(77);
@@ -32,7 +32,7 @@ fn a_basic_queue_is_made_as_asked_for() {
 }
 
 #[test]
-fn what_the_device_makes_of_it_counts() {
+fn granted_sizes_are_used() {
     let world = World::new();
     world.recording.edit(|facts| facts.srq = Some((127, 4)));
     let mut queue = world.pd.create_srq_builder().setup_max_wr(100).setup_max_sge(2).build().unwrap();
@@ -86,7 +86,7 @@ fn errors_of_the_verb_are_explained() {
 }
 
 #[test]
-fn a_driver_without_the_function_that_posts_is_refused() {
+fn driver_without_a_post_function_is_refused() {
     let recording = Recording::new();
     recording.without("post_srq_recv");
     let pd = recording.open().alloc_pd().unwrap();
@@ -99,7 +99,7 @@ fn a_driver_without_the_function_that_posts_is_refused() {
 }
 
 #[test]
-fn an_xrc_queue_is_made_of_a_domain_and_a_completion_queue() {
+fn xrc_queue_has_a_domain_and_a_completion_queue() {
     let world = World::new();
     let xrcd = world.context.open_xrcd(None, XrcDomainFlags::Create).unwrap();
     let mut builder = world.pd.create_srq_builder();
@@ -177,7 +177,7 @@ fn objects_of_another_context_are_refused_before_the_call() {
 }
 
 #[test]
-fn a_queue_pair_is_made_with_the_shared_queue() {
+fn queue_pair_is_created_with_the_shared_queue() {
     let world = World::new();
     let queue = world.pd.create_srq_builder().build().unwrap();
     let mut builder = world.qp_builder();
@@ -193,7 +193,7 @@ fn a_queue_pair_is_made_with_the_shared_queue() {
 }
 
 #[test]
-fn the_initiator_of_an_xrc_connection_has_no_shared_queue() {
+fn initiator_of_an_xrc_connection_has_no_shared_queue() {
     let world = World::new();
     let queue = world.pd.create_srq_builder().build().unwrap();
     world.recording.calls();

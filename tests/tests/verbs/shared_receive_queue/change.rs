@@ -18,7 +18,7 @@ fn post(queue: &mut SharedReceiveQueue, count: u64) -> Result<(), PostErrorKind>
 }
 
 #[test]
-fn the_limit_is_armed_and_read_back() {
+fn limit_is_armed_and_read_back() {
     let world = World::new();
     let mut queue = queue(&world);
     queue.arm_limit(3).unwrap();
@@ -32,7 +32,7 @@ fn the_limit_is_armed_and_read_back() {
 }
 
 #[test]
-fn a_resize_changes_how_much_a_batch_can_have() {
+fn resize_changes_the_batch_limit() {
     let world = World::new();
     let mut queue = queue(&world);
     assert_eq!(post(&mut queue, 5), Err(PostErrorKind::NotEnoughResources));
@@ -51,7 +51,7 @@ fn a_resize_changes_how_much_a_batch_can_have() {
 }
 
 #[test]
-fn a_resize_that_fails_leaves_the_queue_as_it_was() {
+fn failed_resize_leaves_the_queue_unchanged() {
     let world = World::new();
     let mut queue = queue(&world);
     for failure in
@@ -82,7 +82,7 @@ fn a_resize_that_fails_leaves_the_queue_as_it_was() {
 }
 
 #[test]
-fn what_cannot_be_modified_is_explained() {
+fn failed_modify_is_explained() {
     let world = World::new();
     let mut queue = queue(&world);
     assert_eq!(
@@ -104,7 +104,7 @@ fn what_cannot_be_modified_is_explained() {
 }
 
 #[test]
-fn a_query_that_fails_and_one_that_fills_nothing() {
+fn failed_and_empty_queries_are_handled() {
     let world = World::new();
     let queue = queue(&world);
     world.recording.fail("query_srq", 0, Failure::negative(libc::EIO));
@@ -114,7 +114,7 @@ fn a_query_that_fails_and_one_that_fills_nothing() {
 }
 
 #[test]
-fn the_number_of_a_queue() {
+fn queue_number_is_read() {
     let world = World::new();
     let queues = [queue(&world), queue(&world)];
     let numbers = [queues[0].srq_number().unwrap(), queues[1].srq_number().unwrap()];

@@ -12,7 +12,7 @@ fn ends(calls: &[Call]) -> Vec<&'static str> {
 }
 
 #[test]
-fn the_owner_of_the_queue_may_go_before_its_queue_pairs() {
+fn queue_owner_may_be_dropped_before_its_queue_pairs() {
     let world = World::new();
     let queue = world.pd.create_srq_builder().build().unwrap();
     let mut builder = world.qp_builder();
@@ -31,7 +31,7 @@ fn the_owner_of_the_queue_may_go_before_its_queue_pairs() {
 }
 
 #[test]
-fn the_queue_keeps_what_it_was_made_from() {
+fn queue_holds_its_parents() {
     let World { send_cq, recv_cq, pd, context, recording } = World::new();
     let xrcd = context.open_xrcd(None, XrcDomainFlags::Create).unwrap();
     let queue = pd.create_srq_builder().setup_xrc(&xrcd, &recv_cq).build_ex().unwrap();
@@ -47,7 +47,7 @@ fn the_queue_keeps_what_it_was_made_from() {
 }
 
 #[test]
-fn a_queue_that_alone_holds_its_completion_queue_is_destroyed_with_it() {
+fn sole_owner_of_a_completion_queue_destroys_both() {
     let mut world = World::new();
     let xrcd = world.context.open_xrcd(None, XrcDomainFlags::Create).unwrap();
     let build = |cq| world.pd.create_srq_builder().setup_xrc(&xrcd, cq).build_ex().unwrap();
@@ -61,7 +61,7 @@ fn a_queue_that_alone_holds_its_completion_queue_is_destroyed_with_it() {
 }
 
 #[test]
-fn a_queue_that_completions_name_goes_with_its_completion_queue() {
+fn shared_queue_in_completions_lives_as_long_as_the_completion_queue() {
     let mut world = World::new();
     let xrcd = world.context.open_xrcd(None, XrcDomainFlags::Create).unwrap();
     let build = || world.pd.create_srq_builder().setup_xrc(&xrcd, &world.recv_cq).build_ex().unwrap();
@@ -112,7 +112,7 @@ fn everything_closes_and_reports() {
 }
 
 #[test]
-fn a_destroy_that_fails_is_logged_and_no_panic() {
+fn failed_destroy_is_logged_without_a_panic() {
     for verb in ["destroy_srq", "close_xrcd", "destroy_qp"] {
         let warnings = Warnings::listen();
         let recording = Recording::new();

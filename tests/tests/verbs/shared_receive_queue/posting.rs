@@ -13,7 +13,7 @@ fn queue(world: &World) -> SharedReceiveQueue {
 }
 
 #[test]
-fn receives_reach_the_device_as_they_were_built() {
+fn receives_reach_the_device_unchanged() {
     let world = World::new();
     let mut queue = queue(&world);
     let mut guard = queue.start_post_recv();
@@ -40,7 +40,7 @@ fn receives_reach_the_device_as_they_were_built() {
 }
 
 #[test]
-fn a_batch_that_fails_names_its_request() {
+fn failed_batch_names_its_request() {
     let world = World::new();
     let mut queue = queue(&world);
     for (at, failure) in [
@@ -68,7 +68,7 @@ fn a_batch_that_fails_names_its_request() {
 }
 
 #[test]
-fn a_driver_that_names_no_request_is_survived() {
+fn missing_bad_wr_is_tolerated() {
     let world = World::new();
     let mut queue = queue(&world);
     for bad in [Bad::Null, Bad::Foreign, Bad::Behind] {
@@ -103,7 +103,7 @@ fn oversized_request_is_refused_before_the_call() {
 }
 
 #[test]
-fn a_queue_pair_with_a_shared_queue_refuses_receives_of_its_own() {
+fn queue_pair_with_a_shared_queue_refuses_receives_of_its_own() {
     let world = World::new();
     let queue = queue(&world);
     let mut builder = world.qp_builder();

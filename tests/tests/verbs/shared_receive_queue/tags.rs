@@ -27,7 +27,7 @@ fn operations(world: &World) -> Vec<Call> {
 }
 
 #[test]
-fn a_queue_with_tag_matching_is_made_as_asked_for() {
+fn tag_matching_queue_has_the_requested_attributes() {
     let world = World::new();
     let (queue, cq) = queue(&world);
     let calls = world.recording.calls();
@@ -52,7 +52,7 @@ fn a_queue_with_tag_matching_is_made_as_asked_for() {
 }
 
 #[test]
-fn operations_reach_the_device_as_they_were_built() {
+fn operations_reach_the_device_unchanged() {
     let world = World::new();
     let (mut queue, mut cq) = queue(&world);
     let mut guard = queue.start_post_ops();
@@ -95,7 +95,7 @@ fn operations_reach_the_device_as_they_were_built() {
 }
 
 #[test]
-fn an_empty_buffer_hides_that_of_the_batch_before() {
+fn empty_buffer_replaces_the_previous_batchs() {
     let world = World::new();
     let (mut queue, _cq) = queue(&world);
     let mut guard = queue.start_post_ops();
@@ -111,7 +111,7 @@ fn an_empty_buffer_hides_that_of_the_batch_before() {
 }
 
 #[test]
-fn a_batch_that_fails_names_its_operation_and_keeps_the_tags_before_it() {
+fn failed_batch_names_its_operation_and_keeps_earlier_tags() {
     let world = World::new();
     let (mut queue, _cq) = queue(&world);
     let mut guard = queue.start_post_ops();
@@ -143,7 +143,7 @@ fn a_batch_that_fails_names_its_operation_and_keeps_the_tags_before_it() {
 }
 
 #[test]
-fn a_batch_that_was_not_posted_has_no_tags() {
+fn unposted_batch_has_no_tags() {
     let world = World::new();
     let (mut queue, _cq) = queue(&world);
     let mut guard = queue.start_post_ops();
@@ -155,7 +155,7 @@ fn a_batch_that_was_not_posted_has_no_tags() {
 }
 
 #[test]
-fn a_tag_of_another_queue_does_not_reach_the_driver() {
+fn tag_of_another_queue_does_not_reach_the_driver() {
     let world = World::new();
     let ((mut first, _cq), (mut second, _other)) = (queue(&world), queue(&world));
     let mut guard = first.start_post_ops();
@@ -197,7 +197,7 @@ fn oversized_request_is_refused_before_the_call() {
 }
 
 #[test]
-fn a_queue_without_tag_matching_refuses_operations() {
+fn queue_without_tag_matching_refuses_operations() {
     let world = World::new();
     let (mut with, _cq) = queue(&world);
     let mut guard = with.start_post_ops();

@@ -10,7 +10,7 @@ use sideway::ibverbs::xrc_domain::XrcDomainFlags;
 use sideway_tests::recording::{Failure, Kind, Recording, World};
 
 #[test]
-fn a_domain_is_opened_by_its_file_and_its_flags() {
+fn domain_is_opened_by_its_file_and_its_flags() {
     let world = World::new();
     let file = std::fs::File::open("/dev/null").unwrap();
     let both = XrcDomainFlags::Create | XrcDomainFlags::Exclusive;
@@ -32,7 +32,7 @@ fn a_domain_is_opened_by_its_file_and_its_flags() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_explained() {
+fn failed_open_is_explained() {
     let world = World::new();
     let file = std::fs::File::open("/dev/null").unwrap();
     let error = world.context.open_xrcd(None, XrcDomainFlags::empty()).unwrap_err();
@@ -57,7 +57,7 @@ fn what_cannot_be_opened_is_explained() {
 }
 
 #[test]
-fn a_driver_that_could_not_close_a_domain_opens_none() {
+fn driver_without_close_xrcd_opens_no_domain() {
     for function in ["open_xrcd", "close_xrcd"] {
         let recording = Recording::new();
         let context = recording.without(function).open();
@@ -73,7 +73,7 @@ fn a_driver_that_could_not_close_a_domain_opens_none() {
 }
 
 #[test]
-fn a_receiving_queue_pair_is_made_of_its_domain_alone() {
+fn xrc_receive_queue_pair_needs_only_its_domain() {
     let world = World::new();
     let xrcd = world.context.open_xrcd(None, XrcDomainFlags::Create).unwrap();
     world.recording.calls();
@@ -107,7 +107,7 @@ fn a_receiving_queue_pair_is_made_of_its_domain_alone() {
 }
 
 #[test]
-fn a_queue_pair_is_opened_by_its_number() {
+fn queue_pair_is_opened_by_its_number() {
     let world = World::new();
     let xrcd = world.context.open_xrcd(None, XrcDomainFlags::Create).unwrap();
     let made = xrcd.create_recv_qp().unwrap();
