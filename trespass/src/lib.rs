@@ -2,13 +2,15 @@
 //!
 //! | layer | module | what |
 //! |---|---|---|
-//! | 4 | `net` | `Listener`, `Stream`: shaped as `std::net` |
+//! | 4 | [`net`] | `Listener`, `Stream`: shaped as `std::net` |
+//! | 4 | `connection` | [`Connection`], [`Acceptor`]: messages |
 //! | 3 | `worker` | the loop that joins connections to a backend, and the shared worker that blocking calls drive |
 //! | 2 | `backend` | how SENDs travel: `verbs`, `tcp`, `inproc` |
 //! | 1 | `proto` | a connection as a state machine: no I/O, clock, threads or unsafe code |
 //! | 0 | `memory` | buffers: a pool, registered with the device once |
 
 mod backend;
+mod connection;
 mod doctor;
 mod memory;
 mod proto;
@@ -16,5 +18,7 @@ mod worker;
 
 pub mod net;
 
+pub use connection::{Acceptor, Connection};
 pub use doctor::{DeviceReport, PortReport, Report, doctor};
 pub use memory::{Buf, Pool};
+pub use worker::{ConnectionId, Handle, Kind, ListenId, Options, Stats, Transport, Worker};

@@ -1,1 +1,21 @@
-//! `Listener` and `Stream`, shaped as `std::net`.
+//! [`Listener`] and [`Stream`], shaped as those of `std::net`.
+//!
+//! ```no_run
+//! use std::io::{Read, Write};
+//! use trespass::net::Stream;
+//!
+//! let mut stream = Stream::connect("server:7777")?;
+//! stream.write_all(b"hello")?;
+//! let mut reply = [0; 5];
+//! stream.read_exact(&mut reply)?;
+//! # std::io::Result::Ok(())
+//! ```
+
+mod listener;
+mod stream;
+#[cfg(feature = "tokio")]
+mod tokio;
+
+pub use listener::{Incoming, Listener};
+pub use std::net::Shutdown;
+pub use stream::Stream;

@@ -16,11 +16,13 @@ pub(crate) struct Stock {
     pub(crate) spare: Vec<Buf>,
     /// Segments that are to be posted as receives.
     pub(crate) receives: Vec<Buf>,
+    /// A connection waits for memory: it is to be looked at again soon.
+    pub(crate) starved: bool,
 }
 
 impl Stock {
     pub(crate) fn new(pool: Pool) -> Stock {
-        Stock { pool, ledger: Ledger::default(), spare: Vec::new(), receives: Vec::new() }
+        Stock { pool, ledger: Ledger::default(), spare: Vec::new(), receives: Vec::new(), starved: false }
     }
 
     /// An empty segment; `None` if the pool is used up.
@@ -30,7 +32,13 @@ impl Stock {
         loop {
             let mut segment = match self.spare.pop() {
                 Some(segment) => segment,
-                None => self.pool.segment()?,
+                None => match self.pool.segment() {
+                    Some(segment) => segment,
+                    None => {
+                        self.starved = true;
+                        return None;
+                    }
+                },
             };
             // Spare buffers may be the program's own, which are shorter.
             if segment.resize(length) && segment.resize(0) {
@@ -43,6 +51,15 @@ impl Stock {
     #[inline]
     pub(crate) fn give(&mut self, segment: Buf) {
         self.spare.push(segment);
+    }
+
+    /// Puts spare buffers in place that were out for a backend to add to.
+    #[inline]
+    pub(crate) fn put_spare(&mut self, mut spare: Vec<Buf>) {
+        if !self.spare.is_empty() {
+            spare.append(&mut self.spare);
+        }
+        self.spare = spare;
     }
 
     /// Returns to the pool what is not needed soon.

@@ -1,1 +1,588 @@
-//! The loop that joins connections to a backend.
+//! The loop that joins connections to the backends.
+
+mod domain;
+mod options;
+mod shared;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::task::Waker;
+use std::time::Duration;
+
+use rustix::event::{Timespec, epoll};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::backend::tcp::Tcp;
+use crate::backend::verbs::Verbs;
+use crate::backend::{Backend, LinkId, ListenerId};
+use crate::memory::Buf;
+use crate::proto::{Connection as Proto, Received};
+
+use domain::{Domain, Slot};
+
+pub use options::{Options, Transport};
+pub use shared::Handle;
+pub(crate) use shared::Wait;
+
+/// Events that a turn takes from a backend.
+const BUDGET: usize = 64;
+/// Turns of the worker between looks at a transport that has been silent: each look is a system call.
+const LOOK: u32 = 64;
+/// Receives that are added at a time.
+const VERBS_STEP: u32 = 128;
+const TCP_STEP: u32 = 32;
+
+/// What a connection runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// An RDMA device.
+    Rdma,
+    /// TCP.
+    Tcp,
+}
+
+/// A connection of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnectionId {
+    kind: Kind,
+    link: LinkId,
+}
+
+/// A listener of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ListenId(ListenerId);
+
+/// What a connection is, and what it has carried.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// What it runs on.
+    pub transport: Kind,
+    /// Device, port and addresses, in words.
+    pub path: String,
+    /// Why it does not run on RDMA, if it could have.
+    pub fallback: Option<String>,
+    /// Requests that carried messages out, and those that arrived; a request may have several small messages, or a part of a large one.
+    pub sends: u64,
+    /// Requests that arrived.
+    pub receives: u64,
+    /// Messages that the peer read from this side's memory.
+    pub rendezvous_sent: u64,
+    /// Messages that this side read from the peer's memory.
+    pub rendezvous_received: u64,
+}
+
+/// In words: the transport, the path, and the reason for TCP.
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path)?;
+        match &self.fallback {
+            Some(reason) => write!(f, " (no RDMA: {reason})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Connections of one thread, and the loop that moves them on. Nothing waits: `WouldBlock` says that a call is to be tried again.
+#[derive(Debug)]
+pub struct Worker {
+    verbs: Option<Domain<Verbs>>,
+    /// Why there is no RDMA, as far as that is known.
+    no_verbs: Option<String>,
+    tcp: Domain<Tcp>,
+    options: Options,
+    listeners: HashMap<ListenId, Listening>,
+    next_listener: u32,
+    fallbacks: HashMap<ConnectionId, String>,
+    /// Who waits for connections to accept.
+    acceptors: Vec<Waker>,
+    epoll: OwnedFd,
+    turns: u32,
+    silent: u32,
+}
+
+#[derive(Debug)]
+struct Listening {
+    address: SocketAddr,
+    rdma: bool,
+    no_rdma: Option<String>,
+}
+
+/// Does the same with the domain of a connection, whichever it is.
+macro_rules! on {
+    ($worker:expr, $kind:expr, $domain:ident => $body:expr) => {
+        match $kind {
+            Kind::Tcp => {
+                let $domain = &mut $worker.tcp;
+                $body
+            }
+            Kind::Rdma => match &mut $worker.verbs {
+                Some($domain) => $body,
+                None => Err(io::ErrorKind::NotConnected.into()),
+            },
+        }
+    };
+}
+
+impl Worker {
+    /// A worker without connections. The RDMA device is opened with the first address that needs it.
+    ///
+    /// # Errors
+    ///
+    /// The system has no descriptors left.
+    pub fn new(options: &Options) -> io::Result<Worker> {
+        let tcp = Domain::new(Tcp::new()?, options.settings(), TCP_STEP, now());
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, tcp.backend.fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        Ok(Worker {
+            verbs: None,
+            no_verbs: None,
+            tcp,
+            options: options.clone(),
+            listeners: HashMap::new(),
+            next_listener: 0,
+            fallbacks: HashMap::new(),
+            acceptors: Vec::new(),
+            epoll,
+            turns: 0,
+            silent: 0,
+        })
+    }
+
+    /// One turn: takes what has happened, and posts what is to be sent. Returns how much happened.
+    #[inline]
+    pub fn poll(&mut self) -> usize {
+        self.turns = self.turns.wrapping_add(1);
+        let mut count = 0;
+        if let Some(verbs) = &mut self.verbs {
+            count += verbs.turn(BUDGET);
+        }
+        if self.verbs.is_none() || self.silent < LOOK || self.turns.is_multiple_of(LOOK) {
+            let happened = self.tcp.turn(BUDGET);
+            self.silent = if happened == 0 { self.silent.saturating_add(1) } else { 0 };
+            count += happened;
+        } else {
+            self.tcp.flush();
+        }
+        if self.turns.is_multiple_of(LOOK) {
+            self.pass_time();
+        }
+        if !self.acceptors.is_empty() {
+            self.wake_acceptors();
+        }
+        count
+    }
+
+    /// Polls until there is nothing to do for `budget`: spinning costs a processor, and saves the time of going to sleep and waking up.
+    pub fn run(&mut self, budget: Duration) {
+        let mut until = now_fine() + budget.as_nanos() as u64;
+        loop {
+            let busy = self.poll() != 0;
+            let now = now_fine();
+            if busy {
+                until = now + budget.as_nanos() as u64;
+            } else if now >= until {
+                return;
+            }
+        }
+    }
+
+    /// Prepares to wait for [`Worker::fd`] to be readable, for the time that is returned at most; zero if there is work already.
+    ///
+    /// # Errors
+    ///
+    /// The device does not work any more.
+    pub fn arm(&mut self) -> io::Result<Duration> {
+        self.silent = 0;
+        self.pass_time();
+        let verbs = self.verbs.as_ref().map_or(u64::MAX, Domain::deadline);
+        let deadline = self.tcp.deadline().min(verbs);
+        let idle = self.arm_backends()?;
+        Ok(if idle { Duration::from_millis(deadline.saturating_sub(now())) } else { Duration::ZERO })
+    }
+
+    /// Asks the backends for wake-ups; false if there is something to poll already.
+    pub(crate) fn arm_backends(&mut self) -> io::Result<bool> {
+        let mut idle = self.tcp.backend.arm()?;
+        if let Some(verbs) = &mut self.verbs {
+            idle &= verbs.backend.arm()?;
+        }
+        Ok(idle)
+    }
+
+    /// Connections that exist, those that are ending included.
+    pub(crate) fn connections(&self) -> usize {
+        self.tcp.connections() + self.verbs.as_ref().map_or(0, Domain::connections)
+    }
+
+    /// The descriptor that is readable when [`Worker::poll`] has something to do, after [`Worker::arm`].
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Waits until there is something to do, `most` at most.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Worker::arm`].
+    pub fn wait(&mut self, most: Duration) -> io::Result<()> {
+        let time = self.arm()?.min(most);
+        if !time.is_zero() {
+            sleep(self.fd(), time)?;
+        }
+        self.pass_time();
+        Ok(())
+    }
+
+    /// Begins to connect over one transport.
+    pub(crate) fn connect(&mut self, kind: Kind, address: SocketAddr) -> io::Result<ConnectionId> {
+        if kind == Kind::Rdma {
+            self.open_verbs(Some(address)).map_err(|reason| io::Error::new(io::ErrorKind::NotFound, reason))?;
+        }
+        self.pass_time();
+        on!(self, kind, domain => domain.connect(address)).map(|link| ConnectionId { kind, link })
+    }
+
+    /// Whether a connection is established.
+    ///
+    /// # Errors
+    ///
+    /// It could not be established, and why.
+    pub fn is_established(&mut self, id: ConnectionId) -> io::Result<bool> {
+        on!(self, id.kind, domain => domain.is_established(id.link))
+    }
+
+    /// The transports that `connect` has to try for an address, in order, and why one of them is not among them.
+    pub(crate) fn candidates(&self) -> &'static [Kind] {
+        match self.options.transport {
+            Transport::Any => &[Kind::Rdma, Kind::Tcp],
+            Transport::Rdma => &[Kind::Rdma],
+            Transport::Tcp => &[Kind::Tcp],
+        }
+    }
+
+    /// Notes that a connection runs over TCP although RDMA was asked for first.
+    pub(crate) fn note_fallback(&mut self, id: ConnectionId, address: SocketAddr, reason: &io::Error) {
+        log::warn!("the connection to {address} runs over TCP: no RDMA: {reason}");
+        self.fallbacks.insert(id, reason.to_string());
+    }
+
+    /// Listens at an address: for RDMA and for TCP, or for the one that the options name.
+    ///
+    /// # Errors
+    ///
+    /// The address is in use, or is not this host's; with `Transport::Rdma` also if there is no device.
+    pub fn listen(&mut self, address: SocketAddr) -> io::Result<ListenId> {
+        let id = ListenId(ListenerId(self.next_listener));
+        self.next_listener += 1;
+        let backlog = self.options.backlog;
+        let mut listening = Listening { address, rdma: false, no_rdma: None };
+        if self.options.transport != Transport::Rdma {
+            listening.address = self.tcp.backend.listen(id.0, address, backlog)?;
+        }
+        if self.options.transport != Transport::Tcp {
+            let near = (!address.ip().is_unspecified()).then_some(address);
+            let listened = self.open_verbs(near).map_err(|reason| io::Error::new(io::ErrorKind::NotFound, reason));
+            let at = listening.address;
+            let listened = listened.and_then(|()| match &mut self.verbs {
+                Some(verbs) => verbs.backend.listen(id.0, at, backlog),
+                None => Err(io::ErrorKind::NotFound.into()),
+            });
+            match listened {
+                Ok(address) => {
+                    listening.rdma = true;
+                    listening.address.set_port(address.port());
+                }
+                Err(error) if self.options.transport == Transport::Rdma => return Err(error),
+                Err(error) => {
+                    log::warn!("{at} is listened at for TCP only: no RDMA: {error}");
+                    listening.no_rdma = Some(error.to_string());
+                }
+            }
+        }
+        self.listeners.insert(id, listening);
+        Ok(id)
+    }
+
+    /// The address of a listener.
+    pub fn local_addr(&self, listener: ListenId) -> Option<SocketAddr> {
+        self.listeners.get(&listener).map(|listening| listening.address)
+    }
+
+    /// Ends a listener. Connections that nobody has accepted are closed.
+    pub fn unlisten(&mut self, listener: ListenId) {
+        if self.listeners.remove(&listener).is_none() {
+            return;
+        }
+        while let Some(id) = self.accept(listener) {
+            self.close(id, 0, "");
+        }
+        self.tcp.backend.unlisten(listener.0);
+        if let Some(verbs) = &mut self.verbs {
+            verbs.backend.unlisten(listener.0);
+        }
+    }
+
+    /// The next connection of a listener, if one is established.
+    pub fn accept(&mut self, listener: ListenId) -> Option<ConnectionId> {
+        let take = |accepted: &mut Vec<(ListenerId, LinkId)>| {
+            let at = accepted.iter().position(|(of, _)| *of == listener.0)?;
+            Some(accepted.remove(at).1)
+        };
+        if let Some(verbs) = &mut self.verbs
+            && let Some(link) = take(&mut verbs.table.accepted)
+        {
+            return Some(ConnectionId { kind: Kind::Rdma, link });
+        }
+        let link = take(&mut self.tcp.table.accepted)?;
+        let id = ConnectionId { kind: Kind::Tcp, link };
+        if let Some(listening) = self.listeners.get(&listener)
+            && self.options.transport == Transport::Any
+        {
+            let reason = listening.no_rdma.clone().unwrap_or_else(|| "the client chose TCP".to_owned());
+            self.fallbacks.insert(id, reason);
+        }
+        Some(id)
+    }
+
+    /// Sends a message, by copying it.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if too much waits to be sent; otherwise why the connection takes no message.
+    #[inline]
+    pub fn try_send(&mut self, id: ConnectionId, message: &[u8]) -> io::Result<()> {
+        on!(self, id.kind, domain => domain.with(id.link, |connection, stock, link| connection.try_send(message, stock, link)))
+    }
+
+    /// Sends a message from a buffer of [`Worker::alloc`], without copying it.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Worker::try_send`]; the buffer is returned.
+    pub fn try_send_buf(&mut self, id: ConnectionId, message: Buf) -> Result<(), (io::Error, Buf)> {
+        let mut kept = Some(message);
+        let mut failed = None;
+        let result = on!(self, id.kind, domain => domain.with(id.link, |connection, stock, link| {
+            let Some(message) = kept.take() else { return Ok(()) };
+            connection.try_send_buf(message, stock, link).map_err(|(error, message)| {
+                failed = Some(message);
+                error
+            })
+        }));
+        result.map_err(|error| (error, kept.or(failed).unwrap_or_else(|| Buf::on_heap(0))))
+    }
+
+    /// The next message.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if there is none yet, `UnexpectedEof` after the last one; otherwise why the connection ended.
+    #[inline]
+    pub fn try_recv(&mut self, id: ConnectionId) -> io::Result<Buf> {
+        let received =
+            on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| connection.try_recv(stock)));
+        match received? {
+            Received::Message(message) => Ok(message),
+            Received::Empty => Err(io::ErrorKind::WouldBlock.into()),
+            Received::End => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// Sends bytes of a stream; returns how many.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Worker::try_send`].
+    #[inline]
+    pub fn try_write(&mut self, id: ConnectionId, bytes: &[u8]) -> io::Result<usize> {
+        on!(self, id.kind, domain => domain.with(id.link, |connection, stock, link| connection.write(bytes, stock, link)))
+    }
+
+    /// Receives bytes of a stream; 0 at its end.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if there are none yet; otherwise why the connection ended.
+    #[inline]
+    pub fn try_read(&mut self, id: ConnectionId, bytes: &mut [u8]) -> io::Result<usize> {
+        let read =
+            on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| connection.read(bytes, stock)));
+        read?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
+    }
+
+    /// A buffer of the connection's transport, for [`Worker::try_send_buf`]; on the heap if the pool is used up.
+    pub fn alloc(&mut self, id: ConnectionId, length: usize) -> Buf {
+        let pool = match (id.kind, &self.verbs) {
+            (Kind::Rdma, Some(verbs)) => verbs.backend.pool(),
+            _ => self.tcp.backend.pool(),
+        };
+        pool.alloc(length).unwrap_or_else(|| Buf::on_heap(length))
+    }
+
+    /// No message follows; receiving goes on.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if there is no memory to send the end.
+    pub fn shutdown(&mut self, id: ConnectionId) -> io::Result<()> {
+        on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| connection.shutdown(stock)))
+    }
+
+    /// Whether everything that was sent has reached the peer's NIC.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection ended before.
+    pub fn is_flushed(&mut self, id: ConnectionId) -> io::Result<bool> {
+        on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.flushed()))
+    }
+
+    /// Gives a connection up: what was sent still arrives, within the linger time; what arrives is dropped.
+    pub fn close(&mut self, id: ConnectionId, code: u32, reason: &str) {
+        self.fallbacks.remove(&id);
+        self.pass_time();
+        _ = on!(self, id.kind, domain => {
+            domain.forget(id.link, code, reason);
+            Ok::<_, io::Error>(domain.flush())
+        });
+    }
+
+    /// Whether a connection that was given up has ended.
+    pub(crate) fn is_over(&self, id: ConnectionId) -> bool {
+        self.slot(id).is_none()
+    }
+
+    /// Code and reason with which the peer has closed.
+    pub fn peer_close(&mut self, id: ConnectionId) -> Option<(u32, String)> {
+        let closed =
+            |connection: &mut Proto| Ok(connection.peer_close().map(|(code, reason)| (code, reason.to_owned())));
+        on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| closed(connection))).ok().flatten()
+    }
+
+    /// Posts what is to be sent, without looking at what has happened.
+    #[inline]
+    pub fn flush(&mut self) {
+        if let Some(verbs) = &mut self.verbs {
+            verbs.flush();
+        }
+        self.tcp.flush();
+    }
+
+    /// Addresses of a connection: this side's, the peer's.
+    pub fn addresses(&self, id: ConnectionId) -> io::Result<(SocketAddr, SocketAddr)> {
+        let facts = self.slot(id).and_then(|slot| slot.facts.as_ref());
+        facts.map(|facts| (facts.local, facts.peer)).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// What a connection is, and what it has carried.
+    pub fn stats(&mut self, id: ConnectionId) -> io::Result<Stats> {
+        let counters =
+            on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| Ok(connection.counters())))?;
+        let path = self.slot(id).and_then(|slot| slot.facts.as_ref()).map(|facts| facts.path.clone());
+        Ok(Stats {
+            transport: id.kind,
+            path: path.unwrap_or_default(),
+            fallback: self.fallbacks.get(&id).cloned(),
+            sends: counters.sends,
+            receives: counters.receives,
+            rendezvous_sent: counters.rendezvous_sent,
+            rendezvous_received: counters.rendezvous_received,
+        })
+    }
+
+    /// Wakes a task when a connection may have something to read, or room to write.
+    pub(crate) fn register(&mut self, id: ConnectionId, what: Wait, waker: &Waker) {
+        let slot = match (id.kind, &mut self.verbs) {
+            (Kind::Rdma, Some(verbs)) => verbs.table.get_mut(id.link),
+            (Kind::Rdma, None) => None,
+            (Kind::Tcp, _) => self.tcp.table.get_mut(id.link),
+        };
+        let Some(slot) = slot else { return waker.wake_by_ref() };
+        let place = match what {
+            Wait::Read => &mut slot.reader,
+            Wait::Write => &mut slot.writer,
+        };
+        *place = Some(waker.clone());
+    }
+
+    /// Wakes a task when a connection may be there to accept.
+    pub(crate) fn register_acceptor(&mut self, waker: &Waker) {
+        self.acceptors.push(waker.clone());
+    }
+
+    fn wake_acceptors(&mut self) {
+        let verbs = self.verbs.as_ref().is_some_and(|verbs| !verbs.table.accepted.is_empty());
+        if verbs || !self.tcp.table.accepted.is_empty() {
+            self.acceptors.drain(..).for_each(Waker::wake);
+        }
+    }
+
+    /// Lets time pass for the connections.
+    fn pass_time(&mut self) {
+        let now = now();
+        self.tcp.tick(now);
+        if let Some(verbs) = &mut self.verbs {
+            verbs.tick(now);
+        }
+    }
+
+    fn slot(&self, id: ConnectionId) -> Option<&Slot> {
+        match id.kind {
+            Kind::Rdma => self.verbs.as_ref()?.table.get(id.link),
+            Kind::Tcp => self.tcp.table.get(id.link),
+        }
+    }
+
+    /// Opens the device, if that has not been done. A device that was not found is looked for again: a listener may come first.
+    fn open_verbs(&mut self, near: Option<SocketAddr>) -> Result<(), String> {
+        if self.verbs.is_some() {
+            return Ok(());
+        }
+        #[cfg(feature = "softrnic")]
+        if let Err(error) = softrnic::register() {
+            log::warn!("no RDMA device in software: {error}");
+        }
+        let opened = Verbs::open(&self.options.verbs(), near).and_then(|verbs| {
+            epoll::add(&self.epoll, verbs.fd(), epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;
+            Ok(verbs)
+        });
+        match opened {
+            Ok(verbs) => {
+                self.verbs = Some(Domain::new(verbs, self.options.settings(), VERBS_STEP, now()));
+                self.no_verbs = None;
+                Ok(())
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                self.no_verbs = Some(reason.clone());
+                Err(reason)
+            }
+        }
+    }
+}
+
+/// Waits until a descriptor is readable, or the time is over.
+fn sleep(fd: BorrowedFd<'_>, time: Duration) -> io::Result<()> {
+    let time =
+        Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() };
+    let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+    match rustix::event::poll(&mut fds, Some(&time)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Milliseconds of CLOCK_MONOTONIC.
+fn now() -> u64 {
+    now_fine() / 1_000_000
+}
+
+fn now_fine() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -36,19 +36,32 @@ impl Connection {
         self.outgoing.fin = Fin::Close;
     }
 
+    /// Whether both sides have said that they are done, or will hear of it.
+    pub(super) fn is_ending(&self) -> bool {
+        self.outgoing.fin != Fin::Open && (self.outgoing.fin_acked || self.peer_close.is_some())
+    }
+
     /// Whether the worker is to end the link: both sides have everything, or the linger time is over.
     pub(crate) fn wants_disconnect(&self, now: u64) -> bool {
         if self.ended || self.outgoing.in_flight != 0 && self.linger_until.is_none_or(|until| now < until) {
             return false;
         }
-        let acked = self.outgoing.fin_acked || self.peer_close.is_some();
         let over = match self.outgoing.fin {
-            Fin::Open => false,
-            Fin::Fin => acked && self.incoming.fin_acked,
-            Fin::Close => acked && (!self.incoming.fin || self.incoming.fin_acked),
+            Fin::Open | Fin::Fin => self.incoming.fin_acked,
+            Fin::Close => !self.incoming.fin || self.incoming.fin_acked,
         };
-        over && self.incoming.in_flight == 0 && self.requests.is_empty()
+        self.is_ending() && over && self.incoming.in_flight == 0 && self.requests.is_empty()
             || self.linger_until.is_some_and(|until| now >= until)
+    }
+
+    /// The connection has failed, and its link is to end: a violation, or a hello that does not suit.
+    pub(crate) fn fail(&mut self, failure: Failure) {
+        self.failure.get_or_insert(failure);
+        self.linger_until = Some(0);
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
     }
 
     /// Whether the program has given the connection up: it may be forgotten once its link has ended.
@@ -73,11 +86,10 @@ impl Connection {
         }
         self.ended = true;
         let orderly = self.incoming.fin && (self.peer_close.is_some() || self.outgoing.fin_acked);
-        self.failure = match failure {
-            Some(failure) if !orderly => Some(failure),
-            _ if orderly || self.is_closed() => None,
-            _ => Some(Failure::new(io::ErrorKind::ConnectionReset, "the peer disconnected without closing")),
-        };
+        if self.failure.is_none() && !orderly && !self.is_closed() {
+            let reset = || Failure::new(io::ErrorKind::ConnectionReset, "the peer disconnected without closing");
+            self.failure = Some(failure.unwrap_or_else(reset));
+        }
         self.drop_queue(stock);
         self.requests.clear();
         self.outgoing.exposed.clear();

@@ -89,6 +89,9 @@ struct Outgoing {
     returning: bool,
     /// SENDs that the link has not completed yet.
     in_flight: u32,
+    /// The program, or the end of the connection, waits for `in_flight`: links report completions late, so a probe asks for them.
+    is_flushing: bool,
+    is_proving: bool,
     /// What waits for credits.
     queue: VecDeque<Item>,
     /// Bytes in `queue` and `exposed`.
@@ -224,6 +227,11 @@ impl Connection {
         self.send_queued(stock);
         self.start_reads(stock);
         self.send_control(stock);
+        if self.outgoing.in_flight != 0 && !self.outgoing.is_proving && (self.outgoing.is_flushing || self.is_ending())
+        {
+            self.outgoing.is_proving = true;
+            self.requests.push_back(Request::Probe);
+        }
     }
 
     /// Time passes, `now` in milliseconds; at least once a second.
@@ -246,8 +254,9 @@ impl Connection {
         }
     }
 
-    /// A probe was answered.
+    /// A probe was answered: all requests before it have completed.
     pub(crate) fn probed(&mut self) {
+        self.outgoing.is_proving = false;
         self.alive.heard = true;
     }
 

@@ -172,7 +172,10 @@ impl Connection {
             if enough || incoming.in_flight >= self.agreement.reads {
                 return;
             }
-            let Some(into) = stock.pool.alloc(length as usize) else { return };
+            let Some(into) = stock.pool.alloc(length as usize) else {
+                stock.starved = true;
+                return;
+            };
             *read = Read::InFlight;
             incoming.in_flight += 1;
             incoming.ahead += length as usize;

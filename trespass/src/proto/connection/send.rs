@@ -85,15 +85,24 @@ impl Connection {
         self.may_send(0).is_ok()
     }
 
+    /// Whether a sender that waits has something new: room, nothing left to flush, or an end.
+    pub(crate) fn can_progress(&self) -> bool {
+        self.ended || self.failure.is_some() || self.can_send() || self.is_flushed()
+    }
+
     /// Whether the peer's NIC has everything that was sent, and the peer has READ everything that it reads.
     pub(crate) fn is_flushed(&self) -> bool {
         let out = &self.outgoing;
         out.queue.is_empty() && out.exposed.is_empty() && out.in_flight == 0
     }
 
-    /// Bytes of messages that are not known to have arrived.
-    pub(crate) fn unsent(&self) -> usize {
-        self.outgoing.waiting
+    /// Whether it is flushed; an error if it never will be.
+    pub(crate) fn flushed(&mut self) -> io::Result<bool> {
+        self.outgoing.is_flushing = !self.is_flushed();
+        match &self.failure {
+            Some(failure) => Err(failure.clone().into()),
+            None => Ok(!self.outgoing.is_flushing),
+        }
     }
 
     /// `requests` more SENDs have completed.

@@ -1,0 +1,37 @@
+//! An echo server and its client.
+//!
+//! ```console
+//! $ cargo run --example echo            # in one terminal: the server
+//! $ cargo run --example echo 127.0.0.1  # in another
+//! ```
+
+use std::io::{self, Read, Write};
+use std::thread;
+
+use trespass::net::{Listener, Shutdown, Stream};
+
+const PORT: u16 = 7471;
+
+fn main() -> io::Result<()> {
+    match std::env::args().nth(1) {
+        None => serve(&Listener::bind(("0.0.0.0", PORT))?),
+        Some(host) => talk(Stream::connect((host.as_str(), PORT))?),
+    }
+}
+
+fn serve(listener: &Listener) -> io::Result<()> {
+    for stream in listener.incoming() {
+        let mut stream = stream?;
+        thread::spawn(move || io::copy(&mut stream.try_clone()?, &mut stream));
+    }
+    Ok(())
+}
+
+fn talk(mut stream: Stream) -> io::Result<()> {
+    stream.write_all(b"hello over ")?;
+    stream.write_all(format!("{}\n", stream.stats()?).as_bytes())?;
+    stream.shutdown(Shutdown::Write)?;
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply)?;
+    io::stdout().write_all(reply.as_bytes())
+}

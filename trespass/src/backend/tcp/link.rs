@@ -1,0 +1,294 @@
+//! One TCP connection.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Read, Write};
+use std::mem;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+
+use super::{connect_error, is_again};
+use crate::backend::{Ended, Established};
+use crate::memory::Buf;
+
+/// Bytes that are read at once.
+pub(super) const STAGING: usize = 256 << 10;
+/// Length of a SEND's length.
+const PREFIX: usize = 4;
+/// SENDs that are written at once.
+const GATHER: usize = 16;
+/// A greeting: what it is, the length of its bytes, and these.
+const HELLO: u8 = 1;
+const REFUSAL: u8 = 2;
+const GREETING: usize = 2;
+
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) socket: TcpStream,
+    state: State,
+    /// When the state has to have changed, in nanoseconds of CLOCK_MONOTONIC.
+    pub(super) deadline: u64,
+    /// This side's greeting, as far as it is not written.
+    greeting: Vec<u8>,
+    /// The peer's greeting, or the prefix of a SEND, as far as it is there.
+    head: Vec<u8>,
+    /// SENDs that are posted, and the bytes of the first that are written, with its prefix.
+    pub(super) queue: VecDeque<Buf>,
+    written: usize,
+    /// The SEND that is being received, and the bytes of it that are there.
+    pub(super) partial: Option<Buf>,
+    filled: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Connecting,
+    /// The peer's greeting is due.
+    Greeting,
+    /// The worker's answer is due.
+    Answering,
+    /// Established, and not yet reported.
+    Answered,
+    Open,
+    /// This side has ended it; the peer has to.
+    Ending,
+}
+
+/// What happens on a link.
+pub(super) enum Progress<'b> {
+    Established(Established, &'b [u8]),
+    Received(Buf),
+}
+
+impl Link {
+    pub(super) fn connecting(socket: TcpStream, hello: &[u8], deadline: u64) -> Link {
+        Link { greeting: greeting(HELLO, hello), ..Link::new(socket, State::Connecting, deadline) }
+    }
+
+    pub(super) fn accepted(socket: TcpStream, deadline: u64) -> Link {
+        Link::new(socket, State::Greeting, deadline)
+    }
+
+    fn new(socket: TcpStream, state: State, deadline: u64) -> Link {
+        Link {
+            socket,
+            state,
+            deadline,
+            greeting: Vec::new(),
+            head: Vec::new(),
+            queue: VecDeque::new(),
+            written: 0,
+            partial: None,
+            filled: 0,
+        }
+    }
+
+    pub(super) fn is_established(&self) -> bool {
+        self.state == State::Open
+    }
+
+    /// The hello of a client, once it is whole.
+    pub(super) fn read_hello(&mut self) -> io::Result<Option<(SocketAddr, Vec<u8>)>> {
+        if self.state != State::Greeting || !self.read_greeting()? {
+            return Ok(None);
+        }
+        if self.head[0] != HELLO {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        self.state = State::Answering;
+        Ok(Some((self.socket.peer_addr()?, mem::take(&mut self.head).split_off(GREETING))))
+    }
+
+    /// The worker has accepted.
+    pub(super) fn answer(&mut self, hello: &[u8]) {
+        self.greeting = greeting(HELLO, hello);
+        self.state = State::Answered;
+    }
+
+    pub(super) fn refuse(mut self, refusal: &[u8]) {
+        // It fits the socket's empty buffer, or else the peer learns no reason.
+        _ = self.socket.write(&greeting(REFUSAL, refusal));
+        _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    /// Ends an established link: the peer gets everything, and then the end.
+    pub(super) fn end(&mut self, deadline: u64) {
+        self.state = State::Ending;
+        self.deadline = deadline;
+        _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    pub(super) fn timed_out(&self) -> Ended {
+        match self.state {
+            State::Ending => Ended::Closed,
+            _ => Ended::Failed(io::Error::new(io::ErrorKind::TimedOut, "the peer does not answer")),
+        }
+    }
+
+    /// Reads and writes what there is. An error is the end of the link.
+    pub(super) fn drive(
+        &mut self,
+        (staging, receives): (&mut [u8], &mut VecDeque<Buf>),
+        hangup: bool,
+        sent: &mut u32,
+        spare: &mut Vec<Buf>,
+        mut report: impl FnMut(Progress<'_>),
+    ) -> Result<(), Ended> {
+        if self.state == State::Connecting {
+            connect_error(&self.socket).map_err(Ended::Failed)?;
+            if self.socket.peer_addr().is_err() {
+                return Ok(());
+            }
+            self.state = State::Greeting;
+        }
+        self.write(sent, spare).map_err(Ended::Failed)?;
+        if self.state == State::Answered {
+            self.open(&[], &mut report)?;
+        }
+        if self.state == State::Greeting && self.read_greeting().map_err(Ended::Failed)? {
+            let mut head = mem::take(&mut self.head);
+            let bytes = head.split_off(GREETING);
+            if head[0] == REFUSAL {
+                return Err(Ended::Rejected(bytes));
+            }
+            self.open(&bytes, &mut report)?;
+        }
+        match self.state {
+            State::Open => self.receive(staging, receives, hangup, report),
+            State::Ending => self.discard(staging),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes what waits, as far as the kernel has room.
+    pub(super) fn write(&mut self, sent: &mut u32, spare: &mut Vec<Buf>) -> io::Result<()> {
+        while !self.greeting.is_empty() && self.state != State::Connecting {
+            match self.socket.write(&self.greeting) {
+                Ok(count) => _ = self.greeting.drain(..count),
+                Err(error) if is_again(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        while !self.queue.is_empty() {
+            let mut prefixes = [[0; PREFIX]; GATHER];
+            for (prefix, send) in prefixes.iter_mut().zip(&self.queue) {
+                *prefix = (send.len() as u32).to_le_bytes();
+            }
+            let mut slices = [IoSlice::new(&[]); 2 * GATHER];
+            for (index, (prefix, send)) in prefixes.iter().zip(&self.queue).enumerate() {
+                slices[2 * index] = IoSlice::new(prefix);
+                slices[2 * index + 1] = IoSlice::new(send);
+            }
+            let mut slices = &mut slices[..2 * self.queue.len().min(GATHER)];
+            IoSlice::advance_slices(&mut slices, self.written);
+            match self.socket.write_vectored(slices) {
+                Ok(count) => self.written += count,
+                Err(error) if is_again(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+            while let Some(first) = self.queue.front()
+                && self.written >= PREFIX + first.len()
+            {
+                self.written -= PREFIX + first.len();
+                *sent += 1;
+                spare.extend(self.queue.pop_front());
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, hello: &[u8], report: &mut impl FnMut(Progress<'_>)) -> Result<(), Ended> {
+        let address = |address: io::Result<SocketAddr>| address.map_err(Ended::Failed);
+        let (local, peer) = (address(self.socket.local_addr())?, address(self.socket.peer_addr())?);
+        self.state = State::Open;
+        self.deadline = u64::MAX;
+        report(Progress::Established(Established { local, peer, path: format!("TCP {local} to {peer}") }, hello));
+        Ok(())
+    }
+
+    /// Whether the peer's greeting is whole, in `head`.
+    fn read_greeting(&mut self) -> io::Result<bool> {
+        loop {
+            let whole = GREETING + self.head.get(1).map_or(0, |&length| usize::from(length));
+            if self.head.len() >= GREETING && self.head.len() == whole {
+                return Ok(true);
+            }
+            let mut bytes = [0; 256];
+            match self.socket.read(&mut bytes[..whole - self.head.len()]) {
+                Ok(0) => return Err(io::ErrorKind::ConnectionReset.into()),
+                Ok(count) => self.head.extend_from_slice(&bytes[..count]),
+                Err(error) if is_again(&error) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn receive(
+        &mut self,
+        staging: &mut [u8],
+        receives: &mut VecDeque<Buf>,
+        hangup: bool,
+        mut report: impl FnMut(Progress<'_>),
+    ) -> Result<(), Ended> {
+        loop {
+            let count = match self.socket.read(staging) {
+                Ok(0) => return Err(Ended::PeerClosed),
+                Ok(count) => count,
+                Err(error) if is_again(&error) => return Ok(()),
+                Err(error) => return Err(Ended::Failed(error)),
+            };
+            let mut bytes = &staging[..count];
+            while !bytes.is_empty() {
+                bytes = self.take(bytes, receives)?;
+                if self.partial.as_ref().is_some_and(|message| self.filled == message.len()) {
+                    self.filled = 0;
+                    self.partial.take().into_iter().for_each(|message| report(Progress::Received(message)));
+                }
+            }
+            // A short read has emptied the socket, but for an end that follows.
+            if count < staging.len() && !hangup {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes bytes of the next SEND; returns the rest.
+    fn take<'b>(&mut self, mut bytes: &'b [u8], receives: &mut VecDeque<Buf>) -> Result<&'b [u8], Ended> {
+        if self.partial.is_none() {
+            let count = bytes.len().min(PREFIX - self.head.len());
+            self.head.extend_from_slice(&bytes[..count]);
+            bytes = &bytes[count..];
+            let Some(prefix) = self.head.first_chunk::<PREFIX>() else { return Ok(bytes) };
+            let length = u32::from_le_bytes(*prefix) as usize;
+            self.head.clear();
+            let invalid = |text| Err(Ended::Failed(io::Error::new(io::ErrorKind::InvalidData, text)));
+            let Some(mut message) = receives.pop_front() else { return invalid("the peer sent without a credit") };
+            if length == 0 || length > message.len() {
+                receives.push_front(message);
+                return invalid("the peer sent more than a segment");
+            }
+            message.truncate(length);
+            self.partial = Some(message);
+        }
+        let Some(message) = &mut self.partial else { return Ok(bytes) };
+        let count = bytes.len().min(message.len() - self.filled);
+        message[self.filled..self.filled + count].copy_from_slice(&bytes[..count]);
+        self.filled += count;
+        Ok(&bytes[count..])
+    }
+
+    /// Reads to the end what nobody wants: closing a socket with unread data would reset it, and what the peer has yet to read be lost.
+    fn discard(&mut self, staging: &mut [u8]) -> Result<(), Ended> {
+        loop {
+            match self.socket.read(staging) {
+                Ok(1..) => {}
+                Err(error) if is_again(&error) => return Ok(()),
+                Ok(0) | Err(_) => return Err(Ended::Closed),
+            }
+        }
+    }
+}
+
+fn greeting(what: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut greeting = vec![what, u8::try_from(bytes.len()).unwrap_or(u8::MAX)];
+    greeting.extend_from_slice(bytes);
+    greeting
+}

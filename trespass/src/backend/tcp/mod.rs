@@ -1,0 +1,337 @@
+//! The `tcp` backend: the same SENDs over a TCP connection, where there is no RDMA.
+//!
+//! A side sends its greeting first: the client a hello, the server a hello or a refusal. Then each SEND is its length in four bytes,
+//! little-endian, and its bytes. Credits make sure that a receive is posted for each SEND that arrives. The kernel's keepalive takes the
+//! place of probes: as the NIC's, it does not need the peer's program to run.
+
+mod link;
+mod socket;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{Timespec, epoll};
+use rustix::time::{ClockId, clock_gettime};
+
+use self::link::{Link, Progress, STAGING};
+use super::{Abilities, Backend, Ended, Events, IncomingId, LinkId, ListenerId, Remote, Request};
+use crate::memory::{Buf, HEADROOM, Pool};
+
+/// Bytes of a segment's payload.
+const SEGMENT: u32 = 16 << 10;
+/// Receives that are posted at most.
+const RECEIVES: u32 = 1 << 16;
+/// Bytes that the pool has at most.
+const MEMORY: usize = 1 << 30;
+/// How long a peer has for its greeting, and for its end, in nanoseconds.
+const GREETING: u64 = 10_000_000_000;
+const GOODBYE: u64 = 1_000_000_000;
+/// Events that are taken from the kernel at once.
+const BATCH: usize = 64;
+
+/// TCP connections of one worker.
+#[derive(Debug)]
+pub(crate) struct Tcp {
+    epoll: OwnedFd,
+    pool: Pool,
+    listeners: Vec<(ListenerId, TcpListener)>,
+    /// By the index of the link; and those that nobody has accepted yet, which have no link.
+    links: Vec<Option<(LinkId, Link)>>,
+    strangers: VecDeque<(IncomingId, ListenerId, Link)>,
+    next_incoming: u64,
+    /// Receives that are posted.
+    receives: VecDeque<Buf>,
+    /// Links that ended since the last poll, and SENDs that completed.
+    ended: Vec<(LinkId, Ended)>,
+    sent: Vec<(LinkId, u32)>,
+    probed: Vec<LinkId>,
+    staging: Box<[u8]>,
+    /// Links that are neither established nor ended, and so have a deadline.
+    unsettled: u32,
+}
+
+const HANGUP: epoll::EventFlags = epoll::EventFlags::RDHUP.union(epoll::EventFlags::HUP).union(epoll::EventFlags::ERR);
+
+/// What an epoll event is of, in the upper and the lower half of its data.
+const OF_LISTENER: u64 = 1 << 32;
+const OF_STRANGER: u64 = 2 << 32;
+
+impl Tcp {
+    pub(crate) fn new() -> io::Result<Tcp> {
+        Ok(Tcp {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            pool: Pool::on_heap(SEGMENT as usize + HEADROOM, MEMORY),
+            listeners: Vec::new(),
+            links: Vec::new(),
+            strangers: VecDeque::new(),
+            next_incoming: 0,
+            receives: VecDeque::new(),
+            ended: Vec::new(),
+            sent: Vec::new(),
+            probed: Vec::new(),
+            staging: vec![0; STAGING].into_boxed_slice(),
+            unsettled: 0,
+        })
+    }
+
+    fn watch(&self, socket: impl AsFd, what: u64) -> io::Result<()> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        Ok(epoll::add(&self.epoll, socket, epoll::EventData::new_u64(what), flags)?)
+    }
+
+    fn place(&mut self, link: LinkId, value: Link) {
+        let index = link.index as usize;
+        if self.links.len() <= index {
+            self.links.resize_with(index + 1, || None);
+        }
+        self.links[index] = Some((link, value));
+    }
+
+    fn get(&mut self, link: LinkId) -> Option<&mut Link> {
+        self.links.get_mut(link.index as usize)?.as_mut().filter(|(id, _)| *id == link).map(|(_, link)| link)
+    }
+
+    /// Takes connections from a listener; they have yet to send their hello.
+    fn accept_all(&mut self, number: u32) {
+        loop {
+            let Some((listener, socket)) = self.listeners.iter().find(|(listener, _)| listener.0 == number) else {
+                return;
+            };
+            let (listener, accepted) = (*listener, socket.accept());
+            let Ok((socket, _)) = accepted else { return };
+            let id = IncomingId(self.next_incoming);
+            self.next_incoming += 1;
+            if socket::prepare(&socket).and_then(|()| self.watch(&socket, OF_STRANGER | id.0 & 0xffff_ffff)).is_ok() {
+                self.strangers.push_back((id, listener, Link::accepted(socket, now() + GREETING)));
+            }
+        }
+    }
+
+    /// Reads a stranger's hello, or drops it.
+    fn greet(&mut self, number: u64, events: &mut impl Events) {
+        let Some(at) = self.strangers.iter().position(|(id, ..)| id.0 & 0xffff_ffff == number) else { return };
+        let (id, listener, link) = &mut self.strangers[at];
+        match link.read_hello() {
+            Ok(Some((peer, hello))) => events.incoming(*listener, *id, peer, &hello),
+            Ok(None) => {}
+            Err(_) => _ = self.strangers.remove(at),
+        }
+    }
+
+    /// Moves a link on; what it leaves behind when it has ended goes to `spare`.
+    fn drive(&mut self, index: usize, hangup: bool, events: &mut impl Events, spare: &mut Vec<Buf>) {
+        let Some(Some((id, link))) = self.links.get_mut(index) else { return };
+        let id = *id;
+        let mut sent = 0;
+        let progress =
+            link.drive((&mut self.staging, &mut self.receives), hangup, &mut sent, spare, |progress| match progress {
+                Progress::Established(facts, hello) => events.established(id, facts, hello),
+                Progress::Received(message) => events.received(id, message),
+            });
+        if sent != 0 {
+            events.sent(id, sent);
+        }
+        if let Err(why) = progress {
+            self.take(index, spare);
+            events.ended(id, why);
+        }
+    }
+
+    fn take(&mut self, index: usize, spare: &mut Vec<Buf>) {
+        if let Some((_, link)) = self.links.get_mut(index).and_then(Option::take) {
+            let Link { queue, partial, .. } = link;
+            spare.extend(queue);
+            self.receives.extend(partial);
+        }
+    }
+
+    /// Ends links whose deadline has passed.
+    fn look_at_deadlines(&mut self, events: &mut impl Events, spare: &mut Vec<Buf>) {
+        let now = now();
+        self.strangers.retain(|(.., link)| link.deadline > now);
+        self.unsettled = 0;
+        for index in 0..self.links.len() {
+            let Some((id, link)) = &self.links[index] else { continue };
+            let (id, deadline) = (*id, link.deadline);
+            if deadline <= now {
+                let why = link.timed_out();
+                self.take(index, spare);
+                events.ended(id, why);
+            } else {
+                self.unsettled += u32::from(deadline != u64::MAX);
+            }
+        }
+    }
+}
+
+impl Backend for Tcp {
+    fn abilities(&self) -> Abilities {
+        Abilities { segment: SEGMENT + HEADROOM as u32, receives: RECEIVES, reads: 0, probe: false }
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn listen(&mut self, listener: ListenerId, address: SocketAddr, backlog: u32) -> io::Result<SocketAddr> {
+        let socket = socket::listen(address, backlog)?;
+        let flags = epoll::EventFlags::IN;
+        epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(OF_LISTENER | u64::from(listener.0)), flags)?;
+        let address = socket.local_addr()?;
+        self.listeners.push((listener, socket));
+        Ok(address)
+    }
+
+    fn unlisten(&mut self, listener: ListenerId) {
+        self.listeners.retain(|(id, _)| *id != listener);
+        self.strangers.retain(|(_, of, _)| *of != listener);
+    }
+
+    fn connect(&mut self, link: LinkId, address: SocketAddr, hello: &[u8]) -> io::Result<()> {
+        let socket = socket::connect(address)?;
+        self.watch(&socket, u64::from(link.index))?;
+        self.place(link, Link::connecting(socket, hello, now() + GREETING));
+        self.unsettled += 1;
+        Ok(())
+    }
+
+    fn accept(&mut self, incoming: IncomingId, link: LinkId, hello: &[u8]) {
+        let Some(at) = self.strangers.iter().position(|(id, ..)| *id == incoming) else {
+            return self.ended.push((link, Ended::PeerClosed));
+        };
+        let Some((_, _, mut value)) = self.strangers.remove(at) else { return };
+        value.answer(hello);
+        let data = epoll::EventData::new_u64(u64::from(link.index));
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        // Changing what is watched reports anew what is there already.
+        match epoll::modify(&self.epoll, &value.socket, data, flags) {
+            Ok(()) => self.place(link, value),
+            Err(error) => self.ended.push((link, Ended::Failed(error.into()))),
+        }
+    }
+
+    fn reject(&mut self, incoming: IncomingId, refusal: &[u8]) {
+        if let Some(at) = self.strangers.iter().position(|(id, ..)| *id == incoming)
+            && let Some((_, _, link)) = self.strangers.remove(at)
+        {
+            link.refuse(refusal);
+        }
+    }
+
+    fn disconnect(&mut self, link: LinkId) {
+        let deadline = now() + GOODBYE;
+        let Some(value) = self.get(link) else { return };
+        if value.is_established() {
+            value.end(deadline);
+            self.unsettled += 1;
+        } else {
+            let mut spare = Vec::new();
+            self.take(link.index as usize, &mut spare);
+            self.ended.push((link, Ended::Closed));
+        }
+    }
+
+    #[inline]
+    fn post(&mut self, link: LinkId, requests: &mut VecDeque<Request>, spare: &mut Vec<Buf>) {
+        let Some(value) = self.get(link) else { return };
+        if !value.is_established() {
+            return;
+        }
+        let (mut sent, mut probed) = (0, false);
+        for request in requests.drain(..) {
+            match request {
+                Request::Send(message) => value.queue.push_back(message),
+                Request::Probe => probed = true,
+                // Never asked for: `abilities` has no reads, and nothing is exposed.
+                Request::Read { .. } | Request::Conceal(_) => {}
+            }
+        }
+        // An error is found again, and reported, by the next read.
+        _ = value.write(&mut sent, spare);
+        if sent != 0 {
+            self.sent.push((link, sent));
+        }
+        if probed {
+            self.probed.push(link);
+        }
+    }
+
+    fn expose(&mut self, _: LinkId, buffer: Buf) -> Result<Remote, Buf> {
+        Err(buffer)
+    }
+
+    fn post_receives(&mut self, buffers: &mut Vec<Buf>) {
+        self.receives.extend(buffers.drain(..));
+    }
+
+    fn poll(&mut self, budget: usize, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
+        let mut count = self.ended.len() + self.sent.len();
+        for (link, why) in self.ended.drain(..) {
+            events.ended(link, why);
+        }
+        for (link, sent) in self.sent.drain(..) {
+            events.sent(link, sent);
+        }
+        for link in self.probed.drain(..) {
+            events.probed(link);
+        }
+        let mut ready = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; BATCH];
+        let most = budget.clamp(1, BATCH);
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let ready = match epoll::wait(&self.epoll, &mut ready[..most], Some(&zero)) {
+            Ok(number) => &ready[..number],
+            Err(_) => &[],
+        };
+        for event in ready {
+            let what = event.data.u64();
+            match what >> 32 {
+                1 => self.accept_all(what as u32),
+                2 => self.greet(what & 0xffff_ffff, events),
+                _ => self.drive(what as usize, { event.flags }.intersects(HANGUP), events, spare),
+            }
+        }
+        if self.unsettled != 0 || !self.strangers.is_empty() {
+            self.look_at_deadlines(events, spare);
+        }
+        count += ready.len();
+        count
+    }
+
+    fn arm(&mut self) -> io::Result<bool> {
+        Ok(self.ended.is_empty() && self.sent.is_empty() && self.probed.is_empty())
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        let links = self.links.iter().flatten().map(|(_, link)| link.deadline);
+        let strangers = self.strangers.iter().map(|(.., link)| link.deadline);
+        if self.unsettled == 0 && self.strangers.is_empty() {
+            return None;
+        }
+        links.chain(strangers).filter(|&deadline| deadline != u64::MAX).min()
+    }
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Whether a stream has ended for good, as `TcpStream` reports it.
+fn is_again(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// The error of a connect that has failed, if it has.
+fn connect_error(socket: &TcpStream) -> io::Result<()> {
+    match socket.take_error()? {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}

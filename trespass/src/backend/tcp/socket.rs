@@ -1,0 +1,52 @@
+//! Sockets with the options that links need.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+
+/// Idle seconds before the kernel probes the peer, seconds between probes, and how many go unanswered.
+const KEEPALIVE: (u64, u64, u32) = (5, 1, 4);
+
+/// A listener that does not block; IPv6 without IPv4, so that both can be bound.
+pub(super) fn listen(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
+    let socket = make(address)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() && !address.ip().is_unspecified() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    net::bind(&socket, &address)?;
+    net::listen(&socket, i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    Ok(socket.into())
+}
+
+/// A socket that has begun to connect.
+pub(super) fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = make(address)?;
+    match net::connect(&socket, &address) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let socket = TcpStream::from(socket);
+    prepare(&socket)?;
+    Ok(socket)
+}
+
+pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    socket.set_nodelay(true)?;
+    let (idle, interval, count) = KEEPALIVE;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, Duration::from_secs(idle))?;
+    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(interval))?;
+    sockopt::set_tcp_keepcnt(socket, count)?;
+    // Data that is not acknowledged ends the connection after the same time.
+    sockopt::set_tcp_user_timeout(socket, (idle as u32 + interval as u32 * count) * 1_000)?;
+    Ok(())
+}
+
+fn make(address: SocketAddr) -> io::Result<std::os::fd::OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    Ok(net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?)
+}

@@ -1,0 +1,359 @@
+//! Messages over a connection.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use crate::memory::Buf;
+use crate::worker::{ConnectionId, Handle, Kind, ListenId, Stats, Wait, Worker};
+
+/// A connection that carries messages: boundaries and order are kept, any length.
+///
+/// Calls wait as sockets do; those that begin with `try_` return `WouldBlock` instead. All of them may be used by several threads at once.
+///
+/// - `send` returns when the message is accepted: its buffer may be used again.
+/// - [`Connection::flush`] returns when the peer's NIC has all messages, and has read those that it reads from this side's memory.
+/// - [`Connection::close`] returns when the peer's worker has all messages.
+///
+/// Dropping a connection closes it with code 0, and waits for the peer's acknowledgement, for the linger time at most.
+pub struct Connection {
+    handle: Handle,
+    id: ConnectionId,
+    /// Dropping it waits.
+    pub(crate) lingers: bool,
+    is_closed: bool,
+}
+
+/// Accepts connections.
+#[derive(Debug)]
+pub struct Acceptor {
+    handle: Handle,
+    id: ListenId,
+    address: SocketAddr,
+}
+
+impl Acceptor {
+    /// Listens on the program's worker: for RDMA, and for TCP at the same port.
+    ///
+    /// # Errors
+    ///
+    /// The address is in use, or is not this host's.
+    pub fn bind(address: impl ToSocketAddrs) -> io::Result<Acceptor> {
+        Acceptor::bind_on(&Handle::global()?, address)
+    }
+
+    /// Listens on a worker.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Acceptor::bind`].
+    pub fn bind_on(handle: &Handle, address: impl ToSocketAddrs) -> io::Result<Acceptor> {
+        let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
+        for address in address.to_socket_addrs()? {
+            let listened = handle.with(|worker| {
+                let id = worker.listen(address)?;
+                Ok((id, worker.local_addr(id).unwrap_or(address)))
+            });
+            match listened {
+                Ok((id, address)) => return Ok(Acceptor { handle: handle.clone(), id, address }),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// The address, with its port.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Waits for the next connection.
+    ///
+    /// # Errors
+    ///
+    /// The worker has failed.
+    pub fn accept(&self) -> io::Result<Connection> {
+        self.accept_until(None)
+    }
+
+    /// The next connection, if one is there.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if there is none.
+    pub fn try_accept(&self) -> io::Result<Connection> {
+        let id =
+            self.handle.try_now(|worker| worker.accept(self.id).ok_or_else(|| io::ErrorKind::WouldBlock.into()))?;
+        Ok(Connection::new(self.handle.clone(), id))
+    }
+
+    /// Waits for the next connection until the deadline.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut` if there was none.
+    pub fn accept_until(&self, deadline: Option<Instant>) -> io::Result<Connection> {
+        let id = self.handle.wait_aside(deadline, |worker, waker| {
+            worker.accept(self.id).ok_or_else(|| {
+                worker.register_acceptor(waker);
+                io::ErrorKind::WouldBlock.into()
+            })
+        })?;
+        Ok(Connection::new(self.handle.clone(), id))
+    }
+}
+
+impl Drop for Acceptor {
+    fn drop(&mut self) {
+        self.handle.with(|worker| worker.unlisten(self.id));
+    }
+}
+
+impl Connection {
+    fn new(handle: Handle, id: ConnectionId) -> Connection {
+        Connection { handle, id, lingers: true, is_closed: false }
+    }
+
+    /// Connects on the program's worker: by RDMA where both sides have it, otherwise by TCP. [`Connection::stats`] tells which, and why.
+    ///
+    /// # Errors
+    ///
+    /// As of `std::net::TcpStream::connect`; of several addresses the last one's error.
+    pub fn connect(address: impl ToSocketAddrs) -> io::Result<Connection> {
+        Connection::connect_on(&Handle::global()?, address, None)
+    }
+
+    /// Connects on a worker, within the time if one is given.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Connection::connect`]; `TimedOut`.
+    pub fn connect_on(handle: &Handle, address: impl ToSocketAddrs, time: Option<Duration>) -> io::Result<Connection> {
+        let deadline = time.map(|time| Instant::now() + time);
+        let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
+        for address in address.to_socket_addrs()? {
+            match Connection::connect_to(handle, address, deadline) {
+                Ok(connection) => return Ok(connection),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn connect_to(handle: &Handle, address: SocketAddr, deadline: Option<Instant>) -> io::Result<Connection> {
+        let mut reason: Option<io::Error> = None;
+        for &kind in handle.with(|worker| worker.candidates()) {
+            let connected = Connection::connect_over(handle, kind, address, deadline);
+            match (connected, reason.take()) {
+                (Ok(connection), Some(reason)) => {
+                    handle.with(|worker| worker.note_fallback(connection.id, address, &reason));
+                    return Ok(connection);
+                }
+                (Ok(connection), None) => return Ok(connection),
+                // The peer is there, and refuses: another transport does not help.
+                (Err(error), _) if error.kind() == io::ErrorKind::Unsupported => return Err(error),
+                (Err(error), Some(reason)) => {
+                    return Err(io::Error::new(error.kind(), format!("{error}; and by RDMA: {reason}")));
+                }
+                (Err(error), None) => reason = Some(error),
+            }
+        }
+        Err(reason.unwrap_or_else(|| io::ErrorKind::Unsupported.into()))
+    }
+
+    fn connect_over(
+        handle: &Handle,
+        kind: Kind,
+        address: SocketAddr,
+        deadline: Option<Instant>,
+    ) -> io::Result<Connection> {
+        let id = handle.with(|worker| worker.connect(kind, address))?;
+        let mut connection = Connection::new(handle.clone(), id);
+        let established = handle.wait((id, Wait::Read), deadline, |worker| match worker.is_established(id) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(error) => Err(error),
+        });
+        established.inspect_err(|_| connection.lingers = false)?;
+        Ok(connection)
+    }
+
+    /// Sends a message, by copying it. Waits while too much waits to be sent already.
+    ///
+    /// # Errors
+    ///
+    /// `BrokenPipe` after an end of either side, `InvalidInput` if the peer does not take messages of this length; why the connection
+    /// ended otherwise.
+    pub fn send(&self, message: &[u8]) -> io::Result<()> {
+        self.handle.wait((self.id, Wait::Write), None, |worker| worker.try_send(self.id, message))
+    }
+
+    /// Sends a message if it need not wait.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock`, and as of [`Connection::send`].
+    pub fn try_send(&self, message: &[u8]) -> io::Result<()> {
+        self.handle.try_now(|worker| worker.try_send(self.id, message))
+    }
+
+    /// Sends a message from a buffer of [`Connection::alloc`], without copying it.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Connection::send`].
+    pub fn send_buf(&self, message: Buf) -> io::Result<()> {
+        let mut message = Some(message);
+        self.handle.wait((self.id, Wait::Write), None, |worker| {
+            let Some(buffer) = message.take() else { return Ok(()) };
+            worker.try_send_buf(self.id, buffer).map_err(|(error, buffer)| {
+                message = Some(buffer);
+                error
+            })
+        })
+    }
+
+    /// A buffer for [`Connection::send_buf`], of the memory that is registered with the connection's device.
+    pub fn alloc(&self, length: usize) -> Buf {
+        self.handle.with(|worker| worker.alloc(self.id, length))
+    }
+
+    /// Waits for the next message; `None` after the last one.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection ended: `ConnectionReset` if the peer died, `TimedOut` if it does not answer any more.
+    pub fn recv(&self) -> io::Result<Option<Buf>> {
+        self.recv_until(None)
+    }
+
+    /// Waits for the next message until the deadline.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut`, and as of [`Connection::recv`].
+    pub fn recv_until(&self, deadline: Option<Instant>) -> io::Result<Option<Buf>> {
+        unless_end(self.handle.wait((self.id, Wait::Read), deadline, |worker| worker.try_recv(self.id)))
+    }
+
+    /// The next message, if it is there; `None` after the last one.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock`, and as of [`Connection::recv`].
+    pub fn try_recv(&self) -> io::Result<Option<Buf>> {
+        unless_end(self.handle.try_now(|worker| worker.try_recv(self.id)))
+    }
+
+    /// Waits until the peer's NIC has everything that was sent.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection ended before.
+    pub fn flush(&self) -> io::Result<()> {
+        self.handle.wait((self.id, Wait::Write), None, |worker| match worker.is_flushed(self.id) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(error) => Err(error),
+        })
+    }
+
+    /// Ends this side's messages: the peer receives `None` after the last one. Receiving goes on.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection ended before.
+    pub fn shutdown(&self) -> io::Result<()> {
+        self.handle.wait((self.id, Wait::Write), None, |worker| worker.shutdown(self.id))
+    }
+
+    /// Closes both directions, and waits until the peer has everything that was sent, for the linger time at most. The peer can read the
+    /// code and the reason.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut` if the peer has not acknowledged everything within the linger time; why the connection ended before.
+    pub fn close(mut self, code: u32, reason: &str) -> io::Result<()> {
+        self.end(code, reason)
+    }
+
+    fn end(&mut self, code: u32, reason: &str) -> io::Result<()> {
+        self.is_closed = true;
+        self.handle.with(|worker| worker.close(self.id, code, reason));
+        if !self.lingers {
+            return Ok(());
+        }
+        // The worker ends it after the linger time.
+        self.handle.wait((self.id, Wait::Write), None, |worker| match worker.is_over(self.id) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::WouldBlock.into()),
+        })
+    }
+
+    /// Code and reason with which the peer has closed.
+    pub fn peer_close(&self) -> Option<(u32, String)> {
+        self.handle.with(|worker| worker.peer_close(self.id))
+    }
+
+    /// What it runs on, and what it has carried.
+    ///
+    /// # Errors
+    ///
+    /// It was never established.
+    pub fn stats(&self) -> io::Result<Stats> {
+        self.handle.with(|worker| worker.stats(self.id))
+    }
+
+    /// Addresses: this side's, the peer's.
+    ///
+    /// # Errors
+    ///
+    /// It was never established.
+    pub fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        self.handle.with(|worker| worker.addresses(self.id))
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    pub(crate) fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    /// Does something that waits for one direction.
+    pub(crate) fn wait<T>(
+        &self,
+        what: Wait,
+        deadline: Option<Instant>,
+        attempt: impl FnMut(&mut Worker) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.handle.wait((self.id, what), deadline, attempt)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if !self.is_closed
+            && let Err(error) = self.end(0, "")
+        {
+            log::debug!("a connection was not closed in good order: {error}");
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// The end of the messages is no error here.
+fn unless_end(received: io::Result<Buf>) -> io::Result<Option<Buf>> {
+    match received {
+        Ok(message) => Ok(Some(message)),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,92 @@
+//! A listener for streams.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::connection::Acceptor;
+use crate::worker::Handle;
+
+use super::Stream;
+
+/// Accepts streams: over RDMA, and over TCP at the same port.
+#[derive(Debug)]
+pub struct Listener {
+    acceptor: Acceptor,
+    is_nonblocking: AtomicBool,
+}
+
+/// Streams as they are accepted, without an end.
+#[derive(Debug)]
+pub struct Incoming<'l>(&'l Listener);
+
+impl Listener {
+    /// Listens at an address of this host; port 0 is any free one.
+    ///
+    /// # Errors
+    ///
+    /// The address is in use, or is not this host's.
+    pub fn bind(address: impl ToSocketAddrs) -> io::Result<Listener> {
+        Acceptor::bind(address).map(Listener::over)
+    }
+
+    /// Listens on a worker.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Listener::bind`].
+    pub fn bind_on(handle: &Handle, address: impl ToSocketAddrs) -> io::Result<Listener> {
+        Acceptor::bind_on(handle, address).map(Listener::over)
+    }
+
+    fn over(acceptor: Acceptor) -> Listener {
+        Listener { acceptor, is_nonblocking: AtomicBool::new(false) }
+    }
+
+    /// Waits for the next stream, and returns it with the peer's address.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if none is there and the listener is non-blocking.
+    pub fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
+        let connection = if self.is_nonblocking.load(Ordering::Relaxed) {
+            self.acceptor.try_accept()?
+        } else {
+            self.acceptor.accept()?
+        };
+        let (_, peer) = connection.addresses()?;
+        Ok((Stream::from(connection), peer))
+    }
+
+    /// Streams as they are accepted, without an end.
+    pub fn incoming(&self) -> Incoming<'_> {
+        Incoming(self)
+    }
+
+    /// The address, with its port.
+    ///
+    /// # Errors
+    ///
+    /// None so far.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.acceptor.local_addr())
+    }
+
+    /// Makes `accept` return `WouldBlock` rather than wait.
+    ///
+    /// # Errors
+    ///
+    /// None so far.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.is_nonblocking.store(nonblocking, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Iterator for Incoming<'_> {
+    type Item = io::Result<Stream>;
+
+    fn next(&mut self) -> Option<io::Result<Stream>> {
+        Some(self.0.accept().map(|(stream, _)| stream))
+    }
+}

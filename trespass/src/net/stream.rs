@@ -1,0 +1,373 @@
+//! A stream of bytes over a connection.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Wake, Waker};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::connection::Connection;
+use crate::worker::{Handle, Stats, Wait, Worker};
+
+/// A stream of bytes, as `std::net::TcpStream`: over RDMA where both sides have it, otherwise over TCP.
+///
+/// Dropping the last clone closes the stream. A blocking stream then waits until the peer's worker has everything, for the linger time at
+/// most; a non-blocking one leaves that to the worker.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    connection: Connection,
+    /// Nanoseconds; 0 is none.
+    read_timeout: AtomicU64,
+    write_timeout: AtomicU64,
+    is_nonblocking: AtomicBool,
+    is_read_shut: AtomicBool,
+    /// Readable when a call that returned `WouldBlock` is worth another try.
+    ready: OnceLock<Arc<Ready>>,
+}
+
+#[derive(Debug)]
+struct Ready(OwnedFd);
+
+impl Wake for Ready {
+    fn wake(self: Arc<Self>) {
+        // A full counter wakes as well.
+        _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+impl From<Connection> for Stream {
+    fn from(connection: Connection) -> Stream {
+        Stream {
+            inner: Arc::new(Inner {
+                connection,
+                read_timeout: AtomicU64::new(0),
+                write_timeout: AtomicU64::new(0),
+                is_nonblocking: AtomicBool::new(false),
+                is_read_shut: AtomicBool::new(false),
+                ready: OnceLock::new(),
+            }),
+        }
+    }
+}
+
+impl Stream {
+    /// Connects, as `TcpStream::connect` does.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Connection::connect`].
+    pub fn connect(address: impl ToSocketAddrs) -> io::Result<Stream> {
+        Connection::connect(address).map(Stream::from)
+    }
+
+    /// Connects within a time.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut`, and as of [`Connection::connect`].
+    pub fn connect_timeout(address: &SocketAddr, time: Duration) -> io::Result<Stream> {
+        Connection::connect_on(&Handle::global()?, address, Some(time)).map(Stream::from)
+    }
+
+    /// Connects on a worker.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Connection::connect`].
+    pub fn connect_on(handle: &Handle, address: impl ToSocketAddrs) -> io::Result<Stream> {
+        Connection::connect_on(handle, address, None).map(Stream::from)
+    }
+
+    /// The peer's address.
+    ///
+    /// # Errors
+    ///
+    /// None so far.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.connection.addresses().map(|(_, peer)| peer)
+    }
+
+    /// This side's address.
+    ///
+    /// # Errors
+    ///
+    /// None so far.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.connection.addresses().map(|(local, _)| local)
+    }
+
+    /// Ends reading, writing, or both. After the end of writing the peer reads to the end of the stream.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection ended before.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        if how != Shutdown::Write {
+            self.inner.is_read_shut.store(true, Ordering::Relaxed);
+        }
+        if how == Shutdown::Read { Ok(()) } else { self.inner.connection.shutdown() }
+    }
+
+    /// Limits the time that a read waits; `None` is no limit.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for a limit of zero.
+    pub fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        set(&self.inner.read_timeout, limit)
+    }
+
+    /// Limits the time that a write waits; `None` is no limit.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for a limit of zero.
+    pub fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        set(&self.inner.write_timeout, limit)
+    }
+
+    /// The limit of [`Stream::set_read_timeout`].
+    pub fn read_timeout(&self) -> Option<Duration> {
+        get(&self.inner.read_timeout)
+    }
+
+    /// The limit of [`Stream::set_write_timeout`].
+    pub fn write_timeout(&self) -> Option<Duration> {
+        get(&self.inner.write_timeout)
+    }
+
+    /// Makes reads and writes return `WouldBlock` rather than wait. The stream's descriptor ([`AsFd`]) is then readable when either is
+    /// worth another try, from the first such `WouldBlock` on.
+    ///
+    /// # Errors
+    ///
+    /// The process has no descriptors left.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        if nonblocking && self.inner.ready.get().is_none() {
+            let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            self.inner.ready.get_or_init(|| Arc::new(Ready(fd)));
+        }
+        self.inner.is_nonblocking.store(nonblocking, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Does nothing: small writes wait only while the peer has no room, never for a timer.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn set_nodelay(&self, _: bool) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// True: see [`Stream::set_nodelay`].
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn nodelay(&self) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    /// Another handle of the same stream.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn try_clone(&self) -> io::Result<Stream> {
+        Ok(self.clone())
+    }
+
+    /// What the stream runs on, and why; what it has carried.
+    ///
+    /// # Errors
+    ///
+    /// None so far.
+    pub fn stats(&self) -> io::Result<Stats> {
+        self.inner.connection.stats()
+    }
+
+    /// Waits until the peer's NIC has everything that was written.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection ended before.
+    pub fn flush_all(&self) -> io::Result<()> {
+        self.inner.connection.flush()
+    }
+
+    /// Calls a waker when a direction is worth another try, if an attempt would block.
+    pub(super) fn attempt<T>(
+        &self,
+        what: Wait,
+        waker: &Waker,
+        mut attempt: impl FnMut(&mut Worker) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let (handle, id) = (self.inner.connection.handle(), self.inner.connection.id());
+        handle.try_now(|worker| {
+            let result = attempt(worker);
+            if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+                worker.register(id, what, waker);
+            }
+            result
+        })
+    }
+
+    fn call<T>(
+        &self,
+        what: Wait,
+        timeout: &AtomicU64,
+        attempt: impl FnMut(&mut Worker) -> io::Result<T>,
+    ) -> io::Result<T> {
+        if self.inner.is_nonblocking.load(Ordering::Relaxed)
+            && let Some(ready) = self.inner.ready.get()
+        {
+            // What is ready from now on is signalled anew.
+            _ = rustix::io::read(&ready.0, &mut [0; 8]);
+            return self.attempt(what, &Waker::from(Arc::clone(ready)), attempt);
+        }
+        let deadline = get(timeout).map(|limit| Instant::now() + limit);
+        self.inner.connection.wait(what, deadline, attempt)
+    }
+
+    pub(super) fn read_some(&self, worker: &mut Worker, bytes: &mut [u8]) -> io::Result<usize> {
+        if self.inner.is_read_shut.load(Ordering::Relaxed) {
+            Ok(0)
+        } else {
+            worker.try_read(self.inner.connection.id(), bytes)
+        }
+    }
+
+    pub(super) fn write_some(&self, worker: &mut Worker, bytes: &[u8]) -> io::Result<usize> {
+        worker.try_write(self.inner.connection.id(), bytes)
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(super) fn connection(&self) -> &Connection {
+        &self.inner.connection
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.is_nonblocking.load(Ordering::Relaxed) {
+            self.connection.lingers = false;
+        }
+    }
+}
+
+impl Read for &Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.call(Wait::Read, &self.inner.read_timeout, |worker| self.read_some(worker, bytes))
+    }
+
+    fn read_vectored(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.call(Wait::Read, &self.inner.read_timeout, |worker| {
+            let mut count = 0;
+            for part in parts.iter_mut().filter(|part| !part.is_empty()) {
+                match self.read_some(worker, part) {
+                    Ok(read) => count += read,
+                    Err(error) if count == 0 => return Err(error),
+                    Err(_) => break,
+                }
+                if count == 0 {
+                    break;
+                }
+            }
+            Ok(count)
+        })
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.call(Wait::Write, &self.inner.write_timeout, |worker| self.write_some(worker, bytes))
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.call(Wait::Write, &self.inner.write_timeout, |worker| {
+            let mut count = 0;
+            for part in parts {
+                match self.write_some(worker, part) {
+                    Ok(written) => count += written,
+                    Err(error) if count == 0 => return Err(error),
+                    Err(_) => break,
+                }
+                if count == 0 {
+                    break;
+                }
+            }
+            Ok(count)
+        })
+    }
+
+    /// Does nothing, as for sockets: what was written is on its way. [`Stream::flush_all`] waits for it.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(bytes)
+    }
+
+    fn read_vectored(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&*self).read_vectored(parts)
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&*self).write(bytes)
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(parts)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The descriptor of a non-blocking stream. A blocking one has none of its own: it returns the worker's, which tells nothing.
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self.inner.ready.get() {
+            Some(ready) => ready.0.as_fd(),
+            None => self.inner.connection.handle().fd(),
+        }
+    }
+}
+
+impl AsRawFd for Stream {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
+fn set(place: &AtomicU64, limit: Option<Duration>) -> io::Result<()> {
+    if limit == Some(Duration::ZERO) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a time-out of zero; None is no limit"));
+    }
+    let nanoseconds = limit.map_or(0, |limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+    place.store(nanoseconds, Ordering::Relaxed);
+    Ok(())
+}
+
+fn get(place: &AtomicU64) -> Option<Duration> {
+    match place.load(Ordering::Relaxed) {
+        0 => None,
+        nanoseconds => Some(Duration::from_nanos(nanoseconds)),
+    }
+}

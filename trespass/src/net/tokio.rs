@@ -1,0 +1,46 @@
+//! Streams for tokio: the worker's own thread calls the wakers, so that they work in any runtime.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::worker::Wait;
+
+use super::Stream;
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let bytes = buffer.initialize_unfilled();
+        let count = poll(self.attempt(Wait::Read, context.waker(), |worker| self.read_some(worker, bytes)));
+        count.map_ok(|count| buffer.advance(count))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        poll(self.attempt(Wait::Write, context.waker(), |worker| self.write_some(worker, bytes)))
+    }
+
+    /// Ready when the peer's NIC has everything.
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let id = self.connection().id();
+        poll(self.attempt(Wait::Write, context.waker(), |worker| match worker.is_flushed(id)? {
+            true => Ok(()),
+            false => Err(io::ErrorKind::WouldBlock.into()),
+        }))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let id = self.connection().id();
+        poll(self.attempt(Wait::Write, context.waker(), |worker| worker.shutdown(id)))
+    }
+}
+
+fn poll<T>(result: io::Result<T>) -> Poll<io::Result<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+        result => Poll::Ready(result),
+    }
+}

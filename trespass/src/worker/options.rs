@@ -1,0 +1,77 @@
+//! What a worker can be asked for.
+
+use std::time::Duration;
+
+use crate::backend::verbs;
+use crate::proto::Settings;
+
+/// Which transports a worker uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Transport {
+    /// RDMA where both sides have it, otherwise TCP; `stats()` and the log say why.
+    #[default]
+    Any,
+    /// RDMA alone.
+    Rdma,
+    /// TCP alone.
+    Tcp,
+}
+
+/// Options of a worker, and of its connections.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Which transports are used.
+    pub transport: Transport,
+    /// Name of the RDMA device; the one that leads to the first address if `None`.
+    pub device: Option<String>,
+    /// Bytes that are registered with the device at most.
+    pub memory: usize,
+    /// Bytes that may wait to be sent on a connection before `send` waits.
+    pub send_high_water: usize,
+    /// Longest message that is received, in bytes.
+    pub message: u32,
+    /// After so long without a sign of the peer its NIC is probed; zero is never.
+    pub keepalive: Duration,
+    /// How long a closed connection waits for the peer to have everything.
+    pub linger: Duration,
+    /// How long a call spins before it sleeps.
+    pub spin: Duration,
+    /// Connections that wait for `accept` at most.
+    pub backlog: u32,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let settings = Settings::default();
+        Options {
+            transport: Transport::default(),
+            device: None,
+            memory: verbs::Options::default().memory,
+            send_high_water: settings.send_high_water,
+            message: settings.message,
+            keepalive: Duration::from_millis(settings.keepalive),
+            linger: Duration::from_millis(settings.linger),
+            spin: Duration::from_micros(20),
+            backlog: 128,
+        }
+    }
+}
+
+impl Options {
+    pub(super) fn settings(&self) -> Settings {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX / 2);
+        Settings {
+            send_high_water: self.send_high_water.max(1),
+            message: self.message,
+            keepalive: millis(self.keepalive),
+            linger: millis(self.linger),
+            ..Settings::default()
+        }
+    }
+
+    pub(super) fn verbs(&self) -> verbs::Options {
+        verbs::Options { device: self.device.clone(), memory: self.memory, ..verbs::Options::default() }
+    }
+}

@@ -1,0 +1,357 @@
+//! A worker that threads share: who waits, drives it.
+//!
+//! A blocking call takes the worker's lock, and tries; as long as it would block, it polls, then sleeps on the worker's descriptor. Of
+//! several threads that wait, one sleeps there; it wakes the others when their connections have something. When no thread waits, a thread
+//! of the worker's own sleeps there, so that peers are answered and wakers are called.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use super::{ConnectionId, Options, Worker};
+
+/// How long the worker's own thread stays away after a call has driven the worker, and how often it finds a waiting call before it sleeps
+/// until that leaves.
+const AWAY: Duration = Duration::from_millis(2);
+const PATIENCE: u32 = 50;
+
+/// A worker with a thread of its own, for all threads of the program. Clones are the same worker.
+///
+/// The worker ends with its last handle, listener and connection.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    shared: Arc<Shared>,
+    _alive: Arc<Alive>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    core: Mutex<Core>,
+    /// What the worker's own thread waits on while calls drive the worker.
+    away: Condvar,
+    /// Ends the sleep of the worker's own thread.
+    kick: OwnedFd,
+    /// The worker's descriptor, for sleeping without its lock.
+    fd: OwnedFd,
+    spin: Duration,
+}
+
+#[derive(Debug)]
+struct Core {
+    worker: Worker,
+    /// Calls that wait, and how many have begun to.
+    waiting: u32,
+    begun: u64,
+    /// Who sleeps on the descriptor: a call, the worker's own thread.
+    call_sleeps: bool,
+    own_sleeps: bool,
+    /// The worker's own thread waits until no call does.
+    own_is_away: bool,
+    /// Calls that wait while another sleeps.
+    parked: Vec<Thread>,
+    is_over: bool,
+}
+
+/// Ends the worker's own thread.
+#[derive(Debug)]
+struct Alive(Arc<Shared>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.lock().is_over = true;
+        self.0.away.notify_all();
+        self.0.kick();
+    }
+}
+
+/// What a call waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Read,
+    Write,
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The calling thread, as a task.
+pub(crate) fn this_thread() -> Waker {
+    thread_local!(static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current()))));
+    WAKER.with(Waker::clone)
+}
+
+impl Handle {
+    /// Starts a worker and its thread.
+    ///
+    /// # Errors
+    ///
+    /// The system has no descriptors or threads left.
+    pub fn new(options: &Options) -> io::Result<Handle> {
+        let worker = Worker::new(options)?;
+        let core = Core {
+            worker,
+            waiting: 0,
+            begun: 0,
+            call_sleeps: false,
+            own_sleeps: false,
+            own_is_away: false,
+            parked: Vec::new(),
+            is_over: false,
+        };
+        let fd = core.worker.fd().try_clone_to_owned()?;
+        let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let shared = Arc::new(Shared { core: Mutex::new(core), away: Condvar::new(), kick, fd, spin: options.spin });
+        let own = Arc::clone(&shared);
+        thread::Builder::new().name("trespass".to_owned()).spawn(move || own.drive())?;
+        Ok(Handle { _alive: Arc::new(Alive(Arc::clone(&shared))), shared })
+    }
+
+    /// The worker of programs that make none: with default options, started with the first use.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Handle::new`].
+    pub fn global() -> io::Result<Handle> {
+        static GLOBAL: OnceLock<Handle> = OnceLock::new();
+        if let Some(handle) = GLOBAL.get() {
+            return Ok(handle.clone());
+        }
+        let handle = Handle::new(&Options::default())?;
+        Ok(GLOBAL.get_or_init(|| handle).clone())
+    }
+
+    /// Does something with the worker, without waiting.
+    #[inline]
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Worker) -> T) -> T {
+        let mut core = self.shared.lock();
+        let result = act(&mut core.worker);
+        core.worker.flush();
+        result
+    }
+
+    /// Tries, and once more after a poll, without waiting.
+    pub(crate) fn try_now<T>(&self, mut attempt: impl FnMut(&mut Worker) -> io::Result<T>) -> io::Result<T> {
+        let mut core = self.shared.lock();
+        let mut result = attempt(&mut core.worker);
+        if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            core.worker.poll();
+            result = attempt(&mut core.worker);
+            core.rearm()?;
+        }
+        core.worker.flush();
+        result
+    }
+
+    /// The worker's descriptor.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.shared.fd.as_fd()
+    }
+
+    /// Tries until it does not block, or the deadline has passed (`TimedOut`).
+    #[inline]
+    pub(crate) fn wait<T>(
+        &self,
+        (id, what): (ConnectionId, Wait),
+        deadline: Option<Instant>,
+        mut attempt: impl FnMut(&mut Worker) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut core = self.shared.lock();
+        match attempt(&mut core.worker) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            result => {
+                core.worker.flush();
+                return result;
+            }
+        }
+        core.waiting += 1;
+        core.begun += 1;
+        let (mut core, result) = self.shared.drive_until(core, (id, what), deadline, attempt);
+        core.waiting -= 1;
+        core.worker.flush();
+        if !core.call_sleeps
+            && let Some(thread) = core.parked.pop()
+        {
+            thread.unpark();
+        }
+        if core.waiting == 0 && core.own_is_away {
+            self.shared.away.notify_all();
+        }
+        core.rearm()?;
+        result
+    }
+
+    /// Tries until it does not block, while others drive the worker: for waiting that is not in a hurry.
+    pub(crate) fn wait_aside<T>(
+        &self,
+        deadline: Option<Instant>,
+        mut attempt: impl FnMut(&mut Worker, &Waker) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let waker = this_thread();
+        loop {
+            match self.with(|worker| attempt(worker, &waker)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return result,
+            }
+            match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                None => thread::park(),
+                Some(Duration::ZERO) => return Err(io::ErrorKind::TimedOut.into()),
+                Some(left) => thread::park_timeout(left),
+            }
+        }
+    }
+}
+
+impl Core {
+    /// After a poll, while another thread sleeps: what was asked for may have been consumed by the poll.
+    fn rearm(&mut self) -> io::Result<()> {
+        while (self.call_sleeps || self.own_sleeps) && !self.worker.arm_backends()? {
+            self.worker.poll();
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kick(&self) {
+        // A full counter wakes as well.
+        _ = rustix::io::write(&self.kick, &1_u64.to_ne_bytes());
+    }
+
+    /// Polls, spins and sleeps until the attempt does not block.
+    fn drive_until<'c, T>(
+        &'c self,
+        mut core: MutexGuard<'c, Core>,
+        (id, what): (ConnectionId, Wait),
+        deadline: Option<Instant>,
+        mut attempt: impl FnMut(&mut Worker) -> io::Result<T>,
+    ) -> (MutexGuard<'c, Core>, io::Result<T>) {
+        let mut spin_until = Instant::now() + self.spin;
+        loop {
+            let count = core.worker.poll();
+            match attempt(&mut core.worker) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return (core, result),
+            }
+            if count != 0 {
+                continue;
+            }
+            let now = Instant::now();
+            let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now));
+            if left.is_zero() {
+                return (core, Err(io::ErrorKind::TimedOut.into()));
+            }
+            if now < spin_until {
+                drop(core);
+                std::hint::spin_loop();
+                core = self.lock();
+                continue;
+            }
+            let slept = if core.call_sleeps { self.park(core, (id, what), left) } else { self.sleep(core, left) };
+            match slept {
+                (again, Ok(())) => core = again,
+                (again, Err(error)) => return (again, Err(error)),
+            }
+            spin_until = Instant::now() + self.spin;
+        }
+    }
+
+    /// Sleeps on the worker's descriptor.
+    fn sleep<'c>(&'c self, mut core: MutexGuard<'c, Core>, most: Duration) -> (MutexGuard<'c, Core>, io::Result<()>) {
+        let time = match core.worker.arm() {
+            Ok(Duration::ZERO) => return (core, Ok(())),
+            Ok(time) => time.min(most),
+            Err(error) => return (core, Err(error)),
+        };
+        core.call_sleeps = true;
+        if core.own_sleeps {
+            self.kick();
+        }
+        drop(core);
+        let slept = super::sleep(self.fd.as_fd(), time);
+        let mut core = self.lock();
+        core.call_sleeps = false;
+        (core, slept)
+    }
+
+    /// Waits for the thread that sleeps on the descriptor.
+    fn park<'c>(
+        &'c self,
+        mut core: MutexGuard<'c, Core>,
+        (id, what): (ConnectionId, Wait),
+        most: Duration,
+    ) -> (MutexGuard<'c, Core>, io::Result<()>) {
+        if let Err(error) = core.rearm() {
+            return (core, Err(error));
+        }
+        let this = thread::current();
+        core.worker.register(id, what, &this_thread());
+        core.parked.push(this.clone());
+        drop(core);
+        thread::park_timeout(most);
+        let mut core = self.lock();
+        core.parked.retain(|thread| thread.id() != this.id());
+        (core, Ok(()))
+    }
+
+    /// What the worker's own thread does.
+    fn drive(&self) {
+        let mut core = self.lock();
+        let (mut seen, mut patience) = (0, 0);
+        while !core.is_over || core.worker.connections() != 0 {
+            if core.begun != seen || core.waiting != 0 {
+                patience = if core.begun == seen { patience + 1 } else { 0 };
+                seen = core.begun;
+                if patience < PATIENCE {
+                    core =
+                        self.away.wait_timeout(core, AWAY).map_or_else(|error| error.into_inner().0, |(core, _)| core);
+                } else {
+                    core.own_is_away = true;
+                    core = self.away.wait(core).unwrap_or_else(PoisonError::into_inner);
+                    core.own_is_away = false;
+                    patience = 0;
+                }
+                continue;
+            }
+            patience = 0;
+            if core.worker.poll() != 0 {
+                continue;
+            }
+            let time = match core.worker.arm() {
+                Ok(Duration::ZERO) => continue,
+                Ok(time) => time,
+                Err(error) => {
+                    log::error!("the worker does not wake up any more: {error}");
+                    AWAY
+                }
+            };
+            core.own_sleeps = true;
+            drop(core);
+            self.sleep_until_kicked(time);
+            core = self.lock();
+            core.own_sleeps = false;
+        }
+    }
+
+    fn sleep_until_kicked(&self, time: Duration) {
+        let time =
+            Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() };
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(&self.kick, PollFlags::IN)];
+        // An interrupted sleep is a short one.
+        _ = poll(&mut fds, Some(&time));
+        _ = rustix::io::read(&self.kick, &mut [0; 8]);
+    }
+}
