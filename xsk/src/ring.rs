@@ -1,0 +1,241 @@
+//! One direction of a ring that the kernel shares: indices run freely, wrap at 2³² and are masked on access.
+//!
+//! Each ring has one producer and one consumer, so loads and stores suffice. A side publishes its own index with a release store and reads
+//! the peer's with an acquire load. Both sides cache the peer's index and read it again only if the cached one is used up.
+//!
+//! A batch keeps copies of everything that its loop reads. A store through a raw pointer could alias the fields of the ring, so the
+//! compiler would load these again for each entry.
+
+use std::ptr::NonNull;
+
+use crate::sys::sync::{AtomicU32, Ordering, Slots};
+
+/// The kernel sets this flag if a system call must wake it.
+const NEED_WAKEUP: u32 = 1;
+
+/// Where the parts of a ring are.
+#[derive(Debug)]
+pub(crate) struct Ring<T> {
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    flags: NonNull<AtomicU32>,
+    slots: Slots<T>,
+    mask: u32,
+}
+
+// SAFETY: the pointers lead to shared memory that is accessed by atomics and, for entries, by the protocol of the ring. The mapping may be
+// used from any thread.
+unsafe impl<T: Send> Send for Ring<T> {}
+// SAFETY: a shared reference only loads the flags.
+unsafe impl<T: Send> Sync for Ring<T> {}
+
+impl<T: Copy> Ring<T> {
+    /// A ring of `size` entries.
+    ///
+    /// # Safety
+    ///
+    /// - The pointers lead to a ring with `size` entries, which stays mapped while the value exists.
+    /// - `size` is a power of two.
+    /// - No other `Producer` or `Consumer` of this process acts for the same side of the ring.
+    pub(crate) unsafe fn new(
+        producer: NonNull<AtomicU32>,
+        consumer: NonNull<AtomicU32>,
+        flags: NonNull<AtomicU32>,
+        slots: Slots<T>,
+        size: u32,
+    ) -> Self {
+        debug_assert!(size.is_power_of_two());
+        Self { producer, consumer, flags, slots, mask: size - 1 }
+    }
+
+    fn size(&self) -> u32 {
+        self.mask + 1
+    }
+
+    #[inline]
+    fn producer(&self) -> &AtomicU32 {
+        // SAFETY: `new` requires a mapped ring; both sides access the index by atomics only.
+        unsafe { self.producer.as_ref() }
+    }
+
+    #[inline]
+    fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: as in `producer`.
+        unsafe { self.consumer.as_ref() }
+    }
+
+    /// Whether the kernel sleeps until a system call wakes it.
+    #[inline]
+    pub(crate) fn needs_wakeup(&self) -> bool {
+        // SAFETY: as in `producer`.
+        unsafe { self.flags.as_ref() }.load(Ordering::Relaxed) & NEED_WAKEUP != 0
+    }
+}
+
+/// The side that adds entries.
+#[derive(Debug)]
+pub(crate) struct Producer<T> {
+    ring: Ring<T>,
+    /// Entries published so far.
+    next: u32,
+    /// The consumer's index when it was last read.
+    released: u32,
+}
+
+impl<T: Copy> Producer<T> {
+    /// Continues at the ring's present position.
+    pub(crate) fn new(ring: Ring<T>) -> Self {
+        let next = ring.producer().load(Ordering::Relaxed);
+        let released = ring.consumer().load(Ordering::Acquire);
+        Self { ring, next, released }
+    }
+
+    pub(crate) fn ring(&self) -> &Ring<T> {
+        &self.ring
+    }
+
+    /// Entries published so far, modulo 2³².
+    pub(crate) fn total(&self) -> u32 {
+        self.next
+    }
+
+    /// Entries that the consumer has not taken yet.
+    pub(crate) fn pending(&self) -> u32 {
+        self.next.wrapping_sub(self.ring.consumer().load(Ordering::Acquire))
+    }
+
+    /// A batch with space for up to `max` entries.
+    #[inline]
+    pub(crate) fn batch(&mut self, max: u32) -> ProducerBatch<'_, T> {
+        let size = self.ring.size();
+        let mut free = size.wrapping_sub(self.next.wrapping_sub(self.released));
+        if free < max {
+            self.released = self.ring.consumer().load(Ordering::Acquire);
+            free = size.wrapping_sub(self.next.wrapping_sub(self.released));
+        }
+        // A consumer index that is ahead of ours gives a number above the size; nothing is free then.
+        let count = if free > size { 0 } else { free.min(max) };
+        let (slots, mask, next) = (self.ring.slots, self.ring.mask, self.next);
+        ProducerBatch { slots, mask, next, end: next.wrapping_add(count), producer: self }
+    }
+}
+
+/// Entries that are written, and published together when the batch is dropped. A forgotten batch publishes nothing.
+#[derive(Debug)]
+pub(crate) struct ProducerBatch<'a, T: Copy> {
+    slots: Slots<T>,
+    mask: u32,
+    next: u32,
+    end: u32,
+    producer: &'a mut Producer<T>,
+}
+
+impl<T: Copy> ProducerBatch<'_, T> {
+    /// Entries that still fit.
+    #[inline]
+    pub(crate) fn space(&self) -> u32 {
+        self.end.wrapping_sub(self.next)
+    }
+
+    /// Writes one entry.
+    ///
+    /// # Safety
+    ///
+    /// `space` is not 0.
+    #[inline]
+    pub(crate) unsafe fn push(&mut self, entry: T) {
+        // SAFETY: the mask keeps the index within the ring. The consumer has released this entry, as there is space.
+        unsafe { self.slots.write(self.next & self.mask, entry) };
+        self.next = self.next.wrapping_add(1);
+    }
+}
+
+impl<T: Copy> Drop for ProducerBatch<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.producer.next = self.next;
+        self.producer.ring.producer().store(self.next, Ordering::Release);
+    }
+}
+
+/// The side that takes entries.
+#[derive(Debug)]
+pub(crate) struct Consumer<T> {
+    ring: Ring<T>,
+    /// Entries taken so far.
+    next: u32,
+    /// The producer's index when it was last read.
+    published: u32,
+}
+
+impl<T: Copy> Consumer<T> {
+    /// Continues at the ring's present position.
+    pub(crate) fn new(ring: Ring<T>) -> Self {
+        let next = ring.consumer().load(Ordering::Relaxed);
+        let published = ring.producer().load(Ordering::Acquire);
+        Self { ring, next, published }
+    }
+
+    /// Entries taken so far, modulo 2³².
+    pub(crate) fn total(&self) -> u32 {
+        self.next
+    }
+
+    /// Entries that can be taken.
+    pub(crate) fn available(&self) -> u32 {
+        self.ring.producer().load(Ordering::Acquire).wrapping_sub(self.next)
+    }
+
+    /// A batch of up to `max` entries.
+    #[inline]
+    pub(crate) fn batch(&mut self, max: u32) -> ConsumerBatch<'_, T> {
+        let mut available = self.published.wrapping_sub(self.next);
+        if available == 0 {
+            self.published = self.ring.producer().load(Ordering::Acquire);
+            available = self.published.wrapping_sub(self.next);
+        }
+        let count = available.min(max).min(self.ring.size());
+        let (slots, mask, next) = (self.ring.slots, self.ring.mask, self.next);
+        // Taken before it is read: a forgotten batch must not be read a second time.
+        self.next = next.wrapping_add(count);
+        ConsumerBatch { slots, mask, next, end: self.next, consumer: self }
+    }
+}
+
+/// Entries that are read one by one. When the batch is dropped, those that were read are released, and the others stay in the ring.
+#[derive(Debug)]
+pub(crate) struct ConsumerBatch<'a, T: Copy> {
+    slots: Slots<T>,
+    mask: u32,
+    next: u32,
+    end: u32,
+    consumer: &'a mut Consumer<T>,
+}
+
+impl<T: Copy> ConsumerBatch<'_, T> {
+    /// Entries that are left.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        self.end.wrapping_sub(self.next)
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        if self.next == self.end {
+            return None;
+        }
+        // SAFETY: the mask keeps the index within the ring. The producer has published this entry and gets it back when the batch is
+        // dropped.
+        let entry = unsafe { self.slots.read(self.next & self.mask) };
+        self.next = self.next.wrapping_add(1);
+        Some(entry)
+    }
+}
+
+impl<T: Copy> Drop for ConsumerBatch<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.consumer.next = self.next;
+        self.consumer.ring.consumer().store(self.next, Ordering::Release);
+    }
+}

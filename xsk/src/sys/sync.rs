@@ -1,0 +1,46 @@
+//! What the rings are built from, so that the loom tests can replace it.
+
+pub(crate) use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The entries of a ring, in memory that the kernel shares.
+///
+/// Only pointers are kept: the kernel writes entries that it owns, so no reference to an entry may exist.
+#[derive(Debug)]
+pub(crate) struct Slots<T>(*mut T);
+
+// Not derived: `T` itself need not be `Copy` for a pointer to be.
+impl<T> Clone for Slots<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Slots<T> {}
+
+impl<T: Copy> Slots<T> {
+    pub(crate) fn new(first: *mut T) -> Self {
+        Self(first)
+    }
+
+    /// Reads entry `index`.
+    ///
+    /// # Safety
+    ///
+    /// The ring has this entry, and its memory is mapped. The peer has published the entry and does not write it until it is released.
+    #[inline]
+    pub(crate) unsafe fn read(self, index: u32) -> T {
+        // SAFETY: the caller ensures that the entry exists and that nothing writes it.
+        unsafe { self.0.add(index as usize).read() }
+    }
+
+    /// Writes entry `index`.
+    ///
+    /// # Safety
+    ///
+    /// The ring has this entry, and its memory is mapped. The peer does not read the entry until it is published.
+    #[inline]
+    pub(crate) unsafe fn write(self, index: u32, value: T) {
+        // SAFETY: the caller ensures that the entry exists and that nothing reads it.
+        unsafe { self.0.add(index as usize).write(value) }
+    }
+}

@@ -1,0 +1,90 @@
+//! The packet memory (UMEM): its geometry, its frames and who holds them.
+
+mod builder;
+mod frame;
+mod metadata;
+mod packet;
+mod pool;
+mod region;
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+pub use self::builder::UmemBuilder;
+pub use self::frame::Frame;
+pub(crate) use self::frame::SHORTEST;
+pub(crate) use self::metadata::{LEN as METADATA_LEN, timestamp};
+pub use self::metadata::{MetadataError, TxMetadata};
+pub use self::packet::Packet;
+pub(crate) use self::packet::{CONTINUES, HAS_METADATA};
+pub use self::pool::Pool;
+pub(crate) use self::region::{Holder, Region};
+
+/// Memory that sockets receive into and send from, divided into frames of equal size.
+///
+/// Clones name the same memory. The memory is unmapped when the last clone, pool, socket and frame is dropped, in any order.
+///
+/// The first socket that is opened with it registers the memory with the kernel (`XDP_UMEM_REG`). Later ones share that registration
+/// (`XDP_SHARED_UMEM`), also on other queues and interfaces.
+#[doc(alias = "xsk_umem")]
+#[derive(Clone)]
+pub struct Umem {
+    pub(crate) holder: Holder,
+    /// The sockets that are bound with this memory; a further one names any of them.
+    bound: Arc<Mutex<Vec<(Weak<OwnedFd>, bool)>>>,
+}
+
+impl Umem {
+    /// Starts a UMEM with this number of frames, of 4096 bytes each by default.
+    pub fn builder(frames: u32) -> UmemBuilder {
+        UmemBuilder::new(frames)
+    }
+
+    fn new(holder: Holder) -> Self {
+        Self { holder, bound: Arc::default() }
+    }
+
+    /// Number of frames.
+    pub fn frames(&self) -> u32 {
+        self.holder.geometry().count
+    }
+
+    /// Size of a frame in bytes.
+    pub fn frame_size(&self) -> u32 {
+        self.holder.geometry().frame_size
+    }
+
+    /// Bytes that the kernel leaves free in front of a received packet, beyond the 256 of XDP.
+    pub fn headroom(&self) -> u32 {
+        self.holder.geometry().headroom
+    }
+
+    /// Whether packets can carry [`TxMetadata`].
+    pub fn has_tx_metadata(&self) -> bool {
+        self.holder.geometry().has_metadata
+    }
+
+    /// An empty pool, for another thread.
+    pub fn pool(&self) -> Pool {
+        Pool::empty(self.holder.clone())
+    }
+
+    /// A socket that is bound with this memory, and whether it has multi-buffer.
+    pub(crate) fn bound(&self) -> Option<(Arc<OwnedFd>, bool)> {
+        let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        bound.retain(|(socket, _)| socket.strong_count() > 0);
+        bound.iter().find_map(|(socket, is_multi_buffer)| Some((socket.upgrade()?, *is_multi_buffer)))
+    }
+
+    pub(crate) fn add_bound(&self, socket: &Arc<OwnedFd>, is_multi_buffer: bool) {
+        let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        bound.push((Arc::downgrade(socket), is_multi_buffer));
+    }
+}
+
+impl fmt::Debug for Umem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Umem").field("geometry", self.holder.geometry()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,133 @@
+//! A frame with a packet in it.
+
+use std::fmt;
+
+use super::frame::{Frame, SHORTEST};
+use super::metadata::{self, MetadataError, TxMetadata};
+
+/// The packet continues in the next descriptor (`XDP_PKT_CONTD`).
+pub(crate) const CONTINUES: u32 = 1;
+/// Metadata precedes the packet (`XDP_TX_METADATA`).
+pub(crate) const HAS_METADATA: u32 = 2;
+
+/// A frame whose bytes from [`offset`](Self::offset) on are a packet, or a piece of one.
+///
+/// Dropping it returns its frame to the UMEM.
+pub struct Packet {
+    frame: Frame,
+    offset: u16,
+    len: u16,
+    options: u32,
+}
+
+impl Packet {
+    /// The caller ensures that the packet lies within the frame.
+    #[inline]
+    pub(crate) fn new(frame: Frame, offset: u16, len: u16, options: u32) -> Self {
+        Self { frame, offset, len, options }
+    }
+
+    #[inline]
+    pub(crate) fn frame(&self) -> &Frame {
+        &self.frame
+    }
+
+    #[inline]
+    pub(crate) fn options(&self) -> u32 {
+        self.options
+    }
+
+    /// Number of bytes.
+    #[inline]
+    #[expect(clippy::len_without_is_empty, reason = "no packet is empty")]
+    pub fn len(&self) -> usize {
+        usize::from(self.len)
+    }
+
+    /// Position of the first byte in its frame.
+    #[inline]
+    pub fn offset(&self) -> usize {
+        usize::from(self.offset)
+    }
+
+    /// Whether the packet continues in the one received next (multi-buffer).
+    #[inline]
+    pub fn continues(&self) -> bool {
+        self.options & CONTINUES != 0
+    }
+
+    /// The bytes.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        // In bounds by construction; a slice that is checked twice costs less than an unsafe block in each place.
+        &self.frame.bytes()[self.offset()..][..self.len()]
+    }
+
+    /// The bytes, to write them.
+    #[inline]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let (offset, len) = (self.offset(), self.len());
+        &mut self.frame.bytes_mut()[offset..][..len]
+    }
+
+    /// Moves start and end of the packet within its frame: to prepend a header, remove one, or change the length.
+    ///
+    /// # Errors
+    ///
+    /// `false`, without a change, if the packet would be shorter than 14 bytes or end outside the frame.
+    #[inline]
+    #[must_use = "the packet is unchanged if this returns false"]
+    pub fn resize(&mut self, offset: usize, len: usize) -> bool {
+        let size = self.frame.region().geometry().frame_size as usize;
+        if len < SHORTEST || len > usize::from(u16::MAX) || offset > size - SHORTEST || len > size - offset {
+            return false;
+        }
+        // Metadata is written for one position and length.
+        self.options &= !HAS_METADATA;
+        (self.offset, self.len) = (offset as u16, len as u16);
+        true
+    }
+
+    /// The `len` bytes in front of the packet, which an XDP program may have written (`bpf_xdp_adjust_meta`). Their number is an agreement
+    /// with that program.
+    pub fn rx_metadata(&self, len: usize) -> Option<&[u8]> {
+        let start = self.offset().checked_sub(len)?;
+        Some(&self.frame.bytes()[start..self.offset()])
+    }
+
+    /// Requests a checksum, a timestamp or a launch time for this packet.
+    ///
+    /// # Errors
+    ///
+    /// The UMEM was built without TX metadata, there is no space in front of the packet, or the checksum's position lies outside the packet.
+    pub fn set_tx_metadata(&mut self, metadata: &TxMetadata) -> Result<(), MetadataError> {
+        let start = metadata::check(self, self.frame.region().geometry().has_metadata, metadata)?;
+        self.frame.bytes_mut()[start..][..metadata::LEN].copy_from_slice(&metadata.encode());
+        self.options |= HAS_METADATA;
+        Ok(())
+    }
+
+    /// The frame, without the packet.
+    #[inline]
+    pub fn into_frame(self) -> Frame {
+        self.frame
+    }
+}
+
+impl From<Packet> for Frame {
+    #[inline]
+    fn from(packet: Packet) -> Self {
+        packet.frame
+    }
+}
+
+impl fmt::Debug for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packet")
+            .field("frame", &self.frame.offset())
+            .field("offset", &self.offset)
+            .field("len", &self.len)
+            .field("continues", &self.continues())
+            .finish_non_exhaustive()
+    }
+}

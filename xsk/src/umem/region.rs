@@ -1,0 +1,230 @@
+//! The memory itself, and when it is unmapped.
+//!
+//! Frames carry a pointer to the region and no reference count. Holders (handles, pools, rings) are counted; a holder knows how many
+//! frames it has taken over or handed out and adds that number once, when it is dropped. When no holder is left, `outside` is exactly the
+//! number of frames that the program still has, and the last of these unmaps the region.
+//!
+//! Frames that are inside the kernel do not keep the memory: the kernel has pinned its pages and does not use the mapping.
+
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use crate::sys::Mapping;
+
+/// The lower 48 bits of an address in unaligned mode; the upper 16 are the offset of the data.
+const BASE_BITS: u64 = (1 << 48) - 1;
+/// End of the list of dropped frames.
+const EMPTY: u32 = u32::MAX;
+/// Instead of the list, after the last holder has been dropped.
+const CLOSED: u32 = u32::MAX - 1;
+
+/// Number and layout of the frames.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Geometry {
+    pub(crate) count: u32,
+    pub(crate) frame_size: u32,
+    pub(crate) headroom: u32,
+    pub(crate) is_unaligned: bool,
+    pub(crate) has_metadata: bool,
+    pub(crate) software_checksum: bool,
+}
+
+impl Geometry {
+    /// Clears the offset of the data from an address.
+    #[inline]
+    pub(crate) fn start_mask(&self) -> u64 {
+        if self.is_unaligned { BASE_BITS } else { !u64::from(self.frame_size - 1) }
+    }
+
+    /// Where the offset of the data is in an address.
+    #[inline]
+    pub(crate) fn offset_shift(&self) -> u32 {
+        if self.is_unaligned { 48 } else { 0 }
+    }
+
+    /// The highest start of a frame.
+    #[inline]
+    pub(crate) fn last_start(&self) -> u64 {
+        u64::from(self.count - 1) * u64::from(self.frame_size)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Region {
+    base: NonNull<u8>,
+    geometry: Geometry,
+    mapping: Mapping,
+    holders: AtomicU32,
+    /// Frames that the program has, pools included, once all holders have added their numbers; modulo 2³² before.
+    outside: AtomicU32,
+    /// The first frame of the list of dropped frames, by index.
+    dropped: AtomicU32,
+    /// For each frame in the list, the next one.
+    links: Box<[AtomicU32]>,
+    /// For each frame, whether the kernel has it.
+    #[cfg(debug_assertions)]
+    in_kernel: Box<[std::sync::atomic::AtomicBool]>,
+}
+
+// SAFETY: what is not atomic does not change after construction. The frames' bytes are only accessed through `Frame`, of which there is one
+// for each.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.mapping.len()
+    }
+
+    #[inline]
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn index(&self, start: u32) -> u32 {
+        start / self.geometry.frame_size
+    }
+
+    /// Records that a frame passes from the kernel to the program, or back. Debug builds detect a frame that the kernel returns twice.
+    #[inline]
+    pub(crate) fn pass(&self, start: u32, to_kernel: bool) {
+        #[cfg(debug_assertions)]
+        {
+            let was_in_kernel = self.in_kernel[self.index(start) as usize].swap(to_kernel, Ordering::Relaxed);
+            assert!(was_in_kernel != to_kernel, "the frame at {start:#x} has two owners");
+        }
+        #[cfg(not(debug_assertions))]
+        let _ = (start, to_kernel);
+    }
+
+    /// Removes the list of dropped frames and passes each frame of it to `take`.
+    pub(crate) fn drain(&self, take: impl FnMut(u32)) {
+        if self.dropped.load(Ordering::Relaxed) != EMPTY {
+            self.walk(self.dropped.swap(EMPTY, Ordering::Acquire), take);
+        }
+    }
+
+    fn walk(&self, mut index: u32, mut take: impl FnMut(u32)) {
+        while index != EMPTY && index != CLOSED {
+            let next = self.links[index as usize].load(Ordering::Relaxed);
+            take(index * self.geometry.frame_size);
+            index = next;
+        }
+    }
+}
+
+/// Adds a dropped frame to the list, or removes it from the count if there is no holder left to take it.
+///
+/// # Safety
+///
+/// The region exists, and the caller owns the frame and gives it up.
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn put_back(region: NonNull<Region>, start: u32) {
+    // SAFETY: a frame keeps the region.
+    let this = unsafe { region.as_ref() };
+    let index = this.index(start);
+    let mut first = this.dropped.load(Ordering::Relaxed);
+    while first != CLOSED {
+        this.links[index as usize].store(first, Ordering::Relaxed);
+        match this.dropped.compare_exchange_weak(first, index, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(now) => first = now,
+        }
+    }
+    // SAFETY: the frame is one of those that `outside` counts.
+    unsafe { leave(region, 1) };
+}
+
+/// Removes frames from the final count, and the region with the last.
+///
+/// # Safety
+///
+/// There is no holder, and the caller gives up that number of frames or guards.
+unsafe fn leave(region: NonNull<Region>, count: u32) {
+    // SAFETY: what the caller gives up has kept the region until here.
+    if unsafe { region.as_ref() }.outside.fetch_sub(count, Ordering::Release) == count {
+        fence(Ordering::Acquire);
+        // SAFETY: `Holder::new` has made the box; no holder and no frame is left.
+        drop(unsafe { Box::from_raw(region.as_ptr()) });
+    }
+}
+
+/// One counted user of a region: a handle, a pool or one side of a ring.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    region: NonNull<Region>,
+    /// What the holder adds to `outside` when it is dropped: frames handed out, minus frames taken over, modulo 2³².
+    balance: u32,
+}
+
+// SAFETY: the region may be used from any thread.
+unsafe impl Send for Holder {}
+// SAFETY: as above; a shared reference gives no access to the balance.
+unsafe impl Sync for Holder {}
+
+impl Holder {
+    /// The first holder. All frames count as outside; the first pool takes them over.
+    pub(crate) fn new(mapping: Mapping, geometry: Geometry) -> Self {
+        let region = Region {
+            base: mapping.base(),
+            geometry,
+            mapping,
+            holders: AtomicU32::new(1),
+            outside: AtomicU32::new(geometry.count),
+            dropped: AtomicU32::new(EMPTY),
+            links: (0..geometry.count).map(|_| AtomicU32::new(EMPTY)).collect(),
+            #[cfg(debug_assertions)]
+            in_kernel: (0..geometry.count).map(|_| false.into()).collect(),
+        };
+        Self { region: NonNull::from(Box::leak(Box::new(region))), balance: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn pointer(&self) -> NonNull<Region> {
+        self.region
+    }
+
+    /// The holder is about to be dropped with this balance.
+    pub(crate) fn settle(&mut self, balance: u32) {
+        self.balance = balance;
+    }
+}
+
+impl Deref for Holder {
+    type Target = Region;
+
+    #[inline]
+    fn deref(&self) -> &Region {
+        // SAFETY: a holder keeps the region.
+        unsafe { self.region.as_ref() }
+    }
+}
+
+impl Clone for Holder {
+    fn clone(&self) -> Self {
+        self.holders.fetch_add(1, Ordering::Relaxed);
+        Self { region: self.region, balance: 0 }
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.outside.fetch_add(self.balance, Ordering::Relaxed);
+        if self.holders.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        // A guard: a frame that another thread drops meanwhile must not be the last.
+        self.outside.fetch_add(1, Ordering::Relaxed);
+        let mut count = 1;
+        self.walk(self.dropped.swap(CLOSED, Ordering::AcqRel), |_| count += 1);
+        // SAFETY: this was the last holder; the dropped frames and the guard are given up.
+        unsafe { leave(self.region, count) };
+    }
+}
