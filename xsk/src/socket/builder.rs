@@ -292,7 +292,7 @@ impl Opening {
         Ok(unsafe { self.rings.add(mapping, layout, size) })
     }
 
-    /// Creates a ring that the kernel requires and nobody uses.
+    /// Creates a ring that the kernel requires and the crate does not use.
     fn unused(&self, options: &SocketBuilder, name: i32) -> Result<(), Error> {
         self.set(name, 2).map_err(|errno| options.error(Step::SizeRing, errno))
     }

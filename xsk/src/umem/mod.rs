@@ -1,4 +1,4 @@
-//! The packet memory (UMEM): its geometry, its frames and who holds them.
+//! The packet memory (UMEM): its geometry, its frames and their owners.
 
 mod builder;
 mod frame;

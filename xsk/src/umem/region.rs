@@ -1,6 +1,6 @@
 //! The memory itself, and when it is unmapped.
 //!
-//! Frames carry a pointer to the region and no reference count. Holders (handles, pools, rings) are counted; a holder knows how many
+//! Frames carry a pointer to the region and no reference count. Holders (handles, pools, rings) are counted; a holder counts how many
 //! frames it has taken over or handed out and adds that number once, when it is dropped. When no holder is left, `outside` is exactly the
 //! number of frames that the program still has, and the last of these unmaps the region.
 //!

@@ -122,7 +122,7 @@ impl End {
 
     /// Nothing more arrives.
     pub(crate) fn assert_silent(&mut self) {
-        assert!(!self.queue.rx.wait(Duration::from_millis(50)).unwrap(), "a packet that nobody expects");
+        assert!(!self.queue.rx.wait(Duration::from_millis(50)).unwrap(), "an unexpected packet");
     }
 
     /// All frames are in the pool, in a ring, or in the kernel.
