@@ -96,7 +96,7 @@ fn impossible_options_are_errors_in_a_sentence() {
         let run = |options: &str| child::run(ours(program, port(), options), LIMIT);
         fails(&run("-s 64 -g 200"), &["GID index 200", "is not in use", "with -g one can choose"]);
         fails(&run("-s 64 -i 77"), &["there is no port 77"]);
-        fails(&run("-s 64 -r 100000000"), &["the device has"]);
+        fails(&run("-s 64 -r 100000000"), &["the device supports at most"]);
         fails(&run("-s 64 --ts --cq basic"), &["--ts needs an extended completion queue"]);
         fails(&run("-s 64 --new-send --qp basic"), &["--new-send asks for an extended queue pair"]);
         fails(&run("-s 64 --timeout 0.2"), &["no client came to TCP port", "within 0.2 s"]);

@@ -122,7 +122,7 @@ fn rping_prints_nothing_without_v_and_each_step_with_d() {
     assert_eq!(play([Ours, Ours], "", "-C 2").each_ref().map(Vec::len), [0, 0]);
     let [served, pinged] = play([Ours, Ours], "-d", "-d -C 2");
     for (said, steps) in [
-        (served, ["listening at ", "is a connect request", "ping 1: is offered at 64 bytes at 0x", "pings served: 2"]),
+        (served, ["listening at ", "wants to connect", "ping 1: is offered at 64 bytes at 0x", "pings served: 2"]),
         (pinged, ["the way to ", "the connection is made", "ping 1: offering 64 bytes at 0x", "ping 1: is back"]),
     ] {
         for step in steps {
