@@ -280,15 +280,14 @@ impl Connection {
 
     fn end(&mut self, code: u32, reason: &str) -> io::Result<()> {
         self.is_closed = true;
-        self.handle.with(|worker| worker.close(self.id, code, reason));
-        if !self.lingers {
-            return Ok(());
+        let mut outcome = Ok(());
+        if self.lingers {
+            self.handle.with(|worker| worker.begin_close(self.id, code, reason));
+            // The worker ends it after the linger time.
+            outcome = self.handle.wait((self.id, Wait::Write), None, |worker| worker.outcome(self.id));
         }
-        // The worker ends it after the linger time.
-        self.handle.wait((self.id, Wait::Write), None, |worker| match worker.is_over(self.id) {
-            true => Ok(()),
-            false => Err(io::ErrorKind::WouldBlock.into()),
-        })
+        self.handle.with(|worker| worker.close(self.id, code, reason));
+        outcome
     }
 
     /// Code and reason with which the peer has closed.

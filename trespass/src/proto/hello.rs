@@ -5,11 +5,11 @@
 use std::fmt;
 
 /// Length of a hello, in bytes.
-pub(crate) const HELLO: usize = 56;
+const HELLO: usize = 56;
 /// Length of a refusal at most, in bytes.
-pub(crate) const REFUSAL: usize = 148;
+const REFUSAL: usize = 148;
 /// Bytes that the program may add to a hello.
-pub const TOKEN: usize = 24;
+pub(crate) const TOKEN: usize = 24;
 
 const MAGIC: [u8; 4] = *b"trsp";
 /// Versions of the wire that this code speaks.

@@ -6,7 +6,7 @@
 //! # Credits
 //!
 //! Each SEND takes a receive of the peer's shared queue, so each SEND needs a credit. A credit is a limit on the number of SENDs since the
-//! beginning, and each SEND carries the newest limit for the other direction. The [`Ledger`] leases limits against receives that exist:
+//! beginning, and each SEND carries the newest limit for the other direction. The ledger of the [`Stock`] leases limits against receives that exist:
 //! the sum of all leases never exceeds them, so a SEND always finds a receive (no RNR).
 //!
 //! A SEND that the program has not read yet stays within its lease; reading it frees the credit. Freed credits are announced with the next
@@ -33,9 +33,9 @@ mod stock;
 
 pub(crate) use connection::{Connection, Expose, Received, Settings};
 pub(crate) use failure::Failure;
-pub(crate) use hello::{Agreement, HELLO, Hello, REFUSAL, Refusal, RefusalCode, TOKEN};
+pub(crate) use hello::{Agreement, Hello, Refusal, RefusalCode};
 pub(crate) use request::{Remote, Request};
-pub(crate) use stock::{Ledger, Stock};
+pub(crate) use stock::Stock;
 
 /// Credits that a connection always has leased.
 pub(crate) const FLOOR: u16 = 5;

@@ -448,13 +448,25 @@ impl Worker {
         self.pass_time();
         _ = on!(self, id.kind, domain => {
             domain.forget(id.link, code, reason);
-            Ok::<_, io::Error>(domain.flush())
+            domain.flush();
+            Ok::<_, io::Error>(())
         });
     }
 
-    /// Whether a connection that was given up has ended.
-    pub(crate) fn is_over(&self, id: ConnectionId) -> bool {
-        self.slot(id).is_none()
+    /// Closes a connection without giving it up: [`Worker::outcome`] has what becomes of it.
+    pub(crate) fn begin_close(&mut self, id: ConnectionId, code: u32, reason: &str) {
+        self.pass_time();
+        let now = now();
+        // One that is not established, or has failed, has nothing to close.
+        _ = on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| {
+            connection.close(code, reason, now, stock);
+            Ok(())
+        }));
+    }
+
+    /// How a connection has ended; `WouldBlock` until then.
+    pub(crate) fn outcome(&mut self, id: ConnectionId) -> io::Result<()> {
+        on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.outcome()))
     }
 
     /// Code and reason with which the peer has closed.

@@ -14,14 +14,14 @@ impl Connection {
             return Ok(());
         }
         self.push_frame(Frame::new(Kind::FIN), &[], stock)?;
-        self.outgoing.fin = Fin::Fin;
+        self.outgoing.fin = Fin::Shut;
         Ok(())
     }
 
     /// No message follows, and none is read any more. The link ends once the peer has everything, or when the linger time is over.
     pub(crate) fn close(&mut self, code: u32, reason: &str, now: u64, stock: &mut Stock) {
         self.incoming.discard(stock);
-        if self.outgoing.fin == Fin::Close || self.ended {
+        if self.outgoing.fin == Fin::Closed || self.ended {
             return;
         }
         self.linger_until = Some(now + self.settings.linger);
@@ -33,7 +33,7 @@ impl Connection {
                 self.linger_until = Some(now);
             }
         }
-        self.outgoing.fin = Fin::Close;
+        self.outgoing.fin = Fin::Closed;
     }
 
     /// Whether both sides have said that they are done, or will hear of it.
@@ -47,8 +47,8 @@ impl Connection {
             return false;
         }
         let over = match self.outgoing.fin {
-            Fin::Open | Fin::Fin => self.incoming.fin_acked,
-            Fin::Close => !self.incoming.fin || self.incoming.fin_acked,
+            Fin::Open | Fin::Shut => self.incoming.fin_acked,
+            Fin::Closed => !self.incoming.fin || self.incoming.fin_acked,
         };
         self.is_ending() && over && self.incoming.in_flight == 0 && self.requests.is_empty()
             || self.linger_until.is_some_and(|until| now >= until)
@@ -64,19 +64,23 @@ impl Connection {
         self.ended
     }
 
+    /// How it ended, once it has (`WouldBlock` until then).
+    pub(crate) fn outcome(&self) -> io::Result<()> {
+        match &self.failure {
+            _ if !self.ended => Err(io::ErrorKind::WouldBlock.into()),
+            Some(failure) => Err(failure.clone().into()),
+            None => Ok(()),
+        }
+    }
+
     /// Whether the program has given the connection up: it may be forgotten once its link has ended.
     pub(crate) fn is_closed(&self) -> bool {
-        self.outgoing.fin == Fin::Close
+        self.outgoing.fin == Fin::Closed
     }
 
     /// The peer's code and reason, once it has closed.
     pub(crate) fn peer_close(&self) -> Option<(u32, &str)> {
         self.peer_close.as_ref().map(|(code, reason)| (*code, reason.as_str()))
-    }
-
-    /// When the worker has to look at the connection again, at the latest, in milliseconds.
-    pub(crate) fn deadline(&self) -> Option<u64> {
-        self.linger_until.filter(|_| !self.ended)
     }
 
     /// The link has ended; `failure` if not in good order.
@@ -85,10 +89,12 @@ impl Connection {
             return;
         }
         self.ended = true;
-        let orderly = self.incoming.fin && (self.peer_close.is_some() || self.outgoing.fin_acked);
-        if self.failure.is_none() && !orderly && !self.is_closed() {
-            let reset = || Failure::new(io::ErrorKind::ConnectionReset, "the peer disconnected without closing");
-            self.failure = Some(failure.unwrap_or_else(reset));
+        let acked = self.outgoing.fin_acked || self.peer_close.is_some();
+        if self.failure.is_none() && !(acked && (self.is_closed() || self.incoming.fin)) {
+            self.failure = Some(failure.unwrap_or_else(|| match self.is_closed() {
+                true => Failure::new(io::ErrorKind::TimedOut, "the peer has not acknowledged everything"),
+                false => Failure::new(io::ErrorKind::ConnectionReset, "the peer disconnected without closing"),
+            }));
         }
         self.drop_queue(stock);
         self.requests.clear();

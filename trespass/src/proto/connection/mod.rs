@@ -119,9 +119,9 @@ enum Fin {
     #[default]
     Open,
     /// `shutdown`: FIN is in the queue or has left.
-    Fin,
+    Shut,
     /// `close`: CLOSE is in the queue or has left.
-    Close,
+    Closed,
 }
 
 #[derive(Debug)]

@@ -228,7 +228,7 @@ impl Connection {
             Kind::RETURN => {
                 let (held, kept) = (frame.a as u16, frame.b as u16);
                 let left = kept.wrapping_sub(incoming.received);
-                if left < FLOOR || left > WINDOW_MAX {
+                if !(FLOOR..=WINDOW_MAX).contains(&left) {
                     return Err(Failure::violation("credits returned that are not held"));
                 }
                 if held == incoming.announced && held.wrapping_sub(kept) <= WINDOW_MAX {

@@ -1,0 +1,45 @@
+//! What the tests share.
+
+use std::time::{Duration, Instant};
+
+use trespass::{Acceptor, Connection, Handle, Options, Transport};
+
+/// The device in software is there.
+pub fn device() {
+    softrnic::register().unwrap();
+}
+
+/// A worker that uses one transport.
+pub fn worker(transport: Transport) -> Handle {
+    let mut options = Options::default();
+    options.transport = transport;
+    options.memory = 64 << 20;
+    options.linger = Duration::from_millis(300);
+    Handle::new(&options).unwrap()
+}
+
+/// Runs a test by RDMA and by TCP.
+pub fn on_both(test: impl Fn(Transport)) {
+    device();
+    test(Transport::Rdma);
+    test(Transport::Tcp);
+}
+
+/// Two ends of a connection, on two workers.
+pub fn pair(transport: Transport) -> (Connection, Connection) {
+    let (server, client) = (worker(transport), worker(transport));
+    let acceptor = Acceptor::bind_on(&server, "127.0.0.1:0").unwrap();
+    let connection = Connection::connect_on(&client, acceptor.local_addr(), None).unwrap();
+    let accepted = acceptor.accept_until(Some(Instant::now() + Duration::from_secs(30))).unwrap();
+    (connection, accepted)
+}
+
+/// Bytes that differ from place to place, and from seed to seed.
+pub fn bytes(length: usize, seed: usize) -> Vec<u8> {
+    let mut state = seed as u64 + 1;
+    let mut next = || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (state >> 56) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}

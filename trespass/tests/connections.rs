@@ -1,0 +1,276 @@
+//! Connections between two workers of this process, by RDMA on the device in software and by TCP.
+
+mod common;
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{bytes, on_both, pair, worker};
+use trespass::net::{Listener, Shutdown, Stream};
+use trespass::{Acceptor, Connection, Kind, Transport};
+
+/// Longer than anything takes that works.
+const LONG: Duration = Duration::from_secs(30);
+
+/// Sends until the peer takes no more.
+fn fill(connection: &Connection) {
+    let mut refused = 0;
+    while refused < 20 {
+        match connection.try_send(&[1; 1_000]) {
+            Ok(()) => refused = 0,
+            Err(_) => {
+                refused += 1;
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+#[test]
+fn stream_echoes_and_ends() {
+    on_both(|transport| {
+        let (server, client) = (worker(transport), worker(transport));
+        let listener = Listener::bind_on(&server, "127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let echo = thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            io::copy(&mut &stream, &mut &stream).unwrap()
+        });
+        let mut stream = Stream::connect_on(&client, address).unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), address);
+        stream.write_all(b"hello").unwrap();
+        let mut reply = [0; 5];
+        stream.read_exact(&mut reply).unwrap();
+        assert_eq!(&reply, b"hello");
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(stream.read(&mut reply).unwrap(), 0);
+        assert_eq!(stream.write(b"more").map_err(|error| error.kind()), Err(ErrorKind::BrokenPipe));
+        assert_eq!(echo.join().unwrap(), 5);
+    });
+}
+
+#[test]
+fn large_stream_arrives_whole_in_both_directions_at_once() {
+    const LENGTH: usize = 5 << 20;
+    on_both(|transport| {
+        let (left, right) = pair(transport);
+        let (left, right) = (Stream::from(left), Stream::from(right));
+        thread::scope(|scope| {
+            for (stream, seed, other) in [(&left, 1, 2), (&right, 2, 1)] {
+                scope.spawn(move || {
+                    (&mut &*stream).write_all(&bytes(LENGTH, seed)).unwrap();
+                    stream.shutdown(Shutdown::Write).unwrap();
+                });
+                scope.spawn(move || {
+                    let mut got = Vec::new();
+                    (&mut &*stream).read_to_end(&mut got).unwrap();
+                    assert!(got == bytes(LENGTH, other));
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn messages_keep_boundaries_and_order_at_any_length() {
+    let lengths = [0, 1, 64, 4_080, 4_096, 4_097, 16 << 10, (16 << 10) + 1, 70_000, 1 << 20, 3 << 20, 5];
+    on_both(|transport| {
+        let (left, right) = pair(transport);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for (index, &length) in lengths.iter().enumerate() {
+                    left.send(&bytes(length, index)).unwrap();
+                    let mut message = left.alloc(length);
+                    message.copy_from_slice(&bytes(length, index + 100));
+                    left.send_buf(message).unwrap();
+                }
+                left.flush().unwrap();
+                left.shutdown().unwrap();
+            });
+            for (index, &length) in lengths.iter().enumerate() {
+                assert!(right.recv().unwrap().unwrap()[..] == bytes(length, index), "{length} bytes, copied");
+                assert!(
+                    right.recv().unwrap().unwrap()[..] == bytes(length, index + 100),
+                    "{length} bytes, from a buffer"
+                );
+            }
+            assert!(right.recv().unwrap().is_none());
+        });
+        let read = right.stats().unwrap().rendezvous_received;
+        assert_eq!(read > 0, transport == Transport::Rdma, "{read} messages were read from the peer's memory");
+    });
+}
+
+#[test]
+fn close_tells_the_peer_code_and_reason_after_all_messages() {
+    on_both(|transport| {
+        let (left, right) = pair(transport);
+        left.send(b"last").unwrap();
+        left.close(7, "enough").unwrap();
+        assert_eq!(&right.recv().unwrap().unwrap()[..], b"last");
+        assert!(right.recv().unwrap().is_none());
+        assert_eq!(right.peer_close(), Some((7, "enough".to_owned())));
+        assert_eq!(right.send(b"more").map_err(|error| error.kind()), Err(ErrorKind::BrokenPipe));
+    });
+}
+
+#[test]
+fn close_ends_after_the_linger_time_if_the_peer_does_not_read() {
+    on_both(|transport| {
+        let (left, right) = pair(transport);
+        fill(&left);
+        assert_eq!(left.close(0, "").map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
+        let kind = loop {
+            if let Err(error) = right.recv() {
+                break error.kind();
+            }
+        };
+        assert_eq!(kind, ErrorKind::ConnectionReset);
+    });
+}
+
+#[test]
+fn sides_that_close_at_once_drop_what_is_unread() {
+    on_both(|transport| {
+        let (left, right) = pair(transport);
+        fill(&left);
+        fill(&right);
+        let closing = thread::spawn(move || left.close(1, ""));
+        right.close(2, "").unwrap();
+        closing.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn read_times_out_and_the_stream_goes_on() {
+    on_both(|transport| {
+        let (left, right) = pair(transport);
+        let (left, right) = (Stream::from(left), Stream::from(right));
+        right.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+        let mut byte = [0];
+        assert_eq!((&right).read(&mut byte).map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
+        right.set_read_timeout(Some(LONG)).unwrap();
+        (&left).write_all(b"x").unwrap();
+        assert_eq!((&right).read(&mut byte).unwrap(), 1);
+        assert!(right.set_read_timeout(Some(Duration::ZERO)).is_err());
+    });
+}
+
+#[test]
+fn write_to_a_peer_that_does_not_read_times_out_and_loses_nothing() {
+    on_both(|transport| {
+        let (left, right) = pair(transport);
+        let (left, right) = (Stream::from(left), Stream::from(right));
+        left.set_write_timeout(Some(Duration::from_millis(20))).unwrap();
+        let mut written = 0;
+        let kind = loop {
+            match (&left).write(&bytes(10_000, written)) {
+                Ok(count) => written += count,
+                Err(error) => break error.kind(),
+            }
+        };
+        assert_eq!(kind, ErrorKind::TimedOut);
+        drop(thread::spawn(move || drop(left)));
+        let mut got = Vec::new();
+        (&right).read_to_end(&mut got).unwrap();
+        assert_eq!(got.len(), written);
+    });
+}
+
+#[test]
+fn nonblocking_stream_signals_its_descriptor() {
+    on_both(|transport| {
+        let (left, right) = pair(transport);
+        let (left, right) = (Stream::from(left), Stream::from(right));
+        right.set_nonblocking(true).unwrap();
+        let mut byte = [0];
+        assert_eq!((&right).read(&mut byte).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
+        (&left).write_all(b"x").unwrap();
+        let deadline = Instant::now() + LONG;
+        loop {
+            let mut fds = [rustix::event::PollFd::new(&right, rustix::event::PollFlags::IN)];
+            let time = rustix::event::Timespec { tv_sec: LONG.as_secs() as i64, tv_nsec: 0 };
+            assert_eq!(rustix::event::poll(&mut fds, Some(&time)).unwrap(), 1, "no signal");
+            match (&right).read(&mut byte) {
+                Ok(count) => break assert_eq!((count, byte[0]), (1, b'x')),
+                Err(error) => assert_eq!((error.kind(), Instant::now() < deadline), (ErrorKind::WouldBlock, true)),
+            }
+        }
+        assert!(right.as_fd().try_clone_to_owned().is_ok());
+    });
+}
+
+#[test]
+fn port_without_listener_is_refused() {
+    on_both(|transport| {
+        let listener = Listener::bind_on(&worker(transport), "127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let refused = Connection::connect_on(&worker(transport), address, Some(LONG)).map(drop);
+        assert_eq!(refused.map_err(|error| error.kind()), Err(ErrorKind::ConnectionRefused));
+    });
+}
+
+#[test]
+fn client_falls_back_to_tcp_and_says_why() {
+    common::device();
+    let server = worker(Transport::Tcp);
+    let acceptor = Acceptor::bind_on(&server, "127.0.0.1:0").unwrap();
+    let connection = Connection::connect_on(&worker(Transport::Any), acceptor.local_addr(), Some(LONG)).unwrap();
+    let stats = connection.stats().unwrap();
+    assert_eq!(stats.transport, Kind::Tcp);
+    assert!(stats.fallback.is_some_and(|reason| !reason.is_empty()));
+}
+
+#[test]
+fn any_transport_takes_rdma_where_both_have_it() {
+    common::device();
+    let (server, client) = (worker(Transport::Any), worker(Transport::Any));
+    let acceptor = Acceptor::bind_on(&server, "127.0.0.1:0").unwrap();
+    let connection = Connection::connect_on(&client, acceptor.local_addr(), Some(LONG)).unwrap();
+    let accepted = acceptor.accept_until(Some(Instant::now() + LONG)).unwrap();
+    for end in [connection, accepted] {
+        let stats = end.stats().unwrap();
+        assert_eq!((stats.transport, stats.fallback), (Kind::Rdma, None));
+    }
+}
+
+#[test]
+fn threads_share_a_worker() {
+    on_both(|transport| {
+        let (server, client) = (worker(transport), worker(transport));
+        let listener = Listener::bind_on(&server, "127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for stream in listener.incoming().take(8) {
+                    let stream = stream.unwrap();
+                    scope.spawn(move || io::copy(&mut &stream, &mut &stream).unwrap());
+                }
+            });
+            for thread in 0..8 {
+                let client = &client;
+                scope.spawn(move || {
+                    let mut stream = Stream::connect_on(client, address).unwrap();
+                    for round in 0..50 {
+                        let sent = bytes(1 + round * 37, thread);
+                        stream.write_all(&sent).unwrap();
+                        let mut got = vec![0; sent.len()];
+                        stream.read_exact(&mut got).unwrap();
+                        assert_eq!(got, sent);
+                    }
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn acceptor_gives_up_at_its_deadline() {
+    let acceptor = Acceptor::bind_on(&worker(Transport::Tcp), "127.0.0.1:0").unwrap();
+    let result = acceptor.accept_until(Some(Instant::now() + Duration::from_millis(5))).map(drop);
+    assert_eq!(result.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
+    assert_eq!(acceptor.try_accept().map(drop).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
+}
