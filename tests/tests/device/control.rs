@@ -29,7 +29,7 @@ fn transitions<Q: Kind>(queue: QueueKind) {
     reset(&mut pair);
     assert_eq!(
         refusal(&pair, &to(State::ReadyToSend)),
-        "ibv_modify_qp(Reset -> ReadyToSend): EINVAL: no such transition; from Reset one can go to Reset, Init"
+        "ibv_modify_qp(Reset -> ReadyToSend): EINVAL: no such transition; from Reset, move to one of Reset, Init"
     );
     let mut partial = to(State::Init);
     partial.setup_port(1).setup_pkey_index(0);
@@ -74,7 +74,7 @@ fn transitions<Q: Kind>(queue: QueueKind) {
     pair.near.qp.modify(&ready_to_send(1, 7)).expect("RTR to RTS");
     assert_eq!(
         refusal(&pair, &to(State::Init)),
-        "ibv_modify_qp(ReadyToSend -> Init): EINVAL: no such transition; from ReadyToSend one can go to Reset, \
+        "ibv_modify_qp(ReadyToSend -> Init): EINVAL: no such transition; from ReadyToSend, move to one of Reset, \
          ReadyToSend, SendQueueDrain, Error"
     );
     pair.near.qp.modify(&to(State::Error)).expect("any state to ERROR");
@@ -214,7 +214,9 @@ fn unreachable_peer_is_named() {
         Err(ref error @ ModifyQueuePairError::ResolveRouteTimedout { sgid_index, dgid, .. }) => {
             assert_eq!((sgid_index, dgid), (index, silent));
             assert!(
-                error.to_string().starts_with("ibv_modify_qp: ETIMEDOUT (Connection timed out): nobody answered"),
+                error
+                    .to_string()
+                    .starts_with("ibv_modify_qp: ETIMEDOUT (Connection timed out): no reply for the peer's GID"),
                 "{error}"
             );
         }
@@ -240,9 +242,7 @@ fn unreachable_peer_is_named() {
     }
 
     // IPv6 from an IPv4 address, and no GID at all.
-    for (gid, what) in
-        [(foreign, "one is an IPv4 address and the other IPv6"), (Gid::default(), "the peer's GID is zero")]
-    {
+    for (gid, what) in [(foreign, "one GID is IPv4 and the other IPv6"), (Gid::default(), "the peer's GID is zero")] {
         let error = refused(&pair, gid, index).to_string();
         assert!(error.starts_with("ibv_modify_qp(Init -> ReadyToReceive): EINVAL") && error.contains(what), "{error}");
     }

@@ -242,7 +242,7 @@ fn transitions<Q: Kind>(queue: QueueKind) {
     );
     says(
         &to(QueuePairState::ReadyToSend),
-        "ibv_modify_qp(Reset -> ReadyToSend): EINVAL: no such transition; from Reset one can go to Reset, Init",
+        "ibv_modify_qp(Reset -> ReadyToSend): EINVAL: no such transition; from Reset, move to one of Reset, Init",
     );
     qp.modify(&init()).unwrap();
     says(

@@ -37,8 +37,8 @@ fn connection<Q: Kind>(queue: QueueKind) {
     let error = pair.near.qp.attach_mcast(&group(1), 0).expect_err("only datagrams are");
     assert_eq!(
         error.to_string(),
-        "ibv_attach_mcast: EINVAL (Invalid argument): the queue pair is of type ReliableConnection: only \
-         UnreliableDatagram takes part in multicast groups"
+        "ibv_attach_mcast: EINVAL (Invalid argument): the queue pair is of type ReliableConnection; \
+         multicast groups need UnreliableDatagram"
     );
     let error = pair.near.qp.detach_mcast(&group(1), 0).expect_err("it is not in it");
     assert_eq!((error.verb(), error.errno().raw()), ("ibv_detach_mcast", libc::EINVAL));
@@ -211,8 +211,8 @@ fn alternate_path_needs_infiniband() {
         Ok(()) => assert!(device::gid(&pair.context).is_none(), "it is InfiniBand"),
         Err(error @ ModifyQueuePairError::Verb { .. }) => assert_eq!(
             error.to_string(),
-            "ibv_modify_qp(ReadyToSend -> ReadyToSend): EINVAL (Invalid argument): the kernel has alternate paths on InfiniBand alone, and \
-             the port is Ethernet"
+            "ibv_modify_qp(ReadyToSend -> ReadyToSend): EINVAL (Invalid argument): the kernel supports alternate paths only on InfiniBand, and \
+             the port is Ethernet; omit setup_alternate_path"
         ),
         Err(error) => panic!("{error:?}"),
     }

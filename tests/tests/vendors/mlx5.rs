@@ -348,7 +348,7 @@ fn dc_target_refuses_a_shared_receive_queue_of_another_device() {
     assert_eq!(
         error.to_string(),
         "mlx5dv_create_qp: EINVAL (Invalid argument): the shared receive queue given to setup_srq belongs to another device \
-         context than the domain"
+         context than the domain; build both from one"
     );
     drop(builder);
     world.end();

@@ -186,8 +186,8 @@ fn stuck_queue_pair_keeps_its_buffers() {
         assert!(matches!(error.drain_error(), DrainError::Stuck { .. }), "{error:?}");
         assert_eq!(
             error.to_string(),
-            "the queue pair was not flushed (ibv_modify_qp: EIO (Input/output error)) nor reset \
-             (ibv_modify_qp(ReadyToSend -> Reset): EIO (Input/output error)): its buffers may still be in use"
+            "the queue pair could be neither flushed (ibv_modify_qp: EIO (Input/output error)) nor reset \
+             (ibv_modify_qp(ReadyToSend -> Reset): EIO (Input/output error)); keep its buffers, which may still be in use"
         );
         world.recording.succeed("modify_qp");
         if again {
@@ -212,7 +212,7 @@ fn queues_of_two_pairs_cannot_be_drained_together() {
     let mut queues: [&mut dyn PollCompletions; 2] = [&mut world.send_cq, &mut world.recv_cq];
     let error = one.tear_down(&mut queues, PATIENCE, Buffer(&dropped), |_| {}).map(drop).unwrap_err();
     assert_eq!(error.drain_error(), &DrainError::MixedQueues);
-    assert!(error.to_string().contains("are of two queue pairs"), "{error}");
+    assert!(error.to_string().contains("belong to two queue pairs"), "{error}");
     assert_eq!(world.recording.verbs(), [""; 0], "nothing was done, and the other queue pair got no marker");
     let (mut one, buffers) = error.into_parts();
     assert_eq!(dropped.get(), 0);

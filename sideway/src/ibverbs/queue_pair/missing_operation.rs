@@ -1,14 +1,14 @@
-//! Operations that an extended queue pair was not built for: a typed error instead of a call through null.
+//! Operations that an extended queue pair was not built for: a typed error instead of a call through a null pointer.
 //!
-//! A driver leaves the function of such an operation null. When a queue pair is built, each null is replaced by a function
-//! of this module. Called, it notes the request, and puts inert functions into the queue pair for the rest of the batch,
-//! so that nothing further is written into a request that was never begun; `wr_complete` then takes the whole batch back
-//! and fails, and the driver's functions return to their places. A queue pair that is used as it was built pays nothing:
-//! no check is made when a request is built.
+//! A driver leaves the function of such an operation null. When a queue pair is built, a function of this module
+//! replaces each null pointer. If called, it records the request, and installs inert functions for the rest of the
+//! batch, so that nothing more is written to a request that was never begun. `wr_complete` then discards the whole
+//! batch and fails, and the driver's functions are restored. Operations that the queue pair was built for cost nothing:
+//! building a request makes no check.
 //!
-//! The functions stand in `struct ibv_qp_ex` from `wr_atomic_cmp_swp` to `wr_abort`: these members are as old as the
-//! struct. For later ones (`wr_atomic_write`, `wr_flush`) a library may have no room: they are called through the context of
-//! the queue pair, which has the driver's function or a refusing one.
+//! In `struct ibv_qp_ex` the functions are the members from `wr_atomic_cmp_swp` to `wr_abort`, which exist in every
+//! version of the struct. A library may lack later members (`wr_atomic_write`, `wr_flush`): they are called through the
+//! queue pair's context, which has the driver's function or a rejecting one.
 
 use std::any::Any;
 use std::mem::offset_of;
@@ -29,48 +29,49 @@ type Function = Option<unsafe extern "C" fn()>;
 const FIRST: usize = offset_of!(ibv_qp_ex, wr_atomic_cmp_swp);
 const COUNT: usize = (offset_of!(ibv_qp_ex, wr_abort) - FIRST) / size_of::<Function>() + 1;
 
-/// What `qp_context` of an extended queue pair points to.
+/// The `qp_context` of an extended queue pair.
 #[derive(Debug)]
 pub(crate) struct SendContext {
-    /// The first request of the batch that was refused.
+    /// The first rejected request of the batch.
     refusal: Option<Refusal>,
-    /// The driver's functions, while inert ones stand in their places.
+    /// The driver's functions, while inert ones are installed.
     saved: Option<Saved>,
     later: LaterOperations,
-    /// What a vendor's module keeps with the queue pair: `later` points to it.
+    /// Data of a vendor's module, to which `later` points.
     vendor: Option<VendorData>,
-    /// The core of the queue pair has it too, and notes there what other threads change.
+    /// Shared with the queue pair's core, through which other threads change it.
     packets: Arc<PacketOffloads>,
     headers: SegmentHeaders,
-    /// Requests that the send queue was built for.
+    /// The number of requests that the send queue was built for.
     max_send_wr: u32,
-    /// Of a driver that does not look.
+    /// For a driver that does not check limits.
     limits: Option<SendLimits>,
 }
 
-/// A box that is pointed to: owned as a raw pointer, so that moving it leaves the others valid.
+/// An owned box as a raw pointer, so that moving it keeps other pointers valid.
 #[derive(Debug)]
 struct VendorData(NonNull<dyn Any + Send>);
 
 impl Drop for VendorData {
     fn drop(&mut self) {
-        // SAFETY: made of a box (`keep_vendor_data`), and owned here alone.
+        // SAFETY: created from a box (`keep_vendor_data`), and owned only here.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
 type AtomicWrite = unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, *const c_void);
 
-/// Operations whose functions a library may have no room for.
+/// Operations whose functions a library may lack.
 #[derive(Clone, Copy, Debug)]
 struct LaterOperations {
     atomic_write: AtomicWrite,
     flush: sys::WrFlush,
-    /// What stands in [`SendContext::vendor`]; null while the batch is refused, as vendors' functions cannot be made inert.
+    /// A copy of [`SendContext::vendor`]; null while the batch is rejected, because vendors' functions cannot be made
+    /// inert.
     vendor: *mut c_void,
 }
 
-/// What stands where inert functions are.
+/// The functions replaced by inert ones.
 #[derive(Debug)]
 struct Saved {
     block: [Function; COUNT],
@@ -78,7 +79,7 @@ struct Saved {
 }
 
 impl SendContext {
-    /// A context on the heap; [`free`](Self::free) takes it back.
+    /// Allocates a context on the heap; [`free`](Self::free) frees it.
     pub(crate) fn allocate(headers: SegmentHeaders, max_send_wr: u32) -> NonNull<Self> {
         NonNull::from(Box::leak(Box::new(Self {
             refusal: None,
@@ -92,31 +93,31 @@ impl SendContext {
         })))
     }
 
-    /// Gives the memory back.
+    /// Frees the memory.
     ///
     /// # Safety
     ///
-    /// `context` came from [`allocate`](Self::allocate), and nobody uses it any more.
+    /// `context` came from [`allocate`](Self::allocate), and is no longer used.
     pub(crate) unsafe fn free(context: NonNull<Self>) {
-        // SAFETY: the caller's promise; `allocate` leaked a box.
+        // SAFETY: by the contract of this function; `allocate` leaked a box.
         drop(unsafe { Box::from_raw(context.as_ptr()) });
     }
 
-    /// What the core of the queue pair shares.
+    /// Returns the packet offloads shared with the queue pair's core.
     ///
     /// # Safety
     ///
-    /// `context` came from [`allocate`](Self::allocate), and nobody else uses it meanwhile.
+    /// `context` came from [`allocate`](Self::allocate), and is not used concurrently.
     pub(crate) unsafe fn packets(context: NonNull<Self>) -> Arc<PacketOffloads> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         Arc::clone(unsafe { &(*context.as_ptr()).packets })
     }
 
-    /// The length of the header of a segmented send, where the driver takes it.
+    /// Returns the header length of a segmented send, if the driver accepts it.
     ///
     /// # Safety
     ///
-    /// As [`atomic_write`](Self::atomic_write).
+    /// As for [`atomic_write`](Self::atomic_write).
     #[inline]
     pub(crate) unsafe fn header_length(qp: *mut ibv_qp_ex, given: usize) -> Result<u16, RefusalReason> {
         // SAFETY: as for `atomic_write`.
@@ -124,14 +125,14 @@ impl SendContext {
         headers.check(given)
     }
 
-    /// Refuses the request, and with it the batch, unless the driver lets the device write checksums.
+    /// Rejects the request, and with it the batch, unless the driver lets the device write checksums.
     ///
     /// # Safety
     ///
-    /// As [`atomic_write`](Self::atomic_write), with `wr_id` set.
+    /// As for [`atomic_write`](Self::atomic_write), with `wr_id` set.
     #[inline]
     pub(crate) unsafe fn expect_checksums(qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         let reason = unsafe { Self::of(qp) }.and_then(|context| context.packets.refuses_checksums());
         if let Some(reason) = reason {
             // SAFETY: as above.
@@ -139,47 +140,47 @@ impl SendContext {
         }
     }
 
-    /// Takes out what was refused in the batch that has just ended.
+    /// Takes the rejected request of the batch that has just ended.
     ///
     /// # Safety
     ///
-    /// `qp` is a live queue pair of [`fill_in`], and the caller has its send queue to itself.
+    /// `qp` is a live queue pair of [`fill_in`], and the caller owns its send queue.
     #[cold]
     pub(crate) unsafe fn take_refusal(qp: *mut ibv_qp_ex) -> Option<Refusal> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { Self::of(qp) }?.refusal.take()
     }
 
-    /// Requests that the send queue was built for.
+    /// Returns the number of requests that the send queue was built for.
     ///
     /// # Safety
     ///
-    /// As [`take_refusal`](Self::take_refusal).
+    /// As for [`take_refusal`](Self::take_refusal).
     #[cold]
     pub(crate) unsafe fn max_send_wr(qp: *mut ibv_qp_ex) -> Option<usize> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { Self::of(qp) }.map(|context| context.max_send_wr as usize)
     }
 
-    /// `ibv_wr_atomic_write`, or a refusal.
+    /// `ibv_wr_atomic_write`, or a rejection.
     ///
     /// # Safety
     ///
     /// `qp` is a live queue pair of [`fill_in`], between `wr_start` and `wr_complete`.
     #[inline]
     pub(crate) unsafe fn atomic_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, value: &[u8; 8]) {
-        // SAFETY: the context of such a queue pair is a SendContext; who builds a batch has its send queue to itself.
+        // SAFETY: the context of such a queue pair is a SendContext; the batch's builder owns the send queue.
         unsafe {
             let context = (*qp).qp_base.qp_context.cast::<Self>();
             ((*context).later.atomic_write)(qp, rkey, remote_addr, value.as_ptr().cast());
         }
     }
 
-    /// `ibv_wr_flush`, or a refusal.
+    /// `ibv_wr_flush`, or a rejection.
     ///
     /// # Safety
     ///
-    /// As [`atomic_write`](Self::atomic_write).
+    /// As for [`atomic_write`](Self::atomic_write).
     #[inline]
     pub(crate) unsafe fn flush(
         qp: *mut ibv_qp_ex,
@@ -196,13 +197,13 @@ impl SendContext {
         }
     }
 
-    /// Keeps `data` with the queue pair, for the requests of a vendor's service.
+    /// Stores `data` for the requests of a vendor's service.
     ///
     /// # Safety
     ///
-    /// As [`take_refusal`](Self::take_refusal), and nothing is being posted.
+    /// As for [`take_refusal`](Self::take_refusal), and no batch is open.
     pub(crate) unsafe fn keep_vendor_data<D: Send + 'static>(qp: *mut ibv_qp_ex, data: D, refuse_all: bool) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         let Some(context) = (unsafe { Self::of(qp) }) else { return };
         let data = NonNull::from(Box::leak(Box::new(data)));
         context.vendor = Some(VendorData(data));
@@ -211,65 +212,65 @@ impl SendContext {
         }
     }
 
-    /// What [`keep_vendor_data`](Self::keep_vendor_data) was given; null while the batch is refused, or where it can only be
-    /// refused.
+    /// Returns the data of [`keep_vendor_data`](Self::keep_vendor_data); null while the batch is rejected, or if every
+    /// request is.
     ///
     /// # Safety
     ///
-    /// As [`atomic_write`](Self::atomic_write).
+    /// As for [`atomic_write`](Self::atomic_write).
     #[inline]
     pub(crate) unsafe fn vendor_data(qp: *mut ibv_qp_ex) -> *mut c_void {
         // SAFETY: as above.
         unsafe { (*(*qp).qp_base.qp_context.cast::<Self>()).later.vendor }
     }
 
-    /// Keeps what requests are compared with.
+    /// Stores the limits of requests.
     ///
     /// # Safety
     ///
-    /// As [`keep_vendor_data`](Self::keep_vendor_data).
+    /// As for [`keep_vendor_data`](Self::keep_vendor_data).
     pub(super) unsafe fn keep_limits(qp: *mut ibv_qp_ex, limits: SendLimits) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         if let Some(context) = unsafe { Self::of(qp) } {
             context.limits = Some(limits);
         }
     }
 
-    /// What [`keep_limits`](Self::keep_limits) was given.
+    /// Returns the limits of [`keep_limits`](Self::keep_limits).
     ///
     /// # Safety
     ///
-    /// As [`take_refusal`](Self::take_refusal).
+    /// As for [`take_refusal`](Self::take_refusal).
     pub(super) unsafe fn limits(qp: *mut ibv_qp_ex) -> Option<SendLimits> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { Self::of(qp) }?.limits
     }
 
     /// # Safety
     ///
-    /// As [`take_refusal`](Self::take_refusal), and the reference is the only one while it lives.
+    /// As for [`take_refusal`](Self::take_refusal), and the reference is unique while it lives.
     unsafe fn of<'q>(qp: *mut ibv_qp_ex) -> Option<&'q mut Self> {
-        // SAFETY: the queue pair is live, its context is null or a SendContext, and the caller has it to itself.
+        // SAFETY: the queue pair is live, its context is null or a SendContext, and the caller owns it.
         unsafe { (*qp).qp_base.qp_context.cast::<Self>().as_mut() }
     }
 }
 
-/// Refuses the request that is being built, and with it the batch.
+/// Rejects the request being built, and with it the batch.
 ///
 /// # Safety
 ///
 /// `qp` is a live queue pair whose `qp_context` is a [`SendContext`], between `wr_start` and `wr_complete`.
 #[cold]
 pub(crate) unsafe fn refuse(qp: *mut ibv_qp_ex, reason: RefusalReason) {
-    // SAFETY: the queue pair is live, and who builds a batch has its send queue to itself.
+    // SAFETY: the queue pair is live, and the batch's builder owns its send queue.
     let (context, wr_id) = unsafe { (SendContext::of(qp), (*qp).wr_id) };
     let Some(context) = context else { return };
     if context.saved.is_some() {
         return;
     }
     context.refusal = Some(Refusal { failed: FailedRequest { index: None, wr_id }, reason });
-    // SAFETY: the block of functions is within the struct (FIRST, COUNT) and aligned, all its members are function
-    // pointers that may be null, and nobody else uses the send queue meanwhile.
+    // SAFETY: the block of functions is within the struct (FIRST, COUNT) and aligned, all its members are nullable
+    // function pointers, and no other code uses the send queue.
     unsafe {
         context.saved = Some(Saved { block: block(qp).read(), later: context.later });
         context.later = LaterOperations::INERT;
@@ -277,11 +278,11 @@ pub(crate) unsafe fn refuse(qp: *mut ibv_qp_ex, reason: RefusalReason) {
     }
 }
 
-/// Puts the driver's functions back.
+/// Restores the driver's functions.
 ///
 /// # Safety
 ///
-/// As [`refuse`].
+/// As for [`refuse`].
 unsafe fn restore(qp: *mut ibv_qp_ex) {
     // SAFETY: as in `refuse`.
     unsafe {
@@ -295,10 +296,10 @@ unsafe fn restore(qp: *mut ibv_qp_ex) {
 }
 
 impl LaterOperations {
-    /// Those of a queue pair that was not built for them.
+    /// The operations of a queue pair that was not built for them.
     const NONE: Self = {
         unsafe extern "C" fn atomic_write(qp: *mut ibv_qp_ex, _: u32, _: u64, _: *const c_void) {
-            // SAFETY: called while a batch of this very queue pair is built.
+            // SAFETY: called while a batch of this queue pair is built.
             unsafe { refuse(qp, RefusalReason::NotEnabled(Operation::AtomicWrite)) }
         }
         unsafe extern "C" fn flush(qp: *mut ibv_qp_ex, _: u32, _: u64, _: usize, _: u8, _: u8) {
@@ -308,7 +309,7 @@ impl LaterOperations {
         Self { atomic_write, flush, vendor: ptr::null_mut() }
     };
 
-    /// Those of a queue that has no room for a request.
+    /// The operations of a queue of capacity zero.
     const NO_ROOM: Self = {
         unsafe extern "C" fn atomic_write(qp: *mut ibv_qp_ex, _: u32, _: u64, _: *const c_void) {
             // SAFETY: as above.
@@ -321,7 +322,7 @@ impl LaterOperations {
         Self { atomic_write, flush, vendor: ptr::null_mut() }
     };
 
-    /// Those of a batch that was refused.
+    /// The operations of a rejected batch.
     const INERT: Self = {
         unsafe extern "C" fn atomic_write(_: *mut ibv_qp_ex, _: u32, _: u64, _: *const c_void) {}
         unsafe extern "C" fn flush(_: *mut ibv_qp_ex, _: u32, _: u64, _: usize, _: u8, _: u8) {}
@@ -329,14 +330,14 @@ impl LaterOperations {
     };
 }
 
-/// Takes the driver's functions for the later operations, where the queue pair was built for them: a library that accepts the
-/// flag of an operation has room for its function, and one that does not must not be looked at.
+/// Uses the driver's functions for the later operations that the queue pair was built for. A library that accepts an
+/// operation's flag has its function; otherwise the member must not be read.
 ///
 /// # Safety
 ///
-/// As [`fill_in`]; the library has accepted `operations`.
+/// As for [`fill_in`]; the library has accepted `operations`.
 pub(crate) unsafe fn take_later(qp: *mut ibv_qp_ex, operations: Operation, refuse_all: bool) {
-    // SAFETY: the caller's promise; nobody posts to the queue pair.
+    // SAFETY: by the contract of this function the queue pair is not posted to.
     let Some(context) = (unsafe { SendContext::of(qp) }) else { return };
     if refuse_all {
         context.later = LaterOperations::NO_ROOM;
@@ -356,17 +357,17 @@ pub(crate) unsafe fn take_later(qp: *mut ibv_qp_ex, operations: Operation, refus
     }
 }
 
-/// Refuses single entries, for which the queue pair was not built: no check is made of them when a request is built.
+/// Rejects single entries if the queue pair was built for none; building a request does not check for them.
 ///
 /// # Safety
 ///
-/// As [`fill_in`].
+/// As for [`fill_in`].
 pub(crate) unsafe fn refuse_entries(qp: *mut ibv_qp_ex) {
     unsafe extern "C" fn no_entry(qp: *mut ibv_qp_ex, _: u32, _: u64, _: u32) {
-        // SAFETY: called while a batch of this very queue pair is built.
+        // SAFETY: called while a batch of this queue pair is built.
         unsafe { refuse(qp, RefusalReason::TooManyEntries { given: 1, limit: 0 }) }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of this function.
     unsafe { (*qp).wr_set_sge = Some(no_entry) };
 }
 
@@ -374,17 +375,17 @@ fn block(qp: *mut ibv_qp_ex) -> *mut [Function; COUNT] {
     qp.wrapping_byte_add(FIRST).cast()
 }
 
-/// Ends a batch that was refused: `wr_complete` while inert functions are in place.
+/// Ends a rejected batch: `wr_complete` while inert functions are installed.
 unsafe extern "C" fn complete_refused(qp: *mut ibv_qp_ex) -> c_int {
-    // SAFETY: put in place by `refuse` on this very queue pair; its batch has not ended.
+    // SAFETY: `refuse` installed it on this queue pair, whose batch has not ended.
     unsafe { abort_refused(qp) };
     libc::EOPNOTSUPP
 }
 
-/// Takes a batch back that was refused: `wr_abort` while inert functions are in place.
+/// Discards a rejected batch: `wr_abort` while inert functions are installed.
 unsafe extern "C" fn abort_refused(qp: *mut ibv_qp_ex) {
-    // SAFETY: put in place by `refuse` on this very queue pair; its batch has not ended, and the driver's own `wr_abort`,
-    // which is not null (`fill_in`), ends it.
+    // SAFETY: `refuse` installed it on this queue pair, whose batch has not ended. The driver's own `wr_abort`, which
+    // is not null (`fill_in`), ends the batch.
     unsafe {
         restore(qp);
         rdma_mummy_sys::ibv_wr_abort(qp);
@@ -393,17 +394,17 @@ unsafe extern "C" fn abort_refused(qp: *mut ibv_qp_ex) {
 
 macro_rules! operations {
     (operations { $( $field:ident($($argument:ty),*) => $Flag:ident; )+ } setters { $( $setter:ident($($parameter:ty),*); )+ }) => {
-        /// Puts a refusing function wherever the driver has none, or everywhere.
+        /// Installs rejecting functions in place of null pointers, or of all functions.
         ///
         /// # Errors
         ///
-        /// The name of a function that every extended queue pair needs and this one has not.
+        /// The name of a null function that every extended queue pair needs.
         ///
         /// # Safety
         ///
-        /// `qp` is a live extended queue pair that nobody posts to, and its `qp_context` is a [`SendContext`].
+        /// `qp` is a live extended queue pair that is not posted to, and its `qp_context` is a [`SendContext`].
         pub(crate) unsafe fn fill_in(qp: *mut ibv_qp_ex, refuse_all: bool) -> Result<(), &'static str> {
-            // SAFETY: the queue pair is live and nobody posts to it.
+            // SAFETY: the queue pair is live and not posted to.
             unsafe {
                 if (*qp).wr_start.is_none() {
                     return Err("wr_start");
@@ -423,7 +424,7 @@ macro_rules! operations {
                         (*qp).$field = Some(no_room);
                     } else if (*qp).$field.is_none() {
                         unsafe extern "C" fn missing(qp: *mut ibv_qp_ex, $(_: $argument),*) {
-                            // SAFETY: put in place by `fill_in` on this very queue pair; called while a batch is built.
+                            // SAFETY: `fill_in` installed it on this queue pair; called while a batch is built.
                             unsafe { refuse(qp, RefusalReason::NotEnabled(Operation::$Flag)) }
                         }
                         (*qp).$field = Some(missing);
@@ -444,13 +445,13 @@ macro_rules! operations {
             Ok(())
         }
 
-        /// Makes every step of building do nothing until the batch ends.
+        /// Makes every step of building a request do nothing until the batch ends.
         ///
         /// # Safety
         ///
-        /// As [`refuse`]; the driver's functions have been saved.
+        /// As for [`refuse`]; the driver's functions have been saved.
         unsafe fn make_inert(qp: *mut ibv_qp_ex) {
-            // SAFETY: the queue pair is live, and nobody else uses its send queue.
+            // SAFETY: the queue pair is live, and no other code uses its send queue.
             unsafe {
                 $(
                     unsafe extern "C" fn $field(_: *mut ibv_qp_ex, $(_: $argument),*) {}

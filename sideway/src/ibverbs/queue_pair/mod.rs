@@ -1,4 +1,4 @@
-//! Queue pairs: where requests are posted.
+//! Queue pairs, to which requests are posted.
 //!
 //! ```text
 //! QueuePairBuilder ── build ───────► BasicQueuePair     ibv_create_qp     ibv_post_send
@@ -6,19 +6,19 @@
 //!                  ── build_generic ► GenericQueuePair  either, as the device has it
 //! ```
 //!
-//! A pair holds a send queue and a receive queue. Posting takes each by `&mut`; [`queues`](Pair::queues) lends both at once
-//! and [`split`](Pair::split) gives them away, so that one thread posts sends while another posts receives, with no lock
-//! between them.
+//! A pair holds a send queue and a receive queue. Posting takes each by `&mut`. [`queues`](Pair::queues) borrows both
+//! at once, and [`split`](Pair::split) moves them out, so that one thread can post sends while another posts receives,
+//! without a lock between them.
 //!
-//! | what | where |
+//! | topic | items |
 //! |---|---|
-//! | making one | [`QueuePairBuilder`]; by a vendor's function: [`vendor`]; for receives over XRC: [`TargetQueuePair`] |
-//! | which service it is of, and which requests that has | [`Service`], [`Connected`], [`Datagram`], [`RawPacket`], [`Xrc`] |
-//! | moving it from state to state, and asking it | [`QueuePair`], [`QueuePairAttribute`], [`QueuePairState`]; what a step takes: [`TransitionTable`]; why it failed: [`ModifyQueuePairError`] |
-//! | connecting it with one peer | [`connect_rc`](QueuePair::connect_rc), [`RcOptions`], [`QueuePairEndpoint`] |
+//! | building | [`QueuePairBuilder`]; with a vendor's function: [`vendor`]; for XRC receives: [`TargetQueuePair`] |
+//! | services and their requests | [`Service`], [`Connected`], [`Datagram`], [`RawPacket`], [`Xrc`] |
+//! | changing and querying the state | [`QueuePair`], [`QueuePairAttribute`], [`QueuePairState`]; attributes of transitions: [`TransitionTable`]; errors: [`ModifyQueuePairError`] |
+//! | connecting to one peer | [`connect_rc`](QueuePair::connect_rc), [`RcOptions`], [`QueuePairEndpoint`] |
 //! | posting | [`SendQueue`], [`PostSendGuard`], [`ReceiveQueue`], [`PostRecvGuard`] |
-//! | what else it has | [`Ece`], [`RateLimit`], [`DataInOrder`], [`PathMigrationState`] |
-//! | ending it, with its buffers | [`teardown`] |
+//! | other attributes | [`Ece`], [`RateLimit`], [`DataInOrder`], [`PathMigrationState`] |
+//! | teardown, with buffers | [`teardown`] |
 
 mod attribute;
 mod attribute_mask;
@@ -76,7 +76,7 @@ pub use self::state::{PathMigrationState, QueuePairState, QueuePairType};
 pub use self::target::TargetQueuePair;
 pub(crate) use self::transition::standard_transition;
 pub use self::transition::{Transition, TransitionTable};
-// Where sideway 0.4 has what a queue pair is given.
+// sideway 0.4 has the types passed to a queue pair here.
 pub use super::work_request::{
     LocalBufferHandle, PostRecvError, PostRecvGuard, PostSendError, PostSendGuard, ReceiveQueue, RecvWorkRequestHandle,
     SetInlineData, SetScatterGatherEntry, WorkRequestFlags, WorkRequestHandle, WorkRequestOperationType,

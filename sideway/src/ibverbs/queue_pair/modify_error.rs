@@ -1,4 +1,4 @@
-//! Why a queue pair could not be modified, found out after the kernel has said no.
+//! Why a queue pair could not be modified, determined after the kernel has rejected the change.
 
 use std::{error, fmt};
 
@@ -9,7 +9,7 @@ use crate::error::{Errno, VerbError};
 use crate::ibverbs::address::Gid;
 use crate::ibverbs::device_context::LinkLayer;
 
-/// Why `ibv_modify_qp` failed.
+/// The error of `ibv_modify_qp`.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum ModifyQueuePairError {
@@ -17,53 +17,53 @@ pub enum ModifyQueuePairError {
     InvalidTransition {
         /// The transport service of the queue pair.
         qp_type: Type,
-        /// The state that it is in.
+        /// The current state.
         from: State,
-        /// The state that was asked for.
+        /// The requested state.
         to: State,
-        /// The states that can be reached.
+        /// The states that can be reached from the current one.
         reachable: Vec<State>,
-        /// What the driver gave.
+        /// The driver's error.
         source: VerbError,
     },
-    /// The attributes are not those of the transition.
+    /// The attributes do not match the transition.
     InvalidAttributeMask {
-        /// The state that the queue pair is in.
+        /// The current state.
         from: State,
-        /// The state that was asked for.
+        /// The requested state.
         to: State,
-        /// What the transition needs and was not set.
+        /// Attributes that the transition needs and that were not set.
         needed: Mask,
-        /// What was set and the transition does not take.
+        /// Attributes that were set and that the transition does not permit.
         invalid: Mask,
-        /// What the driver gave.
+        /// The driver's error.
         source: VerbError,
     },
-    /// `ETIMEDOUT`: the hardware address of the peer could not be found out (ARP, neighbour discovery).
+    /// `ETIMEDOUT`: the peer's hardware address could not be resolved (ARP, neighbour discovery).
     ResolveRouteTimedout {
-        /// The GID of this side that was to be used.
+        /// The index of the local GID.
         sgid_index: u8,
-        /// The GID of the peer.
+        /// The peer's GID.
         dgid: Gid,
-        /// What the driver gave.
+        /// The driver's error.
         source: VerbError,
     },
-    /// `ENETUNREACH`: from the GID of this side there is no route to the peer's.
+    /// `ENETUNREACH`: there is no route from the local GID to the peer's.
     NetworkUnreachable {
-        /// The GID of this side that was to be used.
+        /// The index of the local GID.
         sgid_index: u8,
-        /// The GID of the peer.
+        /// The peer's GID.
         dgid: Gid,
-        /// What the driver gave.
+        /// The driver's error.
         source: VerbError,
     },
-    /// Anything else.
+    /// Any other error.
     Verb {
-        /// The state that the queue pair is in.
+        /// The current state.
         from: State,
-        /// The state that was asked for.
+        /// The requested state.
         to: State,
-        /// What the driver gave, with a hint where an attribute is known to be wrong.
+        /// The driver's error, with a hint if an attribute is known to be wrong.
         source: VerbError,
     },
 }
@@ -71,7 +71,7 @@ pub enum ModifyQueuePairError {
 crate::error::debug_is_text!(ModifyQueuePairError);
 
 impl ModifyQueuePairError {
-    /// Finds the cause of a failure.
+    /// Determines the cause of a failure.
     #[cold]
     pub(crate) fn diagnose(qp: &QueuePairCore, attribute: &QueuePairAttribute, errno: Errno) -> Self {
         let source = VerbError::new("ibv_modify_qp", errno);
@@ -91,7 +91,7 @@ impl ModifyQueuePairError {
         }
     }
 
-    /// What the state tables find wrong; gives `source` back where they find nothing.
+    /// Returns the error found by the transition tables, or `source` if they find none.
     fn of_transition(
         (qp_type, table): (Type, TransitionTable),
         from: State,
@@ -101,7 +101,7 @@ impl ModifyQueuePairError {
     ) -> Result<Self, VerbError> {
         let Some(transition) = table(qp_type, from, to) else {
             let reachable: Vec<State> = reachable(table, qp_type, from).collect();
-            // Where there is none, the table knows nothing of this service or state.
+            // If there is none, the table does not cover this service or state.
             return if reachable.is_empty() {
                 Err(source)
             } else {
@@ -115,7 +115,7 @@ impl ModifyQueuePairError {
         Ok(Self::InvalidAttributeMask { from, to, needed, invalid, source })
     }
 
-    /// What the driver gave.
+    /// Returns the driver's error.
     pub fn verb_error(&self) -> &VerbError {
         match self {
             Self::InvalidTransition { source, .. }
@@ -127,7 +127,7 @@ impl ModifyQueuePairError {
     }
 }
 
-/// Looks for a value that the port cannot do, the mask being right.
+/// Looks for a value that the port does not support, if the mask is correct.
 fn explain_value(qp: &QueuePairCore, attribute: &QueuePairAttribute, error: VerbError) -> VerbError {
     let mask = attribute.mask();
     let address = attribute.address_vector();
@@ -136,7 +136,10 @@ fn explain_value(qp: &QueuePairCore, attribute: &QueuePairAttribute, error: Verb
         && let Ok(port) = qp.context().query_port(attribute.alternate_port())
         && port.link_layer() == LinkLayer::Ethernet
     {
-        return error.with_hint("the kernel has alternate paths on InfiniBand alone, and the port is Ethernet");
+        return error.with_hint(
+            "the kernel supports alternate paths only on InfiniBand, and the port is Ethernet; \
+            omit setup_alternate_path",
+        );
     }
     if !mask.intersects(Mask::Port | Mask::AddressVector) {
         return error;
@@ -149,11 +152,14 @@ fn explain_value(qp: &QueuePairCore, attribute: &QueuePairAttribute, error: Verb
         return error;
     }
     if port.link_layer() == LinkLayer::Ethernet && !address.is_global() {
-        return error.with_hint("the port is Ethernet: the address vector needs setup_grh with the peer's GID");
+        return error.with_hint(
+            "the port is Ethernet, and the address vector has no global route; call setup_grh \
+            with the peer's GID",
+        );
     }
     if address.is_global() && u32::from(address.grh_src_gid_index()) >= port.gid_tbl_len() {
         return error.with_hint(format!(
-            "GID index {} is asked for and port {port_num} has {} entries",
+            "port {port_num} has no GID index {}; use an index below {}",
             address.grh_src_gid_index(),
             port.gid_tbl_len()
         ));
@@ -166,7 +172,7 @@ fn explain_value(qp: &QueuePairCore, attribute: &QueuePairAttribute, error: Verb
     }
     if mask.contains(Mask::PathMtu) && attribute.path_mtu().raw() > port.active_mtu().raw() {
         return error.with_hint(format!(
-            "the path MTU {} is above the active MTU {} of port {port_num}",
+            "the path MTU {} exceeds the active MTU {} of port {port_num}; set a smaller one",
             attribute.path_mtu(),
             port.active_mtu()
         ));
@@ -174,20 +180,20 @@ fn explain_value(qp: &QueuePairCore, attribute: &QueuePairAttribute, error: Verb
     error
 }
 
-/// What is wrong with the two GIDs, if anything.
+/// Describes a mismatch of the two GIDs, if any.
 fn explain_gids(qp: &QueuePairCore, port_num: u8, index: u8, peer: Gid) -> Option<String> {
-    // Libraries differ in whether an entry that is not in use is an error.
+    // Libraries differ in whether an unused entry is an error.
     let own = qp.context().query_gid(port_num, index.into()).unwrap_or_default();
     if own.is_zero() {
-        return Some(format!("GID index {index} of port {port_num} is empty: choose one that show_gids lists"));
+        return Some(format!("GID index {index} of port {port_num} is empty; choose one that show_gids lists"));
     }
     if peer.is_zero() {
-        return Some("the peer's GID is zero: did it choose one?".to_owned());
+        return Some("the peer's GID is zero; choose a GID on the peer".to_owned());
     }
     (own.is_ipv4_mapped() != peer.is_ipv4_mapped()).then(|| {
         format!(
-            "one is an IPv4 address and the other IPv6: GID index {index}, {own}, and the peer's GID {peer}; choose both of \
-             one kind (show_gids)"
+            "one GID is IPv4 and the other IPv6: GID index {index}, {own}, and the peer's GID {peer}; choose both \
+            of one type (show_gids)"
         )
     })
 }
@@ -197,11 +203,12 @@ impl fmt::Display for ModifyQueuePairError {
         let errno = |source: &VerbError| source.errno();
         match self {
             Self::InvalidTransition { from, to, reachable, source, .. } => {
-                write!(f, "ibv_modify_qp({from:?} -> {to:?}): {:?}: no such transition; from {from:?}", errno(source))?;
-                let mut separator = " one can go to ";
-                for state in reachable {
-                    write!(f, "{separator}{state:?}")?;
-                    separator = ", ";
+                write!(f, "ibv_modify_qp({from:?} -> {to:?}): {:?}: no such transition", errno(source))?;
+                for (at, state) in reachable.iter().enumerate() {
+                    match at {
+                        0 => write!(f, "; from {from:?}, move to one of {state:?}")?,
+                        _ => write!(f, ", {state:?}")?,
+                    }
                 }
                 Ok(())
             }
@@ -219,14 +226,14 @@ impl fmt::Display for ModifyQueuePairError {
             }
             Self::ResolveRouteTimedout { sgid_index, dgid, source } => write!(
                 f,
-                "ibv_modify_qp: {}: nobody answered for the peer's GID {dgid} from GID index {sgid_index}: is the peer up \
-                 and on this network, and does the index belong to it (show_gids)?",
+                "ibv_modify_qp: {}: no reply for the peer's GID {dgid} from GID index {sgid_index}; check that the \
+                peer is up and on this network, and that the index belongs to it (show_gids)",
                 errno(source)
             ),
             Self::NetworkUnreachable { sgid_index, dgid, source } => write!(
                 f,
-                "ibv_modify_qp: {}: there is no route from GID index {sgid_index} to the peer's GID {dgid}: both must be \
-                 of one kind (IPv4 or IPv6, same RoCE version), see show_gids on both sides",
+                "ibv_modify_qp: {}: there is no route from GID index {sgid_index} to the peer's GID {dgid}; choose \
+                GIDs of one type on both sides (IPv4 or IPv6, same RoCE version; see show_gids)",
                 errno(source)
             ),
             Self::Verb { from, to, source } => {
@@ -237,7 +244,7 @@ impl fmt::Display for ModifyQueuePairError {
     }
 }
 
-// The text has that of the error inside, and so the source is that one's: none.
+// The text includes that of the inner error, so there is no source.
 impl error::Error for ModifyQueuePairError {}
 
 #[cfg(test)]
@@ -256,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_mask_is_named_exactly() {
+    fn wrong_mask_error_names_attributes() {
         let mask = Mask::AddressVector
             | Mask::PathMtu
             | Mask::DestinationQueuePairNumber
@@ -278,15 +285,15 @@ mod tests {
     }
 
     #[test]
-    fn an_illegal_transition_says_what_is_legal() {
+    fn invalid_transition_error_lists_reachable_states() {
         assert_eq!(
             diagnose(State::Reset, State::ReadyToSend, Mask::empty()),
-            "ibv_modify_qp(Reset -> ReadyToSend): EINVAL: no such transition; from Reset one can go to Reset, Init"
+            "ibv_modify_qp(Reset -> ReadyToSend): EINVAL: no such transition; from Reset, move to one of Reset, Init"
         );
     }
 
     #[test]
-    fn unknown_states_print_and_do_not_panic() {
+    fn unknown_states_print_without_panic() {
         let unknown = State::from_raw(77);
         assert!(diagnose(State::Reset, unknown, Mask::empty()).contains("QueuePairState(77)"));
         assert_eq!(diagnose(State::Unknown, State::Init, Mask::empty()), einval().to_string());

@@ -16,13 +16,13 @@ use crate::ibverbs::device_context::LinkLayer;
 const ATTACH: &str = "ibv_attach_mcast";
 const DETACH: &str = "ibv_detach_mcast";
 
-/// The groups that a queue pair is in. The lock is held while C is asked, so that what is written here is what C has.
+/// The queue pair's groups. The lock is held during verbs, so the set matches C's.
 #[derive(Default)]
 pub(super) struct Groups(Mutex<BTreeSet<(Gid, u16)>>);
 
 impl Groups {
     fn lock(&self) -> MutexGuard<'_, BTreeSet<(Gid, u16)>> {
-        // Nothing panics under the lock, and a set that was left whole is usable.
+        // Nothing panics under the lock, so a poisoned set is still consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -48,7 +48,10 @@ impl QueuePairCore {
         let mut groups = self.groups.lock();
         self.detach(gid, lid).map_err(|error| {
             if error.errno().raw() == libc::EINVAL && !groups.contains(&(*gid, lid)) {
-                return error.with_hint(format!("the queue pair is not in the group {gid}, LID {lid:#x}"));
+                return error.with_hint(format!(
+                    "the queue pair is not in the group {gid}, LID {lid:#x}; attach it \
+                    first"
+                ));
             }
             error
         })?;
@@ -56,7 +59,7 @@ impl QueuePairCore {
         Ok(())
     }
 
-    /// Leaves all groups, before the queue pair is destroyed: C refuses that while it is in one.
+    /// Leaves all groups before the queue pair is destroyed, which C rejects while it is in one.
     pub(super) fn leave_groups(&self) {
         for (gid, lid) in std::mem::take(&mut *self.groups.lock()) {
             if let Err(error) = self.detach(&gid, lid) {
@@ -78,24 +81,24 @@ impl QueuePairCore {
         }
         if self.qp_type() != QueuePairType::UnreliableDatagram {
             return error.with_hint(format!(
-                "the queue pair is of type {:?}: only UnreliableDatagram takes part in multicast groups",
+                "the queue pair is of type {:?}; multicast groups need UnreliableDatagram",
                 self.qp_type()
             ));
         }
         if !gid.is_multicast() {
             return error.with_hint(format!(
-                "the GID {gid} is not that of a multicast group: those begin with ff, or are ::ffff:224.0.0.0 to \
-                 ::ffff:239.255.255.255"
+                "the GID {gid} is not that of a multicast group; use one that begins with ff, or ::ffff:224.0.0.0 \
+                to ::ffff:239.255.255.255"
             ));
         }
         if !(0xc000..0xffff).contains(&lid) && self.has_lids() {
-            return error.with_hint(format!("the LID {lid:#x} is not one of a group: those are 0xc000 to 0xfffe"));
+            return error.with_hint(format!("the LID {lid:#x} is not that of a multicast group; use 0xc000 to 0xfffe"));
         }
         error
     }
 
-    /// Whether all ports of the device are InfiniBand. Ethernet has no LIDs, and Linux looks at none where it may be
-    /// meant.
+    /// Whether all ports of the device are InfiniBand. Ethernet has no LIDs, and Linux checks LIDs only if all ports
+    /// are InfiniBand.
     fn has_lids(&self) -> bool {
         let context = self.context();
         context.query_device().is_ok_and(|device| {

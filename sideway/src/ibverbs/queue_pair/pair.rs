@@ -1,4 +1,4 @@
-//! A queue pair of any kind: a send queue of that kind, and a receive queue, which all kinds share.
+//! A queue pair of any kind: a send queue of that kind, and a receive queue, which is the same for all kinds.
 
 use std::sync::Arc;
 
@@ -18,29 +18,29 @@ pub struct Pair<S> {
     recv: ReceiveQueue,
 }
 
-/// A queue pair of the basic verbs, which every device has; `T` is its [service](Service).
+/// A queue pair of the basic verbs, which every device supports; `T` is its [service](Service).
 #[doc(alias = "ibv_qp")]
 pub type BasicQueuePair<T = Connected> = Pair<BasicSendQueue<T>>;
 
-/// A queue pair of the extended verbs: requests are written straight into the device's queue.
+/// A queue pair of the extended verbs: requests are written directly to the device's queue.
 #[doc(alias = "ibv_qp_ex")]
 pub type ExtendedQueuePair<T = Connected> = Pair<ExtendedSendQueue<T>>;
 
-/// A queue pair of either kind, for programs that run on every device. To hoist the choice out of a hot loop, match once
-/// on the send queue that [`queues`](Pair::queues) lends.
+/// A queue pair of either kind, for programs that run on every device. To hoist the match out of a hot loop, match once
+/// on the send queue that [`queues`](Pair::queues) borrows.
 pub type GenericQueuePair<T = Connected> = Pair<GenericSendQueue<T>>;
 
-/// A kind of send queue; only this crate's queues are one.
+/// A kind of send queue; implemented only by this crate's queues.
 pub trait SendQueue: AsQueuePairCore {
-    /// What requests of the queue pair look like.
+    /// The service, which determines the fields of requests.
     type Service: Service;
 
-    /// The batch that [`start_post_send`](Self::start_post_send) begins.
+    /// The batch that [`start_post_send`](Self::start_post_send) returns.
     type Guard<'q>: PostSendGuard<Service = Self::Service> + HoldsFor<'q>
     where
         Self: 'q;
 
-    /// Begins a batch of sends.
+    /// Starts a batch of sends.
     fn start_post_send(&mut self) -> Self::Guard<'_>;
 }
 
@@ -49,37 +49,37 @@ impl<S: SendQueue> Pair<S> {
         Self { send, recv }
     }
 
-    /// Both queues at once, each for a thread of its own.
+    /// Borrows both queues at once, so that two threads can use them.
     pub fn queues(&mut self) -> (&mut S, &mut ReceiveQueue) {
         (&mut self.send, &mut self.recv)
     }
 
-    /// The two queues, each of which keeps the queue pair alive. [`join`](Self::join) puts them together again.
+    /// Splits into the two queues, each of which keeps the queue pair alive. [`join`](Self::join) reunites them.
     pub fn split(self) -> (S, ReceiveQueue) {
         (self.send, self.recv)
     }
 
-    /// The queue pair of two queues that were [split](Self::split): to reset it or to [drain](Self::drain) it takes both.
+    /// Reunites two queues of a [split](Self::split) queue pair: resetting and [draining](Self::drain) need both.
     ///
     /// # Errors
     ///
-    /// The queues, where they are of two queue pairs.
+    /// The queues, if they belong to two queue pairs.
     pub fn join(send: S, recv: ReceiveQueue) -> Result<Self, (S, ReceiveQueue)> {
         let pair = Self { send, recv };
         if pair.is_whole() { Ok(pair) } else { Err(pair.split()) }
     }
 
-    /// Whether both queues are of one queue pair: safe code can swap what [`queues`](Self::queues) lends.
+    /// Whether both queues belong to one queue pair: safe code can swap the borrows of [`queues`](Self::queues).
     pub(super) fn is_whole(&self) -> bool {
         Arc::ptr_eq(self.send.core(), self.recv.core())
     }
 
-    /// `ibv_destroy_qp(qp)` — destroys the queue pair and reports, where dropping only logs.
+    /// `ibv_destroy_qp(qp)` — destroys the queue pair and returns errors, which drop only logs.
     ///
     /// # Errors
     ///
-    /// `EBUSY` where flows or asynchronous events hold the queue pair, or another pair has one of its queues: it goes with the
-    /// last of them; else the driver's errno, and the queue pair is leaked.
+    /// `EBUSY` if flows or asynchronous events reference the queue pair, or another pair has one of its queues; the
+    /// last of them destroys it. Otherwise the driver's errno, and the queue pair is leaked.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn close(self) -> Result<(), VerbError> {
         let core = Arc::clone(self.core());
@@ -128,11 +128,12 @@ impl<T: Service> From<ExtendedQueuePair<T>> for GenericQueuePair<T> {
     }
 }
 
-/// A hold on a queue pair: it can be named, asked and modified, not posted to, which is for the owners of its queues.
+/// A reference to a queue pair, which can identify, query and modify it, but not post; only the owners of its queues
+/// post.
 ///
-/// It keeps the queue pair's C object alive: while it is there, dropping the [`Pair`](super::Pair) or its queues does not destroy the
-/// queue pair, and requests that were posted stay outstanding. [`Pair::close`](super::Pair::close) tells. Where it is the last to hold
-/// the object, dropping it destroys the queue pair.
+/// It keeps the queue pair's C object alive. While it exists, dropping the [`Pair`](super::Pair) or its queues does not
+/// destroy the queue pair, and posted requests stay outstanding; [`Pair::close`](super::Pair::close) then returns
+/// `EBUSY`. Dropping the last reference destroys the queue pair.
 #[derive(Clone, Debug)]
 pub struct QueuePairRef {
     queue_pair: Arc<QueuePairCore>,
@@ -143,17 +144,17 @@ impl QueuePairRef {
         Self { queue_pair }
     }
 
-    /// Whether this is that queue pair, or the one that the send queue is of.
+    /// Whether this references the given queue pair, or the queue pair of the given send queue.
     pub fn is_of(&self, qp: &impl AsQueuePairCore) -> bool {
         Arc::ptr_eq(&self.queue_pair, qp.core())
     }
 
-    /// The transport service.
+    /// Returns the transport service.
     pub fn qp_type(&self) -> QueuePairType {
         self.queue_pair.qp_type()
     }
 
-    /// The device that the queue pair is of.
+    /// Returns the device.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         self.queue_pair.context()
     }

@@ -9,15 +9,15 @@ use crate::ffi::check_errno;
 
 const VERB: &str = "ibv_modify_qp_rate_limit";
 
-/// How fast a queue pair sends at most.
+/// Limits of a queue pair's send rate.
 #[doc(alias = "ibv_qp_rate_limit_attr")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RateLimit {
-    /// Kilobits per second; 0 for no limit.
+    /// The rate in kilobits per second; 0 for no limit.
     pub rate_kbps: u32,
-    /// Bytes that go out in a row at most, above the rate; 0 for what the device does by itself.
+    /// The maximum burst above the rate in bytes; 0 for the device's default.
     pub max_burst_bytes: u32,
-    /// Bytes of a typical packet, by which the device tunes the pacing; 0 where it is not known.
+    /// The typical packet size in bytes, for tuning the pacing; 0 if unknown.
     pub typical_packet_bytes: u16,
 }
 
@@ -41,14 +41,14 @@ impl QueuePairCore {
         }
         let state = self.current_state();
         if state != QueuePairState::ReadyToSend {
-            return error.with_hint(format!("the queue pair is in {state:?}: it must be in ReadyToSend"));
+            return error.with_hint(format!("the queue pair is in {state:?}; move it to ReadyToSend first"));
         }
         let Ok(device) = self.context().query_device() else { return error };
         let (least, most) =
             (device.packet_pacing_caps().qp_rate_limit_min(), device.packet_pacing_caps().qp_rate_limit_max());
         if limit.rate_kbps != 0 && most != 0 && !(least..=most).contains(&limit.rate_kbps) {
             return error.with_hint(format!(
-                "{} kbit/s are asked for and the device paces at {least} to {most}",
+                "{} kbit/s are outside the device's range; use {least} to {most}",
                 limit.rate_kbps
             ));
         }

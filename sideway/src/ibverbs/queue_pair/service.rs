@@ -1,5 +1,5 @@
-//! What a request of a queue pair has to say, by the transport service: a type, so that a request which says too little does
-//! not compile.
+//! The fields of a queue pair's requests, by transport service: types, so that a request with missing fields does not
+//! compile.
 
 use super::transition::standard_transition;
 use super::{QueuePairState, QueuePairType, Transition};
@@ -12,26 +12,29 @@ use crate::ibverbs::work_request::{
     Addressed, DatagramAddress, HoldsFor, PostSendError, PostSendGuard, SharedReceiveQueueNumber, WorkRequestFlags,
 };
 
-/// What the requests of a queue pair look like. Sealed: other crates add a service through [`Vendor`](super::vendor::Vendor).
+/// The service of a queue pair, which determines its requests' fields. Sealed: other crates add a service through
+/// [`Vendor`](super::vendor::Vendor).
 ///
 /// # Safety
 ///
-/// The requests that it [`Offers`] are complete: a driver whose queue pairs were built for this service, with each
-/// operation enabled or not, never follows a pointer or finishes a request that such a request has left unset.
+/// The requests that it [`Offers`] are complete: on queue pairs of this service, with any operations enabled, a driver
+/// never dereferences a pointer that such a request has left unset, and never needs an unset field to complete the
+/// request.
 pub unsafe trait Service: Sealed + std::fmt::Debug + Sized + 'static {
-    /// Whether requests are packets with all their headers, into which the device may write checksums: extended queue pairs of
-    /// these see first whether it does.
+    /// Whether requests are raw packets, into which the device may write checksums: extended queue pairs then first
+    /// check for support.
     #[doc(hidden)]
     const PACKETS: bool = false;
 
-    /// What a transition between two states needs and takes, by which errors are explained; `None` where there is none such.
+    /// Returns the attributes of a transition between two states, used to explain errors; `None` if there is no such
+    /// transition.
     fn transition(qp_type: QueuePairType, from: QueuePairState, to: QueuePairState) -> Option<Transition> {
         standard_transition(qp_type, from, to)
     }
 
-    /// Posts a request without data that completes behind all others: how the end of a send queue is seen (see
-    /// [`teardown`](super::teardown)). `None` where the service has no request that can be posted to a queue pair in the error
-    /// state without knowing more.
+    /// Posts a request without data that completes after all others, to detect the end of a send queue (see
+    /// [`teardown`](super::teardown)). `None` if the service has no request that can be posted without further
+    /// information in the Error state.
     fn post_marker<'q, G>(guard: G, wr_id: u64) -> Option<Result<(), PostSendError>>
     where
         G: PostSendGuard<Service = Self> + HoldsFor<'q>,
@@ -41,23 +44,23 @@ pub unsafe trait Service: Sealed + std::fmt::Debug + Sized + 'static {
     }
 }
 
-/// A request that a service takes: an operation, with an address where the service wants one.
+/// A request that a service supports: an operation, with an address if the service needs one.
 ///
-/// Whether the device has the operation is another question, which the builder of the queue pair answers.
+/// Whether the device supports the operation is checked when the queue pair is built.
 ///
 /// # Safety
 ///
-/// The request is complete, as [`Service`] says.
+/// The request is complete, as defined by [`Service`].
 #[diagnostic::on_unimplemented(
-    message = "a queue pair of service `{Self}` takes no request `{O}`",
-    label = "this request is not one of a `{Self}` queue pair",
-    note = "datagrams are sends that say where they go: `setup_ud_addr` before the data; on an XRC queue pair every request \
-            with data needs `setup_xrc_srqn`; on a connected one neither is taken; raw packets are sent, and nothing else",
+    message = "a queue pair of service `{Self}` does not support request `{O}`",
+    label = "not a request of a `{Self}` queue pair",
+    note = "datagrams need an address: call `setup_ud_addr` before the data; XRC requests with data need \
+        `setup_xrc_srqn`; connections take neither; raw packet queue pairs only send",
     note = "in code that is generic over the queue pair, name the service: `QueuePair<Service = Connected>`"
 )]
 pub unsafe trait Offers<O>: Service {}
 
-/// One peer (reliable or unreliable connection): a request says what to do, and nothing of where.
+/// A connection, reliable or unreliable: requests have no destination.
 #[derive(Clone, Copy, Debug)]
 pub enum Connected {}
 
@@ -65,34 +68,35 @@ pub enum Connected {}
 #[derive(Clone, Copy, Debug)]
 pub enum Datagram {}
 
-/// The initiator of an extended reliable connection (XRC): each request with data names a shared receive queue of the peer.
+/// The initiator of an extended reliable connection (XRC): each request with data names a shared receive queue of the
+/// peer.
 #[derive(Clone, Copy, Debug)]
 pub enum Xrc {}
 
-/// Packets with all their headers: requests are sends, whole or segmented by the device.
+/// Raw packets with all their headers: requests are sends, optionally segmented by the device.
 #[derive(Clone, Copy, Debug)]
 pub enum RawPacket {}
 
-/// A service whose drivers read of inline data what there is, and nothing beside it: what begins a raw packet they read however short
-/// that is.
+/// A service whose drivers read exactly the inline data. For raw packets, drivers read a fixed number of bytes at the
+/// start of a packet, however short it is.
 ///
 /// # Safety
 ///
-/// It is so.
+/// Drivers of this service read exactly the inline data.
 #[diagnostic::on_unimplemented(
     message = "drivers may read more than the inline data of a `{Self}` queue pair",
     label = "use `setup_inline_data`, which copies it"
 )]
 pub unsafe trait ReadsDataAlone: Service {}
 
-// SAFETY: the headers of these are made by the device.
+// SAFETY: the device creates the headers.
 unsafe impl ReadsDataAlone for Connected {}
 // SAFETY: as above.
 unsafe impl ReadsDataAlone for Datagram {}
 // SAFETY: as above.
 unsafe impl ReadsDataAlone for Xrc {}
 
-/// A service that the basic verbs have requests for.
+/// A service with requests in the basic verbs.
 pub trait BasicService: Service {}
 
 impl Sealed for Connected {}
@@ -100,7 +104,7 @@ impl Sealed for RawPacket {}
 impl Sealed for Datagram {}
 impl Sealed for Xrc {}
 
-// SAFETY: the operations below are complete by themselves.
+// SAFETY: the operations below are complete without an address.
 unsafe impl Service for Connected {
     fn post_marker<'q, G>(mut guard: G, wr_id: u64) -> Option<Result<(), PostSendError>>
     where
@@ -110,19 +114,19 @@ unsafe impl Service for Connected {
         Some(guard.post())
     }
 }
-// SAFETY: a packet has its address in its headers. (One without data has none: it cannot mark an end.)
+// SAFETY: a packet's headers have its address. (A packet without data has none, so it cannot mark an end.)
 unsafe impl Service for RawPacket {
     const PACKETS: bool = true;
 }
 // SAFETY: only sends with an address are offered.
 unsafe impl Service for Datagram {}
-// SAFETY: operations with data are offered with the number of a shared receive queue alone; the others go to no peer.
+// SAFETY: operations with data are offered only with the number of a shared receive queue; the others involve no peer.
 unsafe impl Service for Xrc {
     fn post_marker<'q, G>(mut guard: G, wr_id: u64) -> Option<Result<(), PostSendError>>
     where
         G: PostSendGuard<Service = Self> + HoldsFor<'q>,
     {
-        // Flushed before anybody looks for the shared receive queue.
+        // Flushed before the shared receive queue is looked up.
         guard.construct_wr(wr_id, WorkRequestFlags::Signaled).setup_send().setup_xrc_srqn(0).setup_no_data();
         Some(guard.post())
     }
@@ -136,7 +140,7 @@ impl BasicService for Xrc {}
 macro_rules! offers {
     ($Service:ty: $($Operation:ty),+ $(,)?) => {
         $(
-            // SAFETY: the service says nothing of where, or the operation goes nowhere.
+            // SAFETY: the service needs no destination, or the operation has none.
             unsafe impl Offers<$Operation> for $Service {}
         )+
     };
@@ -147,7 +151,7 @@ offers!(Connected: Either<Send, SendImm>, Either<Write, WriteImm>);
 offers!(Connected: LocalInvalidate, BindMemoryWindow<'_>);
 offers!(RawPacket: Send, SendTso<'_>);
 
-// SAFETY: a datagram's request with its address.
+// SAFETY: a datagram request with its address.
 unsafe impl<const CHECKED: bool> Offers<Addressed<Send, DatagramAddress<'_, CHECKED>>> for Datagram {}
 // SAFETY: as above.
 unsafe impl<const CHECKED: bool> Offers<Addressed<SendImm, DatagramAddress<'_, CHECKED>>> for Datagram {}
@@ -159,7 +163,7 @@ unsafe impl<const CHECKED: bool> Offers<Addressed<SendTso<'_>, DatagramAddress<'
 macro_rules! offers_with_srqn {
     ($($Operation:ty),+ $(,)?) => {
         $(
-            // SAFETY: the number is there.
+            // SAFETY: the number is set.
             unsafe impl Offers<Addressed<$Operation, SharedReceiveQueueNumber>> for Xrc {}
         )+
     };

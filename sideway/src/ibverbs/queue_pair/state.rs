@@ -1,4 +1,4 @@
-//! The transport services, the states, and where path migration stands.
+//! Transport services, states, and the state of path migration.
 
 use rdma_mummy_sys::{ibv_mig_state, ibv_qp_state as raw, ibv_qp_type};
 
@@ -8,7 +8,7 @@ open_enum! {
     /// `enum ibv_qp_state`: InfiniBand specification, volume 1, section 10.3.1.
     #[doc(alias = "ibv_qp_state")]
     pub enum QueuePairState {
-        /// Just made: nothing may be posted.
+        /// Just created: nothing may be posted.
         Reset = raw::IBV_QPS_RESET.0,
         /// Receives may be posted; nothing is processed.
         Init = raw::IBV_QPS_INIT.0,
@@ -16,13 +16,13 @@ open_enum! {
         ReadyToReceive = raw::IBV_QPS_RTR.0,
         /// RTS: sends are processed as well.
         ReadyToSend = raw::IBV_QPS_RTS.0,
-        /// SQD: sends that were begun are finished, no further one is begun.
+        /// SQD: sends that were begun are finished; no new ones are begun.
         SendQueueDrain = raw::IBV_QPS_SQD.0,
         /// SQE: a send failed on an unreliable transport.
         SendQueueError = raw::IBV_QPS_SQE.0,
         /// All requests are flushed with an error.
         Error = raw::IBV_QPS_ERR.0,
-        /// The state is not known.
+        /// The state is unknown.
         Unknown = raw::IBV_QPS_UNKNOWN.0,
     }
 }
@@ -37,26 +37,26 @@ open_enum! {
         UnreliableConnection = ibv_qp_type::IBV_QPT_UC.0,
         /// UD: datagrams of up to one MTU to any peer; sends.
         UnreliableDatagram = ibv_qp_type::IBV_QPT_UD.0,
-        /// Packets with all their headers.
+        /// Raw packets with all their headers.
         RawPacket = ibv_qp_type::IBV_QPT_RAW_PACKET.0,
-        /// XRC, the initiator's side.
+        /// XRC, initiator.
         ReliableConnectionExtendedSend = ibv_qp_type::IBV_QPT_XRC_SEND.0,
-        /// XRC, the target's side.
+        /// XRC, target.
         ReliableConnectionExtendedRecv = ibv_qp_type::IBV_QPT_XRC_RECV.0,
-        /// The vendor's own.
+        /// A type defined by the vendor.
         Driver = ibv_qp_type::IBV_QPT_DRIVER.0,
     }
 }
 
 open_enum! {
-    /// `enum ibv_mig_state` — where the migration of a connection to its alternate path stands.
+    /// `enum ibv_mig_state` — the state of a connection's migration to its alternate path.
     #[doc(alias = "ibv_mig_state")]
     pub enum PathMigrationState {
-        /// On its path, which may be the former alternate one. Set, it makes the queue pair migrate now.
+        /// Using its path, which may be the former alternate one. Setting it makes the queue pair migrate now.
         Migrated = ibv_mig_state::IBV_MIG_MIGRATED.0,
-        /// Asked to arm. Set it after an alternate path.
+        /// Arming requested. Set it after an alternate path.
         Rearm = ibv_mig_state::IBV_MIG_REARM.0,
-        /// Both sides are armed, and migrate when the path fails. The device goes there by itself.
+        /// Both sides are armed, and migrate when the path fails. The device enters this state itself.
         Armed = ibv_mig_state::IBV_MIG_ARMED.0,
     }
 }

@@ -1,4 +1,4 @@
-//! A queue pair that is the target of others and has no queues to post to.
+//! A queue pair that is the target of others and has no queues.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -10,28 +10,29 @@ use super::{QueuePairBuilder, QueuePairCore, QueuePairType, Service};
 use crate::error::VerbError;
 use crate::ffi::check_pointer;
 
-/// A queue pair that others address, and that has no queues of its own: what arrives goes to a shared receive queue. It is
-/// changed and asked as any other.
+/// A queue pair without queues that others address: messages are received by a shared receive queue. It can be modified
+/// and queried like any other.
 #[derive(Debug)]
 pub struct TargetQueuePair {
     core: Arc<QueuePairCore>,
 }
 
 impl<T: Service> QueuePairBuilder<T> {
-    /// Makes a queue pair without queues by a function of a vendor's, such as `mlx5dv_create_qp` for the target of dynamic
-    /// connections. `verb` is its name for errors. No requests, lists or inline data are asked for, whatever the builder was
-    /// told; completions of sends, of which there are none, go where those of receives go, unless another queue was given.
+    /// Builds a queue pair without queues with a vendor's function, such as `mlx5dv_create_qp` for the target of
+    /// dynamic connections. `verb` is its name for errors. It requests no requests, lists or inline data, whatever the
+    /// builder's settings. The send completion queue, which receives none, defaults to that of receives.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: no queue for the completions of receives, or one of another device.
-    /// - where `create` gives null, errno tells why.
+    /// - `EINVAL`: no completion queue of receives, or one of another device.
+    /// - If `create` returns null, the errno value.
     ///
     /// # Safety
     ///
-    /// - `create` does as `ibv_create_qp_ex` with the attributes it is given, of which it may change what it documents: it keeps
-    ///   `qp_context` (null), the domain and the completion queues, and returns null, or a queue pair that is nobody else's.
-    /// - It reads no object that goes before the queue pair does: see [`setup_kept`](Self::setup_kept).
+    /// - `create` behaves like `ibv_create_qp_ex` with the given attributes, of which it may change those that it
+    ///   documents. It keeps `qp_context` (null), the domain and the completion queues, and returns null or a new queue
+    ///   pair that no other code owns.
+    /// - It uses no object that is destroyed before the queue pair: see [`setup_kept`](Self::setup_kept).
     pub unsafe fn build_target_with(
         &self,
         verb: &'static str,
@@ -39,38 +40,38 @@ impl<T: Service> QueuePairBuilder<T> {
     ) -> Result<TargetQueuePair, VerbError> {
         let parents = self.target_parents(verb)?;
         let mut attr = self.attributes_ex(&parents);
-        // Of the struct's integers, zero asks for nothing.
+        // Zero integers in the struct request nothing.
         (attr.cap.max_send_wr, attr.cap.max_recv_wr) = (0, 0);
         (attr.cap.max_send_sge, attr.cap.max_recv_sge, attr.cap.max_inline_data) = (0, 0, 0);
         let qp = create(self.pd.device_context().raw(), &mut attr);
         let qp = check_pointer(verb, qp).map_err(|error| self.explain(error))?;
-        // SAFETY: just made from these, and without a context.
+        // SAFETY: just created from these, and without a context.
         Ok(TargetQueuePair { core: unsafe { self.adopt(qp, None, parents) } })
     }
 }
 
 impl TargetQueuePair {
-    /// The transport service.
+    /// Returns the transport service.
     pub fn qp_type(&self) -> QueuePairType {
         self.core.qp_type()
     }
 
-    /// `ibv_destroy_qp(qp)` — destroys the queue pair and reports, where dropping only logs.
+    /// `ibv_destroy_qp(qp)` — destroys the queue pair and returns errors, which drop only logs.
     ///
     /// # Errors
     ///
-    /// `EBUSY` where asynchronous events hold the queue pair, which then goes with the last of them; else the driver's errno,
-    /// and the queue pair is leaked.
+    /// `EBUSY` if asynchronous events reference the queue pair; the last of them then destroys it. Otherwise the
+    /// driver's errno, and the queue pair is leaked.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn close(self) -> Result<(), VerbError> {
         self.core.close()
     }
 
-    /// The C object.
+    /// Returns the C object.
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, and not destroyed; its `qp_context` stays as it is.
+    /// Use it only while `self` lives. Do not destroy it or change its `qp_context`.
     pub unsafe fn qp(&self) -> NonNull<ibv_qp> {
         self.core.as_non_null()
     }

@@ -1,15 +1,15 @@
-//! Which attributes a transition needs and allows: InfiniBand specification, volume 1, section 11.2.5.2 (modify queue pair),
-//! and the manual page of `ibv_modify_qp`. Where they leave room, what the kernel checks (`ib_modify_qp_is_ok`) decides,
-//! since the tables explain its refusals.
+//! Required and optional attributes of transitions: InfiniBand specification, volume 1, section 11.2.5.2 (modify queue
+//! pair), and the manual page of `ibv_modify_qp`. If these leave a choice, the tables follow the kernel's check
+//! (`ib_modify_qp_is_ok`), because they explain its errors.
 
 use super::QueuePairAttributeMask as Mask;
 use super::QueuePairState as State;
 use super::QueuePairType as Type;
 
-/// Says what a transition of a queue pair of a type needs and takes; `None` where there is no such transition.
+/// Returns the attributes of a transition of a queue pair type; `None` if there is no such transition.
 pub type TransitionTable = fn(Type, State, State) -> Option<Transition>;
 
-/// The attributes of one transition of one transport service, [`Mask::State`] aside.
+/// The attributes of one transition of one transport service, except [`Mask::State`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
     /// Must be set.
@@ -19,17 +19,18 @@ pub struct Transition {
 }
 
 impl Transition {
-    /// What is missing from `mask`, and what must not be there.
+    /// Returns the attributes missing from `mask`, and those that must not be in it.
     pub(crate) fn faults(self, mask: Mask) -> (Mask, Mask) {
         let allowed = self.needed | self.optional | Mask::State;
         (self.needed.difference(mask), mask.difference(allowed))
     }
 }
 
-/// What the transition takes, or `None` where there is no such transition, or the transport service is not known.
+/// Returns the attributes of a transition, or `None` if there is no such transition, or the transport service is
+/// unknown.
 pub(crate) fn standard_transition(qp_type: Type, from: State, to: State) -> Option<Transition> {
     let none = Mask::empty();
-    // No table, no transitions: the vendor's own services.
+    // Without a table there are no transitions: the vendor's own services.
     reset_to_init(qp_type)?;
     let (needed, optional) = match (from, to) {
         (State::Reset, State::Error) => return None,
@@ -58,7 +59,7 @@ pub(crate) fn standard_transition(qp_type: Type, from: State, to: State) -> Opti
     Some(Transition { needed, optional })
 }
 
-/// The states that can be reached from `from`.
+/// Returns the states that can be reached from `from`.
 pub(crate) fn reachable(table: TransitionTable, qp_type: Type, from: State) -> impl Iterator<Item = State> {
     State::KNOWN.iter().copied().filter(move |&to| table(qp_type, from, to).is_some())
 }
@@ -98,7 +99,7 @@ fn rtr_to_rts(qp_type: Type) -> Option<(Mask, Mask)> {
     Some((needed, while_running(qp_type)?))
 }
 
-/// What may be set on the way to, or within, ReadyToSend.
+/// Returns the attributes that may be set in the transition to, or within, ReadyToSend.
 fn while_running(qp_type: Type) -> Option<Mask> {
     let connected = Mask::CurrentState | Mask::AlternatePath | Mask::AccessFlags | Mask::PathMigrationState;
     match qp_type {
@@ -132,7 +133,7 @@ fn is_connected(qp_type: Type) -> bool {
     qp_type == Type::UnreliableConnection || responds(qp_type) || qp_type == Type::ReliableConnectionExtendedSend
 }
 
-/// Whether the side answers reads and atomics.
+/// Whether the side responds to reads and atomics.
 fn responds(qp_type: Type) -> bool {
     matches!(qp_type, Type::ReliableConnection | Type::ReliableConnectionExtendedRecv)
 }
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rc_needs_what_the_manual_page_lists() {
+    fn rc_attributes_match_manual_page() {
         let init = transition(Type::ReliableConnection, State::Reset, State::Init).unwrap();
         assert_eq!(init.needed, Mask::PartitionKeyIndex | Mask::Port | Mask::AccessFlags);
         let rtr = transition(Type::ReliableConnection, State::Init, State::ReadyToReceive).unwrap();
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_name_both_sides() {
+    fn faults_name_missing_and_extra_attributes() {
         let rtr = transition(Type::ReliableConnection, State::Init, State::ReadyToReceive).unwrap();
         let given = (rtr.needed | Mask::State | Mask::Port).difference(Mask::PathMtu);
         assert_eq!(rtr.faults(given), (Mask::PathMtu, Mask::Port));
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn reset_and_error_are_reachable_and_nothing_skips_a_state() {
+    fn reset_and_error_are_reachable_and_no_state_is_skipped() {
         for &qp_type in &[Type::ReliableConnection, Type::UnreliableConnection, Type::UnreliableDatagram] {
             for &from in State::KNOWN.iter().filter(|&&state| state != State::Unknown) {
                 assert!(transition(qp_type, from, State::Reset).is_some(), "{from:?}");
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_states_and_types_have_no_transitions_and_do_not_panic() {
+    fn unknown_states_and_types_have_no_transitions() {
         for raw in [7, 8, 1000, u32::MAX] {
             let state = State::from_raw(raw);
             assert_eq!(transition(Type::ReliableConnection, state, State::Init), None);

@@ -1,32 +1,35 @@
-//! Queue pairs of a vendor's: how another crate adds a transport service that this crate does not have.
+//! Vendor queue pairs: how another crate adds a transport service that this crate lacks.
 //!
-//! The crate names its service by a type of its own, `V`; its queue pairs are of the service [`Vendor<V>`](Vendor).
+//! The crate identifies its service by its own type `V`; its queue pairs have the service [`Vendor<V>`](Vendor).
 //!
-//! 1. Make a builder: [`QueuePairBuilder::of_vendor`], with a table of which attributes each change of state needs, by which errors are
-//!    explained.
-//! 2. Make the queue pairs: [`build_with`](QueuePairBuilder::build_with) around the vendor's function, or
-//!    [`build_target_with`](QueuePairBuilder::build_target_with) for queue pairs without queues to post to.
-//! 3. Write where a request goes: an extension trait for [`LocalBufferHandle`] with a safe method such as `setup_my_addr`, which calls
-//!    [`setup_vendor_address`](LocalBufferHandle::setup_vendor_address).
+//! 1. Create a builder: [`QueuePairBuilder::of_vendor`], with a table of the attributes of each transition, used to
+//!    explain errors.
+//! 2. Build the queue pairs: [`build_with`](QueuePairBuilder::build_with) and the vendor's function, or
+//!    [`build_target_with`](QueuePairBuilder::build_target_with) for queue pairs without queues.
+//! 3. Set the destination of requests: write an extension trait for [`LocalBufferHandle`] with a safe method such as
+//!    `setup_my_addr`, which calls [`setup_vendor_address`](LocalBufferHandle::setup_vendor_address).
 //!
-//! Requests are then begun, posted and polled as those of any queue pair. All standard operations are offered, each with an address; one
-//! that the queue pair was not built for is refused when its batch is posted. `tests/tests/process/vendor_plug_in` in the repository is a whole
-//! plug-in.
+//! Requests are then built, posted and polled like those of any queue pair. All standard operations are offered, each
+//! with an address; posting an operation that the queue pair was not built for returns an error.
+//! `tests/tests/process/vendor_plug_in` in the repository is a complete plug-in.
 //!
-//! Fields that a vendor adds to completions are read by a struct of the crate's own:
-//! [`build_ex_with`](crate::ibverbs::completion::CompletionQueueBuilder::build_ex_with) makes the queue,
+//! To read a vendor's completion fields, define a struct in the crate:
+//! [`build_ex_with`](crate::ibverbs::completion::CompletionQueueBuilder::build_ex_with) builds the queue,
 //! [`keep_alive`](crate::ibverbs::completion::CompletionQueue::keep_alive) keeps it alive, and
-//! [`cq_ex`](crate::ibverbs::completion::ExtendedWorkCompletion::cq_ex) of a completion names its queue.
+//! [`cq_ex`](crate::ibverbs::completion::ExtendedWorkCompletion::cq_ex) returns the queue of a completion.
 //!
 //! # Three rules for addresses
 //!
-//! - **Find the vendor's function with [`data`], and call it only if that returns something.** A request that is refused (an operation
-//!   that the queue pair was not built for, an object of another device) refuses its batch: from then on the standard functions do
-//!   nothing, but a vendor's function would write into a request that was never begun.
-//! - **Compare an object that a request names with the queue pair's device** by [`check_device`], and [`refuse`] one of another.
-//! - **What is borrowed stays borrowed until the batch is posted:** `setup_vendor_address` requires that of what the address captures.
+//! - **Get the vendor's function with [`data`], and call it only if that returns `Some`.** A rejected request (an
+//!   operation that the queue pair was not built for, an object of another device) rejects its batch. The standard
+//!   functions then do nothing, but a vendor's function would write to a request that was never begun.
+//! - **Check the device of each object that a request names** with [`check_device`], and [`refuse`] the request if it
+//!   fails.
+//! - **Borrowed data stays borrowed until the batch is posted:** `setup_vendor_address` requires this for the data that
+//!   the address captures.
 //!
-//! Functions that the vendor's library may leave null are checked once, by `attach` of [`build_with`](QueuePairBuilder::build_with).
+//! `attach` of [`build_with`](QueuePairBuilder::build_with) checks once for functions that the vendor's library may
+//! leave null.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -45,32 +48,33 @@ use crate::ibverbs::work_request::{
     Read, RefusalReason, Send as SendMessage, SendAddress, SendImm, SendInv, SendOperation, Write, WriteImm, operation,
 };
 
-/// The service of a vendor's queue pairs, named by the type `V` of the crate that adds it: each request with data says where it goes.
+/// The service of a vendor's queue pairs, identified by a type `V` of the crate that adds it: each request with data
+/// has a destination.
 #[derive(Clone, Copy, Debug)]
 pub struct Vendor<V>(PhantomData<V>, Infallible);
 
 impl<V> Sealed for Vendor<V> {}
 
-// SAFETY: operations with data are offered with an address alone, which completes the request by the contract of
-// `setup_vendor_address`; the others go to no peer.
+// SAFETY: operations with data are offered only with an address, which completes the request by the contract of
+// `setup_vendor_address`; the others involve no peer.
 unsafe impl<V: Debug + 'static> Service for Vendor<V> {}
 
 macro_rules! offers_with_address {
     ($($Operation:ty),+ $(,)?) => {
         $(
-            // SAFETY: the address is there.
+            // SAFETY: the address is set.
             unsafe impl<V: Debug + 'static, F> Offers<Addressed<$Operation, VendorAddress<F>>> for Vendor<V> {}
         )+
     };
 }
 
 offers_with_address!(SendMessage, SendImm, SendInv, Write, WriteImm, Read, CompareSwap, FetchAdd);
-// SAFETY: the operation goes to no peer.
+// SAFETY: the operation involves no peer.
 unsafe impl<V: Debug + 'static> Offers<LocalInvalidate> for Vendor<V> {}
 // SAFETY: as above.
 unsafe impl<V: Debug + 'static> Offers<BindMemoryWindow<'_>> for Vendor<V> {}
 
-/// Where a request of a vendor's queue pair goes.
+/// The destination of a request on a vendor's queue pair.
 #[derive(Clone, Copy)]
 pub struct VendorAddress<F>(F);
 
@@ -82,7 +86,7 @@ impl<F> Debug for VendorAddress<F> {
 
 impl<F> Sealed for VendorAddress<F> {}
 
-// SAFETY: the closure keeps the contract, by that of `setup_vendor_address`.
+// SAFETY: the closure upholds the contract, by that of `setup_vendor_address`.
 unsafe impl<F: FnOnce(*mut ibv_qp_ex) + Copy> SendAddress for VendorAddress<F> {
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
@@ -90,15 +94,15 @@ unsafe impl<F: FnOnce(*mut ibv_qp_ex) + Copy> SendAddress for VendorAddress<F> {
     }
 
     unsafe fn write(self, _wr: &mut ibv_send_wr, _qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-        Err(RefusalReason::DriverFault("a vendor's queue pairs are extended ones"))
+        Err(RefusalReason::DriverFault("a vendor's queue pairs are extended"))
     }
 }
 
 impl<V: Debug + 'static> QueuePairBuilder<Vendor<V>> {
-    /// A builder of a vendor's queue pairs, of the type [`Driver`](QueuePairType::Driver); `transitions` has the attributes that each
-    /// change of state needs and takes.
+    /// Creates a builder of a vendor's queue pairs, of the type [`Driver`](QueuePairType::Driver); `transitions` has
+    /// the required and optional attributes of each transition.
     pub fn of_vendor(pd: &Arc<ProtectionDomain>, transitions: TransitionTable) -> Self {
-        // SAFETY: queue pairs of the service are made by `build_with` alone, whose caller promises that they are of it.
+        // SAFETY: only `build_with` builds queue pairs of the service, and its caller upholds that they have it.
         let mut builder = unsafe { Self::of_service(pd, &[QueuePairType::Driver]) };
         builder.set_transitions(transitions);
         builder
@@ -106,16 +110,17 @@ impl<V: Debug + 'static> QueuePairBuilder<Vendor<V>> {
 }
 
 impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
-    /// Where the request of a vendor's queue pair goes: `give` calls the vendor's function for the request that is being built.
+    /// Sets the destination of a request on a vendor's queue pair: `give` calls the vendor's function for the request
+    /// being built.
     ///
     /// # Safety
     ///
-    /// - `give` completes the request: a driver whose queue pairs are of the service `V` follows no pointer, and finishes no request,
-    ///   that it has left unset. What it leaves in the request is valid until the batch is posted: it is captured by reference, or
-    ///   lives longer.
-    /// - `give` calls the vendor's functions only if [`data`] returns something, and posts nothing. It is called with a live extended
-    ///   queue pair between `wr_start` and `wr_complete`; an operation was begun, or the batch is refused. None of the queue pair's
-    ///   functions up to `wr_abort` is null.
+    /// - `give` completes the request: a driver of the service `V` dereferences no pointer, and needs no field, that it
+    ///   has left unset. Data that it stores in the request is valid until the batch is posted: it is captured by
+    ///   reference, or lives longer.
+    /// - `give` calls the vendor's functions only if [`data`] returns `Some`, and posts nothing. It is called with a
+    ///   live extended queue pair between `wr_start` and `wr_complete`; an operation was begun, or the batch is
+    ///   rejected. None of the queue pair's functions up to `wr_abort` is null.
     #[inline]
     pub unsafe fn setup_vendor_address<'q, V, F>(
         self,
@@ -130,39 +135,40 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
     }
 }
 
-/// What `attach` of [`build_with`](QueuePairBuilder::build_with) gave, for a request that is being built; `None` if the request is
-/// refused, be it by this call, because the queue has no room for any request. The caller then does nothing.
+/// Returns the data that `attach` of [`build_with`](QueuePairBuilder::build_with) returned, for a request being built.
+/// `None` if the request is rejected, possibly by this call because the queue's capacity is zero; the caller must then
+/// do nothing.
 ///
 /// # Safety
 ///
-/// - `qp` is what the closure of [`setup_vendor_address`](LocalBufferHandle::setup_vendor_address) is called with;
-/// - it was made by `build_with`, whose `attach` gave a `D`;
-/// - the pointer is used before that call returns.
+/// - `qp` is the argument of the closure of [`setup_vendor_address`](LocalBufferHandle::setup_vendor_address).
+/// - It was built by `build_with`, whose `attach` returned a `D`.
+/// - The pointer is used before that call returns.
 #[inline]
 pub unsafe fn data<D>(qp: *mut ibv_qp_ex) -> Option<NonNull<D>> {
-    // SAFETY: the caller's promise: a queue pair with a send context, of which a batch is being built.
+    // SAFETY: by the contract of this function, a queue pair with a send context and an open batch.
     let data = NonNull::new(unsafe { SendContext::vendor_data(qp) }.cast());
     if data.is_none() {
-        // SAFETY: as above. A batch that is refused already stays so, for its first reason.
+        // SAFETY: as above. A batch that is already rejected stays so, for its first reason.
         unsafe { missing_operation::refuse(qp, RefusalReason::BatchTooLong { limit: 0 }) };
     }
     data
 }
 
-/// Refuses the request that is being built, and with it the batch: nothing of it is posted, and the reason comes back from
-/// [`post`](crate::ibverbs::work_request::PostSendGuard::post).
+/// Rejects the request being built, and with it the batch: nothing of it is posted, and
+/// [`post`](crate::ibverbs::work_request::PostSendGuard::post) returns the reason.
 ///
 /// # Safety
 ///
-/// `qp` is what the closure of [`setup_vendor_address`](LocalBufferHandle::setup_vendor_address) is called with.
+/// `qp` is the argument of the closure of [`setup_vendor_address`](LocalBufferHandle::setup_vendor_address).
 #[cold]
 pub unsafe fn refuse(qp: *mut ibv_qp_ex, reason: RefusalReason) {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of this function.
     unsafe { missing_operation::refuse(qp, reason) }
 }
 
-/// Whether an object of the device `context` may be named in a request of `qp`; drivers do not look, and take any for one of
-/// their own.
+/// Checks that an object of the device `context` may be named in a request of `qp`; drivers do not check, and assume
+/// that it is their own.
 ///
 /// # Errors
 ///
@@ -173,6 +179,6 @@ pub unsafe fn refuse(qp: *mut ibv_qp_ex, reason: RefusalReason) {
 /// `qp` is a live queue pair.
 #[inline]
 pub unsafe fn check_device(context: *mut ibv_context, qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of this function.
     unsafe { operation::check_device(context, qp) }
 }

@@ -145,7 +145,7 @@ fn missing_completion_queue_is_named_and_buffers_stay() {
     assert_eq!(error.drain_error(), &DrainError::QueueMissing { which: "sends" });
     assert_eq!(
         error.to_string(),
-        "the completion queue of the sends is not among the queues given: give all on which the queue pair completes"
+        "the completion queue of the sends is missing; pass all completion queues of the queue pair"
     );
     let (pair, memory) = error.into_parts();
     assert_eq!(pair.state(), State::ReadyToSend, "nothing was done");

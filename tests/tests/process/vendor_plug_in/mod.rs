@@ -174,7 +174,7 @@ fn states_are_those_of_the_service() {
     let error = qp.modify(&attribute).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "ibv_modify_qp(Reset -> Init): EINVAL: no such transition; from Reset one can go to ReadyToSend"
+        "ibv_modify_qp(Reset -> Init): EINVAL: no such transition; from Reset, move to one of ReadyToSend"
     );
     qp.modify(QueuePairAttribute::new().setup_state(QueuePairState::ReadyToSend)).unwrap();
     assert_eq!(qp.state(), QueuePairState::ReadyToSend);

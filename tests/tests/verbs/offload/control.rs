@@ -49,7 +49,7 @@ fn rate_limit_arrives_whole_and_a_refusal_reports_why() {
 
     world.recording.fail_always("modify_qp_rate_limit", Failure::documented(libc::EINVAL));
     let error = qp.modify_rate_limit(&limit).unwrap_err();
-    assert!(error.hint().unwrap().contains("in Reset: it must be in ReadyToSend"), "{error}");
+    assert!(error.hint().unwrap().contains("in Reset; move it to ReadyToSend"), "{error}");
     connect(&qp).unwrap();
     assert_eq!(qp.modify_rate_limit(&limit).unwrap_err().hint(), None);
     world.recording.edit(|facts| {
@@ -58,7 +58,7 @@ fn rate_limit_arrives_whole_and_a_refusal_reports_why() {
     });
     let error = qp.modify_rate_limit(&limit).unwrap_err();
     assert!(
-        error.hint().unwrap().contains("1000000 kbit/s are asked for and the device paces at 1 to 500000"),
+        error.hint().unwrap().contains("1000000 kbit/s are outside the device's range; use 1 to 500000"),
         "{error}"
     );
 }

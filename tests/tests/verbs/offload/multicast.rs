@@ -82,8 +82,8 @@ fn refusal_names_the_service() {
         let error = qp.attach_mcast(&group(1), 0).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "ibv_attach_mcast: EINVAL (Invalid argument): the queue pair is of type ReliableConnection: only \
-             UnreliableDatagram takes part in multicast groups"
+            "ibv_attach_mcast: EINVAL (Invalid argument): the queue pair is of type ReliableConnection; \
+             multicast groups need UnreliableDatagram"
         );
     }
 }
@@ -102,7 +102,7 @@ fn datagram_join_refusal_names_gid_or_lid() {
     assert_eq!(hint(&group(1), 0), None, "there are no LIDs on Ethernet");
     world.recording.edit(|facts| facts.port.link_layer = 1);
     for lid in [0, 0xbfff, 0xffff] {
-        assert!(hint(&group(1), lid).unwrap().contains(&format!("the LID {lid:#x} is not one of a group")));
+        assert!(hint(&group(1), lid).unwrap().contains(&format!("the LID {lid:#x} is not that of a multicast group")));
     }
     for lid in [0xc000, 0xfffe] {
         assert_eq!(hint(&group(1), lid), None);

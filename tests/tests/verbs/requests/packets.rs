@@ -246,7 +246,7 @@ fn checksums_are_requested_only_if_the_driver_has_the_port() {
         };
         let refused = |(result, verbs): (Result<(), String>, Vec<&'static str>)| {
             let text = result.unwrap_err();
-            assert!(text.contains("IpChecksum needs a queue pair that was given an Ethernet port"), "{text}");
+            assert!(text.contains("IpChecksum needs a queue pair with an Ethernet port"), "{text}");
             assert!(text.contains("wr_id 7; nothing of the batch was posted"), "{text}");
             assert_eq!(verbs, ["wr_start", "wr_abort"]);
         };

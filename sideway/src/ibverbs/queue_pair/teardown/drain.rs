@@ -1,4 +1,4 @@
-//! To the error state, and polling until everything has been flushed.
+//! Moving a queue pair to the Error state, and polling until all requests are flushed.
 
 use std::sync::Arc;
 use std::thread;
@@ -14,52 +14,52 @@ use crate::ibverbs::queue_pair::common::AsQueuePairCore;
 use crate::ibverbs::queue_pair::{Pair, QueuePairAttribute, QueuePairCore, QueuePairState as State, SendQueue};
 use crate::ibverbs::work_request::PostError;
 
-/// How long to sleep when nothing has completed.
+/// The sleep after a poll without completions.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// How long nothing comes from a queue whose end cannot be marked, before it is taken to be empty.
+/// How long a queue without an end marker must be quiet to count as empty.
 const QUIET: Duration = Duration::from_millis(10);
 
-/// How a queue pair was drained. In either case no request of its uses its buffers any more.
+/// How a queue pair was drained. In either case none of its requests uses its buffers any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Drained {
-    /// All requests have completed, and every completion was handed over; or the queue pair was in Reset already, and nothing was
-    /// polled.
+    /// All requests have completed, and every completion was passed on; or the queue pair was already in Reset, and
+    /// nothing was polled.
     Flushed,
-    /// The queue pair was reset: completions that had not come by then never will.
+    /// The queue pair was reset: completions that had not arrived are lost.
     Reset(ResetReason),
 }
 
-/// Why [`Pair::drain`] reset a queue pair.
+/// The reason why [`Pair::drain`] reset a queue pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ResetReason {
-    /// The time was over.
+    /// The time limit expired.
     TimedOut,
-    /// The queue pair could not be moved to the error state.
+    /// The queue pair could not be moved to the Error state.
     Modify(VerbError),
     /// A completion queue is broken.
     Poll(VerbError),
-    /// The driver refused the request that marks the end of a queue.
+    /// The driver rejected the request that marks the end of a queue.
     Post(PostError),
-    /// The end of a queue cannot be marked: of the sends of datagrams and raw packets, and of receives that come from a shared
-    /// receive queue. What came until the queue fell silent was handed over.
+    /// The end of a queue cannot be marked: for sends of datagrams and raw packets, and receives from a shared receive
+    /// queue. Completions until the queue became quiet were passed on.
     Unmarked,
 }
 
 impl<S: SendQueue> Pair<S> {
-    /// Moves the queue pair to the error state, polls `queues` until all its requests have been flushed, and hands every
-    /// completion that comes to `seen`, those of other queue pairs among them. What does not end within `timeout`, or whose end
-    /// cannot be seen, is ended by a reset.
+    /// Moves the queue pair to the Error state, polls `queues` until all its requests are flushed, and passes every
+    /// completion to `seen`, including those of other queue pairs. If this takes longer than `timeout`, or the end
+    /// cannot be detected, the queue pair is reset.
     ///
-    /// `queues` has both completion queues of the queue pair, once where they are the same. Requests with the numbers
-    /// [`DRAIN_MARKERS`](super::DRAIN_MARKERS) are posted behind the others.
+    /// `queues` must contain both completion queues of the queue pair; one if they are the same. Requests with the
+    /// numbers [`DRAIN_MARKERS`](super::DRAIN_MARKERS) are posted after the others.
     ///
     /// # Errors
     ///
-    /// [`DrainError`]: a completion queue is missing, the pair's queues are of two queue pairs, or the queue pair could neither be
-    /// flushed nor reset, and the device may still use its buffers.
+    /// [`DrainError`]: a completion queue is missing, the pair's queues belong to two queue pairs, or the queue pair
+    /// could be neither flushed nor reset, so the device may still use its buffers.
     ///
     /// # References
     ///
@@ -84,14 +84,14 @@ impl<S: SendQueue> Pair<S> {
                 if let Err(source) = core.modify(QueuePairAttribute::new().setup_state(State::Reset)) {
                     return Err(DrainError::Stuck { reason, source });
                 }
-                // What is broken was told, or is not what stopped the queue pair.
+                // An error here was already reported, or is not the reason of the reset.
                 let _ = sweep(&core, queues, &mut seen);
                 Ok(Drained::Reset(reason))
             }
         }
     }
 
-    /// Flushes all requests, or says why that did not end.
+    /// Flushes all requests, or returns the reason why that failed.
     fn flush(
         &mut self,
         core: &QueuePairCore,
@@ -103,7 +103,7 @@ impl<S: SendQueue> Pair<S> {
         if let Err(reason) = to_error(core) {
             return Some(reason);
         }
-        // What a drain that was given up has marked says nothing of what was posted since.
+        // Markers of an earlier drain that failed mark nothing posted since.
         if let Err(error) = sweep(core, queues, seen) {
             return Some(ResetReason::Poll(error));
         }
@@ -116,8 +116,8 @@ impl<S: SendQueue> Pair<S> {
             if let Err(error) = ends[0].mark_sends(send).and_then(|()| ends[1].mark_receives(recv)) {
                 return Some(ResetReason::Post(error));
             }
-            // The soft-RoCE driver does not tell its kernel of a receive: one that comes when the queue was flushed already
-            // is noticed at the next transition.
+            // The soft-RoCE driver does not notify its kernel of a receive: the kernel finds a receive posted after the
+            // flush only at the next transition.
             if receives != ends[1]
                 && let Err(reason) = to_error(core)
             {
@@ -158,7 +158,7 @@ fn to_error(core: &QueuePairCore) -> Result<(), ResetReason> {
     modified.map_err(|error| ResetReason::Modify(error.verb_error().clone()))
 }
 
-/// Sees to it that what the queue pair completes on is polled.
+/// Checks that all completion queues of the queue pair are polled.
 fn check_queues(core: &QueuePairCore, queues: &[&mut dyn PollCompletions]) -> Result<(), DrainError> {
     let is_given =
         |queue: &Arc<CompletionQueueCore>| queues.iter().any(|given| Arc::ptr_eq(given.queue(Token::new()), queue));
@@ -171,7 +171,7 @@ fn check_queues(core: &QueuePairCore, queues: &[&mut dyn PollCompletions]) -> Re
     Ok(())
 }
 
-/// Hands over what has completed by now, without a look at markers.
+/// Passes on pending completions, ignoring markers.
 fn sweep(
     core: &QueuePairCore,
     queues: &mut [&mut dyn PollCompletions],
@@ -180,7 +180,7 @@ fn sweep(
     let mut records = Vec::new();
     let mut result = Ok(());
     for queue in queues.iter_mut() {
-        // As often as the queue can be full of single completions, and no more: other queue pairs may go on completing.
+        // Bounded by the queue's capacity: other queue pairs may continue to complete requests.
         for _ in 0..queue.queue(Token::new()).cqe().max(1) {
             let polled = queue.poll_records(&mut records);
             let is_empty = records.is_empty();

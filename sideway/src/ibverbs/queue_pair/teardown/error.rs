@@ -1,4 +1,4 @@
-//! Why a queue pair could not be drained.
+//! Errors of draining a queue pair.
 
 use std::mem::ManuallyDrop;
 use std::{error, fmt};
@@ -6,22 +6,22 @@ use std::{error, fmt};
 use super::ResetReason;
 use crate::ibverbs::queue_pair::{ModifyQueuePairError, Pair};
 
-/// Why [`Pair::drain`] failed.
+/// The error of [`Pair::drain`].
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum DrainError {
-    /// A completion queue of the queue pair was not given; nothing was done.
+    /// A completion queue of the queue pair is missing; nothing was done.
     QueueMissing {
         /// `sends` or `receives`.
         which: &'static str,
     },
-    /// The send queue and the receive queue are of two queue pairs; nothing was done.
+    /// The send queue and the receive queue belong to two queue pairs; nothing was done.
     MixedQueues,
-    /// The queue pair could neither be flushed nor reset: the device may still use the buffers of its requests.
+    /// The queue pair could be neither flushed nor reset: the device may still use the buffers of its requests.
     Stuck {
-        /// Why it was not flushed.
+        /// The reason why it was not flushed.
         reason: ResetReason,
-        /// Why it was not reset.
+        /// The error of the reset.
         source: ModifyQueuePairError,
     },
 }
@@ -33,28 +33,29 @@ impl fmt::Display for DrainError {
         match self {
             Self::QueueMissing { which } => write!(
                 f,
-                "the completion queue of the {which} is not among the queues given: give all on which the queue pair completes"
+                "the completion queue of the {which} is missing; pass all completion queues of the queue pair"
             ),
-            Self::MixedQueues => f.write_str(
-                "the send queue and the receive queue are of two queue pairs, of which neither is whole: swap them back",
-            ),
+            Self::MixedQueues => {
+                f.write_str("the send queue and the receive queue belong to two queue pairs; swap them back")
+            }
             Self::Stuck { reason, source } => {
                 write!(
                     f,
-                    "the queue pair was not flushed ({reason}) nor reset ({source}): its buffers may still be in use"
+                    "the queue pair could be neither flushed ({reason}) nor reset ({source}); keep its buffers, \
+                    which may still be in use"
                 )
             }
         }
     }
 }
 
-// The text has those of the errors inside, and so the source is theirs: none.
+// The text includes those of the inner errors, so there is no source.
 impl error::Error for DrainError {}
 
 impl fmt::Display for ResetReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TimedOut => f.write_str("the time was over"),
+            Self::TimedOut => f.write_str("the time limit expired"),
             Self::Modify(error) | Self::Poll(error) => error.fmt(f),
             Self::Post(error) => error.fmt(f),
             Self::Unmarked => f.write_str("the end of a queue cannot be marked"),
@@ -62,8 +63,8 @@ impl fmt::Display for ResetReason {
     }
 }
 
-/// Why [`Pair::tear_down`] failed, with what it was to tear down. Dropped, it leaks the buffers, because the device may still
-/// use them.
+/// The error of [`Pair::tear_down`], with the queue pair and the buffers. Dropping it leaks the buffers, because the
+/// device may still use them.
 pub struct TearDownError<S, B>(Box<Parts<S, B>>);
 
 struct Parts<S, B> {
@@ -77,12 +78,12 @@ impl<S, B> TearDownError<S, B> {
         Self(Box::new(Parts { source, pair, buffers }))
     }
 
-    /// What went wrong.
+    /// Returns the error of draining.
     pub fn drain_error(&self) -> &DrainError {
         &self.0.source
     }
 
-    /// The queue pair, and the buffers, which must not go before its requests have ended.
+    /// Returns the queue pair and the buffers, which must not be dropped before its requests have ended.
     pub fn into_parts(self) -> (Pair<S>, ManuallyDrop<B>) {
         (self.0.pair, self.0.buffers)
     }

@@ -1,30 +1,30 @@
-//! One queue of a queue pair while it is drained: behind its last request stands one that marks the end.
+//! The drain state of one queue: a marker request after its last request marks the end.
 
 use super::DRAIN_MARKERS;
 use crate::ibverbs::completion::CompletionRecord;
 use crate::ibverbs::queue_pair::{QueuePairCore, SendQueue, Service};
 use crate::ibverbs::work_request::{PostError, PostErrorKind, ReceiveQueue};
 
-/// How far the end of a queue has come.
+/// The progress towards the end of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The marker is to be posted: not yet, or the queue was full.
+    /// The marker must still be posted: not tried yet, or the queue was full.
     ToPost,
-    /// The marker's completion has not been seen.
+    /// The marker was posted, and has not completed.
     Posted,
-    /// The queue is empty, or there is none.
+    /// The queue is empty, or does not exist.
     Seen,
-    /// No marker can stand in the queue.
+    /// The queue cannot have a marker.
     Unmarkable,
 }
 
 impl End {
-    /// The end of a send queue before anything was done.
+    /// Returns the initial state of a send queue.
     pub(super) fn of_sends(core: &QueuePairCore) -> Self {
         if core.holds_sends() { Self::ToPost } else { Self::Seen }
     }
 
-    /// The end of a receive queue before anything was done.
+    /// Returns the initial state of a receive queue.
     pub(super) fn of_receives(queue: &ReceiveQueue) -> Self {
         match (queue.holds_requests(), queue.shares()) {
             (true, _) => Self::ToPost,
@@ -33,7 +33,7 @@ impl End {
         }
     }
 
-    /// Posts the marker of a send queue where that is still to be done.
+    /// Posts the marker of a send queue, if it must still be posted.
     pub(super) fn mark_sends<S: SendQueue>(&mut self, queue: &mut S) -> Result<(), PostError> {
         if *self != Self::ToPost {
             return Ok(());
@@ -47,7 +47,7 @@ impl End {
         }
     }
 
-    /// The same for a receive queue.
+    /// Posts the marker of a receive queue, if it must still be posted.
     pub(super) fn mark_receives(&mut self, queue: &mut ReceiveQueue) -> Result<(), PostError> {
         if *self != Self::ToPost {
             return Ok(());
@@ -61,23 +61,22 @@ impl End {
     fn posted(&mut self, posted: Result<(), PostError>) -> Result<(), PostError> {
         match posted {
             Ok(()) => *self = Self::Posted,
-            // Room comes with the completions. Until then a try is harmless, also on mlx5, which writes the data of a
-            // request too many over that of the one before it (`manual::quirks`): the queue pair is in the error state,
-            // where requests are flushed and not carried out, and the number that its completion will have stands
-            // elsewhere and stays.
+            // Completions free entries; until then a try is harmless. This includes mlx5, which overwrites the previous
+            // request's data on overflow (`manual::quirks`): in the Error state requests are flushed and not executed,
+            // and the number for the completion is stored elsewhere and stays.
             Err(error) if error.kind() == PostErrorKind::NotEnoughResources => {}
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
-    /// Whether nothing is to be waited for any more.
+    /// Whether there is nothing left to wait for.
     pub(super) fn is_over(self) -> bool {
         matches!(self, Self::Seen | Self::Unmarkable)
     }
 }
 
-/// Takes a completion for the marker that it is of; tells whether it is one.
+/// Whether the completion is that of a marker; if so, records it.
 pub(super) fn is_marker(core: &QueuePairCore, record: &CompletionRecord, ends: &mut [End; 2]) -> bool {
     if record.qp_num != core.qp_number() {
         return false;

@@ -1,4 +1,4 @@
-//! Draining, destroying, and giving the buffers back.
+//! Draining, destroying, and returning the buffers.
 
 use std::mem::ManuallyDrop;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::error::VerbError;
 use crate::ibverbs::completion::{CompletionRecord, PollCompletions};
 use crate::ibverbs::queue_pair::{Pair, SendQueue};
 
-/// What is left of a queue pair.
+/// The result of tearing down a queue pair.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct TornDown<B> {
@@ -16,21 +16,22 @@ pub struct TornDown<B> {
     pub buffers: B,
     /// How the requests ended.
     pub drained: Drained,
-    /// Whether the queue pair could be destroyed. Where flows or asynchronous events hold it (`EBUSY`) it goes with the last of
-    /// them, else it is leaked; without requests in either case.
+    /// Whether the queue pair could be destroyed. If flows or asynchronous events reference it (`EBUSY`), the last of
+    /// them destroys it; otherwise it is leaked. It has no requests in either case.
     pub destroyed: Result<(), VerbError>,
 }
 
 impl<S: SendQueue> Pair<S> {
-    /// [Drains](Pair::drain) the queue pair, destroys it, and gives `buffers` back: whatever owns the memory of its requests. As
-    /// long as the device may use them, they are not dropped.
+    /// [Drains](Pair::drain) the queue pair, destroys it, and returns `buffers`, the owner of its requests' memory. The
+    /// buffers are not dropped while the device may use them.
     ///
-    /// The memory of receives in a shared receive queue is none of them: other queue pairs take those receives too, and they
-    /// end with the shared queue.
+    /// The memory of receives in a shared receive queue is not included: other queue pairs also consume those receives,
+    /// and they end with the shared queue.
     ///
     /// # Errors
     ///
-    /// [`TearDownError`] holds queue pair and buffers: one can try again. Dropped, it leaks the buffers.
+    /// [`TearDownError`] contains the queue pair and the buffers, so the call can be repeated. Dropping it leaks the
+    /// buffers.
     pub fn tear_down<B>(
         mut self,
         queues: &mut [&mut dyn PollCompletions],

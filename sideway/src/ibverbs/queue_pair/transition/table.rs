@@ -1,12 +1,12 @@
-//! The transitions once more, as rows in C's words, written down from what the kernel checks (`ib_modify_qp_is_ok`) and from the
-//! manual page of `ibv_modify_qp`, and not from the functions that they are compared with.
+//! The transitions as rows in C's names, written from the kernel's check (`ib_modify_qp_is_ok`) and the manual page of
+//! `ibv_modify_qp`, independently of the functions that the tests compare with them.
 
 use proptest::prelude::*;
 
 use super::{Mask, State, Type, reachable, standard_transition as transition};
 
-/// From, to, the types, what is needed, and behind the slash what may be there besides. Every known state but UNKNOWN leads to
-/// RESET, and every one but RESET to ERR, with nothing.
+/// From, to, the types, the required attributes, and after the slash the optional ones. Every known state except
+/// UNKNOWN leads to RESET, and every one except RESET to ERR, without attributes.
 const ROWS: &str = "
     RESET INIT  RC UC XRC_SEND XRC_RECV : PKEY_INDEX PORT ACCESS_FLAGS /
     RESET INIT  UD                      : PKEY_INDEX PORT QKEY /
@@ -88,7 +88,7 @@ fn bits(names: &str) -> u32 {
     names.split_whitespace().map(bit).fold(0, |all, bit: u32| all | bit)
 }
 
-/// What is needed, and what may be there besides; `None` where there is no such transition.
+/// Returns the required and the optional attributes; `None` if there is no such transition.
 fn expected(qp_type: u32, from: u32, to: u32) -> Option<(u32, u32)> {
     let name = |value: u32| STATES.get(value as usize).copied();
     let (from, to) = (name(from)?, name(to)?);
@@ -105,21 +105,21 @@ fn expected(qp_type: u32, from: u32, to: u32) -> Option<(u32, u32)> {
         same.then(|| attributes.split_once('/').unwrap_or_else(|| panic!("{row}")))
     });
     let (needed, optional) = rows.next()?;
-    assert!(rows.next().is_none(), "{from} {to} {qp_type} stands there twice");
+    assert!(rows.next().is_none(), "{from} {to} {qp_type} is there twice");
     Some((bits(needed), bits(optional)))
 }
 
 #[test]
-fn every_row_is_read() {
+fn every_row_is_parsed() {
     let read =
         TYPES.iter().flat_map(|(_, qp_type)| (0..8).flat_map(move |from| (0..8).map(move |to| (*qp_type, from, to))));
     let transitions = read.filter(|&(qp_type, from, to)| expected(qp_type, from, to).is_some()).count();
-    // Nine of the rows' and thirteen of the rule above, for each type.
+    // For each type, nine from the rows and thirteen from the rule above.
     assert_eq!(transitions, 6 * (9 + 13));
 }
 
 #[test]
-fn every_transition_of_every_type_is_as_the_rows_have_it() {
+fn every_transition_matches_the_rows() {
     for qp_type in 0..300 {
         for from in 0..10 {
             for to in 0..10 {
@@ -141,19 +141,19 @@ fn a_state() -> impl Strategy<Value = u32> {
 
 proptest! {
     #[test]
-    fn a_mask_has_the_faults_that_the_rows_find(qp_type in a_type(), from in a_state(), to in a_state(), mask: u32) {
+    fn mask_faults_match_the_rows(qp_type in a_type(), from in a_state(), to in a_state(), mask: u32) {
         let Some((needed, optional)) = expected(qp_type, from, to) else { return Ok(()) };
         let transition = transition(Type::from_raw(qp_type), State::from_raw(from), State::from_raw(to));
         let (missing, invalid) = transition.unwrap().faults(Mask::from_bits_retain(mask));
         prop_assert_eq!(missing.bits(), needed & !mask);
         prop_assert_eq!(invalid.bits(), mask & !(needed | optional | 1));
-        // The kernel's own words for a mask that is right.
+        // The kernel's condition for a correct mask.
         let right = mask & needed == needed && mask & !(needed | optional | 1) == 0;
         prop_assert_eq!(missing.is_empty() && invalid.is_empty(), right);
     }
 
     #[test]
-    fn what_is_left_out_or_put_in_is_what_is_named(
+    fn missing_and_extra_attributes_are_named(
         qp_type in a_type(), from in 0..8_u32, to in 0..8_u32, left_out: u32, put_in: u32,
     ) {
         let Some((needed, optional)) = expected(qp_type, from, to) else { return Ok(()) };
@@ -165,7 +165,7 @@ proptest! {
     }
 
     #[test]
-    fn what_can_be_reached_is_what_has_a_row(qp_type in a_type(), from in a_state()) {
+    fn reachable_states_match_the_rows(qp_type in a_type(), from in a_state()) {
         let found: Vec<u32> = reachable(transition, Type::from_raw(qp_type), State::from_raw(from)).map(State::raw).collect();
         let rows: Vec<u32> = (0..8).filter(|&to| expected(qp_type, from, to).is_some()).collect();
         prop_assert_eq!(found, rows);
