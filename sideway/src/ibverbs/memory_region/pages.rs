@@ -162,7 +162,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
     fn impossible_sizes_are_rejected() {
-        assert!(Pages::new(0, HugePages::System).unwrap_err().to_string().contains("no bytes"));
+        assert!(Pages::new(0, HugePages::System).unwrap_err().to_string().contains("the length is 0"));
         for len in [usize::MAX, isize::MAX as usize] {
             for huge in [HugePages::System, HugePages::Transparent, HugePages::Reserved(HugePageSize::GIB_1)] {
                 assert!(Pages::new(len, huge).unwrap_err().to_string().contains("mmap: E"));
