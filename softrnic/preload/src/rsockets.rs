@@ -21,7 +21,7 @@ unsafe extern "C" fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_i
         _ => ptr::null_mut(),
     };
     if system.is_null() {
-        // SAFETY: libc gives the address of this thread's errno, which is valid for as long as the thread runs.
+        // SAFETY: libc returns the address of this thread's errno, which is valid while the thread runs.
         unsafe { *libc::__errno_location() = libc::EOPNOTSUPP };
         return -1;
     }

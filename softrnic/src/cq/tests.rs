@@ -126,7 +126,7 @@ fn slots_are_released_by_polling() {
         queue.push(Completion { slots: Some(Slots { used: Arc::clone(&used), back }), ..completion(wr_id) }, false);
     }
     assert_eq!(used.load(Ordering::Relaxed), 10);
-    let taken = queue.pop().expect("there are two");
+    let taken = queue.pop().expect("two entries");
     assert!(taken.slots.is_none(), "slots are released once");
     assert_eq!(used.load(Ordering::Relaxed), 7);
     drop(taken);
@@ -213,7 +213,7 @@ fn only_requested_clocks_are_read() {
         let queue = queue.with_clocks(clocks);
         queue.push(completion(0), false);
         queue.push(completion(1), false);
-        let [first, second] = [0, 1].map(|_| queue.pop().expect("there are two"));
+        let [first, second] = [0, 1].map(|_| queue.pop().expect("two entries"));
         assert_eq!((first.timestamp != 0, first.wall_clock != 0), (clocks.device, clocks.wall));
         assert!(second.timestamp >= first.timestamp);
     }

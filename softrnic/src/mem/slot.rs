@@ -1,6 +1,6 @@
 //! Entries of the table, with run-down protection.
 //!
-//! An open entry can be read by any number of accesses, each of which keeps it open with a [`Hold`]. A closed entry
+//! Any number of accesses can read an open entry; each keeps it open with a [`Hold`]. A closed entry
 //! belongs to the owner of its [`Closed`], which may change it. Closing waits for all `Hold`s.
 
 use std::cell::UnsafeCell;

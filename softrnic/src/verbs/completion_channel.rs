@@ -32,7 +32,7 @@ pub(crate) struct CompletionChannel {
     pub(crate) uses: Vec<Use>,
 }
 
-// SAFETY: it begins with an `ibv_comp_channel`.
+// SAFETY: it starts with an `ibv_comp_channel`.
 unsafe impl Object for CompletionChannel {
     type C = ibv_comp_channel;
 }

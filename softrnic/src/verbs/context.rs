@@ -90,7 +90,7 @@ fn start(context: *mut ibv_context) -> *mut Context {
 
 /// An eventfd that is never written to.
 fn descriptor() -> Result<OwnedFd, Errno> {
-    // SAFETY: it takes numbers alone.
+    // SAFETY: takes plain numbers.
     let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
     if descriptor < 0 {
         return Err(Errno::last());

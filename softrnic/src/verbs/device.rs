@@ -130,12 +130,12 @@ pub(crate) unsafe extern "C" fn get_device_name(device: *mut ibv_device) -> *con
 }
 
 pub(crate) unsafe extern "C" fn get_device_index(device: *mut ibv_device) -> c_int {
-    // SAFETY: the device is one of this provider's.
+    // SAFETY: the device is of this provider.
     unsafe { Device::of(device) }.index
 }
 
 pub(crate) unsafe extern "C" fn get_device_guid(device: *mut ibv_device) -> u64 {
-    // SAFETY: the device is one of this provider's.
+    // SAFETY: the device is of this provider.
     unsafe { Device::of(device) }.guid
 }
 
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn device_lists_are_freed() {
         let mut count = -1;
-        // SAFETY: the count can be written, and the list is given back once.
+        // SAFETY: the count is writable, and the list is freed once.
         unsafe {
             let list = get_device_list(&raw mut count);
             assert_eq!(count, all().len() as c_int);

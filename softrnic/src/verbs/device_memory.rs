@@ -29,7 +29,7 @@ pub(crate) struct DeviceMemory {
     uses: Vec<Use>,
 }
 
-// SAFETY: it begins with an `ibv_dm`.
+// SAFETY: it starts with an `ibv_dm`.
 unsafe impl Object for DeviceMemory {
     type C = ibv_dm;
 }
@@ -112,7 +112,7 @@ pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     if memory.usage.is_used() {
         return failure::code(Errno::BUSY);
     }
-    // SAFETY: the caller's promise: this was the last use; until now, it kept its context open.
+    // SAFETY: the caller's promise: this was the last use; the object has kept its context open.
     unsafe {
         Context::of(memory.c.context).exports.leave_memory(memory.c.handle);
         drop(DeviceMemory::from_c(dm).uses);

@@ -180,7 +180,7 @@ fn either(descriptors: &[RawFd]) -> Result<OwnedFd, Errno> {
     let both = unsafe { OwnedFd::from_raw_fd(both) };
     for &descriptor in descriptors {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-        // SAFETY: the event can be read.
+        // SAFETY: the event is readable.
         if unsafe { libc::epoll_ctl(both.as_raw_fd(), libc::EPOLL_CTL_ADD, descriptor, &raw mut event) } != 0 {
             return Err(Errno::last());
         }
@@ -257,7 +257,9 @@ mod tests {
         let event_fd_queue = EventFdQueue::new().expect("a descriptor");
         let mut seen: Vec<usize> = std::thread::scope(|scope| {
             let takers = [0, 1].map(|_| {
-                scope.spawn(|| (0..EACH).map(|_| take(&event_fd_queue).expect("no signal comes")).collect::<Vec<_>>())
+                scope.spawn(|| {
+                    (0..EACH).map(|_| take(&event_fd_queue).expect("no signal interrupts the call")).collect::<Vec<_>>()
+                })
             });
             (0..2 * EACH).for_each(|event| event_fd_queue.put(event));
             takers.into_iter().flat_map(|taker| taker.join().expect("a taker")).collect()
@@ -335,7 +337,7 @@ mod tests {
     fn signal_ends_the_wait() {
         extern "C" fn nothing(_: libc::c_int) {}
         let handler: extern "C" fn(libc::c_int) = nothing;
-        // SAFETY: the handler does nothing, and the signal is in no other use.
+        // SAFETY: the handler does nothing, and the signal is not used otherwise.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handler as libc::sighandler_t;

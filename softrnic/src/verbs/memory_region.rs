@@ -32,7 +32,7 @@ pub(crate) struct MemoryRegion {
     pub(super) uses: Mutex<Vec<Use>>,
 }
 
-// SAFETY: it begins with an `ibv_mr`.
+// SAFETY: it starts with an `ibv_mr`.
 unsafe impl Object for MemoryRegion {
     type C = ibv_mr;
 }

@@ -36,7 +36,7 @@ impl Bench {
 
     /// Closes it. All its objects must be destroyed.
     fn end(self) {
-        // SAFETY: made by `new`, and not used any more.
+        // SAFETY: made by `new`, and no longer used.
         unsafe {
             assert_eq!(dealloc_pd(self.pd), 0);
             assert_eq!(dealloc_pd(self.other), 0);
@@ -90,7 +90,7 @@ fn region_shows_its_parameters_and_keeps_its_domain() {
     let bench = Bench::new();
     let (start, length) = pages();
     let reg_mr = table::table().ibv_reg_mr.unwrap();
-    // SAFETY: the pages are there to the end of the process.
+    // SAFETY: the pages exist until the process ends.
     unsafe {
         let mr = reg_mr(bench.pd, start, length, LOCAL_WRITE | REMOTE_READ);
         assert_eq!(((*mr).context, (*mr).pd, (*mr).addr, (*mr).length), (bench.context, bench.pd, start, length));
@@ -149,7 +149,7 @@ fn region_is_reregistered() {
     let ((start, length), (second, _)) = (pages(), pages());
     let table = table::table();
     let rereg = table.ibv_rereg_mr.unwrap();
-    // SAFETY: the pages are there to the end of the process.
+    // SAFETY: the pages exist until the process ends.
     unsafe {
         let mr = table.ibv_reg_mr.unwrap()(bench.pd, start, length, REMOTE_READ);
         let key = (*mr).lkey;
@@ -203,7 +203,7 @@ fn advise_mr_checks_its_arguments() {
     let bench = Bench::new();
     let (start, length) = pages();
     let advise = super::memory_region::advise_mr;
-    // SAFETY: the pages are there to the end of the process, and the list during the calls.
+    // SAFETY: the pages exist until the process ends, and the list during the calls.
     unsafe {
         let mr = table::table().ibv_reg_mr.unwrap()(bench.pd, start, length, REMOTE_READ);
         let good = ibv_sge { addr: start.addr() as u64, length: length as u32, lkey: (*mr).lkey };

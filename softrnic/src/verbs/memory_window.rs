@@ -21,7 +21,7 @@ pub(crate) struct MemoryWindow {
     pub(crate) uses: Vec<Use>,
 }
 
-// SAFETY: it begins with an `ibv_mw`.
+// SAFETY: it starts with an `ibv_mw`.
 unsafe impl Object for MemoryWindow {
     type C = ibv_mw;
 }

@@ -15,7 +15,7 @@ use crate::wire::operation::Service;
 ///
 /// # Safety
 ///
-/// As in C: the QP is alive, and the GID can be read.
+/// As in C: the QP is alive, and the GID is readable.
 pub(crate) unsafe extern "C" fn attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     // SAFETY: the caller's promise.
     let (pair, group) = unsafe { (Pair::qp(qp), group(gid)) };
@@ -26,7 +26,7 @@ pub(crate) unsafe extern "C" fn attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gi
 ///
 /// # Safety
 ///
-/// As in C: the QP is alive, and the GID can be read.
+/// As in C: the QP is alive, and the GID is readable.
 pub(crate) unsafe extern "C" fn detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     // SAFETY: the caller's promise.
     let (pair, group) = unsafe { (Pair::qp(qp), group(gid)) };

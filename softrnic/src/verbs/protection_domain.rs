@@ -33,7 +33,7 @@ pub(crate) struct ProtectionDomain {
     share: Option<Share>,
 }
 
-// SAFETY: it begins with an `ibv_pd`.
+// SAFETY: it starts with an `ibv_pd`.
 unsafe impl Object for ProtectionDomain {
     type C = ibv_pd;
 }

@@ -19,7 +19,7 @@ pub(crate) struct ThreadDomain {
     pub(crate) uses: Vec<Use>,
 }
 
-// SAFETY: it begins with an `ibv_td`.
+// SAFETY: it starts with an `ibv_td`.
 unsafe impl Object for ThreadDomain {
     type C = ibv_td;
 }

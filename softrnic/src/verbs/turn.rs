@@ -105,7 +105,7 @@ mod tests {
                     let counter = &counter;
                     for at in 0..EACH {
                         assert_eq!(counter.turn.take(), Ok(()));
-                        // SAFETY: this thread has the turn.
+                        // SAFETY: this thread holds the turn.
                         unsafe { *counter.count.get() += 1 };
                         if at % 16 == 0 {
                             std::thread::yield_now();

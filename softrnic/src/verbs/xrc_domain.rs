@@ -26,7 +26,7 @@ pub(crate) struct XrcDomain {
     pub(crate) uses: Vec<Use>,
 }
 
-// SAFETY: it begins with an `ibv_xrcd`.
+// SAFETY: it starts with an `ibv_xrcd`.
 unsafe impl Object for XrcDomain {
     type C = ibv_xrcd;
 }

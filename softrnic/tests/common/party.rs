@@ -1,6 +1,6 @@
 //! All operations between two processes, concurrently and in random order.
 
-#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+#![allow(clippy::unwrap_used, reason = "a panic in a helper fails the test")]
 
 use std::thread;
 use std::time::Instant;

@@ -59,7 +59,7 @@ fn is_readable(context: *mut ibv_context, milliseconds: i32) -> bool {
 
 /// Takes a GID change event; returns whether there was one.
 fn take(context: *mut ibv_context) -> bool {
-    // SAFETY: the context is open, and the event can be written.
+    // SAFETY: the context is open, and the event is writable.
     unsafe {
         let mut event: ibv_async_event = zeroed();
         if ibv_get_async_event(context, &raw mut event) != 0 {
@@ -119,7 +119,7 @@ fn address_change_raises_an_event() {
         };
         match command.status() {
             Ok(status) => assert!(status.success(), "{status}"),
-            Err(error) => println!("DID NOT RUN: no network of its own: {error}"),
+            Err(error) => println!("DID NOT RUN: cannot create a network namespace: {error}"),
         }
         return;
     }

@@ -34,7 +34,7 @@ fn registered_device_is_listed() {
 #[test]
 fn open_device_reports_its_attributes() {
     let context = open(c"soft0");
-    // SAFETY: the context is open; attributes are numbers and can be written.
+    // SAFETY: the context is open; attributes are numbers, and writable.
     unsafe {
         let mut attr: ibv_device_attr = zeroed();
         assert_eq!(ibv_query_device(context, &raw mut attr), 0);
@@ -70,7 +70,7 @@ fn open_device_reports_its_attributes() {
 #[test]
 fn host_addresses_are_gids() {
     let context = open(c"soft0");
-    // SAFETY: the context is open; entries are numbers and can be written.
+    // SAFETY: the context is open; entries are numbers, and writable.
     unsafe {
         let mut entries: [ibv_gid_entry; 256] = zeroed();
         let count = ibv_query_gid_table(context, entries.as_mut_ptr(), entries.len(), 0);

@@ -121,7 +121,7 @@ impl Channel {
     fn resolved(&self, ps: rdma_port_space, port: u16) -> *mut rdma_cm_id {
         let id = self.id(ps);
         let mut to = here(port);
-        // SAFETY: the identifier is alive, and the address can be read.
+        // SAFETY: the identifier is alive, and the address is readable.
         unsafe {
             assert_eq!(rdma_resolve_addr(id, ptr::null_mut(), (&raw mut to).cast(), 1000), 0);
             self.expect(event_type::RDMA_CM_EVENT_ADDR_RESOLVED);
@@ -140,7 +140,7 @@ impl Drop for Channel {
 }
 
 fn bind(id: *mut rdma_cm_id, mut address: sockaddr_in) -> Result<(), c_int> {
-    // SAFETY: the identifier is alive, and the address can be read.
+    // SAFETY: the identifier is alive, and the address is readable.
     match unsafe { rdma_bind_addr(id, ptr::from_mut(&mut address).cast::<sockaddr>()) } {
         0 => Ok(()),
         _ => Err(errno()),
@@ -148,7 +148,7 @@ fn bind(id: *mut rdma_cm_id, mut address: sockaddr_in) -> Result<(), c_int> {
 }
 
 fn destroy(id: *mut rdma_cm_id) {
-    // SAFETY: the identifier is alive, and not used any more.
+    // SAFETY: the identifier is alive, and no longer used.
     assert_eq!(unsafe { rdma_destroy_id(id) }, 0);
 }
 
@@ -169,7 +169,7 @@ fn parameters(bytes: &[u8]) -> rdma_conn_param {
 
 fn connect(id: *mut rdma_cm_id, bytes: &[u8]) -> Result<(), c_int> {
     let mut parameters = parameters(bytes);
-    // SAFETY: the identifier is alive, and the parameters can be read.
+    // SAFETY: the identifier is alive, and the parameters are readable.
     if unsafe { rdma_connect(id, &raw mut parameters) } == 0 { Ok(()) } else { Err(errno()) }
 }
 
@@ -341,7 +341,7 @@ fn address_of_another_host_is_unreachable() {
     let channel = Channel::new();
     let id = channel.id(TCP);
     let mut to = v4([192, 0, 2, 1], 7471);
-    // SAFETY: the identifier is alive, and the address can be read.
+    // SAFETY: the identifier is alive, and the address is readable.
     let resolved = unsafe { rdma_resolve_addr(id, ptr::null_mut(), (&raw mut to).cast(), 1000) };
     assert_eq!((resolved, errno()), (-1, libc::ENETUNREACH));
     assert!(!channel.is_readable(0), "timed out waiting for an event");
@@ -438,7 +438,7 @@ fn datagram_service_is_resolved() {
 fn identifiers_without_channel_have_synchronous_calls() {
     drop(Channel::new());
     let mut listener = ptr::null_mut();
-    // SAFETY: all identifiers are alive until they are destroyed, and the addresses can be read.
+    // SAFETY: all identifiers are alive until they are destroyed, and the addresses are readable.
     unsafe {
         assert_eq!(rdma_create_id(ptr::null_mut(), &raw mut listener, ptr::null_mut(), TCP), 0);
         bind(listener, here(0)).unwrap();

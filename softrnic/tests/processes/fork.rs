@@ -205,11 +205,11 @@ fn child_starts_without_cm_objects_while_its_parents_threads_continue() {
             let (channel, listener, port) = listening();
             let mut rounds = 0_u64;
             while !is_done.load(Ordering::Relaxed) {
-                // SAFETY: it is alive, and not used any more.
+                // SAFETY: it is alive, and no longer used.
                 assert_eq!(unsafe { rdma_destroy_id(resolved(channel, port)) }, 0);
                 rounds += 1;
             }
-            // SAFETY: it is alive, and not used any more.
+            // SAFETY: it is alive, and no longer used.
             assert_eq!(unsafe { rdma_destroy_id(listener) }, 0);
             rounds
         });
@@ -226,7 +226,7 @@ fn child_starts_without_cm_objects_while_its_parents_threads_continue() {
         assert_eq!(statuses, [0; 20]);
         assert!(busy.join().expect("the parent's thread continues") > 0);
     });
-    // SAFETY: they are alive, and not used any more.
+    // SAFETY: they are alive, and no longer used.
     unsafe {
         assert_eq!(rdma_destroy_id(active), 0);
         assert_eq!(rdma_destroy_id(listener), 0);
@@ -312,7 +312,7 @@ fn socket_opened_or_closed_during_a_fork_is_closed_in_the_child() {
             scope.spawn(move || {
                 while !is_done.load(Ordering::Relaxed) {
                     let (channel, listener, _) = listening();
-                    // SAFETY: they are alive, and not used any more.
+                    // SAFETY: they are alive, and no longer used.
                     unsafe {
                         assert_eq!(rdma_destroy_id(listener), 0);
                         rdma_destroy_event_channel(channel);

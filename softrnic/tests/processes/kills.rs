@@ -3,7 +3,7 @@
 //!
 //! `SOFTRNIC_KILLS` sets the number of peers.
 
-#![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
+#![expect(clippy::unwrap_used, reason = "a panic in a helper fails the test")]
 
 use std::env;
 use std::fs;
@@ -199,9 +199,9 @@ fn killed_peers_leave_no_resources() {
         settled(before);
     }
     eprintln!("{count} peers were killed, {worked} of them under load; requests to them ended within {longest:?}");
-    assert!(worked * 2 > count, "only {worked} of {count} have worked");
+    assert!(worked * 2 > count, "only {worked} of {count} peers transferred data");
     // The allocator and thread stacks may add some.
-    assert!(mappings() <= maps + 32, "{maps} mappings have become {}", mappings());
+    assert!(mappings() <= maps + 32, "the number of mappings grew from {maps} to {}", mappings());
     // SAFETY: the device has no objects left.
     assert_eq!(unsafe { ibv_close_device(context) }, 0);
 }

@@ -1,6 +1,6 @@
 //! The order of completions between two processes: a send completes before the peer's response to it arrives.
 
-#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+#![expect(clippy::unwrap_used, reason = "a panic in a helper fails the test")]
 
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,6 @@
 //! QPs of two processes: this program starts itself again, and sends commands to that process.
 
-#![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
+#![expect(clippy::unwrap_used, reason = "a panic in a helper fails the test")]
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Lines, Write};

@@ -43,7 +43,7 @@ pub(crate) fn all() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
         ("connections/good-request", alone(LISTENER, Kind::Request)),
         ("connections/good-lookup", alone(DATAGRAM | LISTENER, Kind::DatagramRequest)),
         ("connections/good-reply", alone(CONNECTING, Kind::Reply)),
-        ("connections/good-return_code", alone(DATAGRAM | CONNECTING, Kind::DatagramReply)),
+        ("connections/good-answer", alone(DATAGRAM | CONNECTING, Kind::DatagramReply)),
         (
             "connections/good-ready",
             [alone(ACCEPTED, Kind::ReadyToUse), packet(Kind::Disconnect), vec![7, TIME]].concat(),

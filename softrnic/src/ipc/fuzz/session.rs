@@ -58,7 +58,7 @@ impl Deliver for Checker {
 fn check_payload(payload: &[Segment], length: u32) {
     assert!(length <= MAX_PAYLOAD, "{length}");
     assert_eq!(payload.iter().map(Segment::len).sum::<usize>(), length as usize);
-    read_bytes(payload, &mut vec![0; length as usize]).expect("memory that is there");
+    read_bytes(payload, &mut vec![0; length as usize]).expect("mapped memory");
     ACCEPTED.set(ACCEPTED.get() + 1);
 }
 

@@ -194,7 +194,7 @@ impl Drop for Peer {
 fn malicious_peer_harms_no_other_process() {
     match env::var(TASK).ok().as_deref() {
         None => {
-            let output = start("who_keeps_to_nothing_harms_nobody", "alone").output().unwrap();
+            let output = start("malicious_peer_harms_no_other_process", "alone").output().unwrap();
             let output_text =
                 String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{output_text}");

@@ -11,7 +11,7 @@ use crate::wire::packet::{MAX_PAYLOAD, MULTICAST_NUMBER, Packet, psn_after};
 use crate::wire::transport::Deliver;
 
 #[test]
-#[cfg_attr(miri, ignore = "it takes seconds of the clock")]
+#[cfg_attr(miri, ignore = "waits for seconds, which take minutes in Miri")]
 fn live_peer_without_response_times_out() {
     let link = Link::reliable();
     let (address, rkey) = link.b.at(0);
@@ -335,7 +335,7 @@ fn responses_wait_for_space_in_order() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "it takes many messages")]
+#[cfg_attr(miri, ignore = "sends many messages, which takes minutes in Miri")]
 fn peer_that_receives_no_responses_ends_the_qp() {
     // Unlimited, because the messages may take longer than any time-out.
     let link = Link::with(Service::ReliableConnection, |ours| (ours.max_dest_rd_atomic, ours.timeout) = (2, 0));
@@ -344,7 +344,7 @@ fn peer_that_receives_no_responses_ends_the_qp() {
     link.b.receive_bytes(7, 0, 8);
     link.b.post_bytes(8, Operation::Send, 0, 8);
     link.a.post_bytes(1, Operation::Read { address, rkey }, 0, 8);
-    let Some((Packet::Part(mut part), _)) = link.wires[REQUESTS].pop() else { panic!("it has not gone") };
+    let Some((Packet::Part(mut part), _)) = link.wires[REQUESTS].pop() else { panic!("the packet was not sent") };
     part.number ^= FLAG;
     part.request.source_number ^= FLAG;
     let back: Arc<dyn Carrier> = link.wires[RESPONSES].clone();
@@ -371,13 +371,13 @@ fn peer_that_receives_no_responses_ends_the_qp() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "it takes many messages")]
+#[cfg_attr(miri, ignore = "sends many messages, which takes minutes in Miri")]
 fn process_that_receives_no_responses_delays_no_peer() {
     // Unlimited, because the messages may take longer than any time-out.
     let link = Link::with(Service::ReliableConnection, |ours| ours.timeout = 0);
     let (address, rkey) = link.b.at(0);
     link.a.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
-    let Some((Packet::Part(sound), _)) = link.wires[REQUESTS].pop() else { panic!("it has not gone") };
+    let Some((Packet::Part(sound), _)) = link.wires[REQUESTS].pop() else { panic!("the packet was not sent") };
     let unrelated = Wire::new();
     unrelated.set_space(0);
     let back: Arc<dyn Carrier> = unrelated.clone();

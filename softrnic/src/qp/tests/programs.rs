@@ -125,7 +125,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    #[cfg_attr(miri, ignore = "it ends at atomic stores of different sizes to one place, which messages over messages are")]
+    #[cfg_attr(miri, ignore = "Miri rejects atomic stores of different sizes to the same memory, which overlapping messages are")]
     fn end_alike_here_and_elsewhere(
         program in steps(),
         receives in vec(prop_oneof![1 => lengths(), 5 => Just(AREA)], 0..SLOTS as usize),

@@ -30,7 +30,7 @@ fn unknown_and_silent_peers_exhaust_retries() {
 
 /// A time-out from before a reset has no effect after it.
 #[test]
-#[cfg_attr(miri, ignore = "waits for seconds, which are minutes there")]
+#[cfg_attr(miri, ignore = "waits for seconds, which take minutes in Miri")]
 fn silent_peer_times_out_by_the_current_attributes() {
     let link = Link::between(End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
     let peer = link.b.pair.number() ^ FLAG;

@@ -36,7 +36,7 @@ pub(crate) struct AddressHandle {
 
 static QUOTA: PerProcess<Quota> = PerProcess::new(Quota::new(MAX_AH), || Box::new(Quota::new(MAX_AH)));
 
-// SAFETY: it begins with an `ibv_ah`.
+// SAFETY: it starts with an `ibv_ah`.
 unsafe impl Object for AddressHandle {
     type C = ibv_ah;
 }
@@ -45,7 +45,7 @@ unsafe impl Object for AddressHandle {
 ///
 /// # Safety
 ///
-/// As in C: the domain is alive, and the attributes can be read.
+/// As in C: the domain is alive, and the attributes are readable.
 pub(crate) unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
     // SAFETY: the caller's promise.
     match path(unsafe { &*attr }) {
@@ -75,7 +75,7 @@ unsafe fn create(pd: *mut ibv_pd, path: Path) -> *mut ibv_ah {
 ///
 /// # Safety
 ///
-/// As in C: the handle is alive, and not used any more.
+/// As in C: the handle is alive, and no longer used.
 pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
     // SAFETY: the caller's promise.
     drop(unsafe { AddressHandle::from_c(ah) });

@@ -25,7 +25,7 @@ impl Acknowledged for ibv_cq {
     }
 
     unsafe fn acknowledgements(object: *mut Self) -> Acknowledgements {
-        // SAFETY: the caller's promise: the fields are there.
+        // SAFETY: the caller's promise: the fields exist.
         unsafe {
             Acknowledgements {
                 mutex: &raw mut (*object).mutex,
@@ -42,7 +42,7 @@ impl Acknowledged for ibv_qp {
     }
 
     unsafe fn acknowledgements(object: *mut Self) -> Acknowledgements {
-        // SAFETY: the caller's promise: the fields are there.
+        // SAFETY: the caller's promise: the fields exist.
         unsafe {
             Acknowledgements {
                 mutex: &raw mut (*object).mutex,
@@ -59,7 +59,7 @@ impl Acknowledged for ibv_srq {
     }
 
     unsafe fn acknowledgements(object: *mut Self) -> Acknowledgements {
-        // SAFETY: the caller's promise: the fields are there.
+        // SAFETY: the caller's promise: the fields exist.
         unsafe {
             Acknowledgements {
                 mutex: &raw mut (*object).mutex,

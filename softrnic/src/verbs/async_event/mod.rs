@@ -80,7 +80,7 @@ pub(crate) unsafe extern "C" fn get_async_event(context: *mut ibv_context, event
         Element::Port(port) => Member { port_num: port.into() },
         Element::Device => Member { port_num: 0 },
     };
-    // SAFETY: C's promise: the event can be written.
+    // SAFETY: C's promise: the event is writable.
     unsafe { event.write(ibv_async_event { element, event_type: kind }) };
     0
 }
@@ -153,7 +153,7 @@ mod tests {
 
     fn take(context: *mut ibv_context) -> Option<ibv_async_event> {
         let mut event = MaybeUninit::uninit();
-        // SAFETY: the context is open, and the event can be written.
+        // SAFETY: the context is open, and the event is writable.
         unsafe { (get_async_event(context, event.as_mut_ptr()) == 0).then(|| event.assume_init()) }
     }
 
@@ -164,7 +164,7 @@ mod tests {
         let events = &unsafe { Context::of(context) }.events;
         events.put(AsyncEvent::of_port(ibv_event_type::IBV_EVENT_PORT_ERR, 1));
         events.put(AsyncEvent::of_device(ibv_event_type::IBV_EVENT_DEVICE_FATAL));
-        let mut taken = [0; 2].map(|_| take(context).expect("there are two"));
+        let mut taken = [0; 2].map(|_| take(context).expect("two events"));
         assert_eq!(taken[0].event_type, ibv_event_type::IBV_EVENT_PORT_ERR);
         assert_eq!(taken[1].event_type, ibv_event_type::IBV_EVENT_DEVICE_FATAL);
         // SAFETY: the union member of the event's type; both came from this queue.

@@ -32,7 +32,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
-    // SAFETY: C's promise: the attributes can be read.
+    // SAFETY: C's promise: the attributes are readable.
     let attr = unsafe { &*attr };
     let has = |mask: Mask| attr.comp_mask & mask.0 != 0;
     let flags = if has(Mask::IBV_CQ_INIT_ATTR_MASK_FLAGS) { attr.flags } else { 0 };

@@ -52,7 +52,7 @@ pub(crate) struct Queue {
 
 static QUOTA: PerProcess<Quota> = PerProcess::new(Quota::new(limits::MAX_CQ), || Box::new(Quota::new(limits::MAX_CQ)));
 
-// SAFETY: it begins with an `ibv_cq_ex`, which begins as an `ibv_cq` does.
+// SAFETY: it starts with an `ibv_cq_ex`, which starts like an `ibv_cq`.
 unsafe impl Object for Queue {
     type C = ibv_cq;
 }
@@ -147,7 +147,7 @@ impl Queue {
     ///
     /// The queue is alive.
     pub(crate) unsafe fn acknowledgements(cq: *mut ibv_cq) -> Acknowledgements {
-        // SAFETY: the caller's promise: the fields are there.
+        // SAFETY: the caller's promise: the fields exist.
         unsafe {
             Acknowledgements {
                 mutex: &raw mut (*cq).mutex,
@@ -178,7 +178,7 @@ pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int 
 
 /// `ibv_modify_cq(cq, attr)`: accepts any moderation without effect, since events are never delayed.
 pub(crate) unsafe extern "C" fn modify_cq(_cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
-    // SAFETY: C's promise: the attributes can be read.
+    // SAFETY: C's promise: the attributes are readable.
     let mask = unsafe { (*attr).attr_mask };
     if mask & !ibv_cq_attr_mask::IBV_CQ_ATTR_MODERATE.0 != 0 {
         return failure::code(Errno::INVALID);

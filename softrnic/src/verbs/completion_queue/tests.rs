@@ -103,7 +103,7 @@ impl Drop for World {
 }
 
 fn errno() -> c_int {
-    std::io::Error::last_os_error().raw_os_error().expect("it comes from the system")
+    std::io::Error::last_os_error().raw_os_error().expect("an error number of the system")
 }
 
 fn queue<'q>(cq: *mut ibv_cq) -> &'q CompletionQueue {
@@ -276,7 +276,7 @@ fn flags_and_parent_domain_take_effect() {
     let cq = world.extended(attr).expect("known flags");
     push(cq.cast(), [1, 2]);
     assert!(world.async_event().is_none(), "overruns are ignored");
-    // SAFETY: both are there, and one thread uses them.
+    // SAFETY: both are alive, and one thread uses them.
     unsafe {
         assert_eq!(dealloc_pd(pd), libc::EBUSY);
         let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
@@ -410,7 +410,7 @@ fn polling_an_overrun_queue_fails_once_it_is_empty() {
     // SAFETY: as below; nothing is written.
     assert_eq!(unsafe { poll_cq(basic, 0, ptr::null_mut()) }, 0, "one completion is left");
     assert_eq!(poll(basic, 4).len(), 1);
-    // SAFETY: both are there; numbers alone are written.
+    // SAFETY: both are alive; numbers only are written.
     unsafe {
         let mut wc: ibv_wc = zeroed();
         let mut attr = ibv_poll_cq_attr { comp_mask: 0 };

@@ -81,7 +81,7 @@ pub(crate) unsafe extern "C" fn set_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> 
 ///
 /// # Safety
 ///
-/// As in C: the options can be written.
+/// As in C: the options are writable.
 pub(crate) unsafe extern "C" fn query_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { ece.write(ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 }) };

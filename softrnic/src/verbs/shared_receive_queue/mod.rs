@@ -46,7 +46,7 @@ pub(crate) struct SharedReceiveQueue {
 
 static QUOTA: PerProcess<Quota> = PerProcess::new(Quota::new(MAX_SRQ), || Box::new(Quota::new(MAX_SRQ)));
 
-// SAFETY: it begins with an `ibv_srq`.
+// SAFETY: it starts with an `ibv_srq`.
 unsafe impl Object for SharedReceiveQueue {
     type C = ibv_srq;
 }
@@ -202,7 +202,7 @@ pub(crate) unsafe extern "C" fn modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq
 ///
 /// # Safety
 ///
-/// As in C: the queue is alive, and the attributes can be written.
+/// As in C: the queue is alive, and the attributes are writable.
 pub(crate) unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {

@@ -22,57 +22,71 @@ unsafe fn begin<'w>(qp: *mut ibv_qp_ex, operation: Operation) -> Option<&'w mut 
     unsafe { Open::of(qp)?.begin((*qp).wr_id, (*qp).wr_flags, operation) }
 }
 
+/// `ibv_wr_send`.
+///
 /// # Safety
 ///
-/// Those of the module.
+/// The duties of the [module](self).
 pub(super) unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
     // SAFETY: the caller's promise.
     unsafe { begin(qp, Operation::Send) };
 }
 
+/// `ibv_wr_send_imm`.
+///
 /// # Safety
 ///
-/// Those of the module.
+/// The duties of the [module](self).
 pub(super) unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, immediate: u32) {
     // SAFETY: the caller's promise.
     unsafe { begin(qp, Operation::SendImmediate { immediate }) };
 }
 
+/// `ibv_wr_send_inv`.
+///
 /// # Safety
 ///
-/// Those of the module.
+/// The duties of the [module](self).
 pub(super) unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
     // SAFETY: the caller's promise.
     unsafe { begin(qp, Operation::SendInvalidate { rkey }) };
 }
 
+/// `ibv_wr_rdma_write`.
+///
 /// # Safety
 ///
-/// Those of the module.
+/// The duties of the [module](self).
 pub(super) unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, address: u64) {
     // SAFETY: the caller's promise.
     unsafe { begin(qp, Operation::Write { address, rkey }) };
 }
 
+/// `ibv_wr_rdma_write_imm`.
+///
 /// # Safety
 ///
-/// Those of the module.
+/// The duties of the [module](self).
 pub(super) unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, address: u64, immediate: u32) {
     // SAFETY: the caller's promise.
     unsafe { begin(qp, Operation::WriteImmediate { address, rkey, immediate }) };
 }
 
+/// `ibv_wr_rdma_read`.
+///
 /// # Safety
 ///
-/// Those of the module.
+/// The duties of the [module](self).
 pub(super) unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, address: u64) {
     // SAFETY: the caller's promise.
     unsafe { begin(qp, Operation::Read { address, rkey }) };
 }
 
+/// `ibv_wr_atomic_cmp_swp`.
+///
 /// # Safety
 ///
-/// Those of the module.
+/// The duties of the [module](self).
 pub(super) unsafe extern "C" fn wr_atomic_cmp_swp(
     qp: *mut ibv_qp_ex,
     rkey: u32,
@@ -84,17 +98,21 @@ pub(super) unsafe extern "C" fn wr_atomic_cmp_swp(
     unsafe { begin(qp, Operation::CompareSwap { address, rkey, compare, swap }) };
 }
 
+/// `ibv_wr_atomic_fetch_add`.
+///
 /// # Safety
 ///
-/// Those of the module.
+/// The duties of the [module](self).
 pub(super) unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, address: u64, add: u64) {
     // SAFETY: the caller's promise.
     unsafe { begin(qp, Operation::FetchAdd { address, rkey, add }) };
 }
 
+/// `ibv_wr_atomic_write`.
+///
 /// # Safety
 ///
-/// Those of the module, and eight bytes can be read.
+/// The duties of the [module](self), and eight bytes are readable.
 pub(super) unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, address: u64, value: *const c_void) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -105,9 +123,11 @@ pub(super) unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, a
     }
 }
 
+/// `ibv_wr_flush`.
+///
 /// # Safety
 ///
-/// Those of the module.
+/// The duties of the [module](self).
 pub(super) unsafe extern "C" fn wr_flush(
     qp: *mut ibv_qp_ex,
     rkey: u32,
@@ -121,17 +141,21 @@ pub(super) unsafe extern "C" fn wr_flush(
     unsafe { begin(qp, Operation::Flush { address, rkey, length, placement, level }) };
 }
 
+/// `ibv_wr_local_inv`.
+///
 /// # Safety
 ///
-/// Those of the module.
+/// The duties of the [module](self).
 pub(super) unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
     // SAFETY: the caller's promise.
     unsafe { begin(qp, Operation::LocalInvalidate { rkey }) };
 }
 
+/// `ibv_wr_bind_mw`.
+///
 /// # Safety
 ///
-/// Those of the module; the window and the region are alive, and the information can be read.
+/// The duties of the [module](self); the window and the region are alive, and the information is readable.
 pub(super) unsafe extern "C" fn wr_bind_mw(
     qp: *mut ibv_qp_ex,
     mw: *mut ibv_mw,

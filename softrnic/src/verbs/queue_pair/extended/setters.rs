@@ -33,18 +33,22 @@ fn clear(work: &mut SendWork) -> Result<(), Errno> {
     Ok(())
 }
 
+/// `ibv_wr_set_sge`.
+///
 /// # Safety
 ///
-/// Those of the module.
+/// The duties of the [module](self).
 pub(super) unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
     let piece = ibv_sge { addr, length, lkey };
     // SAFETY: the caller's promise; there is one piece.
     unsafe { wr_set_sge_list(qp, 1, &raw const piece) };
 }
 
+/// `ibv_wr_set_sge_list`.
+///
 /// # Safety
 ///
-/// Those of the module.
+/// The duties of the [module](self).
 pub(super) unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
     // SAFETY: the caller's promise.
     let Some(mut open) = (unsafe { Open::of(qp) }) else { return };
@@ -56,18 +60,22 @@ pub(super) unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize
     });
 }
 
+/// `ibv_wr_set_inline_data`.
+///
 /// # Safety
 ///
-/// Those of the module.
+/// The duties of the [module](self).
 pub(super) unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
     let buffer = ibv_data_buf { addr, length };
     // SAFETY: the caller's promise; there is one piece.
     unsafe { wr_set_inline_data_list(qp, 1, &raw const buffer) };
 }
 
+/// `ibv_wr_set_inline_data_list`.
+///
 /// # Safety
 ///
-/// Those of the module.
+/// The duties of the [module](self).
 pub(super) unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
     // SAFETY: the caller's promise.
     let Some(mut open) = (unsafe { Open::of(qp) }) else { return };
@@ -84,9 +92,11 @@ pub(super) unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, coun
     });
 }
 
+/// `ibv_wr_set_ud_addr`.
+///
 /// # Safety
 ///
-/// Those of the module; the handle is alive.
+/// The duties of the [module](self); the handle is alive.
 pub(super) unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, number: u32, key: u32) {
     // SAFETY: the caller's promise.
     let Some(mut open) = (unsafe { Open::of(qp) }) else { return };
@@ -97,9 +107,11 @@ pub(super) unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_
     });
 }
 
+/// `ibv_wr_set_xrc_srqn`.
+///
 /// # Safety
 ///
-/// Those of the module.
+/// The duties of the [module](self).
 pub(super) unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, number: u32) {
     // SAFETY: the caller's promise.
     let Some(mut open) = (unsafe { Open::of(qp) }) else { return };

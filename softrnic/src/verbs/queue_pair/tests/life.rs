@@ -136,7 +136,7 @@ fn attached_qp_is_not_destroyed() {
     let mut group = [0; 16];
     (group[0], group[1], group[15]) = (0xff, 0x0e, 1);
     let group = ibv_gid { raw: group };
-    // SAFETY: it is alive, and the group can be read.
+    // SAFETY: it is alive, and the group is readable.
     unsafe {
         assert_eq!(attach_mcast(qp, &raw const group, 0), 0);
         assert_eq!(destroy_qp(qp), libc::EBUSY);
@@ -181,7 +181,7 @@ fn destruction_waits_for_taken_events() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "the interpreter has no O_NONBLOCK for an eventfd")]
+#[cfg_attr(miri, ignore = "Miri has no O_NONBLOCK for an eventfd")]
 fn destroyed_qp_removes_its_unread_events() {
     let world = World::new();
     // SAFETY: the descriptor is open.
@@ -190,6 +190,6 @@ fn destroyed_qp_removes_its_unread_events() {
     raise(&world, a);
     destroy([a, b]);
     let mut event = MaybeUninit::<ibv_async_event>::uninit();
-    // SAFETY: the context is alive, and the event can be written.
+    // SAFETY: the context is alive, and the event is writable.
     unsafe { assert_eq!((get_async_event(world.context, event.as_mut_ptr()), errno()), (-1, libc::EAGAIN)) };
 }

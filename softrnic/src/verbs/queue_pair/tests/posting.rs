@@ -224,7 +224,7 @@ fn datagram_goes_to_its_address_handle() {
     let [a, b] = world.two(UD);
     world.set(0, 0x55);
     assert_eq!(world.post_receive(b, 7, 100, 6), 0);
-    // SAFETY: the domain is alive, and the attributes can be read.
+    // SAFETY: the domain is alive, and the attributes are readable.
     let (ah, other) = unsafe { (create_ah(world.pd, &mut loopback()), alloc_pd(world.context)) };
     // SAFETY: as above.
     let foreign = unsafe { create_ah(other, &mut loopback()) };

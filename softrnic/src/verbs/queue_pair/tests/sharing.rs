@@ -45,7 +45,7 @@ fn receive(world: &World, srq: *mut ibv_srq, wr_id: u64, word: usize) {
     let mut piece = world.piece(word, 1);
     let mut wr = ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list: &raw mut piece, num_sge: 1 };
     let mut bad = ptr::null_mut();
-    // SAFETY: the queue and the request are there.
+    // SAFETY: the queue and the request are alive.
     assert_eq!(unsafe { post_srq_recv(srq, &raw mut wr, &raw mut bad) }, 0);
 }
 
@@ -120,7 +120,7 @@ fn open_target(xrcd: *mut ibv_xrcd, number: u32, change: impl FnOnce(&mut ibv_qp
         qp_type: ibv_qp_type::IBV_QPT_XRC_RECV,
     };
     change(&mut attr);
-    // SAFETY: the domain and its context are there.
+    // SAFETY: the domain and its context are alive.
     unsafe { open_qp((*xrcd).context, &raw mut attr) }
 }
 
