@@ -6,14 +6,14 @@ use super::*;
 
 /// What a backend has reported.
 #[derive(Debug, Default)]
-pub(super) struct Log {
-    pub(super) incoming: Vec<(IncomingId, Vec<u8>)>,
-    pub(super) established: Vec<(LinkId, Vec<u8>, String)>,
-    pub(super) received: Vec<Vec<u8>>,
-    pub(super) sent: u32,
-    pub(super) read: Vec<(u32, Vec<u8>, bool)>,
-    pub(super) probed: u32,
-    pub(super) ended: Vec<(LinkId, Ended)>,
+struct Log {
+    incoming: Vec<(IncomingId, Vec<u8>)>,
+    established: Vec<(LinkId, Vec<u8>, String)>,
+    received: Vec<Vec<u8>>,
+    sent: u32,
+    read: Vec<(u32, Vec<u8>, bool)>,
+    probed: u32,
+    ended: Vec<(LinkId, Ended)>,
 }
 
 impl Events for Log {
@@ -40,19 +40,24 @@ impl Events for Log {
     }
 }
 
-pub(super) struct Side {
-    pub(super) verbs: Verbs,
-    pub(super) log: Log,
-    pub(super) spare: Vec<Buf>,
+/// The device of the ring: softrnic's, unless one is named.
+fn device() -> Option<String> {
+    std::env::var("SIDEWAY_TEST_DEVICE").ok()
 }
 
-pub(super) const LINK: LinkId = LinkId { index: 3, generation: 300 };
+struct Side {
+    verbs: Verbs,
+    log: Log,
+    spare: Vec<Buf>,
+}
+
+const LINK: LinkId = LinkId { index: 3, generation: 300 };
 const RECEIVES: u32 = 64;
 
 impl Side {
     fn new() -> Self {
         softrnic::register().unwrap();
-        let options = Options { receives: RECEIVES, memory: 64 << 20, ..Options::default() };
+        let options = Options { device: device(), receives: RECEIVES, memory: 64 << 20, ..Options::default() };
         let mut verbs = Verbs::open(&options, None).unwrap();
         let mut buffers: Vec<Buf> = (0..RECEIVES).map(|_| verbs.pool().segment().unwrap()).collect();
         verbs.post_receives(&mut buffers);
@@ -60,7 +65,14 @@ impl Side {
         Self { verbs, log: Log::default(), spare: Vec::new() }
     }
 
-    pub(super) fn poll(&mut self) -> usize {
+    /// An address of the device, with any port.
+    fn address(&self) -> SocketAddr {
+        let gids = self.verbs.device.context.query_gid_table().unwrap();
+        let address = gids.iter().find_map(|entry| entry.gid().ipv4()).unwrap();
+        (address, 0).into()
+    }
+
+    fn poll(&mut self) -> usize {
         self.verbs.poll(64, &mut self.log, &mut self.spare)
     }
 
@@ -96,9 +108,10 @@ fn until(sides: &mut [Side; 2], done: impl Fn(&[Side; 2]) -> bool) {
     }
 }
 
-pub(super) fn connected() -> [Side; 2] {
+fn connected() -> [Side; 2] {
     let mut sides = [Side::new(), Side::new()];
-    let address = sides[0].verbs.listen(ListenerId(7), "127.0.0.1:0".parse().unwrap(), 8).unwrap();
+    let any = sides[0].address();
+    let address = sides[0].verbs.listen(ListenerId(7), any, 8).unwrap();
     sides[1].verbs.connect(LINK, address, b"client's hello").unwrap();
     until(&mut sides, |sides| !sides[0].log.incoming.is_empty());
     let (incoming, hello) = sides[0].log.incoming.remove(0);
@@ -107,7 +120,8 @@ pub(super) fn connected() -> [Side; 2] {
     until(&mut sides, |sides| sides.iter().all(|side| !side.log.established.is_empty()));
     assert!(sides[1].log.established[0].1.starts_with(b"server's hello"));
     assert!(sides[0].log.established[0].1.is_empty());
-    assert!(sides[0].log.established[0].2.starts_with("soft0 port 1 GID"), "{:?}", sides[0].log.established);
+    let path = format!("{} port 1 GID", sides[0].verbs.device_name());
+    assert!(sides[0].log.established[0].2.starts_with(&path), "{:?}", sides[0].log.established);
     sides
 }
 
@@ -164,7 +178,8 @@ fn an_exposed_buffer_is_read_until_its_key_is_taken_back() {
 #[test]
 fn a_refusal_arrives_with_its_bytes() {
     let mut sides = [Side::new(), Side::new()];
-    let address = sides[0].verbs.listen(ListenerId(1), "127.0.0.1:0".parse().unwrap(), 8).unwrap();
+    let any = sides[0].address();
+    let address = sides[0].verbs.listen(ListenerId(1), any, 8).unwrap();
     sides[1].verbs.connect(LINK, address, b"hello").unwrap();
     until(&mut sides, |sides| !sides[0].log.incoming.is_empty());
     let (incoming, _) = sides[0].log.incoming.remove(0);
@@ -177,7 +192,8 @@ fn a_refusal_arrives_with_its_bytes() {
 #[test]
 fn connecting_to_nobody_is_refused() {
     let mut sides = [Side::new(), Side::new()];
-    let address = sides[0].verbs.listen(ListenerId(1), "127.0.0.1:0".parse().unwrap(), 8).unwrap();
+    let any = sides[0].address();
+    let address = sides[0].verbs.listen(ListenerId(1), any, 8).unwrap();
     sides[0].verbs.unlisten(ListenerId(1));
     sides[1].verbs.connect(LINK, address, b"hello").unwrap();
     until(&mut sides, |sides| !sides[1].log.ended.is_empty());
