@@ -186,12 +186,14 @@ mod tests {
     fn a_soft_device_is_reported_with_its_address() {
         softrnic::register().unwrap();
         let report = doctor();
-        assert_eq!(report.transport.as_deref(), Ok("soft0"));
+        // Unless the machine has a device of its own, which goes first.
+        let device = report.transport.as_deref().unwrap();
+        assert!(report.devices.iter().any(|one| one.name == device), "{report:?}");
         let soft = report.devices.iter().find(|device| device.name == "soft0").unwrap();
         assert!(soft.has_windows);
         assert!(soft.ports[0].gids.iter().any(|gid| gid.contains("127.0.0.1")), "{soft:?}");
         let text = report.to_string();
-        assert!(text.starts_with("connections use RDMA, over soft0\n"), "{text}");
+        assert!(text.starts_with(&format!("connections use RDMA, over {device}\n")), "{text}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | 4 | [`net`] | `Listener`, `Stream`: shaped as `std::net` |
 //! | 4 | `connection` | [`Connection`], [`Acceptor`]: messages |
+//! | 4 | `region` | [`Region`], [`Grant`], [`Batch`]: memory that the peer reads and writes by itself |
 //! | 3 | `worker` | the loop that joins connections to a backend, and the shared worker that blocking calls drive |
 //! | 2 | `backend` | how SENDs travel: `verbs`, `tcp`, `inproc` |
 //! | 1 | `proto` | a connection as a state machine: no I/O, clock, threads or unsafe code |
@@ -14,6 +15,7 @@ mod connection;
 mod doctor;
 mod memory;
 mod proto;
+mod region;
 mod worker;
 
 pub mod net;
@@ -21,4 +23,5 @@ pub mod net;
 pub use connection::{Acceptor, Connection};
 pub use doctor::{DeviceReport, PortReport, Report, doctor};
 pub use memory::{Buf, Pool};
+pub use region::{Batch, Grant, Region, RegionKey, Ticket};
 pub use worker::{ConnectionId, Handle, Kind, ListenId, Options, Stats, Transport, Worker};

@@ -27,8 +27,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
-use crate::memory::{Buf, Pool};
+use crate::memory::{Buf, Domain, Pool, Progress, RegionMemory};
 
 pub(crate) use crate::proto::{Remote, Request};
 
@@ -66,6 +67,17 @@ pub(crate) struct Abilities {
     pub(crate) reads: u16,
     /// `Request::Probe` asks the peer's NIC. If false, the connection sends PING frames instead.
     pub(crate) probe: bool,
+}
+
+/// Bytes of a region that a peer may reach.
+#[derive(Debug)]
+pub(crate) struct RegionPart {
+    pub(crate) memory: Arc<RegionMemory>,
+    pub(crate) offset: usize,
+    pub(crate) length: usize,
+    pub(crate) is_writable: bool,
+    /// Ends when the key works no more.
+    pub(crate) closed: Arc<Progress>,
 }
 
 /// What a link is, once it is established.
@@ -138,6 +150,15 @@ pub(crate) trait Backend {
     /// [`Request::Conceal`]. A buffer that cannot be exposed is returned: it is of another pool, the link has ended, or it has as many
     /// buffers exposed as it may.
     fn expose(&mut self, link: LinkId, buffer: Buf) -> Result<Remote, Buf>;
+    /// What regions are registered with; `None` if the backend has no one-sided requests.
+    fn domain(&self) -> Option<Domain> {
+        None
+    }
+    /// Lets the link's peer read, and write, a part of a region, until [`Request::Conceal`] has completed or the link has ended: then the
+    /// part's progress ends. The key works by the time that a request posted from now on arrives.
+    fn grant(&mut self, _link: LinkId, _part: RegionPart) -> io::Result<Remote> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "the connection does not run on RDMA, and has no regions"))
+    }
     /// Posts receives, each [`Abilities::segment`] bytes; leaves what the queue has no room for.
     fn post_receives(&mut self, buffers: &mut Vec<Buf>);
     /// Takes completions and connection events, at most about `budget`; buffers of completed SENDs go to `spare`. Returns how many there were.

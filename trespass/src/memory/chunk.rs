@@ -18,6 +18,19 @@ pub(crate) struct Domain {
     pub(crate) pd: Arc<ProtectionDomain>,
     /// What requests, windows and peers may do with the memory.
     pub(crate) access: AccessFlags,
+    /// Whether keys are of memory windows.
+    pub(crate) has_windows: bool,
+}
+
+impl Domain {
+    /// How regions are registered: for windows that open parts of them, or for every peer that gets the key.
+    pub(crate) fn region_access(&self) -> AccessFlags {
+        let keys = match self.has_windows {
+            true => AccessFlags::MemoryWindowBind,
+            false => AccessFlags::RemoteRead | AccessFlags::RemoteWrite,
+        };
+        AccessFlags::LocalWrite | keys
+    }
 }
 
 /// Buffers of `stride` bytes, each with a link for the free list.

@@ -5,10 +5,12 @@ mod chunk;
 mod free_list;
 mod pages;
 mod pool;
+mod region;
 
 pub use buf::Buf;
 pub(crate) use chunk::Domain;
 pub use pool::Pool;
+pub(crate) use region::{Progress, RegionMemory, Transfer};
 
 /// Room before a buffer's bytes, for the frame header: a message leaves from the program's own buffer, header and payload in one piece.
 pub(crate) const HEADROOM: usize = 16;

@@ -1,6 +1,6 @@
 //! What a connection asks of its link.
 
-use crate::memory::Buf;
+use crate::memory::{Buf, Transfer};
 
 use super::frame::Source;
 
@@ -15,7 +15,9 @@ pub(crate) enum Request {
     Send(Buf),
     /// READ of `into.len()` bytes of the peer's memory into the buffer. Completed with the token.
     Read { token: u32, into: Buf, from: Remote },
-    /// Takes the key of an exposed buffer back, and passes the buffer to the spare ones when the key has stopped working.
+    /// Moves bytes between a region and the peer's memory, which takes no notice. It reports to its own progress.
+    Transfer(Box<Transfer>),
+    /// Takes the key of an exposed buffer or a granted region back, and passes the buffer to the spare ones when the key has stopped working.
     Conceal(Remote),
     /// Asks the peer's NIC for a sign of life (a zero-length WRITE); without an answer the link is lost. A transport that keeps itself
     /// alive answers at once.

@@ -5,7 +5,7 @@ use std::mem;
 use std::net::SocketAddr;
 use std::task::Waker;
 
-use crate::backend::{Backend, Ended, Established, Events, IncomingId, LinkId, ListenerId};
+use crate::backend::{Backend, Ended, Established, Events, IncomingId, LinkId, ListenerId, RegionPart};
 use crate::memory::Buf;
 use crate::proto::{
     Agreement, Connection, Expose, FLOOR, Failure, Hello, Refusal, RefusalCode, Remote, Settings, Stock,
@@ -79,6 +79,12 @@ pub(super) struct Link<'b, B> {
 impl<B: Backend> Expose for Link<'_, B> {
     fn expose(&mut self, message: Buf) -> Result<Remote, Buf> {
         self.backend.expose(self.id, message)
+    }
+}
+
+impl<B: Backend> Link<'_, B> {
+    pub(super) fn grant(&mut self, part: RegionPart) -> io::Result<Remote> {
+        self.backend.grant(self.id, part)
     }
 }
 

@@ -17,9 +17,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::backend::tcp::Tcp;
 use crate::backend::verbs::Verbs;
-use crate::backend::{Backend, LinkId, ListenerId};
-use crate::memory::Buf;
-use crate::proto::{Connection as Proto, Received};
+use crate::backend::{Backend, LinkId, ListenerId, RegionPart};
+use crate::memory::{self, Buf, Transfer};
+use crate::proto::{Connection as Proto, Received, Remote, Request};
 
 use domain::{Domain, Slot};
 
@@ -467,6 +467,33 @@ impl Worker {
     /// How a connection has ended; `WouldBlock` until then.
     pub(crate) fn outcome(&mut self, id: ConnectionId) -> io::Result<()> {
         on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.outcome()))
+    }
+
+    /// What regions for a connection are registered with.
+    pub(crate) fn region_domain(&self, id: ConnectionId) -> io::Result<memory::Domain> {
+        let verbs = self.verbs.as_ref().filter(|_| id.kind == Kind::Rdma);
+        verbs.and_then(|verbs| verbs.backend.domain()).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::Unsupported, "the connection does not run on RDMA, and has no regions")
+        })
+    }
+
+    /// Lets the peer of a connection use a part of a region.
+    pub(crate) fn grant(&mut self, id: ConnectionId, part: RegionPart) -> io::Result<Remote> {
+        on!(self, id.kind, domain => domain.with(id.link, |_, _, link| link.grant(part)))
+    }
+
+    /// Takes a key back. On a connection that has ended it works no more.
+    pub(crate) fn conceal(&mut self, id: ConnectionId, remote: Remote) {
+        self.request(id, [Request::Conceal(remote)]).unwrap_or_else(|error| log::debug!("{error}"));
+    }
+
+    /// Hands one-sided transfers to a connection's link.
+    pub(crate) fn transfer(&mut self, id: ConnectionId, transfers: Vec<Box<Transfer>>) -> io::Result<()> {
+        self.request(id, transfers.into_iter().map(Request::Transfer))
+    }
+
+    fn request(&mut self, id: ConnectionId, requests: impl IntoIterator<Item = Request>) -> io::Result<()> {
+        on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.request(requests)))
     }
 
     /// Code and reason with which the peer has closed.

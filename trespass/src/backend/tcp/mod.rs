@@ -246,6 +246,7 @@ impl Backend for Tcp {
                 Request::Probe => probed = true,
                 // Never asked for: `abilities` has no reads, and nothing is exposed.
                 Request::Read { .. } | Request::Conceal(_) => {}
+                Request::Transfer(transfer) => transfer.end(false),
             }
         }
         // An error is found again, and reported, by the next read.

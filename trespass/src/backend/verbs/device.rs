@@ -67,7 +67,7 @@ impl Device {
     /// How the pool's memory is registered. With windows, no key of the whole memory is of use to a peer.
     pub(super) fn domain(&self) -> Domain {
         let keys = if self.has_windows { AccessFlags::MemoryWindowBind } else { AccessFlags::RemoteRead };
-        Domain { pd: Arc::clone(&self.pd), access: AccessFlags::LocalWrite | keys }
+        Domain { pd: Arc::clone(&self.pd), access: AccessFlags::LocalWrite | keys, has_windows: self.has_windows }
     }
 
     pub(super) fn channel(&self) -> io::Result<Arc<CompletionChannel>> {

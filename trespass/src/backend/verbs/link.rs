@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sideway::error::VerbError;
 use sideway::ibverbs::AccessFlags;
-use sideway::ibverbs::memory_region::RemoteKey;
+use sideway::ibverbs::memory_region::{MemoryRegion, RemoteKey};
 use sideway::ibverbs::memory_window::{BindInformation, MemoryWindow, MemoryWindowType};
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{
@@ -17,7 +17,7 @@ use sideway::rdmacm::Identifier;
 
 use super::{SEND_QUEUE, SIGNAL_EVERY, WINDOWS};
 use crate::backend::{Ended, LinkId, Remote, Request};
-use crate::memory::{Buf, Pool};
+use crate::memory::{Buf, Pool, Progress, RegionMemory, Transfer};
 
 /// How far a link is.
 #[derive(Debug)]
@@ -70,6 +70,7 @@ enum Posted {
         token: u32,
         into: Buf,
     },
+    Transfer(Box<Transfer>),
     Probe,
     Bind(usize),
     Invalidate(usize),
@@ -77,14 +78,55 @@ enum Posted {
     End,
 }
 
-/// A key to a buffer, of a memory window if the device has them.
+/// A key to memory, of a memory window if the device has them.
 #[derive(Debug)]
 struct Window {
     window: Option<MemoryWindow>,
     key: RemoteKey,
-    buffer: Option<Buf>,
+    held: Option<Held>,
     /// Whether the key is being taken back.
     is_closing: bool,
+}
+
+/// What a key opens.
+#[derive(Debug)]
+pub(super) enum Held {
+    /// A message, for the peer to read.
+    Buf(Buf),
+    /// Bytes of a region; the progress ends with the key.
+    Region { memory: Arc<RegionMemory>, offset: usize, length: usize, access: AccessFlags, closed: Arc<Progress> },
+}
+
+impl Held {
+    fn region(&self) -> Option<&Arc<MemoryRegion>> {
+        match self {
+            Self::Buf(buf) => buf.region(),
+            Self::Region { memory, .. } => Some(memory.region()),
+        }
+    }
+
+    fn address(&self) -> u64 {
+        match self {
+            Self::Buf(buf) => buf.as_ptr() as u64,
+            Self::Region { memory, offset, .. } => memory.address() + *offset as u64,
+        }
+    }
+
+    fn bind<'r>(&self, region: &'r MemoryRegion) -> BindInformation<'r> {
+        let (length, access) = match self {
+            Self::Buf(buf) => (buf.len(), AccessFlags::RemoteRead),
+            Self::Region { length, access, .. } => (*length, *access),
+        };
+        BindInformation::new(region, self.address(), length as u64, access)
+    }
+
+    /// The key works no more.
+    fn release(self, spare: &mut Vec<Buf>) {
+        match self {
+            Self::Buf(buf) => spare.push(buf),
+            Self::Region { closed, .. } => closed.end(true),
+        }
+    }
 }
 
 /// What completed requests come to.
@@ -156,40 +198,41 @@ impl Link {
             match request {
                 Request::Send(buf) => spare.push(buf),
                 Request::Read { token, into, .. } => self.refused.push((token, into)),
+                Request::Transfer(transfer) => transfer.end(false),
                 // Exposed buffers come back when the link ends.
                 Request::Conceal(_) | Request::Probe => {}
             }
         }
     }
 
-    /// Chooses a key for a buffer, which is bound before the next request.
-    pub(super) fn expose(&mut self, buffer: Buf, domain: Option<&Arc<ProtectionDomain>>) -> Result<Remote, Buf> {
-        let Some(region) = buffer.region() else { return Err(buffer) };
-        let address = buffer.as_ptr() as u64;
+    /// Chooses a key for memory, which is bound before the next request.
+    pub(super) fn open(&mut self, held: Held, domain: Option<&Arc<ProtectionDomain>>) -> Result<Remote, Held> {
+        let Some(region) = held.region() else { return Err(held) };
+        let address = held.address();
         let Some(domain) = domain else {
             let key = region.rkey();
-            self.windows.push(Window { window: None, key, buffer: Some(buffer), is_closing: false });
+            self.windows.push(Window { window: None, key, held: Some(held), is_closing: false });
             return Ok(Remote { address, key: key.raw() });
         };
-        let free = self.windows.iter().position(|window| window.buffer.is_none());
+        let free = self.windows.iter().position(|window| window.held.is_none());
         let index = match free {
             Some(index) => index,
-            None if self.windows.len() >= WINDOWS => return Err(buffer),
+            None if self.windows.len() >= WINDOWS => return Err(held),
             None => match domain.alloc_mw(MemoryWindowType::Type2) {
                 Ok(window) => {
                     let key = window.rkey();
-                    self.windows.push(Window { window: Some(window), key, buffer: None, is_closing: false });
+                    self.windows.push(Window { window: Some(window), key, held: None, is_closing: false });
                     self.windows.len() - 1
                 }
                 Err(error) => {
                     log::warn!("no memory window, so a message is copied: {error}");
-                    return Err(buffer);
+                    return Err(held);
                 }
             },
         };
-        let Some(window) = self.windows.get_mut(index) else { return Err(buffer) };
+        let Some(window) = self.windows.get_mut(index) else { return Err(held) };
         window.key = window.key.inc_rkey();
-        window.buffer = Some(buffer);
+        window.held = Some(held);
         self.binds.push_back(index);
         Ok(Remote { address, key: window.key.raw() })
     }
@@ -230,7 +273,7 @@ impl Link {
             return 0;
         }
         self.first = number.wrapping_add(1);
-        let mut sent = 0;
+        let (mut sent, mut moved) = (0, false);
         for (index, posted) in self.posted.drain(..count).enumerate() {
             let whole = is_well || index + 1 < count;
             match posted {
@@ -240,15 +283,20 @@ impl Link {
                     spare.push(buf);
                 }
                 Posted::Read { token, into } => report(Retired::Read { token, into, whole }),
+                Posted::Transfer(transfer) => {
+                    transfer.end(whole);
+                    moved = true;
+                }
                 Posted::Probe if whole => report(Retired::Probed),
                 Posted::Probe => {}
                 Posted::Bind(index) if whole => bound(self.windows.get_mut(index)),
                 // The key works until the queue pair ends.
                 Posted::Bind(_) => {}
                 Posted::Invalidate(index) if whole => {
+                    moved = true;
                     if let Some(window) = self.windows.get_mut(index) {
                         window.is_closing = false;
-                        spare.extend(window.buffer.take());
+                        window.held.take().into_iter().for_each(|held| held.release(spare));
                     }
                 }
                 Posted::Invalidate(_) => {}
@@ -259,7 +307,7 @@ impl Link {
                 }
             }
         }
-        if sent > 0 {
+        if sent > 0 || moved {
             report(Retired::Sent(sent));
         }
         count
@@ -281,13 +329,14 @@ impl Link {
             match posted {
                 Posted::Send(buf) => spare.push(buf),
                 Posted::Read { token, into } => report(Retired::Read { token, into, whole: false }),
+                Posted::Transfer(transfer) => transfer.end(false),
                 _ => {}
             }
         }
         for (token, into) in self.refused.drain(..) {
             report(Retired::Read { token, into, whole: false });
         }
-        spare.extend(self.windows.drain(..).filter_map(|window| window.buffer));
+        self.windows.drain(..).filter_map(|window| window.held).for_each(|held| held.release(spare));
         Ok(match self.state {
             State::Draining { why, .. } => why,
             _ => Ended::Closed,
@@ -398,19 +447,35 @@ impl Batch<'_> {
                     unsafe { gather(request, &into)? };
                     self.posted.push_back(Posted::Read { token, into });
                 }
+                Request::Transfer(transfer) => {
+                    holds = true;
+                    let flags = flags(false, &mut holds);
+                    let (lkey, local, length) = transfer.local();
+                    let (address, key) = (transfer.remote.0, RemoteKey::from_raw(transfer.remote.1));
+                    let request = guard.construct_wr(number, flags);
+                    // SAFETY: the bytes are within the region, which the transfer holds; it stays in `posted` until the request has
+                    // completed. Rust code reaches the bytes by copies alone, or as `Connection::region_at` was promised.
+                    unsafe {
+                        match transfer.is_put {
+                            true => request.setup_write(key, address).setup_sge(lkey, local, length),
+                            false => request.setup_read(key, address).setup_sge(lkey, local, length),
+                        }
+                    };
+                    self.posted.push_back(Posted::Transfer(transfer));
+                }
                 Request::Probe => {
                     let flags = flags(true, &mut holds);
                     guard.construct_wr(number, flags).setup_write(RemoteKey::from_raw(0), 0).setup_no_data();
                     self.posted.push_back(Posted::Probe);
                 }
                 Request::Conceal(remote) => {
-                    let is_it = |window: &Window| window.key.raw() == remote.key && window.buffer.is_some();
+                    let is_it = |window: &Window| window.key.raw() == remote.key && window.held.is_some();
                     let Some(index) = self.windows.iter().position(is_it) else { continue };
                     let Some(window) = self.windows.get_mut(index).filter(|window| !window.is_closing) else {
                         continue;
                     };
                     if window.window.is_none() {
-                        spare.extend(self.windows.swap_remove(index).buffer);
+                        self.windows.swap_remove(index).held.into_iter().for_each(|held| held.release(spare));
                         continue;
                     }
                     window.is_closing = true;
@@ -441,13 +506,11 @@ impl Batch<'_> {
         while taken < room
             && let Some(index) = self.binds.pop_front()
         {
-            let Some(Window { window: Some(window), key, buffer: Some(buffer), .. }) = self.windows.get_mut(index)
-            else {
+            let Some(Window { window: Some(window), key, held: Some(held), .. }) = self.windows.get_mut(index) else {
                 continue;
             };
-            let Some(region) = buffer.region() else { continue };
-            let part =
-                BindInformation::new(region, buffer.as_ptr() as u64, buffer.len() as u64, AccessFlags::RemoteRead);
+            let Some(region) = held.region() else { continue };
+            let part = held.bind(region);
             let number = self.number.at(self.posted.len());
             *self.unsignaled += 1;
             let flags = match *self.unsignaled {

@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use rustix::event::epoll;
 use rustix::time::{ClockId, clock_gettime};
+use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::completion::{
     CompletionChannel, CompletionQueue, CompletionRecord, GenericCompletionQueue, PollCompletionQueueError,
     PollCompletions, WorkCompletionStatus,
@@ -41,11 +42,11 @@ use sideway::rdmacm::{ConnectionInfo, EventChannel, Identifier};
 pub(crate) use self::device::in_words;
 
 use self::device::Device;
-use self::link::{Link, Numbers, Retired, State};
+use self::link::{Held, Link, Numbers, Retired, State};
 use self::number_map::NumberMap;
 use self::receives::Receives;
-use super::{Abilities, Backend, Ended, Events, IncomingId, LinkId, ListenerId, Remote, Request};
-use crate::memory::{Buf, HEADROOM, Pool};
+use super::{Abilities, Backend, Ended, Events, IncomingId, LinkId, ListenerId, RegionPart, Remote, Request};
+use crate::memory::{Buf, Domain, HEADROOM, Pool};
 
 /// Requests that a link has outstanding at most: 64 × 4 KiB is bandwidth × delay of 400 Gb/s at 5 µs.
 const SEND_QUEUE: u32 = 64;
@@ -179,6 +180,14 @@ impl Verbs {
 
     fn link(&mut self, id: LinkId) -> Option<&mut Link> {
         self.links.get_mut(id.index as usize)?.as_mut().filter(|link| link.id == id)
+    }
+
+    fn open_window(&mut self, link: LinkId, held: Held) -> Result<Remote, Held> {
+        let domain = self.device.has_windows.then(|| Arc::clone(&self.device.pd));
+        match self.link(link) {
+            Some(link) if matches!(link.state, State::Established) => link.open(held, domain.as_ref()),
+            _ => Err(held),
+        }
     }
 
     fn enter(&mut self, link: Link) {
@@ -442,11 +451,28 @@ impl Backend for Verbs {
         if !self.pool.owns(&buffer) {
             return Err(buffer);
         }
-        let domain = self.device.has_windows.then(|| Arc::clone(&self.device.pd));
-        match self.link(link) {
-            Some(link) if matches!(link.state, State::Established) => link.expose(buffer, domain.as_ref()),
-            _ => Err(buffer),
+        self.open_window(link, Held::Buf(buffer)).map_err(|held| match held {
+            Held::Buf(buffer) => buffer,
+            Held::Region { .. } => Buf::on_heap(0),
+        })
+    }
+
+    fn domain(&self) -> Option<Domain> {
+        Some(self.device.domain())
+    }
+
+    fn grant(&mut self, link: LinkId, part: RegionPart) -> io::Result<Remote> {
+        let RegionPart { memory, offset, length, is_writable, closed } = part;
+        if !Arc::ptr_eq(memory.region().protection_domain(), &self.device.pd) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the region is of another worker's device"));
         }
+        let write = if is_writable { AccessFlags::RemoteWrite } else { AccessFlags::empty() };
+        let access = AccessFlags::RemoteRead | write;
+        let held = Held::Region { memory, offset, length, access, closed };
+        self.open_window(link, held).map_err(|_| {
+            let text = format!("the connection has ended, or has {WINDOWS} keys given out; take some back");
+            io::Error::new(io::ErrorKind::QuotaExceeded, text)
+        })
     }
 
     fn post_receives(&mut self, buffers: &mut Vec<Buf>) {

@@ -96,6 +96,18 @@ impl Connection {
         out.queue.is_empty() && out.exposed.is_empty() && out.in_flight == 0
     }
 
+    /// Requests of regions: they leave in order with the messages, and take no credits.
+    pub(crate) fn request(&mut self, requests: impl IntoIterator<Item = Request>) -> io::Result<()> {
+        match &self.failure {
+            Some(failure) => Err(failure.clone().into()),
+            None if self.ended => Err(io::ErrorKind::NotConnected.into()),
+            None => {
+                self.requests.extend(requests);
+                Ok(())
+            }
+        }
+    }
+
     /// Whether it is flushed; an error if it never will be.
     pub(crate) fn flushed(&mut self) -> io::Result<bool> {
         self.outgoing.is_flushing = !self.is_flushed();

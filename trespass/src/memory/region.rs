@@ -1,0 +1,174 @@
+//! Memory that peers read and write by themselves.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sideway::error::VerbError;
+use sideway::ibverbs::memory_region::{LocalKey, MemoryRegion, OwnedMemoryRegion};
+
+use super::Domain;
+
+/// Bytes that one request moves at most; every device takes them.
+const LONGEST: usize = 1 << 30;
+
+/// Memory that is registered for peers. Requests that name it, and keys to it, keep it.
+#[derive(Debug)]
+pub(crate) struct RegionMemory {
+    memory: Memory,
+    address: u64,
+    length: usize,
+}
+
+#[derive(Debug)]
+enum Memory {
+    /// Its bytes are copied in and out under the lock; the device asks for none.
+    Owned(Mutex<OwnedMemoryRegion>, Arc<MemoryRegion>),
+    Foreign(Arc<MemoryRegion>),
+}
+
+impl RegionMemory {
+    /// Pages of the region's own.
+    pub(crate) fn owned(domain: &Domain, length: usize) -> Result<Self, VerbError> {
+        let owned = domain.pd.reg_owned_mr(length, domain.region_access())?;
+        let (address, region) = (owned.addr(), Arc::clone(owned.region()));
+        Ok(Self { memory: Memory::Owned(Mutex::new(owned), region), address, length })
+    }
+
+    /// Memory of the program, or of a GPU, by its address.
+    ///
+    /// # Safety
+    ///
+    /// As for [`ProtectionDomain::reg_mr`](sideway::ibverbs::protection_domain::ProtectionDomain::reg_mr), for peers that read and write.
+    pub(crate) unsafe fn foreign(domain: &Domain, address: usize, length: usize) -> Result<Self, VerbError> {
+        // SAFETY: the caller's promise.
+        let region = unsafe { domain.pd.reg_mr(address, length, domain.region_access())? };
+        Ok(Self { memory: Memory::Foreign(region), address: address as u64, length })
+    }
+
+    /// Memory behind a dma-buf, which keys and requests name from the address `iova` on.
+    ///
+    /// # Safety
+    ///
+    /// As for `foreign`.
+    pub(crate) unsafe fn dmabuf(
+        domain: &Domain,
+        (fd, offset): (BorrowedFd<'_>, u64),
+        length: usize,
+        iova: u64,
+    ) -> Result<Self, VerbError> {
+        // SAFETY: the caller's promise.
+        let region = unsafe { domain.pd.reg_dmabuf_mr(offset, length, iova, fd, domain.region_access())? };
+        Ok(Self { memory: Memory::Foreign(region), address: iova, length })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub(crate) fn region(&self) -> &Arc<MemoryRegion> {
+        match &self.memory {
+            Memory::Owned(_, region) | Memory::Foreign(region) => region,
+        }
+    }
+
+    /// Copies bytes out; what a peer writes meanwhile is seen or not, in any mixture.
+    pub(crate) fn read_at(&self, offset: usize, bytes: &mut [u8]) -> io::Result<()> {
+        let Memory::Owned(owned, _) = &self.memory else { return Err(not_owned()) };
+        owned.lock().unwrap_or_else(PoisonError::into_inner).read_at(offset, bytes).map_err(io::Error::other)
+    }
+
+    /// Copies bytes in; a peer that reads meanwhile gets old and new, in any mixture.
+    pub(crate) fn write_at(&self, offset: usize, bytes: &[u8]) -> io::Result<()> {
+        let Memory::Owned(owned, _) = &self.memory else { return Err(not_owned()) };
+        owned.lock().unwrap_or_else(PoisonError::into_inner).write_at(offset, bytes).map_err(io::Error::other)
+    }
+}
+
+#[cold]
+fn not_owned() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "the region does not own its memory; access it where it comes from")
+}
+
+/// One request of a batch: bytes of a region to or from a peer's memory.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    pub(crate) is_put: bool,
+    region: Arc<RegionMemory>,
+    offset: usize,
+    length: u32,
+    /// The peer's address and key.
+    pub(crate) remote: (u64, u32),
+    progress: Arc<Progress>,
+    is_well: bool,
+}
+
+impl Transfer {
+    /// The requests that move `length` bytes; the caller has checked that both sides have them.
+    pub(crate) fn cut(
+        is_put: bool,
+        (region, offset): (&Arc<RegionMemory>, usize),
+        length: usize,
+        (address, key): (u64, u32),
+        progress: &Arc<Progress>,
+    ) -> impl Iterator<Item = Box<Self>> {
+        (0..length).step_by(LONGEST).map(move |from| {
+            progress.begin();
+            Box::new(Self {
+                is_put,
+                region: Arc::clone(region),
+                offset: offset + from,
+                length: LONGEST.min(length - from) as u32,
+                remote: (address.wrapping_add(from as u64), key),
+                progress: Arc::clone(progress),
+                is_well: false,
+            })
+        })
+    }
+
+    /// Key, address and length of the bytes on this side.
+    pub(crate) fn local(&self) -> (LocalKey, u64, u32) {
+        (self.region.region().lkey(), self.region.address() + self.offset as u64, self.length)
+    }
+
+    /// The request has completed. One that is dropped has failed.
+    pub(crate) fn end(mut self, is_well: bool) {
+        self.is_well = is_well;
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        self.progress.end(self.is_well);
+    }
+}
+
+/// How far the requests of a batch are.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    left: AtomicUsize,
+    has_failed: AtomicBool,
+}
+
+impl Progress {
+    pub(crate) fn begin(&self) {
+        self.left.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn end(&self, is_well: bool) {
+        if !is_well {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
+        self.left.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Whether all requests have completed; `false` within if one has failed.
+    pub(crate) fn ended(&self) -> Option<bool> {
+        (self.left.load(Ordering::Acquire) == 0).then(|| !self.has_failed.load(Ordering::Relaxed))
+    }
+}
