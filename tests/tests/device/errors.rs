@@ -137,7 +137,7 @@ fn bad_request_of_a_basic_batch_is_named() {
     assert_eq!((failed.index, failed.wr_id, error.posted()), (Some(2), 42, Some(2)));
     assert_eq!(
         error.to_string(),
-        "ibv_post_send: EINVAL (Invalid argument); request 2 (wr_id 42); the 2 before it were posted"
+        "ibv_post_send: EINVAL (Invalid argument); request 2 (wr_id 42); the 2 requests before it were posted"
     );
     assert_eq!([pair.near.success().wr_id, pair.near.success().wr_id], [40, 41]);
     pair.near.silence();
@@ -221,7 +221,7 @@ fn too_much<Q: Kind>(queue: QueueKind) {
     assert_eq!(error.failed_request().map(|failed| (failed.index, failed.wr_id)), Some((Some(1), 53)));
     assert_eq!(
         error.to_string(),
-        "ibv_post_recv: EINVAL (Invalid argument): the list has 3 entries and the queue was built for 2; \
+        "ibv_post_recv: EINVAL (Invalid argument): the list has 3 entries, but the queue was built for 2; use fewer, or raise the builder's limit; \
          request 1 (wr_id 53); nothing of the batch was posted"
     );
     let mut receives = pair.far.qp.start_post_recv();

@@ -264,8 +264,8 @@ fn own_receive<Q: Kind>(queue: QueueKind) {
     batch.construct_wr(5).give(range);
     assert_eq!(
         batch.post().expect_err("its receives are shared").to_string(),
-        "ibv_post_recv: EINVAL (Invalid argument): the queue pair takes its receives from a shared receive queue: post \
-         them there; request 0 (wr_id 5); nothing of the batch was posted"
+        "ibv_post_recv: EINVAL (Invalid argument): the queue pair has a shared receive queue; post \
+         receives there; request 0 (wr_id 5); nothing of the batch was posted"
     );
     world.post(0..2).expect("there is room");
     assert_eq!(world.send(0, b"works").wr_id, 0);

@@ -73,10 +73,10 @@ fn oversized_inline_data_reaches_no_driver() {
     for driver in [Driver::HNS, Driver::IONIC] {
         let Some(world) = named_world(driver) else { return };
         let mut qp = extended(&world).build_ex().unwrap();
-        is_refused(&world, &mut qp, "the inline data is 17 bytes long and the queue pair was built for 16", |guard| {
+        is_refused(&world, &mut qp, "the inline data has 17 bytes, but the queue pair was built for 16", |guard| {
             guard.construct_wr(2, SIGNALED).setup_send().setup_inline_data(&[0; 17]);
         });
-        is_refused(&world, &mut qp, "17 bytes long", |guard| {
+        is_refused(&world, &mut qp, "the inline data has 17 bytes", |guard| {
             let pieces = [IoSlice::new(&[0; 9]), IoSlice::new(&[0; 8])];
             guard.construct_wr(2, SIGNALED).setup_write(1, 2).setup_inline_data_list(&pieces);
         });
@@ -102,12 +102,12 @@ fn oversized_lists_reach_no_driver() {
     let entry = ScatterGatherEntry::new(LocalKey::from_raw(1), 2, 3);
     let mut builder = extended(&world);
     let mut qp = builder.build_ex().unwrap();
-    is_refused(&world, &mut qp, "the list has 3 entries and the queue was built for 2", |guard| {
+    is_refused(&world, &mut qp, "the list has 3 entries, but the queue was built for 2", |guard| {
         // SAFETY: the recording device touches no memory.
         unsafe { guard.construct_wr(2, SIGNALED).setup_send().setup_sge_list(&[entry; 3]) };
     });
     let mut qp = builder.setup_max_send_sge(0).build_ex().unwrap();
-    is_refused(&world, &mut qp, "the list has 1 entries and the queue was built for 0", |guard| {
+    is_refused(&world, &mut qp, "the list has 1 entries, but the queue was built for 0", |guard| {
         // SAFETY: as above.
         unsafe { guard.construct_wr(2, SIGNALED).setup_send().setup_sge(1, 2, 3) };
     });

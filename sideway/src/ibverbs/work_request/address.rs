@@ -1,4 +1,4 @@
-//! Where a request goes, on services whose queue pairs have no peer of their own.
+//! Destinations of requests, on services without a fixed peer.
 
 use std::marker::PhantomData;
 
@@ -11,28 +11,28 @@ use crate::ffi::Sealed;
 use crate::ibverbs::address::AddressHandle;
 use crate::ibverbs::queue_pair::refuse;
 
-/// Where a request goes: the step between its operation and its data. Sealed: addresses of a vendor's are given by
-/// [`setup_vendor_address`](super::LocalBufferHandle::setup_vendor_address).
+/// The destination of a request: the step between its operation and its data. Sealed:
+/// [`setup_vendor_address`](super::LocalBufferHandle::setup_vendor_address) sets addresses of vendors.
 ///
 /// # Safety
 ///
-/// As [`SendOperation`].
+/// As for [`SendOperation`].
 pub unsafe trait SendAddress: Sealed + Copy {
-    /// Gives the address to the request that an operation has begun.
+    /// Sets the address of the request that an operation has begun.
     ///
     /// # Safety
     ///
-    /// `qp` is a live extended queue pair of this crate's between `wr_start` and `wr_complete`, built for a service that takes
-    /// such addresses, and an operation was begun, or the batch is refused (see
-    /// [`vendor::data`](crate::ibverbs::queue_pair::vendor::data)). None of its functions that are as old as the struct (up to
+    /// `qp` is a live extended queue pair of this crate between `wr_start` and `wr_complete`, built for a service with
+    /// such addresses. An operation was begun, or the batch is rejected (see
+    /// [`vendor::data`](crate::ibverbs::queue_pair::vendor::data)). None of the functions in the original struct (up to
     /// `wr_abort`) is null.
     unsafe fn give(self, qp: *mut ibv_qp_ex);
 
-    /// Writes the address into a request, behind its operation.
+    /// Writes the address into a request, after its operation.
     ///
     /// # Errors
     ///
-    /// The reason, which takes the batch back.
+    /// The reason, which rejects the batch.
     ///
     /// # Safety
     ///
@@ -40,7 +40,7 @@ pub unsafe trait SendAddress: Sealed + Copy {
     unsafe fn write(self, wr: &mut ibv_send_wr, qp: *mut ibv_qp) -> Result<(), RefusalReason>;
 }
 
-/// An operation that knows where it goes.
+/// An operation with its destination.
 #[derive(Clone, Copy, Debug)]
 pub struct Addressed<O, A> {
     operation: O,
@@ -56,13 +56,13 @@ impl<O, A> Addressed<O, A> {
 
 impl<O, A> Sealed for Addressed<O, A> {}
 
-// SAFETY: both parts keep the contract.
+// SAFETY: both parts uphold the contract.
 unsafe impl<O: SendOperation, A: SendAddress> SendOperation for Addressed<O, A> {
     const IS_ATOMIC_WRITE: bool = O::IS_ATOMIC_WRITE;
 
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise; the address behind the operation, as C has it.
+        // SAFETY: by the contract of this function; the address follows the operation, as in C.
         unsafe {
             self.operation.begin(qp);
             self.address.give(qp);
@@ -71,7 +71,7 @@ unsafe impl<O: SendOperation, A: SendAddress> SendOperation for Addressed<O, A> 
 
     #[inline]
     unsafe fn write(self, wr: &mut ibv_send_wr, qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe {
             self.operation.write(wr, qp)?;
             self.address.write(wr, qp)
@@ -79,7 +79,7 @@ unsafe impl<O: SendOperation, A: SendAddress> SendOperation for Addressed<O, A> 
     }
 }
 
-/// `ibv_wr_set_ud_addr`: the address of a datagram. `CHECKED` where the device of the handle is still to be compared.
+/// `ibv_wr_set_ud_addr`: the address of a datagram. `CHECKED` if the handle's device must be compared.
 #[derive(Clone, Copy, Debug)]
 pub struct DatagramAddress<'a, const CHECKED: bool> {
     ah: *mut ibv_ah,
@@ -99,19 +99,19 @@ impl<'a, const CHECKED: bool> DatagramAddress<'a, CHECKED> {
     /// `qp` is live.
     #[inline]
     unsafe fn check(&self, qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-        // SAFETY: the handle is live as long as it is borrowed, and the queue pair by the caller's promise.
+        // SAFETY: the handle is live while it is borrowed, and the queue pair by the contract of this function.
         if CHECKED { unsafe { check_device((*self.ah).context, qp) } } else { Ok(()) }
     }
 }
 
 impl<const CHECKED: bool> Sealed for DatagramAddress<'_, CHECKED> {}
 
-// SAFETY: the handle lives as long as the lifetime in the type, and is of the queue pair's device: seen here, or promised by
-// who made an unchecked address.
+// SAFETY: the handle lives as long as the lifetime in the type, and belongs to the queue pair's device: checked here,
+// or by the contract of unchecked addresses.
 unsafe impl<const CHECKED: bool> SendAddress for DatagramAddress<'_, CHECKED> {
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise; a batch is being built.
+        // SAFETY: by the contract of this function; a batch is open.
         unsafe {
             match self.check(&raw mut (*qp).qp_base) {
                 Ok(()) => sys::ibv_wr_set_ud_addr(qp, self.ah, self.remote_qpn, self.remote_qkey),
@@ -122,7 +122,7 @@ unsafe impl<const CHECKED: bool> SendAddress for DatagramAddress<'_, CHECKED> {
 
     #[inline]
     unsafe fn write(self, wr: &mut ibv_send_wr, qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { self.check(qp)? };
         let Self { ah, remote_qpn, remote_qkey, .. } = self;
         wr.wr.ud = sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_3 { ah, remote_qpn, remote_qkey };
@@ -130,17 +130,17 @@ unsafe impl<const CHECKED: bool> SendAddress for DatagramAddress<'_, CHECKED> {
     }
 }
 
-/// `ibv_wr_set_xrc_srqn`: the shared receive queue of the peer.
+/// `ibv_wr_set_xrc_srqn`: the peer's shared receive queue.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedReceiveQueueNumber(pub(crate) u32);
 
 impl Sealed for SharedReceiveQueueNumber {}
 
-// SAFETY: no pointer is left in the request.
+// SAFETY: the request contains no pointer.
 unsafe impl SendAddress for SharedReceiveQueueNumber {
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { sys::ibv_wr_set_xrc_srqn(qp, self.0) }
     }
 

@@ -1,4 +1,4 @@
-//! The data of a send request: a gather list, or bytes that are copied into the request.
+//! The data of a send request: a gather list, or bytes copied into the request.
 
 use std::io::IoSlice;
 
@@ -17,23 +17,23 @@ use crate::ibverbs::queue_pair::refuse;
 pub struct ScatterGatherEntry(ibv_sge);
 
 impl ScatterGatherEntry {
-    /// `length` bytes at `addr`, in the region of `lkey`.
+    /// Creates an entry of `length` bytes at `addr`, in the region of `lkey`.
     #[inline]
     pub const fn new(lkey: LocalKey, addr: u64, length: u32) -> Self {
         Self(ibv_sge { addr, length, lkey: lkey.raw() })
     }
 
-    /// The key of the region.
+    /// Returns the region's key.
     pub const fn lkey(&self) -> LocalKey {
         LocalKey::from_raw(self.0.lkey)
     }
 
-    /// The address of the first byte.
+    /// Returns the address of the first byte.
     pub const fn addr(&self) -> u64 {
         self.0.addr
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub const fn length(&self) -> u32 {
         self.0.length
     }
@@ -44,7 +44,7 @@ impl ScatterGatherEntry {
     }
 }
 
-/// The places of a basic queue pair that belong to one request.
+/// The memory of one request in a basic queue pair's ring.
 #[derive(Clone, Copy, Debug)]
 pub struct BasicSlot {
     /// The request itself.
@@ -59,36 +59,35 @@ pub struct BasicSlot {
 
 /// Data in one of its forms.
 pub trait SendData {
-    /// What the flags of a request must say of it. For inline data the drivers of most devices know without; that of
-    /// soft-RoCE does not.
+    /// Flags that the request must have. Most drivers do not need the flag for inline data; soft-RoCE's does.
     const FLAGS: u32 = 0;
 
-    /// The same for a request of a basic queue pair.
+    /// Flags that a request of a basic queue pair must have.
     const BASIC_FLAGS: u32 = Self::FLAGS;
 
-    /// Whether the data is one entry of a gather list, whatever it says: the place of such a request has room for it.
+    /// Whether the data is always one gather list entry: every request has room for one.
     const ONE_ENTRY: bool = false;
 
-    /// Whether the device reads or writes registered memory, of which no copy is made.
+    /// Whether the device accesses registered memory, without a copy.
     #[inline]
     fn names_memory(&self) -> bool {
         false
     }
 
-    /// Ends the request that an operation has begun.
+    /// Completes the request that an operation has begun.
     ///
     /// # Safety
     ///
-    /// `qp` is a live extended queue pair between `wr_start` and `wr_complete`, an operation was begun, and gathered
-    /// memory is as `setup_sge` asks.
+    /// `qp` is a live extended queue pair between `wr_start` and `wr_complete`, an operation was begun, and the
+    /// contract of `setup_sge` holds for gathered memory.
     unsafe fn give(self, qp: *mut ibv_qp_ex);
 
-    /// Writes the gather list, or says why it does not fit.
+    /// Writes the gather list, or returns why it does not fit.
     ///
     /// # Safety
     ///
-    /// The pointers of `slot` are exclusive and have the room that it says, which is that of an entry at least where the data is
-    /// one ([`ONE_ENTRY`](Self::ONE_ENTRY)).
+    /// The pointers of `slot` are exclusive and have the stated capacities, at least one entry if the data is one
+    /// ([`ONE_ENTRY`](Self::ONE_ENTRY)).
     unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason>;
 }
 
@@ -96,23 +95,23 @@ pub trait SendData {
 #[derive(Clone, Copy)]
 pub(crate) struct Single(pub(crate) ScatterGatherEntry);
 
-/// A list of entries; may be empty.
+/// A list of entries, possibly empty.
 #[derive(Clone, Copy)]
 pub(crate) struct Gather<'d>(pub(crate) &'d [ScatterGatherEntry]);
 
-/// Bytes.
+/// The length in bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Inline<'d>(pub(crate) &'d [u8]);
 
-/// Bytes that stay as they are until the batch is posted or taken back: drivers copy them at the post at the latest.
+/// Bytes that do not change until the batch is posted or discarded: drivers copy them at the post at the latest.
 #[derive(Clone, Copy)]
 pub(crate) struct Borrowed<'q>(pub(crate) &'q [u8]);
 
-/// No data, and no step that would say so.
+/// No data, for operations without a data step.
 #[derive(Clone, Copy)]
 pub(crate) struct Nothing;
 
-/// Data that is refused, and its request with it.
+/// Data that is rejected, with its request.
 #[derive(Clone, Copy)]
 pub(crate) struct Refused(pub(crate) RefusalReason);
 
@@ -135,7 +134,7 @@ impl SendData for Single {
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
         let sge = self.0.raw();
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { sys::ibv_wr_set_sge(qp, sge.lkey, sge.addr, sge.length) }
     }
 
@@ -158,7 +157,8 @@ impl SendData for Gather<'_> {
 
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise; an entry is an ibv_sge (`repr(transparent)`), which the function only reads.
+        // SAFETY: by the contract of this function; an entry is an ibv_sge (`repr(transparent)`), which the function
+        // only reads.
         unsafe { sys::ibv_wr_set_sge_list(qp, self.0.len(), self.0.as_ptr().cast()) }
     }
 
@@ -167,7 +167,7 @@ impl SendData for Gather<'_> {
         if self.0.len() > slot.max_sge {
             return Err(RefusalReason::TooManyEntries { given: self.0.len(), limit: slot.max_sge });
         }
-        // SAFETY: there is room for `max_sge` entries, and for one in any case; an entry is an ibv_sge.
+        // SAFETY: there is room for `max_sge` entries, and always for one; an entry is an ibv_sge.
         unsafe {
             slot.sges.write(of_nothing());
             slot.sges.copy_from_nonoverlapping(self.0.as_ptr().cast(), self.0.len());
@@ -183,7 +183,7 @@ impl SendData for Nothing {
 
     #[inline]
     unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason> {
-        // SAFETY: the caller's promise; there is room for one entry.
+        // SAFETY: by the contract of this function; there is room for one entry.
         unsafe {
             slot.sges.write(of_nothing());
             (*slot.wr).num_sge = 0;
@@ -194,7 +194,7 @@ impl SendData for Nothing {
 
 impl SendData for Refused {
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise; extended queue pairs of this crate have a SendContext.
+        // SAFETY: by the contract of this function; extended queue pairs of this crate have a SendContext.
         unsafe { refuse(qp, self.0) }
     }
 
@@ -211,7 +211,7 @@ impl SendData for Within<'_> {
 
     #[inline]
     unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { Inline(self.0).write(slot) }
     }
 }
@@ -221,13 +221,13 @@ impl SendData for Inline<'_> {
 
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise; the function reads the bytes before it returns.
+        // SAFETY: by the contract of this function; the function reads the bytes before it returns.
         unsafe { sys::ibv_wr_set_inline_data(qp, self.0.as_ptr().cast_mut().cast(), self.0.len()) }
     }
 
     #[inline]
     unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { write_inline(slot, self.0.len(), |to| copy(self.0, to)) }
     }
 }
@@ -237,13 +237,13 @@ impl SendData for Borrowed<'_> {
 
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { Inline(self.0).give(qp) }
     }
 
     #[inline]
     unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { name_inline(slot, self.0.as_ptr(), self.0.len()) }
     }
 }
@@ -256,14 +256,14 @@ impl SendData for InlineList<'_> {
         // An IoSlice is an iovec, and an iovec and an ibv_data_buf are both a pointer and a length.
         const _: () = assert!(size_of::<IoSlice<'_>>() == size_of::<ibv_data_buf>());
         const _: () = assert!(std::mem::offset_of!(libc::iovec, iov_len) == std::mem::offset_of!(ibv_data_buf, length));
-        // SAFETY: the caller's promise; the function reads the bytes before it returns.
+        // SAFETY: by the contract of this function; the function reads the bytes before it returns.
         unsafe { sys::ibv_wr_set_inline_data_list(qp, self.0.len(), self.0.as_ptr().cast()) }
     }
 
     #[inline]
     unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason> {
         let length = self.0.iter().map(|piece| piece.len()).fold(0, usize::saturating_add);
-        // SAFETY: the caller's promise; the pieces are `length` bytes together.
+        // SAFETY: by the contract of this function; the pieces are `length` bytes together.
         unsafe {
             write_inline(slot, length, |mut to| {
                 for piece in self.0 {
@@ -275,51 +275,52 @@ impl SendData for InlineList<'_> {
     }
 }
 
-/// What stands in the first place of an empty list. The mlx4 driver looks for the hardware address of a raw packet's peer
-/// there, whether the list has entries or not: it finds bytes that last, and not those of a request before.
+/// Returns the first entry of an empty list. The mlx4 driver reads a raw packet's destination hardware address there,
+/// even if the list is empty: it finds static bytes, not those of an earlier request.
 #[inline]
 fn of_nothing() -> ibv_sge {
     static NOTHING: [u8; PACKET_START] = [0; PACKET_START];
     ibv_sge { addr: NOTHING.as_ptr() as u64, length: 0, lkey: 0 }
 }
 
-/// Bytes that drivers of raw packets read from the beginning of a packet, however short it is.
+/// The number of bytes that drivers of raw packets read from a packet's start, however short it is.
 pub(crate) const PACKET_START: usize = 64;
 
 /// Lets `copy` write `length` bytes into the slot, and makes them the request's data.
 ///
 /// # Safety
 ///
-/// As [`SendData::write`]; `copy` writes no more than `length` bytes.
+/// As for [`SendData::write`]; `copy` writes at most `length` bytes.
 #[inline]
 unsafe fn write_inline(slot: BasicSlot, length: usize, copy: impl FnOnce(*mut u8)) -> Result<(), RefusalReason> {
     if length > slot.max_inline {
         return Err(RefusalReason::InlineTooLong { given: length, limit: slot.max_inline });
     }
     copy(slot.inline);
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of this function.
     unsafe { name_inline(slot, slot.inline, length) }
 }
 
-/// Copies the bytes to `to`: 16 to 64 of them, as small messages have, without a call.
+/// Copies the bytes to `to`; 16 to 64 bytes, typical of small messages, without a call.
 ///
 /// # Safety
 ///
-/// So many bytes can be written there, and are none of `bytes`.
+/// `bytes.len()` bytes can be written there, and do not overlap `bytes`.
 #[inline]
 unsafe fn copy(bytes: &[u8], to: *mut u8) {
     type Piece = [u8; 16];
     const PIECE: usize = size_of::<Piece>();
     let length = bytes.len();
     if !(PIECE..=4 * PIECE).contains(&length) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         return unsafe { copy_by_a_call(bytes, to) };
     }
     let piece = |at: usize| {
-        // SAFETY: each place below has a piece behind it within `bytes`, and `to` has room for as many; a piece has no alignment.
+        // SAFETY: each position below is followed by a whole piece within `bytes`, and `to` has the same length; a
+        // piece has no alignment.
         unsafe { to.add(at).cast::<Piece>().write(bytes.as_ptr().add(at).cast::<Piece>().read()) }
     };
-    // From both ends: what is in the middle is written twice.
+    // From both ends: the middle is written twice.
     if length > 2 * PIECE {
         piece(PIECE);
         piece(length - 2 * PIECE);
@@ -328,23 +329,23 @@ unsafe fn copy(bytes: &[u8], to: *mut u8) {
     piece(length - PIECE);
 }
 
-/// Copies bytes of any number. Apart and cold, so that a loop that posts keeps its registers for the other way.
+/// Copies any number of bytes. Separate and cold, so that a posting loop keeps its registers for the other path.
 ///
 /// # Safety
 ///
-/// As [`copy`].
+/// As for [`copy`].
 #[cold]
 #[inline(never)]
 unsafe fn copy_by_a_call(bytes: &[u8], to: *mut u8) {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of this function.
     unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
 }
 
-/// Makes so many bytes the request's data.
+/// Makes `length` bytes at `data` the request's data.
 ///
 /// # Safety
 ///
-/// As [`SendData::write`].
+/// As for [`SendData::write`].
 #[inline]
 unsafe fn name_inline(slot: BasicSlot, data: *const u8, length: usize) -> Result<(), RefusalReason> {
     if length > slot.max_inline {

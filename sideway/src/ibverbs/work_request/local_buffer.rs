@@ -1,4 +1,4 @@
-//! The last steps of a send request: where it goes, and its data.
+//! The last steps of a send request: its destination and its data.
 
 use std::fmt;
 use std::io::IoSlice;
@@ -12,7 +12,7 @@ use crate::ibverbs::address::AddressHandle;
 use crate::ibverbs::memory_region::LocalKey;
 use crate::ibverbs::queue_pair::{Offers, ReadsDataAlone};
 
-/// A request whose data is to be said, which puts it into the batch. Dropped, it leaves no trace.
+/// A request that needs its data, which adds it to the batch. Dropping the handle writes nothing.
 #[must_use = "a request without data is not posted"]
 pub struct LocalBufferHandle<'g, G, O> {
     request: WorkRequestHandle<'g, G>,
@@ -25,12 +25,12 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
         Self { request, operation }
     }
 
-    /// `ibv_wr_set_ud_addr(qp, ah, remote_qpn, remote_qkey)` — where the datagram goes: the way, the peer's queue pair and its
-    /// Q_Key. A Q_Key with its highest bit set stands for the one of this side's queue pair, except with soft-RoCE, which sends
-    /// it as it is.
+    /// `ibv_wr_set_ud_addr(qp, ah, remote_qpn, remote_qkey)` — sets the destination of a datagram: the path, the peer's
+    /// queue pair and its Q_Key. A Q_Key with its highest bit set stands for that of the local queue pair, except on
+    /// soft-RoCE, which sends it unchanged.
     ///
-    /// A handle of another device is refused when the batch is posted. It lives until then; a device may look it up only when
-    /// it sends (soft-RoCE does), so that a datagram whose handle goes before its completion may fail.
+    /// Posting a handle of another device returns an error. Keep the handle until the completion: some devices
+    /// (soft-RoCE) resolve it only when they send, so dropping it earlier may fail the datagram.
     ///
     /// # References
     ///
@@ -49,11 +49,11 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
         self.at(DatagramAddress::new(ah, remote_qpn, remote_qkey))
     }
 
-    /// The same without a look at the handle's device, which costs a comparison.
+    /// Like [`setup_ud_addr`](Self::setup_ud_addr), without comparing the handle's device.
     ///
     /// # Safety
     ///
-    /// `ah` is of the device context that the queue pair is of.
+    /// `ah` belongs to the queue pair's device context.
     #[inline]
     pub unsafe fn setup_ud_addr_unchecked<'q>(
         self,
@@ -67,14 +67,15 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
         self.at(DatagramAddress::new(ah, remote_qpn, remote_qkey))
     }
 
-    /// `ibv_wr_set_xrc_srqn(qp, remote_srqn)` — the shared receive queue of the peer, 24 bits, that an XRC request is for.
+    /// `ibv_wr_set_xrc_srqn(qp, remote_srqn)` — sets the number of the peer's shared receive queue, 24 bits, for an XRC
+    /// request.
     #[doc(alias = "ibv_wr_set_xrc_srqn")]
     #[inline]
     pub fn setup_xrc_srqn(self, remote_srqn: u32) -> LocalBufferHandle<'g, G, Addressed<O, SharedReceiveQueueNumber>> {
         self.at(SharedReceiveQueueNumber(remote_srqn))
     }
 
-    /// Where the request goes, for services of vendors. What the address borrows outlives the batch.
+    /// Sets the destination for services of vendors. Data borrowed by the address outlives the batch.
     #[inline]
     pub(crate) fn setup_address<'q, A: SendAddress + 'q>(self, address: A) -> LocalBufferHandle<'g, G, Addressed<O, A>>
     where
@@ -88,37 +89,37 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
         LocalBufferHandle { request: self.request, operation: Addressed::new(self.operation, address) }
     }
 
-    /// `ibv_wr_set_sge(qp, lkey, addr, length)` — one range of registered memory.
+    /// `ibv_wr_set_sge(qp, lkey, addr, length)` — sets one range of registered memory.
     ///
     /// # Safety
     ///
-    /// As [`SetScatterGatherEntry::setup_sge`].
+    /// As for [`SetScatterGatherEntry::setup_sge`].
     #[doc(alias = "ibv_wr_set_sge")]
     #[inline]
     pub unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32)
     where
         G::Service: Offers<O>,
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { self.request.emit(self.operation, Single(ScatterGatherEntry::new(lkey.into(), addr, length))) }
     }
 
-    /// `ibv_wr_set_sge_list(qp, num_sge, sg_list)` — several ranges, one behind the other.
+    /// `ibv_wr_set_sge_list(qp, num_sge, sg_list)` — sets several ranges, in order.
     ///
     /// # Safety
     ///
-    /// As [`SetScatterGatherEntry::setup_sge`], for each.
+    /// As for [`SetScatterGatherEntry::setup_sge`], for each entry.
     #[doc(alias = "ibv_wr_set_sge_list")]
     #[inline]
     pub unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry])
     where
         G::Service: Offers<O>,
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { self.request.emit(self.operation, Gather(list)) }
     }
 
-    /// `ibv_wr_set_inline_data(qp, addr, length)` — bytes that travel in the request itself, see [`SetInlineData`].
+    /// `ibv_wr_set_inline_data(qp, addr, length)` — copies bytes into the request, see [`SetInlineData`].
     #[doc(alias = "ibv_wr_set_inline_data")]
     #[inline]
     pub fn setup_inline_data(self, data: &[u8])
@@ -130,8 +131,8 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
         unsafe { self.request.emit(self.operation, Inline(data)) }
     }
 
-    /// The same for bytes that outlive the batch: on a basic queue pair they are not copied until the driver does, at the post.
-    /// On an extended one there is no difference. Not for raw packets, of which drivers read more than a short one has.
+    /// Sets inline data that outlives the batch. On a basic queue pair only the driver copies it, at the post; on an
+    /// extended one there is no difference. Not for raw packets, because drivers read beyond the end of short ones.
     #[inline]
     pub fn setup_borrowed_inline_data<'q>(self, data: &'q [u8])
     where
@@ -139,11 +140,11 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
         G::Service: Offers<O> + ReadsDataAlone,
         O: CarriesInlineData,
     {
-        // SAFETY: the bytes stay as they are until the batch is posted or taken back, and the driver reads no others.
+        // SAFETY: the bytes do not change until the batch is posted or discarded, and the driver reads no others.
         unsafe { self.request.emit(self.operation, Borrowed(data)) }
     }
 
-    /// `ibv_wr_set_inline_data_list(qp, num_buf, buf_list)` — several pieces, one behind the other.
+    /// `ibv_wr_set_inline_data_list(qp, num_buf, buf_list)` — copies several pieces into the request, in order.
     #[doc(alias = "ibv_wr_set_inline_data_list")]
     #[inline]
     pub fn setup_inline_data_list(self, list: &[IoSlice<'_>])
@@ -155,7 +156,7 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
         unsafe { self.request.emit(self.operation, InlineList(list)) }
     }
 
-    /// No data: a message of length zero.
+    /// Sets no data: a message of length zero.
     #[inline]
     pub fn setup_no_data(self)
     where
@@ -166,39 +167,40 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
     }
 }
 
-/// Giving registered memory to a request, for code that is generic over what it is given to.
+/// Naming registered memory in a request, for generic code.
 pub trait SetScatterGatherEntry: Sealed {
-    /// `ibv_wr_set_sge(qp, lkey, addr, length)` — one range of registered memory.
+    /// `ibv_wr_set_sge(qp, lkey, addr, length)` — sets one range of registered memory.
     ///
     /// # Safety
     ///
-    /// From the post, also one that failed and does not know how many it posted
-    /// ([`posted`](super::PostError::posted) is `None`), until the request's completion has been polled, or the queue pair
-    /// has been reset or destroyed:
+    /// The following must hold from the post until the request's completion has been polled, or the queue pair has been
+    /// reset or destroyed. This includes a failed post whose error has no count ([`posted`](super::PostError::posted)
+    /// is `None`).
     ///
-    /// - the `length` bytes at `addr` stay allocated, and the region of `lkey` registered, with `addr` in it;
-    /// - for what the device only reads (sends, writes), nobody writes them;
-    /// - for what the device writes (receives, reads, atomics), nobody reads or writes them, and no reference to them is
-    ///   held;
-    /// - on a queue pair for raw packets, the first entry holds at least the Ethernet header, in memory that the processor can
-    ///   read: drivers copy it while they post.
+    /// - The `length` bytes at `addr` stay allocated, and the region of `lkey`, which contains them, stays registered.
+    /// - If the device only reads them (sends, writes), no code writes them.
+    /// - If the device writes them (receives, reads, atomics), no code reads or writes them, and no reference to them
+    ///   exists.
+    /// - On a queue pair for raw packets, the first entry holds at least the Ethernet header, in memory that the
+    ///   processor can read: drivers copy it when posting.
     ///
-    /// Requests may name the same bytes where the program takes whatever the device leaves there: many receives into one
-    /// buffer, as a ping-pong posts them, overwrite each other and harm nobody else.
+    /// Requests may name the same bytes if the program accepts any result: for example, a ping-pong may post many
+    /// receives into one buffer, which overwrite each other.
     ///
-    /// A receive of a shared queue ends with its completion, or when the shared queue itself was destroyed: with its owner, the
-    /// last of its queue pairs, and the completion queue that it was made with (XRC, tag matching). A queue pair that is reset or destroyed ends only the receive that it had begun.
+    /// A receive in a shared queue ends with its completion, or when the shared queue is destroyed: after its owner,
+    /// its last queue pair, and its completion queue (XRC, tag matching). Resetting or destroying a queue pair ends
+    /// only the receive that it had begun.
     ///
-    /// A request without [`WorkRequestFlags::Signaled`](super::WorkRequestFlags::Signaled) has completed when a later signaled
-    /// one of its queue has.
+    /// A request without [`WorkRequestFlags::Signaled`](super::WorkRequestFlags::Signaled) has completed when a later
+    /// signaled request of its queue has completed.
     #[doc(alias = "ibv_wr_set_sge")]
     unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32);
 
-    /// `ibv_wr_set_sge_list(qp, num_sge, sg_list)` — several ranges, one behind the other.
+    /// `ibv_wr_set_sge_list(qp, num_sge, sg_list)` — sets several ranges, in order.
     ///
     /// # Safety
     ///
-    /// As [`setup_sge`](Self::setup_sge), for each.
+    /// As for [`setup_sge`](Self::setup_sge), for each entry.
     #[doc(alias = "ibv_wr_set_sge_list")]
     unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry]);
 }
@@ -211,26 +213,25 @@ where
 {
     #[inline]
     unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { LocalBufferHandle::setup_sge(self, lkey, addr, length) }
     }
 
     #[inline]
     unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { LocalBufferHandle::setup_sge_list(self, list) }
     }
 }
 
-/// Giving bytes that travel in the request itself: any memory will do, and it is free again at once. For code that is generic
-/// over what they are given to.
+/// Copying bytes into a request: from any memory, which is free at once. For generic code.
 pub trait SetInlineData: Sealed {
-    /// `ibv_wr_set_inline_data(qp, addr, length)` — at most as many bytes as the queue pair was built for
-    /// (`max_inline_data`); only for sends and writes.
+    /// `ibv_wr_set_inline_data(qp, addr, length)` — copies bytes into the request, at most the queue pair's
+    /// `max_inline_data`; only for sends and writes.
     #[doc(alias = "ibv_wr_set_inline_data")]
     fn setup_inline_data(self, data: &[u8]);
 
-    /// `ibv_wr_set_inline_data_list(qp, num_buf, buf_list)` — several pieces, one behind the other.
+    /// `ibv_wr_set_inline_data_list(qp, num_buf, buf_list)` — copies several pieces into the request, in order.
     #[doc(alias = "ibv_wr_set_inline_data_list")]
     fn setup_inline_data_list(self, list: &[IoSlice<'_>]);
 }
@@ -250,8 +251,8 @@ where
     }
 }
 
-/// An operation whose data may travel in the request itself.
-#[diagnostic::on_unimplemented(message = "requests of `{Self}` carry no inline data: only sends and writes do")]
+/// An operation that supports inline data.
+#[diagnostic::on_unimplemented(message = "requests of `{Self}` do not support inline data: only sends and writes do")]
 pub trait CarriesInlineData: SendOperation {}
 
 impl CarriesInlineData for Send {}

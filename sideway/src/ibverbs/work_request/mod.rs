@@ -1,8 +1,8 @@
-//! Work requests: what is handed to a queue pair.
+//! Work requests, which are posted to a queue pair.
 //!
-//! Building a request is cheap; nothing of it reaches the device before its last step, the one that gives the data
-//! (`setup_sge`, `setup_inline_data`, …), and nothing is processed before [`post`](PostSendGuard::post). A handle dropped
-//! half-way leaves no trace; a guard dropped without `post` takes its requests back.
+//! The last step of building a request, which sets its data (`setup_sge`, `setup_inline_data`, …), writes the request.
+//! The device processes nothing before [`post`](PostSendGuard::post). Dropping a handle half-way writes nothing;
+//! dropping a guard without `post` discards its requests.
 //!
 //! ```text
 //! start_post_send ─► guard ── construct_wr(wr_id, flags) ─► WorkRequestHandle
@@ -11,8 +11,8 @@
 //!                    guard ── post()                                            the batch is on its way
 //! ```
 //!
-//! Naming memory (`setup_sge`, `setup_sge_list`) is the unsafe step: the device reads or writes it after the call has
-//! returned. Inline data is copied at once, so that giving it is safe.
+//! Naming memory (`setup_sge`, `setup_sge_list`) is the unsafe step, because the device accesses the memory after the
+//! call has returned. Inline data is copied at once, so setting it is safe.
 
 mod address;
 mod batch;

@@ -1,20 +1,20 @@
-//! Why a batch was not posted, and which of its requests is at fault.
+//! Why a batch was not posted, and the request at fault.
 
 use std::{error, fmt};
 
 use crate::error::{Errno, VerbError};
 use crate::ibverbs::queue_pair::SendOperationFlags;
 
-/// Why [`post`](super::PostSendGuard::post) failed.
+/// The error of [`post`](super::PostSendGuard::post).
 pub type PostSendError = PostError;
 
-/// Why [`PostRecvGuard::post`](super::PostRecvGuard::post) failed.
+/// The error of [`PostRecvGuard::post`](super::PostRecvGuard::post).
 pub type PostRecvError = PostError;
 
-/// A batch of requests that was not posted as a whole.
+/// A batch of requests was not posted, or only in part.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PostError(
-    // One pointer wide, so that a successful post costs no more than in C.
+    // Boxed to one pointer, so that a successful post costs no more than in C.
     Box<Inner>,
 );
 
@@ -30,19 +30,19 @@ struct Inner {
     limit: Option<usize>,
 }
 
-/// What a program can do about it.
+/// The kind of a post error, which determines the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PostErrorKind {
-    /// A value of a request is wrong: too many entries, too much inline data, an operation that the transport has not.
+    /// A request is invalid: too many entries, too much inline data, an operation that the transport does not support.
     InvalidWorkRequest,
-    /// The queue pair cannot take requests in its state.
+    /// The queue pair accepts no requests in its state.
     InvalidQueuePair,
-    /// The queue is full: poll its completion queue, then post again. [`queue_limit`](PostError::queue_limit) returns how many
-    /// requests it was built for. A batch that fails so on an empty queue is too large in itself: it has more requests, entries or
-    /// inline data than the queue pair was built for.
+    /// The queue is full: poll its completion queue, then post again. [`queue_limit`](PostError::queue_limit) returns
+    /// its capacity. If this occurs on an empty queue, the batch is too large: it has more requests, entries or inline
+    /// data than the queue pair was built for.
     NotEnoughResources,
-    /// The queue pair was not built for this operation, or the device does not have it.
+    /// The queue pair was not built for this operation, or the device does not support it.
     OperationNotEnabled(SendOperationFlags),
     /// Anything else.
     Verb,
@@ -52,82 +52,82 @@ pub enum PostErrorKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FailedRequest {
-    /// Its place in the batch, from 0, where it is known.
+    /// Its index in the batch, from 0, if known.
     pub index: Option<usize>,
-    /// Its number.
+    /// Its number (`wr_id`).
     pub wr_id: u64,
 }
 
-/// A request that this crate refused while the batch was built.
+/// A request that this crate rejected while the batch was built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) failed: FailedRequest,
     pub(crate) reason: RefusalReason,
 }
 
-/// Why a request is refused before a driver sees it.
+/// The reason why this crate rejected a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RefusalReason {
-    /// More requests than the queue was asked to hold.
+    /// The batch has more requests than the queue was built for.
     BatchTooLong {
-        /// Requests.
+        /// The maximum number of requests.
         limit: usize,
     },
-    /// More entries in a list than the queue was asked for.
+    /// The list has more entries than the queue was built for.
     TooManyEntries {
-        /// Entries.
+        /// The number of entries.
         given: usize,
-        /// Entries.
+        /// The maximum number of entries.
         limit: usize,
     },
-    /// More inline data than the queue pair was asked for.
+    /// The inline data is longer than the queue pair was built for.
     InlineTooLong {
-        /// Bytes.
+        /// The length in bytes.
         given: usize,
-        /// Bytes.
+        /// The maximum length in bytes.
         limit: usize,
     },
-    /// The flag [`Inline`](super::WorkRequestFlags::Inline) with registered memory. sideway 0.4 copied the memory at the post, on
-    /// basic queue pairs; a program that relied on it would reuse its buffer too early.
+    /// The flag [`Inline`](super::WorkRequestFlags::Inline) with registered memory. sideway 0.4 copied the memory at
+    /// the post on basic queue pairs; a program that relied on that would reuse its buffer too early.
     InlineMemory,
-    /// A packet header longer than a request can say, or than the queue pair was built for.
+    /// The packet header is longer than a request permits, or than the queue pair was built for.
     HeaderTooLong {
-        /// Bytes.
+        /// The length in bytes.
         given: usize,
-        /// Bytes.
+        /// The maximum length in bytes.
         limit: usize,
     },
-    /// A packet header shorter than that of Ethernet.
+    /// The packet header is shorter than an Ethernet header.
     HeaderTooShort {
-        /// Bytes.
+        /// The length in bytes.
         given: usize,
-        /// Bytes.
+        /// The minimum length in bytes.
         least: usize,
     },
-    /// An object that the request names is of another device context.
+    /// An object that the request names belongs to another device context.
     OfAnotherDevice,
-    /// The window cannot be bound so.
+    /// The window cannot be bound to this range.
     InvalidBind(&'static str),
-    /// The basic verbs have no such request.
+    /// The basic verbs do not have this operation.
     ExtendedOnly(SendOperationFlags),
-    /// The queue pair takes its receives from a shared queue.
+    /// The queue pair has a shared receive queue.
     ReceivesAreShared,
-    /// The queue does not do this, or not with this value.
+    /// The queue does not support this, or not with this value.
     Invalid(&'static str),
-    /// The queue pair only sends.
+    /// The queue pair has no receive queue.
     NoReceives,
-    /// The queue pair was not built for it.
+    /// The queue pair was not built for this operation.
     NotEnabled(SendOperationFlags),
-    /// The device does not report that it has it.
+    /// The device does not report this operation.
     NotOfDevice(SendOperationFlags),
-    /// This version of the driver is known to do it wrong.
+    /// The driver is known to execute this request incorrectly.
     DriverFault(&'static str),
 }
 
 impl PostError {
-    /// The driver refused a batch, at `failed` where it says so, after `posted` requests where that is known. The queue was built for
-    /// `limit` requests.
+    /// Creates the error of a batch that the driver rejected, at `failed` if it reports that, after `posted` requests
+    /// if known. The queue was built for `limit` requests.
     #[cold]
     pub(crate) fn from_driver(
         verb: &'static str,
@@ -148,71 +148,78 @@ impl PostError {
         }
         let room = limit.map_or(String::new(), |limit| format!(": it was built for {limit} requests"));
         let source = source.with_hint(format!(
-            "the queue is full{room} (or the request has more entries or inline data than the queue pair holds); \
-             poll the completion queue before posting more",
+            "the queue is full{room}, or the request has more entries or inline data than the queue pair supports; \
+            poll the completion queue before posting more",
         ));
         Self(Box::new(Inner { kind, source, refusal: None, failed, posted, limit }))
     }
 
-    /// This crate refused the batch; nothing was posted.
+    /// Creates the error of a batch that this crate rejected; nothing was posted.
     #[cold]
     pub(crate) fn from_refusal(verb: &'static str, refusal: Refusal) -> Self {
         let (kind, errno, hint) = match refusal.reason {
             RefusalReason::BatchTooLong { limit } => (
                 PostErrorKind::NotEnoughResources,
                 libc::ENOMEM,
-                format!("the batch has more requests than the {limit} that the queue was built for"),
+                format!("the batch exceeds the {limit} requests that the queue was built for; post fewer at once"),
             ),
             RefusalReason::TooManyEntries { given, limit } => (
                 PostErrorKind::InvalidWorkRequest,
                 libc::EINVAL,
-                format!("the list has {given} entries and the queue was built for {limit}"),
+                format!(
+                    "the list has {given} entries, but the queue was built for {limit}; use fewer, or raise the \
+                    builder's limit"
+                ),
             ),
             RefusalReason::InlineTooLong { given, limit } => (
                 PostErrorKind::InvalidWorkRequest,
                 libc::EINVAL,
-                format!("the inline data is {given} bytes long and the queue pair was built for {limit}"),
+                format!(
+                    "the inline data has {given} bytes, but the queue pair was built for {limit}; raise \
+                    QueuePairBuilder::setup_max_inline_data"
+                ),
             ),
             RefusalReason::InlineMemory => (
                 PostErrorKind::InvalidWorkRequest,
                 libc::EINVAL,
-                "the flag Inline does not copy registered memory: give the bytes by setup_inline_data, or leave the flag out"
+                "the flag Inline does not copy registered memory; pass the bytes to setup_inline_data, or omit the \
+                flag"
                     .to_owned(),
             ),
             RefusalReason::HeaderTooLong { given, limit } => (
                 PostErrorKind::InvalidWorkRequest,
                 libc::EINVAL,
                 if limit == usize::from(u16::MAX) {
-                    format!("the header is {given} bytes long and can be {limit}")
+                    format!("the header has {given} bytes; use at most {limit}")
                 } else {
                     format!(
-                        "the header is {given} bytes long and the queue pair was built for {limit}: \
-                         QueuePairBuilder::setup_max_tso_header"
+                        "the header has {given} bytes, but the queue pair was built for {limit}; raise \
+                        QueuePairBuilder::setup_max_tso_header"
                     )
                 },
             ),
             RefusalReason::HeaderTooShort { given, least } => (
                 PostErrorKind::InvalidWorkRequest,
                 libc::EINVAL,
-                format!("the header is {given} bytes long, and that of Ethernet alone has {least}"),
+                format!("the header has {given} bytes; use at least the {least} of an Ethernet header"),
             ),
             RefusalReason::OfAnotherDevice => (
                 PostErrorKind::InvalidWorkRequest,
                 libc::EINVAL,
-                "an object that the request names (address handle or memory window) belongs to another device context \
-                 than the queue pair"
+                "an object that the request names (address handle or memory window) belongs to another device \
+                context than the queue pair"
                     .to_owned(),
             ),
             RefusalReason::InvalidBind(what) => (PostErrorKind::InvalidWorkRequest, libc::EINVAL, what.to_owned()),
             RefusalReason::ExtendedOnly(operation) => (
                 PostErrorKind::OperationNotEnabled(operation),
                 libc::EOPNOTSUPP,
-                format!("the basic verbs have no {}: use an extended queue pair (build_ex)", name_of(operation)),
+                format!("the basic verbs do not support {}; use an extended queue pair (build_ex)", name_of(operation)),
             ),
             RefusalReason::ReceivesAreShared => (
                 PostErrorKind::InvalidWorkRequest,
                 libc::EINVAL,
-                "the queue pair takes its receives from a shared receive queue: post them there".to_owned(),
+                "the queue pair has a shared receive queue; post receives there".to_owned(),
             ),
             RefusalReason::Invalid(what) => (PostErrorKind::InvalidWorkRequest, libc::EINVAL, what.to_owned()),
             RefusalReason::NoReceives => (
@@ -224,8 +231,8 @@ impl PostError {
                 PostErrorKind::OperationNotEnabled(operation),
                 libc::EOPNOTSUPP,
                 format!(
-                    "the queue pair was not built for {}: name it in QueuePairBuilder::setup_send_ops_flags, if the \
-                     device has it",
+                    "the queue pair was not built for {}; add it with QueuePairBuilder::setup_send_ops_flags, if \
+                    the device supports it",
                     name_of(operation)
                 ),
             ),
@@ -233,7 +240,7 @@ impl PostError {
                 PostErrorKind::OperationNotEnabled(operation),
                 libc::EOPNOTSUPP,
                 format!(
-                    "the device does not report {0} (DeviceAttr::device_cap_flags): do without it",
+                    "the device does not report {0} (DeviceAttr::device_cap_flags); use another operation",
                     name_of(operation)
                 ),
             ),
@@ -248,44 +255,45 @@ impl PostError {
         Self(Box::new(Inner { kind, source, refusal: Some(reason), failed: Some(failed), posted: Some(0), limit }))
     }
 
-    /// What a program can do about it.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> PostErrorKind {
         self.0.kind
     }
 
-    /// Why this crate refused the batch before the driver saw it; `None` if the driver did.
+    /// Returns why this crate rejected the batch without calling the driver; `None` if the driver rejected it.
     pub fn refusal(&self) -> Option<RefusalReason> {
         self.0.refusal
     }
 
-    /// The request at fault. The extended verbs do not say which it is: `None`.
+    /// Returns the request at fault. `None` for the extended verbs, which do not report it.
     pub fn failed_request(&self) -> Option<FailedRequest> {
         self.0.failed
     }
 
-    /// How many requests of the batch, the first ones, were posted all the same; `None` where the driver does not say.
-    /// The memory of requests that may have been posted stays the device's, as after a post that succeeded.
+    /// Returns the number of requests at the start of the batch that were posted despite the error; `None` if the
+    /// driver does not report it. The device uses the memory of requests that may have been posted, as after a
+    /// successful post.
     ///
-    /// The extended verbs are documented to post nothing of a batch that fails; soft-RoCE's driver may post all of it and
-    /// fail to ring the doorbell.
+    /// By their documentation the extended verbs post nothing of a failed batch; soft-RoCE's driver may post all of it
+    /// and fail to ring the doorbell.
     pub fn posted(&self) -> Option<usize> {
         self.0.posted
     }
 
-    /// How many requests the queue was built for, if it was full ([`NotEnoughResources`](PostErrorKind::NotEnoughResources)). A driver
-    /// may hold more.
+    /// Returns the capacity of the queue if it was full ([`NotEnoughResources`](PostErrorKind::NotEnoughResources)). A
+    /// driver may hold more requests.
     pub fn queue_limit(&self) -> Option<usize> {
         self.0.limit
     }
 
-    /// The verb and its errno.
+    /// Returns the verb and its errno.
     pub fn verb_error(&self) -> &VerbError {
         &self.0.source
     }
 }
 
 fn name_of(operation: SendOperationFlags) -> &'static str {
-    operation.iter_names().next().map_or("such operation", |(name, _)| name)
+    operation.iter_names().next().map_or("this operation", |(name, _)| name)
 }
 
 impl fmt::Display for PostError {
@@ -299,13 +307,13 @@ impl fmt::Display for PostError {
         }
         match inner.posted {
             Some(0) => f.write_str("; nothing of the batch was posted"),
-            Some(posted) => write!(f, "; the {posted} before it were posted"),
-            None => f.write_str("; the driver does not say how many of the batch were posted"),
+            Some(posted) => write!(f, "; the {posted} requests before it were posted"),
+            None => f.write_str("; the driver does not report how many requests of the batch were posted"),
         }
     }
 }
 
-// The text has that of the error inside, and so the source is that one's: none.
+// The text includes that of the inner error, so there is no source.
 impl error::Error for PostError {}
 
 const _: () = assert!(size_of::<Result<(), PostError>>() == size_of::<usize>());
@@ -315,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_names_the_request_and_what_to_change() {
+    fn rejected_request_error_names_request_and_remedy() {
         let failed = FailedRequest { index: Some(3), wr_id: 7 };
         let error = PostError::from_refusal(
             "ibv_wr_complete",
@@ -325,19 +333,19 @@ mod tests {
         assert_eq!(error.failed_request(), Some(failed));
         assert_eq!(
             error.to_string(),
-            "ibv_wr_complete: EOPNOTSUPP (Operation not supported): the queue pair was not built for AtomicFetchAndAdd: \
-             name it in QueuePairBuilder::setup_send_ops_flags, if the device has it; request 3 (wr_id 7); nothing of \
-             the batch was posted"
+            "ibv_wr_complete: EOPNOTSUPP (Operation not supported): the queue pair was not built for \
+            AtomicFetchAndAdd; add it with QueuePairBuilder::setup_send_ops_flags, if the device supports it; \
+            request 3 (wr_id 7); nothing of the batch was posted"
         );
     }
 
     #[test]
-    fn a_full_queue_is_a_kind_of_its_own() {
+    fn full_queue_has_its_own_kind() {
         let failed = Some(FailedRequest { index: Some(2), wr_id: 9 });
         let error = PostError::from_driver("ibv_post_send", Errno::ENOMEM, failed, Some(2), Some(16));
         assert_eq!(error.kind(), PostErrorKind::NotEnoughResources);
         assert_eq!((error.posted(), error.queue_limit()), (Some(2), Some(16)));
         assert!(error.to_string().contains("the queue is full: it was built for 16 requests"), "{error}");
-        assert!(error.to_string().ends_with("request 2 (wr_id 9); the 2 before it were posted"), "{error}");
+        assert!(error.to_string().ends_with("request 2 (wr_id 9); the 2 requests before it were posted"), "{error}");
     }
 }

@@ -14,7 +14,7 @@ use crate::ffi::Sealed;
 use crate::ibverbs::memory_region::LocalKey;
 use crate::ibverbs::queue_pair::QueuePairCore;
 
-/// The receive queue of a queue pair, which one thread at a time posts to.
+/// The receive queue of a queue pair, for one thread at a time.
 #[derive(Debug)]
 pub struct ReceiveQueue {
     qp: *mut ibv_qp,
@@ -22,13 +22,13 @@ pub struct ReceiveQueue {
     core: Arc<QueuePairCore>,
 }
 
-// SAFETY: the queue owns its requests; posting to a queue pair is allowed from any thread, and `&mut` keeps it to one.
+// SAFETY: the queue owns its requests; any thread may post to a queue pair, and `&mut` allows one at a time.
 unsafe impl Send for ReceiveQueue {}
-// SAFETY: a shared receive queue gives access to the core alone.
+// SAFETY: a shared receive queue only gives access to the core.
 unsafe impl Sync for ReceiveQueue {}
 
 impl ReceiveQueue {
-    /// For batches of up to `max_wr` requests with up to `max_sge` entries each.
+    /// Creates a queue for batches of up to `max_wr` requests with up to `max_sge` entries each.
     pub(crate) fn new(
         verb: &'static str,
         core: &Arc<QueuePairCore>,
@@ -39,7 +39,7 @@ impl ReceiveQueue {
         Ok(Self { qp: core.raw(), requests, core: Arc::clone(core) })
     }
 
-    /// Of a queue pair that has none of its own: each request is refused for this reason.
+    /// Creates a queue for a queue pair without receives: each request is rejected for this reason.
     pub(crate) fn refusing(
         verb: &'static str,
         core: &Arc<QueuePairCore>,
@@ -49,19 +49,19 @@ impl ReceiveQueue {
         Ok(Self { qp: core.raw(), requests, core: Arc::clone(core) })
     }
 
-    /// Begins a batch of receives.
+    /// Starts a batch of receives.
     #[inline]
     pub fn start_post_recv(&mut self) -> PostRecvGuard<'_> {
-        // SAFETY: the queue pair is live as long as the core, and the queue is borrowed by the guard.
+        // SAFETY: the queue pair is live as long as the core, and the guard borrows the queue.
         unsafe { PostRecvGuard::new(self.qp, &mut self.requests) }
     }
 
-    /// Whether requests can be outstanding.
+    /// Whether receives can be posted here.
     pub(crate) fn holds_requests(&self) -> bool {
         self.requests.len() > 0
     }
 
-    /// Whether the queue pair takes its receives from a shared queue.
+    /// Whether the queue pair has a shared receive queue.
     pub(crate) fn shares(&self) -> bool {
         self.requests.overflow() == RefusalReason::ReceivesAreShared
     }
@@ -71,7 +71,7 @@ impl ReceiveQueue {
     }
 }
 
-/// Where receives are posted to.
+/// The target of receives.
 pub trait ReceiveTarget: Sealed + Copy {
     /// The verb that posts them.
     #[doc(hidden)]
@@ -81,7 +81,7 @@ pub trait ReceiveTarget: Sealed + Copy {
     ///
     /// # Safety
     ///
-    /// The target is live, `first` begins a list of requests that ends, and `bad` can be written.
+    /// The target is live, `first` begins a terminated list of requests, and `bad` can be written.
     #[doc(hidden)]
     unsafe fn post(self, first: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int;
 }
@@ -95,7 +95,7 @@ impl ReceiveTarget for *mut ibv_qp {
 
     #[inline]
     unsafe fn post(self, first: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { sys::ibv_post_recv(self, first, bad) }
     }
 }
@@ -105,7 +105,7 @@ impl ReceiveTarget for *mut ibv_srq {
 
     #[inline]
     unsafe fn post(self, first: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { sys::ibv_post_srq_recv(self, first, bad) }
     }
 }
@@ -115,12 +115,12 @@ impl ReceiveTarget for *mut ibv_wq {
 
     #[inline]
     unsafe fn post(self, first: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { sys::ibv_post_wq_recv(self, first, bad) }
     }
 }
 
-/// A batch of receives under construction. Dropping it takes the batch back.
+/// A batch of receives under construction. Dropping it discards the batch.
 #[derive(Debug)]
 pub struct PostRecvGuard<'q, T = *mut ibv_qp> {
     target: T,
@@ -128,28 +128,28 @@ pub struct PostRecvGuard<'q, T = *mut ibv_qp> {
 }
 
 impl<'q, T: ReceiveTarget> PostRecvGuard<'q, T> {
-    /// Begins a batch.
+    /// Starts a batch.
     ///
     /// # Safety
     ///
-    /// The target is live for `'q`, and takes receives of as many entries as `requests` holds.
+    /// The target is live for `'q`, and accepts receives with as many entries as `requests` holds.
     #[inline]
     pub(crate) unsafe fn new(target: T, requests: &'q mut Requests<ibv_recv_wr>) -> Self {
         Self { target, batch: requests.batch() }
     }
 
-    /// Begins a request. `wr_id` comes back in its completion.
+    /// Starts a request. Its completion returns `wr_id`.
     #[inline]
     pub fn construct_wr(&mut self, wr_id: u64) -> RecvWorkRequestHandle<'_, 'q> {
         RecvWorkRequestHandle { batch: &mut self.batch, wr_id }
     }
 
-    /// `ibv_post_recv(qp, wr, bad_wr)` (`ibv_post_srq_recv`, `ibv_post_wq_recv`) — hands the batch to the device. An empty
-    /// batch is no error and touches nothing.
+    /// `ibv_post_recv(qp, wr, bad_wr)` (`ibv_post_srq_recv`, `ibv_post_wq_recv`) — posts the batch. Posting an empty
+    /// batch does nothing.
     ///
     /// # Errors
     ///
-    /// [`PostRecvError`] tells which request is at fault, and how many before it were posted.
+    /// [`PostRecvError`] names the request at fault, and the number of requests posted before it.
     ///
     /// # References
     ///
@@ -160,13 +160,13 @@ impl<'q, T: ReceiveTarget> PostRecvGuard<'q, T> {
     #[doc(alias = "ibv_post_wq_recv")]
     #[inline]
     pub fn post(self) -> Result<(), PostRecvError> {
-        // SAFETY: the target is live as long as the queue that the batch borrows (`new`), and the batch gives a list of
-        // requests that stays for the call.
+        // SAFETY: the target is live as long as the queue that the batch borrows (`new`), and the batch's list of
+        // requests is valid for the call.
         self.batch.post(T::VERB, |first, bad| unsafe { self.target.post(first, bad) })
     }
 }
 
-/// A receive whose buffer is to be said, which puts it into the batch. Dropped, it leaves no trace.
+/// A receive that needs its buffer, which adds it to the batch. Dropping the handle writes nothing.
 #[must_use = "a receive without a buffer is not posted"]
 pub struct RecvWorkRequestHandle<'g, 'q> {
     batch: &'g mut Batch<'q, ibv_recv_wr>,
@@ -174,18 +174,18 @@ pub struct RecvWorkRequestHandle<'g, 'q> {
 }
 
 impl RecvWorkRequestHandle<'_, '_> {
-    /// No buffer: for messages of length zero and for the immediate data of writes.
+    /// Sets no buffer: for messages of length zero and for the immediate data of writes.
     #[inline]
     pub fn setup_no_data(self) {
         // SAFETY: an empty list names no memory.
         unsafe { self.setup_sge_list(&[]) }
     }
 
-    /// One range of registered memory.
+    /// Sets one range of registered memory.
     ///
     /// # Safety
     ///
-    /// As [`SetScatterGatherEntry::setup_sge`].
+    /// As for [`SetScatterGatherEntry::setup_sge`].
     #[inline]
     pub unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32) {
         let Some(wr) = self.batch.reserve_with_entry(self.wr_id) else { return };
@@ -198,11 +198,11 @@ impl RecvWorkRequestHandle<'_, '_> {
         self.batch.accept();
     }
 
-    /// Several ranges, which a message fills one behind the other.
+    /// Sets several ranges, which a message fills in order.
     ///
     /// # Safety
     ///
-    /// As [`SetScatterGatherEntry::setup_sge`], for each.
+    /// As for [`SetScatterGatherEntry::setup_sge`], for each entry.
     #[inline]
     pub unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry]) {
         let Some(wr) = self.batch.reserve(self.wr_id) else { return };
@@ -225,13 +225,13 @@ impl Sealed for RecvWorkRequestHandle<'_, '_> {}
 impl SetScatterGatherEntry for RecvWorkRequestHandle<'_, '_> {
     #[inline]
     unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { RecvWorkRequestHandle::setup_sge(self, lkey, addr, length) }
     }
 
     #[inline]
     unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { RecvWorkRequestHandle::setup_sge_list(self, list) }
     }
 }

@@ -1,24 +1,24 @@
-//! Requests and lists that stand at fixed addresses, so that they can point to each other.
+//! Requests and lists at fixed addresses, so that they can point to each other.
 
 use std::fmt;
 use std::ptr::{self, NonNull};
 
-/// An array on the heap that is reached through its address alone.
+/// An array on the heap, accessed only through its address.
 pub(crate) struct Ring<T> {
     first: NonNull<T>,
     len: usize,
 }
 
-// SAFETY: a ring owns its elements as a box does; it hands out addresses, and using those is unsafe.
+// SAFETY: a ring owns its elements like a box; it returns addresses, and using them is unsafe.
 unsafe impl<T> Send for Ring<T> {}
 // SAFETY: as for Send.
 unsafe impl<T> Sync for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
-    /// The system may promise memory that it has not, and this is more than any queue needs.
+    /// More than any queue needs. Limits allocations, because the system may overcommit memory.
     pub(crate) const MOST_BYTES: usize = 1 << 30;
 
-    /// `len` elements, all `value`; `None` where there is no memory for them, or they would take more than
+    /// Allocates `len` elements of `value`; `None` if memory is exhausted, or they exceed
     /// [`MOST_BYTES`](Self::MOST_BYTES).
     pub(crate) fn new(value: T, len: usize) -> Option<Self> {
         if len.checked_mul(size_of::<T>())? > Self::MOST_BYTES {
@@ -31,7 +31,7 @@ impl<T: Copy> Ring<T> {
         Some(Self { first: NonNull::from(Box::leak(elements)).cast(), len })
     }
 
-    /// The address of the element, whether there is one at `index` or not.
+    /// Returns the address of element `index`, whether or not it exists.
     #[inline]
     pub(crate) fn at(&self, index: usize) -> *mut T {
         self.first.as_ptr().wrapping_add(index)
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_larger_than_any_queue_is_not_made() {
+    fn oversized_ring_is_not_allocated() {
         assert!(Ring::new(0_u64, 0).is_some());
         assert!(Ring::new(0_u64, usize::MAX / 16).is_none());
     }

@@ -85,7 +85,7 @@ fn request_beyond_the_capacity_is_refused() {
         let error = TooLong {}.post(&mut qp).unwrap_err();
         assert_eq!((error.failed_request().unwrap().wr_id, error.posted()), (5, Some(0)));
         assert!(
-            error.to_string().contains("the inline data is 18 bytes long and the queue pair was built for 16"),
+            error.to_string().contains("the inline data has 18 bytes, but the queue pair was built for 16"),
             "{error}"
         );
         assert_eq!(world.recording.verbs(), [""; 0]);

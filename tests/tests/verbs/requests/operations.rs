@@ -113,7 +113,7 @@ fn flush_has_its_range_and_level() {
     assert_eq!(error.kind(), PostErrorKind::OperationNotEnabled(SendOperationFlags::Flush));
     assert_eq!(
         error.to_string(),
-        "ibv_post_send: EOPNOTSUPP (Operation not supported): the basic verbs have no Flush: use an extended queue pair \
+        "ibv_post_send: EOPNOTSUPP (Operation not supported): the basic verbs do not support Flush; use an extended queue pair \
          (build_ex); request 1 (wr_id 7); nothing of the batch was posted"
     );
     assert_eq!((basic.posted, basic.verbs), (vec![], vec![]));
@@ -205,7 +205,7 @@ fn windows_of_another_device_and_bindings_that_cannot_be_are_refused() {
     for (window, region, words) in [
         (&foreign, &foreign_region, "another device context than the queue pair"),
         (&window, &foreign_region, "another protection domain than the window"),
-        (&first_type, &region, "a window of type 1 is bound by MemoryWindow::bind_mw"),
+        (&first_type, &region, "the window is of type 1; bind it with MemoryWindow::bind_mw"),
         (&window, &plain, "registered without MemoryWindowBind; add it"),
         (&window, &short, "the range exceeds the region"),
     ] {

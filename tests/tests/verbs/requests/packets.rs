@@ -104,7 +104,7 @@ fn oversized_header_is_refused() {
         assert_eq!(
             error.to_string(),
             format!(
-                "{verb}: EINVAL (Invalid argument): the header is 65536 bytes long and can be 65535; {request}; nothing of \
+                "{verb}: EINVAL (Invalid argument): the header has 65536 bytes; use at most 65535; {request}; nothing of \
                  the batch was posted"
             )
         );
@@ -146,9 +146,11 @@ fn unsupported_header_length_does_not_reach_the_driver() {
             let (error, words) = (
                 result.unwrap_err(),
                 match length {
-                    0..14 => format!("the header is {length} bytes long, and that of Ethernet alone has 14; wr_id 7"),
+                    0..14 => {
+                        format!("the header has {length} bytes; use at least the 14 of an Ethernet header; wr_id 7")
+                    }
                     _ => format!(
-                        "{length} bytes long and the queue pair was built for {most}: QueuePairBuilder::setup_max_tso"
+                        "the header has {length} bytes, but the queue pair was built for {most}; raise QueuePairBuilder::setup_max_tso"
                     ),
                 },
             );

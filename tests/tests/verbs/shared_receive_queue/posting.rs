@@ -88,15 +88,15 @@ fn oversized_request_is_refused_before_the_call() {
     (3..9).for_each(|wr_id| guard.construct_wr(wr_id).setup_no_data());
     assert_eq!(
         guard.post().unwrap_err().to_string(),
-        "ibv_post_srq_recv: ENOMEM (Cannot allocate memory): the batch has more requests than the 4 that the queue was \
-         built for; request 4 (wr_id 7); nothing of the batch was posted"
+        "ibv_post_srq_recv: ENOMEM (Cannot allocate memory): the batch exceeds the 4 requests that the queue was \
+         built for; post fewer at once; request 4 (wr_id 7); nothing of the batch was posted"
     );
     let mut guard = queue.start_post_recv();
     // SAFETY: the recording device touches no memory.
     unsafe { guard.construct_wr(7).setup_sge_list(&[ScatterGatherEntry::new(1.into(), 2, 3); 3]) };
     assert_eq!(
         guard.post().unwrap_err().to_string(),
-        "ibv_post_srq_recv: EINVAL (Invalid argument): the list has 3 entries and the queue was built for 2; request 0 \
+        "ibv_post_srq_recv: EINVAL (Invalid argument): the list has 3 entries, but the queue was built for 2; use fewer, or raise the builder's limit; request 0 \
          (wr_id 7); nothing of the batch was posted"
     );
     assert_eq!(world.recording.verbs(), [""; 0]);
@@ -116,8 +116,8 @@ fn queue_pair_with_a_shared_queue_refuses_receives_of_its_own() {
         let error = guard.post().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "ibv_post_recv: EINVAL (Invalid argument): the queue pair takes its receives from a shared receive queue: \
-             post them there; request 0 (wr_id 3); nothing of the batch was posted"
+            "ibv_post_recv: EINVAL (Invalid argument): the queue pair has a shared receive queue; \
+             post receives there; request 0 (wr_id 3); nothing of the batch was posted"
         );
         qp.start_post_recv().post().unwrap();
         assert_eq!(world.recording.verbs(), [""; 0]);

@@ -1,4 +1,4 @@
-//! What concerns keys of this side: no peer takes part.
+//! Operations on local keys, without a peer.
 
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_qp, ibv_qp_ex, ibv_send_wr, ibv_wr_opcode as raw};
@@ -18,17 +18,17 @@ pub struct LocalInvalidate {
 /// `ibv_wr_bind_mw`.
 #[derive(Clone, Copy, Debug)]
 pub struct BindMemoryWindow<'a> {
-    /// Of an exclusive borrow: drivers write to the C object.
+    /// From an exclusive borrow, because drivers write to the C object.
     pub(crate) window: &'a MemoryWindow,
     pub(crate) rkey: RemoteKey,
     pub(crate) bind: BindInformation<'a>,
 }
 
-// SAFETY: no pointer is left in the request.
+// SAFETY: the request contains no pointer.
 unsafe impl SendOperation for LocalInvalidate {
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { sys::ibv_wr_local_inv(qp, self.rkey.raw()) }
     }
 
@@ -40,12 +40,12 @@ unsafe impl SendOperation for LocalInvalidate {
     }
 }
 
-// SAFETY: window and region live as long as the lifetime in the type; the window is seen to be of the queue pair's device, and
-// the region of the window's domain.
+// SAFETY: window and region live as long as the lifetime in the type. The window was checked to belong to the queue
+// pair's device, and the region to the window's domain.
 unsafe impl SendOperation for BindMemoryWindow<'_> {
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the queue pair is live, and a batch is being built.
+        // SAFETY: the queue pair is live, and a batch is open.
         unsafe {
             match self.check(&raw mut (*qp).qp_base) {
                 Ok(()) => sys::ibv_wr_bind_mw(qp, self.window.raw(), self.rkey.raw(), &self.bind.raw()),
@@ -56,10 +56,10 @@ unsafe impl SendOperation for BindMemoryWindow<'_> {
 
     #[inline]
     unsafe fn write(self, wr: &mut ibv_send_wr, qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { self.check(qp)? };
         wr.opcode = raw::IBV_WR_BIND_MW;
-        // The soft-RoCE driver refuses a bind with immediate data, be it that of a request before.
+        // The soft-RoCE driver rejects a bind with immediate data, even that of an earlier request.
         wr.__bindgen_anon_1.imm_data = 0;
         wr.__bindgen_anon_2.bind_mw = sys::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 {
             mw: self.window.raw(),
@@ -75,15 +75,15 @@ impl BindMemoryWindow<'_> {
     ///
     /// `qp` is live.
     unsafe fn check(&self, qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-        // SAFETY: the caller's promise; the window lives as long as it is borrowed.
+        // SAFETY: by the contract of this function; the window lives while it is borrowed.
         unsafe {
             check_device((*self.window.raw()).context, qp)?;
         }
         if self.window.window_type() != MemoryWindowType::Type2 {
-            return Err(RefusalReason::InvalidBind("a window of type 1 is bound by MemoryWindow::bind_mw"));
+            return Err(RefusalReason::InvalidBind("the window is of type 1; bind it with MemoryWindow::bind_mw"));
         }
         if self.bind.is_unbind() {
-            return Err(RefusalReason::InvalidBind("a window of type 2 is unbound by invalidating its key"));
+            return Err(RefusalReason::InvalidBind("the window is of type 2; invalidate its key to unbind it"));
         }
         self.bind.check(self.window).map_err(RefusalReason::InvalidBind)
     }

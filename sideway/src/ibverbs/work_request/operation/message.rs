@@ -1,4 +1,4 @@
-//! Messages: what takes a receive of the peer's.
+//! Messages, which consume a receive of the peer.
 
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_qp, ibv_qp_ex, ibv_send_wr, ibv_wr_opcode as raw};
@@ -29,15 +29,15 @@ pub struct SendInv {
 #[derive(Clone, Copy, Debug)]
 pub struct SendTso<'a> {
     pub(crate) header: &'a [u8],
-    /// Bytes of payload a packet.
+    /// The payload per packet in bytes.
     pub(crate) mss: u16,
 }
 
-// SAFETY: no pointer is left in the request.
+// SAFETY: the request contains no pointer.
 unsafe impl SendOperation for Send {
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { sys::ibv_wr_send(qp) }
     }
 
@@ -48,11 +48,11 @@ unsafe impl SendOperation for Send {
     }
 }
 
-// SAFETY: no pointer is left in the request.
+// SAFETY: the request contains no pointer.
 unsafe impl SendOperation for SendImm {
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { sys::ibv_wr_send_imm(qp, self.imm_data.to_be()) }
     }
 
@@ -64,11 +64,11 @@ unsafe impl SendOperation for SendImm {
     }
 }
 
-// SAFETY: no pointer is left in the request.
+// SAFETY: the request contains no pointer.
 unsafe impl SendOperation for SendInv {
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { sys::ibv_wr_send_inv(qp, self.invalidate_rkey.raw()) }
     }
 
@@ -84,7 +84,7 @@ unsafe impl SendOperation for SendInv {
 unsafe impl SendOperation for SendTso<'_> {
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise: a batch is being built; drivers read the header before they return.
+        // SAFETY: by the contract of this function a batch is open; drivers read the header before they return.
         unsafe {
             match SendContext::header_length(qp, self.header.len()) {
                 Ok(length) => sys::ibv_wr_send_tso(qp, self.header.as_ptr().cast_mut().cast(), length, self.mss),
@@ -95,7 +95,7 @@ unsafe impl SendOperation for SendTso<'_> {
 
     #[inline]
     unsafe fn write(self, wr: &mut ibv_send_wr, _qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-        // What the queue pair was built for, drivers hold it against before they write anything.
+        // Drivers check the queue pair's limit before they write anything.
         let hdr_sz = u16::try_from(self.header.len())
             .map_err(|_| RefusalReason::HeaderTooLong { given: self.header.len(), limit: u16::MAX.into() })?;
         wr.opcode = raw::IBV_WR_TSO;

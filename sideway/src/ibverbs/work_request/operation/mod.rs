@@ -1,4 +1,4 @@
-//! The operations: how each is begun on an extended queue pair, and written into a request for a basic one.
+//! Operations: how each is begun on an extended queue pair, and written into a request for a basic one.
 
 mod local;
 mod message;
@@ -30,7 +30,7 @@ open_enum! {
         AtomicCompareAndSwap = raw::IBV_WR_ATOMIC_CMP_AND_SWP.0,
         /// Atomic fetch-and-add.
         AtomicFetchAndAdd = raw::IBV_WR_ATOMIC_FETCH_AND_ADD.0,
-        /// Invalidation of a key of this side.
+        /// Invalidation of a local key.
         LocalInvalidate = raw::IBV_WR_LOCAL_INV.0,
         /// Bind of a memory window.
         BindMemoryWindow = raw::IBV_WR_BIND_MW.0,
@@ -38,7 +38,7 @@ open_enum! {
         SendWithInvalidate = raw::IBV_WR_SEND_WITH_INV.0,
         /// Segmented send.
         TcpSegmentationOffload = raw::IBV_WR_TSO.0,
-        /// The vendor's own.
+        /// An operation defined by the vendor.
         Driver1 = raw::IBV_WR_DRIVER1.0,
         /// Flush.
         Flush = 14,
@@ -51,29 +51,28 @@ open_enum! {
 ///
 /// # Safety
 ///
-/// Both functions keep to the driver's interface: what they leave in the request is valid until the batch is posted, which is
-/// as long as the lifetime in the type of the guard that it is given to (see
-/// [`HoldsFor`](super::HoldsFor)). [`write`](Self::write) leaves `wr_id`, `next`, `sg_list` and `num_sge` as they are, and of
-/// `send_flags` only adds to what is set.
+/// Both functions follow the driver's interface: pointers that they store in the request are valid until the batch is
+/// posted, which is within the lifetime in the guard's type (see [`HoldsFor`](super::HoldsFor)). [`write`](Self::write)
+/// does not change `wr_id`, `next`, `sg_list` and `num_sge`, and only adds to `send_flags`.
 pub unsafe trait SendOperation: Sealed + Copy {
-    /// Whether a basic queue pair takes it only of a device that has atomic writes: siw looks every opcode up in a table that ends
-    /// before this one.
+    /// Whether a basic queue pair accepts it only if the device reports atomic writes: siw looks up every opcode in a
+    /// table that lacks this one.
     #[doc(hidden)]
     const IS_ATOMIC_WRITE: bool = false;
 
-    /// Begins the request: the data is given next.
+    /// Begins the request; the data is set next.
     ///
     /// # Safety
     ///
-    /// `qp` is a live extended queue pair of this crate's between `wr_start` and `wr_complete`, with `wr_id` and `wr_flags` set.
-    /// None of its functions that are as old as the struct (up to `wr_abort`) is null.
+    /// `qp` is a live extended queue pair of this crate between `wr_start` and `wr_complete`, with `wr_id` and
+    /// `wr_flags` set. None of the functions in the original struct (up to `wr_abort`) is null.
     unsafe fn begin(self, qp: *mut ibv_qp_ex);
 
-    /// Writes the opcode and the parameters, or says why this cannot be posted to a basic queue pair.
+    /// Writes the opcode and the parameters, or returns why a basic queue pair cannot post them.
     ///
     /// # Errors
     ///
-    /// The reason, which takes the batch back.
+    /// The reason, which rejects the batch.
     ///
     /// # Safety
     ///
@@ -81,22 +80,22 @@ pub unsafe trait SendOperation: Sealed + Copy {
     unsafe fn write(self, wr: &mut ibv_send_wr, qp: *mut ibv_qp) -> Result<(), RefusalReason>;
 }
 
-/// One of two operations, as the program chooses while it runs: `setup_send_optional_imm`, `setup_write_optional_imm`.
+/// One of two operations, chosen at run time: `setup_send_optional_imm`, `setup_write_optional_imm`.
 #[derive(Clone, Copy, Debug)]
 pub enum Either<A, B> {
-    /// The one.
+    /// The first operation.
     Left(A),
-    /// The other.
+    /// The second operation.
     Right(B),
 }
 
 impl<A, B> Sealed for Either<A, B> {}
 
-// SAFETY: as for the operation that it is.
+// SAFETY: as for the contained operation.
 unsafe impl<A: SendOperation, B: SendOperation> SendOperation for Either<A, B> {
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe {
             match self {
                 Self::Left(operation) => operation.begin(qp),
@@ -107,7 +106,7 @@ unsafe impl<A: SendOperation, B: SendOperation> SendOperation for Either<A, B> {
 
     #[inline]
     unsafe fn write(self, wr: &mut ibv_send_wr, qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe {
             match self {
                 Self::Left(operation) => operation.write(wr, qp),
@@ -124,13 +123,14 @@ macro_rules! seal {
 seal!(Send, SendImm, SendInv, SendTso<'_>, Write, WriteImm, Read, CompareSwap, FetchAdd, AtomicWrite, Flush);
 seal!(LocalInvalidate, BindMemoryWindow<'_>);
 
-/// Whether an object of the device `context` may be named in a request of `qp`: drivers take it for one of their own.
+/// Checks that an object of the device `context` may be named in a request of `qp`: drivers assume that it is their
+/// own.
 ///
 /// # Safety
 ///
 /// `qp` is a live queue pair.
 #[inline]
 pub(crate) unsafe fn check_device(context: *mut ibv_context, qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-    // SAFETY: the caller's promise; the field does not change.
+    // SAFETY: by the contract of this function; the field does not change.
     if context == unsafe { (*qp).context } { Ok(()) } else { Err(RefusalReason::OfAnotherDevice) }
 }

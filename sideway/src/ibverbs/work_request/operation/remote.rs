@@ -1,4 +1,4 @@
-//! What reads or changes the peer's memory.
+//! Operations that read or change the peer's memory.
 
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_qp, ibv_qp_ex, ibv_send_wr, ibv_wr_opcode as raw};
@@ -68,24 +68,24 @@ pub struct Flush {
 }
 
 bitflags::bitflags! {
-    /// `enum ibv_placement_type`: how far the data of a flush is to have come.
+    /// `enum ibv_placement_type`: the guarantee of a flush.
     #[doc(alias = "ibv_placement_type")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct FlushPlacement: u8 {
         /// Every observer on the peer sees the data.
         const Global = sys::IBV_FLUSH_GLOBAL;
-        /// The data survives a loss of power.
+        /// The data survives a power loss.
         const Persistent = sys::IBV_FLUSH_PERSISTENT;
-        // Later versions' types pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
 open_enum! {
-    /// `enum ibv_selectivity_level`: which data a flush is about.
+    /// `enum ibv_selectivity_level`: the data that a flush covers.
     #[doc(alias = "ibv_selectivity_level")]
     pub enum FlushLevel {
-        /// The range given.
+        /// The given range.
         Range = sys::IBV_FLUSH_RANGE,
         /// The whole region of the key; the range is ignored.
         MemoryRegion = sys::IBV_FLUSH_MR,
@@ -94,13 +94,13 @@ open_enum! {
 
 macro_rules! remote_operation {
     ($Operation:ident, $opcode:ident, |$self:ident, $qp:ident| $begin:expr, |$wr:ident| $write:expr) => {
-        // SAFETY: no pointer is left in the request.
+        // SAFETY: the request contains no pointer.
         unsafe impl SendOperation for $Operation {
             const IS_ATOMIC_WRITE: bool = raw::$opcode.0 == raw::IBV_WR_ATOMIC_WRITE.0;
 
             #[inline]
             unsafe fn begin($self, $qp: *mut ibv_qp_ex) {
-                // SAFETY: the caller's promise.
+                // SAFETY: by the contract of this function.
                 unsafe { $begin }
             }
 
@@ -159,17 +159,17 @@ remote_operation!(
     |wr| write_remote(wr, self.rkey, self.remote_addr)
 );
 
-// SAFETY: no pointer is left in the request.
+// SAFETY: the request contains no pointer.
 unsafe impl SendOperation for Flush {
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
-        // A larger level than the field holds stays one that has no name, which the peer refuses.
+        // A level larger than the field becomes another unnamed one, which the peer rejects.
         let (placement, level) = (self.placement.bits(), u8::try_from(self.level.raw()).unwrap_or(u8::MAX));
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { SendContext::flush(qp, self.rkey.raw(), self.remote_addr, self.length, placement, level) }
     }
 
-    /// `struct ibv_send_wr` has no room for a flush.
+    /// `struct ibv_send_wr` has no fields for a flush.
     #[inline]
     unsafe fn write(self, _wr: &mut ibv_send_wr, _qp: *mut ibv_qp) -> Result<(), RefusalReason> {
         Err(RefusalReason::ExtendedOnly(SendOperationFlags::Flush))
