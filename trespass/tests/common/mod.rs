@@ -1,5 +1,7 @@
 //! What the tests share.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 use std::time::{Duration, Instant};
 
 use trespass::{Acceptor, Connection, Handle, Options, Transport};

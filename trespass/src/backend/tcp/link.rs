@@ -139,7 +139,8 @@ impl Link {
             }
             self.state = State::Greeting;
         }
-        self.write(sent, spare).map_err(Ended::Failed)?;
+        // What the peer has sent before it died is received all the same.
+        let written = self.write(sent, spare);
         if self.state == State::Answered {
             self.open(&[], &mut report)?;
         }
@@ -152,10 +153,14 @@ impl Link {
             self.open(&bytes, &mut report)?;
         }
         match self.state {
-            State::Open => self.receive(staging, receives, hangup, report),
-            State::Ending => self.discard(staging),
-            _ => Ok(()),
+            State::Open => self.receive(staging, receives, hangup, report)?,
+            State::Ending => self.discard(staging)?,
+            _ => {}
         }
+        written.map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => Ended::PeerClosed,
+            _ => Ended::Failed(error),
+        })
     }
 
     /// Writes what waits, as far as the kernel has room.

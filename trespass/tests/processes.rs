@@ -1,0 +1,118 @@
+//! Connections between two processes, one of which is killed.
+
+mod common;
+
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{bytes, on_both, worker};
+use trespass::{Acceptor, Connection, Transport};
+
+/// Longer than anything takes that works.
+const LONG: Duration = Duration::from_secs(30);
+/// Names the transport, and makes the test `child` a server.
+const TRANSPORT: &str = "TRESPASS_TEST_TRANSPORT";
+
+/// Kills the process when dropped.
+struct Server {
+    process: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(transport: Transport) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["child", "--exact", "--nocapture"]).env(TRANSPORT, format!("{transport:?}"));
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let address = lines.map_while(Result::ok).find_map(|line| Some(line.split_once("listens at ")?.1.to_owned()));
+        Self { process, address: address.unwrap() }
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have been killed already.
+        _ = self.process.kill();
+        _ = self.process.wait();
+    }
+}
+
+/// Echoes messages: the other process.
+#[test]
+fn child() {
+    let transport = match std::env::var(TRANSPORT).as_deref() {
+        Ok("Rdma") => Transport::Rdma,
+        Ok("Tcp") => Transport::Tcp,
+        _ => return,
+    };
+    common::device();
+    let acceptor = Acceptor::bind_on(&worker(transport), "127.0.0.1:0").unwrap();
+    let mut out = std::io::stdout();
+    writeln!(out, "\nlistens at {}", acceptor.local_addr()).unwrap();
+    out.flush().unwrap();
+    let connection = acceptor.accept().unwrap();
+    while let Some(message) = connection.recv().unwrap() {
+        connection.send(&message).unwrap();
+    }
+}
+
+#[test]
+fn idle_peer_that_is_killed_resets_the_connection() {
+    on_both(|transport| {
+        let mut server = Server::start(transport);
+        let client = worker(transport);
+        let connection = Connection::connect_on(&client, server.address.as_str(), Some(LONG)).unwrap();
+        for length in [1, 100, 100_000] {
+            connection.send(&bytes(length, length)).unwrap();
+            assert!(connection.recv().unwrap().unwrap()[..] == bytes(length, length));
+        }
+        server.kill();
+        let received = connection.recv_until(Some(Instant::now() + LONG)).map(drop);
+        assert_eq!(received.map_err(|error| error.kind()), Err(ErrorKind::ConnectionReset));
+        assert_eq!(connection.send(b"x").map_err(|error| error.kind()), Err(ErrorKind::ConnectionReset));
+    });
+}
+
+#[test]
+fn peer_that_is_killed_amid_messages_resets_and_the_worker_goes_on() {
+    on_both(|transport| {
+        let client = worker(transport);
+        for round in 0..6_usize {
+            let mut server = Server::start(transport);
+            let connection = Connection::connect_on(&client, server.address.as_str(), Some(LONG)).unwrap();
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    for number in 0.. {
+                        if connection.send(&bytes(1 + (number * 7_919) % 60_000, number)).is_err() {
+                            break;
+                        }
+                    }
+                });
+                let kill = 10 << round;
+                for number in 0.. {
+                    if number == kill {
+                        server.kill();
+                    }
+                    match connection.recv_until(Some(Instant::now() + LONG)) {
+                        Ok(Some(message)) => {
+                            assert!(message[..] == bytes(1 + (number * 7_919) % 60_000, number), "message {number}")
+                        }
+                        Ok(None) => panic!("an end that the peer did not send"),
+                        Err(error) => {
+                            assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+                            break;
+                        }
+                    }
+                }
+            });
+        }
+    });
+}
