@@ -115,7 +115,7 @@ impl Connection {
         Connection { handle, id, lingers: true, is_closed: false }
     }
 
-    /// Connects on the program's worker: by RDMA where both sides have it, otherwise by TCP. [`Connection::stats`] tells which, and why.
+    /// Connects on the program's worker: by RDMA where both sides have it, otherwise by TCP. [`Connection::stats`] returns which, and why.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Sockets and messages over RDMA, without knowing RDMA; over TCP where there is none.
+//! Sockets and messages over RDMA without verbs, and over TCP if RDMA is missing.
 //!
 //! | layer | module | what |
 //! |---|---|---|

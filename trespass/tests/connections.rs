@@ -104,7 +104,7 @@ fn messages_keep_boundaries_and_order_at_any_length() {
 }
 
 #[test]
-fn close_tells_the_peer_code_and_reason_after_all_messages() {
+fn close_sends_code_and_reason_after_all_messages() {
     on_both(|transport| {
         let (left, right) = pair(transport);
         left.send(b"last").unwrap();
@@ -214,7 +214,7 @@ fn port_without_listener_is_refused() {
 }
 
 #[test]
-fn client_falls_back_to_tcp_and_says_why() {
+fn client_falls_back_to_tcp_with_the_reason() {
     common::device();
     let server = worker(Transport::Tcp);
     let acceptor = Acceptor::bind_on(&server, "127.0.0.1:0").unwrap();

@@ -3,7 +3,7 @@
 //! A worker has one [`Backend`] of each kind, each with a pool and the connections that run over it. All calls come from the worker's
 //! thread (or under its lock). No call waits. The worker is generic over the backend, so the data path has no dynamic call.
 //!
-//! # Who owns memory when
+//! # Ownership of memory
 //!
 //! - A [`Buf`] is unique. Passing it by value passes the memory.
 //! - `post_receives` gives buffers to the shared receive queue. A received message passes its buffer to [`Events::received`]; the rest
@@ -98,7 +98,7 @@ pub(crate) enum Ended {
     PeerClosed,
     /// The peer's worker refused: the bytes that it gave to [`Backend::reject`].
     Rejected(Vec<u8>),
-    /// Anything else: no route, nobody listens, retry exceeded, device gone. The kind is as sockets have it (messaging.md, section 3), the
+    /// Anything else: no route, no listener, retry exceeded, device gone. The kind is as sockets have it (messaging.md, section 3), the
     /// source has the verbs status.
     Failed(io::Error),
 }
@@ -146,8 +146,8 @@ pub(crate) trait Backend {
     /// takes none. A link that has failed takes all, and reports `ended`.
     fn post(&mut self, link: LinkId, requests: &mut VecDeque<Request>, spare: &mut Vec<Buf>);
     /// Lets the link's peer read the bytes of a buffer, for a rendezvous. The key works by the time that a request posted from now on
-    /// arrives. It is of a memory window, where the device has them: it opens these bytes alone, to this link alone, until
-    /// [`Request::Conceal`]. A buffer that cannot be exposed is returned: it is of another pool, the link has ended, or it has as many
+    /// arrives. If the device has memory windows, the key is a window's: it opens these bytes alone, to this link alone, until
+    /// [`Request::Conceal`]. A buffer that cannot be exposed is returned: it belongs to another pool, the link has ended, or it has as many
     /// buffers exposed as it may.
     fn expose(&mut self, link: LinkId, buffer: Buf) -> Result<Remote, Buf>;
     /// What regions are registered with; `None` if the backend has no one-sided requests.

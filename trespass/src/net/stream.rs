@@ -310,7 +310,7 @@ impl Write for &Stream {
         })
     }
 
-    /// Does nothing, as for sockets: what was written is on its way. [`Stream::flush_all`] waits for it.
+    /// Does nothing, as for sockets: written bytes leave at once. [`Stream::flush_all`] waits for it.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -340,7 +340,7 @@ impl Write for Stream {
     }
 }
 
-/// The descriptor of a non-blocking stream. A blocking one has none of its own: it returns the worker's, which tells nothing.
+/// The descriptor of a non-blocking stream. A blocking one has none of its own: it returns the worker's, which is of no use.
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self.inner.ready.get() {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// Why a connection ended, as often as somebody asks.
+/// Why a connection ended; every later call returns it.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) kind: io::ErrorKind,

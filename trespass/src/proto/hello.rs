@@ -1,4 +1,4 @@
-//! What the sides tell each other before the first frame: versions, limits, features; and refusals.
+//! What the sides exchange before the first frame: versions, limits, features; and refusals.
 //!
 //! A hello is 56 bytes, which fit the private data of a connection request. Limits are negotiated to the minimum of both sides.
 
@@ -185,7 +185,7 @@ impl Refusal {
         bytes
     }
 
-    /// What a rejection says, if it comes from this library.
+    /// The refusal in a rejection, if it comes from this library.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Refusal> {
         let bytes = bytes.strip_prefix(&MAGIC)?;
         let (&[c0, c1, length], text) = bytes.split_first_chunk::<3>()?;

@@ -18,7 +18,7 @@
 //!   [`FLOOR`] at least, so two are free at B: B announces them, unless B has none left itself. Then three of B's are free at A, and A
 //!   announces. Both at zero cannot be: the last SEND of either would have been an announcement of at least two credits that the other
 //!   had not yet seen when it spent its own last credit.
-//! - *Endless announcements.* An announcement frees one credit at the other side, and two make an announcement: each round has half as
+//! - *Endless announcements.* An announcement frees one credit at the peer, and two make an announcement: each round has half as
 //!   many.
 //! - *Starved control.* A peer that does not read takes the credits of messages only.
 
@@ -43,5 +43,5 @@ pub(crate) const FLOOR: u16 = 5;
 pub(crate) const RESERVE: u16 = 3;
 /// Credits that a busy connection has leased at most by default.
 pub(crate) const WINDOW: u16 = 64;
-/// Credits that a peer may grant: half the range of the counter, so that newer limits are told from older ones.
+/// Credits that a peer may grant: half the range of the counter, so that newer and older limits differ in sign.
 pub(crate) const WINDOW_MAX: u16 = 1 << 14;

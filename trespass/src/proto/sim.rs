@@ -18,7 +18,7 @@ use rng::Rng;
 struct Plan {
     pairs: usize,
     steps: u32,
-    /// One in so many steps ends a link; 0 is none.
+    /// One in N steps ends a link; 0 is none.
     deaths: u32,
     /// The programs close or shut down along the way.
     closes: bool,
@@ -56,7 +56,7 @@ fn seeds_keep_every_byte_and_every_buffer() {
     let pools = [node::pool(), node::pool()];
     for seed in first..first + count {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed, &pools))) {
-            // The panic's own message has gone to stderr already.
+            // The panic's own message is on stderr already.
             let again = format!("TRESPASS_SEED={seed} cargo test -p trespass seeds_keep");
             assert!(
                 std::io::Write::write_all(

@@ -40,7 +40,7 @@ pub(super) struct Table {
     epoch: u64,
 }
 
-/// What the hello says of this side.
+/// This side's values for the hello.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     segment: u32,
@@ -356,7 +356,7 @@ impl Table {
         }
     }
 
-    /// Ends what was not established yet. An incoming connection is nobody's.
+    /// Ends what was not established yet. An incoming connection has no owner yet, and is freed.
     fn fail(&mut self, link: LinkId, failure: Failure) {
         let Some(slot) = self.get_mut(link) else { return };
         match slot.state {
@@ -497,7 +497,7 @@ impl Slot {
         }
     }
 
-    /// Wakes who waits for what the connection now has.
+    /// Wakes the tasks that wait for what the connection now has.
     #[inline]
     fn wake(&mut self, stock: &mut Stock) {
         let State::Open(connection) = &mut self.state else { return };

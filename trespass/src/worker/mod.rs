@@ -87,7 +87,7 @@ impl fmt::Display for Stats {
     }
 }
 
-/// Connections of one thread, and the loop that moves them on. Nothing waits: `WouldBlock` says that a call is to be tried again.
+/// Connections of one thread, and the loop that moves them on. Nothing waits: after `WouldBlock`, a call is to be tried again.
 #[derive(Debug)]
 pub struct Worker {
     verbs: Option<Domain<Verbs>>,
@@ -98,7 +98,7 @@ pub struct Worker {
     listeners: HashMap<ListenId, Listening>,
     next_listener: u32,
     fallbacks: HashMap<ConnectionId, String>,
-    /// Who waits for connections to accept.
+    /// Tasks that wait for connections to accept.
     acceptors: Vec<Waker>,
     epoll: OwnedFd,
     turns: u32,
@@ -313,7 +313,7 @@ impl Worker {
         self.listeners.get(&listener).map(|listening| listening.address)
     }
 
-    /// Ends a listener. Connections that nobody has accepted are closed.
+    /// Ends a listener. Connections that were not accepted are closed.
     pub fn unlisten(&mut self, listener: ListenId) {
         if self.listeners.remove(&listener).is_none() {
             return;

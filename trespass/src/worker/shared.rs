@@ -1,4 +1,4 @@
-//! A worker that threads share: who waits, drives it.
+//! A worker that threads share: the thread that waits drives it.
 //!
 //! A blocking call takes the worker's lock, and tries; as long as it would block, it polls, then sleeps on the worker's descriptor. Of
 //! several threads that wait, one sleeps there; it wakes the others when their connections have something. When no thread waits, a thread
@@ -47,7 +47,7 @@ struct Core {
     /// Calls that wait, and how many have begun to.
     waiting: u32,
     begun: u64,
-    /// Who sleeps on the descriptor: a call, the worker's own thread.
+    /// Whether a call sleeps on the descriptor, and whether the worker's own thread does.
     call_sleeps: bool,
     own_sleeps: bool,
     /// The worker's own thread waits until no call does.

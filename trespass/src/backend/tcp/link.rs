@@ -15,10 +15,10 @@ pub(super) const STAGING: usize = 256 << 10;
 const PREFIX: usize = 4;
 /// SENDs that are written at once.
 const GATHER: usize = 16;
-/// A greeting: what it is, the length of its bytes, and these.
+/// A handshake: what it is, the length of its bytes, and these.
 const HELLO: u8 = 1;
 const REFUSAL: u8 = 2;
-const GREETING: usize = 2;
+const HANDSHAKE: usize = 2;
 
 #[derive(Debug)]
 pub(super) struct Link {
@@ -26,9 +26,9 @@ pub(super) struct Link {
     state: State,
     /// When the state has to have changed, in nanoseconds of CLOCK_MONOTONIC.
     pub(super) deadline: u64,
-    /// This side's greeting, as far as it is not written.
-    greeting: Vec<u8>,
-    /// The peer's greeting, or the prefix of a SEND, as far as it is there.
+    /// This side's handshake, as far as it is not written.
+    handshake: Vec<u8>,
+    /// The peer's handshake, or the prefix of a SEND, as far as it is there.
     head: Vec<u8>,
     /// SENDs that are posted, and the bytes of the first that are written, with its prefix.
     pub(super) queue: VecDeque<Buf>,
@@ -41,8 +41,8 @@ pub(super) struct Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Connecting,
-    /// The peer's greeting is due.
-    Greeting,
+    /// The peer's handshake is due.
+    Handshake,
     /// The worker's answer is due.
     Answering,
     /// Established, and not yet reported.
@@ -60,11 +60,11 @@ pub(super) enum Progress<'b> {
 
 impl Link {
     pub(super) fn connecting(socket: TcpStream, hello: &[u8], deadline: u64) -> Link {
-        Link { greeting: greeting(HELLO, hello), ..Link::new(socket, State::Connecting, deadline) }
+        Link { handshake: handshake(HELLO, hello), ..Link::new(socket, State::Connecting, deadline) }
     }
 
     pub(super) fn accepted(socket: TcpStream, deadline: u64) -> Link {
-        Link::new(socket, State::Greeting, deadline)
+        Link::new(socket, State::Handshake, deadline)
     }
 
     fn new(socket: TcpStream, state: State, deadline: u64) -> Link {
@@ -72,7 +72,7 @@ impl Link {
             socket,
             state,
             deadline,
-            greeting: Vec::new(),
+            handshake: Vec::new(),
             head: Vec::new(),
             queue: VecDeque::new(),
             written: 0,
@@ -87,25 +87,25 @@ impl Link {
 
     /// The hello of a client, once it is whole.
     pub(super) fn read_hello(&mut self) -> io::Result<Option<(SocketAddr, Vec<u8>)>> {
-        if self.state != State::Greeting || !self.read_greeting()? {
+        if self.state != State::Handshake || !self.read_handshake()? {
             return Ok(None);
         }
         if self.head[0] != HELLO {
             return Err(io::ErrorKind::InvalidData.into());
         }
         self.state = State::Answering;
-        Ok(Some((self.socket.peer_addr()?, mem::take(&mut self.head).split_off(GREETING))))
+        Ok(Some((self.socket.peer_addr()?, mem::take(&mut self.head).split_off(HANDSHAKE))))
     }
 
     /// The worker has accepted.
     pub(super) fn answer(&mut self, hello: &[u8]) {
-        self.greeting = greeting(HELLO, hello);
+        self.handshake = handshake(HELLO, hello);
         self.state = State::Answered;
     }
 
     pub(super) fn refuse(mut self, refusal: &[u8]) {
         // It fits the socket's empty buffer, or else the peer learns no reason.
-        _ = self.socket.write(&greeting(REFUSAL, refusal));
+        _ = self.socket.write(&handshake(REFUSAL, refusal));
         _ = self.socket.shutdown(Shutdown::Write);
     }
 
@@ -137,16 +137,16 @@ impl Link {
             if self.socket.peer_addr().is_err() {
                 return Ok(());
             }
-            self.state = State::Greeting;
+            self.state = State::Handshake;
         }
         // What the peer has sent before it died is received all the same.
         let written = self.write(sent, spare);
         if self.state == State::Answered {
             self.open(&[], &mut report)?;
         }
-        if self.state == State::Greeting && self.read_greeting().map_err(Ended::Failed)? {
+        if self.state == State::Handshake && self.read_handshake().map_err(Ended::Failed)? {
             let mut head = mem::take(&mut self.head);
-            let bytes = head.split_off(GREETING);
+            let bytes = head.split_off(HANDSHAKE);
             if head[0] == REFUSAL {
                 return Err(Ended::Rejected(bytes));
             }
@@ -165,9 +165,9 @@ impl Link {
 
     /// Writes what waits, as far as the kernel has room.
     pub(super) fn write(&mut self, sent: &mut u32, spare: &mut Vec<Buf>) -> io::Result<()> {
-        while !self.greeting.is_empty() && self.state != State::Connecting {
-            match self.socket.write(&self.greeting) {
-                Ok(count) => _ = self.greeting.drain(..count),
+        while !self.handshake.is_empty() && self.state != State::Connecting {
+            match self.socket.write(&self.handshake) {
+                Ok(count) => _ = self.handshake.drain(..count),
                 Err(error) if is_again(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -209,11 +209,11 @@ impl Link {
         Ok(())
     }
 
-    /// Whether the peer's greeting is whole, in `head`.
-    fn read_greeting(&mut self) -> io::Result<bool> {
+    /// Whether the peer's handshake is whole, in `head`.
+    fn read_handshake(&mut self) -> io::Result<bool> {
         loop {
-            let whole = GREETING + self.head.get(1).map_or(0, |&length| usize::from(length));
-            if self.head.len() >= GREETING && self.head.len() == whole {
+            let whole = HANDSHAKE + self.head.get(1).map_or(0, |&length| usize::from(length));
+            if self.head.len() >= HANDSHAKE && self.head.len() == whole {
                 return Ok(true);
             }
             let mut bytes = [0; 256];
@@ -280,7 +280,7 @@ impl Link {
         Ok(&bytes[count..])
     }
 
-    /// Reads to the end what nobody wants: closing a socket with unread data would reset it, and what the peer has yet to read be lost.
+    /// Reads and drops what arrives: closing a socket with unread data resets it, and the peer loses what it has not read yet.
     fn discard(&mut self, staging: &mut [u8]) -> Result<(), Ended> {
         loop {
             match self.socket.read(staging) {
@@ -292,8 +292,8 @@ impl Link {
     }
 }
 
-fn greeting(what: u8, bytes: &[u8]) -> Vec<u8> {
-    let mut greeting = vec![what, u8::try_from(bytes.len()).unwrap_or(u8::MAX)];
-    greeting.extend_from_slice(bytes);
-    greeting
+fn handshake(what: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut handshake = vec![what, u8::try_from(bytes.len()).unwrap_or(u8::MAX)];
+    handshake.extend_from_slice(bytes);
+    handshake
 }

@@ -1,6 +1,6 @@
-//! The `tcp` backend: the same SENDs over a TCP connection, where there is no RDMA.
+//! The `tcp` backend: the same SENDs over a TCP connection, for hosts without RDMA.
 //!
-//! A side sends its greeting first: the client a hello, the server a hello or a refusal. Then each SEND is its length in four bytes,
+//! A side sends its handshake first: the client a hello, the server a hello or a refusal. Then each SEND is its length in four bytes,
 //! little-endian, and its bytes. Credits make sure that a receive is posted for each SEND that arrives. The kernel's keepalive takes the
 //! place of probes: as the NIC's, it does not need the peer's program to run.
 
@@ -25,8 +25,8 @@ const SEGMENT: u32 = 16 << 10;
 const RECEIVES: u32 = 1 << 16;
 /// Bytes that the pool has at most.
 const MEMORY: usize = 1 << 30;
-/// How long a peer has for its greeting, and for its end, in nanoseconds.
-const GREETING: u64 = 10_000_000_000;
+/// How long a peer has for its handshake, and for its end, in nanoseconds.
+const HANDSHAKE: u64 = 10_000_000_000;
 const GOODBYE: u64 = 1_000_000_000;
 /// Events that are taken from the kernel at once.
 const BATCH: usize = 64;
@@ -37,9 +37,9 @@ pub(crate) struct Tcp {
     epoll: OwnedFd,
     pool: Pool,
     listeners: Vec<(ListenerId, TcpListener)>,
-    /// By the index of the link; and those that nobody has accepted yet, which have no link.
+    /// By the index of the link; and those that the worker has not accepted yet, which have no link.
     links: Vec<Option<(LinkId, Link)>>,
-    strangers: VecDeque<(IncomingId, ListenerId, Link)>,
+    pending: VecDeque<(IncomingId, ListenerId, Link)>,
     next_incoming: u64,
     /// Receives that are posted.
     receives: VecDeque<Buf>,
@@ -54,9 +54,9 @@ pub(crate) struct Tcp {
 
 const HANGUP: epoll::EventFlags = epoll::EventFlags::RDHUP.union(epoll::EventFlags::HUP).union(epoll::EventFlags::ERR);
 
-/// What an epoll event is of, in the upper and the lower half of its data.
+/// Where an epoll event comes from: in the upper and the lower half of its data.
 const OF_LISTENER: u64 = 1 << 32;
-const OF_STRANGER: u64 = 2 << 32;
+const OF_PENDING: u64 = 2 << 32;
 
 impl Tcp {
     pub(crate) fn new() -> io::Result<Tcp> {
@@ -65,7 +65,7 @@ impl Tcp {
             pool: Pool::on_heap(SEGMENT as usize + HEADROOM, MEMORY),
             listeners: Vec::new(),
             links: Vec::new(),
-            strangers: VecDeque::new(),
+            pending: VecDeque::new(),
             next_incoming: 0,
             receives: VecDeque::new(),
             ended: Vec::new(),
@@ -103,20 +103,20 @@ impl Tcp {
             let Ok((socket, _)) = accepted else { return };
             let id = IncomingId(self.next_incoming);
             self.next_incoming += 1;
-            if socket::prepare(&socket).and_then(|()| self.watch(&socket, OF_STRANGER | id.0 & 0xffff_ffff)).is_ok() {
-                self.strangers.push_back((id, listener, Link::accepted(socket, now() + GREETING)));
+            if socket::prepare(&socket).and_then(|()| self.watch(&socket, OF_PENDING | id.0 & 0xffff_ffff)).is_ok() {
+                self.pending.push_back((id, listener, Link::accepted(socket, now() + HANDSHAKE)));
             }
         }
     }
 
-    /// Reads a stranger's hello, or drops it.
+    /// Reads an incoming hello, or drops it.
     fn greet(&mut self, number: u64, events: &mut impl Events) {
-        let Some(at) = self.strangers.iter().position(|(id, ..)| id.0 & 0xffff_ffff == number) else { return };
-        let (id, listener, link) = &mut self.strangers[at];
+        let Some(at) = self.pending.iter().position(|(id, ..)| id.0 & 0xffff_ffff == number) else { return };
+        let (id, listener, link) = &mut self.pending[at];
         match link.read_hello() {
             Ok(Some((peer, hello))) => events.incoming(*listener, *id, peer, &hello),
             Ok(None) => {}
-            Err(_) => _ = self.strangers.remove(at),
+            Err(_) => _ = self.pending.remove(at),
         }
     }
 
@@ -150,7 +150,7 @@ impl Tcp {
     /// Ends links whose deadline has passed.
     fn look_at_deadlines(&mut self, events: &mut impl Events, spare: &mut Vec<Buf>) {
         let now = now();
-        self.strangers.retain(|(.., link)| link.deadline > now);
+        self.pending.retain(|(.., link)| link.deadline > now);
         self.unsettled = 0;
         for index in 0..self.links.len() {
             let Some((id, link)) = &self.links[index] else { continue };
@@ -186,22 +186,22 @@ impl Backend for Tcp {
 
     fn unlisten(&mut self, listener: ListenerId) {
         self.listeners.retain(|(id, _)| *id != listener);
-        self.strangers.retain(|(_, of, _)| *of != listener);
+        self.pending.retain(|(_, of, _)| *of != listener);
     }
 
     fn connect(&mut self, link: LinkId, address: SocketAddr, hello: &[u8]) -> io::Result<()> {
         let socket = socket::connect(address)?;
         self.watch(&socket, u64::from(link.index))?;
-        self.place(link, Link::connecting(socket, hello, now() + GREETING));
+        self.place(link, Link::connecting(socket, hello, now() + HANDSHAKE));
         self.unsettled += 1;
         Ok(())
     }
 
     fn accept(&mut self, incoming: IncomingId, link: LinkId, hello: &[u8]) {
-        let Some(at) = self.strangers.iter().position(|(id, ..)| *id == incoming) else {
+        let Some(at) = self.pending.iter().position(|(id, ..)| *id == incoming) else {
             return self.ended.push((link, Ended::PeerClosed));
         };
-        let Some((_, _, mut value)) = self.strangers.remove(at) else { return };
+        let Some((_, _, mut value)) = self.pending.remove(at) else { return };
         value.answer(hello);
         let data = epoll::EventData::new_u64(u64::from(link.index));
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
@@ -213,8 +213,8 @@ impl Backend for Tcp {
     }
 
     fn reject(&mut self, incoming: IncomingId, refusal: &[u8]) {
-        if let Some(at) = self.strangers.iter().position(|(id, ..)| *id == incoming)
-            && let Some((_, _, link)) = self.strangers.remove(at)
+        if let Some(at) = self.pending.iter().position(|(id, ..)| *id == incoming)
+            && let Some((_, _, link)) = self.pending.remove(at)
         {
             link.refuse(refusal);
         }
@@ -293,7 +293,7 @@ impl Backend for Tcp {
                 _ => self.drive(what as usize, { event.flags }.intersects(HANGUP), events, spare),
             }
         }
-        if self.unsettled != 0 || !self.strangers.is_empty() {
+        if self.unsettled != 0 || !self.pending.is_empty() {
             self.look_at_deadlines(events, spare);
         }
         count += ready.len();
@@ -310,11 +310,11 @@ impl Backend for Tcp {
 
     fn deadline(&self) -> Option<u64> {
         let links = self.links.iter().flatten().map(|(_, link)| link.deadline);
-        let strangers = self.strangers.iter().map(|(.., link)| link.deadline);
-        if self.unsettled == 0 && self.strangers.is_empty() {
+        let pending = self.pending.iter().map(|(.., link)| link.deadline);
+        if self.unsettled == 0 && self.pending.is_empty() {
             return None;
         }
-        links.chain(strangers).filter(|&deadline| deadline != u64::MAX).min()
+        links.chain(pending).filter(|&deadline| deadline != u64::MAX).min()
     }
 }
 

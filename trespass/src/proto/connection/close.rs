@@ -36,7 +36,7 @@ impl Connection {
         self.outgoing.fin = Fin::Closed;
     }
 
-    /// Whether both sides have said that they are done, or will hear of it.
+    /// Whether this side has ended, and the peer has acknowledged it or closed.
     pub(super) fn is_ending(&self) -> bool {
         self.outgoing.fin != Fin::Open && (self.outgoing.fin_acked || self.peer_close.is_some())
     }

@@ -129,7 +129,7 @@ struct Incoming {
     /// SENDs that arrived, and those of them whose receives are free again; both modulo 2^16.
     received: u16,
     freed: u16,
-    /// Limit that the peer was told last.
+    /// Limit that was announced to the peer last.
     announced: u16,
     /// Credits leased to the peer: the limit may be `freed + lease`.
     lease: u16,
@@ -143,10 +143,10 @@ struct Incoming {
     in_flight: u16,
     /// Bytes of messages that are being READ, or have been and are not read by the program.
     ahead: usize,
-    /// Messages that the peer may take back, and those that it was told of, modulo 2^32.
+    /// Messages that this side has finished with, and those of them that DONE has announced, modulo 2^32.
     done: u32,
     done_told: u32,
-    /// The peer returned credits, and was not told that it is so.
+    /// The peer returned credits, and has no confirmation yet.
     returned: bool,
     /// A message of several frames, as far as it is there.
     assembly: Option<Assembly>,

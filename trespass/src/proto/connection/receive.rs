@@ -199,7 +199,7 @@ impl Connection {
         while !rest.is_empty() {
             let Some(frame) = Frame::parse(rest) else { return Err(Failure::violation("a frame is cut short")) };
             let payload = &rest[HEADER..frame.extent()];
-            // A FIN may be followed by a CLOSE, which then says only that the peer reads no more.
+            // A FIN may be followed by a CLOSE, which then means only that the peer reads no more.
             if frame.kind.is_ordered() && !(frame.kind == Kind::CLOSE && self.incoming.fin) {
                 ordered |= self.incoming.may_follow()?;
             }
@@ -362,7 +362,7 @@ impl Incoming {
         if self.fin { Err(Failure::violation("a message after the end")) } else { Ok(true) }
     }
 
-    /// The limit that the peer may be told.
+    /// The limit that may be announced to the peer.
     #[inline]
     pub(super) fn target(&self) -> u16 {
         self.freed.wrapping_add(self.lease)
