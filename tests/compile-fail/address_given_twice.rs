@@ -1,4 +1,4 @@
-//! A datagram goes to one place.
+//! A datagram has one destination.
 
 use sideway::ibverbs::address::AddressHandle;
 use sideway::ibverbs::queue_pair::{BasicPostSendGuard, Datagram, PostSendGuard};

@@ -1,4 +1,4 @@
-//! A batch that is not posted yet still points to the address handles of its datagrams.
+//! An unposted batch points to the address handles of its datagrams.
 
 use sideway::ibverbs::address::AddressHandle;
 use sideway::ibverbs::queue_pair::{BasicQueuePair, Datagram, PostSendGuard, QueuePair};

@@ -1,4 +1,4 @@
-//! What the address of a vendor's service borrows lives until the batch is posted.
+//! Data that the address of a vendor's service borrows lives until the batch is posted.
 
 use sideway::ibverbs::queue_pair::vendor::Vendor;
 use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair};

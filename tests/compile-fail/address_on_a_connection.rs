@@ -1,4 +1,4 @@
-//! A connected queue pair has its peer, and its requests take no address.
+//! A connected queue pair has its peer, so its requests accept no address.
 
 use sideway::ibverbs::address::AddressHandle;
 use sideway::ibverbs::queue_pair::{BasicPostSendGuard, PostSendGuard};

@@ -1,4 +1,4 @@
-//! What was posted is gone.
+//! Posting consumes the batch.
 
 use sideway::ibverbs::queue_pair::{BasicPostSendGuard, PostSendGuard};
 

@@ -1,4 +1,4 @@
-//! A half-built request is in the way of posting.
+//! A half-built request prevents posting.
 
 use sideway::ibverbs::queue_pair::{BasicPostSendGuard, PostSendGuard};
 use sideway::ibverbs::work_request::WorkRequestFlags;

@@ -1,4 +1,4 @@
-//! What a window is to be bound to names a region by its C object.
+//! A binding names a region by its C object.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A batch that is not posted yet still points to inline data that it borrows.
+//! An unposted batch points to the inline data that it borrows.
 
 use sideway::ibverbs::queue_pair::{BasicQueuePair, PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::WorkRequestFlags;

@@ -1,4 +1,4 @@
-//! When the poll has ended, the cursor stands on nothing.
+//! After the poll, the cursor is invalid.
 
 use sideway::ibverbs::completion::ExtendedCompletionQueue;
 

@@ -1,4 +1,4 @@
-//! A completion that a closure gets ends with the call.
+//! A completion that is passed to a closure is valid only during the call.
 
 use sideway::ibverbs::completion::{GenericCompletionQueue, PollCompletionQueueError};
 

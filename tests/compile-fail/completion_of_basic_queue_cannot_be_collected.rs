@@ -1,4 +1,4 @@
-//! The rule holds for basic queues too, so that a program fits both kinds.
+//! The rule applies to basic queues too, so that a program works with both kinds.
 
 use sideway::ibverbs::completion::BasicCompletionQueue;
 

@@ -1,4 +1,4 @@
-//! And for queues of either kind.
+//! The rule applies to generic queues too.
 
 use sideway::ibverbs::completion::GenericCompletionQueue;
 

@@ -1,4 +1,4 @@
-//! A driver believes that a tag is in its list: that it is, and not another by now, is the caller's promise.
+//! A driver does not check that a tag is in its list: the caller promises it.
 
 use sideway::ibverbs::shared_receive_queue::{PostTagOperationsGuard, Tag, TagMatchingOperationFlags};
 

@@ -1,4 +1,4 @@
-//! Devices that were not opened go with the list.
+//! Devices that are not open are freed with the list.
 
 use sideway::ibverbs::device::DeviceList;
 

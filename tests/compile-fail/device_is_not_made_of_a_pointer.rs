@@ -1,4 +1,4 @@
-//! A device comes from a list and from nowhere else.
+//! A device comes only from a list.
 
 use sideway::ibverbs::device::{Device, DeviceList};
 

@@ -1,4 +1,4 @@
-//! The device writes to what it gives.
+//! The device writes to the allocated memory.
 
 use std::ptr::NonNull;
 

@@ -1,4 +1,4 @@
-//! The device uses the memory after the call has returned: that it may is the caller's promise.
+//! The device accesses the memory after the call has returned: the caller promises that it may.
 
 use sideway::ibverbs::queue_pair::{BasicPostSendGuard, PostSendGuard};
 use sideway::ibverbs::work_request::WorkRequestFlags;

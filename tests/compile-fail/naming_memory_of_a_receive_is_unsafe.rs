@@ -1,4 +1,4 @@
-//! The device writes the memory after the call has returned: that it may is the caller's promise.
+//! The device writes the memory after the call has returned: the caller promises that it may.
 
 use sideway::ibverbs::queue_pair::PostRecvGuard;
 

@@ -1,4 +1,4 @@
-//! A batch that is not posted yet still points to the headers of its segmented packets.
+//! An unposted batch points to the headers of its segmented packets.
 
 use sideway::ibverbs::queue_pair::{BasicQueuePair, PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::WorkRequestFlags;

@@ -1,4 +1,4 @@
-//! A closure that gets completions has no second poll of their queue.
+//! A closure cannot poll the queue whose completions it gets.
 
 use sideway::ibverbs::completion::ExtendedCompletionQueue;
 

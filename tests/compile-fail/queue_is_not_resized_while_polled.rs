@@ -1,4 +1,4 @@
-//! The cursor stands in the memory that resizing replaces.
+//! The cursor points into the memory that a resize replaces.
 
 use sideway::ibverbs::completion::ExtendedCompletionQueue;
 

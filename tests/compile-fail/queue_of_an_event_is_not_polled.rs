@@ -1,4 +1,4 @@
-//! An event names a completion queue; polling it stays with its owner.
+//! An event names a completion queue; only the owner polls it.
 
 use sideway::ibverbs::async_event::AsyncEventElement;
 

@@ -1,4 +1,4 @@
-//! An event names a queue pair; posting to it stays with the owners of its queues.
+//! An event names a queue pair; only the owners of its queues post to it.
 
 use sideway::ibverbs::async_event::AsyncEventElement;
 

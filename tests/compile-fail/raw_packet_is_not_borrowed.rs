@@ -1,4 +1,4 @@
-//! Drivers read the beginning of a raw packet however short it is, so that it is copied to where more may be read.
+//! Drivers read the start of a raw packet even if it is shorter, so it is copied into a larger buffer.
 
 use sideway::ibverbs::queue_pair::{BasicPostSendGuard, PostSendGuard, RawPacket};
 use sideway::ibverbs::work_request::WorkRequestFlags;

@@ -1,4 +1,4 @@
-//! The device, and peers, use the memory: that they may is the caller's promise.
+//! The device and peers access the memory: the caller promises that they may.
 
 use std::sync::Arc;
 

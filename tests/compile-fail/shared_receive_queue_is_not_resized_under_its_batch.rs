@@ -1,4 +1,4 @@
-//! A resize replaces the requests that a batch is built in.
+//! A resize replaces the requests in which a batch is built.
 
 use sideway::ibverbs::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueAttribute};
 

@@ -1,4 +1,4 @@
-//! Destroying it touches its completion queue, which is not locked.
+//! Destroying it accesses its completion queue, which has no lock.
 
 use sideway::ibverbs::queue_pair::ExtendedQueuePair;
 use sideway::ibverbs::single_threaded::SingleThreadedQueuePair;

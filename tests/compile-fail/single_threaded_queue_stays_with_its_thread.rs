@@ -1,4 +1,4 @@
-//! Its driver does not lock.
+//! Its driver takes no lock.
 
 use sideway::ibverbs::single_threaded::SingleThreadedCompletionQueue;
 

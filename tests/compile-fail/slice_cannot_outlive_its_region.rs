@@ -1,4 +1,4 @@
-//! The memory of an owned region goes with it.
+//! The memory of an owned region is freed with it.
 
 use sideway::ibverbs::memory_region::OwnedMemoryRegion;
 

@@ -1,4 +1,4 @@
-//! Queue pairs take the queues of this crate alone: what a `CompletionQueue` needs cannot be named elsewhere.
+//! Queue pairs accept only the queues of this crate: the items that a `CompletionQueue` needs are private.
 
 use sideway::ibverbs::completion::queue::AsCore;
 

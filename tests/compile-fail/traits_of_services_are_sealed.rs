@@ -1,5 +1,5 @@
-//! Services, operations and addresses are this crate's alone: what their traits need cannot be named elsewhere. Another crate adds a
-//! service through `queue_pair::vendor`.
+//! Services, operations and addresses are only this crate's: the items that their traits need are private. Another
+//! crate adds a service through `queue_pair::vendor`.
 
 use sideway::ffi::Sealed;
 

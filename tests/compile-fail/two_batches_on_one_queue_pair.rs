@@ -1,4 +1,4 @@
-//! One batch at a time: the driver writes both into the same place.
+//! One batch at a time: the driver writes both to the same place.
 
 use sideway::ibverbs::queue_pair::{ExtendedQueuePair, QueuePair};
 

@@ -1,4 +1,4 @@
-//! A batch borrows its work queue: there is no second one beside it, and no change of state meanwhile.
+//! A batch borrows its work queue: no second batch and no state change until it ends.
 
 use sideway::ibverbs::work_queue::{WorkQueue, WorkQueueAttribute};
 

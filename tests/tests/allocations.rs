@@ -23,7 +23,7 @@ thread_local! {
 struct Counting;
 
 fn count(pieces: i64) {
-    // A thread that ends may have no counter any more.
+    // The counter of a thread that ends may be gone.
     let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
     let _ = HELD.try_with(|held| held.set(held.get() + pieces));
 }
@@ -52,7 +52,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// How often memory was asked for or given back.
+/// The number of allocations and deallocations.
 fn allocations(run: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.get();
     run();
@@ -88,7 +88,7 @@ fn round(qp: &mut GenericQueuePair, send_cq: &mut GenericCompletionQueue, recv_c
         guard.construct_wr(4, signaled).setup_atomic_fetch_add(1, 2, 3).setup_sge(1, 2, 8);
     }
     guard.post().unwrap();
-    // A batch that is given up, and an empty one.
+    // An aborted batch, and an empty one.
     qp.start_post_send().construct_wr(5, signaled).setup_read(1, 2).setup_no_data();
     qp.start_post_send().post().unwrap();
     for (cq, expected) in [(send_cq, 4), (recv_cq, 3)] {
@@ -101,12 +101,12 @@ fn round(qp: &mut GenericQueuePair, send_cq: &mut GenericCompletionQueue, recv_c
         }
         drop(poller);
         assert_eq!(seen, expected);
-        // Nothing there is the most frequent answer of all.
+        // An empty poll is the most frequent result.
         assert!(matches!(cq.start_poll(), Err(PollCompletionQueueError::CompletionQueueEmpty)));
     }
 }
 
-/// Every request beyond sends, writes, reads and atomics; extended queue pairs have a flush besides.
+/// Every request besides sends, writes, reads and atomics; extended queue pairs have a flush as well.
 fn further(qp: &mut GenericQueuePair) {
     let signaled = WorkRequestFlags::Signaled;
     let is_extended = matches!(qp.queues().0, GenericSendQueue::Extended(_));
@@ -138,7 +138,7 @@ fn datagrams(qp: &mut GenericQueuePair<Datagram>, ah: &AddressHandle) {
         guard.construct_wr(3, signaled).setup_send().setup_ud_addr_unchecked(ah, 1, 2).setup_no_data();
     }
     guard.post().unwrap();
-    // One that is given up.
+    // An aborted one.
     qp.start_post_send().construct_wr(4, signaled).setup_send().setup_ud_addr(ah, 1, 2).setup_no_data();
 }
 
@@ -158,7 +158,7 @@ fn drain(cq: &mut GenericCompletionQueue) {
     }
 }
 
-/// A queue pair of each kind; what was asked for is what the requests above need.
+/// A queue pair of each kind, with the operations that the requests above need.
 fn of_each_kind<T: BasicService>(
     world: &World,
     mut builder: QueuePairBuilder<T>,
@@ -192,7 +192,7 @@ fn no_request_of_any_service_allocates() {
             packets(&mut four);
             drain(&mut send_cq);
         };
-        // The recording device grows its own memory in the first rounds.
+        // The recording device allocates memory of its own in the first rounds.
         (0..10).for_each(|_| round());
         assert_eq!(allocations(|| (0..1000).for_each(|_| round())), 0);
     }
@@ -213,13 +213,13 @@ fn destroyed_objects_free_their_memory() {
         drop(of_each_kind(&world, world.pd.create_ud_qp_builder(), SendOperationFlags::Send));
         drop(of_each_kind(&world, world.pd.create_xrc_send_qp_builder(), SendOperationFlags::Send));
         drop(world.pd.create_ah(&AddressHandleAttribute::new()).unwrap());
-        // What cannot be made leaves nothing either.
+        // A failed creation leaks nothing either.
         let no = Failure::documented(libc::ENOMEM);
         world.recording.fail("create_cq", 0, no).fail("create_cq_ex", 0, no);
         world.recording.fail("create_qp", 0, no).fail("create_qp_ex", 0, no);
         drop((builder_of_queues.build().unwrap_err(), builder_of_queues.build_ex().unwrap_err()));
         drop((builder.build().unwrap_err(), builder.build_ex().unwrap_err()));
-        // Refusals, and the guards that had them.
+        // Refusals, with their guards.
         let mut qp = world.qp_builder().setup_send_ops_flags(SendOperationFlags::Send).build_ex().unwrap();
         let mut guard = qp.start_post_send();
         guard.construct_wr(1, WorkRequestFlags::empty()).setup_read(1, 2).setup_no_data();
@@ -249,7 +249,7 @@ fn posting_and_polling_do_not_allocate() {
     recording.quiet();
     for mut qp in pairs {
         connect(&qp).unwrap();
-        // The recording device grows its own memory in the first rounds.
+        // The recording device allocates memory of its own in the first rounds.
         (0..10).for_each(|_| round(&mut qp, &mut send_cq, &mut recv_cq));
         let taken = allocations(|| (0..1000).for_each(|_| round(&mut qp, &mut send_cq, &mut recv_cq)));
         assert_eq!(taken, 0, "{qp:?}");

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use sideway_tests::{headers, requirements};
 
-/// What the bindings of one header hold.
+/// The contents of the bindings of one header.
 struct Header {
     types: &'static [Kind],
     constants: &'static [Constant],
@@ -64,7 +64,7 @@ const fn target_size<Whole, Part>(_: fn(*const Whole) -> *const Part) -> usize {
 
 include!(concat!(env!("OUT_DIR"), "/bindings_layout.rs"));
 
-/// One number, as Rust has it, with the C expression that must give the same in the lowest `bits` bits.
+/// A number in Rust, and the C expression that must equal it in the lowest `bits` bits.
 struct Question {
     c: String,
     rust: u64,

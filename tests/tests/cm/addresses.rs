@@ -1,4 +1,4 @@
-//! Address information, and identifiers that are made from it.
+//! Address information, and identifiers created from it.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ fn passive() -> AddressInfo {
     hints
 }
 
-/// An endpoint that listens, and what leads to it.
+/// A listening endpoint, and the address information that leads to it.
 fn listener(channel: &Arc<EventChannel>) -> (Arc<Identifier>, AddressInfo) {
     let found = getaddrinfo(Some("127.0.0.1"), None, &passive()).unwrap();
     let id = channel.create_ep(&found[0]).unwrap();
@@ -156,7 +156,7 @@ fn failed_endpoint_leaks_nothing() {
     assert_eq!(shim.live(), []);
 }
 
-/// Finds, listens, connects and parts; the first error ends it.
+/// Looks up, listens, connects and disconnects; the first error ends it.
 fn whole_life() -> Result<(), Box<dyn Error>> {
     let channel = EventChannel::new()?;
     let found = getaddrinfo(Some("127.0.0.1"), None, &passive())?;
@@ -188,13 +188,13 @@ fn any_failing_call_leaks_nothing() {
         shim.fail_any(number, Failure::documented(libc::ENOMEM));
         let told = whole_life();
         let failed: Vec<_> = shim.calls().into_iter().filter(|call| call.failed.is_some()).collect();
-        // What C refuses to destroy is leaked, and keeps its parents.
+        // An object that C does not destroy is leaked, and keeps its parents.
         let is_leaked = failed.iter().any(|call| call.verb.contains("destroy") || call.verb.contains("dealloc"));
-        // Port 0 serves as well: the connection is not made.
+        // Port 0 works as well: the connection is not established.
         let has_other_way = failed.iter().any(|call| ["rdma_ack_cm_event", "rdma_get_src_port"].contains(&call.verb));
         assert!(is_leaked || has_other_way || told.is_err(), "{failed:?}");
         assert!(is_leaked || shim.live().is_empty(), "{failed:?}: {:?} is left", shim.live());
-        // An identifier that lives on does so on a channel that does not.
+        // An identifier that lives on does so on a channel that is not destroyed.
         assert!(is_leaked || shim.violations().is_empty(), "{failed:?}");
         shim.violations();
     }
@@ -252,7 +252,7 @@ fn older_library_gives_a_typed_error() {
     }
 }
 
-/// Stores addresses of InfiniBand in an identifier, as the library does; softrnic has none.
+/// Stores InfiniBand addresses in an identifier, as the library does; softrnic has none.
 pub(crate) fn store(id: u64, source: u64, destination: u64) -> libc::c_int {
     let id = std::ptr::with_exposed_provenance_mut::<rdma_cm_id>(id as usize);
     let read = |address: u64| std::ptr::with_exposed_provenance::<sockaddr_ib>(address as usize);

@@ -1,4 +1,4 @@
-//! Calls that wait, where the library fails and where events come that no peer would cause.
+//! Blocking calls with a failing library, and with events that no peer would cause.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn sides() -> (Listener, Resolved) {
     (listener, resolved)
 }
 
-/// A request that waits at the listener, and its end.
+/// A request that waits at the listener, and its client.
 #[track_caller]
 fn ask(resolved: &Resolved) -> End {
     let end = End::of(Arc::clone(resolved.identifier()));
@@ -63,7 +63,7 @@ fn failed_migration_leaves_the_identifier_in_place() {
     assert!(Arc::ptr_eq(&id.event_channel(), &old));
     raise(&shim, &id, EventType::AddressChange.raw(), 0);
     assert!(Arc::ptr_eq(expect(&old, EventType::AddressChange).cm_id(), &id));
-    // The new one does not know it.
+    // The new channel does not have it.
     let (c_channel, c_id) = raw(&new, &id);
     shim.raise(c_channel, ConnectionEvent::new(EventType::AddressChange.raw(), c_id));
     assert!(new.try_get_cm_event().unwrap_err().hint().unwrap().contains("not of this channel"));
@@ -97,7 +97,7 @@ fn error_in_an_event_is_the_cause() {
         let (listener, resolved) = sides();
         let _end = End::of(Arc::clone(resolved.identifier()));
         shim.only_raised(true);
-        // What means nothing is passed over.
+        // Irrelevant events are skipped.
         raise(&shim, resolved.identifier(), EventType::AddressChange.raw(), 0);
         raise(&shim, resolved.identifier(), 4711, 0);
         raise(&shim, resolved.identifier(), event_type.raw(), status);
@@ -207,7 +207,7 @@ fn first_end_of_a_connection_is_reported() {
     assert_eq!(active.wait(None).unwrap(), Ended::NoAnswer);
     assert_eq!(active.wait(None).unwrap(), Ended::NoAnswer);
     raise(&shim, passive.identifier(), EventType::DeviceRemoval.raw(), 0);
-    // There is nothing to disconnect from any more.
+    // The connection has already ended.
     shim.fail("rdma_disconnect", 0, Failure::documented(libc::EINVAL));
     assert_eq!(passive.disconnect(Some(LONG)).unwrap(), Ended::DeviceRemoval);
 }
@@ -276,7 +276,7 @@ fn connection_that_cannot_be_ended_reports_why() {
     let error = active.disconnect(Some(LONG)).unwrap_err();
     assert_eq!((error.step(), error.address()), (ConnectStep::Disconnect, Some(listener.local_address())));
     assert!(error.to_string().contains("rdma_disconnect: EIO"), "{error}");
-    // The channel fails too: nothing is waited for.
+    // The channel fails too: there is no wait.
     shim.fail("rdma_disconnect", 0, Failure::documented(libc::EINVAL));
     shim.fail("rdma_get_cm_event", 0, Failure::documented(libc::EIO));
     let error = active.disconnect(Some(SHORT)).unwrap_err();
@@ -303,9 +303,9 @@ fn request_is_detached_from_its_listener() {
 
 /// One end connects, and the other accepts; the first error ends it.
 fn both_ways() -> Result<(), Box<dyn Error>> {
-    // For the confirmation, which does not come.
+    // For the confirmation, which does not arrive.
     let listener = Listener::builder().setup_timeout(SHORT).bind((HERE, 0))?;
-    // The way in which `rdma_get_src_port` fails.
+    // The failure of `rdma_get_src_port`.
     if listener.local_address().port() == 0 {
         return Err("no port".into());
     }
@@ -320,7 +320,7 @@ fn both_ways() -> Result<(), Box<dyn Error>> {
     resolved.identifier().connect(&ConnectionParameter::default())?;
     let request = listener.accept(Some(LONG))?;
     let passive = queue_pair(request.identifier())?;
-    // The other end, which is this thread too, does not confirm.
+    // The other end, on the same thread, does not confirm.
     match request.accept(&ConnectionParameter::default()) {
         Err(error) if error.is_timed_out() => {}
         accepted => drop(accepted?),

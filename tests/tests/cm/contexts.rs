@@ -1,5 +1,5 @@
-//! The device contexts that the library lends. softrnic has one for the process, which another test may have leaked: each test has a
-//! process of its own.
+//! The device contexts that the library lends. softrnic has one for the process, which another test may have leaked, so
+//! each test has a process of its own.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ fn unused_context_is_released() {
     assert_eq!(shim.verbs(), [""; 0]);
     drop(again);
     assert_eq!(shim.verbs(), ["rdma_free_devices"]);
-    // Not cached: the next is asked for anew.
+    // Not cached: the next one is requested again.
     let context = id.get_device_context().unwrap();
     assert_eq!(shim.verbs(), ["rdma_get_devices"]);
     Arc::into_inner(context).unwrap().close().unwrap();

@@ -20,7 +20,7 @@ fn event_holds_its_identifier_and_its_channel() {
     let id = channel.create_id(PortSpace::Tcp).unwrap();
     id.resolve_addr(None, "127.0.0.1:1".parse().unwrap(), Duration::from_secs(1)).unwrap();
     let event = expect(&channel, EventType::AddressResolved);
-    // Elsewhere the first would wait for the event, and the second leave it with freed memory.
+    // Otherwise the first would wait for the event, and the second leave it with freed memory.
     drop(id);
     drop(channel);
     assert_eq!(shim.live(), [Kind::EventChannel, Kind::Identifier]);
@@ -133,7 +133,7 @@ fn request_of_a_destroyed_listener_is_rejected_and_destroyed() {
     assert_eq!(shim.live(), []);
 }
 
-/// Any type, with any status, on an identifier of either space: nothing but a request is taken for one.
+/// Events of any type and status, on an identifier of either port space: only requests are taken for requests.
 #[test]
 fn events_are_not_confused() {
     let shim = Shim::new();

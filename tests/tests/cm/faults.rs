@@ -56,7 +56,7 @@ fn failed_internal_step_reports_its_errno() {
     let event = expect(&channel, EventType::AddressError);
     let EventKind::AddressError(status) = event.kind() else { panic!("{event:?}") };
     assert_eq!(status.errno().unwrap().raw(), libc::EHOSTUNREACH);
-    // The library moves the queue pair when the response comes.
+    // The library changes the queue pair's state when the response arrives.
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
     let active = End::of(id);
     active.id.connect(&ConnectionParameter::default()).unwrap();
@@ -88,16 +88,16 @@ fn identifier_that_cannot_be_destroyed_is_leaked() {
     let id = channel.create_id(PortSpace::Tcp).unwrap();
     shim.fail("rdma_destroy_id", 0, Failure::documented(libc::EIO));
     drop(id);
-    // It is there still, and its channel works.
+    // It still exists, and its channel works.
     let id = channel.create_id(PortSpace::Tcp).unwrap();
     id.bind_addr((HERE, 0).into()).unwrap();
     drop(id);
     drop(channel);
-    // The library's channel went with an identifier on it.
+    // The library destroyed the channel with an identifier on it.
     assert_eq!(shim.violations().len(), 1);
 }
 
-/// Connects two ends and parts them; the first error ends it.
+/// Connects and disconnects two ends; the first error ends it.
 fn whole_life() -> Result<(), Box<dyn Error>> {
     let channel = EventChannel::new()?;
     let next = |event_type| -> Result<Arc<Identifier>, Box<dyn Error>> {
@@ -150,10 +150,10 @@ fn any_failing_call_leaks_nothing_and_repeats_nothing() {
             told += u32::from(whole_life().is_err());
             let failed: Vec<_> = shim.calls().into_iter().filter(|call| call.failed.is_some()).collect();
             assert!(failed.iter().any(|call| call.failed == Some(errno)), "{failed:?}");
-            // What C refuses to destroy is leaked, and keeps its parents.
+            // An object that C does not destroy is leaked, and keeps its parents.
             let is_leaked = failed.iter().any(|call| call.verb.contains("destroy") || call.verb.contains("dealloc"));
             assert!(is_leaked || shim.live().is_empty(), "{failed:?}: {:?} is left", shim.live());
-            // An identifier that lives on does so on a channel that does not.
+            // An identifier that lives on does so on a channel that is not destroyed.
             assert!(is_leaked || shim.violations().is_empty(), "{failed:?}");
             shim.violations();
         }

@@ -1,4 +1,4 @@
-//! Calls on identifiers: what C is given, and what it is not asked.
+//! Calls on identifiers: the arguments of C, and calls that are not made.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -61,7 +61,7 @@ fn operation_without_a_device_is_an_error() {
         assert_eq!(error.errno().raw(), libc::EINVAL, "{error}");
         assert!(error.hint().unwrap().contains("on no device"), "{error}");
     }
-    // C would follow a null pointer.
+    // C would dereference a null pointer.
     assert_eq!(shim.verbs(), [""; 0]);
 }
 
@@ -122,7 +122,7 @@ fn partly_written_attributes_are_otherwise_zero() {
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
     let attribute = id.get_qp_attr(QueuePairState::Init).unwrap();
     assert_eq!(attribute.state(), QueuePairState::Init);
-    // Fields that librdmacm does not write at all.
+    // Fields that librdmacm never writes.
     assert_eq!((attribute.rate_limit(), attribute.sqd_async_notify()), (0, false));
 }
 

@@ -21,7 +21,7 @@ fn group(last: u8) -> SocketAddr {
     SocketAddr::from(([239, 1, 1, last], 0))
 }
 
-/// An identifier for datagrams that is on the device.
+/// An identifier for datagrams that is bound to the device.
 fn bound(channel: &Arc<EventChannel>) -> Arc<Identifier> {
     let id = channel.create_id(PortSpace::Udp).unwrap();
     id.bind_addr((HERE, 0).into()).unwrap();
@@ -36,7 +36,7 @@ fn joined(channel: &Arc<EventChannel>) -> Option<SocketAddr> {
     membership.group()
 }
 
-/// An event of a group as the library gives it, with its context.
+/// A group event as the library returns it, with its context.
 fn told(shim: &Shim, event_type: EventType, id: &Identifier, key: usize) {
     // SAFETY: all-zero is legal: integers and null pointers.
     let parameters: rdma_ud_param = unsafe { std::mem::zeroed() };
@@ -57,7 +57,7 @@ fn failure(channel: &Arc<EventChannel>) -> MulticastFailure {
     failure.clone()
 }
 
-/// What the library was given for the groups that were joined since this was last asked.
+/// The library's arguments for the groups joined since the last query.
 fn keys(shim: &Shim) -> Vec<usize> {
     let calls = shim.calls();
     let joins = calls.iter().filter(|call| call.verb.starts_with("rdma_join_multicast"));
@@ -82,7 +82,7 @@ fn each_event_names_its_group() {
     for last in 1..=3 {
         assert_eq!(joined(&channel), Some(group(last)));
     }
-    // Of the second join, long after.
+    // Of the second join, much later.
     told(&shim, EventType::MulticastError, &id, 2);
     let event = expect(&channel, EventType::MulticastError);
     assert_eq!(event.to_string(), "multicast error: 239.1.1.2: ETIMEDOUT (Connection timed out)");
@@ -107,7 +107,7 @@ fn lost_group_is_left_before_it_is_rejoined() {
     let verbs = shim.verbs();
     assert_eq!(verbs, ["rdma_leave_multicast", "rdma_join_multicast"]);
     assert_eq!(joined(&channel), Some(group(1)));
-    // A late word of the first time is not taken for one of the second.
+    // A late event of the first join is not taken for the second's.
     told(&shim, EventType::MulticastError, &id, first[0]);
     assert_eq!(failure(&channel).group(), None);
     id.join_multicast(group(1)).unwrap_err();
@@ -191,7 +191,7 @@ fn groups_are_left_before_queue_pair_and_identifier_are_destroyed() {
     assert_eq!(shim.verbs(), ["rdma_leave_multicast", "rdma_leave_multicast", "destroy_qp"]);
     id.join_multicast(group(1)).unwrap();
     shim.calls();
-    // The event was not taken.
+    // The event was not read.
     drop(id);
     assert_eq!(shim.verbs(), ["rdma_leave_multicast", "rdma_destroy_id"]);
     assert!(channel.try_get_cm_event().unwrap().is_none());
@@ -220,7 +220,7 @@ fn events_of_freed_objects_are_not_read() {
         }
         let error = channel.try_get_cm_event().unwrap_err();
         assert_eq!((error.verb(), error.errno().raw()), ("rdma_get_cm_event", libc::EBUSY));
-        // It is forgotten for good; other groups are joined and left as before.
+        // It is forgotten; other groups are joined and left as before.
         assert_eq!(id.leave_multicast(group(1)).unwrap_err().errno().raw(), libc::EADDRNOTAVAIL);
         id.join_multicast(group(3)).unwrap();
         assert_eq!(channel.try_get_cm_event().unwrap_err().errno().raw(), libc::EBUSY);
@@ -228,7 +228,7 @@ fn events_of_freed_objects_are_not_read() {
         assert_eq!(joined(&channel), Some(group(2)));
         stays.leave_multicast(group(2)).unwrap();
     }
-    // The identifier goes at once.
+    // The identifier is destroyed at once.
     let id = bound(&channel);
     id.join_multicast(group(1)).unwrap();
     shim.fail("rdma_leave_multicast", 0, Failure::documented(libc::EACCES));
@@ -274,10 +274,10 @@ fn channel_of_a_leaked_identifier_gets_no_events() {
     assert!(hint().contains("drop that identifier"), "{}", hint());
     shim.fail("rdma_destroy_id", 0, Failure::documented(libc::EIO));
     drop(id);
-    // There is none any more that the program could drop.
+    // The program has no object left to drop.
     assert!(hint().contains("make another"), "{}", hint());
     drop(channel);
-    // The library's channel went with an identifier on it.
+    // The library destroyed the channel with an identifier on it.
     assert_eq!(shim.violations().len(), 1);
 }
 
@@ -319,7 +319,8 @@ fn any_failing_call_leaks_nothing_and_repeats_nothing() {
         told += u32::from(whole_life(&shim).is_err());
         let failed: Vec<_> = shim.calls().into_iter().filter(|call| call.failed.is_some()).collect();
         assert!(failed.iter().any(|call| call.failed == Some(libc::ENOMEM)), "{failed:?}");
-        // What C refuses to destroy is leaked, and keeps its parents; so is a queue pair that stays in a group.
+        // An object that C does not destroy is leaked, and keeps its parents; so does a queue pair that stays in a
+        // group.
         let is_leaked =
             ["destroy", "dealloc", "leave"].iter().any(|verb| failed.iter().any(|call| call.verb.contains(verb)));
         assert!(is_leaked || shim.live().is_empty(), "{failed:?}: {:?} is left", shim.live());

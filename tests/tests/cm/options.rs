@@ -70,7 +70,7 @@ fn given_path_replaces_route_resolution_on_infiniband() {
     let error = id.set_path(&path).unwrap_err();
     assert!(error.hint().unwrap().contains("not on a port of InfiniBand"), "{error}");
     assert_eq!(shim.verbs(), [""; 0]);
-    // A port that is not found has no link layer, and softrnic has no path of InfiniBand.
+    // An unknown port has no link layer, and softrnic has no InfiniBand path.
     let (_, c_id) = raw(&channel, &id);
     // SAFETY: no other thread uses the identifier.
     unsafe { (*c_id).port_num = 0 };
@@ -158,7 +158,7 @@ fn library_without_vendor_options_gives_a_typed_error() {
         assert_eq!((error.verb(), error.errno().raw()), (verb, libc::EOPNOTSUPP));
         assert!(error.hint().unwrap().contains("since rdma-core 31"), "{error}");
     }
-    // The answer was not given.
+    // The answer was not set.
     request.cm_id().reject(b"").unwrap();
 }
 

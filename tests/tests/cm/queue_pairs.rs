@@ -1,4 +1,4 @@
-//! Queue pairs and shared receive queues that are made through an identifier.
+//! Queue pairs and shared receive queues that are created through an identifier.
 
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use sideway_tests::shim::{Shim, channel};
 
 use crate::{HERE, pair, raw};
 
-/// What a queue pair on the identifier's device is made from.
+/// The parents of a queue pair on the identifier's device.
 fn parents(id: &Arc<Identifier>) -> (Arc<ProtectionDomain>, BasicCompletionQueue) {
     let context = id.get_device_context().unwrap();
     (context.alloc_pd().unwrap(), context.create_cq_builder().build().unwrap())
@@ -62,7 +62,7 @@ fn identifier_forgets_a_queue_pair_before_it_is_destroyed() {
     assert!(!attached());
 }
 
-/// Runs `make` with small queues, and puts what was asked for back, as if it had been given.
+/// Runs `make` with small queues, and then restores the requested sizes, as if granted.
 ///
 /// # Safety
 ///
@@ -161,7 +161,7 @@ fn shared_queue_of_the_identifier_feeds_its_queue_pair() {
     let mut builder = pd.create_qp_builder();
     builder.setup_send_cq(&cq).setup_recv_cq(&cq);
     let mut qp = id.create_qp(&builder).unwrap();
-    // C gives it the shared queue without being asked; a receive of its own would go nowhere.
+    // C sets the shared queue by itself; a receive of the queue pair's own would be lost.
     let mut batch = qp.start_post_recv();
     batch.construct_wr(1).setup_no_data();
     batch.post().unwrap_err();

@@ -1,4 +1,4 @@
-//! Threads that call on identifiers while others take events: the provider notices what meets.
+//! Threads that use identifiers while others read events: the provider detects overlapping calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,7 +58,7 @@ fn identifier_is_not_read_while_an_event_writes_it() {
     assert_eq!(shim.violations(), [""; 0]);
 }
 
-/// Reads all that there is.
+/// Reads all attributes.
 fn look(id: &Arc<Identifier>) {
     std::hint::black_box((id.port(), id.peer_port(), id.local_address(), id.peer_address(), id.port_num()));
     drop(id.get_device_context());
@@ -105,7 +105,7 @@ fn queue_pair_may_be_dropped_during_a_connect() {
         active.id.connect(&ConnectionParameter::default()).unwrap();
         let passive = End::of(Arc::clone(expect(&channel, EventType::ConnectRequest).cm_id()));
         passive.id.accept(&ConnectionParameter::default()).unwrap();
-        // The response moves the queue pair, on one thread, and it is destroyed on another.
+        // The response changes the queue pair's state on one thread, and it is destroyed on another.
         thread::scope(|scope| {
             scope.spawn(|| while channel.try_get_cm_event().unwrap().is_some() {});
             drop(active);

@@ -1,4 +1,4 @@
-//! Address handles, the way back to the sender of a datagram, resized queues, and what soft-RoCE has not.
+//! Address handles, replies to the sender of a datagram, resized queues, and what soft-RoCE lacks.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use sideway_tests::loopback::Memory;
 use sideway_tests::loopback::{Kind, Loopback, QueueKind, REQUESTS, to};
 use sideway_tests::{device, on_all_kinds};
 
-/// The entries of the GID table of the port that is used.
+/// The entries of the port's GID table.
 fn gids(context: &DeviceContext) -> Vec<GidEntry> {
     let table = context.query_gid_table().expect("the table");
     table.into_iter().filter(|entry| entry.port_num() == u32::from(device::PORT)).collect()
@@ -33,7 +33,7 @@ fn way(gid: &GidEntry) -> AddressHandleAttribute {
     way
 }
 
-/// What a datagram from a GID to itself has in front of its data.
+/// The bytes before the data of a datagram from a GID to itself.
 fn header_of(gid: &Gid) -> GlobalRoutingHeader {
     let mut bytes = [0; 40];
     if let Some(address) = gid.ipv4() {
@@ -105,7 +105,7 @@ fn reply_address_reaches_the_sender() {
         assert_eq!(back.port(), device::PORT);
         pd.create_ah_from_wc(device::PORT, &source, Some(&header)).unwrap_or_else(|error| panic!("{gid:?}: {error}"));
         ways += 1;
-        // Sent to an address that the port has not.
+        // Sent to an address that the port does not have.
         let mut bytes = *header.as_bytes();
         bytes[39] ^= 0xff;
         let foreign = GlobalRoutingHeader::from_bytes(bytes);
@@ -244,7 +244,7 @@ fn resize_under_load<Q: Kind>(queue: QueueKind) {
         for at in 0..u64::from(REQUESTS) {
             pair.near.post_send(next + at, 0, 8);
         }
-        // All have completed here, and those there wait in the queue that is resized.
+        // All have completed here; those of the peer wait in the queue that is resized.
         for at in 0..u64::from(REQUESTS) {
             assert_eq!(pair.near.success().wr_id, next + at);
         }

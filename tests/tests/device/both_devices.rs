@@ -1,5 +1,5 @@
-//! Each test of the device ring sees the same completions on the kernel's soft-RoCE and on softrnic. Runs after the other programs,
-//! which have written them down.
+//! Each test of the device ring gets the same completions on the kernel's soft-RoCE and on softrnic. Runs after the
+//! other programs, which have logged them.
 
 use std::env;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use sideway_tests::completion_log::{self, Completions};
 
-/// Tests whose completions differ, and why they may.
+/// Tests whose completions may differ, with the reason.
 const DIFFERENCES: &[(&str, &str)] = &[
     (
         "windows::window_key_works_until_its_user_invalidates_it",
@@ -29,7 +29,7 @@ const DIFFERENCES: &[(&str, &str)] = &[
     ),
 ];
 
-/// The folder with the completions: `kernel` and `soft`, in each a file by the name of each program.
+/// The folder of the logs: `kernel` and `soft`, each with a file for each program.
 const COMPARED: &str = "SIDEWAY_COMPARED";
 
 #[test]
@@ -43,7 +43,7 @@ fn completions_are_the_same_on_both_devices() {
             ["kernel", "soft"].map(|device| completion_log::read(&folder.join(device).join(&program)).expect("a file"));
         // Completions without a name belong to threads that a test has started.
         for (test, ours) in soft.iter().filter(|(test, _)| !test.is_empty()) {
-            // A test may be of one device alone.
+            // A test may run on one device only.
             let Some(theirs) = kernel.get(test) else { continue };
             compared += 1;
             completions += ours.values().sum::<usize>();
@@ -60,7 +60,7 @@ fn completions_are_the_same_on_both_devices() {
     assert!(faults.is_empty(), "the devices differ:\n{}", faults.join("\n"));
 }
 
-/// What one of both has seen more often.
+/// Completions that one of the two had more often.
 fn difference(kernel: &Completions, soft: &Completions) -> String {
     let more = |name: &str, these: &Completions, those: &Completions| {
         let lines = these.iter().filter_map(|(line, count)| {

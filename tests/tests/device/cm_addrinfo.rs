@@ -1,4 +1,4 @@
-//! Address information, and identifiers that are made from it, with the kernel's connection manager.
+//! Address information, and identifiers created from it, with the kernel's connection manager.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn one(node: Option<&str>, service: Option<&str>, hints: &AddressInfo) -> Addres
     found.remove(0)
 }
 
-/// An endpoint that listens on the test device, and what leads to it.
+/// A listening endpoint on the test device, and the address information that leads to it.
 #[track_caller]
 fn listener(channel: &Arc<EventChannel>, port_space: PortSpace) -> (Arc<Identifier>, AddressInfo) {
     let node = address().to_string();
@@ -49,7 +49,7 @@ fn numeric_addresses_resolve_unchanged() {
     assert_eq!((info.route(), info.connect_data()), (&b""[..], &b""[..]));
     let info = one(Some("::1"), Some("7471"), numeric().setup_qp_type(QueuePairType::UnreliableDatagram));
     assert_eq!((info.family(), info.port_space()), (AddressFamily::Ipv6, Some(PortSpace::Udp)));
-    // Nothing but the hints: they come back.
+    // Only the hints: they are returned.
     let mut hints = numeric();
     let (source, destination) = (SocketAddr::new(address(), 0), SocketAddr::new(address(), 9));
     hints.setup_source(source).setup_destination(destination);
@@ -67,7 +67,7 @@ fn unspecified_address_is_only_for_listeners() {
     let id = channel.create_ep(&info).unwrap();
     id.listen(0).unwrap();
     assert_eq!(id.port(), 7471);
-    // The port is taken.
+    // The port is in use.
     let error = channel.create_ep(&info).and_then(|id| id.listen(0)).unwrap_err();
     assert!([libc::EADDRINUSE, libc::EADDRNOTAVAIL].contains(&error.errno().raw()), "{error}");
 }
@@ -114,7 +114,7 @@ fn gid_address_resolves_and_roce_rejects_it() {
     let mut expected = InfiniBandAddress::new("fe80::7".parse().unwrap());
     expected.setup_port(PortSpace::InfiniBand, 258);
     assert_eq!(info.destination().unwrap().infiniband(), Some(expected));
-    // The library would read an address of IPv4 to the length of one of IPv6.
+    // The library would read an IPv4 address with the length of an IPv6 one.
     getaddrinfo(Some("10.71.0.1"), Some("258"), &hints).unwrap_err();
     let channel = channel();
     let id = channel.create_id(PortSpace::InfiniBand).unwrap();
@@ -122,7 +122,7 @@ fn gid_address_resolves_and_roce_rejects_it() {
     assert_eq!(error.errno().raw(), libc::ENODEV, "{error}");
     assert!(error.hint().unwrap().contains("no port of an InfiniBand device"), "{error}");
     assert_eq!((id.local_ib_address(), id.peer_ib_address()), (None, None));
-    // Linux takes RoCE devices for such addresses too, and then finds no route.
+    // Linux accepts such addresses for RoCE devices too, and then finds no route.
     id.resolve_ib_addr(None, expected, LONG).unwrap();
     expect(&channel, EventType::AddressResolved);
     assert_eq!(id.peer_ib_address(), Some(expected));
@@ -176,7 +176,7 @@ fn connect_data_comes_before_private_data() {
     let mut parameter = ConnectionParameter::default();
     let error = active.id.connect(parameter.setup_private_data(&[7; 249])).unwrap_err();
     assert_eq!(error.hint(), Some("249 bytes of private data: at most 248"));
-    // C has room, the packet has not.
+    // C has space for it, the packet has not.
     let error = active.id.connect(parameter.setup_private_data(&[7; 50])).unwrap_err();
     assert_eq!(error.errno().raw(), libc::EINVAL, "{error}");
     active.id.connect(parameter.setup_private_data(b"second")).unwrap();

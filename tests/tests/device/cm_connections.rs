@@ -1,4 +1,4 @@
-//! Connections by address, made and ended on one channel.
+//! Connections by address, established and ended on one channel.
 
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ fn accept_is_not_followed_by_a_reject() {
     active.id.connect(&ConnectionParameter::default()).unwrap();
     let passive = End::of(Arc::clone(expect(&channel, EventType::ConnectRequest).cm_id()));
     passive.id.accept(&ConnectionParameter::default()).unwrap();
-    // The kernel would take it, and destroying the identifier would never end.
+    // The kernel would accept it, and destroying the identifier would never return.
     let error = passive.id.reject(b"").unwrap_err();
     assert!(error.hint().unwrap().contains("it has been answered"), "{error}");
     expect(&channel, EventType::Established);

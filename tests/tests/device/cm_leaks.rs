@@ -1,6 +1,6 @@
-//! Connections by address, a thousand times over: whatever way they end, this process holds afterwards what it held before, in
-//! identifiers, queue pairs, completion queues, regions, domains and open files. These are the process's, so each test has one of its
-//! own.
+//! Connections by address, repeated a thousand times: however they end, this process then has as many identifiers,
+//! queue pairs, completion queues, regions, domains and open files as before. These counts belong to the process, so
+//! each test has one of its own.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -18,10 +18,10 @@ use sideway_tests::connections::{End, LONG, channel, expect, listen, resolve};
 use sideway_tests::process::alone;
 use sideway_tests::resources::Held;
 
-/// Connections that are made and ended.
+/// Connections that are established and ended.
 const TIMES: usize = 1000;
 
-/// What ends sooner: a leak shows as well.
+/// Fewer rounds for slower cases: they still show a leak.
 const SOME: usize = 200;
 
 /// Marks this program as the peer of another, with the address of the other's listener.
@@ -29,7 +29,7 @@ const PEER_OF: &str = "SIDEWAY_TEST_PEER_OF";
 /// Connections in either direction with a peer that is killed.
 const WITH_PEER: usize = 10;
 
-/// What this process holds once everything that stays has been made: the devices are opened when they are first needed.
+/// The counts of this process after all lasting objects are created: devices are opened at their first use.
 #[track_caller]
 fn held(listener: SocketAddr, channel: &Arc<EventChannel>) -> Held {
     drop(ask(channel, listener));
@@ -39,7 +39,7 @@ fn held(listener: SocketAddr, channel: &Arc<EventChannel>) -> Held {
     held
 }
 
-/// Asks for a connection.
+/// Sends a connect request.
 #[track_caller]
 fn ask(channel: &Arc<EventChannel>, address: SocketAddr) -> End {
     let end = End::of(resolve(channel, PortSpace::Tcp, address));
@@ -118,7 +118,7 @@ fn refused_connections_leak_nothing() {
     for time in 0..SOME {
         let active = ask(&channel, address);
         let request = expect(&channel, EventType::ConnectRequest);
-        // Some after all that an acceptance needs was made.
+        // Some after everything for an accept was created.
         let end = (time % 2 == 0).then(|| End::of(Arc::clone(request.cm_id())));
         request.cm_id().reject(b"no").unwrap();
         assert!(Arc::ptr_eq(expect(&channel, EventType::Rejected).cm_id(), &active.id));
@@ -151,7 +151,7 @@ fn connects_without_a_listener_leak_nothing() {
     let channel = channel();
     let (listener, address) = listen(&channel, PortSpace::Tcp);
     let before = held(address, &channel);
-    // Its port stays taken, and it does not listen.
+    // Its port stays in use, but it does not listen.
     drop(listener);
     let bound = channel.create_id(PortSpace::Tcp).unwrap();
     bound.bind_addr(address).unwrap();
@@ -179,7 +179,7 @@ fn channels_dropped_with_events_leak_nothing() {
         let kind = time % kinds.len();
         kinds[kind] += 1;
         match kind {
-            // An address that is resolved.
+            // An identifier with a resolved address.
             0 => {
                 let id = channel.create_id(PortSpace::Tcp).unwrap();
                 id.resolve_addr(None, address, LONG).unwrap();
@@ -193,7 +193,7 @@ fn channels_dropped_with_events_leak_nothing() {
                 drop((listener, channel));
                 assert!(Arc::ptr_eq(expect(&other, EventType::Rejected).cm_id(), &active.id));
             }
-            // A connection that is there.
+            // An established connection.
             _ => {
                 let active = ask(&channel, address);
                 let passive = answer(&other);
@@ -214,7 +214,7 @@ fn channels_dropped_with_events_leak_nothing() {
     before.is_held_again();
 }
 
-/// Waits until there is an event, and takes none.
+/// Waits until there is an event, without reading it.
 #[track_caller]
 fn wait_for_event(channel: &EventChannel) {
     use std::os::fd::AsRawFd;
@@ -224,10 +224,10 @@ fn wait_for_event(channel: &EventChannel) {
     assert_eq!(ready, 1, "no event comes");
 }
 
-/// The process that is killed: connects to the one that started it, and lets that one connect to it.
+/// The process that is killed: connects to its parent, and lets the parent connect to it.
 #[test]
 fn peer() {
-    // Only where the test below starts it.
+    // Only if the test below starts it.
     let Ok(address) = env::var(PEER_OF) else { return };
     let active_channel = channel();
     let address = address.parse().expect("an address");
@@ -310,7 +310,7 @@ fn is_one_missing(ends: &[(End, bool)]) -> bool {
     ends.iter().any(|(_, is_established)| !is_established)
 }
 
-/// Where the peer listens.
+/// The address of the peer's listener.
 #[track_caller]
 fn peer_address(peer: &Program) -> SocketAddr {
     let started = Instant::now();

@@ -12,8 +12,8 @@ use sideway_tests::connections::{DatagramEnd, LONG, address, channel, datagram_e
 use sideway_tests::datagrams::GRH;
 use sideway_tests::recording::Warnings;
 
-/// Tests run at the same time, also in other processes of the user, and a datagram reaches all members of its group, whichever process
-/// they are in: each test has groups of its own, and each process.
+/// Tests run in parallel, also in other processes of the user, and a datagram reaches all members of its group in any
+/// process. So each test and each process has groups of its own.
 fn group(last: u8) -> SocketAddr {
     let process = std::process::id().to_le_bytes()[0];
     SocketAddr::from(([239, 9, process, last], 0))
@@ -97,7 +97,7 @@ fn datagram_to_a_group_reaches_every_member_until_it_leaves() {
     assert_eq!((error.verb(), error.errno().raw()), ("rdma_leave_multicast", libc::EADDRNOTAVAIL));
     assert_eq!(error.hint(), Some(&*format!("the identifier is not in the group {}", group(1).ip())));
 
-    // The kernel destroys no queue pair that is in a group.
+    // The kernel does not destroy a queue pair in a group.
     for (_, end) in members {
         end.side.qp.close().unwrap();
     }
@@ -130,13 +130,13 @@ fn several_groups_are_distinct_and_left_with_the_queue_pair_or_the_identifier() 
     let error = id.join_multicast(group(12)).unwrap_err();
     assert_eq!(error.errno().raw(), libc::EADDRINUSE);
     assert_eq!(error.hint(), Some(&*format!("the identifier is in the group {}, or joins it already", group(12).ip())));
-    // With the port that was not given when joining.
+    // With the port that was not set when joining.
     let mut elsewhere = group(12);
     elsewhere.set_port(7);
     id.leave_multicast(elsewhere).unwrap();
     id.join_multicast(group(12)).unwrap();
     end.side.qp.close().unwrap();
-    // It was left before its event was taken.
+    // It was left before its event was read.
     assert!(channel.try_get_cm_event().unwrap().is_none());
     id.leave_multicast(group(11)).unwrap_err();
 

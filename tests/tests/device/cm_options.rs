@@ -1,4 +1,4 @@
-//! Options of identifiers, what they do to connections, and the route that a connection takes.
+//! Options of identifiers, their effect on connections, and the route of a connection.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::net::{Ipv6Addr, SocketAddr};
@@ -100,7 +100,7 @@ fn route_exists_once_resolved() {
         let [path] = &paths[..] else { panic!("{paths:?}") };
         assert_eq!((path.source_gid(), path.dest_gid()), (gid_of_device(), gid_of_device()));
         assert_eq!((id.local_gid(), id.peer_gid()), (Some(gid_of_device()), Some(gid_of_device())));
-        // The partition of the address is InfiniBand's alone.
+        // Only InfiniBand addresses have a partition.
         assert_eq!((path.pkey(), id.pkey()), (0xffff, None));
         assert_eq!((path.mtu(), path.service_level(), path.is_reversible()), (Mtu::Mtu4096, 0, true));
         assert!((16..=18).contains(&path.packet_life_time()), "{path:?}");

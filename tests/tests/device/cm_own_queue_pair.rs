@@ -1,4 +1,4 @@
-//! Connections of queue pairs that the program has made itself, in a context that it has opened itself.
+//! Connections of queue pairs that the program has created itself, in a context that it has opened itself.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
@@ -43,13 +43,13 @@ fn parameter(end: &End<GenericQueuePair>) -> ConnectionParameter {
 const INIT: QueuePairState = QueuePairState::Init;
 const UP: [QueuePairState; 2] = [QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend];
 
-/// Both ends, up to the response: the active one has it, and is to establish.
+/// Both ends, up to the response: the active one has it, and must establish.
 fn respond(channel: &Arc<EventChannel>) -> [(Arc<Identifier>, End<GenericQueuePair>); 2] {
     let (_listener, address) = listen(channel, PortSpace::Tcp);
     let id = resolve(channel, PortSpace::Tcp, address);
     let context = device::open();
     let active = own(&context);
-    // It is on another context than the identifier, of the same device.
+    // It is on a different context of the same device than the identifier.
     assert!(!Arc::ptr_eq(&id.get_device_context().unwrap(), &context));
     go(&active, &id, &[INIT]);
     id.connect(&parameter(&active)).unwrap();
@@ -80,7 +80,7 @@ fn own_queue_pair_works_with_the_identifiers_attributes() {
     assert_eq!((passive.success().wr_id, active.success().wr_id), (1, 2));
     assert_eq!(passive.bytes(100, 7), b"by hand");
 
-    // The identifiers do not know the queue pairs, and leave them as they are.
+    // The identifiers do not have the queue pairs, and leave them unchanged.
     id.disconnect().unwrap();
     assert!(Arc::ptr_eq(expect(&channel, EventType::Disconnected).cm_id(), &passive_id));
     passive_id.disconnect().unwrap();
@@ -95,7 +95,7 @@ fn early_data_establishes_the_waiting_side() {
     assert!(channel.try_get_cm_event().unwrap().is_none());
     passive_id.notify(AsyncEventType::CommunicationEstablished).unwrap();
     assert!(Arc::ptr_eq(expect(&channel, EventType::Established).cm_id(), &passive_id));
-    // Once more is no error.
+    // A second call is no error.
     passive_id.notify(AsyncEventType::CommunicationEstablished).unwrap();
     let error = passive_id.notify(AsyncEventType::PortActive).unwrap_err();
     assert_eq!((error.verb(), error.errno().raw()), ("rdma_notify", libc::EINVAL));
@@ -112,8 +112,8 @@ fn establish_needs_a_response() {
     assert!(error.hint().unwrap().starts_with("no ConnectResponse came"), "{error}");
 }
 
-/// Nothing becomes of attempts to establish when it is not the time. The kernel would take each for a no; after a yes it would then
-/// never finish destroying the identifier.
+/// Attempts to establish at the wrong time have no effect. The kernel would treat each as a reject; after an accept,
+/// destroying the identifier would then never return.
 fn establish_too_early(is_active: bool) {
     let channel = channel();
     let (_listener, address) = listen(&channel, PortSpace::Tcp);
@@ -151,7 +151,7 @@ fn establish_after_accept_is_refused() {
     establish_too_early(false);
 }
 
-/// A request of a queue pair of this number, which is not there; the kernel remembers numbers for a while.
+/// A request of a missing queue pair with this number; the kernel remembers numbers for a while.
 fn offered(channel: &Arc<EventChannel>, qp_number: u32, ece: Option<Ece>) -> (Arc<Identifier>, Event) {
     let (_listener, address) = listen(channel, PortSpace::Tcp);
     let id = resolve(channel, PortSpace::Tcp, address);

@@ -1,4 +1,4 @@
-//! Identifiers of one channel in several threads: read, used and dropped while another thread takes their events.
+//! Identifiers of one channel in several threads: read, used and dropped while another thread reads their events.
 
 use std::env;
 use std::net::SocketAddr;
@@ -17,17 +17,18 @@ use sideway_tests::resources::Held;
 /// Marks a run under valgrind, where everything takes longer.
 const UNDER_VALGRIND: &str = "SIDEWAY_TEST_UNDER_VALGRIND";
 
-/// By when a test has ended unless it hangs.
+/// The deadline of a test, to detect a hang.
 const HANGS: Duration = Duration::from_secs(300);
 
 fn rounds() -> usize {
     if env::var_os(UNDER_VALGRIND).is_some() { 8 } else { 500 }
 }
 
-/// Runs a test on a thread, and fails where it hangs: an identifier that is never destroyed blocks the thread that drops it.
+/// Runs a test on a thread, and fails if it hangs: an identifier that is never destroyed blocks the thread that drops
+/// it.
 #[track_caller]
 fn without_hanging(test: impl FnOnce() + Send + 'static) {
-    // One at a time: they count the files that are open.
+    // One at a time, because they count open files.
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let (done, ended) = mpsc::channel();
@@ -46,7 +47,7 @@ fn without_hanging(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Takes an identifier of the active side to its next step. Whether it is connected now.
+/// Moves an active identifier to its next step. Returns whether it is connected.
 #[track_caller]
 fn step(id: &Arc<Identifier>, kind: &EventKind, end: &mut Option<End>) -> bool {
     match kind {
@@ -70,14 +71,14 @@ fn read(id: &Arc<Identifier>, address: SocketAddr) -> bool {
     assert!([0, address.port()].contains(&id.peer_port()));
     assert!([None, Some(1)].contains(&id.port_num()));
     assert!(!format!("{id:?}").is_empty());
-    // Another use, which fails as long as it is too early.
+    // Another use, which fails while it is too early.
     if let Ok(attributes) = id.get_qp_attr(QueuePairState::Init) {
         assert!(!format!("{attributes:?}").is_empty());
     }
     let device = id.get_device_context();
     let is_on_device = device.is_some();
     if is_on_device {
-        // Once it is there, all else is.
+        // Once it exists, everything else does.
         assert_eq!(id.peer_address(), Some(address));
         assert_eq!(id.port_num(), Some(1));
         assert_ne!(id.port(), 0);
@@ -106,13 +107,13 @@ fn identifier_can_be_used_while_its_events_are_read() {
                         };
                         let counter = if read(&id, address) { &with_device } else { &without_device };
                         counter.fetch_add(1, Ordering::Relaxed);
-                        // The lock of an identifier is not a fair one.
+                        // The lock of an identifier is not fair.
                         thread::sleep(Duration::from_micros(100));
                     }
                 });
             }
             let events = scope.spawn(|| {
-                // Until the readers have had their turn too, on a machine with other things to do.
+                // Until the readers have had their turn, on a machine with other work.
                 let is_seen = || [&without_device, &with_device].iter().all(|seen| seen.load(Ordering::Relaxed) > 0);
                 for round in 0..100 * rounds() {
                     if round >= rounds() && is_seen() {
@@ -130,7 +131,7 @@ fn identifier_can_be_used_while_its_events_are_read() {
                                 let end = passive.insert(End::of(Arc::clone(event.cm_id())));
                                 end.id.accept(&ConnectionParameter::default()).unwrap();
                             }
-                            // Of a round before: a reader has held its identifier.
+                            // From an earlier round: a reader has held its identifier.
                             EventKind::Disconnected(_) | EventKind::TimewaitExit
                                 if !Arc::ptr_eq(event.cm_id(), &id) => {}
                             kind => established += usize::from(step(event.cm_id(), kind, &mut active)),
@@ -161,17 +162,17 @@ fn identifier_can_be_used_while_its_events_are_read() {
                 std::panic::resume_unwind(panic);
             }
         });
-        // Both were seen often: the readers were there while it changed.
+        // Both were seen often, so the readers ran during the changes.
         let seen = (without_device.into_inner(), with_device.into_inner());
         assert!(seen.0 > 0 && seen.1 > 0, "{seen:?}");
     });
 }
 
-/// Drops what it is sent, as it comes, after a while of nothing that differs.
+/// Drops what it receives, after varying delays.
 fn drop_all<T>(receiver: &Mutex<mpsc::Receiver<T>>) -> usize {
     let mut dropped = 0;
     loop {
-        // Not while it is dropped: the others go on.
+        // Not during the drop: the others continue.
         let next = receiver.lock().expect("no thread panicked").recv();
         let Ok(next) = next else { return dropped };
         for _ in 0..dropped % 7 {
@@ -184,7 +185,7 @@ fn drop_all<T>(receiver: &Mutex<mpsc::Receiver<T>>) -> usize {
 
 #[test]
 fn identifiers_are_dropped_by_other_threads_while_their_events_arrive() {
-    // Open files are the process's. Under valgrind the tests run one at a time.
+    // Open files belong to the process. Under valgrind the tests run one at a time.
     if env::var_os(UNDER_VALGRIND).is_none()
         && !alone("cm_threads::identifiers_are_dropped_by_other_threads_while_their_events_arrive", &[])
     {
@@ -247,7 +248,7 @@ fn resolve_one(channel: &Arc<EventChannel>, address: SocketAddr) -> Arc<Identifi
 
 #[test]
 fn both_ends_are_dropped_by_other_threads_while_their_events_arrive() {
-    // Open files are the process's. Under valgrind the tests run one at a time.
+    // Open files belong to the process. Under valgrind the tests run one at a time.
     if env::var_os(UNDER_VALGRIND).is_none()
         && !alone("cm_threads::both_ends_are_dropped_by_other_threads_while_their_events_arrive", &[])
     {
@@ -256,7 +257,7 @@ fn both_ends_are_dropped_by_other_threads_while_their_events_arrive() {
     without_hanging(|| {
         let channel = channel();
         let (listener, address) = listen(&channel, PortSpace::Tcp);
-        // Opens what a device opens with its first queue pair.
+        // Opens the files that a device opens with its first queue pair.
         drop(End::of(resolve_one(&channel, address)));
         let before = Held::now();
         let (sender, receiver) = mpsc::channel::<End>();
@@ -265,7 +266,7 @@ fn both_ends_are_dropped_by_other_threads_while_their_events_arrive() {
             let droppers: Vec<_> = (0..2).map(|_| scope.spawn(|| drop_all(&receiver))).collect();
             let channel = &channel;
             let events = scope.spawn(move || {
-                // Until there is an end of a connection, and then until its first event.
+                // Until one end of a connection exists, and then until its first event.
                 let mut waiting = Vec::new();
                 let mut kept: Vec<End> = Vec::new();
                 let (mut begun, mut ended) = (0, 0);
@@ -285,7 +286,7 @@ fn both_ends_are_dropped_by_other_threads_while_their_events_arrive() {
                             waiting.retain(|waiting| !Arc::ptr_eq(waiting, &id));
                             let end = End::of(id);
                             end.id.connect(&ConnectionParameter::default()).unwrap();
-                            // Some go while they ask.
+                            // Some are dropped during the connect.
                             if begun % 3 == 0 {
                                 sender.send(end).unwrap();
                                 ended += 1;
@@ -311,7 +312,7 @@ fn both_ends_are_dropped_by_other_threads_while_their_events_arrive() {
                                 ended += 1;
                             }
                         }
-                        // Its queue pair is dropped already, and itself is about to be.
+                        // Its queue pair is dropped already, and it is about to be dropped itself.
                         EventKind::ConnectResponse(_) => assert!(!kept.iter().any(|end| Arc::ptr_eq(&end.id, &id))),
                         _ => panic!("{kind:?}"),
                     }
@@ -322,7 +323,7 @@ fn both_ends_are_dropped_by_other_threads_while_their_events_arrive() {
             droppers.into_iter().map(|dropper| dropper.join().unwrap()).sum::<usize>()
         });
         assert!(dropped >= rounds(), "{dropped}");
-        // What the other ends have left is given back as events are taken, and comes when it comes.
+        // Objects of the other ends are released as events are read, at any time.
         before.is_held_again_while(|| while channel.try_get_cm_event().unwrap().is_some() {});
         drop(listener);
         assert!(Arc::into_inner(channel).is_some(), "nothing holds the channel");

@@ -1,4 +1,4 @@
-//! Completion queues and their events, polling by the queues' own types, and what outlives what.
+//! Completion queues and their events, polling by the queues' own types, and lifetimes.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
@@ -47,12 +47,12 @@ fn events<Q: Kind>(queue: QueueKind) {
         assert!(channel.try_get_cq_event().expect("no event is no error").is_none());
     };
 
-    // Not asked for.
+    // Not requested.
     send(&mut pair.near, 10, SIGNALED);
     assert_eq!((pair.far.success().wr_id, pair.near.success().wr_id), (0, 10));
     is_silent();
 
-    // Asked for on one of the two queues that share the channel.
+    // Requested on one of the two queues that share the channel.
     pair.far.cq.req_notify(false).expect("the queue has a channel");
     is_silent();
     send(&mut pair.near, 11, SIGNALED);
@@ -63,7 +63,7 @@ fn events<Q: Kind>(queue: QueueKind) {
     assert_eq!((pair.far.success().wr_id, pair.near.success().wr_id), (1, 11));
     is_silent();
 
-    // Solicited ones alone.
+    // Only solicited ones.
     pair.far.cq.req_notify(true).expect("the queue has a channel");
     send(&mut pair.near, 12, SIGNALED);
     assert_eq!((pair.far.success().wr_id, pair.near.success().wr_id), (2, 12));
@@ -77,7 +77,7 @@ fn events<Q: Kind>(queue: QueueKind) {
     assert!(event.is_of(&pair.far.cq));
     assert_eq!((pair.far.success().wr_id, pair.near.success().wr_id), (3, 13));
 
-    // The event's own queue can be asked again, and an event that is not taken does not keep the queues from going.
+    // The event's own queue can be armed again, and an unread event does not delay the destruction of the queues.
     event.req_notify(false).expect("the queue has a channel");
     pair.near.cq.req_notify(false).expect("the queue has a channel");
     pair.far.post_receive(4, 0, 8);
@@ -95,7 +95,7 @@ fn queue_without_a_channel_reports_how_to_set_one() {
     assert!(error.contains("setup_comp_channel"), "{error}");
 }
 
-/// One completion off a queue of a type of its own: its number, its status and its length.
+/// A completion of a queue of a concrete type: its number, its status and its length.
 fn poll_basic(cq: &mut BasicCompletionQueue) -> Vec<(u64, Status, u32)> {
     let mut completions = Vec::new();
     match cq.start_poll() {
@@ -124,7 +124,7 @@ fn poll_extended(cq: &mut ExtendedCompletionQueue) -> Vec<(u64, Status, u32)> {
     completions
 }
 
-/// As a program polls that is generic over the kind of queue: the same from each kind.
+/// Like a program that is generic over the kind of queue: the same from each kind.
 fn poll_any(cq: &mut impl PollCompletions, most: u32) -> Vec<(u64, Status, u32)> {
     let mut completions = Vec::new();
     let taken = cq.poll_each(most, |completion| {
@@ -189,7 +189,7 @@ fn unsupported_fields_are_refused_by_name() {
         Ok(cq) => assert!(cq.wc_flags().contains(Fields::CompletionTimestamp | Fields::StandardFlags)),
         Err(error) => {
             assert!(error.to_string().contains("CompletionTimestamp"), "{error}");
-            // It can be had without.
+            // It works without.
             let cq = builder.build_generic().expect("a queue without the field");
             assert!(matches!(cq, GenericCompletionQueue::Basic(_)) && cq.cqe() >= 10);
         }

@@ -1,4 +1,4 @@
-//! Making and modifying queue pairs and completion queues: what is refused, and what the errors say about it.
+//! Creating and modifying queue pairs and completion queues: the refusals, and the contents of their errors.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use sideway::ibverbs::queue_pair::{
 use sideway_tests::loopback::{Kind, Loopback, QueueKind, init, ready_to_receive, ready_to_send, to};
 use sideway_tests::{device, on_all_kinds};
 
-/// The text of the error that a transition from the state gives.
+/// The text of the error of a transition from the state.
 fn refusal<Q: Kind>(pair: &Loopback<Q>, attribute: &QueuePairAttribute) -> String {
     pair.near.qp.modify(attribute).expect_err("this cannot be").to_string()
 }
@@ -208,7 +208,7 @@ fn unreachable_peer_is_named() {
     pair.near.qp.modify(&to(State::Reset)).expect("RESET is always possible");
     pair.near.qp.modify(&init()).expect("RESET to INIT");
 
-    // The last host of this network, which does not answer.
+    // The last address of this network, which does not respond.
     let silent = Gid::from(Ipv4Addr::new(network[0], network[1], network[2], 254));
     match towards(&pair, silent, index) {
         Err(ref error @ ModifyQueuePairError::ResolveRouteTimedout { sgid_index, dgid, .. }) => {
@@ -224,7 +224,7 @@ fn unreachable_peer_is_named() {
         other => panic!("{other:?}"),
     }
 
-    // Reserved for documentation: no machine has it, and none but one with a default route for IPv6 finds a way.
+    // Reserved for documentation: no machine has it, and only a machine with a default IPv6 route has a route to it.
     let foreign: Gid = "2001:db8::1".parse().expect("a GID");
     let table = pair.context.query_gid_table().expect("the table");
     let link_local = table.iter().find(|entry| entry.gid().is_unicast_link_local());

@@ -18,7 +18,7 @@ use sideway_tests::{device, on_all_kinds_of_datagrams};
 
 const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
 
-/// Bytes that show where they belong.
+/// Bytes that identify their position.
 fn text(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| (at % 251) as u8 ^ seed).collect()
 }
@@ -27,7 +27,7 @@ fn sent(wr_id: u64) -> Completion {
     Completion { wr_id, status: WorkCompletionStatus::Success, opcode: Some(Operation::Send), received: None }
 }
 
-/// `len` bytes and what stands in front of them, from the queue pair `from`.
+/// `len` bytes and the header space before them, from the queue pair `from`.
 fn received(wr_id: u64, len: usize, from: u32, imm_data: Option<u32>) -> Completion {
     Completion {
         wr_id,
@@ -64,7 +64,7 @@ fn send<Q: Kind>(queue: QueueKind) {
     assert_eq!((pair.near.success(), pair.near.success()), (sent(20), sent(21)));
     if pair.context.query_port(device::PORT).unwrap().link_layer().to_string() == "Ethernet" {
         let header = pair.far.bytes(1000, GRH);
-        // Of an IPv4 header, which begins in the middle: version and length, and the protocol, UDP.
+        // Of an IPv4 header, which starts in the middle: version and length, and the protocol, UDP.
         assert_eq!((header[20], header[20 + 9]), (0x45, 17), "{header:?}");
     }
 }
@@ -87,7 +87,7 @@ fn lengths<Q: Kind>(queue: QueueKind) {
         assert_eq!(pair.far.bytes(GRH, len), data[..len]);
         assert_eq!(pair.near.success(), sent(100 + wr_id));
     }
-    // Without data, and in pieces of one length, which even soft-RoCE's extended queue pairs send rightly.
+    // Without data, and in equal pieces, which even soft-RoCE's extended queue pairs send correctly.
     let far = pair.far.qp.qp_number();
     let pieces = [pair.near.range(0, 100), pair.near.range(500, 100), pair.near.range(900, 100)];
     pair.far.post_receive(50, 0, GRH);
@@ -144,8 +144,8 @@ fn keys<Q: Kind>(queue: QueueKind) {
     assert_eq!(pair.far.success(), received(1, 5, near, None));
     assert_eq!(pair.far.bytes(GRH, 5), b"right");
     assert_eq!(pair.near.success(), sent(3));
-    // With the highest bit set it stands for the Q_Key of the sender's own queue pair, which is the same; soft-RoCE takes it
-    // for one like others.
+    // With the highest bit set it selects the Q_Key of the sender's own queue pair, which is the same; soft-RoCE treats
+    // it as an ordinary one.
     pair.far.post_receive(4, 0, 100);
     pair.send(5, 0, 5, 0x8000_0000);
     assert_eq!(pair.near.success(), sent(5));
@@ -258,7 +258,7 @@ fn transitions<Q: Kind>(queue: QueueKind) {
     assert_eq!(qp.state(), QueuePairState::ReadyToSend);
     let (attribute, _) = qp.query(Mask::QueueKey | Mask::State).unwrap();
     assert_eq!((attribute.qkey(), attribute.state()), (QKEY, QueuePairState::ReadyToSend));
-    // The Q_Key may change while the queue pair runs, and back to RESET everything goes.
+    // The Q_Key may change while the queue pair runs, and RESET clears everything.
     qp.modify(to(QueuePairState::ReadyToSend).setup_qkey(QKEY + 1)).unwrap();
     assert_eq!(qp.query(Mask::QueueKey).unwrap().0.qkey(), QKEY + 1);
     qp.modify(&to(QueuePairState::Reset)).unwrap();

@@ -9,7 +9,7 @@ use sideway::ibverbs::device::{DeviceInfo, DeviceList, NodeType, TransportType};
 use sideway::ibverbs::device_context::{DeviceContext, LinkLayer, PhysicalState, PortState};
 use sideway_tests::device;
 
-/// The text of a file without the end of the line.
+/// The text of a file without the newline.
 #[track_caller]
 fn text(path: impl AsRef<Path>) -> String {
     let path = path.as_ref();
@@ -94,7 +94,7 @@ fn port_is_as_in(folder: &Path, context: &DeviceContext, port_num: u8) {
     };
     assert_eq!((port.lid(), port.sm_lid()), (hexadecimal("lid"), hexadecimal("sm_lid")));
     assert_eq!(port.link_layer().to_string(), text(folder.join("link_layer")));
-    // The files of the GID table, those that are not in use included.
+    // The files of the GID table, unused ones included.
     assert_eq!(port.gid_tbl_len() as usize, fs::read_dir(folder.join("gids")).expect("the table").count());
     assert_eq!(usize::from(port.pkey_tbl_len()), fs::read_dir(folder.join("pkeys")).expect("the table").count());
     let pkey = context.query_pkey(port_num, 0).expect("an answer");
@@ -171,7 +171,7 @@ fn gid_table_matches_sysfs() {
                     text(folder.join(format!("gid_attrs/ndevs/{index}")))
                 ),
                 Some(_) => {}
-                // Addresses of this host, the first of them its own for itself.
+                // Addresses of this host, the first with itself as the peer.
                 None => assert_eq!(index == 0, gid.ipv4() == Some(Ipv4Addr::LOCALHOST), "{gid}"),
             }
             in_use += 1;

@@ -89,7 +89,7 @@ fn too_short<Q: Kind>(queue: QueueKind) {
     batch.post().expect("a send can be posted");
     let sent = pair.near.completion();
     assert_eq!(sent.wr_id, 31);
-    // The specification has the first of each; soft-RoCE gives the second.
+    // The specification has the first of each; soft-RoCE returns the second.
     assert!([Status::RemoteInvalidRequestError, Status::RemoteOperationError].contains(&sent.status), "{sent:?}");
     let received = pair.far.completion();
     assert_eq!(received.wr_id, 30);
@@ -113,7 +113,7 @@ fn bad_request_of_a_basic_batch_is_named() {
     let mut batch = pair.near.qp.start_post_send();
     batch.construct_wr(40, SIGNALED).setup_write(rkey, addr).give(range);
     batch.construct_wr(41, SIGNALED).setup_write(rkey, addr + 8).give(range);
-    // Soft-RoCE's driver looks at the alignment.
+    // Soft-RoCE's driver checks the alignment.
     batch.construct_wr(42, SIGNALED).setup_atomic_fetch_add(rkey, addr + 1, 1).give(range);
     batch.construct_wr(43, SIGNALED).setup_write(rkey, addr + 16).give(range);
     let posted = batch.post();
@@ -152,7 +152,7 @@ fn full_queue_reports_how_many_were_posted() {
 fn full<Q: Kind>(queue: QueueKind) {
     let mut pair = Loopback::<Q>::new(queue);
     let range = pair.near.range(0, 8);
-    // No receive waits: sends are tried again and again, and stay in the queue.
+    // There is no receive: sends are retried, and stay in the queue.
     let mut posted = 0;
     let error = loop {
         let mut batch = pair.near.qp.start_post_send();
@@ -167,16 +167,16 @@ fn full<Q: Kind>(queue: QueueKind) {
     };
     assert_eq!(error.kind(), PostErrorKind::NotEnoughResources, "{error}");
     assert!(error.to_string().contains("the queue is full"), "{error}");
-    // The extended verbs do not tell; soft-RoCE's post all or nothing, which the receives below show.
+    // The extended verbs do not report it; soft-RoCE's post all or nothing, which the receives below show.
     let of_batch = error.posted().unwrap_or(0);
     if let Some(failed) = error.failed_request() {
         assert_eq!((failed.index, failed.wr_id), (Some(of_batch), posted + of_batch as u64));
     }
     posted += of_batch as u64;
-    // Where a batch goes in as a whole, the last is short of its room by two requests at most.
+    // If a batch is posted as a whole, at most two more requests fit after the last.
     assert!(posted + 2 >= u64::from(REQUESTS), "{posted} requests fit and {REQUESTS} were asked for");
 
-    // With receives those that went in arrive, and the queue pair works on.
+    // With receives the posted ones arrive, and the queue pair still works.
     for wr_id in 0..posted {
         pair.far.post_receive(wr_id, 0, 8);
         assert_eq!(pair.far.success().wr_id, wr_id);
@@ -272,7 +272,7 @@ fn unrequested_operation_is_a_typed_error_and_the_queue_pair_still_works() {
             assert_eq!(error.failed_request().map(|failed| failed.wr_id), Some(62));
             assert!(error.to_string().contains("setup_send_ops_flags"), "{error}");
             pair.near.silence();
-            // The receive still waits: it takes the next message.
+            // The receive is still posted: it takes the next message.
             let mut batch = pair.near.qp.start_post_send();
             batch.construct_wr(64, SIGNALED).setup_send().give(range);
             batch.post().expect("a send can be posted");

@@ -1,4 +1,4 @@
-//! The examples `asyncwatch` and `events_tokio` as programs: what happens to the port reaches them, beside rdma-core's
+//! The examples `asyncwatch` and `events_tokio` as programs: port changes reach them, compared with rdma-core's
 //! `ibv_asyncwatch`.
 
 use std::fs;
@@ -54,7 +54,7 @@ fn asyncwatch_prints_the_events_of_the_c_program() {
     }
     let interface = Interface::of(&context);
     let name = device::name();
-    // Into a file the C program writes by the page.
+    // The C program writes a file in blocks.
     let mut theirs = Command::new("stdbuf");
     theirs.args(["-oL", "ibv_asyncwatch", "-d", &name]);
     let mut theirs = Program::start(theirs, LIMIT);
@@ -75,7 +75,7 @@ fn asyncwatch_prints_the_events_of_the_c_program() {
 
     let told = events_told(&ours.said());
     let theirs = theirs.said();
-    // `  event_type port active (9), port 1` or with the name of the type: the number stands in parentheses or alone.
+    // `  event_type port active (9), port 1`, or with the type's name: the number is in parentheses or alone.
     let digits = |line: &str| -> Vec<u32> {
         line.split(|character: char| !character.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
     };
@@ -101,7 +101,7 @@ fn asyncwatch_ends_on_a_signal() {
     assert_eq!(ended.output.matches(": watching\n").count(), devices, "{}", ended.output);
     assert!(ended.output.contains(&watching), "{}", ended.output);
 
-    // Fewer events than were asked for.
+    // Fewer events than requested.
     let ended = child::run(ours("asyncwatch", &format!("-d {name} -n 3 --timeout 0.25")), LIMIT);
     assert_eq!(ended.status.code(), Some(1), "{}", ended.output);
     assert_eq!(ended.output, format!("{watching}error: 0 of 3 events came within 0.25 s\n"));
@@ -111,7 +111,7 @@ fn asyncwatch_ends_on_a_signal() {
         println!("DID NOT RUN in part: no address is given to a real device");
         return;
     }
-    // As many as were asked for, while there are more.
+    // As many as requested, while there are more.
     let interface = Interface::of(&context);
     let mut program = Program::start(ours("asyncwatch", &format!("-d {name} -n 2")), LIMIT);
     wait_until_printed(&program, "watching", 1);

@@ -1,4 +1,4 @@
-//! Asynchronous events as the kernel raises them, and programs that are driven by completion events alone.
+//! Asynchronous events from the kernel, and programs that are driven by completion events only.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,7 +35,7 @@ fn event_of(events: &AsyncEventChannel, event_type: Type) -> AsyncEvent {
     }
 }
 
-/// All events that are there now.
+/// All queued events.
 fn rest(events: &AsyncEventChannel) -> Vec<AsyncEvent> {
     std::iter::from_fn(|| events.try_get_async_event().unwrap_or_else(|error| panic!("{error}"))).collect()
 }
@@ -72,12 +72,12 @@ fn overrun_queue_is_named() {
     assert!(queue.is_of(&small) && !queue.is_of(&other));
     assert_eq!(event.to_string(), "CQ error: CQ with the context 77");
     if device::is_soft_nic(&context) {
-        // As the specification has it, and NICs; soft-RoCE goes on sending.
+        // As in the specification and in NICs; soft-RoCE continues to send.
         let fatal = event_of(&events, Type::QueuePairFatal);
         let Element::QueuePair(qp) = fatal.element() else { panic!("{fatal:?}") };
         assert!(qp.is_of(&pair.near.qp));
         assert_eq!(qp.query(Mask::State).expect("a queue pair can be queried").0.state(), State::Error);
-        // What came before is there; what was lost is an error from then on.
+        // Earlier completions are still there; from then on the loss is an error.
         let mut records = Vec::new();
         small.poll_records(&mut records).expect("the queue had room for one");
         assert_eq!(records.iter().map(|record| record.wr_id).collect::<Vec<_>>(), [0]);
@@ -88,7 +88,7 @@ fn overrun_queue_is_named() {
         assert_eq!(records.len(), 1);
     }
 
-    // The event keeps the queue, and nothing else is kept by events that wait.
+    // The event holds the queue; queued events hold nothing else.
     let (queue, weak) = (queue.clone(), Arc::downgrade(&context));
     drop((event, pair, small));
     assert_eq!(queue.cq_context(), 77);
@@ -134,11 +134,11 @@ fn drained_send_queue_raises_an_event() {
     assert!(qp.is_of(&pair.near.qp) && !qp.is_of(&pair.far.qp));
     assert_eq!(qp.query(Mask::State).expect("a queue pair can be queried").0.state(), State::SendQueueDrain);
 
-    // The event's own hold takes it back to work.
+    // The event's own reference makes it work again.
     qp.modify(&to(State::ReadyToSend)).expect("SQD to RTS");
     pair.works();
 
-    // It outlives its owner, can be modified, and is destroyed by the last hold.
+    // It outlives its owner, can be modified, and is destroyed with the last reference.
     let weak = Arc::downgrade(&context);
     drop((pair, channel, events, context));
     qp.modify(&to(State::Error)).expect("any state to ERROR");
@@ -173,7 +173,7 @@ fn port_changes_reach_every_context() {
     }
     assert!(interface.comes_up());
 
-    // An address that comes and one that goes.
+    // An address that is added and one that is removed.
     for command in ["address add 10.71.9.9/32 dev {}", "address del 10.71.9.9/32 dev {}"] {
         channels.iter().for_each(|events| drop(rest(events)));
         interface.ip(command);
@@ -186,7 +186,7 @@ fn port_changes_reach_every_context() {
     Loopback::<GenericQueuePair>::new(QueueKind::Generic).works();
 }
 
-/// Pairs of queue pairs, each of them with a completion queue of its own.
+/// Queue pairs in pairs, each with a completion queue of its own.
 const PAIRS: usize = 32;
 /// Messages that each pair exchanges.
 const MESSAGES: u64 = 150;
@@ -214,7 +214,7 @@ impl Worker {
         }
     }
 
-    /// Handles an event: asks for the next one, then takes all that is there. Returns how much that was.
+    /// Handles an event: arms the queue again, then polls everything. Returns the number of completions.
     fn handle(&mut self) -> usize {
         self.events += 1;
         self.end.cq.req_notify(false).unwrap_or_else(|error| panic!("{error}"));
@@ -258,7 +258,7 @@ impl Crowd {
         };
         let numbers = workers.iter().map(address).zip(0..).collect();
         let crowd = Self { workers, numbers, left: AtomicUsize::new(2 * PAIRS * MESSAGES as usize), channel };
-        // Receives first: a message that finds none is sent again later.
+        // Receives first: a message without one is retransmitted later.
         for sends in [false, true] {
             for worker in &crowd.workers {
                 let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
@@ -275,7 +275,7 @@ impl Crowd {
     fn run(&self) {
         let mut last = Instant::now();
         while self.left.load(Ordering::Acquire) > 0 {
-            // Short, so that a thread sees that others have done the last of it.
+            // Short, so that a thread notices that others have done the last of it.
             let event = match self.channel.get_cq_event(Some(Duration::from_millis(100))) {
                 Ok(event) => event,
                 Err(error) if error.errno().raw() == libc::ETIMEDOUT => {

@@ -1,7 +1,7 @@
-//! What needs a device: softrnic's, or the one that `SIDEWAY_TEST_DEVICE` names.
+//! Tests that need a device: softrnic's, or the one that `SIDEWAY_TEST_DEVICE` names.
 //!
-//! The softroce and hardware rings run each module in a process of its own, with a time limit of its own: `device MODULE::`.
-//! A test that needs a process to itself starts one (`sideway_tests::process::alone`).
+//! The softroce and hardware rings run each module in a process of its own, with its own time limit: `device MODULE::`.
+//! A test that needs its own process starts one (`sideway_tests::process::alone`).
 
 mod addresses;
 mod both_devices;

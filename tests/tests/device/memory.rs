@@ -37,7 +37,7 @@ fn requests_name_memory_by_its_io_address() {
     assert_eq!((moved.iova(), moved.get_ptr(), moved.region_len()), (Some(IOVA), at, MEMORY));
     assert_ne!(moved.rkey(), pair.far.memory.rkey());
 
-    // The peer names the bytes by the I/O address, and by it alone.
+    // The peer names the bytes only by the I/O address.
     pair.near.memory.write(0, b"by another name");
     assert_eq!(write(&mut pair, 15, moved.rkey(), IOVA + 5000), Status::Success);
     assert_eq!(pair.far.bytes(4999, 17), b"\0by another name\0");
@@ -74,7 +74,7 @@ fn owned_memory_of_every_kind_of_page_is_written_by_the_peer() {
         println!("{error}");
         assert_eq!(error.verb(), "mmap");
         assert!(error.to_string().contains("huge pages of 2 MiB"), "{error}");
-        // In a guest of one's own they can be had.
+        // In a private guest they can be reserved.
         if fs::write("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "4").is_err() {
             println!("no huge pages can be reserved here");
         }
@@ -134,7 +134,7 @@ fn bound_window_exposes_its_range_and_holds_the_region() {
     region.read_at(1081, &mut bytes).unwrap();
     assert_eq!(&bytes, b"\0through the window\0");
 
-    // The region cannot end under its window, and its memory stays.
+    // The region cannot be deregistered under its window, and its memory stays.
     let (held, at) = (region.region().clone(), region.as_ptr());
     drop(region);
     let error = Arc::into_inner(held).unwrap().close().unwrap_err();
@@ -146,8 +146,8 @@ fn bound_window_exposes_its_range_and_holds_the_region() {
     // SAFETY: as above.
     assert_eq!(unsafe { at.add(1099).read_volatile() }, b't');
 
-    // Beyond the region there is nothing, and the connection breaks. Soft-RoCE of Linux 6.1 lets a peer at what of the
-    // region is beyond the window, which real devices do not.
+    // Beyond the region there is no access, and the connection breaks. Soft-RoCE of Linux 6.1 allows access to the
+    // region beyond the window, which real devices do not.
     assert_eq!(write(&mut pair, 18, rkey, at as u64 + 8192 - 17), Status::RemoteAccessError);
     window.close().unwrap();
 }
@@ -163,7 +163,7 @@ fn dropped_window_releases_its_region() {
     window.close().unwrap();
     region.close().unwrap();
 
-    // A region that windows must not be bound to is refused, at the latest by the completion.
+    // A region without window access is refused, at the latest by the completion.
     let closed = pair.pd.reg_owned_mr(4096, AccessFlags::LocalWrite).unwrap();
     let mut window = pair.pd.alloc_mw(MemoryWindowType::Type1).unwrap();
     let all = BindInformation::new(closed.region(), closed.addr(), 4096, AccessFlags::RemoteRead);

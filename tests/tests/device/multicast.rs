@@ -1,4 +1,4 @@
-//! Multicast groups, and the verbs of offload that a device may not have: each answers, by its own name.
+//! Multicast groups, and offload verbs that a device may lack: each returns an error with its own name.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ fn datagram_queue_pairs_join_and_leave_groups() {
         qp.detach_mcast(&group(1), 0).expect("it was in it");
         let error = qp.detach_mcast(&group(1), 0).expect_err("it is not in it any more");
         assert!(error.hint().expect("a hint").contains("not in the group"), "{error}");
-        // The kernel does not destroy a queue pair that is in a group: it leaves the other two by itself.
+        // The kernel does not destroy a queue pair in a group: it leaves the other two by itself.
         match last {
             0 => qp.close().expect("destroyed"),
             1 => drop(qp),
@@ -115,7 +115,7 @@ fn datagram_to_a_group_reaches_each_of_its_members() {
                 assert_eq!(received, Some((GRH + 5, number, None, true)));
                 let header = GlobalRoutingHeader::from_prefix(&end.bytes(0, GRH)).expect("40 bytes");
                 assert_eq!(header.dest_gid(), group(9));
-                // The answer goes to the sender alone.
+                // The reply goes only to the sender.
                 let wc_flags = WorkCompletionFlags::GlobalRoutingHeader;
                 let source = WorkCompletionSource { src_qp: number, wc_flags, ..Default::default() };
                 let back = pair.context.init_ah_from_wc(device::PORT, &source, Some(&header)).expect("the way back");
@@ -125,11 +125,11 @@ fn datagram_to_a_group_reaches_each_of_its_members() {
     }
 }
 
-/// The error of a verb that this device has not, or nothing where it has it.
+/// The error of a verb that this device lacks, or nothing if it has it.
 fn lacks<T>(verb: &str, result: Result<T, VerbError>) -> Option<VerbError> {
     let error = result.err()?;
     assert_eq!(error.verb(), verb);
-    // Hardware has some of them, and then other reasons to refuse what is asked for here.
+    // Hardware has some of them, and then other reasons to refuse these arguments.
     assert!(
         matches!(error.errno().raw(), libc::EOPNOTSUPP | libc::ENOSYS) || !is_soft_roce(),
         "{error}: {:?}",
@@ -177,7 +177,7 @@ fn each_unsupported_verb_is_an_error_with_its_name() {
             "ibv_set_ece: EOPNOTSUPP",
             "ibv_modify_qp_rate_limit: EOPNOTSUPP",
         ];
-        // Soft NICs take enhanced connection establishment, of no vendor.
+        // Soft NICs accept enhanced connection establishment, of no vendor.
         lacking.retain(|words| !is_soft_nic || !words.contains("_ece"));
         assert_eq!(answers.len(), lacking.len(), "{answers:#?}");
         for (answer, words) in answers.iter().zip(lacking) {
@@ -216,7 +216,7 @@ fn alternate_path_needs_infiniband() {
         ),
         Err(error) => panic!("{error:?}"),
     }
-    // Migration itself is on, as far as it goes: the one path.
+    // Migration is on, with only one path.
     let (found, _) = pair.near.qp.query(QueuePairAttributeMask::PathMigrationState).expect("an answer");
     assert_eq!(found.path_mig_state(), PathMigrationState::Migrated);
     pair.works();

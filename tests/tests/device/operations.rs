@@ -11,7 +11,7 @@ use sideway_tests::{device, on_all_kinds};
 
 const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
 
-/// Bytes that show where they belong.
+/// Bytes that identify their position.
 fn text(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| (at % 251) as u8 ^ seed).collect()
 }
@@ -111,7 +111,7 @@ fn atomics<Q: Kind>(queue: QueueKind) {
     let value = |bytes: Vec<u8>| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
 
     let mut done = 0;
-    // What is in the far memory before and after: add, swap, and a swap whose comparison fails.
+    // The contents of the far memory before and after: add, swap, and a swap with a failed comparison.
     for (before, after) in [(1000, 1042), (1042, 7), (7, 7)] {
         let mut batch = pair.near.qp.start_post_send();
         let request = batch.construct_wr(50 + done, SIGNALED);
@@ -219,7 +219,7 @@ fn unequal_lists<Q: Kind>(queue: QueueKind) {
             "{error}"
         );
         pair.near.silence();
-        // The queue pair works on.
+        // The queue pair still works.
         let mut batch = pair.near.qp.start_post_send();
         batch.construct_wr(73, SIGNALED).setup_write(rkey, addr).give(single);
         batch.post().expect("one range can be posted");
@@ -287,7 +287,7 @@ fn many<Q: Kind>(queue: QueueKind) {
         }
         let mut batch = pair.near.qp.start_post_send();
         for (at, range) in (0..).zip(from) {
-            // Only the last reports.
+            // Only the last one is signaled.
             let flags = if at + 1 == u64::from(REQUESTS) { SIGNALED } else { WorkRequestFlags::empty() };
             batch.construct_wr(number(at), flags).setup_send_imm(number(at) as u32).give(range);
         }

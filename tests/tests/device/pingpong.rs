@@ -21,7 +21,7 @@ fn theirs(port: u16, options: &str) -> Command {
 #[test]
 fn example_runs_with_itself_in_every_kind() {
     let mut games = play_in_every_kind("rc_pingpong", 4096, 1000);
-    // Few receives at a time, a queue of the one kind with a queue pair of the other, another MTU, and IPv4 and IPv6.
+    // Few receives at a time, mixed kinds of queues and queue pairs, another MTU, and IPv4 and IPv6.
     for (options, host) in [
         ("-c -r 1 -m 256 --cq basic --new-send", "127.0.0.1"),
         ("-c -r 2 -m 512 --cq extended --qp basic", "::1"),
@@ -172,7 +172,7 @@ fn peer_death_ends_the_test() {
     let mut games = 0;
     for options in ["", "-e", "--cq extended --qp extended"] {
         let ended = kill_client("rc_pingpong", &format!("--timeout 2 {options}"));
-        // Either its message is not acknowledged, or no answer comes.
+        // Either its message is not acknowledged, or no response arrives.
         let is_known = ["transport retry counter exceeded", "nothing completed for 2 s"]
             .iter()
             .any(|text| ended.output.contains(text));

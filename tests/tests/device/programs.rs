@@ -1,4 +1,5 @@
-//! The examples `ibv_devinfo` and `show_gids` as programs: beside rdma-core's `ibv_devinfo`, and beside the kernel's files.
+//! The examples `ibv_devinfo` and `show_gids` as programs: compared with rdma-core's `ibv_devinfo`, and with the
+//! kernel's files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +9,7 @@ use std::process::{Command, Output};
 use sideway_tests::child::example;
 use sideway_tests::device;
 
-/// Runs a program to its end, with standard output and standard error apart.
+/// Runs a program to its end, with separate standard output and standard error.
 #[track_caller]
 fn run(mut command: Command, options: &str) -> Output {
     // A missing backtrace must not hide a panic.
@@ -16,7 +17,7 @@ fn run(mut command: Command, options: &str) -> Output {
     command.output().unwrap_or_else(|error| panic!("{command:?} does not start: {error}"))
 }
 
-/// What a program prints that has to succeed.
+/// The output of a program that must succeed.
 #[track_caller]
 fn printed(command: Command, options: &str) -> String {
     let description = format!("{command:?} {options}");
@@ -48,7 +49,7 @@ fn gids_of_the_kernel() -> BTreeMap<u32, Ipv6Addr> {
         let path = entry.expect("an entry").path();
         let index = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
         let index = index.unwrap_or_else(|| panic!("{} is no index", path.display()));
-        // Some kernels do not let an unused one be read.
+        // Some kernels do not allow reading an unused one.
         let Ok(text) = fs::read_to_string(&path) else { continue };
         let gid: Ipv6Addr = text.trim().parse().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         if !gid.is_unspecified() {
@@ -88,7 +89,7 @@ fn devinfo_prints_what_the_c_program_prints() {
         assert_eq!(ours, theirs, "ibv_devinfo {options}: ours and rdma-core's");
         longest = longest.max(ours.lines().count());
     }
-    // With -v there is a line for every attribute: nothing has been compared with nothing.
+    // With -v there is a line for every attribute, so the comparison was not empty.
     assert!(longest > 50, "{longest} lines");
 }
 

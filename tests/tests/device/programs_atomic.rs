@@ -3,7 +3,7 @@
 use sideway_tests::child::{self, Ended, example};
 use sideway_tests::programs::{LIMIT, fails, ours, port, refuses, say_to_server, succeeds};
 
-/// The lines of the two tables, as the words in them.
+/// The lines of the two tables, as words.
 fn rows(output: &str) -> Vec<Vec<&str>> {
     let rows = output.lines().filter(|line| line.trim_start().starts_with("0x"));
     rows.map(|row| row.split_whitespace().collect()).collect()
@@ -57,7 +57,7 @@ fn server_and_client_agree() {
     for (count, iterations, host) in [(1, 100, "127.0.0.1"), (4, 100, "localhost"), (16, 10, "::1")] {
         let port = port();
         let client = format!("-q {count} -n {iterations} -a 3 {host}");
-        // What the client does is the client's affair.
+        // The server does not check the client's own numbers.
         let (server, client) = (ours("rdma_atomic", port, "-q 2 -n 1"), ours("rdma_atomic", port, &client));
         let [server, client] = child::run_both(server, client, port, LIMIT);
         let sum = count * iterations * 2 * 3;
@@ -121,7 +121,7 @@ fn misbehaving_peer_is_an_error_in_a_sentence() {
     assert!(ends.iter().any(|end| client.output.contains(end)), "{}", client.output);
 }
 
-/// The GID of this machine: a queue pair can be connected with one that is not there.
+/// The GID of this machine: a queue pair can be connected to a missing one.
 #[track_caller]
 fn gid() -> [u8; 16] {
     let context = sideway_tests::device::open();

@@ -1,4 +1,4 @@
-//! Programs in C and C++ that link `librdma_mummy` and nothing of rdma-core, on a device of the kernel.
+//! C and C++ programs that link `librdma_mummy` and nothing of rdma-core, on a device of the kernel.
 
 use std::env;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use sideway_tests::{connections, device};
 /// The environment variable that names the folder of the programs.
 const PROGRAMS: &str = "SIDEWAY_CAPI_EXAMPLES";
 
-/// Runs one, which asks for softrnic or does not, and succeeds.
+/// Runs one, with softrnic requested or not, and asserts success.
 #[track_caller]
 fn run(name: &str, word: Option<&str>) -> Ended {
     let folder = env::var_os(PROGRAMS).map(PathBuf::from);
@@ -39,7 +39,7 @@ fn devices_are_listed_with_their_addresses() {
     assert!(lines.iter().any(|line| line.contains("port 1: active")), "{alone}");
     assert!(lines.iter().any(|line| line.contains(&format!(":{address}, RoCE v2"))), "{address}:\n{alone}");
     assert!(about(&alone, "soft0").is_empty(), "{alone}");
-    // Beside the device of the kernel, which stays as it is.
+    // In addition to the kernel's device, which is unchanged.
     let both = run("devices", Some("--soft")).output;
     assert_eq!(about(&both, &name), lines, "{both}");
     assert!(about(&both, "soft0").iter().any(|line| line.contains("port 1: active")), "{both}");

@@ -25,7 +25,7 @@ fn theirs(port: u16, options: &str) -> Command {
     with(Command::new("ucmatose"), port, options)
 }
 
-/// Runs a server and a client to their ends, which are good.
+/// Runs a server and a client, which both succeed.
 #[track_caller]
 fn play(server: Command, client: Command, port: u16) -> [String; 2] {
     let description = format!("{server:?} with {client:?}");
@@ -73,7 +73,7 @@ fn ucmatose_runs_with_itself_and_checks_every_byte() {
     assert_eq!(games, 12);
 }
 
-/// The counts that the options do not give themselves.
+/// The counts that the options do not set.
 fn without(options: &str) -> &'static str {
     match options.get(..2) {
         Some("-C") => "-c 10 -S 200",
@@ -187,7 +187,7 @@ fn two_programs_have_many_connections() {
 
 #[test]
 fn runtime_runs_hundreds_of_connections_without_leaks() {
-    // Both sides, with the channel closed at the end: the program fails where something still holds it.
+    // Both sides, with the channel closed at the end: the program fails if an object still holds it.
     let ended = child::run(with(example("cm_tokio"), port(), "-n 200"), LIMIT);
     let output = &ended.output;
     assert!(ended.status.success(), "{}\n{output}", ended.status);
@@ -243,7 +243,7 @@ fn invalid_arguments_give_one_sentence() {
         ("cm_tokio", "--listen -b 192.0.2.1".to_owned(), "192.0.2.1"),
     ] {
         programs += 1;
-        // That address is the soft device's.
+        // That address belongs to the soft device.
         if said == "127.0.0.1" && device::name() == device::SOFT_DEVICE {
             continue;
         }

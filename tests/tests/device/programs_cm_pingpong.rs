@@ -1,5 +1,5 @@
-//! The example `cm_pingpong` as a program: over connections and as datagrams, by IPv4 and IPv6, and with peers that are not there,
-//! go, or play by other rules.
+//! The example `cm_pingpong` as a program: over connections and as datagrams, by IPv4 and IPv6, and with peers that are
+//! missing, disconnect, or use another protocol.
 
 use std::fs;
 use std::net::IpAddr;
@@ -29,13 +29,13 @@ fn link_local() -> String {
         let words: Vec<&str> = line.split_whitespace().collect();
         let &[address, _, _, scope, _, name] = words.as_slice() else { return None };
         let address = u128::from_str_radix(address, 16).ok()?;
-        // 20 is the scope of a link.
+        // 20 is link scope.
         (name == interface && scope == "20").then_some(IpAddr::from(address.to_be_bytes()))
     });
     format!("{}%{interface}", address.unwrap_or_else(|| panic!("{interface} has no link-local address:\n{table}")))
 }
 
-/// Both sides with these options; they are to exchange `iterations` messages of `size` bytes.
+/// Both sides with these options; they must exchange `iterations` messages of `size` bytes.
 #[track_caller]
 fn play(server: &str, client: &str, host: &str, size: u32, iterations: u32) -> [Ended; 2] {
     let port = port();
@@ -72,7 +72,7 @@ fn connected_pingpongs_run_with_every_kind() {
         }
     }
     assert_eq!(games, 8);
-    // One message, of several packets, to as few receives as there can be.
+    // One message, of several packets, with the fewest receives.
     play("-r 1 -c", "-r 1 -c", &host, 1 << 20, 1);
     play("-r 1 -c -e", "-r 3 -c", &host, 1, 10);
 }
@@ -95,7 +95,7 @@ fn datagram_pingpongs_run_with_every_kind() {
 #[test]
 fn addresses_of_both_families_are_understood() {
     let host = address().to_string();
-    // At one address, and at all; from one address, and from the one of the route.
+    // At one address, and at all; from one address, and from the route's.
     let [server, client] = play(&format!("-b {host}"), &format!("-I {host}"), &host, 64, 3);
     assert!(server.output.contains(&format!("local address:  {host}:")), "{}", server.output);
     assert!(client.output.contains(&format!("remote address: {host}:")), "{}", client.output);
@@ -128,7 +128,7 @@ fn missing_peer_is_an_error() {
     fails(&run(&format!("--ud {host}")), &[&host, "unreachable"]);
     fails(&run("203.0.113.5"), &["203.0.113.5", "no way there"]);
     if device::name() != device::SOFT_DEVICE {
-        // A name that is one of this machine, but not of an RDMA device.
+        // A name of this machine, but not of an RDMA device.
         fails(&run("localhost"), &["ENODEV", "the address leads to no RDMA device"]);
     }
     fails(&run("no.such.host.invalid"), &["no.such.host.invalid"]);
@@ -153,7 +153,7 @@ fn peer_with_other_options_is_an_error() {
     fails(&client, &[]);
     let [server, client] = run_both("-n 10", "-n 20");
     succeeds(&server, &["10 iters in "]);
-    // Of messages that it waits for, or of one to a process that has ended.
+    // In messages that it waits for, or in one to a process that has exited.
     fails(&client, &["of 20", "--iters"]);
     let [server, client] = run_both("-n 20 --timeout 10", "-n 10");
     fails(&server, &["nothing completed for 10 s: 10 of 20 messages were received", "--iters"]);
@@ -180,7 +180,7 @@ fn killed_peer_is_an_error() {
         server.wait_for_cm_port(port);
         let client = Program::start(ours(port, &format!("{options} {}", address())), LIMIT);
         wait_for_game(&server, &client);
-        // In the midst of it.
+        // In the middle of the run.
         thread::sleep(Duration::from_millis(300));
         let (mut killed, mut stays) = if killed_is_server { (server, client) } else { (client, server) };
         killed.kill();

@@ -85,7 +85,7 @@ fn example_interoperates_with_rdma_cores_program() {
     let client = to_server("-c 50");
     let [server, client] = run_both_by_cm(ours(port, "-c 50"), theirs(port, &client), port, LIMIT);
     succeeds(&server, &["50 connections were made and ended\n"]);
-    // The same table, of which ours is read in the same way.
+    // The same table, parsed like ours.
     timed(&client, &STEPS, 50.0);
 }
 
@@ -120,7 +120,7 @@ fn failures_are_counted_and_reported_in_a_sentence() {
     let run = |options: &str| child::run(ours(port(), options), LIMIT);
     let absent = run(&to_server("-c 20 -n 3"));
     fails(&absent, &["20 of 20 connections failed: connect: ", "nobody listens there (20)"]);
-    // The steps that were taken have their times.
+    // The completed steps have their times.
     let rows = rows(&absent);
     let connect = rows.iter().find(|(name, _)| name == "connect").unwrap_or_else(|| panic!("{}", absent.output));
     assert_eq!(connect.1[1..3], [0.0, 0.0], "none has connected: {}", absent.output);

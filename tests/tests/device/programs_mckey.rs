@@ -39,7 +39,7 @@ fn is_joined(group: Ipv4Addr) -> bool {
     table.lines().any(|line| line.split_whitespace().next() == Some(address.as_str()))
 }
 
-/// A receiver of ours that is in the group.
+/// A receiver of ours that is a member of the group.
 #[track_caller]
 fn receiver(group: Ipv4Addr, options: &str) -> Program {
     let mut receiver = Program::start(ours(group, options), LIMIT);
@@ -105,7 +105,7 @@ fn example_interoperates_with_the_c_program() {
     for (options, sender) in [("", ""), ("-c 2 -C 3 -S 64", "-o -C 3 -S 64")] {
         let mut receiver = Program::start(theirs(group(4), options), LIMIT);
         receiver.wait_until("join", |_| is_joined(group(4)));
-        // It is in the group a moment later.
+        // It joins a moment later.
         let sent = child::run(ours(group(4), &format!("-s --delay 2 {sender}")), LIMIT);
         succeeds(&sent, &["bytes sent"]);
         succeeds(&end(receiver), &["return status 0"]);
@@ -118,7 +118,7 @@ fn missing_messages_are_reported() {
     let waits = receiver(group(5), "--timeout 4");
     succeeds(&child::run(ours(group(6), "-s --delay 0"), LIMIT), &["10 messages of 100 bytes sent"]);
     fails(&end(waits), &["no message came within 4 s"]);
-    // Fewer than asked for.
+    // Fewer than requested.
     let waits = receiver(group(5), "-c 2 -C 10 --silence 0.5");
     succeeds(&child::run(ours(group(5), "-s -C 7 --delay 0"), LIMIT), &["7 messages of 100 bytes sent"]);
     let ended = end(waits);
@@ -154,7 +154,7 @@ fn failed_join_is_an_error_in_a_sentence() {
     };
     let source = address();
     fails(&run(&format!("-m 192.0.2.1 -b {source}")), &["192.0.2.1 is not the address of a multicast group"]);
-    // The soft device is on every address, and so on the way to any group.
+    // The soft device has every address, and so a route to any group.
     if device::name() != device::SOFT_DEVICE {
         fails(&run("-m 239.1.1.1"), &["-b gives the address to join from", "no way there"]);
         fails(&run("-m 239.1.1.1 -b 127.0.0.1"), &["no device leads to the group"]);

@@ -1,4 +1,4 @@
-//! `stride-perf` as a program on a device of the kernel: what it sends arrives, byte for byte.
+//! `stride-perf` as a program on a device of the kernel: its data arrives, byte for byte.
 
 use std::env;
 use std::process::Command;
@@ -95,7 +95,7 @@ fn stride_runs_with_events_and_over_the_connection_manager() {
         let words = format!("{words} -n 100 -s 64 -p {port} {address}");
         has_rows(&child::run(stride(&words), LIMIT), &words, 1);
     }
-    // The address leads to the device, or nowhere.
+    // The address leads to the device, or to none.
     let words = format!("write bw -R -p {port} 127.0.0.1");
     let ended = child::run(stride(&words), LIMIT);
     assert!(!ended.status.success() && ended.output.contains("127.0.0.1"), "{words}:\n{}", ended.output);

@@ -7,12 +7,12 @@ use sideway_tests::programs::{
     LIMIT, fails, kill_client, ours, play, play_in_every_kind, port, refuses, say_to_server, theirs,
 };
 
-/// The two, and the C programs that they are peers of.
+/// The two examples, and the corresponding C programs.
 const PROGRAMS: [(&str, &str); 2] = [("uc_pingpong", "ibv_uc_pingpong"), ("ud_pingpong", "ibv_ud_pingpong")];
 /// The message of either program for a lost datagram.
 const LOST: &str = "without a word, and then both sides wait in vain";
 
-/// The most that a datagram carries on the port of the tests.
+/// The largest datagram of the test port.
 #[track_caller]
 fn largest_datagram() -> u32 {
     let port = device::open().query_port(device::PORT).expect("the port");
@@ -34,7 +34,7 @@ fn pingpongs_run_with_themselves_in_every_kind() {
     let mut games = 0;
     for (program, _) in PROGRAMS {
         games += play_in_every_kind(program, 1000, 100);
-        // Few receives at a time, a queue of the one kind with a queue pair of the other, and IPv4 and IPv6.
+        // Few receives at a time, mixed kinds of queues and queue pairs, and IPv4 and IPv6.
         for (options, host) in [
             ("-c -r 1 --cq basic --new-send", "127.0.0.1"),
             ("-c -r 2 --cq extended --qp basic", "::1"),
@@ -110,7 +110,7 @@ fn impossible_options_are_errors_in_a_sentence() {
     fails(&ended, &[&format!("{most} bytes at most"), "a datagram is one packet", &format!("a --size up to {most}")]);
 }
 
-/// Runs two that do not fit, and returns what became of either.
+/// Runs two incompatible programs, and returns both outcomes.
 #[track_caller]
 fn both(server: (&str, &str), client: (&str, &str)) -> [Ended; 2] {
     let port = port();
@@ -150,7 +150,7 @@ fn peer_of_another_kind_ends_the_test() {
         }
         games += 1;
     }
-    // A reliable one notices that it is not answered: its device does in the end, or the program before.
+    // A reliable one detects the missing response: by the device in the end, or by the program earlier.
     let [server, client] = both(of("uc_pingpong"), of("rc_pingpong"));
     fails(&server, &["0 of 1000 messages were received", LOST]);
     fails(&client, &[]);

@@ -12,7 +12,7 @@ fn memory_window(options: &str) -> Command {
     command
 }
 
-/// What either side does in a round, in the order in which it does.
+/// The steps of both sides in a round, in order.
 const OWNER: [&str; 9] = [
     "the owner takes the key back",
     "  owner: has 4096 bytes at 0x",
@@ -37,7 +37,7 @@ const PEER: [&str; 10] = [
     OWNER[8],
 ];
 
-/// The lines from that on which begins with the first of `steps` begin with these.
+/// The lines that begin with `steps`, from the first match on.
 #[track_caller]
 fn goes(output: &str, steps: &[&str]) {
     let first = steps.first().expect("there are steps");

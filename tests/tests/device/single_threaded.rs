@@ -1,4 +1,4 @@
-//! Queues of one thread: messages go from one queue pair to another, and the completions come off a queue without a lock.
+//! Single-threaded queues: messages between queue pairs, with completions from a queue without a lock.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use sideway_tests::loopback::{PSN, init, ready_to_receive, ready_to_send, to};
 /// A completion: the queue pair, the number of the request, and the immediate data.
 type Taken = (u32, u64, u32);
 
-/// Polls as a program does that is generic over the kind of queue.
+/// Polls like a program that is generic over the kind of queue.
 fn take(cq: &mut impl PollCompletions, count: usize) -> Vec<Taken> {
     let started = Instant::now();
     let mut taken = Vec::new();
@@ -139,7 +139,7 @@ fn single_threaded_queue_pairs_exchange_datagrams() {
     let gid = device::gid(&context).expect("an Ethernet device");
     let mut way = AddressHandleAttribute::new();
     way.setup_port(device::PORT).setup_grh(&gid.gid(), 0, gid.gid_index() as u8, 64, 0);
-    // Of the plain domain: it works with queue pairs of the other.
+    // In the plain domain: it works with queue pairs of the other.
     let ah = pd.create_ah(&way).expect("a handle");
     let memory = Memory::new(&pd, 64, AccessFlags::LocalWrite);
     for (wr_id, sender_is_near) in [(1, true), (2, false)] {

@@ -18,7 +18,7 @@ use sideway_tests::loopback::{
 };
 use sideway_tests::{device, on_all_kinds};
 
-/// Bytes that a receive has room for.
+/// The buffer size of a receive.
 const LENGTH: usize = 256;
 
 /// The identifying number of the shared queue.
@@ -27,7 +27,7 @@ const NUMBER: usize = 77;
 /// Two senders, and two receivers that share a queue.
 #[derive(Debug)]
 struct Shared<Q> {
-    // Dropped in this order: nothing is received any more when the memory goes.
+    // Dropped in this order: no receive is outstanding when the memory is freed.
     senders: [End<Q>; 2],
     srq: Option<SharedReceiveQueue>,
     second: Q,
@@ -63,7 +63,7 @@ impl<Q: Kind> Shared<Q> {
         Self { senders, srq: Some(srq), second, receiver }
     }
 
-    /// Posts receives in one batch, each to a place of its own.
+    /// Posts receives in one batch, each with its own buffer.
     fn post(&mut self, numbers: impl Iterator<Item = u64>) -> Result<(), PostErrorKind> {
         let srq = self.srq.as_mut().unwrap_or_else(|| panic!("the queue is gone"));
         let mut batch = srq.start_post_recv();
@@ -73,7 +73,7 @@ impl<Q: Kind> Shared<Q> {
         batch.post().map_err(|error| error.kind())
     }
 
-    /// Sends a text from one of the senders, and takes the completions of both sides off.
+    /// Sends a text from one of the senders, and polls the completions of both sides.
     fn send(&mut self, from: usize, text: &[u8]) -> Completion {
         let sender = &mut self.senders[from];
         let mut batch = sender.qp.start_post_send();
@@ -89,7 +89,7 @@ impl<Q: Kind> Shared<Q> {
     }
 }
 
-/// Where the receive of this number puts what it gets.
+/// The buffer of the receive with this number.
 fn place(wr_id: u64) -> usize {
     wr_id as usize % (MEMORY / LENGTH) * LENGTH
 }
@@ -117,7 +117,7 @@ fn two_queue_pairs_take_their_receives_from_one_queue() {
 fn shared<Q: Kind>(queue: QueueKind) {
     let mut world = Shared::<Q>::new(queue, 8);
     let mut sent = 0;
-    // More than the queue holds, so that it goes round.
+    // More than the queue holds, so it wraps around.
     for round in 0..5 {
         let numbers = 8 * round..8 * round + 8;
         world.post(numbers.clone()).expect("the queue holds eight");
@@ -189,7 +189,7 @@ fn limit_event<Q: Kind>(queue: QueueKind) {
     world.send(0, b"two are left, and no limit is set");
     assert!(limit_events(&events).is_empty());
 
-    // Armed again by what the event gave.
+    // Armed again through the event's queue.
     world.post(6..10).expect("there is room");
     named.arm_limit(6).expect("a limit can be set");
     world.send(0, b"five are left");
@@ -197,14 +197,14 @@ fn limit_event<Q: Kind>(queue: QueueKind) {
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].is_of(world.srq.as_ref().expect("the queue")));
 
-    // What the event gave outlives its owner and the queue pairs.
+    // The event's queue outlives its owner and the queue pairs.
     drop((found, world));
     assert_eq!(named.srq_context(), NUMBER);
     named.query().expect("a queue can be queried");
 }
 
-/// The shared queues that fell below their limit since the last call. The device raises the event before it completes the
-/// receive, so that there is nothing to wait for.
+/// The shared queues that fell below their limit since the last call. The device raises the event before it completes
+/// the receive, so there is no wait.
 fn limit_events(events: &AsyncEventChannel) -> Vec<SharedReceiveQueueRef> {
     let mut found = Vec::new();
     while let Some(event) = events.try_get_async_event().expect("events") {
@@ -230,7 +230,7 @@ fn resize<Q: Kind>(queue: QueueKind) {
     let before = u64::from(world.srq.as_ref().expect("the queue").max_wr());
     world.post(0..before).expect("as many as the device reported");
     assert_eq!(world.post(0..before + 1), Err(PostErrorKind::NotEnoughResources), "too long a batch");
-    // Some devices round up further than they say.
+    // Some devices round up beyond the reported size.
     let mut held = before;
     while world.post(held..held + 1).is_ok() {
         held += 1;
@@ -244,7 +244,7 @@ fn resize<Q: Kind>(queue: QueueKind) {
     assert!(srq.query().expect("a queue can be queried").max_wr() >= after);
     let more = u64::from(after) - (held - 1);
     world.post(held..held + more).expect("there is room now");
-    // Those from before are there, and come first.
+    // The earlier ones are still there, and come first.
     for wr_id in 1..held + more {
         let from = wr_id as usize % 2;
         assert_eq!(world.send(from, format!("message {wr_id}").as_bytes()).wr_id, wr_id);

@@ -33,7 +33,7 @@ fn table(qp_type: u32, from: u32, to: u32) -> Option<(u32, u32)> {
     Some((transition.needed.bits(), transition.optional.bits()))
 }
 
-/// An open device, with what queue pairs are made of.
+/// An open device, with the parents of queue pairs.
 struct World {
     context: *mut ibv_context,
     pd: *mut ibv_pd,
@@ -43,7 +43,7 @@ struct World {
 }
 
 impl World {
-    /// `None` where the device is not the soft one: others refuse values that come with the masks here.
+    /// `None` unless the device is the soft one: others refuse values of these masks.
     fn new() -> Option<Self> {
         let soft = device::open();
         if !device::is_soft_nic(&soft) {
@@ -89,7 +89,7 @@ impl World {
         qp
     }
 
-    /// Whether the device takes it. All values are right, so that the mask decides.
+    /// Whether the device accepts it. All values are right, so the mask decides.
     fn modify(&self, qp: *mut ibv_qp, from: u32, to: u32, mask: u32) -> bool {
         // SAFETY: zeros are a value of the attributes, and the queue pair is there.
         unsafe {
@@ -164,12 +164,12 @@ impl World {
     }
 }
 
-/// Masks that tell tables apart: what is needed, less each of it, with each other bit, and with many.
+/// Masks that distinguish tables: the required ones, without each of them, with each other bit, and with many.
 fn masks(needed: u32, optional: u32) -> Vec<u32> {
     let mut masks = vec![needed, needed | optional, 0, u32::MAX];
     masks.extend((0..32).map(|bit| needed ^ 1 << bit));
     masks.extend((0..32).map(|bit| (needed | optional) ^ 1 << bit));
-    // Some of what is allowed, and now and then one more.
+    // Some of the allowed ones, and sometimes one more.
     let mut chance = 0x9e37_79b9_u32;
     masks.extend((0..32).map(|round| {
         chance = chance.wrapping_mul(0x0019_660d).wrapping_add(0x3c6e_f35f);
@@ -192,7 +192,7 @@ fn device_accepts_what_the_table_lists() {
             let rule = table(qp_type, from, to);
             let (needed, optional) = rule.unwrap_or_default();
             for mask in masks(needed, optional) {
-                // Without a state it is a change within the one that it is in.
+                // Without a state it is a change within the current one.
                 for mask in [Some(mask | STATE), (from == to).then_some(mask & !STATE)].into_iter().flatten() {
                     let allowed = (needed | optional | STATE) & !ALT_PATH;
                     let expected = rule.is_some() && mask & needed == needed && mask & !allowed == 0;

@@ -1,4 +1,4 @@
-//! The vendors' own libraries, asked about a device that is none of theirs.
+//! The vendors' own libraries, called for a device of another vendor.
 
 use rdma_mummy_sys::load::{efa, mlx5};
 use sideway::error::VerbError;
@@ -7,7 +7,7 @@ use sideway::ibverbs::queue_pair::SendOperationFlags;
 use sideway::mlx5::is_mlx5;
 use sideway_tests::device;
 
-/// `EOPNOTSUPP` of the verb, with the reason: the device where the library is installed, else the library.
+/// `EOPNOTSUPP` from the verb, with the reason: the device if the library is installed, else the library.
 #[track_caller]
 fn refused(error: &VerbError, verb: &str, reason: &str) {
     let text = error.to_string();

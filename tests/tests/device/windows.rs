@@ -1,4 +1,4 @@
-//! Memory windows of type 2: bound by a request, taken back by either side, and what the peer sees of that.
+//! Memory windows of type 2: bound by a request, invalidated by either side, and the effects for the peer.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use sideway::ibverbs::AccessFlags;
@@ -15,12 +15,12 @@ use sideway_tests::{device, on_all_kinds};
 const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
 const PEER: AccessFlags = AccessFlags::RemoteRead.union(AccessFlags::RemoteWrite);
 const REGION: usize = 4096;
-/// Where in the region the window is.
+/// The offset of the window in the region.
 const OFFSET: usize = 1024;
 const WINDOW: usize = 64;
 const TEXT: &[u8; 18] = b"through the window";
 
-/// Two connected sides. The far one has a region that no peer can reach but through the window.
+/// Two connected sides. Peers can access the far side's region only through the window.
 struct Fixture<Q> {
     // A bound window belongs to its queue pair and holds its region: it is dropped before both.
     window: MemoryWindow,
@@ -61,7 +61,7 @@ impl<Q: Kind> Fixture<Q> {
         rkey
     }
 
-    /// Takes a key back on the side that has given it.
+    /// Invalidates a key on its own side.
     #[track_caller]
     fn invalidate(&mut self, wr_id: u64, rkey: RemoteKey) {
         let far = &mut self.pair.far;
@@ -85,7 +85,7 @@ impl<Q: Kind> Fixture<Q> {
         near.completion().status
     }
 
-    /// The near side reads out of the window.
+    /// The near side reads from the window.
     #[track_caller]
     fn read(&mut self, rkey: RemoteKey) -> (Status, Vec<u8>) {
         let addr = self.region.addr() + OFFSET as u64;
@@ -98,7 +98,7 @@ impl<Q: Kind> Fixture<Q> {
         (near.completion().status, near.bytes(100, TEXT.len()))
     }
 
-    /// What a peer has written there is in the region, and it alone.
+    /// The region contains what a peer has written through the window, and nothing else.
     #[track_caller]
     fn has_text(&self) {
         let mut bytes = vec![1; REGION];
@@ -108,7 +108,7 @@ impl<Q: Kind> Fixture<Q> {
         assert_eq!(bytes, expected, "{}", Q::NAME);
     }
 
-    /// Nothing is bound to the region any more: it can go.
+    /// Nothing is bound to the region any more, so it can be deregistered.
     #[track_caller]
     fn end(self) {
         self.region.close().unwrap_or_else(|error| panic!("{}: {error}", Q::NAME));
@@ -120,7 +120,7 @@ impl<Q: Kind> Fixture<Q> {
 #[track_caller]
 fn invalidated(received: &Completion) -> Option<RemoteKey> {
     let mut flags = received.wc_flags.unwrap();
-    // Soft-RoCE of Linux 6.1 hands on the kernel's flag, and the number of that is another's here.
+    // Soft-RoCE of Linux 6.1 passes the kernel's flag on, and its number has another meaning here.
     if device::is_soft_roce(&device::open()) && flags.contains(WorkCompletionFlags::IpChecksumOk) {
         flags = WorkCompletionFlags::WithInvalidate;
     }
@@ -157,10 +157,10 @@ fn anew<Q: Kind>(queue: QueueKind) {
     assert_ne!(rkey, old);
     assert_eq!(fixture.write(rkey, TEXT), Status::Success);
     fixture.has_text();
-    // The old key is none of the window's.
+    // The old key no longer belongs to the window.
     assert_eq!(fixture.write(old, b"refused"), Status::RemoteAccessError, "{}", Q::NAME);
     fixture.has_text();
-    // The connection broke; the window is still bound, and so it goes before its region.
+    // The connection broke; the window is still bound, so it is dropped before its region.
     fixture.window.close().unwrap();
     fixture.region.close().unwrap();
 }

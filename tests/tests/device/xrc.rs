@@ -1,4 +1,4 @@
-//! XRC: a connection whose messages name, each for itself, the shared receive queue that they are for.
+//! XRC: a connection whose messages each name their shared receive queue.
 #![expect(clippy::print_stdout, reason = "a test, which reports where it did not run")]
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const PEER: AccessFlags = AccessFlags::LocalWrite.union(AccessFlags::RemoteWrite
 
 /// A sender, and a receiver with two shared receive queues.
 struct World {
-    // Dropped in this order: nothing is posted or received any more when the memory goes.
+    // Dropped in this order: nothing is posted or received any more when the memory is freed.
     sender: GenericQueuePair<Xrc>,
     receiver: XrcReceiveQueuePair,
     queues: [(SharedReceiveQueue, GenericCompletionQueue); 2],
@@ -177,7 +177,7 @@ fn missing_shared_queue_refuses_the_message() {
     let Some(mut world) = World::new(QueueKind::Generic) else { return };
     let gone = world.number(1);
     let [kept, (srq, cq)] = world.queues;
-    // Its completion queue does: a poll might name it.
+    // Its completion queue holds it: a poll might name it.
     let held = srq.close().expect_err("it goes with its completion queue");
     assert_eq!((held.verb(), held.errno().raw()), ("ibv_destroy_srq", libc::EBUSY));
     drop(cq);

@@ -11,7 +11,7 @@ fn fork_init_is_called_before_a_device_is_opened_and_refused_after() {
         return;
     }
     let recording = Recording::new();
-    // Names are no use of a device.
+    // Reading names does not use a device.
     assert!(DeviceList::new().unwrap().find(&recording.name()).is_ok());
     fork_init().unwrap();
     answer("fork_init", libc::EINVAL);

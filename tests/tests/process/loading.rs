@@ -1,4 +1,4 @@
-//! Finding libibverbs at run time: absent, late, old, from several threads, and not before it is needed.
+//! Finding libibverbs at run time: absent, late, old, from several threads, and only when needed.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::ffi::CStr;
@@ -42,7 +42,7 @@ fn scratch(name: &str) -> PathBuf {
     directory
 }
 
-/// A shared object that every process has, and that has no verb: the C library.
+/// A shared object that every process has and that has no verb: the C library.
 fn object_without_verbs() -> PathBuf {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let path = maps.lines().filter_map(|line| line.split_whitespace().nth(5)).find(|path| {
@@ -91,7 +91,7 @@ fn absent_fails_verb_by_verb_as_in_c() {
         assert_eq!(ffi::ibv_is_fork_initialized(), ffi::ibv_fork_status::IBV_FORK_DISABLED);
         // Nothing.
         ffi::ibv_free_device_list(null_mut());
-        // What came later fails in the same way.
+        // Later functions fail in the same way.
         assert_eq!(ffi::ibv_query_port_speed(context, 1, null_mut()), libc::EOPNOTSUPP);
         // The connection manager.
         assert!(ffi::rdma_create_event_channel().is_null());
@@ -168,7 +168,7 @@ fn later_attempt_succeeds() {
     assert_eq!(library.path(), Some(object_without_verbs().canonicalize().unwrap().as_path()));
     assert!(ptr::eq(library, ibverbs::loaded().unwrap()));
 
-    // It has no verb at all: each fails alone, and names itself.
+    // It has no verb at all: each fails alone, with its name.
     let error = library.ibv_alloc_pd().unwrap_err();
     assert_eq!(error.symbol(), Some("ibv_alloc_pd"));
     let text = error.to_string();
@@ -263,7 +263,7 @@ fn old_library_lacks_one_verb() {
     ";
     let directory = scratch("old");
     let object = compiler.shared_object(&directory, "old_verbs.so.1.0.17.2", source, &[]).unwrap();
-    // The name of an old rdma-core, as a distribution installs it.
+    // The file name of an old rdma-core, as a distribution installs it.
     let file = directory.join("libibverbs.so.1.0.17.2");
     fs::rename(object, &file).unwrap();
     // SAFETY: the text is above.
@@ -287,7 +287,7 @@ fn old_library_lacks_one_verb() {
 
 #[test]
 fn installed_library_is_what_the_bindings_expect() {
-    // Another test may have put a table in the library's place.
+    // Another test may have installed a table instead of the library.
     if !alone("loading::installed_library_is_what_the_bindings_expect", &[]) {
         return;
     }
@@ -300,7 +300,7 @@ fn installed_library_is_what_the_bindings_expect() {
     assert!(library.release().is_some_and(|release| release >= 17), "{path:?}");
     assert!(library.ibv_create_qp.is_some() && library.ibv_get_device_list.is_some());
 
-    // Rates are counted here without the library, and the same.
+    // Rates are converted here without the library, with equal results.
     let (to_mbps, to_mult) = (library.ibv_rate_to_mbps().unwrap(), library.ibv_rate_to_mult().unwrap());
     let (of_mbps, of_mult) = (library.mbps_to_ibv_rate().unwrap(), library.mult_to_ibv_rate().unwrap());
     for value in 0..=24 {

@@ -24,7 +24,7 @@ fn wait_for(flag: &AtomicBool) {
     }
 }
 
-/// Takes its time.
+/// Takes some time.
 unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut sys::ibv_device {
     IS_IN.store(true, Ordering::SeqCst);
     wait_for(&MAY_LEAVE);

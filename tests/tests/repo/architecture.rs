@@ -1,16 +1,16 @@
-//! The table "Verb to file" of ARCHITECTURE.md: its files are there, and each C name of a row is a `doc(alias)` in a file of that
-//! row. So is the C name of every function that the coverage pages give a Rust item.
+//! The table "Verb to file" of ARCHITECTURE.md: its files exist, and each C name of a row is a `doc(alias)` in a file
+//! of that row. So is the C name of every function with a Rust item in the coverage pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What the table's paths are below.
+/// The base folder of the table's paths.
 const BASE: &str = "sideway/src/ibverbs";
-/// What comes before the name of a feature, which is no C name.
+/// The text before the name of a feature, which is no C name.
 const FEATURE: &str = "(feature ";
 
-/// Where each alias is: files below `sideway/src`, as paths from the root of the repository.
+/// The files of each alias below `sideway/src`, as paths from the root of the repository.
 type Aliases = BTreeMap<String, BTreeSet<PathBuf>>;
 
 /// One line of the table.
@@ -27,7 +27,7 @@ impl Row {
     ///
     /// # Errors
     ///
-    /// What is wrong with the line.
+    /// The fault of the line.
     fn parse(line: &str) -> Result<Self, String> {
         let cells: Vec<&str> = line.trim().trim_matches('|').split(" | ").map(str::trim).collect();
         let [c, rust] = cells[..] else { return Err(format!("two cells: {line}")) };
@@ -39,7 +39,7 @@ impl Row {
         let mut paths: Vec<PathBuf> = Vec::new();
         for (_, path) in codes(rust) {
             let path = Path::new(path);
-            // A bare name stands beside the path before it.
+            // A bare name is in the folder of the path before it.
             let folder = match paths.last().and_then(|last| last.parent()) {
                 Some(beside) if path.components().count() == 1 => beside.to_owned(),
                 _ => PathBuf::from(BASE),
@@ -52,7 +52,7 @@ impl Row {
         Ok(Self { names, paths })
     }
 
-    /// What the repository does not have, or has elsewhere.
+    /// Paths and names that the repository lacks, or has in another file.
     fn faults(&self, root: &Path, aliases: &Aliases) -> Vec<String> {
         let gone = self.paths.iter().filter(|path| !root.join(path).exists());
         let mut faults: Vec<String> = gone.map(|path| format!("{} is not there", path.display())).collect();
@@ -68,13 +68,13 @@ impl Row {
     }
 }
 
-/// What stands between backticks, each with the text before it.
+/// The text in backticks, each with the text before it.
 fn codes(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let parts: Vec<&str> = text.split('`').collect();
     (1..parts.len()).step_by(2).map(move |at| (parts[at - 1], parts[at]))
 }
 
-/// A name of one of the libraries, or the beginning of several.
+/// A name of one of the libraries, or the start of several.
 fn is_c_name(name: &str) -> bool {
     let name = name.strip_suffix('*').unwrap_or(name);
     let known = ["ibv_", "rdma_", "mlx5dv_", "efadv_"].iter().any(|prefix| name.starts_with(prefix));
@@ -106,7 +106,7 @@ fn plain(path: &Path) -> PathBuf {
 ///
 /// # Errors
 ///
-/// The first line that is none.
+/// The first malformed line.
 fn rows(text: &str) -> Result<Vec<Row>, String> {
     let section = text.split("\n## ").find(|section| section.starts_with("Verb to file\n")).ok_or("no such section")?;
     let lines = section.lines().filter(|line| line.starts_with('|'));
@@ -122,7 +122,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The files of a folder and those below it; from the root of the repository.
+/// The files of a folder and its subfolders, from the root of the repository.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(root().join(folder)).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut files = Vec::new();

@@ -3,7 +3,7 @@
 //!
 //! After a change of the compiler's messages, `TRYBUILD=overwrite cargo xtask ci compile-fail --again` updates them.
 
-/// The rules that there are. A new one raises it; none can get lost unseen.
+/// The number of rules. Raise it for a new one; a lost one fails the test.
 const RULES: usize = 58;
 
 #[test]

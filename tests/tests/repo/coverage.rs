@@ -1,6 +1,5 @@
-//! The pages `sideway/src/manual/coverage*.md` have a row for every function of libibverbs and librdmacm, and the tests that they
-//! name are there.
-//! Whether the Rust items that it links to are there is rustdoc's to say.
+//! The pages `sideway/src/manual/coverage*.md` have a row for every function of libibverbs and librdmacm, and the tests
+//! that they name exist. rustdoc checks the links to Rust items.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,12 +37,12 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// What stands between backticks.
+/// The text in backticks.
 fn codes(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// The files of a folder and those below it.
+/// The files of a folder and its subfolders.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut files = Vec::new();
@@ -54,7 +53,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Whether it is one of libibverbs or librdmacm.
+/// Whether the name belongs to libibverbs or librdmacm.
 fn is_wrapped_library(name: &str) -> bool {
     name.starts_with("ibv_") || name.contains("_to_ibv_rate") || name.starts_with("rdma_")
 }

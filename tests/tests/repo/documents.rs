@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 /// Folders that are not searched: nothing of the repository's own is there, or more than documents name.
 const LEFT_OUT: [&str; 4] = [".git", "target", "corpus", "artifacts"];
-/// What the crates that are published are in. Their pages in a registry have no repository around them.
+/// The folders of the published crates. Their pages in a registry have no repository around them.
 const PUBLISHED: [&str; 3] = ["rdma-mummy-sys", "sideway", "softrnic"];
-/// The documents of which each path is looked for.
+/// The documents whose paths are all checked.
 const NAMING_PATHS: [&str; 3] = ["ARCHITECTURE.md", "CONTRIBUTING.md", "SAFETY.md"];
 
 fn root() -> PathBuf {
@@ -51,7 +51,7 @@ fn prose(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Where the links of a document lead, but those to other hosts.
+/// The link targets of a document, except those on other hosts.
 fn links(text: &str) -> Vec<String> {
     let text = prose(text);
     let targets = text.split("](").skip(1).filter_map(|after| Some(after.split_once(')')?.0.to_owned()));
@@ -68,7 +68,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     headings.map(anchor).collect()
 }
 
-/// What of these links leads nowhere, from a document in `folder`.
+/// The dead links in a document in `folder`.
 fn dead_links(folder: &Path, text: &str) -> Vec<String> {
     let is_alive = |link: &str| {
         let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
@@ -82,7 +82,7 @@ fn dead_links(folder: &Path, text: &str) -> Vec<String> {
     links(text).into_iter().filter(|link| !is_alive(link)).collect()
 }
 
-/// The paths between backticks: two names and a slash at least, of the letters that paths here have. The last may end in `*`.
+/// The paths in backticks: at least two names and a slash, in the letters of paths here. The last may end in `*`.
 fn paths(text: &str) -> Vec<String> {
     let text = prose(text);
     let codes = text.split('`').skip(1).step_by(2).map(|code| code.trim_start_matches("../"));
@@ -90,7 +90,7 @@ fn paths(text: &str) -> Vec<String> {
         let is_letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '_' | '-' | '.' | '*');
         code.split_once('/').is_some_and(|(first, _)| !first.is_empty()) && code.chars().all(is_letter)
     };
-    // What is built is not of the repository.
+    // Build output is not in the repository.
     codes.filter(|code| is_path(code) && !code.starts_with("target/")).map(str::to_owned).collect()
 }
 
@@ -115,7 +115,7 @@ fn links_have_a_target() {
     let mut count = 0;
     for document in documents {
         let path = root().join(&document);
-        // Rust's documentation has links of its own, which rustdoc looks after.
+        // Rust's documentation has its own links, which rustdoc checks.
         if document.starts_with("sideway/src/") {
             continue;
         }

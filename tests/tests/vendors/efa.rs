@@ -178,7 +178,7 @@ fn completion_gives_the_sender_on_an_old_device() {
     assert_eq!(reader.read(&poller.next().unwrap().unwrap()), None);
     drop(poller);
 
-    // A completion of another queue is none of this reader's.
+    // A completion of another queue does not belong to this reader.
     let (mut other, _reader) = world.context.create_cq_builder().build_efa_with_source_gid().unwrap();
     world.recording.complete(&other, Completion { wr_id: 4, ..Completion::default() });
     world.recording.calls();
@@ -187,7 +187,7 @@ fn completion_gives_the_sender_on_an_old_device() {
     assert!(!world.recording.verbs().contains(&"wc_read_sgid"));
     drop(poller);
 
-    // The reader keeps the queue.
+    // The reader holds the queue.
     assert_eq!(cq.close().unwrap_err().errno().raw(), libc::EBUSY);
     assert!(!world.recording.verbs().contains(&"destroy_cq"));
     drop(reader);

@@ -15,7 +15,7 @@ type Act = fn(&World) -> Result<(), Box<dyn Error>>;
 
 const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
 
-/// Prints it, as a program would.
+/// Prints a value, as a program would.
 fn show(value: impl Debug) {
     black_box(format!("{value:?}"));
 }
@@ -72,7 +72,7 @@ fn world() -> World {
 
 const ACTS: [(&str, Act); 2] = [("mlx5", mlx5), ("efa", efa)];
 
-/// How many calls can fail and which outputs there are, in a run as it is meant to be.
+/// The number of calls that can fail, and the outputs, in a run without faults.
 fn whole(act: Act) -> (u32, Vec<&'static str>) {
     let world = world();
     let before = world.recording.failable();

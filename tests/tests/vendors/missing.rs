@@ -1,4 +1,4 @@
-//! Where the library of a vendor is not installed.
+//! Without the library of a vendor.
 
 use sideway::mlx5::is_mlx5;
 use sideway_tests::process::alone;

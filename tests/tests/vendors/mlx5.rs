@@ -171,7 +171,7 @@ fn each_request_names_its_target() {
     world.end();
 }
 
-/// The recording device calls an address without a begun request a violation.
+/// The recording device reports an address without an open request as a violation.
 #[test]
 fn refused_request_reaches_no_function_of_mlx5() {
     let world = world();
@@ -256,7 +256,7 @@ fn dc_initiator_lacks_atomics_if_the_device_does() {
     assert_eq!(flags.len(), 2);
     assert!(flags[0].contains(SendOperationFlags::AtomicFetchAndAdd));
     assert!(!flags[1].contains(SendOperationFlags::AtomicFetchAndAdd));
-    // Asked for, they are not given up.
+    // Requested atomics are not dropped.
     let error =
         dci_builder(&world).setup_send_ops_flags(SendOperationFlags::AtomicFetchAndAdd).build_dci().unwrap_err();
     assert_eq!(error.errno().raw(), libc::EOPNOTSUPP);
@@ -306,7 +306,7 @@ fn dc_target_has_a_key_and_a_shared_receive_queue_but_no_requests() {
         ("max_send_sge", 0),
         ("max_recv_sge", 0),
         ("qp_type", DRIVER),
-        // The domain and nothing else: the library takes no more for a target.
+        // Only the domain: the library accepts nothing else for a target.
         ("comp_mask", 1),
         ("srq", srq_address),
         ("same_cq", 1),
@@ -331,7 +331,7 @@ fn dc_target_has_a_key_and_a_shared_receive_queue_but_no_requests() {
     target.modify(ready.setup_address_vector(&AddressHandleAttribute::new())).unwrap();
     assert_ne!(target.qp_number(), 0);
     assert_eq!(target.state(), QueuePairState::ReadyToReceive);
-    // The target keeps the C object of the queue.
+    // The target holds the C object of the queue.
     drop((builder, srq));
     assert!(world.recording.live().contains(&Kind::SharedReceiveQueue));
     target.close().unwrap();

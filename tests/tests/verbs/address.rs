@@ -1,4 +1,4 @@
-//! Address handles, the way back to the sender of a datagram, and the hardware address of a peer.
+//! Address handles, replies to the sender of a datagram, and the hardware address of a peer.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn way() -> AddressHandleAttribute {
     way
 }
 
-/// A header of InfiniBand's own form from fe80::1 to fe80::2.
+/// A native InfiniBand header from fe80::1 to fe80::2.
 fn header() -> GlobalRoutingHeader {
     let mut bytes = [0; 40];
     bytes[..8].copy_from_slice(&[0x60, 0x0a, 0xbc, 0xde, 0, 0, 0x1b, 61]);
@@ -118,7 +118,7 @@ fn address_handle_errors_name_the_cause() {
     world.end();
 }
 
-/// As mlx5 does for a port that it has not.
+/// Like mlx5 for a missing port.
 #[test]
 fn refusal_without_errno_ignores_an_earlier_failure() {
     let world = World::new();
@@ -146,7 +146,7 @@ fn reply_address_comes_from_completion_and_header() {
     assert_eq!(back.grh_dest_gid(), header().source_gid());
     assert_eq!((back.grh_flow_label(), back.grh_hop_limit()), (0xabcde, 61));
 
-    // Without a header, none is read, whether it was given or not.
+    // Without a header, none is read, whether it was passed or not.
     for given in [None, Some(&header())] {
         let back = world.context.init_ah_from_wc(1, &source(WorkCompletionFlags::empty()), given).unwrap();
         assert!(!back.is_global());

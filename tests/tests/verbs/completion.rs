@@ -1,4 +1,4 @@
-//! Completion queues beside polling: resizing, moderation, the ways to make them, fields, and counters.
+//! Completion queues besides polling: resizing, moderation, constructors, fields, and counters.
 
 use std::sync::Arc;
 use std::thread;
@@ -314,7 +314,7 @@ fn counter_failures_have_a_reason() {
     }
     assert_eq!(errors.map(|error| error.verb().len()), [24, 20, 17, 21, 17, 21, 18, 22, 23]);
     drop(qp);
-    // What was not attached is not held.
+    // An object that was not attached is not held.
     assert_eq!(Arc::into_inner(counter).unwrap().close(), Ok(()));
     world.end();
 }

@@ -1,4 +1,4 @@
-//! Parent domains, with an allocator or with a thread domain, and the queues of one thread.
+//! Parent domains, with an allocator or with a thread domain, and single-threaded queues.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::error::Error;
@@ -19,7 +19,7 @@ use sideway::ibverbs::single_threaded::SingleThreadedDomain;
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::recording::{Failure, Kind, Recording, World};
 
-/// What an allocator answers.
+/// The answer of an allocator.
 #[derive(Debug, Clone, Copy)]
 enum Answer {
     Memory,
@@ -28,7 +28,7 @@ enum Answer {
     Panic,
 }
 
-/// Counts what it gives and takes back.
+/// Counts its allocations and deallocations.
 #[derive(Debug)]
 struct Counting {
     answer: Answer,
@@ -154,7 +154,7 @@ fn queues_live_in_memory_of_the_allocator() {
     // SAFETY: only the address is looked at.
     assert_eq!(calls[0].argument("parent_domain"), unsafe { parent.pd() }.addr().get() as u64);
     assert_eq!(counts(&allocator), (1, 0));
-    // The queue keeps the domain, and that the allocator.
+    // The queue holds the domain, which holds the allocator.
     drop(parent);
     assert_eq!(Arc::strong_count(&allocator), 2);
     cq.close().unwrap();
@@ -313,11 +313,11 @@ fn single_threaded_queues_send_and_receive() {
         drop(extended);
     }
     drop(td);
-    // What was not destroyed is left, twice, with what it holds.
+    // Objects that were not destroyed are leaked, twice, with their parents.
     assert_eq!(world.recording.live().iter().filter(|&&kind| kind == Kind::QueuePair).count(), 2);
 }
 
-/// Drivers read the queue pair of the last completion when they take the next, and no lock holds its end up.
+/// Drivers read the queue pair of the last completion at the next one, and no lock prevents its destruction.
 #[test]
 fn queue_pair_dropped_during_a_poll_is_destroyed_at_its_end() {
     let world = World::new();
@@ -351,7 +351,7 @@ fn queue_pair_dropped_during_a_poll_is_destroyed_at_its_end() {
     drop(receives);
     let polls = ["start_poll", "start_poll", "next_poll", "end_poll", "next_poll", "end_poll", "destroy_qp"];
     assert_eq!(world.recording.verbs(), polls);
-    // Reported, it waits too.
+    // After an error it waits too.
     let qp = build();
     let poller = recv_cq.start_poll().unwrap();
     let error = qp.close().unwrap_err();
@@ -435,7 +435,7 @@ fn each_call_fails_once_without_leaks() {
             let log = world.recording.calls();
             let failed = log.iter().find(|call| call.failed.is_some()).unwrap().verb;
             if failed.starts_with("destroy") || failed.starts_with("dealloc") {
-                // It is leaked, with what it needs; that is logged.
+                // It is leaked with its parents, and logged.
                 assert!(result.is_ok(), "{failed}: {result:?}");
                 assert_ne!(world.recording.live(), [], "{failed}");
                 continue;

@@ -1,5 +1,5 @@
-//! What drivers of rdma-core do without a look does not reach them: the recording device behaves as they do, and a violation fails the
-//! test.
+//! Calls that drivers of rdma-core do not check do not reach them: the recording device has their faults, and a
+//! violation fails the test.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::io::IoSlice;
@@ -24,16 +24,16 @@ fn world(driver: Driver) -> World {
     World::on(recording)
 }
 
-/// A world whose driver is known by the name of its file, too.
+/// A world whose driver is also recognized by the name of its file.
 fn named_world(driver: Driver) -> Option<World> {
     let recording = Recording::new();
-    // A folder for each test, as they write the files at the same time.
+    // A folder for each test, because they write the files in parallel.
     let test = std::thread::current().name().unwrap_or_default().replace("::", "-");
     recording.pass_for(driver, &Path::new(env!("CARGO_TARGET_TMPDIR")).join(test))?;
     Some(World::on(recording))
 }
 
-/// A builder of extended queue pairs, on drivers that do not check the room as well.
+/// A builder of extended queue pairs, also for drivers that do not check for space.
 fn extended(world: &World) -> QueuePairBuilder {
     let mut builder = world.qp_builder();
     // SAFETY: no test has more than 4 requests outstanding, as the recording device completes each at once.
@@ -47,7 +47,7 @@ fn hello(qp: &mut impl QueuePair<Service = Connected>) -> Result<(), PostSendErr
     guard.post()
 }
 
-/// Posts a batch that is refused, of a request that fits and one that does not, and then one that is not.
+/// Posts a refused batch, of a request that fits and one that does not, and then a valid one.
 #[track_caller]
 fn is_refused<Q: QueuePair<Service = Connected>>(
     world: &World,
@@ -139,7 +139,7 @@ fn atomic_write_needs_a_device_that_reports_it() {
     let kind = PostErrorKind::OperationNotEnabled(SendOperationFlags::AtomicWrite);
     assert_eq!((error.kind(), error.posted()), (kind, Some(0)));
     assert!(error.to_string().contains("the device does not report AtomicWrite"), "{error}");
-    // A device that cannot be asked now may be asked later.
+    // A device that cannot be queried now may be queried later.
     let silent = World::new();
     silent.recording.fail_always("query_device_ex", Failure::documented(libc::EIO));
     let error = post(&silent).unwrap_err();
@@ -189,7 +189,7 @@ fn unsafe_extended_driver_gets_basic_queue_pairs() {
     for driver in Driver::ALL {
         let Some(world) = named_world(driver) else { return };
         let builder = extended(&world);
-        // The pieces of soft-RoCE's lists are mended, and basic ones need no mending.
+        // The entries of soft-RoCE's lists are corrected, and basic ones need no correction.
         let is_basic = [Driver::BNXT_RE.name, Driver::RXE.name].contains(&driver.name);
         assert_eq!(kind(&builder), !is_basic, "{}", driver.name);
         match builder.build_ex() {
@@ -205,7 +205,7 @@ fn unsafe_extended_driver_gets_basic_queue_pairs() {
     }
 }
 
-/// Resizes a queue in vain, and polls it.
+/// Resizes a queue without success, and polls it.
 fn resize_and_poll(
     world: &World,
     errno: libc::c_int,
@@ -232,7 +232,7 @@ fn queue_lost_in_a_failed_resize_is_not_polled() {
         assert_eq!(again.unwrap_err(), failed);
     }
     assert!(!world.recording.verbs().contains(&"resize_cq"));
-    // What the kernel refuses leaves the queue as it was; a mapping that fails does not.
+    // A resize that the kernel refuses leaves the queue unchanged; a failed mapping does not.
     for (errno, is_lost) in [(libc::EINVAL, false), (libc::ENOMEM, true)] {
         let Some(world) = named_world(Driver::RXE) else { return };
         for (failed, polled, again) in resize_and_poll(&world, errno) {

@@ -41,7 +41,7 @@ const OF_PORTS: [Type; 7] = [
 ];
 const OF_SHARED_RECEIVE_QUEUES: [Type; 2] = [Type::SharedReceiveQueueError, Type::SharedReceiveQueueLimitReached];
 
-/// How many events of objects were acknowledged since this was last asked.
+/// The number of object events that were acknowledged since the last query.
 fn acknowledged(recording: &Recording) -> usize {
     recording.calls().iter().filter(|call| call.verb == "ack_async_event").count()
 }
@@ -102,7 +102,7 @@ fn every_event_type_is_returned_with_its_object() {
     assert_eq!(event.to_string(), "device fatal error");
 
     assert_eq!(
-        // Those of completion queues, work queues (whose test is with them) and the device are one each.
+        // Events of completion queues, work queues (tested with them) and the device are one each.
         OF_QUEUE_PAIRS.len() + OF_SHARED_RECEIVE_QUEUES.len() + OF_PORTS.len() + 3,
         Type::KNOWN.len()
     );
@@ -115,7 +115,7 @@ fn unknown_type_is_returned_by_number_without_its_union() {
     let world = World::new();
     let events = world.context.async_events().unwrap();
     for (number, raised) in [
-        // As many as there are; then what looks like a port, and what would be no address.
+        // All of them; then a value that looks like a port, and one that is no address.
         (20, Raised::of_device(20)),
         (0x7fff_ffff, Raised::of_port(0x7fff_ffff, 1)),
         (u32::MAX, Raised::of_port(u32::MAX, -1)),
@@ -126,7 +126,7 @@ fn unknown_type_is_returned_by_number_without_its_union() {
         assert!(matches!(event.element(), Element::Unknown), "{event:?}");
         assert_eq!(event.to_string(), format!("unknown ({number})"));
     }
-    // A port that cannot be one.
+    // An impossible port.
     world.recording.raise(&world.context, Raised::of_port(Type::PortError.raw(), -1));
     assert!(matches!(events.get_async_event(LONG).unwrap().element(), Element::Unknown));
     drop(events);
@@ -145,7 +145,7 @@ fn foreign_object_in_an_event_is_an_address_and_is_acknowledged() {
     for event_type in
         [Type::CompletionQueueError, Type::QueuePairFatal, Type::SharedReceiveQueueError, Type::WorkQueueFatal]
     {
-        // The recording device looks at nothing of an object but its context: one object serves as any.
+        // The recording device reads only the context of an object, so one object serves as any.
         world.recording.raise(&world.context, Raised::of_object(event_type.raw(), foreign));
         let event = events.get_async_event(LONG).unwrap();
         assert_eq!(event.event_type(), event_type);
@@ -226,7 +226,7 @@ fn object_destroyed_during_an_event_read_is_handled() {
             if round % 2 == 0 {
                 thread::yield_now();
             }
-            // The event comes with a queue pair that is kept alive, or not at all; never with one that is gone.
+            // The event has a queue pair that is kept alive, or none; never a destroyed one.
             if let Some(event) = events.try_get_async_event().unwrap() {
                 let Element::QueuePair(found) = event.element() else { panic!("{event:?}") };
                 assert_eq!(found.query(Mask::State).unwrap().0.state(), QueuePairState::Reset);
@@ -276,7 +276,7 @@ fn event_holds_its_object_and_its_parents() {
     );
     assert_eq!(recording.verbs(), ["modify_qp", "query_qp"]);
 
-    // The last hold destroys it, on the thread that drops it, children first.
+    // The last reference destroys it, on the thread that drops it, children first.
     thread::spawn(move || drop(found)).join().unwrap();
     assert_eq!(recording.verbs(), ["destroy_qp", "destroy_cq", "destroy_cq", "dealloc_pd", "close_device"]);
     assert_eq!(recording.live(), []);
@@ -352,7 +352,7 @@ fn signals_and_empty_queues_are_no_failures() {
     recording.raise(&context, Raised::of_port(Type::PortActive.raw(), 1));
     recording.fail("get_async_event", 0, Failure::documented(libc::EAGAIN));
     assert!(events.try_get_async_event().unwrap().is_none());
-    // What was there is still there.
+    // Earlier events are still there.
     assert_eq!(events.get_async_event(LONG).unwrap().event_type(), Type::PortActive);
 }
 
@@ -382,8 +382,8 @@ fn removed_device_is_an_error_without_an_endless_wait() {
     let recording = Recording::new();
     let context = recording.open();
     let events = context.async_events().unwrap();
-    // A pipe whose other end is closed takes the place of the context's descriptor. It hangs up and is never readable, as that
-    // of a device that was pulled out.
+    // A pipe with its other end closed replaces the context's descriptor. It hangs up and is never readable, like that
+    // of a removed device.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(writer);
     // SAFETY: both descriptors are open; the context keeps its number.
@@ -429,9 +429,9 @@ fn two_readers_share_the_events() {
             world.recording.raise(&world.context, Raised::of_qp(Type::QueuePairFatal.raw(), &qps[number % 2]));
         }
     });
-    // Each came to one of the readers, and to one only.
+    // Each was returned by exactly one of the readers.
     assert_eq!(counts.map(AtomicUsize::into_inner), [EVENTS / 2; 2]);
-    // All are acknowledged: what they were of can be destroyed.
+    // All are acknowledged, so their objects can be destroyed.
     drop(qps);
     world.end();
 }

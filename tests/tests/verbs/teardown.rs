@@ -47,7 +47,7 @@ fn markers_are_last_and_are_not_returned() {
         let mut queues: [&mut dyn PollCompletions; 2] = [&mut world.send_cq, &mut world.recv_cq];
         assert_eq!(qp.drain(&mut queues, PATIENCE, |record| seen.push(record.wr_id)), Ok(Drained::Flushed));
         seen.sort_unstable();
-        // The send took the receive.
+        // The send consumed the receive.
         assert_eq!(seen, [5, 6]);
         let posted = world.recording.posted();
         assert_eq!(posted.iter().map(|request| request.wr_id).collect::<Vec<_>>(), DRAIN_MARKERS);
@@ -77,7 +77,7 @@ fn queue_pairs_that_only_receive_are_flushed() {
         batch.post().expect("it is posted");
         flush(&mut world, qp);
     }
-    // No request that marks an end can stand among datagrams, and none has to.
+    // Datagram queues cannot have an end marker, and need none.
     let mut builder = world.pd.create_ud_qp_builder();
     builder.setup_send_cq(&world.send_cq).setup_recv_cq(&world.recv_cq).setup_max_send_wr(0);
     let mut qp = builder.build().unwrap();
@@ -121,7 +121,7 @@ fn unflushable_queue_pair_is_reset() {
         let mut world = World::new();
         for mut qp in queue_pairs(&world) {
             match verb {
-                // Whichever the kind of queue is.
+                // For any kind of queue.
                 "poll" => world.recording.fail("start_poll", 0, failure).fail("poll_cq", 0, failure),
                 verb => world.recording.fail(verb, 0, failure),
             };
@@ -143,7 +143,7 @@ fn timeout_resets_and_returns_the_buffers() {
     let mut world = World::new();
     let dropped = Cell::new(0);
     for qp in queue_pairs(&world) {
-        // Receives are not flushed: the queue pair only seems to be in the error state.
+        // Receives are not flushed: the queue pair only appears to be in the error state.
         world.recording.edit(|facts| facts.flushes = false);
         let mut queues: [&mut dyn PollCompletions; 2] = [&mut world.send_cq, &mut world.recv_cq];
         let torn_down =

@@ -54,7 +54,7 @@ fn clock_of_the_device_is_read_where_the_driver_gives_it() {
 #[test]
 fn queue_pair_types_form_a_bit_set() {
     let recording = Recording::new();
-    // Of RC, UD and RAW_PACKET, whose numbers are 2, 4 and 8.
+    // RC, UD and RAW_PACKET, whose numbers are 2, 4 and 8.
     recording.edit(|facts| facts.device.tso_caps.supported_qpts = 1 << 2 | 1 << 4 | 1 << 8);
     let types = recording.open().query_device().unwrap().tso_caps().supported_qp_types();
     let expected = [

@@ -14,10 +14,10 @@ use super::record::{self, Call, Effect};
 use super::word::Word;
 use super::world::{Owned, World};
 
-/// What `errno` is before a call: the number of no error.
+/// The value of `errno` before a call: no valid errno.
 const UNTOUCHED: i32 = 7777;
 
-/// Answers that tell a zero, an errno, a failure and a pointer from each other, at every width.
+/// Answers that distinguish a zero, an errno, a failure and a pointer, at every width.
 pub(crate) const ANSWERS: &[&[u64]] = &[&[0], &[22], &[u64::MAX], &[0x1122_3344_5566_7788]];
 
 pub(crate) struct Bench {
@@ -32,7 +32,7 @@ pub(crate) struct Bench {
     compared: BTreeMap<&'static str, usize>,
 }
 
-/// All that a call leaves behind.
+/// The effects of a call.
 #[derive(PartialEq)]
 struct Outcome {
     returned: u64,
@@ -79,7 +79,7 @@ impl Bench {
         self.world.at()
     }
 
-    /// Sets the situation of the comparisons that follow, with the answers of [`ANSWERS`] one after the other.
+    /// Sets the situation of the following comparisons, with each answer of [`ANSWERS`] in turn.
     pub(crate) fn given(&mut self, situation: &str, prepare: impl Fn(&mut World) + 'static) -> &mut Self {
         situation.clone_into(&mut self.situation);
         self.prepare = Box::new(prepare);
@@ -130,7 +130,7 @@ impl Bench {
             let got = self.outcome(&answers, || unsafe { port.call(arguments) });
             let at = format!("{name}, {}, answers {answers:x?}", self.situation);
             assert_eq!(got.calls, expected.calls, "{at}: other calls (left: Rust, right: C)");
-            // Of what `memcmp` returns, C defines the sign.
+            // C defines only the sign of `memcmp`'s result.
             let defined = |word: u64| if name == "ib_addr_cmp" { (word as i32).signum() as u64 } else { word };
             let (returned, in_c) = (defined(got.returned), defined(expected.returned));
             assert_eq!(returned, in_c, "{at}: other return value (left: Rust, right: C)");
@@ -159,7 +159,7 @@ fn set_errno(code: i32) {
     unsafe { *libc::__errno_location() = code };
 }
 
-/// A function of this crate, by its type, which is that of the C function but for the calling convention.
+/// A function of this crate, with the type of the C function except for the calling convention.
 pub(crate) trait Port: Copy {
     /// The arguments, as a tuple.
     type Arguments: Copy;
@@ -168,14 +168,14 @@ pub(crate) trait Port: Copy {
     ///
     /// # Safety
     ///
-    /// The arguments are as the port asks.
+    /// The arguments are as the port requires.
     unsafe fn call(self, arguments: Self::Arguments) -> u64;
 
     /// Calls the C function at `symbol`.
     ///
     /// # Safety
     ///
-    /// `symbol` is the C function that this is the port of, and the arguments are as it asks.
+    /// `symbol` is the C function of this port, and the arguments are as it requires.
     unsafe fn call_in_c(self, symbol: *mut c_void, arguments: Self::Arguments) -> u64;
 }
 
@@ -226,7 +226,7 @@ macro_rules! both {
 }
 pub(crate) use both;
 
-/// Lets the port find the library functions of `inlines.c` in place of those of libibverbs and libmlx5.
+/// Makes the port call the library functions of `inlines.c` instead of those of libibverbs and libmlx5.
 fn use_as_libraries(path: &Path) {
     // SAFETY: `inlines.c` has no constructors, and the functions in it have the types of those that they stand for.
     let (ibverbs, mlx5) = unsafe { (Ibverbs::open_from(path), Mlx5::open_from(path)) };

@@ -1,4 +1,4 @@
-//! The functions that go through the extended table, or fall back on the library.
+//! Functions that call the extended table, or fall back to the library.
 
 use std::mem::offset_of;
 use std::ptr::{null, null_mut};
@@ -9,7 +9,7 @@ use super::bench::{Bench, both};
 use super::data_path::scratch;
 use super::world::World;
 
-/// Compares a call with its operation there, missing, out of reach, and just in reach. What is prepared besides comes
+/// Compares a call with its operation present, missing, out of bounds, and just in bounds. Other preparations come
 /// first.
 macro_rules! control {
     ($bench:expr, $op:ident, $prepare:expr, $($call:tt)*) => {{
@@ -38,7 +38,7 @@ macro_rules! control {
     ($bench:expr, $op:ident, $($call:tt)*) => { control!($bench, $op, |_| (), $($call)*) };
 }
 
-/// The address of a member of the world, as the type that a function asks for.
+/// The address of a member of the world, with the type that a function requires.
 macro_rules! object {
     ($bench:expr, $($member:ident).+) => {
         $bench.at().wrapping_byte_add(offset_of!(World, $($member).+)).cast()
@@ -251,7 +251,7 @@ fn qp(bench: &mut Bench) {
 fn wq(bench: &mut Bench) {
     let (context, wq, table) = (object!(bench, verbs.context), object!(bench, wq), object!(bench, table));
     let made: *mut ibv_wq = wq;
-    // The queue that comes back is written to, so it must be one.
+    // The returned queue is written to, so it must be one.
     for (situation, there) in [("the operation there", true), ("no such operation", false)] {
         bench.given(situation, move |world| {
             world.scratch[64..72].fill(0x3c);

@@ -1,6 +1,6 @@
-//! Every inline of the headers, as the C compiler makes it and as it is ported, called with the same arguments over the
-//! same objects: what each returns, what it leaves in `errno`, which operations and library functions it calls with
-//! which arguments, and every byte of the objects afterwards.
+//! Every inline of the headers, compiled by the C compiler and ported, called with the same arguments on the same
+//! objects: the result, `errno`, the operations and library functions that it calls with their arguments, and every
+//! byte of the objects afterwards.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod bench;
@@ -17,7 +17,7 @@ use std::io::Write;
 use bench::Bench;
 use sideway_tests::headers;
 
-/// What the headers define and the port leaves out, and why.
+/// What the headers define and the port leaves out, with the reason.
 const LEFT_OUT: &[(&str, &str)] =
     &[("__ibv_get_device_list", "static linking only: it names the providers to the linker")];
 
@@ -30,7 +30,7 @@ const HEADERS: &[&str] = &[
     "rdma/rdma_verbs.h",
 ];
 
-/// One test, because the end of it counts what the parts have compared.
+/// One test, because its end counts what the parts have compared.
 #[test]
 fn ported_inlines_match_the_c_inlines() {
     let Some(mut bench) = Bench::open() else { return };
@@ -49,7 +49,7 @@ fn ported_inlines_match_the_c_inlines() {
             !bench.compared().contains_key(name.as_str()) && !LEFT_OUT.iter().any(|(left_out, _)| name == left_out)
         }));
     }
-    // Elsewhere there is nothing to compare with.
+    // Other platforms have nothing to compare with.
     if cfg!(not(target_arch = "x86_64")) {
         forgotten.retain(|name| !name.contains("_x86_"));
     }

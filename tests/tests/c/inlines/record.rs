@@ -28,7 +28,7 @@ thread_local! {
     static SCRIPT: RefCell<Script> = RefCell::default();
 }
 
-/// Forgets the calls so far, and lays out the answers for those to come.
+/// Clears the log, and sets the next answers.
 pub(crate) fn expect(answers: &[u64], effect: Option<Effect>) {
     let answers = answers.iter().copied().collect();
     SCRIPT.set(Script { calls: Vec::new(), answers, effect });
@@ -39,7 +39,7 @@ pub(crate) fn calls() -> Vec<Call> {
     SCRIPT.take().calls
 }
 
-/// Notes a call, and gives the answer to it.
+/// Records a call, and returns its answer.
 pub(crate) fn note(name: &str, arguments: &[u64]) -> u64 {
     SCRIPT.with_borrow_mut(|script| {
         script.calls.push(Call { name: name.to_owned(), arguments: arguments.to_vec() });
@@ -70,7 +70,7 @@ pub(crate) trait Named {
     const NAME: &'static str;
 }
 
-/// A type of function pointer of which there is a value that notes its calls.
+/// A function pointer type with a value that records its calls.
 pub(crate) trait Recorder {
     fn recorder<Name: Named>() -> Self;
 }
@@ -100,7 +100,7 @@ recorders! {
     A B C D E F;
 }
 
-/// Fills operations of a table with recorders that bear their names.
+/// Fills the operations of a table with recorders of the same names.
 macro_rules! record {
     ($table:expr; $($operation:ident)*) => {$({
         struct Operation;

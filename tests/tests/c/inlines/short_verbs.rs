@@ -1,4 +1,4 @@
-//! The short verbs of rdma_verbs.h, whose work requests lie on their own stacks: what these hold is compared.
+//! The short verbs of rdma_verbs.h, whose work requests are on their own stacks: their contents are compared.
 
 use std::ffi::c_void;
 use std::mem::offset_of;
@@ -129,7 +129,7 @@ fn completion(bench: &mut Bench) {
     assert!(bench.called());
 }
 
-/// Lets the posting operations note what a request holds, in place of its address.
+/// Makes the posting operations record the contents of a request instead of its address.
 fn note_contents(world: &mut World) {
     let ops = &mut world.verbs.context.ops;
     ops.post_send = Some(post_send);

@@ -1,4 +1,4 @@
-//! The objects that the calls are made on, one of each kind, at addresses that do not change.
+//! The objects of the calls, one of each kind, at fixed addresses.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
@@ -11,14 +11,13 @@ use rdma_mummy_sys::*;
 
 use super::record::record;
 
-/// What the bytes are before a call, but for the pointers among the objects: no run of them like another, so that a
-/// copy shows.
+/// The bytes before a call, except the pointers between objects: no two runs are alike, so a copy is visible.
 static PATTERN: LazyLock<Vec<u8>> =
     LazyLock::new(|| (0..size_of::<World>()).map(|at| ((at as u32).wrapping_mul(0x9e37_79b1) >> 24) as u8).collect());
 
 #[repr(C, align(64))]
 pub(crate) struct World {
-    /// Room for arguments, in and out.
+    /// Space for arguments, in and out.
     pub(crate) scratch: [u8; 4096],
     pub(crate) device: ibv_device,
     pub(crate) verbs: verbs_context,
@@ -64,7 +63,7 @@ impl Owned {
         self.0
     }
 
-    /// Every byte the pattern, every object alive, and every operation there.
+    /// Every byte has the pattern, every object is alive, and every operation is set.
     pub(crate) fn reset(&mut self) {
         // SAFETY: the memory is as large. Integers and raw pointers may have any bytes; function pointers that are not set
         // below are neither read nor called.
@@ -73,13 +72,13 @@ impl Owned {
         self.fill();
     }
 
-    /// What the memory holds.
+    /// The contents of the memory.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         // SAFETY: every byte was written by `reset`, and calls only write more.
         unsafe { std::slice::from_raw_parts(self.0.cast::<u8>(), size_of::<World>()) }.to_vec()
     }
 
-    /// Lets the objects point to each other.
+    /// Makes the objects point to each other.
     fn link(&mut self) {
         let at = self.0;
         // SAFETY: addresses inside the allocation.

@@ -18,7 +18,7 @@ use acts::{ACTS, Act, Unexpected};
 /// As documented, without a reason, and with a reason that no header defines.
 const FAILURES: [Failure; 3] = [Failure::documented(libc::EIO), Failure::silent(), Failure::documented(i32::MAX)];
 
-/// What a program need not hear of, and why.
+/// Failures that a program need not report, with the reason.
 const OTHER_WAYS: [(&str, &str); 4] = [
     ("qp_to_qp_ex", "a queue pair with fewer operations is tried"),
     ("rdma_get_devices", "the identifier keeps its device open instead"),
@@ -26,10 +26,10 @@ const OTHER_WAYS: [(&str, &str); 4] = [
     ("rdma_get_dst_port", "0 is a port that no program has"),
 ];
 
-/// Functions that the library uses and the shim does not log: they compute, and ask no device.
+/// Functions that the library calls and the shim does not log: they compute, without a device.
 const NOT_LOGGED: [&str; 2] = ["rdma_get_local_addr", "rdma_get_peer_addr"];
 
-/// Runs a program as it is meant to be, and lets `look` at what it did.
+/// Runs a program without faults, and passes its log to `look`.
 #[track_caller]
 fn whole<T>(act: Act, look: impl FnOnce(&Shim) -> T) -> T {
     let shim = Shim::new();
@@ -39,7 +39,7 @@ fn whole<T>(act: Act, look: impl FnOnce(&Shim) -> T) -> T {
     look(&shim)
 }
 
-/// Whether the call ends what was made: if it fails, nothing else can be done than to leak.
+/// Whether the call destroys an object: if it fails, the object can only be leaked.
 fn ends(call: &Call) -> bool {
     let verb = call.verb.strip_prefix("rdma_").unwrap_or(call.verb);
     ["destroy", "dealloc", "dereg", "close", "free"].iter().any(|word| verb.starts_with(word))
@@ -78,7 +78,7 @@ fn each_call_may_fail_in_every_way() {
                 if ends(failed) || stays {
                     assert!(lines.len() + usize::from(result.is_err()) >= 1, "silent: {what}");
                     assert!(!shim.live().is_empty(), "it failed, and is gone: {what}");
-                    // An identifier that could not be destroyed is there when its channel goes.
+                    // An identifier that could not be destroyed still exists when its channel is destroyed.
                     assert!(violations.is_empty() || failed.verb == "rdma_destroy_id", "{what}: {violations:?}");
                     continue;
                 }
@@ -87,7 +87,7 @@ fn each_call_may_fail_in_every_way() {
                 let has_other_way = OTHER_WAYS.iter().any(|(verb, _)| *verb == failed.verb);
                 match result {
                     Ok(()) if lines.is_empty() => assert!(has_other_way, "silent: {what}"),
-                    // What is given back by dropping is logged.
+                    // Failures in drop are logged.
                     Ok(()) => assert!(lines.iter().any(|line| line.contains(failed.verb)), "{what}: {lines:?}"),
                     Err(error) => assert!(has_other_way || tells(&*error, failed.verb), "{what}: {error}"),
                 }
@@ -97,7 +97,7 @@ fn each_call_may_fail_in_every_way() {
     assert!(failed_calls > 300, "{failed_calls} calls failed");
 }
 
-/// What sideway has logged; softrnic logs less severe lines.
+/// sideway's log messages; softrnic logs at a lower level.
 fn logged(warnings: &Warnings) -> Vec<String> {
     warnings.take().into_iter().filter(|line| line.starts_with("WARN")).collect()
 }
@@ -127,12 +127,12 @@ fn object_that_cannot_be_destroyed_is_leaked_once_and_logged() {
         let refused: Vec<_> = log.iter().filter(|call| call.failed.is_some() && ends(call)).collect();
         let what = format!("{}: {refused:?}", act.name);
         assert!(!refused.is_empty(), "{what}");
-        // No object is given back twice, as C may have ended half of it.
+        // No object is released twice, because C may have destroyed half of it.
         let objects: BTreeSet<_> = refused.iter().map(|call| &call.arguments).collect();
         assert_eq!(objects.len(), refused.len(), "{what}");
         let lines = logged(&warnings);
         assert_eq!(lines.len() + reported, refused.len(), "{what}: {lines:#?}");
-        // What is refused is there, with all that it is made of.
+        // A refused object still exists, with its parents.
         assert!(shim.live().len() >= refused.len(), "{what}: {:?}", shim.live());
         shim.violations();
     }

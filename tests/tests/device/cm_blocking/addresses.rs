@@ -1,4 +1,4 @@
-//! Addresses of both families, names, and the ones that lead nowhere.
+//! Addresses of both families, names, and unreachable ones.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -53,7 +53,7 @@ fn global_ipv6_address_connects_and_the_ipv6_wildcard_covers_ipv4() {
     let to = SocketAddr::new(address(), listener.local_address().port());
     thread::scope(|scope| {
         let active = scope.spawn(move || connector().resolve(to).unwrap().connect(&Default::default()).unwrap_err());
-        // Without a queue pair nothing is asked.
+        // Without a queue pair there is no request.
         let error = active.join().unwrap();
         assert!(error.to_string().contains("no queue pair was made through the identifier"), "{error}");
         let active = scope.spawn(move || {
@@ -152,7 +152,7 @@ fn unanswered_request_uses_the_programs_deadline() {
             "resolving the address {nobody}: nobody answered within 300ms: is the address right, and that machine up?"
         )
     );
-    // An address that does not answer leaves time for the next.
+    // An unresponsive address leaves time for the next.
     let listener = listener();
     let found = connector.setup_timeout(LONG / 4).resolve(&[nobody, listener.local_address()][..]).unwrap();
     assert_eq!(found.peer_address(), listener.local_address());

@@ -1,4 +1,4 @@
-//! Data, and what the sides tell each other beside it.
+//! Data, and the private data and parameters of both sides.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ fn two_threads_connect_and_one_writes_into_the_memory_of_the_other() {
 fn twenty_clients_connect_to_a_listener_with_four_threads() {
     const ACTIVE: usize = 20;
     const SERVERS: usize = 4;
-    // A message that an emulated machine under load loses is sent again after seconds.
+    // A message that an emulated machine loses under load is retransmitted after seconds.
     const LONGER: Duration = Duration::from_secs(120);
     let listener = Listener::builder().setup_timeout(LONGER).bind((address(), 0)).unwrap();
     thread::scope(|scope| {

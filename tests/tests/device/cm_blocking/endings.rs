@@ -52,7 +52,7 @@ fn unanswered_disconnect_still_ends() {
     assert!(error.is_timed_out());
     assert_eq!((error.step(), error.address()), (ConnectStep::Disconnect, Some(listener.local_address())));
     assert_eq!(active.end.qp.state(), QueuePairState::Error);
-    // Dropping all that holds the identifier answers.
+    // Dropping all holders of the identifier responds.
     assert_eq!(passive.connection.wait(Some(LONG)).unwrap(), Ended::Disconnected);
     drop(passive);
     assert_eq!(active.connection.wait(Some(LONG)).unwrap(), Ended::Disconnected);

@@ -64,12 +64,12 @@ fn rejection_arrives_with_its_reason() {
         assert_eq!(rejection.private_data().trimmed(), b"come back tomorrow");
         assert!(error.to_string().ends_with("rejected: the program there said no, with 18 bytes of data"), "{error}");
 
-        // One that is dropped is a no as well.
+        // Dropping a request rejects it too.
         let active = scope.spawn(|| fail(&connector(), listener.local_address()));
         drop(listener.accept(Some(LONG)).unwrap());
         assert!(active.join().unwrap().rejection().is_some());
     });
-    // More than there is room for is not sent, and still a no.
+    // Private data beyond the limit is not sent, and the request is still rejected.
     thread::scope(|scope| {
         let active = scope.spawn(|| fail(&connector(), listener.local_address()));
         let error = listener.accept(Some(LONG)).unwrap().reject(&[7; 149]).unwrap_err();
@@ -113,7 +113,7 @@ fn unresponsive_machine_times_out_after_the_given_time() {
     let std::net::IpAddr::V4(own) = address() else { panic!("the device has no IPv4 address") };
     let [a, b, c, _] = own.octets();
     let silent = SocketAddr::from(([a, b, c, 78], 7174));
-    // The network may have another interface too, and the way there leads over the one that came up first.
+    // The network may have another interface, and the route uses the one that came up first.
     interface.ip(&format!("route replace {}/32 dev {{}}", silent.ip()));
     interface.ip(&format!("neigh replace {} lladdr 02:00:00:00:00:78 dev {{}} nud permanent", silent.ip()));
     let (error, _) = fail_without_answer(silent);
@@ -138,12 +138,12 @@ fn disconnect_before_accept_is_an_error_of_the_accept() {
     assert_eq!((error.step(), error.address()), (ConnectStep::Accept, peer));
     match error.cause() {
         ConnectCause::Verb(error) => assert_eq!(error.hint(), Some("perhaps the peer has given up")),
-        // It came late.
+        // It arrived late.
         cause => assert!(matches!(cause, ConnectCause::Rejected(_)), "{cause:?}"),
     }
     drop(passive);
 
-    // Gone before there is a queue pair.
+    // Disconnected before there is a queue pair.
     let resolved = connector().resolve(listener.local_address()).unwrap();
     let end = End::of(resolved.identifier().clone());
     resolved.identifier().connect(&ConnectionParameter::default()).unwrap();
@@ -162,7 +162,7 @@ fn disconnect_before_accept_is_an_error_of_the_accept() {
     let error = request.identifier().get_qp_attr(QueuePairState::Init).unwrap_err();
     assert!(error.to_string().ends_with("or the peer has given up"), "{error}");
     drop(request);
-    // The next is served.
+    // The next client is served.
     let (active, passive) = super::pair(&listener);
     drop((active, passive));
 }

@@ -97,7 +97,7 @@ fn ipv6_only_listener_rejects_ipv4() {
     let error = resolved.connect(&ConnectionParameter::default()).unwrap_err();
     let why = match device::is_soft_nic(&end.context) {
         true => "nobody listens there",
-        // The kernel has found the port.
+        // The kernel has chosen the port.
         false => "listens at another address than this",
     };
     assert!(error.to_string().ends_with(why), "{error}");

@@ -1,4 +1,4 @@
-//! Identifiers that move to another channel.
+//! Identifiers that migrate to another channel.
 
 use std::sync::Arc;
 use std::thread;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use sideway::rdmacm::communication_manager::{ConnectionParameter, EventType, PortSpace};
 use sideway_tests::connections::{End, LONG, channel, connect, expect, listen, resolve};
 
-/// Until what happens in the kernel waits to be taken.
+/// Waits until the kernel's events are queued.
 fn settle() {
     thread::sleep(Duration::from_millis(200));
 }
@@ -31,7 +31,7 @@ fn queued_events_migrate_and_later_ones_follow() {
     let passive = End::of(Arc::clone(expect(&old, EventType::ConnectRequest).cm_id()));
     assert!(Arc::ptr_eq(&passive.id.event_channel(), &old));
     passive.id.migrate(&other).unwrap();
-    // There it is already.
+    // It is already there.
     passive.id.migrate(&other).unwrap();
     passive.id.accept(&ConnectionParameter::default()).unwrap();
     expect(&new, EventType::Established);
@@ -71,7 +71,7 @@ fn queued_requests_are_rejected_when_their_listener_ends() {
     let kept = Arc::downgrade(&old);
     listener.migrate(&new).unwrap();
     drop(old);
-    // The kernel has them on the channel that they came on, and the library does not find them.
+    // The kernel keeps them on the channel on which they arrived, and the library does not find them.
     assert!(new.try_get_cm_event().unwrap().is_none());
     assert!(other.try_get_cm_event().unwrap().is_none());
     assert!(kept.upgrade().is_some());

@@ -49,7 +49,7 @@ fn accept(listener: &Listener) -> Side {
     Side { end, connection: request.accept(&ConnectionParameter::default()).unwrap_or_else(|error| panic!("{error}")) }
 }
 
-/// Two sides: the one that began, and the other.
+/// Two sides: client and server.
 #[track_caller]
 fn pair(listener: &Listener) -> (Side, Side) {
     thread::scope(|scope| {

@@ -12,7 +12,7 @@ use sideway_tests::programs::{LIMIT, by_address, fails, port, refuses};
 use super::peers::Whose::{self, Ours, Theirs};
 use super::peers::{client, server};
 
-/// Runs one of our clients that is to ping `host`.
+/// Runs one of our clients that pings `host`.
 #[track_caller]
 fn ping(host: &str, options: &str) -> Ended {
     child::run(by_address(example("rping"), port(), &format!("-c -a {host} -C 1 {options}")), LIMIT)
@@ -77,7 +77,7 @@ fn are_here(whose: &[Whose; 2]) -> bool {
     whose.iter().all(|whose| whose.is_here())
 }
 
-/// A server and a client in the midst of their pings.
+/// A server and a client in the middle of their pings.
 #[track_caller]
 fn in_the_midst(whose: [Whose; 2], server_options: &str, client_options: &str) -> [Program; 2] {
     let port = port();
@@ -112,7 +112,7 @@ fn peer_killed_during_the_test_is_reported() {
         let [mut server, mut client] = in_the_midst(whose, "-v", "-v");
         client.kill();
         let ended = end_of(&mut server);
-        // Between two pings that is how every client ends.
+        // Between two pings, every client ends like that.
         if !ended.status.success() {
             fails(&ended, &["the client has ended the connection"]);
         }
@@ -181,7 +181,7 @@ fn arguments_that_make_no_sense_are_refused() {
     let mut theirs = Command::new("rping");
     theirs.arg("-h");
     let theirs = child::run(theirs, LIMIT).output;
-    // Each option of the C program that it explains is one of ours.
+    // Each option that the C program documents exists in ours.
     let options: Vec<&str> =
         theirs.lines().filter_map(|line| line.trim_start().get(..2)).filter(|word| word.starts_with('-')).collect();
     assert!(options.len() >= 10, "{theirs}");

@@ -1,4 +1,4 @@
-//! Peers that do not keep to the protocol.
+//! Peers that violate the protocol.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use sideway_tests::programs::{LIMIT, fails, port, succeeds};
 use super::peers::Whose::Ours;
 use super::peers::{client, server};
 
-/// Where in the memory messages are sent from, received to, and where texts are.
+/// Offsets of sent messages, received messages, and texts.
 const OUTGOING: usize = 0;
 const INCOMING: usize = 64;
 const TEXT: usize = 1024;
 const MEMORY: usize = 2048;
 
-/// What is to be had.
+/// The requested access.
 const QP: &str = "a queue pair";
 
 /// The text of the first ping, in 32 bytes.
@@ -30,14 +30,14 @@ const FIRST: &[u8] = b"rdma-ping-0: ABCDEFGHIJKLMNOPQR\0";
 
 type End = loopback::End<GenericQueuePair>;
 
-/// A side of a connection that sends what it likes.
+/// A side of a connection that sends arbitrary data.
 #[derive(Debug)]
 struct Peer {
     end: End,
     connection: Connection,
 }
 
-/// An end whose queue pair `make` makes, with a receive posted.
+/// An end whose queue pair `make` creates, with a receive posted.
 #[track_caller]
 fn end(device: &Arc<DeviceContext>, make: impl FnOnce(&QueuePairBuilder) -> GenericQueuePair) -> End {
     let pd = device.alloc_pd().expect("a domain");
@@ -80,13 +80,13 @@ impl Peer {
         self.end.post_send(100, OUTGOING, message.len());
     }
 
-    /// A message that offers `size` bytes of the text, by the right key or by another.
+    /// A message that offers `size` bytes of the text, with the right key or another.
     fn place(&self, key: u32, size: u32) -> Vec<u8> {
         let (rkey, addr) = self.end.remote(TEXT);
         [&addr.to_be_bytes()[..], &(rkey.raw() ^ key).to_be_bytes(), &size.to_be_bytes()].concat()
     }
 
-    /// Waits until this side's message has left and another has come.
+    /// Waits until this side's message is sent and another has arrived.
     #[track_caller]
     fn hear(&mut self) {
         let mut found = [self.end.success().wr_id, self.end.success().wr_id];
@@ -101,12 +101,12 @@ impl Peer {
     }
 }
 
-/// The options, with a time-out that leaves a slow machine its time.
+/// The options, with a time-out that suffices for a slow machine.
 fn patient(options: &str) -> String {
     if options.contains("--timeout") { options.into() } else { format!("--timeout 20 {options}") }
 }
 
-/// What becomes of one of our servers when `talk` is its client.
+/// The outcome of one of our servers when `talk` is its client.
 #[track_caller]
 fn server_hears(options: &str, receives: u64, talk: impl FnOnce(&mut Peer)) -> Ended {
     let port = port();
@@ -117,7 +117,7 @@ fn server_hears(options: &str, receives: u64, talk: impl FnOnce(&mut Peer)) -> E
     server.wait().unwrap_or_else(|| panic!("it does not end:\n{}", server.said()))
 }
 
-/// What becomes of one of our clients when `talk` is its server, to which it has offered a text.
+/// The outcome of one of our clients when `talk` is its server, to which it has offered a text.
 #[track_caller]
 fn client_hears(options: &str, talk: impl FnOnce(&mut Peer, [u8; 16])) -> Ended {
     let port = port();
@@ -155,7 +155,7 @@ fn malformed_message_is_reported_by_the_server() {
 
 #[test]
 fn unoffered_memory_is_reported_by_the_server() {
-    // Another key, and more than there is.
+    // Another key, and more bytes than there are.
     for (key, size) in [(0x5500, 64), (0, 60_000)] {
         let ended = server_hears("-S 65535", 1, |peer| {
             let place = peer.place(key, size);
@@ -218,7 +218,7 @@ fn texts_are_checked_on_request_and_printed_escaped() {
     });
     succeeds(&ended, &["server ping data: rdma-ping-0: ABCDEFGHIJKLMNOPQR"]);
     assert_eq!(back, [FIRST, &[b'.'; 32]].concat());
-    // Without a zero byte no more comes back than went.
+    // Without a zero byte, no more bytes return than were sent.
     let ended = server_hears("-v", 2, |peer| {
         ping(peer, b"\x1b[2Jwithout end, and not a zero");
         back = peer.end.bytes(TEXT, 64);

@@ -1,4 +1,4 @@
-//! Pings that come back.
+//! Successful pings.
 
 use std::process::Command;
 
@@ -21,7 +21,7 @@ pub(crate) enum Whose {
 use Whose::{Ours, Theirs};
 
 impl Whose {
-    /// Whether it has a device: the soft one is not there for rdma-core's.
+    /// Whether it has a device: rdma-core's does not have the soft one.
     pub(crate) fn is_here(self) -> bool {
         self == Ours || device::name() != device::SOFT_DEVICE
     }
@@ -46,12 +46,12 @@ pub(crate) fn client(whose: Whose, port: u16, options: &str) -> Command {
 #[track_caller]
 fn pings(ended: &Ended) -> Vec<String> {
     assert!(ended.status.success(), "{}\n{}", ended.status, ended.output);
-    // Its two outputs meet anywhere: standard output goes through a buffer.
+    // Its two outputs may interleave anywhere, because standard output is buffered.
     let output = WELL.iter().fold(ended.output.clone(), |output, line| output.replace(line, ""));
     output.lines().map(str::to_owned).collect()
 }
 
-/// What the server and the client print.
+/// The output of the server and the client.
 #[track_caller]
 fn play(whose: [Whose; 2], server_options: &str, client_options: &str) -> [Vec<String>; 2] {
     let port = port();

@@ -14,7 +14,7 @@ use sideway_tests::on_all_kinds;
 /// How long flushing may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The kinds of queue pair that this file is about, as what they are.
+/// The kinds of queue pair in this file, by their types.
 trait Whole: Kind {
     type Send: SendQueue;
 
@@ -46,7 +46,7 @@ fn flushed<Q: Whole>(queue: QueueKind) {
     let Loopback { mut near, far, pd: _pd, context: _context } = Loopback::<Q>::new(queue);
     let range = near.range(0, 100);
     (0..5).for_each(|number| near.post_receive(number, 0, 10));
-    // No receive waits for them: they are tried again without end. Unsignaled ones are flushed aloud as well.
+    // There is no receive: they are retried without limit. Unsignaled ones get a flush completion as well.
     let mut batch = near.qp.start_post_send();
     for number in 10..13 {
         batch.construct_wr(number, WorkRequestFlags::empty()).setup_send().give(range);
@@ -64,7 +64,7 @@ fn flushed<Q: Whole>(queue: QueueKind) {
     assert!(records.iter().all(|record| record.qp_num == pair.qp_number()));
     assert_eq!(pair.query(Mask::State).expect("a queue pair can be queried").0.state(), State::Error);
 
-    // A second time there is nothing.
+    // The second time there is nothing left.
     records.clear();
     assert_eq!(pair.drain(&mut [&mut near.cq], PATIENCE, |record| records.push(*record)), Ok(Drained::Flushed));
     assert_eq!(records, []);
@@ -80,7 +80,7 @@ fn full_queues_are_flushed_too() {
 fn full<Q: Whole>(queue: QueueKind) {
     let Loopback { mut near, far, pd: _pd, context: _context } = Loopback::<Q>::new(queue);
     let range = near.range(0, 100);
-    // Until the driver takes no more: it may have rounded up.
+    // Until the driver accepts no more: it may have rounded up.
     let mut sends = 0;
     loop {
         let mut batch = near.qp.start_post_send();
@@ -161,7 +161,7 @@ fn drain_without_a_deadline_ends_with_a_reset() {
     near.post_receive(7, 0, 10);
     let mut records = Vec::new();
     match near.qp.drain(&mut [&mut near.cq], Duration::ZERO, |record| records.push(*record)) {
-        // Quick devices flush before the first look at the clock.
+        // Fast devices flush before the first clock reading.
         Ok(Drained::Flushed) => assert_eq!(summary(&records), [(7, Status::WorkRequestFlushedError)]),
         Ok(Drained::Reset(reason)) => {
             assert_eq!(reason, ResetReason::TimedOut);

@@ -1,4 +1,4 @@
-//! Two processes: the one that is written to is killed in the middle of it.
+//! Two processes: the target of the writes is killed during them.
 
 use std::io::Write;
 use std::process::Command;
@@ -25,9 +25,9 @@ const LEN: usize = 16 * 1024;
 const DEPTH: u64 = 8;
 /// Writes before the peer is killed.
 const BEFORE: u64 = 40;
-/// Code of the time to an acknowledgement (4.096 us times 2 to the 14th: 67 ms), and attempts.
+/// The ACK timeout code (4.096 us × 2^14: 67 ms), and the retry count.
 const ATTEMPTS: u8 = 3;
-/// When the test gives up: much longer than the queue pair does.
+/// The test's deadline: much longer than the queue pair's.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A queue pair with its completion queue and memory.
@@ -50,7 +50,7 @@ fn endpoint(context: &std::sync::Arc<sideway::ibverbs::device_context::DeviceCon
 #[test]
 #[ignore = "is started by another test"]
 fn peer() {
-    // Only where the test below starts it.
+    // Only if the test below starts it.
     let Ok(writer) = env::var(WRITER) else { return };
     let context = device::open();
     let Endpoint { qp, cq: _cq, memory } = endpoint(&context);
@@ -83,7 +83,7 @@ fn killed_peer_gives_a_typed_completion_and_teardown_succeeds() {
         qp.modify(&attributes).unwrap_or_else(|error| panic!("{error}"));
     }
 
-    // A stream of writes that does not end by itself.
+    // An endless stream of writes.
     let post = |qp: &mut BasicQueuePair, number| {
         let mut batch = qp.start_post_send();
         let request = batch.construct_wr(number, WorkRequestFlags::Signaled).setup_write(rkey, addr);
@@ -118,10 +118,10 @@ fn killed_peer_gives_a_typed_completion_and_teardown_succeeds() {
     let killed = killed.expect("the peer was killed before anything failed");
     let status = failed.first().map(|record: &CompletionRecord| record.status);
     println!("{status:?} after {completed} writes, {:?} after the peer's end", killed.elapsed());
-    // The peer's memory goes with its queue pair, and either may be missed first.
+    // The peer's memory is freed with its queue pair, and either may be missed first.
     assert!([Some(Status::RetryCounterExceededError), Some(Status::RemoteAccessError)].contains(&status), "{failed:?}");
 
-    // The rest of the stream was flushed with the failure, or is now.
+    // The rest of the stream was flushed with the failure, or is flushed now.
     let torn_down = qp.tear_down(&mut [&mut cq], PATIENCE, memory, |record| failed.push(*record));
     let torn_down = torn_down.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((torn_down.drained, torn_down.destroyed), (Drained::Flushed, Ok(())));
@@ -137,7 +137,7 @@ fn peer_line(peer: &child::Program) -> String {
     let started = Instant::now();
     loop {
         let said = peer.said();
-        // A line that is whole.
+        // A complete line.
         let line = said.split_once("PEER ").and_then(|(_, rest)| rest.split_once('\n'));
         if let Some((line, _)) = line {
             return line.to_owned();

@@ -1,4 +1,4 @@
-//! Devices in this process, one for each way to be strange.
+//! Devices in this process, one for each kind of malformed value.
 
 use std::ffi::CStr;
 use std::mem::zeroed;
@@ -11,14 +11,14 @@ use rdma_mummy_sys::load::provider::{Provider, register as register_provider};
 
 /// Supports only the verbs of 2006, and returns values that no header defines.
 pub(crate) const OLD: &str = "old_0";
-/// Claims more than there is, and does not close.
+/// Reports more than there is, and fails to close.
 pub(crate) const LIAR: &str = "liar_0";
 /// Has no port.
 pub(crate) const PORTLESS: &str = "portless_0";
 /// Does not open.
 pub(crate) const CLOSED: &str = "closed_0";
 
-/// The index that there is no answer for, and no errno either.
+/// The index without an answer and without an errno.
 pub(crate) const SILENT: c_int = 9;
 
 const NAMES: [&str; 4] = [OLD, LIAR, PORTLESS, CLOSED];
@@ -42,7 +42,7 @@ pub(crate) fn register() {
     unsafe { register_provider(Provider::new("strange", table)) }.unwrap();
 }
 
-/// A value that lives as long as the process, all its bytes zero.
+/// A value that lives as long as the process, with all bytes zero.
 fn forever<T>() -> *mut T {
     // SAFETY: only used for structures of C that consist of integers, pointers and optional functions.
     Box::into_raw(Box::new(unsafe { zeroed() }))
@@ -162,7 +162,7 @@ unsafe extern "C" fn query_gid(
     0
 }
 
-/// A count beyond the room that was given.
+/// A count beyond the given space.
 unsafe extern "C" fn query_gid_table(
     context: *mut ffi::ibv_context,
     _entries: *mut ffi::ibv_gid_entry,

@@ -1,5 +1,5 @@
-//! What sideway makes of devices that say strange things, lack verbs, or fail: nothing here may panic or read beyond what a
-//! device wrote.
+//! sideway on devices that return malformed values, lack verbs, or fail: nothing may panic or read beyond what a device
+//! wrote.
 #![expect(clippy::unwrap_used, reason = "a test that fails panics")]
 
 mod fake;

@@ -1,4 +1,4 @@
-//! Connections: settled when a channel is made, and served by that provider from then on.
+//! Connections: the provider is chosen when a channel is created, and stays.
 
 use std::ptr::null_mut;
 
@@ -44,7 +44,7 @@ mod verbs {
         0
     }
 
-    /// Binds the identifier to a device of its own, which was never in a list.
+    /// Binds the identifier to a device of its own, which was in no list.
     pub(super) unsafe extern "C" fn bind_addr<const N: usize>(id: *mut ffi::rdma_cm_id, _addr: *mut sockaddr) -> c_int {
         called(N, "bind_addr");
         // SAFETY: the identifier is alive, and the context was made just now.
@@ -172,7 +172,7 @@ fn connections_stay_with_their_provider() {
     let [one, two] = two();
     // SAFETY: each object is alive until it is destroyed, and used as the functions above need.
     unsafe {
-        // Without a library of the system, the first provider serves; a choice changes that for what is made later.
+        // Without a library of the system, the first provider serves; a choice affects later objects.
         let first = ffi::rdma_create_event_channel();
         assert_eq!(choose(Choice::Provider(two)), Choice::Automatic);
         let second = ffi::rdma_create_event_channel();
@@ -190,20 +190,20 @@ fn connections_stay_with_their_provider() {
         let made = [(1, "create_id"), (2, "create_id"), (2, "create_id"), (1, "listen"), (2, "listen"), (2, "listen")];
         assert_eq!(calls(), made);
 
-        // An identifier that is bound leads to a device, which was in no list, and verbs on that to the provider.
+        // A bound identifier leads to a device that was in no list, and verbs on it to the provider.
         assert_eq!(ffi::rdma_bind_addr(of_first, null_mut()), 0);
         assert_eq!(ProviderId::of_context((*of_first).verbs), Some(one));
         ffi::ibv_alloc_pd((*of_first).verbs);
         assert_eq!(calls(), [(1, "bind_addr"), (1, "alloc_pd")]);
 
-        // A request brings an identifier of its own, which may be destroyed before the event is acknowledged.
+        // A request has an identifier of its own, which may be destroyed before the event is acknowledged.
         let mut event = null_mut();
         assert_eq!(ffi::rdma_get_cm_event(second, &mut event), 0);
         assert_eq!(ffi::rdma_destroy_id((*event).id), 0);
         assert_eq!(ffi::rdma_ack_cm_event(event), 0);
         assert_eq!(calls(), [(2, "get_cm_event"), (2, "destroy_id"), (2, "ack_cm_event")]);
 
-        // An identifier cannot move to the channel of another provider.
+        // An identifier cannot migrate to the channel of another provider.
         assert_eq!(ffi::rdma_migrate_id(of_first, second), -1);
         assert_eq!(errno(), libc::EINVAL);
         assert_eq!(ffi::rdma_migrate_id(without, second), 0);
@@ -225,7 +225,7 @@ fn connections_stay_with_their_provider() {
             ]
         );
 
-        // What was destroyed is forgotten: an object of the system may come to stand at the same address.
+        // Destroyed objects are forgotten: an object of the system may have the same address later.
         assert_eq!(ffi::rdma_listen(of_second, 1), -1);
         assert_eq!((errno(), calls().len()), (libc::EOPNOTSUPP, 0));
 
@@ -267,7 +267,7 @@ fn address_lists_and_devices_are_freed_by_their_provider() {
         choose(Choice::Provider(two));
         let mut of_two = null_mut();
         assert_eq!(ffi::rdma_getaddrinfo(null_mut(), null_mut(), null_mut(), &mut of_two), 0);
-        // An endpoint follows the addresses that it is made for.
+        // An endpoint has the provider of its addresses.
         let mut id = null_mut();
         assert_eq!(ffi::rdma_create_ep(&mut id, of_one, null_mut(), null_mut()), 0);
         ffi::rdma_destroy_ep(id);

@@ -73,12 +73,12 @@ fn each_verb_goes_to_the_objects_provider() {
             ]
         );
 
-        // What a provider leaves out fails alone, and the system's library is not asked about its objects.
+        // A function that a provider lacks fails alone, and the system's library is not called for its objects.
         assert!(ffi::ibv_create_comp_channel(contexts[1]).is_null());
         assert_eq!(errno(), libc::EOPNOTSUPP);
         assert!(!ffi::mlx5dv::mlx5dv_is_supported(devices[0]));
 
-        // An event is acknowledged where its object was made; one of a port needs none.
+        // An event is acknowledged by the provider of its object; a port event needs none.
         let mut cq: ffi::ibv_cq = mem::zeroed();
         cq.context = contexts[2];
         let mut event: ffi::ibv_async_event = mem::zeroed();
@@ -92,7 +92,7 @@ fn each_verb_goes_to_the_objects_provider() {
 
         ffi::ibv_free_device_list(list);
         assert_eq!(calls(), [(1, "free_device_list"), (2, "free_device_list")]);
-        // The devices are gone, the contexts are not.
+        // The devices are freed, the contexts are not.
         assert_eq!(ProviderId::of_context(contexts[1]), Some(two));
     }
 }
@@ -117,7 +117,7 @@ fn one_failed_library_does_not_hide_the_other() {
     unsafe {
         assert!(ffi::ibv_get_device_list(&mut count).is_null());
         assert_eq!((count, errno()), (0, libc::EOPNOTSUPP), "the library of the system is the first that failed");
-        // The count is not wanted by all.
+        // The count is optional.
         BROKEN[1].store(false, Ordering::Relaxed);
         let list = ffi::ibv_get_device_list(null_mut());
         assert!(!list.is_null());
@@ -134,7 +134,7 @@ fn devices_of_the_system_come_first() {
     // SAFETY: the functions do what the test needs of their names.
     let system = unsafe { Ibverbs::from_table(table::<2>()) }.install().unwrap();
     assert!(system.ibv_alloc_pd().is_ok());
-    // Alone, its own list is handed out.
+    // If it is the only provider, its own list is returned.
     let (found, list) = devices();
     assert_eq!(found.len(), 2);
     // SAFETY: the list is freed once.
@@ -203,7 +203,7 @@ fn buffer_is_freed_by_its_provider() {
         assert_eq!(calls(), [&made[..], &[(1, "free_buf"), (2, "free_buf")]].concat());
         // Without a provider or a library: as with other functions that return a descriptor.
         assert_eq!((ffi::ibv_export_buf_dmabuf_fd(null_mut()), errno()), (-1, libc::EINVAL));
-        // What no table has fails alone.
+        // Functions that are in no table fail alone.
         assert!(ffi::ibv_reg_mr_ex(one, null_mut()).is_null());
         assert_eq!(errno(), libc::EOPNOTSUPP);
         ffi::ibv_free_device_list(list);

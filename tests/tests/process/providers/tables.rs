@@ -1,4 +1,4 @@
-//! Two providers, each a small table that writes down what is called.
+//! Two providers, each a small table that logs its calls.
 
 use std::io::Error;
 use std::mem;
@@ -14,14 +14,14 @@ use rdma_mummy_sys::since_v44::IbverbsSinceV44;
 
 use crate::providers::connections::connection_table;
 
-/// No library: what is tested needs none, and is the same on every machine.
+/// No library: the tests need none, and behave the same on every machine.
 pub(crate) const NO_LIBRARY: [(&str, &str); 3] = [
     ("RDMA_MUMMY_LIBIBVERBS", "/nonexistent/libibverbs.so.1"),
     ("RDMA_MUMMY_LIBRDMACM", "/nonexistent/librdmacm.so.1"),
     ("RDMA_MUMMY_LIBMLX5", "/nonexistent/libmlx5.so.1"),
 ];
 
-/// What was called, by provider.
+/// The calls, by provider.
 pub(crate) static CALLS: Mutex<Vec<(usize, &str)>> = Mutex::new(Vec::new());
 /// Providers that refuse to list.
 pub(crate) static BROKEN: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];

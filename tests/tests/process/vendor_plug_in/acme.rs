@@ -1,4 +1,4 @@
-//! A vendor's library with its driver: a device that completes each request at once, and writes down what it is asked.
+//! A vendor's library with its driver: a device that completes each request at once, and logs its calls.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -17,12 +17,12 @@ thread_local! {
     static FAIL_NEXT: Cell<c_int> = const { Cell::new(0) };
 }
 
-/// Writes something down, for this thread.
+/// Logs something for this thread.
 pub(crate) fn log(line: String) {
     LOG.with_borrow_mut(|log| log.push(line));
 }
 
-/// What was written down since this was last asked.
+/// The log since the last query.
 pub(crate) fn take_log() -> Vec<String> {
     LOG.take()
 }
@@ -32,7 +32,7 @@ pub(crate) fn without_functions(without: bool) {
     WITHOUT_FUNCTIONS.set(without);
 }
 
-/// The next queue pair is not made.
+/// Creating the next queue pair fails.
 pub(crate) fn fail_next(errno: c_int) {
     FAIL_NEXT.set(errno);
 }
@@ -225,7 +225,7 @@ unsafe extern "C" fn destroy_cq(_: *mut ffi::ibv_cq) -> c_int {
     0
 }
 
-/// Where a request can go.
+/// The destination of a request.
 pub(crate) struct Route {
     pub(crate) context: *mut ffi::ibv_context,
     pub(crate) place: u32,
@@ -317,7 +317,7 @@ pub(crate) unsafe fn acme_create_qp(
     Box::into_raw(Box::new(Pair { qp, functions, batch: Vec::new() })).cast()
 }
 
-/// As some libraries have it, the vendor's functions stand elsewhere than in the queue pair.
+/// As in some libraries, the vendor's functions are not in the queue pair.
 pub(crate) unsafe fn acme_qp_functions(qp: *mut ffi::ibv_qp_ex) -> *const Functions {
     log("acme_qp_functions".to_owned());
     // SAFETY: the caller gives a queue pair of this driver.

@@ -93,14 +93,14 @@ fn dropped_batch_is_aborted() {
     assert_eq!(world.poll(), [0; 0]);
 }
 
-/// The standard functions are put to sleep then; the vendor's are not called.
+/// The standard functions are then inert; the vendor's are not called.
 #[test]
 fn refused_request_reaches_none_of_the_vendors_functions() {
     let mut world = World::new();
     let route = Route::to(&world.context, 1);
     let mut qp = world.queue_pair();
     let mut guard = qp.start_post_send();
-    // The first request ever, of an operation that the driver has not: nothing has been begun.
+    // The very first request, with an operation that the driver lacks: nothing has been started.
     guard.construct_wr(1, SIGNALED).setup_write(1, 2).setup_route(&route).setup_inline_data(b"x");
     guard.construct_wr(2, SIGNALED).setup_send().setup_route(&route).setup_inline_data(b"x");
     let error = guard.post().unwrap_err();
@@ -204,7 +204,7 @@ fn queue_pair_is_dropped_before_its_parents() {
 fn completions_have_the_vendors_field() {
     let world = World::new();
     let (mut cq, reader) = world.context.create_cq_builder().build_with_weight().unwrap();
-    // Fields that the vendor has not, and that mean something on InfiniBand alone, are left out.
+    // Fields that the vendor lacks, and that only InfiniBand uses, are omitted.
     assert_eq!(take_log(), ["acme_create_cq fields=0x7f", "acme_create_cq fields=0x2f"]);
     assert_eq!(cq.wc_flags().bits(), 0x2f);
     let route = Route::to(&world.context, 1);
@@ -234,7 +234,7 @@ fn queue_pair_without_queues_can_be_modified_queried_and_closed() {
     let before = target.qp_number();
     target.modify(QueuePairAttribute::new().setup_state(QueuePairState::ReadyToSend)).unwrap();
     assert_eq!(target.state(), QueuePairState::ReadyToSend);
-    // The device gives the number at this transition.
+    // The device assigns the number at this transition.
     assert_eq!(target.qp_number(), before + 1000);
     take_log();
     target.close().unwrap();

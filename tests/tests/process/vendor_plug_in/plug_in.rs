@@ -1,4 +1,4 @@
-//! What a vendor would write: a service, its address, and how its queue pairs are made.
+//! The vendor's crate: a service, its address, and the creation of its queue pairs.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -91,12 +91,12 @@ where
     }
 }
 
-/// What is found in the queue pair when it is built.
+/// The functions found in the queue pair when it is built.
 struct Functions {
     set_route: unsafe extern "C" fn(*mut ibv_qp_ex, *const acme::Route),
 }
 
-/// Making queue pairs.
+/// Creating queue pairs.
 pub(crate) trait AcmeBuilder {
     fn create_parcel_builder(&self) -> QueuePairBuilder<Parcel>;
 }
@@ -140,7 +140,7 @@ impl WeightReader {
     }
 }
 
-/// Making completion queues with the vendor's field.
+/// Creating completion queues with the vendor's field.
 pub(crate) trait BuildWithWeight {
     fn build_with_weight(&self) -> Result<(ExtendedCompletionQueue, WeightReader), VerbError>;
 }

@@ -1,4 +1,4 @@
-//! `build_generic`: extended where it can be had, basic where not, and an error where something else is wrong.
+//! `build_generic`: extended if possible, otherwise basic, and an error if something else is wrong.
 
 use sideway::ibverbs::completion::{CreateCompletionQueueWorkCompletionFlags as Fields, GenericCompletionQueue};
 use sideway::ibverbs::queue_pair::{GenericSendQueue, PostSendGuard, QueuePair};
@@ -55,7 +55,7 @@ fn generic_queue_pair_prefers_the_extended_kind() {
     let world = World::new();
     assert!(matches!(world.qp_builder().build_generic().unwrap().queues().0, GenericSendQueue::Extended(_)));
     for errno in [libc::EOPNOTSUPP, libc::ENOSYS] {
-        // With atomics, and once more without.
+        // With atomics, and again without.
         world.recording.fail_always("create_qp_ex", Failure::documented(errno));
         assert!(matches!(world.qp_builder().build_generic().unwrap().queues().0, GenericSendQueue::Basic(_)));
         world.recording.succeed("create_qp_ex");

@@ -6,7 +6,7 @@ use sideway::ibverbs::device::{DeviceList, GetDeviceListError};
 use sideway::ibverbs::queue_pair::{ModifyQueuePairError, QueuePair, QueuePairAttributeMask};
 use sideway_tests::recording::{Completion, Failure, Recording, World, connect};
 
-/// In each of the ways in which a number can say `errno`.
+/// In each return convention of an `errno`.
 fn ways(errno: i32) -> [Failure; 3] {
     [Failure::documented(errno), Failure::negative(errno), Failure::minus_one(errno)]
 }
@@ -109,7 +109,7 @@ fn failed_poll_is_not_an_empty_queue() {
         assert!(error.to_string().starts_with("ibv_poll_cq: EIO (Input/output error)"), "{error}");
         let error = extended.start_poll().map(drop).unwrap_err();
         assert!(error.to_string().starts_with("ibv_start_poll: EIO (Input/output error)"), "{error}");
-        // In the middle of a poll, the cursor is closed all the same.
+        // In the middle of a poll, the cursor is still closed.
         recording.fail("next_poll", 0, failure).complete(&extended, Completion::default()).calls();
         let mut poller = extended.start_poll().unwrap();
         assert!(poller.next().unwrap().is_some());
@@ -125,7 +125,7 @@ fn failure_without_errno_is_not_success() {
     let recording = Recording::new();
     let context = recording.open();
     let mut cq = context.create_cq_builder().build().unwrap();
-    // As rdma-core's drivers poll a broken queue: -1, and errno is what it was.
+    // Like rdma-core's drivers on a broken queue: -1, with errno unchanged.
     recording.fail("poll_cq", 0, Failure::minus_one(0));
     let error = cq.start_poll().map(drop).unwrap_err();
     assert_ne!(error, PollCompletionQueueError::CompletionQueueEmpty);
@@ -142,6 +142,6 @@ fn errors_fit_question_marks() {
     let [qp, _] = world.queue_pairs();
     let error: Box<dyn std::error::Error + Send + Sync> = connect(&qp).unwrap_err().into();
     assert!(error.to_string().contains("ENOMEM"), "{error}");
-    // No text comes twice where the chain of sources is printed.
+    // No text is repeated in the chain of sources.
     assert!(error.source().is_none_or(|source| !error.to_string().contains(&source.to_string())));
 }

@@ -1,4 +1,4 @@
-//! Completion channels: waiting, waiting in vain, and queues that go while their events come.
+//! Completion channels: waits, time-outs, and queues that are destroyed while their events arrive.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Barrier;
@@ -87,7 +87,7 @@ fn failed_event_calls_are_errors_of_the_verb() {
     recording.fail("get_cq_event", 0, Failure::documented(libc::EACCES));
     let error = channel.get_cq_event(LONG).unwrap_err();
     assert_eq!(error.to_string(), "ibv_get_cq_event: EACCES (Permission denied)");
-    // A signal, and nothing there yet, are no failures.
+    // A signal, and an empty channel, are no failures.
     recording.fail("get_cq_event", 0, Failure::documented(libc::EINTR));
     assert!(channel.try_get_cq_event().unwrap().is_none());
 }
@@ -131,7 +131,7 @@ fn queue_destroyed_during_an_event_read_is_handled() {
                 drop(cq);
             });
             barrier.wait();
-            // The event comes with a queue that is kept alive, or not at all; never with one that is gone.
+            // The event has a queue that is kept alive, or none; never a destroyed one.
             if let Some(event) = channel.try_get_cq_event().unwrap() {
                 assert_eq!(event.cq_context(), 5);
                 event.req_notify(false).unwrap();

@@ -1,4 +1,4 @@
-//! What the data path and the control path hand to C, and what they make of its answers, seen from the recording device:
+//! The arguments of C on the data path and the control path, and the handling of its results, on the recording device:
 //! no hardware, no library.
 #![expect(clippy::unwrap_used, reason = "a test")]
 

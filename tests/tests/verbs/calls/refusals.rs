@@ -1,4 +1,4 @@
-//! Batches and requests that are larger than the queue pair was built for.
+//! Batches and requests larger than the queue pair was built for.
 
 use std::io::IoSlice;
 
@@ -21,7 +21,8 @@ fn works(world: &World, qp: &mut GenericQueuePair) {
     world.recording.calls();
 }
 
-/// The error of the basic queue pair has the numbers; that of the extended one is the driver's. Neither posts anything.
+/// The error of the basic queue pair has the numbers; that of the extended one comes from the driver. Neither posts
+/// anything.
 #[track_caller]
 fn refused(world: &World, qp: &mut GenericQueuePair, error: PostError, kind: PostErrorKind, numbers: [&str; 2]) {
     assert_eq!(error.kind(), kind);
@@ -32,7 +33,7 @@ fn refused(world: &World, qp: &mut GenericQueuePair, error: PostError, kind: Pos
         for number in numbers {
             assert!(error.to_string().contains(number), "{error}");
         }
-        // C was not asked.
+        // C was not called.
         assert!(!world.recording.verbs().contains(&"post_send"));
     }
     works(world, qp);
@@ -81,7 +82,7 @@ fn oversized_inline_data_is_refused() {
         let error = guard.post().unwrap_err();
         refused(&world, &mut qp, error, PostErrorKind::InvalidWorkRequest, ["18 bytes", "for 16"]);
 
-        // As much as fits is taken.
+        // What fits is accepted.
         let mut guard = qp.start_post_send();
         guard.construct_wr(7, SIGNALED).setup_send().setup_inline_data(&[1; 16]);
         guard.post().unwrap();
@@ -202,7 +203,7 @@ fn capabilities_excessive_only_in_sum_are_refused() {
         let mut builder = world.qp_builder();
         builder.setup_max_send_wr(wish).setup_max_send_sge(wish);
         let result = if build == 0 { builder.build().map(drop) } else { builder.build_ex().map(drop) };
-        // The extended verbs hold no send requests in memory: there, it is the driver's to say.
+        // The extended verbs keep no send requests in memory: there, the driver decides.
         if build == 0 {
             assert!(matches!(result.unwrap_err().errno().raw(), libc::EINVAL | libc::ENOMEM));
         }

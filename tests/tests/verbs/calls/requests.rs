@@ -38,7 +38,7 @@ fn each_operation_arrives_unchanged_through_either_kind() {
         let pieces = [IoSlice::new(b"in "), IoSlice::new(b""), IoSlice::new(b"pieces")];
         guard.construct_wr(9, WorkRequestFlags::empty()).setup_write(91, 92).setup_inline_data_list(&pieces);
         guard.construct_wr(10, SIGNALED).setup_send().setup_no_data();
-        // The flag of inline data is set by the data.
+        // Inline data sets its own flag.
         guard.construct_wr(11, SIGNALED | WorkRequestFlags::Inline).setup_send().setup_inline_data(b"inline");
         guard.construct_wr(12, SIGNALED | WorkRequestFlags::Inline).setup_send().setup_no_data();
         guard.post().unwrap();

@@ -1,4 +1,4 @@
-//! Which types may go to another thread, and posting from two at once.
+//! Which types are `Send`, and posting from two threads.
 
 use std::thread;
 
@@ -46,7 +46,7 @@ const _: () = {
     send_and_sync::<(GetDeviceListError, OpenDeviceError)>();
 };
 
-/// Compiles for types that are not `Send` alone: for others there are two ways to choose from.
+/// Compiles only for types that are not `Send`: otherwise the choice is ambiguous.
 macro_rules! not_send {
     ($($Type:ty),+ $(,)?) => { $( const _: fn() = || {
         trait AmbiguousIfSend<A> {

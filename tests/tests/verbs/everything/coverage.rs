@@ -7,7 +7,7 @@ use sideway_tests::recording::{Recording, loose_calls};
 
 use super::ACTS;
 
-/// Functions that the library uses and the recording device does not write down.
+/// Functions that the library calls and the recording device does not log.
 const NOT_WRITTEN_DOWN: &[(&str, &[&str])] = &[
     (
         "they compute, and make no call",
@@ -55,7 +55,7 @@ fn programs_cover_every_called_function() {
     };
     let excused: BTreeSet<String> =
         NOT_WRITTEN_DOWN.iter().flat_map(|(_, names)| names.iter().map(|name| (*name).to_owned())).collect();
-    // Those of connections are called by programs of their own: `cm::everything`.
+    // Those of connections are called by other programs: `cm::everything`.
     let called: BTreeSet<String> = called().into_iter().filter(|name| !name.starts_with("rdma_")).collect();
     assert!(called.len() > 150, "{} functions are called", called.len());
     let left_out: BTreeSet<String> = called.iter().filter(|function| !is_written(function)).cloned().collect();

@@ -1,4 +1,4 @@
-//! Everything that ends an object fails, whenever it is called.
+//! Everything that destroys an object fails whenever it is called.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ fn object_that_cannot_be_destroyed_is_leaked_once_and_logged() {
         assert_eq!(objects.iter().collect::<BTreeSet<_>>().len(), objects.len(), "{what}");
         let lines = warnings.take();
         assert_eq!(lines.len() + reported, refused.len(), "{what}: {lines:#?}");
-        // What is refused is there, with all that it is made of.
+        // A refused object still exists, with its parents.
         assert!(recording.live().len() >= refused.len(), "{what}: {:?}", recording.live());
         assert_eq!(recording.violations(), [""; 0], "{what}");
     }

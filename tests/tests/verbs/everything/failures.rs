@@ -15,7 +15,7 @@ const FAILURES: [Failure; 6] = [
     Failure::negative(i32::MAX),
 ];
 
-/// What a program need not hear of: which programs, which calls, and why.
+/// Failures that a program need not report: the programs, the calls, and the reason.
 const OTHER_WAYS: &[(&[&str], &[&str], &str)] = &[
     (
         &["completions", "domains"],
@@ -59,10 +59,10 @@ fn each_call_may_fail_in_every_way() {
                 assert_eq!(recording.violations(), [""; 0], "{what}");
                 assert_eq!(recording.live(), [], "left over: {what}");
                 match result {
-                    // What is given back by dropping is logged.
+                    // Failures in drop are logged.
                     Ok(()) if lines.is_empty() => assert!(has_other_way(act.name, failed.verb), "silent: {what}"),
                     Ok(()) => assert!(lines.iter().any(|line| line.contains(failed.verb)), "{what}: {lines:?}"),
-                    // As libibverbs has it for programs of old.
+                    // As in libibverbs for old programs.
                     Err(error) => {
                         let verb = failed.verb.strip_suffix("_basic").unwrap_or(failed.verb);
                         assert!(error.to_string().contains(verb), "{what}: {error}");

@@ -7,7 +7,7 @@ use sideway::ibverbs::device::{DeviceInfo, DeviceList};
 use sideway::ibverbs::queue_pair::QueuePair;
 use sideway_tests::recording::{Call, Failure, Kind, Recording, Warnings, World};
 
-/// The destroying verbs among the calls, with whether each succeeded.
+/// The destroying verbs among the calls, each with its success.
 fn ends(calls: &[Call]) -> Vec<(&'static str, bool)> {
     let end = |verb: &str| ["destroy", "dealloc", "dereg", "close"].iter().any(|word| verb.starts_with(word));
     calls.iter().filter(|call| end(call.verb)).map(|call| (call.verb, call.failed.is_none())).collect()
@@ -148,7 +148,7 @@ fn failed_destroy_is_logged_without_a_panic() {
                 assert!(line.starts_with(&format!("WARN: ibv_{verb}: EBUSY")), "{line}");
                 assert!(line.contains("leaked"), "{line}");
             }
-            // What failed is leaked, and so is what it is made of; all else is gone.
+            // Objects that failed are leaked with their parents; all others are destroyed.
             assert_eq!(recording.live().len(), failed.len());
         }
     }
@@ -204,7 +204,7 @@ fn half_built_objects_are_destroyed() {
     let recording = Recording::new();
     let context = recording.open();
     recording.without("descriptor").calls();
-    // The descriptor cannot be put into non-blocking mode.
+    // The descriptor cannot be made non-blocking.
     let error = context.create_comp_channel().unwrap_err();
     assert_eq!(error.errno().raw(), libc::EBADF);
     assert_eq!(recording.verbs(), ["create_comp_channel", "destroy_comp_channel"]);

@@ -1,4 +1,4 @@
-//! Polls whose completions a closure gets: how many, and how they end.
+//! Polls that pass completions to a closure: their number, and their end.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,7 +7,7 @@ use sideway::ibverbs::completion::{GenericCompletionQueue, GenericWorkCompletion
 use sideway::ibverbs::single_threaded::SingleThreadedDomain;
 use sideway_tests::recording::{Completion, Failure, Recording};
 
-/// What the closures of these tests give up with.
+/// The error that the closures of these tests return.
 #[derive(Debug, PartialEq)]
 enum Ended {
     Poll(PollCompletionQueueError),
@@ -34,7 +34,7 @@ fn queues(recording: &Recording) -> [GenericCompletionQueue; 2] {
     queues
 }
 
-/// Polls by the queue's own type or by the type of either kind, which say the same.
+/// Polls by the queue's own type or by the generic type, which return the same.
 fn poll_each(
     cq: &mut GenericCompletionQueue,
     by_type: bool,
@@ -75,7 +75,7 @@ fn cursor_moves_once_a_completion_and_the_poll_ends() {
     let recording = Recording::new();
     let [_basic, mut extended] = queues(&recording);
     assert_eq!(poll_each(&mut extended, true, 0, &mut |_| Ok(())), Ok(0));
-    // Nothing is begun for nothing.
+    // No poll starts for zero completions.
     assert_eq!(recording.verbs(), [""; 0]);
     assert_eq!(poll_each(&mut extended, true, 2, &mut |_| Ok(())), Ok(2));
     assert_eq!(recording.verbs(), ["start_poll", "next_poll", "end_poll"]);
@@ -95,7 +95,7 @@ fn closure_error_is_returned_and_the_poll_ends() {
             if wr_id == 2 { Err(Ended::Enough) } else { Ok(()) }
         });
         assert_eq!(ended, Err(Ended::Enough));
-        // What the poll of a basic queue had taken is gone, as with its poller.
+        // Completions that the poll of a basic queue had taken are lost, as with its poller.
         let left: &[u64] = if matches!(cq, GenericCompletionQueue::Basic(_)) { &[] } else { &[3, 4, 5] };
         let mut behind = Vec::new();
         poll_each(&mut cq, false, 9, &mut |wr_id| keep(&mut behind, wr_id)).unwrap();

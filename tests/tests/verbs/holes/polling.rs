@@ -44,7 +44,7 @@ fn completions_are_lent_one_at_a_time() {
             assert_eq!(wc.wr_id(), expected);
         }
         assert!(poller.next().unwrap().is_none());
-        // Nothing new, and no completion of the past.
+        // Nothing new, and no old completion.
         assert!(poller.next().unwrap().is_none());
     }
     assert_eq!(recording.verbs(), ["start_poll", "next_poll", "next_poll", "next_poll", "next_poll", "end_poll"]);
@@ -68,14 +68,14 @@ fn poll_ends_before_the_next() {
     let mut cq = context.create_cq_builder().build_ex().unwrap();
     recording.calls();
     assert_eq!(cq.start_poll().unwrap_err(), PollCompletionQueueError::CompletionQueueEmpty);
-    // A poll that found nothing has not begun.
+    // A poll that found nothing has not started.
     assert_eq!(recording.verbs(), ["start_poll"]);
     recording.complete(&cq, completion(1));
     drop(cq.start_poll().unwrap());
     recording.complete(&cq, completion(2));
     drop(cq.start_poll().unwrap());
     assert_eq!(recording.verbs(), ["start_poll", "end_poll", "start_poll", "end_poll"]);
-    // Two polls at once, or a cursor read outside of one, would be a violation, which fails the test.
+    // Two polls at once, or a cursor read outside one, would be a violation, which fails the test.
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn queue_without_a_reader_is_refused() {
         let error = builder.build_ex().unwrap_err();
         assert_eq!((error.verb(), error.errno().raw()), ("ibv_create_cq_ex", libc::EOPNOTSUPP), "{name}");
         assert!(error.hint().unwrap().contains(name), "{error}");
-        // What was made is not left behind.
+        // A failed creation leaks nothing.
         let verbs = recording.verbs();
         assert_eq!(verbs[..2], ["create_cq_ex", "destroy_cq"], "{name}");
         assert!(verbs.chunks(2).all(|pair| pair == &verbs[..2]), "{verbs:?}");

@@ -26,7 +26,7 @@ fn post_send(qp: &mut GenericQueuePair, wr_id: u64) -> Result<(), PostSendError>
     guard.post()
 }
 
-/// A queue pair that was built for sends alone.
+/// A queue pair that was built for sends only.
 fn send_only(world: &World) -> GenericQueuePair {
     world.qp_builder().setup_send_ops_flags(SendOperationFlags::Send).build_generic().unwrap()
 }
@@ -63,7 +63,7 @@ fn missing_operation_is_a_typed_error() {
         assert_eq!((error.posted(), error.failed_request().unwrap().wr_id), (Some(0), 7));
         let (name, _) = flag.iter_names().next().unwrap();
         assert!(error.to_string().contains(name), "{error}");
-        // The batch was taken back, and the data went nowhere.
+        // The batch was aborted, and the data was sent nowhere.
         assert_eq!(world.recording.verbs(), ["wr_start", "wr_abort"], "{name}");
         assert_eq!(bytes(&mut qp), before, "the functions of the queue pair after {name}");
         post_send(&mut qp, 8).unwrap();
@@ -83,7 +83,7 @@ fn missing_operation_aborts_its_whole_batch() {
     guard.construct_wr(1, WorkRequestFlags::Signaled).setup_send().setup_inline_data(b"first");
     guard.construct_wr(2, WorkRequestFlags::Signaled).setup_write(1, 2).setup_inline_data(b"second");
     guard.construct_wr(3, WorkRequestFlags::Signaled).setup_send().setup_inline_data(b"third");
-    // The first mistake is the one that is reported.
+    // The first error is the one that is reported.
     guard.construct_wr(4, WorkRequestFlags::Signaled).setup_read(1, 2).setup_no_data();
     let error = guard.post().unwrap_err();
     assert_eq!(error.kind(), PostErrorKind::OperationNotEnabled(SendOperationFlags::Write));
@@ -104,7 +104,7 @@ fn missing_operation_leaves_nothing_in_a_dropped_batch() {
     drop(guard);
     assert_eq!(world.recording.verbs(), ["wr_start", "wr_abort"]);
     assert_eq!(bytes(&mut qp), before);
-    // A failure of the driver later is not mistaken for the refusal.
+    // A later failure of the driver is not mistaken for the refusal.
     world.recording.fail("wr_complete", 0, Failure::documented(libc::ENOMEM));
     assert_eq!(post_send(&mut qp, 2).unwrap_err().kind(), PostErrorKind::NotEnoughResources);
     post_send(&mut qp, 3).unwrap();
@@ -130,7 +130,7 @@ fn missing_setter_is_an_error_and_not_a_null_call() {
         assert_eq!(error.kind(), PostErrorKind::InvalidWorkRequest);
         assert!(error.to_string().contains(setter), "{error}");
         assert_eq!(world.recording.posted(), []);
-        // A request was begun that has no data: taken back with its batch, it does no harm.
+        // A request without data was started: aborted with its batch, it does no harm.
         drop(qp);
         world.end();
     }
@@ -232,7 +232,7 @@ fn dropped_batch_is_not_posted() {
         assert_eq!(verbs.iter().filter(|&&verb| verb == "wr_abort").count(), expected);
         assert!(!verbs.iter().any(|verb| matches!(*verb, "wr_complete" | "post_send" | "post_recv")), "{verbs:?}");
         assert_eq!(world.recording.posted(), []);
-        // What was dropped does not come back in the next batch.
+        // Dropped requests do not return in the next batch.
         post_send(&mut qp, 2).unwrap();
         assert_eq!(world.recording.posted().iter().map(|request| request.wr_id).collect::<Vec<_>>(), [2]);
     }
@@ -271,7 +271,7 @@ fn queue_pair_is_not_reset_under_a_batch() {
         assert!(error.starts_with(start), "{error}");
         assert_eq!(world.recording.verbs(), [""; 0]);
         batch.post().unwrap();
-        // Its owner does not let a batch of receives out meanwhile either.
+        // Its owner cannot start a batch of receives either.
         send.modify(&reset).unwrap_err();
         recv.modify(QueuePairAttribute::new().setup_state(QueuePairState::Error)).unwrap();
         qp.modify(&reset).unwrap();

@@ -1,4 +1,4 @@
-//! A send queue that is full, on a driver whose extended interface does not look: `tests/c/full_queue.c`.
+//! A full send queue, on a driver whose extended interface does not check: `tests/c/full_queue.c`.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -14,7 +14,7 @@ use sideway_tests::requirements;
 
 const ROOM: usize = 4;
 
-/// `struct slot`: what the device reads of a request.
+/// `struct slot`: the fields of a request that the device reads.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Slot {
@@ -75,7 +75,7 @@ impl Driver {
     }
 }
 
-/// What the requests from 0 on are when nothing has damaged them.
+/// The requests from 0 on, undamaged.
 fn whole(count: usize) -> Vec<Slot> {
     (0..count as u64).map(Slot::of).collect()
 }
@@ -89,7 +89,7 @@ fn post(qp: &mut GenericQueuePair, number: u64) -> Result<(), PostSendError> {
     guard.post()
 }
 
-/// What safe code cannot do any more, done by C.
+/// What safe code can no longer do, in C.
 #[test]
 fn overfilled_extended_queue_in_c_changes_a_request_in_flight() {
     let world = World::new();
@@ -140,7 +140,7 @@ fn safe_code_that_overfills_a_queue_is_refused_and_changes_nothing() {
         assert_eq!((error.posted(), error.failed_request().unwrap().wr_id), (Some(0), number));
         assert_eq!(driver.in_flight(), whole(ROOM));
     }
-    // A completion gives room for a request.
+    // A completion makes space for a request.
     let mut polled = Vec::new();
     let taken = cq.poll_each::<PollCompletionQueueError>(1, |completion| {
         polled.push(completion.wr_id());
@@ -153,7 +153,7 @@ fn safe_code_that_overfills_a_queue_is_refused_and_changes_nothing() {
     world.end();
 }
 
-/// A driver that is known to look, in a file of its name.
+/// A driver that is known to check, in a file with its name.
 #[test]
 fn driver_that_checks_needs_no_promise() {
     let world = World::new();

@@ -55,7 +55,7 @@ fn device_memory_region_is_zero_based_and_holds_its_memory() {
     drop(mr);
     assert_eq!(world.recording.verbs(), ["dereg_mr", "free_dm"]);
 
-    // A registration that does not end keeps its memory.
+    // A region that cannot be deregistered keeps its memory.
     let warnings = Warnings::listen();
     let dm = world.context.alloc_dm(256, 0).unwrap();
     let mr = world.pd.reg_dm_mr(&dm, 0, 256, AccessFlags::LocalWrite).unwrap();

@@ -60,7 +60,7 @@ fn each_call_may_fail_without_leaks() {
             if ["destroy", "dealloc", "dereg", "free"].iter().any(|word| failed.starts_with(word)) {
                 result.unwrap();
                 assert!(!lines.is_empty() && lines.iter().all(|line| line.contains("leaked")), "{failed}: {lines:?}");
-                // What it is made of is leaked too, which is logged when it goes.
+                // Its parents are leaked too, which is logged when it is dropped.
                 drop(world);
                 warnings.take();
                 continue;

@@ -3,7 +3,7 @@ use sideway_tests::recording::{Recording, answer, loose_calls};
 
 #[test]
 fn library_calls_and_results_are_translated() {
-    // A device is open, and so fork_init is refused.
+    // A device is open, so fork_init is refused.
     let _context = Recording::new().open();
     let error = fork_init().unwrap_err();
     assert_eq!((error.verb(), error.errno().raw()), ("ibv_fork_init", libc::EINVAL));

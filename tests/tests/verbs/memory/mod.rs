@@ -1,5 +1,5 @@
-//! Memory: what registering, windows, device memory, imports and fork hand to C, and what they make of its answers, seen
-//! from the recording device.
+//! Memory: the arguments of C for registration, windows, device memory, imports and fork, and the handling of its
+//! results, on the recording device.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod device_memory;

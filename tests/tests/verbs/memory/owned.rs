@@ -6,7 +6,8 @@ use sideway_tests::requirements::did_not_run;
 
 use crate::memory::regions::{expect, only};
 
-/// Whether all of the pages of these bytes are mapped. Other threads may map what was unmapped: asked in a process alone.
+/// Whether all pages of these bytes are mapped. Other threads may map freed pages, so call it in a process with one
+/// test.
 fn is_mapped(at: *mut u8, len: usize) -> bool {
     let mut state = vec![0; len.div_ceil(4096)];
     // SAFETY: the kernel checks the range, and there is a byte for each page.
@@ -190,7 +191,7 @@ fn pages_are_freed_after_the_registration() {
     assert!(!is_mapped(at, 8192));
     assert_eq!(warnings.take(), [""; 0]);
 
-    // A registration that does not end keeps its pages: dropped, and closed.
+    // A region that cannot be deregistered keeps its pages: dropped, and closed.
     for close in [false, true] {
         world.recording.fail("dereg_mr", 0, Failure::documented(libc::EBUSY));
         let region = world.pd.reg_owned_mr(8192, AccessFlags::LocalWrite).unwrap();
@@ -225,7 +226,7 @@ fn forked_children_lack_the_pages() {
     let world = World::new();
     let region = world.pd.reg_owned_mr(4096, AccessFlags::LocalWrite).unwrap();
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-    // The line of the mapping that the region is in; mappings of one kind that touch each other are one.
+    // The line of the mapping that contains the region; adjacent mappings of one kind are merged.
     let is_in = |line: &&str| {
         let range = line.split(' ').next().and_then(|range| range.split_once('-'));
         let number = |text| u64::from_str_radix(text, 16).ok();

@@ -13,7 +13,7 @@ use sideway::ibverbs::work_request::ScatterGatherEntry;
 use sideway_tests::process::alone;
 use sideway_tests::recording::{Call, Failure, Kind, Recording, World};
 
-/// The only call since this was last asked.
+/// The only call since the last query.
 #[track_caller]
 pub(crate) fn only(recording: &Recording) -> Call {
     let mut calls = recording.calls();
@@ -29,7 +29,7 @@ pub(crate) fn expect(call: &Call, verb: &str, arguments: &[(&str, u64)]) {
     }
 }
 
-/// A region of memory that is never touched, and lasts.
+/// A region of memory that is never accessed, and lasts.
 fn region(pd: &Arc<ProtectionDomain>, access: AccessFlags) -> Arc<MemoryRegion> {
     static MEMORY: [u8; 64] = [0; 64];
     // SAFETY: the memory lasts, and the recording device does not touch it.
@@ -133,7 +133,7 @@ fn registration_errors_have_a_remedy() {
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
 fn locked_memory_counts_towards_the_limit() {
-    // The limit is the process's.
+    // The limit belongs to the process.
     if !alone("memory::regions::locked_memory_counts_towards_the_limit", &[]) {
         return;
     }
@@ -202,7 +202,7 @@ fn advice_names_each_range() {
     world.end();
 }
 
-/// Registers a region anew.
+/// Reregisters a region.
 fn change(
     mr: &mut Arc<MemoryRegion>,
     pd: Option<&Arc<ProtectionDomain>>,

@@ -159,7 +159,7 @@ fn mismatched_objects_are_refused_before_the_call() {
     world.end();
 }
 
-/// What a driver like mlx5's lets through: neither the rights of the region nor its range are looked at.
+/// What a driver like mlx5's accepts: it checks neither the rights of the region nor its range.
 #[test]
 fn window_cannot_exceed_its_regions_access() {
     let world = World::new();
@@ -205,7 +205,7 @@ fn region_access_is_that_of_its_last_registration() {
     let mut bind = |region: &MemoryRegion, length| {
         let bind = BindInformation::new(region, addr, length, AccessFlags::RemoteWrite);
         let bound = window.bind_mw(qp.queues().0, 1, WorkRequestFlags::empty(), &bind);
-        // So that the region can be registered anew.
+        // So that the region can be reregistered.
         if bound.is_ok() {
             window.bind_mw(qp.queues().0, 1, WorkRequestFlags::empty(), &BindInformation::unbind()).unwrap();
         }
@@ -242,7 +242,7 @@ fn region_access_is_that_of_its_last_registration() {
     world.end();
 }
 
-/// A driver takes what a binding changes from the window's key.
+/// A driver derives what a binding changes from the window's key.
 #[test]
 fn window_refuses_foreign_keys() {
     let world = World::new();

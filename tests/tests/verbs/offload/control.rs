@@ -1,4 +1,4 @@
-//! ECE, packet pacing, the order of data, and the attributes that `ibv_modify_qp` takes.
+//! ECE, packet pacing, data order, and the attributes of `ibv_modify_qp`.
 
 use rdma_mummy_sys as ffi;
 use sideway::ibverbs::address::{AddressHandleAttribute, Gid};
@@ -142,7 +142,7 @@ fn attributes_of_migration_and_depth_arrive_where_c_reads_them() {
     assert_eq!((cap.max_send_wr, cap.max_recv_wr, cap.max_send_sge), (101, 102, 103));
     assert_eq!((cap.max_recv_sge, cap.max_inline_data), (104, 105));
     assert_eq!((arrived.rate_limit, arrived.cur_qp_state), (123_456, ffi::ibv_qp_state::IBV_QPS_RTS));
-    // What was not set is zero.
+    // Unset attributes are zero.
     assert_eq!((arrived.qp_state.0, arrived.qkey, arrived.ah_attr.port_num, arrived.timeout), (0, 0, 0, 0));
 
     let text = format!("{attribute:?}");

@@ -1,4 +1,4 @@
-//! Flows and actions: what keeps what, what is refused, and the structs of IPsec.
+//! Flows and actions: ownership, refusals, and the structs of IPsec.
 
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ fn action_attributes_arrive_unchanged() {
     expected.push(("replay_size", 64));
     assert_eq!(world.recording.calls()[0].arguments, expected);
 
-    // To modify, what is not given is not there for C either.
+    // For a modify, unset parts are absent for C as well.
     action.modify_esp(&EspAction { extended_sequence: Some(6), ..Default::default() }).unwrap();
     assert_eq!(
         world.recording.calls()[0].arguments,

@@ -16,14 +16,14 @@ use sideway::ibverbs::queue_pair::GenericQueuePair;
 use sideway::ibverbs::work_queue::{RssQueuePair, RwqIndirectionTable, WorkQueue};
 use sideway_tests::recording::World;
 
-/// A queue pair, and no calls that it took.
+/// A queue pair, with an empty log.
 fn queue_pair(world: &World) -> GenericQueuePair {
     let [qp, _] = world.queue_pairs();
     world.recording.calls();
     qp
 }
 
-/// Each of them may be made in one thread and used in others.
+/// Each of them may be created in one thread and used in others.
 const _: () = {
     const fn any_thread<T: Send + Sync + 'static>() {}
     any_thread::<WorkQueue>();

@@ -40,14 +40,14 @@ fn dropped_queue_pair_leaves_its_groups_first() {
     for qp in [&dropped, &closed] {
         qp.attach_mcast(&group(1), 0).unwrap();
         qp.attach_mcast(&group(2), 0).unwrap();
-        // Once more is no error, and no second membership.
+        // A repeated attach is no error, and no second membership.
         qp.attach_mcast(&group(2), 0).unwrap();
         qp.detach_mcast(&group(1), 0).unwrap();
     }
     world.recording.calls();
     drop(dropped);
     assert_eq!(world.recording.verbs(), ["detach_mcast", "destroy_qp"]);
-    // The queues of a pair that was split reach the groups as well, and the last of them leaves.
+    // The queues of a split pair reach the groups as well, and the last of them leaves.
     let (send, recv) = closed.split();
     recv.attach_mcast(&group(3), 0).unwrap();
     recv.detach_mcast(&group(2), 0).unwrap();
@@ -65,7 +65,7 @@ fn unjoined_group_is_not_left() {
     let error = qp.detach_mcast(&group(1), 0).unwrap_err();
     assert_eq!((error.verb(), error.errno().raw()), ("ibv_detach_mcast", libc::EINVAL));
     assert!(error.hint().unwrap().contains("not in the group") && error.to_string().contains("ef00:0001"), "{error}");
-    // One that could not be joined is not left either.
+    // A group that could not be joined is not left either.
     world.recording.fail("attach_mcast", 0, Failure::documented(libc::ENOMEM));
     assert_eq!(qp.attach_mcast(&group(1), 0).unwrap_err().errno().raw(), libc::ENOMEM);
     world.recording.calls();
@@ -107,7 +107,7 @@ fn datagram_join_refusal_names_gid_or_lid() {
     for lid in [0xc000, 0xfffe] {
         assert_eq!(hint(&group(1), lid), None);
     }
-    // Another reason has another cause.
+    // Another errno has another cause.
     world.recording.succeed("attach_mcast").fail("attach_mcast", 0, Failure::documented(libc::ENOMEM));
     assert_eq!(hint(&"fe80::1".parse().unwrap(), 0), None);
 }

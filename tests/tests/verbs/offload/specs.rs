@@ -28,7 +28,7 @@ fn arrived(rule: &FlowRule) -> (ffi::ibv_flow_attr, Vec<u8>) {
     (attr, bytes[size_of::<ffi::ibv_flow_attr>()..].to_vec())
 }
 
-/// The one specification that C got for this one, as the C struct, and its bytes.
+/// The C struct of this specification, and its bytes.
 fn only<S: Copy>(filter: FlowSpec, inner: bool) -> (S, Vec<u8>) {
     let mut rule = FlowRule::new(FlowType::Normal, 1);
     if inner {
@@ -43,7 +43,7 @@ fn only<S: Copy>(filter: FlowSpec, inner: bool) -> (S, Vec<u8>) {
     (unsafe { bytes.as_ptr().cast::<S>().read_unaligned() }, bytes)
 }
 
-/// Type and size of a specification, which all begin with.
+/// The type and size at the start of every specification.
 fn head(bytes: &[u8]) -> (u32, usize) {
     let spec_type = u32::from_ne_bytes(bytes[..4].try_into().unwrap());
     (spec_type, u16::from_ne_bytes(bytes[4..6].try_into().unwrap()).into())
@@ -79,7 +79,7 @@ fn ethernet() {
     assert_eq!((c.val.dst_mac, c.val.src_mac), ([1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]));
     assert_eq!((c.val.ether_type, c.val.vlan_tag), (0x0800_u16.to_be(), 0x2abc_u16.to_be()));
     assert_eq!((c.mask.dst_mac, c.mask.src_mac, c.mask.ether_type), ([0xff; 6], [0; 6], 0));
-    // As it lies in memory, from the first byte to the last.
+    // In memory order, from the first byte to the last.
     let wire = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0x08, 0x00, 0x2a, 0xbc];
     assert_eq!(bytes[6..22], wire);
     assert_eq!(bytes[22..], [[0xff; 6].as_slice(), &[0; 12]].concat());

@@ -1,4 +1,4 @@
-//! Work queues, tables of them, and queue pairs that spread packets.
+//! Work queues, tables of them, and RSS queue pairs.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Inline data, and that which is not copied before the driver does it: what arrives, and what is left of batches that were not
-//! posted.
+//! Inline data, and borrowed inline data, which only the driver copies: what arrives, and what remains of unposted
+//! batches.
 
 use sideway::ibverbs::queue_pair::{Connected, PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::PostSendError;
@@ -19,7 +19,7 @@ batch!(TooLong of Connected {}, |_this, guard| {
     guard.construct_wr(5, SIGNALED).setup_send().setup_borrowed_inline_data(b"seventeen bytes, 2");
 });
 
-/// Posts nothing: what it borrows goes before the next batch is begun.
+/// Posts nothing: the borrowed data is dropped before the next batch starts.
 struct Dropped<'a, B>(&'a B);
 
 impl<B: Batch<Connected>> Batch<Connected> for Dropped<'_, B> {
@@ -55,13 +55,13 @@ fn bytes_of_every_length_are_copied() {
     let world = World::new();
     let mut builder = sized(&world, world.pd.create_qp_builder());
     let mut qp = builder.setup_max_inline_data(MOST.into()).build().unwrap();
-    // The interpreter takes its time: where the way of the copy changes.
+    // Miri is slow: only lengths at which the copy changes.
     let changes = [0, 15, 16, 17, 32, 33, 64, 65, MOST];
     for length in (0..=MOST).filter(|length| !cfg!(miri) || changes.contains(length)) {
-        // As long as they are: a step beyond them is seen by the interpreter.
+        // The exact length: Miri detects a step beyond it.
         let bytes: Box<[u8]> = (0..length).map(|at| length ^ at.wrapping_mul(29)).collect();
         let mut guard = qp.start_post_send();
-        // The place of a request is not that of its neighbours.
+        // A request does not share its place with its neighbours.
         for wr_id in 0..3 {
             let request = guard.construct_wr(wr_id, SIGNALED).setup_send();
             if wr_id == 1 {

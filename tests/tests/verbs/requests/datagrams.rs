@@ -1,4 +1,4 @@
-//! Datagrams: sends that say where they go.
+//! Datagrams: sends with a destination.
 
 use std::io::IoSlice;
 
@@ -115,7 +115,7 @@ fn address_handle_of_another_device_is_refused() {
             "{:?}",
             outcome.verbs
         );
-        // The first datagram's address was given, the second's was not.
+        // The first datagram has an address, the second has none.
         let given = outcome.verbs.iter().filter(|verb| **verb == "wr_set_ud_addr").count();
         assert_eq!(given, if outcome.kind == "basic" { 0 } else { 1 });
     }
@@ -194,7 +194,7 @@ fn aborted_batch_is_not_posted_with_the_next() {
     let mut guard = qp.start_post_send();
     guard.construct_wr(9, SIGNALED).setup_send().setup_ud_addr(&ah, 1, 2).setup_inline_data(b"new");
     guard.post().unwrap();
-    // The provider would have noticed a handle that is not there.
+    // The provider would have detected a missing handle.
     assert_eq!(world.recording.posted().iter().map(|request| request.wr_id).collect::<Vec<_>>(), [9]);
     assert_eq!(world.recording.violations(), [""; 0]);
 }
@@ -213,7 +213,7 @@ fn forgotten_refused_batch_fails_the_next_and_ends() {
         guard.construct_wr(wr_id, SIGNALED).setup_send().setup_ud_addr(&ah, 1, 2).setup_inline_data(b"x");
         guard.post()
     };
-    // The functions of the queue pair are still inert: nothing reaches the driver but the end of the batch.
+    // The functions of the queue pair are still inert: only the end of the batch reaches the driver.
     assert_eq!(post(2).unwrap_err().failed_request().unwrap().wr_id, 1);
     assert_eq!(world.recording.posted(), []);
     post(3).unwrap();

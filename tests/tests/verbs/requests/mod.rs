@@ -1,4 +1,4 @@
-//! Every request of every service on the recording provider: what the device gets, and what is refused before it does.
+//! Every request of every service on the recording provider: what the device gets, and what is refused first.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod borrowed;

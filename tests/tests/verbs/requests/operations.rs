@@ -125,7 +125,7 @@ struct Windows<'a> {
     addr: u64,
 }
 
-// Not by the macro: the window is the batch's until that is posted.
+// Not by the macro: the batch borrows the window until it is posted.
 impl Batch<Connected> for Windows<'_> {
     fn post<Q: QueuePair<Service = Connected>>(&self, qp: &mut Q) -> Result<(), PostSendError> {
         let mut window = self.window.borrow_mut();
@@ -137,7 +137,7 @@ impl Batch<Connected> for Windows<'_> {
     }
 }
 
-// Leaves immediate data in the place of the first request of a basic queue pair.
+// Leaves immediate data in the slot of a basic queue pair's first request.
 batch!(Immediate of Connected {}, |_this, guard| {
     guard.construct_wr(1, SIGNALED).setup_send_imm(0x0102_0304).setup_inline_data(b"x")
 });
@@ -195,7 +195,7 @@ fn windows_of_another_device_and_bindings_that_cannot_be_are_refused() {
     let (region, foreign_region) =
         (world.pd.reg_owned_mr(64, access).unwrap(), other.pd.reg_owned_mr(64, access).unwrap());
     let allocate = |world: &World, window_type| RefCell::new(world.pd.alloc_mw(window_type).unwrap());
-    // Drivers need not look at these (mlx5).
+    // Drivers need not check these (mlx5).
     let plain = world.pd.reg_owned_mr(64, AccessFlags::LocalWrite | AccessFlags::RemoteRead).unwrap();
     let short = world.pd.reg_owned_mr(23, access).unwrap();
     let (window, foreign) = (allocate(&world, MemoryWindowType::Type2), allocate(&other, MemoryWindowType::Type2));

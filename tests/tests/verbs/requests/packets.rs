@@ -111,7 +111,7 @@ fn oversized_header_is_refused() {
         assert_eq!(outcome.posted, []);
         assert!(!outcome.verbs.contains(&"wr_send_tso"), "{:?}", outcome.verbs);
     }
-    // One byte less is taken.
+    // One byte less is accepted.
     batch!(Longest<'a> of RawPacket { header: &'a [u8] }, |this, guard| {
         guard.construct_wr(7, SIGNALED).setup_send_tso(this.header, 1000).setup_no_data()
     });
@@ -159,7 +159,7 @@ fn unsupported_header_length_does_not_reach_the_driver() {
             assert_eq!(verbs, ["wr_start", "wr_abort"]);
         }
     }
-    // One that was built for segmenting, and for no header.
+    // A queue pair for segmentation, but without a header.
     let world = World::new();
     let mut qp = builder(&world).setup_send_ops_flags(all_operations()).build_ex().unwrap();
     let mut guard = qp.start_post_send();
@@ -173,7 +173,7 @@ fn raw_packet_without_data_reads_no_stale_memory() {
     let mut builder = builder(&world);
     let mut qp = builder.setup_max_inline_data(0).build().unwrap();
     for _ in 0..2 {
-        // The recording device reads what the first entry names, as the driver of mlx4 does.
+        // The recording device reads the first entry, like the driver of mlx4.
         let mut guard = qp.start_post_send();
         guard.construct_wr(1, SIGNALED).setup_send().setup_no_data();
         guard.construct_wr(3, SIGNALED).setup_send().setup_inline_data(&[]);

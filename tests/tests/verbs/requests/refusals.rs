@@ -8,7 +8,7 @@ use crate::requests::support::{SIGNALED, all_operations, sized};
 
 type Build = fn(&mut ExtendedQueuePair) -> Result<(), PostSendError>;
 
-/// Each operation that does not belong to what a queue pair is built for unless asked.
+/// Each operation that a queue pair does not have by default.
 const OPERATIONS: [(SendOperationFlags, Build); 4] = [
     (SendOperationFlags::SendWithInvalidate, |qp| {
         let mut guard = qp.start_post_send();
@@ -42,7 +42,7 @@ fn builder(world: &World) -> QueuePairBuilder {
     sized(world, world.pd.create_qp_builder())
 }
 
-/// Each operation is refused, by name, without a call of the driver's beyond the beginning and the end, and the next batch
+/// Each operation is refused by name, without a call of the driver except the start and the end, and the next batch
 /// works.
 fn each_is_refused(world: &World, qp: &mut ExtendedQueuePair) {
     for (flag, build) in OPERATIONS {
@@ -65,7 +65,7 @@ fn each_is_refused(world: &World, qp: &mut ExtendedQueuePair) {
 
 #[test]
 fn unrequested_operations_are_refused() {
-    // Where the later ones would stand, the recording device has what is no function: looking there ends the process.
+    // In place of the later functions, the recording device has invalid ones: calling one ends the process.
     let world = World::new();
     let mut qp = builder(&world).build_ex().unwrap();
     each_is_refused(&world, &mut qp);

@@ -13,12 +13,12 @@ use sideway_tests::recording::{Posted, World};
 
 pub(crate) const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
 
-/// All operations of an extended queue pair but the bind of windows.
+/// All operations of an extended queue pair except binding windows.
 pub(crate) fn all_operations() -> SendOperationFlags {
     SendOperationFlags::from_bits_retain(0x1fff).difference(SendOperationFlags::BindMemoryWindow)
 }
 
-/// Room for 8 requests of 2 entries and 16 bytes, both queues.
+/// Space for 8 requests of 2 entries and 16 bytes, in both queues.
 pub(crate) fn sized<T: Service>(world: &World, mut builder: QueuePairBuilder<T>) -> QueuePairBuilder<T> {
     builder.setup_send_cq(&world.send_cq).setup_recv_cq(&world.recv_cq);
     builder.setup_max_send_wr(8).setup_max_recv_wr(8).setup_max_send_sge(2).setup_max_recv_sge(2);
@@ -45,8 +45,8 @@ pub(crate) trait Batch<T> {
     fn post<Q: QueuePair<Service = T>>(&self, qp: &mut Q) -> Result<(), PostSendError>;
 }
 
-/// What became of a batch on a basic, an extended and a generic queue pair: the result, the requests that arrived, and the
-/// calls that were made.
+/// The outcome of a batch on a basic, an extended and a generic queue pair: the result, the requests that arrived, and
+/// the calls.
 pub(crate) struct Outcome {
     pub(crate) kind: &'static str,
     pub(crate) result: Result<(), PostSendError>,
@@ -54,7 +54,7 @@ pub(crate) struct Outcome {
     pub(crate) verbs: Vec<&'static str>,
 }
 
-/// Posts `batch` to a queue pair of each kind, and then once more `good`, which has to arrive.
+/// Posts `batch` to a queue pair of each kind, and then `good`, which must arrive.
 pub(crate) fn on_each_kind<T: BasicService>(
     world: &World,
     builder: &QueuePairBuilder<T>,
@@ -83,7 +83,7 @@ pub(crate) fn on_each_kind<T: BasicService>(
     ]
 }
 
-/// A closure cannot be generic over the queue pair: this names one that is.
+/// A closure cannot be generic over the queue pair: this trait names one that is.
 #[macro_export]
 macro_rules! batch {
     ($Name:ident $(<$lifetime:lifetime>)? of $Service:ty { $($field:ident: $Type:ty),* }, |$this:ident, $guard:ident| $build:expr) => {

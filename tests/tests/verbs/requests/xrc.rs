@@ -1,4 +1,5 @@
-//! The initiators of extended reliable connections: requests name a shared receive queue of the peer, and nothing is received.
+//! The initiators of extended reliable connections: requests name a shared receive queue of the peer, and nothing is
+//! received.
 
 use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair, QueuePairType, Xrc};
 use sideway::ibverbs::work_request::PostErrorKind;

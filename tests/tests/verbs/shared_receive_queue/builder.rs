@@ -1,4 +1,4 @@
-//! What is asked for, what the device makes of it, and what is refused.
+//! Requested sizes, granted sizes, and refusals.
 
 use sideway::ibverbs::completion::CompletionQueue;
 use sideway::ibverbs::device::DeviceInfo;
@@ -14,7 +14,7 @@ fn basic_queue_has_the_requested_attributes() {
     builder.setup_max_wr(100).setup_max_sge(3).setup_limit(7).setup_srq_context(77);
     for build in [SharedReceiveQueueBuilder::build, SharedReceiveQueueBuilder::build_ex] {
         let queue = build(&builder).unwrap();
-        // A basic queue of the extended verb is made by the library: the header's inline function sees to that.
+        // A basic queue of the extended verb is created by the library: the header's inline function ensures that.
         let call = world.recording.calls().remove(0);
         assert_eq!(call.verb, "create_srq");
         let asked = ["max_wr", "max_sge", "srq_limit"].map(|name| call.argument(name));
@@ -118,7 +118,7 @@ fn xrc_queue_has_a_domain_and_a_completion_queue() {
     assert_eq!(queue.srq_type(), SharedReceiveQueueType::ReliableConnectionExtended);
     assert!(queue.srq_number().unwrap() > 0);
 
-    // No queue pair is made with it.
+    // No queue pair is created with it.
     for error in [
         world.qp_builder().setup_srq(&queue).build().unwrap_err(),
         world.qp_builder().setup_srq(&queue).build_ex().unwrap_err(),

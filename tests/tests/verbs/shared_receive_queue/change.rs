@@ -1,4 +1,4 @@
-//! Modifying and asking.
+//! Modifying and querying.
 
 use sideway::ibverbs::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueAttribute};
 use sideway::ibverbs::work_request::PostErrorKind;
@@ -44,7 +44,7 @@ fn resize_changes_the_batch_limit() {
     post(&mut queue, 6).unwrap();
     assert_eq!(world.recording.posted().len(), 6);
 
-    // Smaller than what is outstanding.
+    // Smaller than the number of outstanding receives.
     let error = queue.modify(SharedReceiveQueueAttribute::new().setup_max_wr(5)).unwrap_err();
     assert_eq!(error.errno().raw(), libc::EINVAL);
     assert_eq!(queue.max_wr(), 6);
@@ -63,7 +63,7 @@ fn failed_resize_leaves_the_queue_unchanged() {
         assert_eq!(queue.max_wr(), 4);
         assert_eq!(post(&mut queue, 5), Err(PostErrorKind::NotEnoughResources));
     }
-    // What the device does not have, or there is no memory for, does not reach C.
+    // Values that the device does not support, or that memory does not suffice for, do not reach C.
     world.recording.calls();
     for (has, errno, words) in [
         (512, libc::EINVAL, "4294967295 receives are asked for and the device has 512"),

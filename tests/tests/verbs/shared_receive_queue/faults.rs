@@ -1,5 +1,4 @@
-//! Everything is built and used, and each call of that fails once: each time there is an error that names the verb, and nothing is
-//! left behind.
+//! Everything is built and used, and each of these calls fails once: an error that names the verb, and no leaks.
 
 use std::error::Error;
 

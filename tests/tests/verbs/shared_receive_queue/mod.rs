@@ -1,4 +1,4 @@
-//! Shared receive queues, XRC and tag matching, seen from the recording device: no hardware, no library.
+//! Shared receive queues, XRC and tag matching, on the recording device: no hardware, no library.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod builder;

@@ -125,7 +125,7 @@ fn failed_destroy_is_logged_without_a_panic() {
         let lines = warnings.take();
         assert!(lines[0].starts_with(&format!("WARN: ibv_{verb}: EBUSY")), "{lines:?}");
         assert!(lines[0].contains("leaked"), "{lines:?}");
-        // What it was made from cannot go either.
+        // Its parents cannot be destroyed either.
         assert_eq!(lines.len(), recording.live().len());
     }
 }

@@ -81,7 +81,7 @@ fn operations_reach_the_device_unchanged() {
     // SAFETY: it is in the list.
     unsafe { guard.construct_op(5, Flags::empty()).setup_delete(tags[1]) };
     guard.post().unwrap();
-    // Signaled, whether that was asked for or not: the driver frees the place with the completion.
+    // Signaled, whether requested or not: the driver frees the slot with the completion.
     assert_eq!(of(&operations(&world)[0], &["wr_id", "opcode", "handle", "flags"]), [5, 1, 1, 1]);
     assert_eq!(queue.posted_tag(0), None, "a deletion adds no tag");
 
@@ -117,7 +117,7 @@ fn failed_batch_names_its_operation_and_keeps_earlier_tags() {
     let mut guard = queue.start_post_ops();
     (10..14).for_each(|wr_id| guard.construct_op(wr_id, Flags::empty()).setup_add(0, wr_id, 0xff).setup_no_data());
     let error = guard.post().unwrap_err();
-    // The list has room for three.
+    // The list has space for three.
     assert_eq!((error.kind(), error.posted()), (PostErrorKind::NotEnoughResources, Some(3)));
     let failed = error.failed_request().unwrap();
     assert_eq!((failed.index, failed.wr_id), (Some(3), 13));
@@ -125,7 +125,7 @@ fn failed_batch_names_its_operation_and_keeps_earlier_tags() {
     let third = queue.posted_tag(2).unwrap();
     assert_eq!(queue.posted_tag(3), None);
 
-    // Twice the same: the second is not there any more.
+    // Twice the same: the second is no longer there.
     let mut guard = queue.start_post_ops();
     for wr_id in [20, 21] {
         // SAFETY: the recording device looks after its list.
@@ -134,7 +134,7 @@ fn failed_batch_names_its_operation_and_keeps_earlier_tags() {
     let error = guard.post().unwrap_err();
     assert_eq!((error.verb_error().errno().raw(), error.posted()), (libc::ENOENT, Some(1)));
 
-    // Where the driver does not say what it posted, nothing counts as a tag.
+    // If the driver does not report what it posted, nothing counts as a tag.
     world.recording.refuse_requests(Bad::Null, Failure::documented(libc::EIO));
     let mut guard = queue.start_post_ops();
     (30..32).for_each(|wr_id| guard.construct_op(wr_id, Flags::empty()).setup_add(0, wr_id, 0xff).setup_no_data());
@@ -162,7 +162,7 @@ fn tag_of_another_queue_does_not_reach_the_driver() {
     guard.construct_op(1, Flags::empty()).setup_add(1, 1, 1).setup_no_data();
     guard.post().unwrap();
     let tag = first.posted_tag(0).unwrap();
-    // Also not that of a queue which is gone, whose place in memory another one has.
+    // Not even the tag of a destroyed queue, whose address another one has.
     drop(first);
     world.recording.calls();
     let mut guard = second.start_post_ops();

@@ -1,4 +1,4 @@
-//! Queues of all fields, their events, their size, and counters.
+//! Queues with all fields, their events, their size, and counters.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub(super) fn act(recording: &Recording) -> Outcome {
     Ok(())
 }
 
-/// Reads every field of what is in the queue.
+/// Reads every field of the completions in the queue.
 fn read(cq: &mut GenericCompletionQueue) -> Result<(), PollCompletionQueueError> {
     let mut poller = cq.start_poll()?;
     while let Some(wc) = poller.next()? {

@@ -1,4 +1,4 @@
-//! What a device, its ports and their tables are asked, on a new driver and on an old one; and the events of both.
+//! All queries of a device, its ports and their tables, on a new driver and on an old one; and the events of both.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Domains of threads and of allocators, imports, and the queues of one thread.
+//! Thread domains, allocators, imports, and single-threaded queues.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
@@ -36,7 +36,7 @@ unsafe impl DomainAllocator for Heap {
     }
 }
 
-/// What the recording device asks for.
+/// The amount that the recording device requests.
 const LAYOUT: Layout = match Layout::from_size_align(4096, 256) {
     Ok(layout) => layout,
     Err(_) => unreachable!(),

@@ -1,4 +1,4 @@
-//! Queue pairs of every service: what they are asked, and every operation with every form of data.
+//! Queue pairs of every service: their queries, and every operation with every form of data.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -28,7 +28,7 @@ const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
 /// More than a batch of any program has.
 const DEPTH: u32 = 32;
 
-/// What the programs are made with.
+/// The parents of the programs' objects.
 struct Ground {
     region: OwnedMemoryRegion,
     window: RefCell<MemoryWindow>,
@@ -54,7 +54,7 @@ impl Ground {
         builder
     }
 
-    /// What every queue pair is asked, and its events.
+    /// The queries of every queue pair, and its events.
     fn ask(&self, recording: &Recording, qp: &impl QueuePair) -> Outcome {
         connect(qp)?;
         show((qp.query(QueuePairAttributeMask::all())?, qp.state(), qp.qp_number()));
@@ -92,7 +92,7 @@ impl Ground {
         guard.construct_wr(11, SIGNALED).setup_atomic_write(1, 2, *b"8 bytes!");
         guard.construct_wr(12, SIGNALED).setup_bind_mw(&mut window, 0x77, bind);
         guard.post()?;
-        // A batch that is given up.
+        // An aborted batch.
         let mut guard = qp.start_post_send();
         guard.construct_wr(13, SIGNALED).setup_send().setup_no_data();
         drop(guard);
@@ -111,7 +111,7 @@ impl Ground {
         Ok(guard.post()?)
     }
 
-    /// Takes what has completed.
+    /// Polls the completions.
     fn poll(&mut self) -> Result<(), PollCompletionQueueError> {
         loop {
             let mut poller = match self.cq.start_poll() {

@@ -1,5 +1,5 @@
-//! The programs. Each makes what a part of the library wraps, uses it, prints each value that it is given, and ends at the
-//! first error, as a program does.
+//! The programs. Each creates objects of a part of the library, uses them, prints each value that it gets, and ends at
+//! the first error.
 
 mod completions;
 mod device;
@@ -40,7 +40,7 @@ pub(crate) const ACTS: &[Act] = &[
     Act { name: "offload", run: offload::act },
 ];
 
-/// Prints it, as a program would: no value may be one that cannot be printed.
+/// Prints a value, as a program would: every value must be printable.
 fn show(value: impl Debug) {
     black_box(format!("{value:?}"));
 }

@@ -1,4 +1,4 @@
-//! What the device does with packets by itself.
+//! Device offloads.
 
 use sideway::ibverbs::async_event::AsyncEventType;
 use sideway::ibverbs::counters::{CounterDescription, ReadCountersFlags};
