@@ -263,7 +263,7 @@ impl World {
                 Some(Source::Link(_)) | None => {}
             }
         }
-        // Last, so that packets that arrived in time count.
+        // Deadlines are checked last, so that packets that arrived in time are handled before.
         if ready.contains(&TIMER) {
             self.expire(channel);
         }

@@ -198,9 +198,9 @@ impl World {
         Ok(())
     }
 
-    /// The time for which a request to a port without listener is retried. A connected peer listens anew in its next
-    /// turn, and in the port space of its next connection. On a busy machine that takes time. Some programs
-    /// (perftest's) do not support a rejection.
+    /// The time for which a request to a port without listener is retried. A connected peer may still close this
+    /// connection before it listens again, possibly in another port space, and on a busy machine that takes time. Some
+    /// programs (perftest's) do not support a rejection.
     fn grace(&self, to: SocketAddr) -> Duration {
         let is_peer = |id: &Identifier| id.state == State::Connected && id.destination == Some(to);
         if self.ids.values().any(is_peer) { PEER_GRACE } else { GRACE }
@@ -417,7 +417,7 @@ impl World {
     }
 }
 
-/// `rdma_notify(id, event)`: the program has seen the QP receive before the event of the connection.
+/// `rdma_notify(id, event)`: the program reports that the QP has received a message before the event of the connection.
 ///
 /// # Safety
 ///

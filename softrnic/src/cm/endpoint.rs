@@ -148,7 +148,7 @@ unsafe fn end(id: *mut rdma_cm_id) {
             srq::destroy_srq(id);
         }
     }
-    // It exists, so this succeeds.
+    // Succeeds, because the identifier exists.
     let _ = id::destroy(id);
 }
 

@@ -48,7 +48,7 @@ impl Pending {
         Self { owner, event, status: 0, parameters: Parameters::None, data: Vec::new(), request: None, group: None }
     }
 
-    /// Changes the event to a failure of the library's step.
+    /// Changes the event to the failure that follows from a failed step of the library.
     fn fails(&mut self, event: event_type, errno: Errno) {
         (self.event, self.status) = (event, -errno.0);
     }

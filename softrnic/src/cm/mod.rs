@@ -1,13 +1,13 @@
 //! The connection manager: librdmacm for soft devices, over unix sockets of this host.
 //!
 //! A listener binds an abstract socket, whose name contains its port and address ([`port`]). A client connects to that
-//! name and sends a request ([`messages`]). A connection is a socket and ends with it, so a process that dies has
-//! disconnected. There is no thread and no daemon: the descriptor of an event channel is an epoll with the sockets of
+//! name and sends a request ([`messages`]). A connection is a socket and ends with it, so the end of a process
+//! disconnects it. There is no thread and no daemon: the descriptor of an event channel is an epoll with the sockets of
 //! its identifiers, and taking an event handles the ready ones ([`channel`]).
 //!
 //! All state is in one [`World`] under one lock. Verbs may wait for other threads of the program, so they are called
-//! without it. A child after `fork` starts with an empty world; objects of its parent are unknown and fail with `EIO`.
-//! C structs are on the heap until they are destroyed, and are written when C expects it.
+//! without the lock. A child after `fork` starts with an empty world; objects of its parent are unknown and fail with
+//! `EIO`. C structs are on the heap until they are destroyed, and are written when C expects it.
 //!
 //! Differences from the kernel's connection manager:
 //!

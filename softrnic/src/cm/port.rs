@@ -109,7 +109,7 @@ impl Port {
         self.space == space && self.number == number && self.host.overlaps(host)
     }
 
-    /// Binds this port; the error is [`in_use`](Host::in_use) if it is bound_ports. `mine` excludes ports of the caller.
+    /// Binds this port; the error is [`in_use`](Host::in_use) if it is bound. `mine` excludes ports of the caller.
     pub(super) fn take(
         space: rdma_port_space,
         number: u16,

@@ -135,7 +135,7 @@ pub(super) unsafe extern "C" fn init_qp_attr(
 
 /// Changes a QP.
 fn modify(qp: *mut ibv_qp, attr: &mut ibv_qp_attr, bits: u32) -> Result<(), Errno> {
-    // SAFETY: the QP belongs to the identifier, and is alive as long; no lock is held that the call could wait for.
+    // SAFETY: the QP belongs to the identifier, and lives as long as it; no lock is held that the call could wait for.
     checked(unsafe { modify_qp(qp, attr, bits as c_int) })
 }
 

@@ -14,7 +14,7 @@ use super::shared::Shared;
 use super::socket;
 use crate::sys::descriptor::Descriptor;
 
-/// Time-out of the handshake. It follows the connection at once, unless the sender is stopped before it.
+/// Time-out of the handshake. A process sends it directly after it has connected, unless it is stopped before.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limit of connections before the handshake.
 const MAX_PENDING: usize = 256;

@@ -20,16 +20,16 @@ use crate::wire::transport::Deliver;
 
 /// Limit of sessions; more are refused.
 const MAX_SESSIONS: usize = 1024;
-/// Number of consecutive empty polls while the thread sleeps that indicate a polling program, as opposed to a last poll
-/// after an event.
+/// After this number of consecutive empty polls while the thread sleeps, the program counts as polling. Fewer may be
+/// the last polls after an event.
 const POLLING_AFTER: u32 = 16;
 
-/// Number of consecutive empty polls of a thread before it yields. With fewer cores than polling programs, the awaited
-/// one may need the core.
+/// Number of consecutive empty polls of a thread before it yields. With fewer cores than polling programs, the program
+/// that it waits for may need the core.
 const YIELD_AFTER: u32 = 64;
 
 /// Limit of the time that messages wait for a thread with unprocessed responses. A thread holds a send queue for so
-/// long only if the program leaves a batch open (`ibv_wr_start`), and may itself wait for a message.
+/// long only if the program leaves a batch open (`ibv_wr_start`). Such a thread may itself wait for a message.
 const MAX_UNSETTLED: Duration = Duration::from_millis(100);
 
 thread_local! {

@@ -28,7 +28,8 @@ const TICK: Duration = Duration::from_millis(1);
 const SPIN_TIME: Duration = Duration::from_micros(20);
 /// Time within which a polling program receives a packet, unless it is not running.
 pub(super) const SHORT_WAIT: Duration = Duration::from_micros(30);
-/// Time of forced wake-ups after unserved packets were found: initial and minimum, and maximum. It doubles each time.
+/// Shortest and longest time of forced wake-ups after unserved packets were found. The time doubles with each such
+/// check.
 const MIN_FORCED: Duration = Duration::from_millis(10);
 const MAX_FORCED: Duration = Duration::from_secs(1);
 /// Pause of accepting connections after an error.

@@ -99,7 +99,7 @@ impl Ring {
     /// Consumer: whether the producer requested space and a quarter of the ring is free; the caller then sends a
     /// wake-up. A fence precedes the call.
     ///
-    /// If less is free, more records remain to be read, and the request stays until the check after that.
+    /// If less is free, the ring contains unread records. The request stays until they are read.
     fn take_space_request(&self, head: u64) -> bool {
         self.shared.load(self.control + WANTS_SPACE, Ordering::Relaxed) != 0
             && self.size.saturating_sub(self.tail().wrapping_sub(head)) >= self.size / 4

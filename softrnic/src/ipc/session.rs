@@ -270,7 +270,8 @@ impl Session {
     /// Wakes waiting QPs one after the other while there is space. A QP that finds none waits again, after those not
     /// woken yet.
     fn wake_waiting(&self) {
-        // The wake-up request may end here: receiving no longer depends on it, or renews it.
+        // `next_waiting` may end the wake-up request, so `lacks_space` is cleared. A receiver that still lacks space
+        // sets both again.
         let look = |queue: &mut WaitQueue| {
             self.lacks_space.store(false, Ordering::Relaxed);
             (queue.pairs.len(), !queue.pairs.is_empty())
@@ -285,7 +286,7 @@ impl Session {
                 pair.wake();
             }
             if self.is_alive() && !self.wakeup.has_space() {
-                // The request stays for the remaining QPs: it ends with a wake-up, and the thread then renews it.
+                // The wake-up request stays for the remaining QPs. A wake-up ends it, and the thread then renews it.
                 return;
             }
         }
@@ -296,7 +297,7 @@ impl Session {
         self.wakeup.park();
     }
 
-    /// Withdraws the requests, because the thread polls.
+    /// Withdraws the wake-up requests, because the thread polls.
     pub(super) fn unpark(&self) {
         self.wakeup.unpark();
     }
@@ -314,8 +315,8 @@ impl Session {
     /// received. Called by the thread.
     pub(super) fn end(&self) {
         self.peers.settle();
-        // A concurrent receiver finishes first, and none follows: a later part would wait forever for the rest of its
-        // message.
+        // A concurrent receiver finishes first. No other one follows: a part received later would wait forever for the
+        // rest of its message.
         let mut consumer = unpoisoned(self.receive.lock());
         // Bounded, even if the other process continues to send.
         self.receive_packets(&mut consumer, usize::MAX, RING as u64, false);

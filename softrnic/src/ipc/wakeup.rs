@@ -14,7 +14,7 @@ use crate::sys::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, Ordering, fence, 
 #[repr(u8)]
 pub(super) enum Sleep {
     No,
-    /// A polling program wakes it, and replaces it then.
+    /// A polling program wakes it, and then receives packets in its place.
     UntilPolled,
     /// Polls do not wake it.
     UntilWoken,

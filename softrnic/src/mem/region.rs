@@ -39,18 +39,19 @@ impl Backing {
                 // Like pinning in the kernel, it requires writable memory even if only a window could be written.
                 let is_written = access & (LOCAL_WRITE | MW_BIND) != 0;
                 let presence = resident::populate(*address, size, is_written)?;
-                // CUDA is queried only now, because a library lookup is risky while other threads fork.
-                if presence != Presence::There
+                // CUDA is queried only if the memory is not mapped, because a library lookup is risky while other
+                // threads fork.
+                if presence != Presence::Mapped
                     && let Some(place) = cuda::locate(*address as u64, length)?
                 {
                     return Ok(place);
                 }
-                let is_there = match presence {
-                    Presence::There => true,
-                    Presence::NotThere => false,
-                    Presence::Unclear => resident::is_mapped_by_list(*address, size, is_written),
+                let is_mapped = match presence {
+                    Presence::Mapped => true,
+                    Presence::Unmapped => false,
+                    Presence::Unknown => resident::is_mapped_by_list(*address, size, is_written),
                 };
-                if !is_there {
+                if !is_mapped {
                     return Err(Errno::FAULT);
                 }
                 *address

@@ -7,11 +7,11 @@ use crate::sys::errno::Errno;
 /// Whether memory is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
-    /// It is mapped and populated.
-    There,
-    NotThere,
+    /// It is mapped, and populated now.
+    Mapped,
+    Unmapped,
     /// The kernel cannot populate this memory: see [`is_mapped_by_list`].
-    Unclear,
+    Unknown,
 }
 
 /// Populates memory for reading, and for writing if `is_written`.
@@ -22,16 +22,16 @@ pub(super) enum Presence {
 pub(super) fn populate(address: usize, length: usize, is_written: bool) -> Result<Presence, Errno> {
     let (start, end) = pages(address, length)?;
     if cfg!(miri) {
-        return Ok(Presence::Unclear);
+        return Ok(Presence::Unknown);
     }
     let advice = if is_written { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
     // SAFETY: it faults pages in like an access, and has no effect that the program sees; the kernel checks the range.
     let result = unsafe { libc::madvise(std::ptr::without_provenance_mut(start), end - start, advice) };
     Ok(match result {
-        0 => Presence::There,
+        0 => Presence::Mapped,
         // `EINVAL`: the kernel is older than 5.14, or the memory belongs to a device or is not writable.
-        _ if Errno::last() == Errno::INVALID => Presence::Unclear,
-        _ => Presence::NotThere,
+        _ if Errno::last() == Errno::INVALID => Presence::Unknown,
+        _ => Presence::Unmapped,
     })
 }
 
@@ -123,9 +123,9 @@ mod tests {
 
         let check = |address, length, is_written| {
             let presence = populate(address, length, is_written)?;
-            let is_there = presence == Presence::There
-                || presence == Presence::Unclear && is_mapped_by_list(address, length, is_written);
-            if is_there { Ok(()) } else { Err(Errno::FAULT) }
+            let is_mapped = presence == Presence::Mapped
+                || presence == Presence::Unknown && is_mapped_by_list(address, length, is_written);
+            if is_mapped { Ok(()) } else { Err(Errno::FAULT) }
         };
         let start = map(libc::PROT_READ | libc::PROT_WRITE);
         assert_eq!(check(start + 1, page, true), Ok(()));

@@ -60,7 +60,7 @@ unsafe impl Send for Slot {}
 impl Slot {
     /// Creates a closed slot, whose key is invalid until it is opened.
     pub(super) fn new(index: u32) -> Self {
-        // A different variant in each process exposes keys that a program has stored from an earlier run.
+        // The first variant is random, so a key that a program has stored from an earlier run is likely invalid.
         static SEED: OnceLock<u64> = OnceLock::new();
         let seed = *SEED.get_or_init(|| RandomState::new().hash_one(index) | 1);
         let variant = (seed.wrapping_mul(u64::from(index) + 1) >> 56) as u8;
@@ -138,8 +138,8 @@ impl Deref for Hold {
 
     #[inline]
     fn deref(&self) -> &Entry {
-        // SAFETY: the entry changes only after all `Hold`s are dropped. The Acquire of `enter` saw the Release of
-        // `Closed::open`, and with it the entry.
+        // SAFETY: the entry changes only after all `Hold`s are dropped. The Acquire load of `enter` has read the
+        // Release store of `Closed::open`, so the entry is visible.
         unsafe { &*self.slot.entry.get() }
     }
 }

@@ -43,7 +43,7 @@ impl State {
     }
 }
 
-/// The attributes of `ibv_modify_qp`, as far as the state has set them.
+/// The attributes that `ibv_modify_qp` has set so far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attributes {
     pub(crate) path: Option<Path>,

@@ -69,7 +69,7 @@ impl Exchange for InProcess<'_> {
     }
 }
 
-/// Converts the failed end of a copy, of which the requester has the end `own`.
+/// Converts the failed end of a copy to the side whose memory failed; `own` is the requester's end.
 fn blame(own: End, (end, fault): (End, Fault)) -> TransferFault {
     if end == own { TransferFault::Requester(fault) } else { TransferFault::Responder(fault) }
 }

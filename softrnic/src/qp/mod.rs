@@ -68,15 +68,15 @@ const ALARM: u8 = 2;
 
 /// A QP.
 ///
-/// The order of the fields here and in its parts keeps the number of cache lines per message low. With many QPs each of
-/// them is a miss.
+/// The order of the fields here and in its parts keeps the number of cache lines per message low. With many QPs, each
+/// line is a cache miss.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct QueuePair {
     number: u32,
     /// The PSN of the next request, as counted by the requester.
     sq_psn: AtomicU32,
-    /// A [`State`]. Changed with either lock held to an error state, and with both otherwise.
+    /// A [`State`]. A change to an error state requires either lock, any other change both.
     state: AtomicU8,
     is_closed: AtomicBool,
     /// Whether the requester must run.
@@ -148,8 +148,8 @@ impl QueuePair {
     ///
     /// PSNs are adopted on the transitions that set them: to RTR, and from there to RTS.
     ///
-    /// A move to the error state first completes what has already arrived. A peer that has received all it waited for
-    /// may disconnect, and this side reacts by moving to the error state.
+    /// A move to the error state first completes what has already arrived: a peer may disconnect after its last
+    /// message, and the program then moves this QP to the error state.
     pub(crate) fn change(&self, from: State, to: State, attributes: Attributes) -> Result<(), Errno> {
         if to == State::Error {
             QpRegistry::of_process().settle();
@@ -158,7 +158,7 @@ impl QueuePair {
         if to == State::Error && !self.is_closed() {
             requester.settle(self);
         }
-        // A response or a message may have moved it to the error state before.
+        // A response or a message may already have moved it to the error state.
         let from = if to == State::Error && self.state() == to { to } else { from };
         let mut responder = unpoisoned(self.responder.lock());
         if self.state() != from || self.is_closed() {
@@ -253,8 +253,8 @@ impl QueuePair {
         !unpoisoned(self.inbox.lock()).arrived(&self.parts.domain, response, payload) || self.notify(REPLIES)
     }
 
-    /// Whether the requester has handled all responses received so far. It does so on this thread unless another one
-    /// holds it.
+    /// Whether the requester has handled all responses received so far. Handles them on this thread, unless another
+    /// thread holds the requester.
     pub(crate) fn is_settled(&self) -> bool {
         self.run_requester()
     }
@@ -330,9 +330,9 @@ impl QueuePair {
         self.state.store(State::Error as u8, Ordering::Release);
     }
 
-    /// Moves to the error state after its completion queue has lost a completion, and raises the event of a local work
-    /// queue catastrophic error. The caller holds the requester's or the responder's lock. Returns whether the state
-    /// has changed; then the QP must be flushed.
+    /// Moves to the error state after its completion queue has lost a completion, and raises `IBV_EVENT_QP_FATAL`. The
+    /// caller holds the requester's or the responder's lock. Returns whether the state has changed; then the QP must be
+    /// flushed.
     #[cold]
     fn break_down(&self) -> bool {
         let has_changed = self.state.swap(State::Error as u8, Ordering::AcqRel) != State::Error as u8;

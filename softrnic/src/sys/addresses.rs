@@ -50,7 +50,7 @@ pub(crate) fn all() -> Vec<Address> {
     match &*snapshot {
         Some((when, addresses)) if now.saturating_duration_since(*when) < FRESH => addresses.clone(),
         _ => {
-            // An error is not logged, because a logger may itself ask for addresses.
+            // An error is not logged, because a logger may itself read the addresses.
             let addresses = in_order(read().unwrap_or_default());
             *snapshot = Some((now, addresses.clone()));
             addresses

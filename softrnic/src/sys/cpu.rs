@@ -30,7 +30,8 @@ fn line(at: *const u8) {
 #[inline]
 fn line(_at: *const u8) {}
 
-/// A multiple of the cache line below the smallest size for which C libraries use string instructions.
+/// Size of a copied piece: a multiple of the cache line, below the smallest size for which C libraries use string
+/// instructions.
 pub(crate) const PIECE: usize = 1920;
 /// From this size on, C libraries may bypass the caches, which gains more than string instructions cost.
 const CACHED: usize = 256 << 10;

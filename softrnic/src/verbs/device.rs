@@ -130,12 +130,12 @@ pub(crate) unsafe extern "C" fn get_device_name(device: *mut ibv_device) -> *con
 }
 
 pub(crate) unsafe extern "C" fn get_device_index(device: *mut ibv_device) -> c_int {
-    // SAFETY: the device is of this provider.
+    // SAFETY: the device belongs to this provider.
     unsafe { Device::of(device) }.index
 }
 
 pub(crate) unsafe extern "C" fn get_device_guid(device: *mut ibv_device) -> u64 {
-    // SAFETY: the device is of this provider.
+    // SAFETY: the device belongs to this provider.
     unsafe { Device::of(device) }.guid
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Exports {
     memories: Mutex<HashMap<u32, Weak<Buffer>>>,
 }
 
-/// The data of a region that an import shows.
+/// The data of a region that an import copies.
 #[derive(Clone, Debug)]
 struct Exported {
     region: Weak<Region>,

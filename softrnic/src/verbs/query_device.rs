@@ -17,7 +17,7 @@ use crate::sys::clock;
 use crate::sys::errno::Errno;
 use crate::wire::limits;
 
-/// Vendor ID of software, which has none among the hardware vendors.
+/// Vendor ID of software; no hardware vendor has it.
 const NO_VENDOR: u32 = 0x00ff_ffff;
 /// Any size from 4 KiB on, because the host manages pages.
 const PAGE_SIZES: u64 = 0xffff_ffff_ffff_f000;
@@ -136,7 +136,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     0
 }
 
-/// The clock is in device units, in the field for nanoseconds only.
+/// The clock's value is in `tv_nsec` alone, and may exceed a second.
 pub(crate) unsafe extern "C" fn query_rt_values(_context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
     const RAW_CLOCK: u32 = ibv_values_mask::IBV_VALUES_MASK_RAW_CLOCK.0;
     // SAFETY: the program provides space for the values, and has written the mask.

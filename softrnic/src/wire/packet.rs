@@ -93,7 +93,7 @@ pub(crate) enum Payload<'p> {
 /// The number of packets of a message of `length` bytes at this MTU; at least one.
 pub(crate) fn packet_count(length: u64, mtu: u32) -> u32 {
     let packets = length.div_ceil(u64::from(mtu.max(1))).max(1);
-    // PSNs wrap around, so a larger count is as good as its remainder. Messages end at 2 GiB anyway.
+    // PSNs wrap around, so the remainder of a larger count is enough. No message exceeds 2 GiB anyway.
     u32::try_from(packets).unwrap_or(MAX_NUMBER)
 }
 

@@ -4,10 +4,10 @@
 //! Every transport guarantees:
 //!
 //! - Packets of one carrier arrive in order and once each, until the carrier is lost. A transport over an unreliable
-//!   network retransmits below this trait. A requester repeats a message only after a reply that the responder did not
-//!   accept it ([`Reply::NotReady`], [`Reply::Silence`]) or after its carrier was lost.
-//! - If a peer sends a message after it has received another, the message is delivered after the response to that one.
-//! - No function blocks. A reply or the data of a read is an [`Response`] of the peer, which arrives later through
+//!   network retransmits below this trait. A requester repeats a message only if the responder has not accepted it
+//!   ([`Reply::NotReady`], [`Reply::Silence`]) or its carrier was lost.
+//! - A peer may respond to one message and then send another. The response is delivered before that other message.
+//! - No function blocks. A reply or the data of a read is a [`Response`] of the peer, which arrives later through
 //!   [`Deliver::response`].
 //! - Payload is copied before [`Carrier::put`] returns, and received payload before [`Deliver`] returns. A transport
 //!   therefore keeps no registered memory in use. The responder looks up the memory of a read again for each part of
@@ -62,7 +62,7 @@ pub(crate) trait Carrier: fmt::Debug + Send + Sync {
     /// No part of the packet was sent.
     fn put(&self, packet: &Packet, payload: Payload<'_>) -> Result<(), Stuck>;
 
-    /// Has `waiting` called once there may be space again or the carrier is lost. A waiter that was called and finds no
+    /// Calls `waiting` once there may be space again or the carrier is lost. A waiter that was called and finds no
     /// space is queued after all others. Callers use it after [`Stuck::Full`] and then retry [`put`](Self::put),
     /// because space may have become free since.
     fn wake(&self, waiting: Weak<dyn Wake>);
@@ -89,13 +89,13 @@ pub(crate) trait Wake: fmt::Debug + Send + Sync {
 }
 
 /// Receives packets from other processes. A transport calls it with no lock but its own receiving lock, which keeps the
-/// order. It may send packets on any carrier.
+/// order. The receiver may send packets on any carrier.
 pub(crate) trait Deliver: fmt::Debug + Send + Sync {
     /// Receives a part of a message; responses are sent on `back`.
     fn part(&self, part: &Part, payload: &[Segment], back: &Arc<dyn Carrier>);
 
     /// Receives a response. `false` if another thread holds the QP, which then handles the response later. The
-    /// transport delivers the packets after it once [`is_settled`](Self::is_settled) returns true.
+    /// transport delivers later packets once [`is_settled`](Self::is_settled) returns true.
     fn response(&self, response: &Response, payload: &[Segment]) -> bool;
 
     /// Whether the QP of this number has handled all responses received so far.

@@ -1,5 +1,6 @@
-//! A ring in shared memory, in all interleavings of its ends: each record is read once, in order and complete. Also its
-//! wake-ups, in interleavings with a limited number of preemptions: no thread sleeps forever while there is work.
+//! A ring in shared memory, in all interleavings of its producer and its consumer: each record is read once, in order
+//! and complete. Also its wake-ups, in interleavings with a limited number of preemptions: no thread sleeps forever
+//! while there is work.
 //!
 //! The model supports SeqCst fences, but treats other SeqCst accesses much like AcqRel. The fences must therefore
 //! suffice.
@@ -64,8 +65,8 @@ mod shared {
                 // A cursor.
                 self.word(offset).store(value, order);
             } else {
-                // A request flag, which the other end clears by a swap. The model allows a later load to return a value
-                // older than the swap's result after a newer store; it orders swaps correctly.
+                // A request flag, which the other end clears by a swap. After a plain store, the model lets loads
+                // return outdated values; it orders swaps correctly.
                 self.word(offset).swap(value, order);
             }
         }
@@ -146,7 +147,7 @@ fn check(interruptions: usize, model: impl Fn() + Send + Sync + 'static) {
 #[test]
 fn records_are_read_once_in_order_and_complete() {
     /// The payload length of each record. The payload of the first record wraps around, and so do the words of the
-    /// fourth. The third fits after the first is read, at the same place, and the fourth after the second is read.
+    /// fourth. The third takes the place of the first once that is read, and the fourth that of the second.
     const LENGTHS: [usize; 4] = [2 * LINE + 1, LINE, LINE, LINE];
     const TRIES: usize = 4;
 

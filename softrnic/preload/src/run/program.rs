@@ -61,7 +61,7 @@ pub(crate) fn check(file: &Path) -> Result<(), Refusal> {
              the bit: cp PROGRAM /tmp/ && softrnic-run /tmp/PROGRAM",
         );
     }
-    // The superuser gains nothing from them.
+    // For root, capabilities of a file do not make the loader ignore `LD_PRELOAD`.
     if !rustix::process::getuid().is_root() && has_capabilities(file) {
         return refuse(
             "it has file capabilities (see getcap), so the loader ignores softrnic; run a copy, which has none: \
@@ -117,7 +117,7 @@ fn is_static(head: &[u8]) -> bool {
         Some(u32::from_ne_bytes(head.get(start..start.checked_add(4)?)?.try_into().ok()?))
     };
     let kinds: Option<Vec<u32>> = read16(head, 56).and_then(|count| (0..count).map(kind).collect());
-    // An unreadable table decides nothing.
+    // A program without a readable table is not refused.
     kinds.is_some_and(|kinds| !kinds.contains(&LOADER))
 }
 

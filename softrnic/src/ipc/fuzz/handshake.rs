@@ -24,7 +24,7 @@ use crate::ipc::socket::receive_handshake;
 pub fn handshake(input: &[u8]) -> bool {
     let mut input = Input(input);
     let choice = input.byte() % 5;
-    // A socket of this type has no empty messages.
+    // A socket of this type cannot send an empty message.
     let message = if input.is_empty() { &[0] } else { input.0 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (own, peer) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("two sockets");

@@ -95,7 +95,7 @@ impl Victim {
         if self.setup.kind == ibv_qp_type::IBV_QPT_UD {
             self.side.ready_for_datagrams();
         } else {
-            // A malicious message may end it during the connection; the next step notices.
+            // A malicious message may end the QP while it connects; the next step detects that.
             self.side.try_connect(self.peer, self.setup);
         }
     }

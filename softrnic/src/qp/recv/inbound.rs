@@ -91,7 +91,7 @@ impl Responder {
         };
         let back = self.early.take();
         if needs_reply && back.is_none() {
-            // The reply was sent, and may have been one too many.
+            // The reply was sent, and may have exceeded the limit of pending responses, which ends the QP.
             return has_failed || !pair.state().receives();
         }
         let Some(reply) = reply.filter(|_| part.request.service.is_reliable()) else {

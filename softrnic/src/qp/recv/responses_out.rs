@@ -15,7 +15,8 @@ use crate::wire::message::{Refusal, Reply};
 use crate::wire::packet::{MAX_PAYLOAD, Packet, Part, Payload, Response, ResponseKind};
 use crate::wire::transport::{Carrier, Stuck};
 
-/// Limit of pending responses per carrier. No peer waits for more: its messages in flight, and those it has abandoned.
+/// Limit of pending responses per carrier. A correct peer never needs more: one for each message in flight, and one for
+/// each abandoned message.
 pub(in crate::qp) const MAX_PENDING: usize = 2 * MAX_QP_WR as usize;
 
 /// From this number of pending responses on, further [`Reply::Silence`] is dropped.

@@ -120,7 +120,7 @@ pub(in crate::qp) fn attempt(
     match work.operation {
         Operation::LocalInvalidate { .. } | Operation::Bind if flight.next() > 0 => return Outcome::Later,
         Operation::LocalInvalidate { .. } | Operation::Bind => return manage(pair, work),
-        // No read or atomic may be outstanding, so it can never begin.
+        // The limit allows no read or atomic, so this one can never begin.
         operation if operation.is_read_or_atomic() && attributes.max_rd_atomic == 0 => {
             return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
         }
@@ -248,7 +248,7 @@ fn message_length(pair: &QueuePair, work: &SendWork) -> Result<u64, ibv_wc_statu
         Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => length == ATOMIC_LENGTH && !work.is_inline,
         Operation::AtomicWrite { .. } => length == ATOMIC_LENGTH,
         Operation::Read { .. } => length <= u64::from(limits::MAX_MSG_SIZE) && !work.is_inline,
-        // It names bytes of the peer, which are not transferred.
+        // The length is that of the peer's bytes, which are not transferred.
         Operation::Flush { .. } => return Ok(0),
         _ if pair.parts.service == Service::UnreliableDatagram => length <= u64::from(limits::MTU),
         _ => length <= u64::from(limits::MAX_MSG_SIZE),

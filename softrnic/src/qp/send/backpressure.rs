@@ -69,8 +69,8 @@ impl Backpressure {
         self.timed_out.iter().position(|timed_out| is_same(timed_out, carrier))
     }
 
-    /// Whether the oldest request, which is blocked, keeps waiting. Then an alarm is set for another check. `taken` is
-    /// the receive count of the peer's process.
+    /// Whether the oldest request, which is blocked, keeps waiting. If so, an alarm is set for another check. `taken`
+    /// is the receive count of the peer's process.
     pub(in crate::qp) fn waits(&mut self, pair: &QueuePair, taken: u64) -> bool {
         let now = Instant::now();
         // A process that receives packets of others is alive: this QP must wait for its turn.

@@ -207,7 +207,7 @@ impl InFlight {
         }
         if let Some(time) = retry::silence_time(attributes.timeout) {
             let min_timeout = (time * (u32::from(attributes.retry_count) + 1)).max(self.min_timeout);
-            // Counted before the clock is read, so later packets count for this time-out.
+            // The count is read before the clock, so a packet received after that postpones the time-out.
             let taken = self.taken();
             let now = Instant::now();
             let until = now + min_timeout;
@@ -224,8 +224,8 @@ impl InFlight {
         }
     }
 
-    /// Whether the peer has timed out: no packet was sent or received for the whole time-out. If this QP is blocked,
-    /// its peer is not responsible; it then times out only if its process receives nothing from others either.
+    /// Whether the peer has timed out: no packet was sent or received for the whole time-out. While this QP is blocked,
+    /// it times out only if the peer's process has received no packet of other QPs either.
     pub(in crate::qp) fn has_timed_out(&mut self, pair: &QueuePair, attributes: &Attributes) -> bool {
         let Some(Watch { until, activity, taken }) = self.watch else {
             return false;

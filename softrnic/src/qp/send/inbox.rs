@@ -135,9 +135,9 @@ impl Inbox {
             return false;
         }
         let mut segments = Segments::new();
-        let is_there = Memory::of_process().map(domain, &reading.pieces, offset, length, true, &mut segments).is_ok()
+        let is_copied = Memory::of_process().map(domain, &reading.pieces, offset, length, true, &mut segments).is_ok()
             && bytes::copy(payload, &segments).is_ok();
-        reading.is_faulty |= !is_there;
+        reading.is_faulty |= !is_copied;
         reading.next += length;
         true
     }

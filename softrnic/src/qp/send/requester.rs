@@ -114,7 +114,7 @@ impl Requester {
             let next = self.flight.next();
             match pair.state() {
                 State::ReadyToSend => {}
-                // Begun requests are finished, and no other one begins.
+                // Requests that have begun are finished; no further request begins.
                 State::SendQueueDrain if next < self.begun() => {}
                 State::SendQueueDrain => break,
                 State::SendQueueError | State::Error => {
@@ -133,7 +133,7 @@ impl Requester {
             }
             match self.execute(pair, next) {
                 Outcome::Done { length } => self.finish(pair, ibv_wc_status::IBV_WC_SUCCESS, length),
-                // It is reported after the earlier ones.
+                // The failure is reported after the requests in flight.
                 Outcome::Failed(_) if next > 0 => break,
                 Outcome::Failed(status) => self.fail(pair, status),
                 Outcome::NotReady { timer } => {
@@ -185,7 +185,7 @@ impl Requester {
             }
             Wait::Space => true,
             Wait::NotReady(until) => self.is_past(pair, until),
-            // A later request shows the peer that one is missing, and the peer requests it.
+            // On a network, a later packet would show the peer that this one is missing, and the peer would request it.
             Wait::SilenceForEver => true,
             Wait::Silence(until) => {
                 if !self.is_past(pair, until) {

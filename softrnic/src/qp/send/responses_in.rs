@@ -59,7 +59,7 @@ impl Requester {
             return true;
         };
         if arrival.psn != oldest.psn {
-            // The peer is gone, and the response to the oldest request is lost.
+            // The peer's QP no longer accepts messages, and sends no response to the oldest request.
             if arrival.reply == Some(Reply::Silence) && self.flight.has(arrival.psn) {
                 self.await_response(pair);
                 return false;

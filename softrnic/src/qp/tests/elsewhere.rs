@@ -48,7 +48,7 @@ fn peer_whose_process_receives_from_others_does_not_time_out() {
             thread::sleep(patience / 2);
         }
         let is_waiting = link.a.sends.is_empty();
-        // If this thread did not run for the time-out, the peer timed out rightly.
+        // If this thread did not run for the time-out, the time-out of the peer is correct.
         if longest.max(last.elapsed()) < patience {
             assert!(is_waiting);
             assert_eq!(poll(&link.a.sends).status, Status::IBV_WC_RETRY_EXC_ERR);
@@ -92,7 +92,7 @@ fn blocked_response_is_not_sent_before_its_wakeup() {
         link.a.post_bytes(wr_id, Operation::Read { address, rkey }, 0, 8);
     }
     assert!(link.deliver(REQUESTS));
-    // Space without a wake-up belongs to others.
+    // Without a wake-up, space belongs to other QPs.
     link.wires[RESPONSES].set_space_quietly(8);
     assert!(link.deliver(REQUESTS));
     assert_eq!(link.wires[RESPONSES].len(), 0);
@@ -388,7 +388,7 @@ fn process_that_receives_no_responses_delays_no_peer() {
         ToQueuePairs.part(&part, &[], &back);
     }
     assert_eq!((link.b.pair.state(), link.b.log.events()), (State::ReadyToSend, vec![]));
-    // Only the packet that the test removed is missing; everything else works.
+    // The test has removed one packet. All other requests succeed.
     link.a.pair.change(State::ReadyToSend, State::Reset, Attributes::new()).unwrap();
     link.a.ready(&Attributes { timeout: 0, ..attributes(link.b.pair.number() ^ FLAG) });
     link.a.post_bytes(2, Operation::Write { address, rkey }, 0, 8);

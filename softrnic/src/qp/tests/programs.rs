@@ -1,4 +1,4 @@
-//! Random programs of requests end alike with a local peer and with one in another process.
+//! Random programs of requests have the same result with a local peer as with one in another process.
 
 use std::time::{Duration, Instant};
 

@@ -2,9 +2,9 @@
 
 mod header;
 mod link;
+mod reply_address;
 #[cfg(test)]
 mod tests;
-mod way_back;
 
 use std::ffi::c_int;
 
@@ -23,7 +23,7 @@ use crate::wire::address::{Gid, Path};
 use crate::wire::limits::MAX_AH;
 
 pub(crate) use self::link::resolve_eth_l2_from_gid;
-pub(crate) use self::way_back::{create_ah_from_wc, init_ah_from_wc};
+pub(crate) use self::reply_address::{create_ah_from_wc, init_ah_from_wc};
 
 /// An address handle.
 #[repr(C)]

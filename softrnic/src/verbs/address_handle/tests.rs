@@ -3,7 +3,7 @@ use rdma_mummy_sys::{ibv_gid, ibv_global_route, ibv_wc, ibv_wc_opcode, ibv_wc_st
 
 use super::header::{Header, LENGTH};
 use super::link::address;
-use super::way_back::back;
+use super::reply_address::reply_attributes;
 use super::*;
 use crate::qp::check_sum;
 
@@ -100,22 +100,22 @@ fn ipv4_header_after_bytes_like_ipv6_is_recognized_by_its_checksum() {
     bytes[0] = 0;
     let foreign = Header::parse(&bytes).unwrap();
     assert_eq!(foreign.destination, Gid::from_ipv4([127, 0, 0, 0]));
-    assert_eq!(back(&completion(0), Some(foreign), index_of).err(), Some(Errno::INVALID));
+    assert_eq!(reply_attributes(&completion(0), Some(foreign), index_of).err(), Some(Errno::INVALID));
 }
 
 #[test]
 fn reply_to_a_group_datagram_uses_an_address_of_its_family() {
     let group = Header::parse(&ipv4([10, 0, 0, 1], [239, 1, 1, 1], 0, 1)).unwrap();
-    assert_eq!(back(&completion(0), Some(group), index_of).unwrap().grh.sgid_index, 0);
+    assert_eq!(reply_attributes(&completion(0), Some(group), index_of).unwrap().grh.sgid_index, 0);
     let mut to = LOCAL;
     (to.0[0], to.0[1]) = (0xff, 0x0e);
     let group = Header::parse(&ipv6(LOCAL, to, 0, 0, 1)).unwrap();
-    assert_eq!(back(&completion(0), Some(group), index_of).unwrap().grh.sgid_index, 1);
+    assert_eq!(reply_attributes(&completion(0), Some(group), index_of).unwrap().grh.sgid_index, 1);
 }
 
 #[test]
 fn completion_without_header_has_no_global_route() {
-    let attr = back(&completion(3), None, index_of).unwrap();
+    let attr = reply_attributes(&completion(3), None, index_of).unwrap();
     assert_eq!((attr.is_global, attr.sl, attr.port_num), (0, 3, 1));
     assert_eq!(path_from(&attr, gid_at).err(), Some(Errno::INVALID));
 }
@@ -150,7 +150,7 @@ fn ipv6(source: Gid, destination: Gid, class: u8, flow: u32, hops: u8) -> [u8; L
 
 /// The reply address: destination, source index, traffic class, flow label and hop limit.
 fn reply(bytes: &[u8; LENGTH], sl: u8) -> (Gid, u8, u8, u32, u8) {
-    let attr = back(&completion(sl), Header::parse(bytes), index_of).unwrap();
+    let attr = reply_attributes(&completion(sl), Header::parse(bytes), index_of).unwrap();
     assert_eq!((attr.is_global, attr.sl), (1, sl));
     let path = path_from(&attr, gid_at).unwrap();
     (path.destination, path.source_index, path.traffic_class, path.flow_label, path.hop_limit)

@@ -92,7 +92,7 @@ impl Acknowledgements {
         }
     }
 
-    /// Destroys them.
+    /// Destroys the mutex and the condition variable.
     ///
     /// # Safety
     ///

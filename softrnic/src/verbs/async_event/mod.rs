@@ -208,7 +208,7 @@ mod tests {
                 ack_async_event(&mut event);
             }
         }
-        // Events that were not read are removed with their object only.
+        // An event that was not taken is removed when its object is destroyed, not before.
         sources.iter().for_each(|source| source.happened(PairEvent::Fatal));
         // SAFETY: no more events are raised, and one more event of the second source is taken.
         unsafe {

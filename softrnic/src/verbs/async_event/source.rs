@@ -75,7 +75,7 @@ impl<C: Acknowledged> Source<C> {
         // the acknowledgement.
         unsafe {
             let acknowledgements = C::acknowledgements(object);
-            // Counted under the lock that `remove` has held, so none is missing.
+            // Taken events are counted under the lock of the queue. `remove` has held it, so the count is complete.
             acknowledgements.wait_for(self.taken.load(Ordering::Relaxed));
             acknowledgements.end();
         }

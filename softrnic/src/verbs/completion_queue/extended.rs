@@ -68,7 +68,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     unsafe { Queue::create(context, &options, fill) }.map_or_else(failure::null, |cq| cq.cast())
 }
 
-/// Read if no completion is current, which C forbids.
+/// The values that a reader returns if no completion is current. C forbids such a call.
 static NOTHING: Completion = Completion {
     wr_id: 0,
     status: ibv_wc_status::IBV_WC_SUCCESS,
@@ -91,7 +91,7 @@ static NOTHING: Completion = Completion {
 /// The queue is alive, and this thread holds the turn.
 unsafe fn advance(queue: &Queue, cq: *mut ibv_cq_ex) -> bool {
     let next = queue.queue.pop();
-    let is_there = next.is_some();
+    let has_next = next.is_some();
     // SAFETY: the caller's promise: no other thread uses the cursor or the two fields of the C struct, to which no
     // reference exists.
     unsafe {
@@ -101,7 +101,7 @@ unsafe fn advance(queue: &Queue, cq: *mut ibv_cq_ex) -> bool {
         }
         *queue.cursor.current.get() = next;
     }
-    is_there
+    has_next
 }
 
 /// Whether a poll can begin: zero, or the errno.

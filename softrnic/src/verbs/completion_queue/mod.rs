@@ -75,8 +75,8 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the vector or the number of entries exceeds the device's limits; `ENOMEM` if the device's queues are
-    /// used up.
+    /// `EINVAL` if the vector or the number of entries exceeds the device's limits; `ENOMEM` at the device's limit of
+    /// queues.
     ///
     /// # Safety
     ///
@@ -195,7 +195,8 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
     }
     if let Some(channel) = &queue.channel {
         channel.remove(|completed| completed.0 == cq);
-        // SAFETY: the queue is alive. Events are counted under the lock that `remove` has held, so none is missing.
+        // SAFETY: the queue is alive. Taken events are counted under the lock of the channel. `remove` has held it, so
+        // the count is complete.
         unsafe { Queue::acknowledgements(cq).wait_for(queue.taken.load(Ordering::Relaxed)) };
     }
     // SAFETY: no QP uses it, so it raises no events; C's promise: the program no longer uses it.

@@ -484,7 +484,7 @@ fn queue_in_use_is_not_destroyed() {
     let cq = world.basic(2);
     // SAFETY: the queue is alive.
     let of_a_queue_pair = unsafe { Queue::of(cq) }.usage.begin();
-    // SAFETY: as above, and the context.
+    // SAFETY: as above; the context is alive.
     unsafe { assert_eq!((destroy_cq(cq), close_device(world.context)), (libc::EBUSY, -1)) };
     let used = Arc::new(AtomicU32::new(1));
     queue(cq).push(Completion { slots: Some(Slots { used: Arc::clone(&used), back: 1 }), ..completion(1) }, false);
@@ -499,7 +499,7 @@ fn queue_is_resized_and_accepts_moderation() {
     let cq = world.basic(2);
     push(cq, [0, 1]);
     let moderate = rdma_mummy_sys::ibv_moderate_cq { cq_count: u16::MAX, cq_period: u16::MAX };
-    // SAFETY: the queue is alive, and what the calls name.
+    // SAFETY: the queue and the arguments are alive.
     unsafe {
         for refused in [-1, 0, 1, c_int::MAX] {
             assert_eq!((resize_cq(cq, refused), (*cq).cqe), (libc::EINVAL, 2), "{refused}");

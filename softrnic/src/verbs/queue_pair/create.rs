@@ -44,8 +44,8 @@ pub(crate) unsafe extern "C" fn create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_ini
     unsafe { create((*pd).context, &Parent::Domain(pd), init, None) }.unwrap_or_else(failure::null)
 }
 
-/// `ibv_create_qp_ex(context, qp_init_attr_ex)`: accepts `PD` or `XRCD`, `CREATE_FLAGS` if they are zero, and
-/// `SEND_OPS_FLAGS`.
+/// `ibv_create_qp_ex(context, qp_init_attr_ex)`: the mask may contain `PD` or `XRCD`, `SEND_OPS_FLAGS`, and
+/// `CREATE_FLAGS` with flags of zero.
 ///
 /// # Safety
 ///
@@ -118,7 +118,7 @@ unsafe fn create(
         }
         Parent::Xrc(xrc) if service == Service::XrcReceive => {
             uses.push(xrc.usage.begin());
-            // Memory belongs to the domains of the shared receive queues.
+            // A message uses the protection domain of its shared receive queue, so this one is empty.
             (std::ptr::null_mut(), Arc::new(Domain::new()), Some(Arc::clone(&xrc.domain)))
         }
         _ => return Err(Errno::INVALID),

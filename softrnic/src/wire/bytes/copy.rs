@@ -275,7 +275,7 @@ unsafe fn raw_copy(from: *const u8, to: *mut u8, length: usize) {
 unsafe fn copy_pieces(from: *const u8, to: *mut u8, length: usize, piece: usize) {
     let mut done = 0;
     while length - done > piece {
-        // SAFETY: bytes of both sides; otherwise as below.
+        // SAFETY: bytes of both sides; for concurrent access, see below.
         unsafe { libc::memcpy(to.add(done).cast(), from.add(done).cast(), piece) };
         done += piece;
     }

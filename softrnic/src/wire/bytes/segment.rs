@@ -59,8 +59,8 @@ impl Segment {
     ///
     /// # Safety
     ///
-    /// Until this is dropped, any thread can read these bytes and, for a target, write them. No reference to them is
-    /// used that assumes otherwise.
+    /// Until this is dropped, any thread can read these bytes and, for a target, write them. No reference to these
+    /// bytes is used that excludes such accesses.
     pub(crate) unsafe fn of_raw(start: *mut u8, length: usize) -> Self {
         Self { place: Place::Host(start), length, _guard: None }
     }

@@ -16,7 +16,7 @@ use crate::wire::operation::Operation;
 ///
 /// # Safety
 ///
-/// The module's.
+/// The duties of the [module](self).
 unsafe fn begin<'w>(qp: *mut ibv_qp_ex, operation: Operation) -> Option<&'w mut SendWork> {
     // SAFETY: the caller's promise: this thread's batch, which one call at a time uses.
     unsafe { Open::of(qp)?.begin((*qp).wr_id, (*qp).wr_flags, operation) }

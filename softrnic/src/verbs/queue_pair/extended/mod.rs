@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     /// The functions that are set, as bits of the operations.
-    fn there(later: &ibv_qp_ex_since_v44) -> u64 {
+    fn operations_set(later: &ibv_qp_ex_since_v44) -> u64 {
         let qp = &later.qp;
         let all = [
             (with::IBV_QP_EX_WITH_SEND, qp.wr_send.is_some()),
@@ -87,7 +87,7 @@ mod tests {
             (with::IBV_QP_EX_WITH_TSO, qp.wr_send_tso.is_some()),
             (with::IBV_QP_EX_WITH_FLUSH, later.wr_flush.is_some()),
         ];
-        all.into_iter().filter(|(_, is_there)| *is_there).map(|(bit, _)| u64::from(bit.0)).sum()
+        all.into_iter().filter(|(_, is_set)| *is_set).map(|(bit, _)| u64::from(bit.0)).sum()
     }
 
     #[test]
@@ -95,12 +95,12 @@ mod tests {
         let services = [Service::ReliableConnection, Service::UnreliableConnection, Service::UnreliableDatagram];
         for service in [&services[..], &[Service::XrcSend]].concat() {
             for bit in (0..16).map(|shift| 1 << shift) {
-                let made = functions(service, bit).map(|later| there(&later));
+                let made = functions(service, bit).map(|later| operations_set(&later));
                 let expected = if operations::of(service) & bit != 0 { Ok(bit) } else { Err(Errno::NOT_SUPPORTED) };
                 assert_eq!(made, expected, "{service:?}: {bit:#x}");
             }
             let all = operations::of(service);
-            assert_eq!(functions(service, all).map(|later| there(&later)), Ok(all), "{service:?}");
+            assert_eq!(functions(service, all).map(|later| operations_set(&later)), Ok(all), "{service:?}");
         }
     }
 

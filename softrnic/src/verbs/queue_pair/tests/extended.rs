@@ -248,11 +248,11 @@ fn flush_and_posted_lists_work_with_batches() {
     let [a, b] = two(&world, RC);
     let qp = start(a);
     let flush = {
-        // SAFETY: it is alive, and was asked for flush.
+        // SAFETY: it is alive, and was created with flush.
         unsafe { (*qp.cast::<ibv_qp_ex_since_v44>()).wr_flush.unwrap() }
     };
     name(qp, 1);
-    // SAFETY: the QP is this thread's.
+    // SAFETY: this thread alone uses the QP.
     unsafe { flush(qp, world.rkey(), world.address(100), 8, 1, 0) };
     assert_eq!(call!(qp, wr_complete), 0);
     let flushed = world.wait();

@@ -32,7 +32,7 @@ fn invalid_attributes_are_refused() {
     let make = |change: &dyn Fn(&mut ibv_qp_init_attr)| {
         let mut init = world.init(RC);
         change(&mut init);
-        // SAFETY: the domain is alive, and the objects of the attributes.
+        // SAFETY: the domain and the objects of the attributes are alive.
         let qp = unsafe { create_qp(world.pd, &raw mut init) };
         assert!(qp.is_null());
         errno()
@@ -46,7 +46,7 @@ fn invalid_attributes_are_refused() {
     assert_eq!(make(&|init| init.qp_type = ibv_qp_type::IBV_QPT_RAW_PACKET), libc::EOPNOTSUPP);
 
     let make = |change: &dyn Fn(&mut ibv_qp_init_attr_ex)| {
-        // SAFETY: zeros are valid for the attributes; the context is alive, and the objects that they name.
+        // SAFETY: zeros are valid for the attributes; the context and the objects of the attributes are alive.
         unsafe {
             let mut init: ibv_qp_init_attr_ex = zeroed();
             (init.send_cq, init.recv_cq, init.pd, init.qp_type) = (world.cq, world.cq, world.pd, UD);
@@ -80,7 +80,7 @@ fn invalid_attributes_are_refused() {
 #[test]
 fn qp_with_srq_has_no_receives_of_its_own() {
     let world = World::new();
-    // SAFETY: zeros are valid for the attributes; the domain is alive, and the objects that they name.
+    // SAFETY: zeros are valid for the attributes; the domain and the objects of the attributes are alive.
     unsafe {
         let mut shared: ibv_srq_init_attr = zeroed();
         (shared.attr.max_wr, shared.attr.max_sge) = (4, 1);
@@ -101,7 +101,7 @@ fn qp_with_srq_has_no_receives_of_its_own() {
 #[test]
 fn xrc_target_requires_only_its_xrc_domain() {
     let world = World::new();
-    // SAFETY: zeros are valid for the attributes; the context is alive, and the objects that they name.
+    // SAFETY: zeros are valid for the attributes; the context and the objects of the attributes are alive.
     unsafe {
         let xrcd = open_xrcd(world.context, &mut ibv_xrcd_init_attr { comp_mask: 3, fd: -1, oflags: libc::O_CREAT });
         let mut init: ibv_qp_init_attr_ex = zeroed();
@@ -121,7 +121,7 @@ fn xrc_target_requires_only_its_xrc_domain() {
     }
     let mut init = world.init(ibv_qp_type::IBV_QPT_XRC_SEND);
     init.recv_cq = ptr::null_mut();
-    // SAFETY: the domain is alive, and the objects of the attributes.
+    // SAFETY: the domain and the objects of the attributes are alive.
     let qp = unsafe { create_qp(world.pd, &raw mut init) };
     assert!(!qp.is_null());
     assert_eq!((init.cap.max_send_wr, init.cap.max_recv_wr), (8, 0));

@@ -74,7 +74,7 @@ impl World {
     }
 
     fn pair(&self, qp_type: ibv_qp_type) -> *mut ibv_qp {
-        // SAFETY: the domain is alive, and the objects of the attributes.
+        // SAFETY: the domain and the objects of the attributes are alive.
         let qp = unsafe { create_qp(self.pd, &mut self.init(qp_type)) };
         assert!(!qp.is_null());
         qp
@@ -82,7 +82,7 @@ impl World {
 
     /// Creates a QP with all operations of its service.
     fn extended_pair(&self, qp_type: ibv_qp_type, operations: u64) -> *mut ibv_qp {
-        // SAFETY: zeros are valid for the attributes; the context is alive, and the objects that they name.
+        // SAFETY: zeros are valid for the attributes; the context and the objects of the attributes are alive.
         unsafe {
             let mut init: ibv_qp_init_attr_ex = zeroed();
             (init.send_cq, init.recv_cq, init.pd) = (self.cq, self.cq, self.pd);
@@ -158,7 +158,7 @@ impl World {
         let mut piece = self.piece(word, words);
         let mut wr = ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list: &raw mut piece, num_sge: 1 };
         let mut bad = ptr::null_mut();
-        // SAFETY: the QP and the request are there.
+        // SAFETY: the QP and the request are alive.
         unsafe { post_recv(qp, &raw mut wr, &raw mut bad) }
     }
 }

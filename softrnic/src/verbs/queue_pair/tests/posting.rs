@@ -202,7 +202,7 @@ fn receive_with_too_many_pieces_is_refused() {
     (wrs[0].num_sge, wrs[1].num_sge) = (2, 3);
     wrs[0].next = &raw mut wrs[1];
     let mut bad = ptr::null_mut();
-    // SAFETY: the QP and the requests are there.
+    // SAFETY: the QP and the requests are alive.
     unsafe {
         assert_eq!(post_recv(a, &raw mut wrs[0], &raw mut bad), libc::EINVAL);
         assert_eq!((*bad).wr_id, 3);

@@ -19,7 +19,7 @@ const SUCCESS: ibv_wc_status = ibv_wc_status::IBV_WC_SUCCESS;
 
 /// The target side of XRC: a domain, a shared receive queue with its number, and a QP.
 fn target(world: &World) -> (*mut ibv_xrcd, *mut ibv_srq, u32, *mut ibv_qp) {
-    // SAFETY: zeros are valid for the attributes; the context is alive, and the objects that they name.
+    // SAFETY: zeros are valid for the attributes; the context and the objects of the attributes are alive.
     unsafe {
         let xrcd = open_xrcd(world.context, &mut ibv_xrcd_init_attr { comp_mask: 3, fd: -1, oflags: libc::O_CREAT });
         let mut shared: ibv_srq_init_attr_ex = zeroed();
@@ -215,7 +215,7 @@ fn only_targets_of_the_domain_can_be_opened() {
 #[test]
 fn sq_sig_all_signals_all_requests() {
     let world = World::new();
-    // SAFETY: the domain is alive, and the objects of the attributes.
+    // SAFETY: the domain and the objects of the attributes are alive.
     let signaling = unsafe { create_qp(world.pd, &mut ibv_qp_init_attr { sq_sig_all: 1, ..world.init(RC) }) };
     let both = [signaling, world.pair(RC)];
     connect(both);

@@ -36,7 +36,7 @@ impl Card {
     pub(super) fn of(driver: &'static Driver, pointer: &Pointer) -> Result<u16, Errno> {
         let context = context_of(driver, pointer).map_err(refused)?;
         let mut cards = CARDS.write().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |card: &&Card| std::ptr::eq(card.driver, driver) && card.context == context && card.is_there();
+        let is_it = |card: &&Card| std::ptr::eq(card.driver, driver) && card.context == context && card.exists();
         let number = match cards.iter().rposition(is_it) {
             Some(number) => number,
             None => {
@@ -59,7 +59,7 @@ impl Card {
     }
 
     /// Whether the context is still the one that the card was created for.
-    fn is_there(&self) -> bool {
+    fn exists(&self) -> bool {
         let (address, buffer) = self.witness;
         self.driver.query(address).is_ok_and(|pointer| pointer.is_on_device() && pointer.buffer() == buffer)
     }
@@ -129,8 +129,8 @@ impl<'d> Current<'d> {
 impl Drop for Current<'_> {
     fn drop(&mut self) {
         let mut context: Handle = 0;
-        // SAFETY: `context` is writable. `new` pushed the popped context on this thread, which the guard does not
-        // leave.
+        // SAFETY: `context` is writable. The popped context is the one that `new` pushed, because the guard stays on
+        // its thread.
         unsafe { (self.0.ctx_pop_current)(&raw mut context) };
     }
 }

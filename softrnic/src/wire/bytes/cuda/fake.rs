@@ -99,7 +99,7 @@ impl Fake {
         world().at(address, length).unwrap().to_vec()
     }
 
-    /// Makes a function fail on this thread from now on; `None` ends it.
+    /// Makes a function fail on this thread from now on; `None` makes it succeed again.
     pub(crate) fn fails(self, failure: Option<(&'static str, c_int)>) {
         FAILS.set(failure);
     }

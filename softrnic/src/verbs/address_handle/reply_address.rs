@@ -72,12 +72,12 @@ unsafe fn attributes(port_num: u8, wc: &ibv_wc, grh: *const ibv_grh) -> Result<i
     } else {
         None
     };
-    back(wc, header, gid::index_of)
+    reply_attributes(wc, header, gid::index_of)
 }
 
 /// Returns the attributes of the reply address. Without a header they have no global route, and creating a handle fails
 /// on Ethernet.
-pub(super) fn back(
+pub(super) fn reply_attributes(
     wc: &ibv_wc,
     header: Option<Header>,
     index_of: impl FnOnce(&dyn Fn(Gid) -> bool) -> Option<u8>,
