@@ -29,6 +29,8 @@ struct Inner {
     read_timeout: AtomicU64,
     write_timeout: AtomicU64,
     is_nonblocking: AtomicBool,
+    /// A task has polled it.
+    is_polled: AtomicBool,
     is_read_shut: AtomicBool,
     /// Readable when a call that returned `WouldBlock` is worth another try.
     ready: OnceLock<Arc<Ready>>,
@@ -52,6 +54,7 @@ impl From<Connection> for Stream {
                 read_timeout: AtomicU64::new(0),
                 write_timeout: AtomicU64::new(0),
                 is_nonblocking: AtomicBool::new(false),
+                is_polled: AtomicBool::new(false),
                 is_read_shut: AtomicBool::new(false),
                 ready: OnceLock::new(),
             }),
@@ -212,6 +215,7 @@ impl Stream {
         waker: &Waker,
         mut attempt: impl FnMut(&mut Worker) -> io::Result<T>,
     ) -> io::Result<T> {
+        self.inner.is_polled.store(true, Ordering::Relaxed);
         let (handle, id) = (self.inner.connection.handle(), self.inner.connection.id());
         handle.try_now(|worker| {
             let result = attempt(worker);
@@ -259,7 +263,7 @@ impl Stream {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.is_nonblocking.load(Ordering::Relaxed) {
+        if self.is_nonblocking.load(Ordering::Relaxed) || self.is_polled.load(Ordering::Relaxed) {
             self.connection.lingers = false;
         }
     }

@@ -1,4 +1,6 @@
 //! Streams for tokio: the worker's own thread calls the wakers, so that they work in any runtime.
+//!
+//! A stream that was polled leaves its end to the worker when it is dropped: a task must not wait.
 
 use std::io;
 use std::pin::Pin;
@@ -32,9 +34,17 @@ impl AsyncWrite for Stream {
         }))
     }
 
+    /// Ends writing, and is ready when the peer's NIC has everything.
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let id = self.connection().id();
-        poll(self.attempt(Wait::Write, context.waker(), |worker| worker.shutdown(id)))
+        poll(self.attempt(Wait::Write, context.waker(), |worker| {
+            worker.shutdown(id)?;
+            worker.flush();
+            match worker.is_flushed(id)? {
+                true => Ok(()),
+                false => Err(io::ErrorKind::WouldBlock.into()),
+            }
+        }))
     }
 }
 
