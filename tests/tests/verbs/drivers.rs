@@ -83,7 +83,7 @@ fn oversized_inline_data_reaches_no_driver() {
         // Their sum is 0 in 32 bits.
         let mebibyte = vec![0; 1 << 20];
         let pieces = vec![IoSlice::new(&mebibyte); 4096];
-        is_refused(&world, &mut qp, "4294967296 bytes long", |guard| {
+        is_refused(&world, &mut qp, "has 4294967296 bytes", |guard| {
             guard.construct_wr(2, SIGNALED).setup_write(1, 2).setup_inline_data_list(&pieces);
         });
         let mut guard = qp.start_post_send();

@@ -1,4 +1,4 @@
-//! `struct ibv_flow_action`: what is done with packets that match.
+//! `struct ibv_flow_action`: actions on matching packets.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use crate::ibverbs::device_context::DeviceContext;
 const CREATE: &str = "ibv_create_flow_action_esp";
 const MODIFY: &str = "ibv_modify_flow_action_esp";
 
-/// An action of IPsec: packets that match a rule which names it are decrypted or encrypted, and go on from there. Flows that
-/// name it keep it alive.
+/// An IPsec action: packets that match a rule with this action are encrypted or decrypted, and then processed further.
+/// Flows that name it keep it alive.
 #[doc(alias = "ibv_flow_action")]
 #[derive(Debug)]
 pub struct FlowAction {
-    // Dropped first: the context must outlive it.
+    // First field, so dropped first: the context must outlive it.
     handle: Handle<ibv_flow_action>,
     context: Arc<DeviceContext>,
 }
 
 impl DeviceContext {
-    /// `ibv_create_flow_action_esp(context, esp)` — makes an action that encrypts or decrypts.
+    /// `ibv_create_flow_action_esp(context, esp)` — creates an action that encrypts or decrypts.
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: the device has no IPsec offload, or not this mode.
-    /// - `EINVAL`: attributes or key are missing, or do not go together.
+    /// - `EOPNOTSUPP`: the device does not support IPsec offload, or this mode.
+    /// - `EINVAL`: attributes or key are missing, or are inconsistent.
     ///
     /// # References
     ///
@@ -39,26 +39,27 @@ impl DeviceContext {
     #[doc(alias = "ibv_create_flow_action_esp")]
     pub fn create_flow_action_esp(self: &Arc<Self>, esp: &EspAction) -> Result<Arc<FlowAction>, VerbError> {
         if esp.attributes.is_none() || esp.key.is_none() {
-            return Err(VerbError::invalid(CREATE, "a new action needs attributes and a key"));
+            return Err(VerbError::invalid(CREATE, "a new action needs attributes and a key; set both"));
         }
         let mut structs = EspStructs::from(esp);
         let mut attr = structs.attr();
-        // SAFETY: the context is open as long as `self`; the structs that the attributes point to live until the end of this
-        // function.
+        // SAFETY: the context is open as long as `self`; the structs that the attributes point to live until the end of
+        // this function.
         let action = check_pointer(CREATE, unsafe { sys::ibv_create_flow_action_esp(self.raw(), &mut attr) })?;
-        // SAFETY: just made and ours alone; this is its verb.
+        // SAFETY: just created and not shared; this verb destroys it.
         let handle = unsafe { Handle::new(action, destroy_flow_action, "ibv_destroy_flow_action") };
         Ok(Arc::new(FlowAction { handle, context: Arc::clone(self) }))
     }
 }
 
 impl FlowAction {
-    /// `ibv_modify_flow_action_esp(action, esp)` — changes the action, for all flows that name it; what is `None` stays.
+    /// `ibv_modify_flow_action_esp(action, esp)` — changes the action, for all flows that name it; `None` leaves a
+    /// value unchanged.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP`: the driver does not change this: most change sequence number and its flag alone. The action stays as it
-    /// was.
+    /// `EOPNOTSUPP`: the driver cannot change this: most only change the sequence number and its flag. The action is
+    /// unchanged.
     ///
     /// # References
     ///
@@ -72,28 +73,28 @@ impl FlowAction {
         check_errno(MODIFY, unsafe { sys::ibv_modify_flow_action_esp(self.handle.as_ptr(), &mut attr) })
     }
 
-    /// `ibv_destroy_flow_action(action)` — destroys the action and reports, where dropping only logs.
+    /// `ibv_destroy_flow_action(action)` — destroys the action and returns errors, which drop only logs.
     ///
-    /// An action in an `Arc` is taken out of it with [`Arc::into_inner`], which succeeds once its flows have gone.
+    /// Take an action out of its `Arc` with [`Arc::into_inner`], which succeeds once its flows are dropped.
     ///
     /// # Errors
     ///
-    /// The driver's errno; the action is leaked then.
+    /// The driver's errno; the action is then leaked.
     #[doc(alias = "ibv_destroy_flow_action")]
     pub fn close(self) -> Result<(), VerbError> {
         self.handle.close()
     }
 
-    /// The device that the action is of.
+    /// Returns the action's device.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         &self.context
     }
 
-    /// The C object.
+    /// Returns the C object.
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, and not destroyed.
+    /// Use it only while `self` lives, and do not destroy it.
     pub unsafe fn flow_action(&self) -> NonNull<ibv_flow_action> {
         self.handle.as_non_null()
     }

@@ -1,7 +1,7 @@
-//! A rule as C reads it: `struct ibv_flow_attr` with its specifications behind it, without gaps.
+//! Encodes a rule for C: `struct ibv_flow_attr` followed by its specifications, without gaps.
 //!
-//! libibverbs finds the mask of a specification by halving what its `size` leaves behind the head, and refuses those whose
-//! padding is not zero. So sizes are those of the C structs exactly, and memory is zeroed first and written field by field.
+//! libibverbs finds a specification's mask by halving its `size` without the header, and rejects non-zero padding. So
+//! sizes are exactly those of the C structs, and memory is zeroed first and written field by field.
 
 use std::mem::offset_of;
 
@@ -20,14 +20,14 @@ use super::{
 };
 use crate::error::VerbError;
 
-/// Where the attributes begin in the buffer: the specifications behind them are then aligned for the pointers in some.
+/// The offset of the attributes in the buffer, which aligns the specifications for the pointers in some.
 const BEGIN: usize = 4;
 const _: () = assert!((BEGIN + size_of::<ibv_flow_attr>()).is_multiple_of(align_of::<u64>()));
 const _: () = assert!(BEGIN.is_multiple_of(align_of::<ibv_flow_attr>()));
-/// The largest specification, and as many as can be said.
+/// The largest specification, times the maximum number of specifications.
 const _: () = assert!(size_of::<ibv_flow_attr>() + 255 * size_of::<ibv_flow_spec_ipv6>() <= u16::MAX as usize);
 
-/// `struct ibv_flow_attr` with what it is followed by.
+/// `struct ibv_flow_attr` with the specifications that follow it.
 pub(super) struct FlowAttributes {
     words: Box<[u64]>,
 }
@@ -39,7 +39,7 @@ impl FlowAttributes {
 }
 
 impl FlowRule {
-    /// The rule as C reads it.
+    /// Encodes the rule for C.
     pub(super) fn encode(&self) -> Result<FlowAttributes, VerbError> {
         let count = self.specs.len()
             + self.actions.len()
@@ -47,17 +47,14 @@ impl FlowRule {
             + usize::from(self.drop)
             + usize::from(self.tag.is_some());
         let Ok(num_of_specs) = u8::try_from(count) else {
-            return Err(VerbError::invalid(
-                VERB,
-                format!("the rule has {count} specifications: at most 255 can be said"),
-            ));
+            return Err(VerbError::invalid(VERB, format!("the rule has {count} specifications; use at most 255")));
         };
         let size = self.size();
         let words = vec![0_u64; (BEGIN + size).div_ceil(size_of::<u64>())].into_boxed_slice();
         let mut attributes = FlowAttributes { words };
         let attr = attributes.as_mut_ptr();
-        // SAFETY: the buffer has room for the attributes and, behind them, for all specifications (`size`); it is zeroed,
-        // aligned (BEGIN), and nobody else has it.
+        // SAFETY: the buffer has room for the attributes, followed by all specifications (`size`); it is zeroed,
+        // aligned (BEGIN), and not shared.
         unsafe {
             (*attr).type_ = ibv_flow_attr_type(self.flow_type.raw());
             // At most 255 specifications: see the assertion above.
@@ -71,7 +68,7 @@ impl FlowRule {
         Ok(attributes)
     }
 
-    /// Bytes of the attributes with all specifications.
+    /// Returns the size of the attributes with all specifications, in bytes.
     fn size(&self) -> usize {
         size_of::<ibv_flow_attr>()
             + self.specs.iter().map(|(spec, _)| spec.size()).sum::<usize>()
@@ -81,15 +78,15 @@ impl FlowRule {
             + usize::from(self.tag.is_some()) * size_of::<ibv_flow_spec_action_tag>()
     }
 
-    /// Writes all specifications, the tag last: of all it alone would leave the next one badly aligned.
+    /// Writes all specifications, the tag last: only its size would misalign the next one.
     ///
     /// # Safety
     ///
-    /// `place` is aligned for a pointer, zeroed, and has room for what [`size`](Self::size) counts behind the attributes.
+    /// `place` is aligned for a pointer, zeroed, and has room for the specifications counted by [`size`](Self::size).
     unsafe fn write_specs(&self, place: *mut u8) {
         let mut next = place;
-        // SAFETY: the caller's promise: the places follow one another within the room, and each is aligned, because all
-        // sizes but that of the last are multiples of 8 (see the assertions below).
+        // SAFETY: by the contract of this function: the places follow one another within the room, and each is aligned,
+        // because all sizes but that of the last are multiples of 8 (see the assertions below).
         unsafe {
             for (spec, inner) in &self.specs {
                 spec.write(next, *inner);
@@ -117,18 +114,18 @@ impl FlowRule {
     }
 }
 
-/// A C struct that begins as all specifications do: the type, then the size.
+/// A C struct that starts like all specifications: the type, then the size.
 trait Spec {}
 
-/// Writes the head of a specification.
+/// Writes the header of a specification.
 ///
 /// # Safety
 ///
 /// `place` is aligned for `S`, and has room for it.
 unsafe fn begin<S: Spec>(place: *mut u8, spec_type: code, inner: bool) -> *mut S {
     let inner = if inner { code::IBV_FLOW_SPEC_INNER.0 } else { 0 };
-    // SAFETY: the caller's promise; a specification begins with its type and its size (see the assertions below), and none
-    // is larger than 65,535 bytes.
+    // SAFETY: by the contract of this function; a specification begins with its type and its size (see the assertions
+    // below), and none is larger than 65,535 bytes.
     unsafe {
         place.cast::<u32>().write(spec_type.0 | inner);
         place.add(SIZE_AT).cast::<u16>().write(size_of::<S>() as u16);
@@ -168,7 +165,7 @@ const _: () = assert!(size_of::<ibv_flow_spec_action_drop>().is_multiple_of(8));
 macro_rules! specs {
     ($( $Variant:ident: $Spec:ident, $KIND:ident; )+) => {
         impl FlowSpec {
-            /// Bytes of the C struct.
+            /// Returns the size of the C struct in bytes.
             fn size(&self) -> usize {
                 match self {
                     $( Self::$Variant { .. } => size_of::<$Spec>(), )+
@@ -183,7 +180,7 @@ macro_rules! specs {
             unsafe fn write(&self, place: *mut u8, inner: bool) {
                 match self {
                     $( Self::$Variant { value, mask } => {
-                        // SAFETY: the caller's promise.
+                        // SAFETY: by the contract of this function.
                         unsafe {
                             let spec = begin::<$Spec>(place, code::$KIND, inner);
                             value.write(&raw mut (*spec).val);
@@ -214,13 +211,13 @@ specs! {
 macro_rules! filters {
     ($( $Filter:ident => $C:ident { $( $field:ident: |$filter:ident| $value:expr; )+ } )+) => {$(
         impl $Filter {
-            /// Writes the C struct, in the byte order of the wire; padding stays as it is.
+            /// Writes the C struct in network byte order; padding is unchanged.
             ///
             /// # Safety
             ///
             /// `to` can be written.
             pub(super) unsafe fn write(&self, to: *mut $C) {
-                // SAFETY: the caller's promise.
+                // SAFETY: by the contract of this function.
                 unsafe {
                     $( (*to).$field = { let $filter = self; $value }; )+
                 }
@@ -278,7 +275,7 @@ filters! {
 }
 
 impl MplsFilter {
-    /// The 32 bits of an entry of the label stack (RFC 3032).
+    /// Returns the 32 bits of a label stack entry (RFC 3032).
     fn entry(&self) -> u32 {
         (self.label & 0xf_ffff) << 12
             | u32::from(self.traffic_class & 0b111) << 9
@@ -296,7 +293,7 @@ mod tests {
     use super::super::FlowType;
     use super::*;
 
-    /// Every specification that names no object.
+    /// Returns every specification that names no object.
     fn all() -> Vec<FlowSpec> {
         macro_rules! any {
             ($($Variant:ident: $Filter:ident),+ $(,)?) => {
@@ -318,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_is_written_and_every_specification_aligned() {
+    fn encoded_rule_is_complete_and_aligned() {
         let mut rule = FlowRule::new(FlowType::Normal, 1);
         for spec in all() {
             assert!(spec.size() <= size_of::<ibv_flow_spec>());
@@ -327,7 +324,7 @@ mod tests {
         rule.setup_drop().setup_tag(7);
         let mut attributes = rule.encode().unwrap();
         let attr = attributes.as_mut_ptr();
-        // SAFETY: the attributes were just encoded, with as many bytes as they say.
+        // SAFETY: the attributes were just encoded, with as many bytes as they state.
         let (count, bytes) =
             unsafe { ((*attr).num_of_specs, slice::from_raw_parts(attr.cast::<u8>(), (*attr).size.into())) };
         assert_eq!(usize::from(count), 2 * all().len() + 2);
@@ -337,7 +334,7 @@ mod tests {
             at += usize::from(u16::from_ne_bytes([bytes[at + SIZE_AT], bytes[at + SIZE_AT + 1]]));
         }
         assert_eq!(at, bytes.len());
-        // What matches anything has a type and a size, and nothing else.
+        // A specification that matches anything has only a type and a size.
         let ones = |bytes: &[u8]| bytes.iter().filter(|&&byte| byte != 0).count();
         assert!(ones(bytes) < 4 * (usize::from(count) + 3), "{bytes:?}");
     }

@@ -1,4 +1,4 @@
-//! `struct ibv_flow_action_esp_attr`: what an action of IPsec does.
+//! `struct ibv_flow_action_esp_attr`: the attributes of an IPsec action.
 
 use std::fmt;
 
@@ -14,12 +14,12 @@ use super::{EthernetFilter, Ipv4ExtFilter, Ipv4Filter, Ipv6Filter, TcpUdpFilter}
 use crate::ffi::open_enum;
 
 bitflags::bitflags! {
-    /// `enum ib_uverbs_flow_action_esp_flags` — how packets are protected. Without a flag: in inline crypto mode, as a
-    /// tunnel, decrypting.
+    /// `enum ib_uverbs_flow_action_esp_flags` — how packets are protected. Default: inline crypto mode, tunnel mode,
+    /// decrypting.
     #[doc(alias = "ib_uverbs_flow_action_esp_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct EspFlags: u32 {
-        /// The device adds and removes header and trailer of ESP.
+        /// The device adds and removes the ESP header and trailer.
         const FullOffload = raw::ib_uverbs_flow_action_esp_flags::IB_UVERBS_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD.0;
         /// Transport mode instead of tunnel mode.
         const Transport = raw::ib_uverbs_flow_action_esp_flags::IB_UVERBS_FLOW_ACTION_ESP_FLAGS_TRANSPORT.0;
@@ -27,34 +27,34 @@ bitflags::bitflags! {
         const Encrypt = raw::ib_uverbs_flow_action_esp_flags::IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ENCRYPT.0;
         /// The lower end of the replay window is in the upper half of the sequence numbers.
         const EsnNewWindow = raw::ib_uverbs_flow_action_esp_flags::IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW.0;
-        // Later flags pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
 open_enum! {
-    /// `enum ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo` — how the initialization vector of a packet comes about.
+    /// `enum ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo` — how a packet's initialization vector is chosen.
     #[doc(alias = "ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo")]
     pub enum IvAlgorithm {
-        /// Each is the one before it plus 1.
+        /// The previous one plus 1.
         Sequential = raw::ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo::IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ.0,
     }
 }
 
-/// What an action of IPsec does. To make one, attributes and key are needed; to modify one, what is `None` stays.
+/// An IPsec action. Creating one needs attributes and key; when modifying one, `None` leaves a value unchanged.
 #[doc(alias = "ibv_flow_action_esp_attr")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EspAction {
     /// Attributes of the security association.
     pub attributes: Option<EspAttributes>,
-    /// Cipher and key.
+    /// The cipher's key.
     pub key: Option<AesGcmKey>,
-    /// In full offload mode, protection from replayed packets: sequence numbers in the window.
+    /// In full offload mode, the replay window: a number of sequence numbers.
     pub replay_window: Option<u32>,
     /// The upper half of the extended sequence number.
     pub extended_sequence: Option<u32>,
-    /// In full offload mode, the headers that are put around packets or taken off, from the outermost to the innermost. In
-    /// tunnel mode there is at least one; where there is none, C gets no list.
+    /// In full offload mode, the headers to add or remove, from the outermost to the innermost. Tunnel mode needs at
+    /// least one; if there is none, C gets no list.
     pub encapsulation: Vec<EspHeader>,
 }
 
@@ -65,7 +65,7 @@ pub struct EspAction {
 pub enum EspHeader {
     /// Ethernet.
     Ethernet(EthernetFilter),
-    /// IPv4, its addresses.
+    /// IPv4 addresses.
     Ipv4(Ipv4Filter),
     /// IPv4.
     Ipv4Ext(Ipv4ExtFilter),
@@ -75,42 +75,43 @@ pub enum EspHeader {
     Udp(TcpUdpFilter),
 }
 
-/// `struct ib_uverbs_flow_action_esp` — attributes of a security association. All but the flags are used in full offload
-/// mode alone.
+/// `struct ib_uverbs_flow_action_esp` — attributes of a security association. Only the flags are used outside full
+/// offload mode.
 #[doc(alias = "ib_uverbs_flow_action_esp")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EspAttributes {
     /// The security parameter index.
     pub spi: u32,
-    /// The sequence number of the first packet, its lower half.
+    /// The lower half of the first packet's sequence number.
     pub sequence: u32,
     /// Bytes of padding against traffic analysis (RFC 4303).
     pub traffic_flow_padding: u32,
     /// How packets are protected.
     pub flags: EspFlags,
-    /// Packets after which all are dropped (RFC 4301).
+    /// The number of packets after which all are dropped (RFC 4301).
     pub hard_limit_packets: u64,
 }
 
-/// `struct ib_uverbs_flow_action_esp_keymat_aes_gcm` — AES in Galois/counter mode (RFC 4106). Printing it shows no secret.
+/// `struct ib_uverbs_flow_action_esp_keymat_aes_gcm` — AES in Galois/counter mode (RFC 4106). `Debug` omits the
+/// secrets.
 #[doc(alias = "ib_uverbs_flow_action_esp_keymat_aes_gcm")]
 #[derive(Clone, PartialEq, Eq)]
 pub struct AesGcmKey {
-    /// The first initialization vector, which must not be used again with this key. Full offload mode only.
+    /// The first initialization vector, which must not be reused with this key. Full offload mode only.
     pub iv: u64,
-    /// How the next ones come about.
+    /// How later initialization vectors are chosen.
     pub iv_algorithm: IvAlgorithm,
     /// The salt.
     pub salt: u32,
-    /// Bytes of the integrity check value: 8, 12 or 16.
+    /// The length of the integrity check value in bytes: 8, 12 or 16.
     pub icv_length: u32,
     key: [u32; 8],
     key_length: u32,
 }
 
 impl AesGcmKey {
-    /// A key of 16, 24 or 32 bytes, with a salt; sequential initialization vectors from 0 and an integrity check value of
-    /// 16 bytes, unless the fields are set otherwise.
+    /// Creates a key of 16, 24 or 32 bytes, with a salt. Initialization vectors are sequential from 0, and the
+    /// integrity check value has 16 bytes; both can be changed in the fields.
     ///
     /// # Errors
     ///
@@ -121,7 +122,7 @@ impl AesGcmKey {
         }
         let mut words = [0; 8];
         for (word, bytes) in words.iter_mut().zip(key.chunks_exact(4)) {
-            // The bytes stand in memory in the order of the key.
+            // The bytes are in memory in the order of the key.
             *word = bytes.try_into().map_or(0, u32::from_ne_bytes);
         }
         let iv_algorithm = IvAlgorithm::Sequential;
@@ -139,36 +140,36 @@ impl fmt::Debug for AesGcmKey {
     }
 }
 
-/// The key of AES has none of its lengths.
+/// The key has no valid length of AES.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a key of AES has 16, 24 or 32 bytes, not {length}")]
+#[error("an AES key cannot have {length} bytes; use 16, 24 or 32")]
 pub struct ParseKeyError {
     length: usize,
 }
 
 crate::error::debug_is_text!(ParseKeyError);
 
-/// The structs that C is to read, in one place.
+/// The structs that C reads, in one allocation.
 pub(super) struct EspStructs {
     attributes: Option<ib_uverbs_flow_action_esp>,
     key: Option<ib_uverbs_flow_action_esp_keymat_aes_gcm>,
     replay: Option<ib_uverbs_flow_action_esp_replay_bmp>,
     sequence: Option<u32>,
-    /// The filters of the headers, each in a place of its own.
+    /// The filters of the headers, each at its own address.
     filters: Vec<FilterPlace>,
     headers: Vec<ib_uverbs_flow_action_esp_encap>,
 }
 
-/// Room for any filter.
+/// Storage for any filter.
 type FilterPlace = [u64; 5];
 
 impl EspStructs {
-    /// The struct that points to the others: to be used while these stay where they are.
+    /// Returns the struct that points to the others, valid while these do not move.
     pub(super) fn attr(&mut self) -> ibv_flow_action_esp_attr {
         use std::ptr::{from_mut, null_mut};
         let no_replay = ib_uverbs_flow_action_esp_replay::IB_UVERBS_FLOW_ACTION_ESP_REPLAY_NONE;
         let bitmap = ib_uverbs_flow_action_esp_replay::IB_UVERBS_FLOW_ACTION_ESP_REPLAY_BMP;
-        // First: it borrows all of this, and would end the pointers to the rest.
+        // First, because it borrows `self`, which would invalidate pointers to the rest.
         let esp_encap = self.chain();
         let esn = ibv_flow_action_esp_mask::IBV_FLOW_ACTION_ESP_MASK_ESN.0;
         ibv_flow_action_esp_attr {
@@ -192,7 +193,7 @@ impl EspStructs {
         let count = self.headers.len();
         for index in 0..count {
             let next = if index + 1 < count { headers.wrapping_add(index + 1) } else { std::ptr::null_mut() };
-            // SAFETY: there are as many of both as the index goes to, and nobody else has them.
+            // SAFETY: both have entries up to the index, and are not shared.
             unsafe {
                 (*headers.add(index)).__bindgen_anon_1.val_ptr = filters.add(index).cast();
                 (*headers.add(index)).__bindgen_anon_2.next_ptr = next;
@@ -205,14 +206,14 @@ impl EspStructs {
 macro_rules! headers {
     ($( $Variant:ident: $C:ident, $CODE:ident; )+) => {
         impl EspHeader {
-            /// The header with its filter, not yet linked.
+            /// Encodes the header with its filter, not linked yet.
             fn encode(&self) -> (FilterPlace, ib_uverbs_flow_action_esp_encap) {
                 let mut place: FilterPlace = [0; 5];
-                // SAFETY: all-zero is legal: the struct has integers and pointers alone.
+                // SAFETY: all zeros are valid: the struct has only integers and pointers.
                 let mut header: ib_uverbs_flow_action_esp_encap = unsafe { std::mem::zeroed() };
                 match self {
                     $( Self::$Variant(filter) => {
-                        // SAFETY: the place is as large and as aligned as the filter needs (see below).
+                        // SAFETY: the storage is as large and as aligned as the filter needs (see below).
                         unsafe { filter.write((&raw mut place).cast()) };
                         header.len = size_of::<$C>() as u16;
                         header.type_ = ibv_flow_spec_type::$CODE.0 as u16;
@@ -264,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pointers_lead_to_what_was_given_or_nowhere() {
+    fn pointers_are_valid_or_null() {
         let mut key = AesGcmKey::new(&[7; 24], 8).unwrap();
         key.iv = 9;
         let attributes = Some(EspAttributes { spi: 10, ..Default::default() });
@@ -277,7 +278,7 @@ mod tests {
         };
         let mut structs = EspStructs::from(&action);
         let attr = structs.attr();
-        // SAFETY: the structs are there until the end of the function.
+        // SAFETY: the structs live until the end of the function.
         let (esp, key, replay) = unsafe {
             let key = attr.keymat_ptr.cast::<ib_uverbs_flow_action_esp_keymat_aes_gcm>();
             let replay = attr.replay_ptr.cast::<ib_uverbs_flow_action_esp_replay_bmp>();
@@ -294,13 +295,13 @@ mod tests {
         assert_eq!((attr.keymat_len, attr.replay_len, attr.comp_mask), (0, 0, 0));
     }
     #[test]
-    fn headers_are_linked_from_the_outermost_to_the_innermost() {
+    fn headers_are_linked_outermost_first() {
         let ip = Ipv6Filter { next_header: 17, hop_limit: 3, ..Default::default() };
         let udp = TcpUdpFilter { dst_port: 4500, src_port: 1 };
         let encapsulation = vec![EspHeader::Ipv6(ip), EspHeader::Udp(udp)];
         let mut structs = EspStructs::from(&EspAction { encapsulation, ..Default::default() });
         let attr = structs.attr();
-        // SAFETY: the structs are there until the end of the function, and types tell what is pointed to.
+        // SAFETY: the structs live until the end of the function, and the types of the pointers match.
         unsafe {
             let first = *attr.esp_encap;
             assert_eq!((first.len, first.type_), (40, 0x31));

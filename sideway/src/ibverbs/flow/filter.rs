@@ -1,32 +1,33 @@
-//! What a rule looks for in a packet, in natural types and host order.
+//! Filters of packet headers, in natural types and host order.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What a rule looks for in one header: a value, and which bits of it count. See [`FlowRule::setup_match`](super::FlowRule::setup_match).
+/// A filter for one header: a value, and a mask of its significant bits. See
+/// [`FlowRule::setup_match`](super::FlowRule::setup_match).
 #[doc(alias = "ibv_flow_spec")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "the fields of all are a value and the mask of the bits of it that count")]
+#[expect(missing_docs, reason = "the fields of all are a value and the mask of its significant bits")]
 pub enum FlowSpec {
     /// `ibv_flow_spec_eth`: the Ethernet header.
     Ethernet { value: EthernetFilter, mask: EthernetFilter },
-    /// `ibv_flow_spec_ipv4`: the addresses of IPv4.
+    /// `ibv_flow_spec_ipv4`: the IPv4 addresses.
     Ipv4 { value: Ipv4Filter, mask: Ipv4Filter },
-    /// `ibv_flow_spec_ipv4_ext`: the header of IPv4.
+    /// `ibv_flow_spec_ipv4_ext`: the IPv4 header.
     Ipv4Ext { value: Ipv4ExtFilter, mask: Ipv4ExtFilter },
-    /// `ibv_flow_spec_ipv6`: the header of IPv6.
+    /// `ibv_flow_spec_ipv6`: the IPv6 header.
     Ipv6 { value: Ipv6Filter, mask: Ipv6Filter },
-    /// `ibv_flow_spec_tcp_udp`: the ports of TCP.
+    /// `ibv_flow_spec_tcp_udp`: the TCP ports.
     Tcp { value: TcpUdpFilter, mask: TcpUdpFilter },
-    /// `ibv_flow_spec_tcp_udp`: the ports of UDP.
+    /// `ibv_flow_spec_tcp_udp`: the UDP ports.
     Udp { value: TcpUdpFilter, mask: TcpUdpFilter },
-    /// `ibv_flow_spec_tunnel`: the header of VXLAN.
+    /// `ibv_flow_spec_tunnel`: the VXLAN header.
     VxlanTunnel { value: TunnelFilter, mask: TunnelFilter },
-    /// `ibv_flow_spec_gre`: the header of GRE.
+    /// `ibv_flow_spec_gre`: the GRE header.
     Gre { value: GreFilter, mask: GreFilter },
-    /// `ibv_flow_spec_mpls`: a label of MPLS.
+    /// `ibv_flow_spec_mpls`: an MPLS label.
     Mpls { value: MplsFilter, mask: MplsFilter },
-    /// `ibv_flow_spec_esp`: the header of IPsec's ESP.
+    /// `ibv_flow_spec_esp`: the IPsec ESP header.
     Esp { value: EspFilter, mask: EspFilter },
 }
 
@@ -34,69 +35,69 @@ pub enum FlowSpec {
 #[doc(alias = "ibv_flow_eth_filter")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EthernetFilter {
-    /// Where the packet goes.
+    /// The destination.
     pub dst_mac: [u8; 6],
-    /// Where it comes from.
+    /// The source.
     pub src_mac: [u8; 6],
-    /// The protocol inside, such as 0x0800 for IPv4.
+    /// The payload's protocol, such as 0x0800 for IPv4.
     pub ether_type: u16,
     /// The VLAN tag: priority (3 bits), drop eligible (1 bit), VLAN (12 bits).
     pub vlan_tag: u16,
 }
 
-/// `struct ibv_flow_ipv4_filter` — the addresses of IPv4.
+/// `struct ibv_flow_ipv4_filter` — the IPv4 addresses.
 #[doc(alias = "ibv_flow_ipv4_filter")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ipv4Filter {
-    /// Where the packet comes from.
+    /// The source.
     pub src_ip: Ipv4Addr,
-    /// Where it goes.
+    /// The destination.
     pub dst_ip: Ipv4Addr,
 }
 
-/// `struct ibv_flow_ipv4_ext_filter` — the header of IPv4.
+/// `struct ibv_flow_ipv4_ext_filter` — the IPv4 header.
 #[doc(alias = "ibv_flow_ipv4_ext_filter")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ipv4ExtFilter {
-    /// Where the packet comes from.
+    /// The source.
     pub src_ip: Ipv4Addr,
-    /// Where it goes.
+    /// The destination.
     pub dst_ip: Ipv4Addr,
-    /// The protocol inside, such as 17 for UDP.
+    /// The payload's protocol, such as 17 for UDP.
     pub protocol: u8,
     /// The type of service: DSCP (6 bits) and ECN (2 bits).
     pub tos: u8,
     /// Time to live.
     pub ttl: u8,
-    /// Fragmentation: 1 more fragments follow, 2 do not fragment.
+    /// Fragmentation: 1 means more fragments, 2 means do not fragment.
     pub flags: u8,
 }
 
-/// `struct ibv_flow_ipv6_filter` — the header of IPv6.
+/// `struct ibv_flow_ipv6_filter` — the IPv6 header.
 #[doc(alias = "ibv_flow_ipv6_filter")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ipv6Filter {
-    /// Where the packet comes from.
+    /// The source.
     pub src_ip: Ipv6Addr,
-    /// Where it goes.
+    /// The destination.
     pub dst_ip: Ipv6Addr,
     /// The flow label, 20 bits.
     pub flow_label: u32,
-    /// The header inside, such as 17 for UDP.
+    /// The type of the next header, such as 17 for UDP.
     pub next_header: u8,
     /// The traffic class: DSCP (6 bits) and ECN (2 bits).
     pub traffic_class: u8,
-    /// Hops that are left.
+    /// The hop limit.
     pub hop_limit: u8,
 }
 
-/// `struct ibv_flow_tcp_udp_filter` — the ports of TCP or UDP.
+/// `struct ibv_flow_tcp_udp_filter` — the TCP or UDP ports.
 #[doc(alias = "ibv_flow_tcp_udp_filter")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TcpUdpFilter {
-    /// Where the packet goes.
+    /// The destination.
     pub dst_port: u16,
-    /// Where it comes from.
+    /// The source.
     pub src_port: u16,
 }
 
@@ -104,24 +105,24 @@ pub struct TcpUdpFilter {
 #[doc(alias = "ibv_flow_tunnel_filter")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TunnelFilter {
-    /// The number of the tunnel; with VXLAN the network identifier, 24 bits.
+    /// The tunnel's number; with VXLAN the network identifier, 24 bits.
     pub tunnel_id: u32,
 }
 
-/// `struct ibv_flow_gre_filter` — the header of GRE.
+/// `struct ibv_flow_gre_filter` — the GRE header.
 #[doc(alias = "ibv_flow_gre_filter")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GreFilter {
-    /// The first 16 bits: 0x8000 a checksum is there, 0x2000 a key, 0x1000 a sequence number; the lowest three are the
-    /// version.
+    /// The first 16 bits: 0x8000 if a checksum is present, 0x2000 a key, 0x1000 a sequence number; the lowest three are
+    /// the version.
     pub flags_and_version: u16,
-    /// The protocol inside, as an Ethernet type.
+    /// The payload's protocol, as an Ethernet type.
     pub protocol: u16,
     /// The key.
     pub key: u32,
 }
 
-/// `struct ibv_flow_mpls_filter` — an entry of the label stack of MPLS.
+/// `struct ibv_flow_mpls_filter` — an MPLS label stack entry.
 #[doc(alias = "ibv_flow_mpls_filter")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct MplsFilter {
@@ -129,13 +130,13 @@ pub struct MplsFilter {
     pub label: u32,
     /// The traffic class, 3 bits.
     pub traffic_class: u8,
-    /// Whether it is the last entry of the stack; in a mask, whether that counts.
+    /// Whether it is the last entry of the stack; in a mask, whether to compare this.
     pub bottom_of_stack: bool,
     /// Time to live.
     pub ttl: u8,
 }
 
-/// `struct ibv_flow_esp_filter` — the header of IPsec's ESP.
+/// `struct ibv_flow_esp_filter` — the IPsec ESP header.
 #[doc(alias = "ibv_flow_esp_filter")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EspFilter {

@@ -1,4 +1,4 @@
-//! Flow steering: rules that bring packets to a queue pair.
+//! Flow steering: rules that direct packets to a queue pair.
 //!
 //! ```text
 //! FlowRule ── setup_match(FlowSpec) ── setup_tag, setup_drop, setup_action, setup_counters
@@ -7,8 +7,8 @@
 //! DeviceContext::create_flow_action_esp ─► FlowAction    ibv_create_flow_action_esp
 //! ```
 //!
-//! Values and masks are given in natural types and host order. A packet matches where all bits that are set in the mask
-//! are as in the value.
+//! Values and masks have natural types, in host order. A packet matches if all bits set in the mask equal those of the
+//! value.
 //!
 //! ```no_run
 //! use sideway::ibverbs::flow::{FlowRule, FlowSpec, FlowType, TcpUdpFilter};
@@ -50,13 +50,13 @@ use crate::ffi::{Handle, check_pointer};
 
 const VERB: &str = "ibv_create_flow";
 
-/// A rule in force: what matches it arrives at the queue pair until the flow is dropped or closed.
+/// An active rule: matching packets are directed to the queue pair until the flow is dropped or closed.
 #[doc(alias = "ibv_flow")]
 #[derive(Debug)]
 pub struct Flow {
-    // Dropped first: what it is made from must outlive it.
+    // First field, so dropped first: its parents must outlive it.
     handle: Handle<ibv_flow>,
-    #[expect(dead_code, reason = "kept for as long as the flow lives")]
+    #[expect(dead_code, reason = "held only while the flow lives")]
     actions: Vec<Arc<FlowAction>>,
     counters: Mutex<Vec<Arc<Counters>>>,
     qp: Arc<QueuePairCore>,
@@ -66,11 +66,12 @@ impl QueuePairCore {
     pub(crate) fn create_flow(self: &Arc<Self>, rule: &FlowRule) -> Result<Flow, VerbError> {
         rule.check(self.context())?;
         let mut attributes = rule.encode()?;
-        // SAFETY: the queue pair is live as long as the core; the attributes are followed by as many specifications as they
-        // say, each with its exact size, and what those name is live and of this device (`check`).
+        // SAFETY: the queue pair is live as long as the core. The attributes are followed by the stated number of
+        // specifications, each with its exact size, and the objects that they name are live and of this device
+        // (`check`).
         let flow = unsafe { sys::ibv_create_flow(self.raw(), attributes.as_mut_ptr()) };
         let flow = check_pointer(VERB, flow).map_err(|error| rule.explain(error, self.context()))?;
-        // SAFETY: just made and ours alone; this is its verb.
+        // SAFETY: just created and not shared; this verb destroys it.
         let handle = unsafe { Handle::new(flow, destroy_flow, "ibv_destroy_flow") };
         let counters = Mutex::new(rule.counters().to_vec());
         Ok(Flow { handle, actions: rule.actions().to_vec(), counters, qp: Arc::clone(self) })
@@ -78,21 +79,21 @@ impl QueuePairCore {
 }
 
 impl Flow {
-    /// `ibv_destroy_flow(flow)` — ends the rule and reports, where dropping only logs.
+    /// `ibv_destroy_flow(flow)` — ends the rule and returns errors, which drop only logs.
     ///
     /// # Errors
     ///
-    /// The driver's errno; the flow is leaked then.
+    /// The driver's errno; the flow is then leaked.
     #[doc(alias = "ibv_destroy_flow")]
     pub fn close(self) -> Result<(), VerbError> {
         self.handle.close()
     }
 
-    /// The C object.
+    /// Returns the C object.
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, and not destroyed.
+    /// Use it only while `self` lives, and do not destroy it.
     pub unsafe fn flow(&self) -> NonNull<ibv_flow> {
         self.handle.as_non_null()
     }
@@ -105,9 +106,9 @@ impl Flow {
         self.qp.context()
     }
 
-    /// Keeps counters that were attached later.
+    /// Keeps counters alive that were attached later.
     pub(crate) fn keep(&self, counters: &Arc<Counters>) {
-        // Nothing panics under the lock but for want of memory, and a list that was left whole is usable.
+        // Under the lock only a failed allocation can panic, so a poisoned list is still consistent.
         self.counters.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(counters));
     }
 }

@@ -11,36 +11,36 @@ use crate::ibverbs::counters::Counters;
 use crate::ibverbs::device_context::DeviceContext;
 
 open_enum! {
-    /// `enum ibv_flow_attr_type` — which packets a rule is about.
+    /// `enum ibv_flow_attr_type` — the packets that a rule applies to.
     #[doc(alias = "ibv_flow_attr_type")]
     pub enum FlowType {
-        /// Those that match its specifications.
+        /// Packets that match its specifications.
         Normal = ibv_flow_attr_type::IBV_FLOW_ATTR_NORMAL.0,
-        /// All of the port that no other rule takes.
+        /// All packets of the port that no other rule matches.
         AllDefault = ibv_flow_attr_type::IBV_FLOW_ATTR_ALL_DEFAULT.0,
-        /// All multicast packets of the port that no other rule takes.
+        /// All multicast packets of the port that no other rule matches.
         MulticastDefault = ibv_flow_attr_type::IBV_FLOW_ATTR_MC_DEFAULT.0,
-        /// A copy of all that passes the port.
+        /// A copy of all packets of the port.
         Sniffer = ibv_flow_attr_type::IBV_FLOW_ATTR_SNIFFER.0,
     }
 }
 
 bitflags::bitflags! {
-    /// `enum ibv_flow_flags` — how a rule acts.
+    /// `enum ibv_flow_flags` — how a rule is applied.
     #[doc(alias = "ibv_flow_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct FlowFlags: u32 {
-        /// Packets go on to rules of lower priority as well.
+        /// Rules of lower priority also apply to the packets.
         const DontTrap = ibv_flow_flags::IBV_FLOW_ATTR_FLAGS_DONT_TRAP.0;
-        /// The rule is about packets that are sent.
+        /// The rule applies to sent packets.
         const Egress = ibv_flow_flags::IBV_FLOW_ATTR_FLAGS_EGRESS.0;
-        // Later flags pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
-/// A rule under construction: which packets, and what is done with them. With
-/// [`create_flow`](crate::ibverbs::queue_pair::QueuePair::create_flow) it comes into force; one rule can be used many times.
+/// A rule under construction: a set of packets, and actions on them.
+/// [`create_flow`](crate::ibverbs::queue_pair::QueuePair::create_flow) activates it; a rule can be used many times.
 #[doc(alias = "ibv_flow_attr")]
 #[derive(Clone, Debug)]
 pub struct FlowRule {
@@ -48,7 +48,7 @@ pub struct FlowRule {
     pub(super) port: u8,
     pub(super) priority: u16,
     pub(super) flags: FlowFlags,
-    /// Each with whether it is about the inner packet of a tunnel.
+    /// Each with whether it applies to the inner packet of a tunnel.
     pub(super) specs: Vec<(FlowSpec, bool)>,
     pub(super) actions: Vec<Arc<FlowAction>>,
     pub(super) counters: Vec<Arc<Counters>>,
@@ -57,7 +57,7 @@ pub struct FlowRule {
 }
 
 impl FlowRule {
-    /// A rule for packets of a port (from 1), with the highest priority (0), no flags and no specifications.
+    /// Creates a rule for packets of a port (from 1), with the highest priority (0), no flags and no specifications.
     pub fn new(flow_type: FlowType, port: u8) -> Self {
         let (specs, actions, counters) = (Vec::new(), Vec::new(), Vec::new());
         Self {
@@ -73,33 +73,34 @@ impl FlowRule {
         }
     }
 
-    /// Which rule is looked at first: 0 is the highest priority. Within one priority, the order is not defined.
+    /// Sets the priority; 0 is the highest. The order within one priority is undefined.
     pub fn setup_priority(&mut self, priority: u16) -> &mut Self {
         self.priority = priority;
         self
     }
 
-    /// How the rule acts.
+    /// Sets how the rule is applied.
     pub fn setup_flags(&mut self, flags: FlowFlags) -> &mut Self {
         self.flags = flags;
         self
     }
 
-    /// Packets must match this as well. Headers are given from the outermost to the innermost: drivers take no other order.
+    /// Adds a specification that packets must match. Add headers from the outermost to the innermost: drivers reject
+    /// any other order.
     pub fn setup_match(&mut self, spec: FlowSpec) -> &mut Self {
         self.specs.push((spec, false));
         self
     }
 
-    /// The same (`IBV_FLOW_SPEC_INNER`) for the packet inside a tunnel: given after the headers of the tunnel.
+    /// Adds a specification (`IBV_FLOW_SPEC_INNER`) for the packet inside a tunnel, after the tunnel's headers.
     #[doc(alias = "IBV_FLOW_SPEC_INNER")]
     pub fn setup_inner_match(&mut self, spec: FlowSpec) -> &mut Self {
         self.specs.push((spec, true));
         self
     }
 
-    /// `ibv_flow_spec_action_tag`: completions of packets that match carry this number, of 24 bits with most devices, where
-    /// the completion queue was made with
+    /// `ibv_flow_spec_action_tag`: sets a number in the completions of matching packets, of 24 bits with most devices.
+    /// The completion queue must be built with
     /// [`FlowTag`](crate::ibverbs::completion::CreateCompletionQueueWorkCompletionFlags::FlowTag).
     #[doc(alias = "ibv_flow_spec_action_tag")]
     pub fn setup_tag(&mut self, tag: u32) -> &mut Self {
@@ -107,21 +108,21 @@ impl FlowRule {
         self
     }
 
-    /// `ibv_flow_spec_action_drop`: packets that match are dropped.
+    /// `ibv_flow_spec_action_drop`: drops matching packets.
     #[doc(alias = "ibv_flow_spec_action_drop")]
     pub fn setup_drop(&mut self) -> &mut Self {
         self.drop = true;
         self
     }
 
-    /// `ibv_flow_spec_action_handle`: packets that match undergo this action. The flow keeps it alive.
+    /// `ibv_flow_spec_action_handle`: applies this action to matching packets. The flow keeps it alive.
     #[doc(alias = "ibv_flow_spec_action_handle")]
     pub fn setup_action(&mut self, action: &Arc<FlowAction>) -> &mut Self {
         self.actions.push(Arc::clone(action));
         self
     }
 
-    /// `ibv_flow_spec_counter_action`: packets that match are counted here. The flow keeps the counters alive.
+    /// `ibv_flow_spec_counter_action`: counts matching packets here. The flow keeps the counters alive.
     #[doc(alias = "ibv_flow_spec_counter_action")]
     pub fn setup_counters(&mut self, counters: &Arc<Counters>) -> &mut Self {
         self.counters.push(Arc::clone(counters));
@@ -136,18 +137,18 @@ impl FlowRule {
         &self.counters
     }
 
-    /// Sees that what the rule names is of this device.
+    /// Checks that the objects that the rule names belong to this device.
     pub(super) fn check(&self, context: &DeviceContext) -> Result<(), VerbError> {
         if self.actions.iter().any(|action| action.device_context().raw() != context.raw()) {
             return Err(VerbError::invalid(
                 VERB,
-                "an action of the rule belongs to another device context than the queue pair",
+                "an action of the rule belongs to another device context than the queue pair; create both from one",
             ));
         }
         if self.counters.iter().any(|counters| counters.device_context().raw() != context.raw()) {
             return Err(VerbError::invalid(
                 VERB,
-                "counters of the rule belong to another device context than the queue pair",
+                "counters of the rule belong to another device context than the queue pair; create both from one",
             ));
         }
         Ok(())
@@ -156,18 +157,17 @@ impl FlowRule {
     #[cold]
     pub(super) fn explain(&self, error: VerbError, context: &DeviceContext) -> VerbError {
         match error.errno().raw() {
-            libc::EPERM => error.with_hint("steering packets needs the capability CAP_NET_RAW"),
+            libc::EPERM => error.with_hint(
+                "flow steering needs the capability CAP_NET_RAW; run `setcap \
+                cap_net_raw+ep` on the program",
+            ),
             libc::EOPNOTSUPP | libc::ENOSYS => {
-                error.with_hint("the device or its driver has no flow steering, or not what this rule asks for")
+                error.with_hint("the device or its driver does not support flow steering, or this rule")
             }
             libc::EINVAL => match context.query_device() {
-                Ok(device) if self.port == 0 || u32::from(self.port) > device.phys_port_cnt() => {
-                    error.with_hint(format!(
-                        "the rule is for port {} and the device has ports 1 to {}",
-                        self.port,
-                        device.phys_port_cnt()
-                    ))
-                }
+                Ok(device) if self.port == 0 || u32::from(self.port) > device.phys_port_cnt() => error.with_hint(
+                    format!("there is no port {}; use a port from 1 to {}", self.port, device.phys_port_cnt()),
+                ),
                 _ => error,
             },
             _ => error,

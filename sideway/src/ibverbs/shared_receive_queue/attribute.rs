@@ -1,4 +1,4 @@
-//! `struct ibv_srq_attr`, with the mask of what was set; the types of queues.
+//! `struct ibv_srq_attr`, with its attribute mask; the types of queues.
 
 use std::fmt;
 
@@ -7,34 +7,35 @@ use rdma_mummy_sys::{ibv_srq_attr, ibv_srq_attr_mask, ibv_srq_type};
 use crate::ffi::open_enum;
 
 open_enum! {
-    /// `enum ibv_srq_type`: who takes receives from the queue, and how.
+    /// `enum ibv_srq_type`: which queue pairs consume receives, and how.
     #[doc(alias = "ibv_srq_type")]
     pub enum SharedReceiveQueueType {
-        /// Queue pairs that were made with the queue, in the order of the receives.
+        /// Queue pairs built with the queue consume receives in order.
         Basic = ibv_srq_type::IBV_SRQT_BASIC.0,
         /// XRC: the sender of each message names the queue by its number.
         ReliableConnectionExtended = ibv_srq_type::IBV_SRQT_XRC.0,
-        /// Queue pairs that were made with the queue; the device finds the receive whose tag matches that of the message.
+        /// Queue pairs built with the queue consume receives; the device selects the receive whose tag matches the
+        /// message.
         TagMatching = ibv_srq_type::IBV_SRQT_TM.0,
     }
 }
 
 bitflags::bitflags! {
-    /// `enum ibv_srq_attr_mask`: which attributes of a shared receive queue a call is about.
+    /// `enum ibv_srq_attr_mask`: a set of attributes of a shared receive queue.
     #[doc(alias = "ibv_srq_attr_mask")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct SharedReceiveQueueAttributeMask: u32 {
-        /// Receives that can be outstanding.
+        /// The maximum number of outstanding receives.
         const MaxWr = ibv_srq_attr_mask::IBV_SRQ_MAX_WR.0;
         /// The number of receives below which an event is raised.
         const Limit = ibv_srq_attr_mask::IBV_SRQ_LIMIT.0;
-        // Later attributes pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
-/// Attributes of a shared receive queue: what to set with [`modify`](super::SharedReceiveQueue::modify), or what
-/// [`query`](super::SharedReceiveQueue::query) found. Each setter marks its attribute in the mask.
+/// Attributes of a shared receive queue: to set with [`modify`](super::SharedReceiveQueue::modify), or returned by
+/// [`query`](super::SharedReceiveQueue::query). Each setter also sets the attribute's mask bit.
 #[doc(alias = "ibv_srq_attr")]
 #[derive(Clone, Copy)]
 pub struct SharedReceiveQueueAttribute {
@@ -43,52 +44,53 @@ pub struct SharedReceiveQueueAttribute {
 }
 
 impl SharedReceiveQueueAttribute {
-    /// No attribute set.
+    /// Creates attributes with an empty mask.
     pub fn new() -> Self {
         let attr = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit: 0 };
         Self { attr, mask: SharedReceiveQueueAttributeMask::empty() }
     }
 
-    /// What a query filled in.
+    /// Wraps the result of a query.
     pub(super) fn from_raw(attr: ibv_srq_attr) -> Self {
         Self { attr, mask: SharedReceiveQueueAttributeMask::MaxWr | SharedReceiveQueueAttributeMask::Limit }
     }
 
-    /// The C struct.
+    /// Returns the C struct.
     pub(super) fn raw(&self) -> &ibv_srq_attr {
         &self.attr
     }
 
-    /// Which attributes are set.
+    /// Returns the mask of set attributes.
     pub fn mask(&self) -> SharedReceiveQueueAttributeMask {
         self.mask
     }
 
-    /// Receives that can be outstanding: resizes the queue.
+    /// Sets the maximum number of outstanding receives, which resizes the queue.
     pub fn setup_max_wr(&mut self, max_wr: u32) -> &mut Self {
         self.attr.max_wr = max_wr;
         self.mask |= SharedReceiveQueueAttributeMask::MaxWr;
         self
     }
 
-    /// Receives that can be outstanding.
+    /// Returns the maximum number of outstanding receives.
     pub fn max_wr(&self) -> u32 {
         self.attr.max_wr
     }
 
-    /// Entries of a receive's scatter list. It cannot be set once the queue is made.
+    /// Returns the maximum number of entries of a receive's scatter list, fixed when the queue is built.
     pub fn max_sge(&self) -> u32 {
         self.attr.max_sge
     }
 
-    /// The number of receives below which the device raises the event `IBV_EVENT_SRQ_LIMIT_REACHED`, once; 0 for never.
+    /// Sets the number of receives below which the device raises the event `IBV_EVENT_SRQ_LIMIT_REACHED`, once; 0 for
+    /// never.
     pub fn setup_limit(&mut self, limit: u32) -> &mut Self {
         self.attr.srq_limit = limit;
         self.mask |= SharedReceiveQueueAttributeMask::Limit;
         self
     }
 
-    /// The number of receives below which the device raises an event; 0 where none is to come.
+    /// Returns the number of receives below which the device raises an event; 0 for never.
     pub fn limit(&self) -> u32 {
         self.attr.srq_limit
     }
@@ -116,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn setters_mark_what_they_set() {
+    fn setters_set_mask_bits() {
         let mut attribute = SharedReceiveQueueAttribute::new();
         assert!(attribute.mask().is_empty());
         attribute.setup_limit(3);
@@ -127,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_type_prints_its_number() {
+    fn unknown_type_prints_its_number() {
         assert_eq!(format!("{:?}", SharedReceiveQueueType::from_raw(9)), "SharedReceiveQueueType(9)");
         assert_eq!(format!("{:?}", SharedReceiveQueueType::TagMatching), "TagMatching");
     }

@@ -1,4 +1,4 @@
-//! Making shared receive queues.
+//! Building shared receive queues.
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::ibverbs::protection_domain::ProtectionDomain;
 use crate::ibverbs::work_request::MOST_REQUESTS;
 use crate::ibverbs::xrc_domain::XrcDomain;
 
-/// Makes shared receive queues. Unless set: a basic queue of 16 receives, 1 entry a list.
+/// Builds shared receive queues. Default: a basic queue of 16 receives with 1 entry each.
 #[doc(alias = "ibv_srq_init_attr_ex")]
 #[derive(Debug)]
 pub struct SharedReceiveQueueBuilder {
@@ -30,7 +30,7 @@ pub struct SharedReceiveQueueBuilder {
     service: Service,
 }
 
-/// What is particular to a type of queues.
+/// The attributes of one type of queue.
 #[derive(Debug)]
 enum Service {
     Basic,
@@ -39,14 +39,14 @@ enum Service {
 }
 
 impl ProtectionDomain {
-    /// A builder of shared receive queues in this domain.
+    /// Creates a builder of shared receive queues in this domain.
     pub fn create_srq_builder(self: &Arc<Self>) -> SharedReceiveQueueBuilder {
         SharedReceiveQueueBuilder::new(self)
     }
 }
 
 impl SharedReceiveQueueBuilder {
-    /// A builder in this domain.
+    /// Creates a builder in this domain.
     pub fn new(pd: &Arc<ProtectionDomain>) -> Self {
         Self {
             pd: Arc::clone(pd),
@@ -56,55 +56,55 @@ impl SharedReceiveQueueBuilder {
         }
     }
 
-    /// Receives that can be outstanding; the device may make it more.
+    /// Sets the maximum number of outstanding receives; the device may increase it.
     pub fn setup_max_wr(&mut self, max_wr: u32) -> &mut Self {
         self.attr.max_wr = max_wr;
         self
     }
 
-    /// Entries of a receive's scatter list; the device may make it more.
+    /// Sets the maximum number of entries of a receive's scatter list; the device may increase it.
     pub fn setup_max_sge(&mut self, max_sge: u32) -> &mut Self {
         self.attr.max_sge = max_sge;
         self
     }
 
-    /// The number of receives below which an event is raised. Most drivers ignore it here, as the manual page allows:
-    /// [`arm_limit`](SharedReceiveQueue::arm_limit) once receives are posted works with all.
+    /// Sets the number of receives below which an event is raised. Most drivers ignore it here, as the manual page
+    /// permits. [`arm_limit`](SharedReceiveQueue::arm_limit) after posting receives works with all drivers.
     pub fn setup_limit(&mut self, limit: u32) -> &mut Self {
         self.attr.srq_limit = limit;
         self
     }
 
-    /// A number of the program's own, by which it tells its queues apart.
+    /// Sets a number chosen by the program, which identifies the queue.
     pub fn setup_srq_context(&mut self, srq_context: usize) -> &mut Self {
         self.srq_context = srq_context;
         self
     }
 
-    /// Makes it an XRC queue: any XRC receive queue pair of this domain takes receives from it when the sender of the message
-    /// names it by its number. Completions go to `cq`. Both live as long as the queue.
+    /// Builds an XRC queue: any XRC receive queue pair of this domain consumes its receives when the sender of a
+    /// message names the queue by its number. Completions go to `cq`. The queue keeps both alive.
     pub fn setup_xrc(&mut self, xrcd: &Arc<XrcDomain>, cq: &impl CompletionQueue) -> &mut Self {
         self.service = Service::Xrc { xrcd: Arc::clone(xrcd), cq: Arc::clone(cq.core()) };
         self
     }
 
-    /// Makes it a queue with tag matching: up to `max_num_tags` tags in its list, up to `max_ops` operations on the list
-    /// outstanding. Completions of operations, and of receives that matched, go to `cq`, which lives as long as the queue.
-    /// [`DeviceAttr::tm_caps`](crate::ibverbs::device_context::DeviceAttr::tm_caps) tells what the device has.
+    /// Builds a queue with tag matching: up to `max_num_tags` tags in its list, and up to `max_ops` outstanding list
+    /// operations. Completions of operations and of matched receives go to `cq`, which the queue keeps alive.
+    /// [`DeviceAttr::tm_caps`](crate::ibverbs::device_context::DeviceAttr::tm_caps) has the device's limits.
     #[doc(alias = "ibv_tm_cap")]
     pub fn setup_tag_matching(&mut self, cq: &impl CompletionQueue, max_num_tags: u32, max_ops: u32) -> &mut Self {
         self.service = Service::TagMatching { cq: Arc::clone(cq.core()), cap: ibv_tm_cap { max_num_tags, max_ops } };
         self
     }
 
-    /// `ibv_create_srq(pd, srq_init_attr)` — makes a basic queue.
+    /// `ibv_create_srq(pd, srq_init_attr)` — builds a basic queue.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: more of something than the device has, or than there is room for; a limit above the number of receives; XRC
-    ///   or tag matching, which [`build_ex`](Self::build_ex) makes.
+    /// - `EINVAL`: a value above the device's limit, or above the memory limit; a limit above the number of receives;
+    ///   XRC or tag matching, which need [`build_ex`](Self::build_ex).
     /// - `ENOMEM`: out of resources.
-    /// - `EOPNOTSUPP`, `ENOSYS`: the device or its driver has no shared receive queues.
+    /// - `EOPNOTSUPP`, `ENOSYS`: the device or its driver does not support shared receive queues.
     ///
     /// # References
     ///
@@ -113,42 +113,44 @@ impl SharedReceiveQueueBuilder {
     pub fn build(&self) -> Result<SharedReceiveQueue, VerbError> {
         const VERB: &str = "ibv_create_srq";
         if !matches!(self.service, Service::Basic) {
-            return Err(VerbError::invalid(VERB, "it makes basic queues alone: use build_ex"));
+            return Err(VerbError::invalid(VERB, "XRC and tag matching are not supported here; call build_ex"));
         }
         self.check(VERB)?;
         let mut init = ibv_srq_init_attr { srq_context: self.raw_context(), attr: self.attr };
         // SAFETY: the domain is live, and the attributes can be read and written.
         let srq = unsafe { sys::ibv_create_srq(self.pd.raw(), &mut init) };
         let srq = check_pointer(VERB, srq).map_err(|error| self.explain(error))?;
-        // SAFETY: just made in this domain, from nothing else.
+        // SAFETY: just created in this domain, from no other object.
         unsafe { self.adopt(VERB, srq, init.attr, None) }
     }
 
-    /// `ibv_create_srq_ex(context, srq_init_attr_ex)` — makes a queue of any type.
+    /// `ibv_create_srq_ex(context, srq_init_attr_ex)` — builds a queue of any type.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: an XRC domain or a completion queue of another device; more tags or operations than the device has.
-    /// - `EOPNOTSUPP`, `ENOSYS`: the device or its driver has no queues of this type.
-    /// - else as [`build`](Self::build).
+    /// - `EINVAL`: an XRC domain or a completion queue of another device; more tags or operations than the device
+    ///   supports.
+    /// - `EOPNOTSUPP`, `ENOSYS`: the device or its driver does not support queues of this type.
+    /// - Otherwise as for [`build`](Self::build).
     ///
     /// # References
     ///
     /// [ibv_create_srq_ex(3)](https://man7.org/linux/man-pages/man3/ibv_create_srq_ex.3.html)
     #[doc(alias = "ibv_create_srq_ex")]
     pub fn build_ex(&self) -> Result<SharedReceiveQueue, VerbError> {
-        // SAFETY: the context is open, and the attributes are complete.
+        // SAFETY: the context is open, and the attributes are initialised.
         let create = |context, init: &mut ibv_srq_init_attr_ex| unsafe { sys::ibv_create_srq_ex(context, init) };
-        // SAFETY: this is the verb, and nothing else has the queue's address.
+        // SAFETY: this is the verb, and no other object stores the queue's address.
         unsafe { self.build_ex_by("ibv_create_srq_ex", create, None) }
     }
 
-    /// The same by another function.
+    /// Builds a queue with another function.
     ///
     /// # Safety
     ///
-    /// - `create` does as `ibv_create_srq_ex`, whose attributes are complete for their mask, and of one device.
-    /// - Where something has the queue's address afterwards, it is the `attachment`.
+    /// - `create` behaves like `ibv_create_srq_ex`. Its attributes are initialised according to their mask, and of one
+    ///   device.
+    /// - If a C object then stores the queue's address, it is the `attachment`.
     pub(crate) unsafe fn build_ex_by(
         &self,
         verb: &'static str,
@@ -179,19 +181,19 @@ impl SharedReceiveQueueBuilder {
                 init.tm_cap = *cap;
             }
         }
-        // What the attributes name is live and of one device (`check`).
+        // The objects that the attributes name are live and of one device (`check`).
         let srq = create(self.context().raw(), &mut init);
         let srq = check_pointer(verb, srq).map_err(|error| self.explain(error))?;
-        // SAFETY: just made of what `service` names, in this domain.
+        // SAFETY: just created from the objects that `service` names, in this domain.
         unsafe { self.adopt(verb, srq, init.attr, attachment) }
     }
 
-    /// Takes a new queue over; `actual` is what the device made of the attributes.
+    /// Takes ownership of a new queue; `actual` has the device's values of the attributes.
     ///
     /// # Safety
     ///
-    /// `srq` was just made in this domain from what `service` names, and is nobody else's; the `attachment` alone has its
-    /// address.
+    /// `srq` was just created in this domain from the objects that `service` names, and has no other owner; only the
+    /// `attachment` stores its address.
     unsafe fn adopt(
         &self,
         verb: &'static str,
@@ -205,7 +207,7 @@ impl SharedReceiveQueueBuilder {
             Service::TagMatching { cq, .. } => (None, Some(Arc::clone(cq))),
         };
         let parents = Parents { attachment, cq, xrcd, pd: Arc::clone(&self.pd) };
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         let core = unsafe { SharedReceiveQueueCore::adopt(srq, self.srq_type(), self.srq_context, parents) };
         let tags = match &self.service {
             Service::TagMatching { cap, .. } => {
@@ -217,7 +219,7 @@ impl SharedReceiveQueueBuilder {
         SharedReceiveQueue::new(verb, core, actual.max_wr, actual.max_sge, tags)
     }
 
-    /// What can be checked before the library is asked.
+    /// Checks the arguments before calling the library.
     fn check(&self, verb: &'static str) -> Result<(), VerbError> {
         self.context()
             .require_operations(verb, &[("post_srq_recv", |operations| operations.post_srq_recv.is_some())])?;
@@ -226,13 +228,13 @@ impl SharedReceiveQueueBuilder {
         if max_wr > most || max_sge > most {
             return Err(VerbError::invalid(
                 verb,
-                format!("{max_wr} receives of {max_sge} entries are asked for, and neither may be above {most}"),
+                format!("{max_wr} receives of {max_sge} entries exceed the memory limit; use at most {most} of each"),
             ));
         }
         if srq_limit > max_wr {
             return Err(VerbError::invalid(
                 verb,
-                format!("the limit is {srq_limit} and the queue is to hold {max_wr} receives"),
+                format!("the limit {srq_limit} exceeds the queue's {max_wr} receives; use a smaller limit"),
             ));
         }
         let there = self.context().raw();
@@ -242,18 +244,25 @@ impl SharedReceiveQueueBuilder {
             Service::TagMatching { cq, .. } => (None, cq),
         };
         if xrcd.is_some_and(|xrcd| xrcd.device_context().raw() != there) {
-            return Err(VerbError::invalid(verb, "the XRC domain belongs to another device context than the domain"));
+            return Err(VerbError::invalid(
+                verb,
+                "the XRC domain belongs to another device context than the domain; \
+                open it on the same",
+            ));
         }
         if cq.context().raw() != there {
             return Err(VerbError::invalid(
                 verb,
-                "the completion queue belongs to another device context than the domain",
+                "the completion queue belongs to another device context than the domain; build both from one",
             ));
         }
         if let Service::TagMatching { cap, .. } = &self.service
             && cap.max_ops > most
         {
-            return Err(VerbError::invalid(verb, format!("{} operations are asked for: at most {most}", cap.max_ops)));
+            return Err(VerbError::invalid(
+                verb,
+                format!("{} operations exceed the limit; use at most {most}", cap.max_ops),
+            ));
         }
         Ok(())
     }
@@ -266,12 +275,12 @@ impl SharedReceiveQueueBuilder {
         }
     }
 
-    /// The device of the domain.
+    /// Returns the domain's device.
     pub(crate) fn context(&self) -> &Arc<DeviceContext> {
         self.pd.device_context()
     }
 
-    /// The number as C keeps it; nobody follows it.
+    /// Returns the program's number as C's context, which no code dereferences.
     fn raw_context(&self) -> *mut libc::c_void {
         ptr::without_provenance_mut(self.srq_context)
     }
@@ -281,13 +290,13 @@ impl SharedReceiveQueueBuilder {
         let errno = error.errno().raw();
         match (errno, &self.service) {
             (libc::EOPNOTSUPP | libc::ENOSYS, Service::Basic) => {
-                return error.with_hint("the device or its driver has no shared receive queues");
+                return error.with_hint("the device or its driver does not support shared receive queues");
             }
             (libc::EOPNOTSUPP | libc::ENOSYS, Service::Xrc { .. }) => {
-                return error.with_hint("the device or its driver has no XRC");
+                return error.with_hint("the device or its driver does not support XRC");
             }
             (libc::EOPNOTSUPP | libc::ENOSYS, Service::TagMatching { .. }) => {
-                return error.with_hint("the device or its driver has no tag matching");
+                return error.with_hint("the device or its driver does not support tag matching");
             }
             (libc::EINVAL | libc::ENOMEM, _) => {}
             _ => return error,
@@ -295,39 +304,43 @@ impl SharedReceiveQueueBuilder {
         let Ok(device) = self.context().query_device() else { return error };
         let ibv_srq_attr { max_wr, max_sge, .. } = self.attr;
         if device.max_srq() == 0 {
-            return error.with_hint("the device has no shared receive queues");
+            return error.with_hint("the device does not support shared receive queues");
         }
         if max_wr > device.max_srq_wr() {
-            return error
-                .with_hint(format!("{max_wr} receives are asked for and the device has {}", device.max_srq_wr()));
+            return error.with_hint(format!(
+                "{max_wr} receives exceed the device's limit of {}; request less",
+                device.max_srq_wr()
+            ));
         }
         if max_sge > device.max_srq_sge() {
-            return error
-                .with_hint(format!("{max_sge} entries are asked for and the device has {}", device.max_srq_sge()));
+            return error.with_hint(format!(
+                "{max_sge} entries exceed the device's limit of {}; request less",
+                device.max_srq_sge()
+            ));
         }
         if let Service::TagMatching { cap, .. } = &self.service {
             let caps = device.tm_caps();
             if cap.max_num_tags > caps.max_num_tags() {
                 return error.with_hint(format!(
-                    "{} tags are asked for and the device has {}",
+                    "{} tags exceed the device's limit of {}; request less",
                     cap.max_num_tags,
                     caps.max_num_tags()
                 ));
             }
             if cap.max_ops > caps.max_ops() {
                 return error.with_hint(format!(
-                    "{} operations are asked for and the device has {}",
+                    "{} operations exceed the device's limit of {}; request less",
                     cap.max_ops,
                     caps.max_ops()
                 ));
             }
         }
         if max_wr == 0 && errno == libc::EINVAL {
-            return error.with_hint("no receives are asked for: at least 1 is needed");
+            return error.with_hint("no receives are requested; use at least 1");
         }
         error
     }
 }
 
-/// More entries than any device scatters a tagged receive to.
+/// Exceeds the scatter entries of a tagged receive on any device.
 const MOST_TAG_ENTRIES: u32 = 1 << 10;

@@ -1,4 +1,4 @@
-//! The C object behind a shared receive queue.
+//! The C object of a shared receive queue.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use crate::ibverbs::xrc_domain::XrcDomain;
 #[derive(Debug)]
 pub(crate) struct SharedReceiveQueueCore {
     srq: NonNull<ibv_srq>,
-    /// Taken by who destroys the queue.
+    /// Taken when the queue is destroyed.
     handle: Option<Handle<ibv_srq>>,
     srq_type: SharedReceiveQueueType,
     user_context: usize,
-    // Behind the handle: they must outlive it.
+    // After the handle: they must outlive it.
     parents: Parents,
 }
 
-/// What a shared receive queue is made from.
+/// The objects that a shared receive queue is made from.
 #[derive(Debug)]
 pub(super) struct Parents {
     pub(super) attachment: Option<Arc<dyn Attachment<ibv_srq>>>,
@@ -36,24 +36,24 @@ pub(super) struct Parents {
     pub(super) pd: Arc<ProtectionDomain>,
 }
 
-// SAFETY: the handle may move and be shared (see there), and nothing else is reached through the pointer.
+// SAFETY: the handle is `Send` and `Sync` (see there), and nothing else is accessed through the pointer.
 unsafe impl Send for SharedReceiveQueueCore {}
 // SAFETY: as for Send.
 unsafe impl Sync for SharedReceiveQueueCore {}
 
 impl SharedReceiveQueueCore {
-    /// Takes a new queue over.
+    /// Takes ownership of a new queue.
     ///
     /// # Safety
     ///
-    /// `srq` was just made from `parents`, all of them, with this type, and is nobody else's.
+    /// `srq` was just created from all of `parents`, with this type, and has no other owner.
     pub(super) unsafe fn adopt(
         srq: NonNull<ibv_srq>,
         srq_type: SharedReceiveQueueType,
         user_context: usize,
         parents: Parents,
     ) -> Arc<Self> {
-        // SAFETY: the caller's promise; ibv_destroy_srq is the verb for it.
+        // SAFETY: by the contract of this function; ibv_destroy_srq destroys it.
         let handle = Some(unsafe { Handle::new(srq, sys::ibv_destroy_srq, "ibv_destroy_srq") });
         let core = Arc::new(Self { srq, handle, srq_type, user_context, parents });
         core.context().objects().shared_receive_queues.insert(srq, &core);
@@ -77,7 +77,7 @@ impl SharedReceiveQueueCore {
         self.srq_type
     }
 
-    /// The number that the program gave the queue.
+    /// Returns the number set by the program.
     pub(crate) fn user_context(&self) -> usize {
         self.user_context
     }
@@ -85,18 +85,18 @@ impl SharedReceiveQueueCore {
     pub(crate) fn modify(&self, attribute: &SharedReceiveQueueAttribute) -> Result<(), VerbError> {
         const VERB: &str = "ibv_modify_srq";
         let mut attr = *attribute.raw();
-        // SAFETY: the queue is live, and the attributes are complete for the mask.
+        // SAFETY: the queue is live, and the attributes are initialised according to their mask.
         let ret = unsafe { sys::ibv_modify_srq(self.raw(), &mut attr, attribute.mask().bits() as c_int) };
         check_errno(VERB, ret).map_err(|error| self.explain_modify(error, attribute))
     }
 
-    /// Refuses a size that the device does not have, before there is memory for so many requests.
+    /// Rejects a size above the device's limit, before allocating memory for its requests.
     pub(super) fn check_size(&self, attribute: &SharedReceiveQueueAttribute) -> Result<(), VerbError> {
         let asked = attribute.max_wr();
         match self.context().query_device() {
             Ok(device) if asked > device.max_srq_wr() => Err(VerbError::invalid(
                 "ibv_modify_srq",
-                format!("{asked} receives are asked for and the device has {}", device.max_srq_wr()),
+                format!("{asked} receives exceed the device's limit of {}; request less", device.max_srq_wr()),
             )),
             _ => Ok(()),
         }
@@ -104,18 +104,18 @@ impl SharedReceiveQueueCore {
 
     pub(crate) fn query(&self) -> Result<SharedReceiveQueueAttribute, VerbError> {
         let mut attr = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit: 0 };
-        // SAFETY: the queue is live, and the attributes are there to be filled.
+        // SAFETY: the queue is live, and the attributes can be written.
         check_errno("ibv_query_srq", unsafe { sys::ibv_query_srq(self.raw(), &mut attr) })?;
         Ok(SharedReceiveQueueAttribute::from_raw(attr))
     }
 
     pub(crate) fn srq_number(&self) -> Result<u32, VerbError> {
         let mut number = 0;
-        // SAFETY: the queue is live, and the number is there to be filled.
+        // SAFETY: the queue is live, and the number can be written.
         check_errno("ibv_get_srq_num", unsafe { sys::ibv_get_srq_num(self.raw(), &mut number) }).map_err(|error| {
             match error.errno().raw() {
                 libc::EOPNOTSUPP | libc::ENOSYS => error.with_hint(
-                    "the device or its driver tells no number of this queue; only senders on XRC queue pairs need it",
+                    "the driver does not report this queue's number; only senders on XRC queue pairs need it",
                 ),
                 _ => error,
             }
@@ -123,13 +123,13 @@ impl SharedReceiveQueueCore {
         Ok(number)
     }
 
-    /// Destroys the queue and reports. Where others hold it, it lives on, and is destroyed by the last of them.
+    /// Destroys the queue. If other objects reference it, the last of them destroys it.
     pub(super) fn close(self: Arc<Self>) -> Result<(), VerbError> {
         match Arc::into_inner(self) {
             Some(mut core) => match core.destroy()? {
                 End::Gone => Ok(()),
                 End::LeftBehind => {
-                    Err(held("the completion queue that the queue was made with holds it: it goes with that"))
+                    Err(held("the queue's completion queue references it; dropping that destroys the queue"))
                 }
             },
             None => Err(held("queue pairs or events reference the queue; the last of them destroys it")),
@@ -143,18 +143,18 @@ impl SharedReceiveQueueCore {
         }
         let mut left = Left { handle: Some(handle), xrcd: self.parents.xrcd.take(), pd: Arc::clone(&self.parents.pd) };
         match self.parents.cq.take().map(Arc::try_unwrap) {
-            // A completion names such a queue, and drivers (mlx5) hold on to it from one step of a poll to the next. The poll may
-            // be under way, on this thread or another.
+            // A completion names such a queue, and drivers (mlx5) keep the pointer from one step of a poll to the next.
+            // A poll may be open, on this thread or another.
             Some(Err(cq)) => {
                 cq.leave_behind(Box::new(left));
                 Ok(End::LeftBehind)
             }
-            // Nobody polls any more. A completion queue of ours alone is dropped behind it.
+            // The completion queue is no longer polled. If this is its last reference, it is dropped afterwards.
             Some(Ok(_)) | None => left.destroy().map(|()| End::Gone),
         }
     }
 
-    /// Says what was probably wrong.
+    /// Adds the probable cause to the error.
     #[cold]
     fn explain_modify(&self, error: VerbError, attribute: &SharedReceiveQueueAttribute) -> VerbError {
         let mask = attribute.mask();
@@ -166,9 +166,8 @@ impl SharedReceiveQueueCore {
             && let Ok(device) = self.context().query_device()
             && !device.device_cap_flags().contains(DeviceCapabilityFlags::SharedReceiveQueueResize)
         {
-            return error.with_hint(
-                "the device does not resize shared receive queues: make the queue as large as it will have to be",
-            );
+            return error
+                .with_hint("the device cannot resize shared receive queues; build the queue with its final size");
         }
         if mask.contains(Mask::Limit) {
             let holds = if mask.contains(Mask::MaxWr) {
@@ -179,12 +178,14 @@ impl SharedReceiveQueueCore {
             if let Some(holds) = holds
                 && attribute.limit() > holds
             {
-                return error
-                    .with_hint(format!("the limit is {} and the queue holds {holds} receives", attribute.limit()));
+                return error.with_hint(format!(
+                    "the limit {} exceeds the queue's {holds} receives; use a smaller limit",
+                    attribute.limit()
+                ));
             }
         }
         if mask.contains(Mask::MaxWr) && error.errno().raw() == libc::EINVAL {
-            return error.with_hint("perhaps more receives are outstanding than the smaller queue would hold");
+            return error.with_hint("the smaller queue may not hold all outstanding receives; request more");
         }
         error
     }
@@ -195,17 +196,17 @@ fn held(hint: &'static str) -> VerbError {
     VerbError::new("ibv_destroy_srq", Errno::EBUSY).with_hint(hint)
 }
 
-/// What became of a queue that nobody holds any more.
+/// The outcome of destroying a queue without references.
 enum End {
     Gone,
     /// Its completion queue destroys it.
     LeftBehind,
 }
 
-/// What is left of a queue that nobody holds any more.
+/// A queue without references.
 struct Left {
     handle: Option<Handle<ibv_srq>>,
-    // Behind the handle: they must outlive it.
+    // After the handle: they must outlive it.
     xrcd: Option<Arc<XrcDomain>>,
     pd: Arc<ProtectionDomain>,
 }
@@ -214,7 +215,7 @@ impl Left {
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
         let srq = handle.as_non_null();
-        // Where it fails, the queue lives on.
+        // If this fails, the queue stays.
         handle.close().inspect_err(|_| self.pd.keep_parent_domain())?;
         // Until now events could name it.
         self.pd.device_context().objects().shared_receive_queues.remove(srq);

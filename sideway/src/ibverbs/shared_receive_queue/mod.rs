@@ -1,4 +1,4 @@
-//! Shared receive queues: receives that many queue pairs take from.
+//! Shared receive queues: receives that several queue pairs consume.
 //!
 //! ```text
 //! SharedReceiveQueueBuilder ── build ────► ibv_create_srq     a basic queue
@@ -8,10 +8,11 @@
 //! QueuePairBuilder::setup_srq(&queue)                                                   the queue pair takes its receives there
 //! ```
 //!
-//! A queue is one owned value, and posting takes it by `&mut`. Queue pairs and events keep the C object alive for themselves:
-//! the owner of the queue may go first. A queue pair that takes its receives from a shared queue refuses receives of its own.
+//! A queue has one owner, and posting takes `&mut`. Queue pairs and events keep the C object alive, so the owner may be
+//! dropped first. A queue pair with a shared receive queue rejects receives of its own.
 //!
-//! A queue with tag matching also takes operations on its list of tags: [`start_post_ops`](SharedReceiveQueue::start_post_ops).
+//! A queue with tag matching also supports operations on its list of tags:
+//! [`start_post_ops`](SharedReceiveQueue::start_post_ops).
 
 mod attribute;
 mod builder;

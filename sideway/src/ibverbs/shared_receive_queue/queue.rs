@@ -1,4 +1,4 @@
-//! A shared receive queue: posting to it, changing it, asking it.
+//! A shared receive queue: posting, modifying and querying.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::error::VerbError;
 use crate::ibverbs::device_context::DeviceContext;
 use crate::ibverbs::work_request::{PostRecvGuard, Requests};
 
-/// A shared receive queue, which one thread at a time posts to.
+/// A shared receive queue, for one posting thread at a time.
 #[doc(alias = "ibv_srq")]
 #[derive(Debug)]
 pub struct SharedReceiveQueue {
@@ -26,14 +26,13 @@ pub struct SharedReceiveQueue {
     core: Arc<SharedReceiveQueueCore>,
 }
 
-// SAFETY: the queue owns its requests; posting to a shared receive queue is allowed from any thread, and `&mut` keeps it to
-// one.
+// SAFETY: the queue owns its requests; any thread may post to a shared receive queue, and `&mut` allows one at a time.
 unsafe impl Send for SharedReceiveQueue {}
-// SAFETY: a shared reference gives access to the core alone.
+// SAFETY: a shared reference only gives access to the core.
 unsafe impl Sync for SharedReceiveQueue {}
 
 impl SharedReceiveQueue {
-    /// For batches of up to `max_wr` receives with up to `max_sge` entries each.
+    /// Creates a queue for batches of up to `max_wr` receives with up to `max_sge` entries each.
     pub(super) fn new(
         verb: &'static str,
         core: Arc<SharedReceiveQueueCore>,
@@ -45,39 +44,39 @@ impl SharedReceiveQueue {
         Ok(Self { srq: core.raw(), max_wr, max_sge, requests, tags, core })
     }
 
-    /// Begins a batch of receives.
+    /// Starts a batch of receives.
     #[doc(alias = "ibv_post_srq_recv")]
     #[inline]
     pub fn start_post_recv(&mut self) -> PostRecvGuard<'_, *mut ibv_srq> {
-        // SAFETY: the shared receive queue is live as long as the core, and the queue is borrowed by the guard; the builder
-        // has seen to it that the driver has the function.
+        // SAFETY: the shared receive queue is live as long as the core, and the guard borrows the queue; the builder
+        // has checked that the driver has the function.
         unsafe { PostRecvGuard::new(self.srq, &mut self.requests) }
     }
 
-    /// Begins a batch of operations on the list of tags. A queue without tag matching refuses each.
+    /// Starts a batch of operations on the list of tags. A queue without tag matching rejects each.
     #[doc(alias = "ibv_post_srq_ops")]
     #[inline]
     pub fn start_post_ops(&mut self) -> PostTagOperationsGuard<'_> {
-        // SAFETY: the shared receive queue is live as long as the core, and the queue is borrowed by the guard.
+        // SAFETY: the shared receive queue is live as long as the core, and the guard borrows the queue.
         unsafe { self.tags.batch(self.srq) }
     }
 
-    /// The tag that the operation at place `index` of the last batch of [`start_post_ops`](Self::start_post_ops) has added;
-    /// `None` where that operation was another, or was not posted. The next batch forgets it.
+    /// Returns the tag added by operation `index` of the last batch of [`start_post_ops`](Self::start_post_ops); `None`
+    /// if that operation was of another kind, or was not posted. The next batch replaces these results.
     pub fn posted_tag(&self, index: usize) -> Option<Tag> {
         self.tags.posted_tag(index)
     }
 
-    /// `ibv_modify_srq(srq, attr, attr_mask)` — sets the limit, or resizes the queue, or both.
+    /// `ibv_modify_srq(srq, attr, attr_mask)` — sets the limit, resizes the queue, or both.
     ///
-    /// After a resize, batches of up to as many receives as were asked for can be posted; those that are outstanding stay.
+    /// After a resize, batches may have as many receives as requested; outstanding receives remain.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: a limit above the queue's size, more receives than the device has, fewer than are outstanding, or a device
-    ///   that does not resize queues (`DeviceCapabilityFlags::SharedReceiveQueueResize`).
-    /// - `ENOMEM`: out of resources, of the device or of this library, as the error says then. Nothing was modified.
-    /// - `EOPNOTSUPP`, `ENOSYS`: the driver has not this verb.
+    /// - `EINVAL`: a limit above the queue's size, more receives than the device supports, fewer than are outstanding,
+    ///   or a device that cannot resize queues (`DeviceCapabilityFlags::SharedReceiveQueueResize`).
+    /// - `ENOMEM`: the device or this crate is out of memory, as the error states. Nothing was modified.
+    /// - `EOPNOTSUPP`, `ENOSYS`: the driver does not have this verb.
     ///
     /// # References
     ///
@@ -88,7 +87,7 @@ impl SharedReceiveQueue {
             return self.core.modify(attribute);
         }
         self.core.check_size(attribute)?;
-        // Before the queue is resized: a failure leaves everything as it was.
+        // Before the resize, so that a failure changes nothing.
         let requests = Requests::new("ibv_modify_srq", attribute.max_wr(), self.max_sge)?;
         self.core.modify(attribute)?;
         self.requests = requests;
@@ -96,14 +95,14 @@ impl SharedReceiveQueue {
         Ok(())
     }
 
-    /// `ibv_modify_srq(srq, {srq_limit}, IBV_SRQ_LIMIT)` — asks for one event `IBV_EVENT_SRQ_LIMIT_REACHED` when fewer than
-    /// `limit` receives are left; 0 takes the wish back. After the event, ask again.
+    /// `ibv_modify_srq(srq, {srq_limit}, IBV_SRQ_LIMIT)` — requests one event `IBV_EVENT_SRQ_LIMIT_REACHED` when fewer
+    /// than `limit` receives are left; 0 cancels the request. Arm again after each event.
     ///
     /// On an empty queue many devices raise the event at once: post receives first.
     ///
     /// # Errors
     ///
-    /// `EINVAL` where the limit is above the queue's size; else the driver's errno.
+    /// `EINVAL` if the limit exceeds the queue's size; otherwise the driver's errno.
     ///
     /// # References
     ///
@@ -112,7 +111,7 @@ impl SharedReceiveQueue {
         self.core.modify(SharedReceiveQueueAttribute::new().setup_limit(limit))
     }
 
-    /// `ibv_query_srq(srq, attr)` — the size of the queue and its limit, as the driver has them at the moment.
+    /// `ibv_query_srq(srq, attr)` — returns the driver's current size and limit of the queue.
     ///
     /// # Errors
     ///
@@ -126,11 +125,12 @@ impl SharedReceiveQueue {
         self.core.query()
     }
 
-    /// `ibv_get_srq_num(srq, srq_num)` — the number by which senders on XRC queue pairs name the queue, 24 bits.
+    /// `ibv_get_srq_num(srq, srq_num)` — returns the number by which senders on XRC queue pairs name the queue, 24
+    /// bits.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` where the driver has not this verb, or the queue no number.
+    /// `EOPNOTSUPP` if the driver does not have this verb, or the queue has no number.
     ///
     /// # References
     ///
@@ -140,40 +140,42 @@ impl SharedReceiveQueue {
         self.core.srq_number()
     }
 
-    /// Receives that a batch can have: as many as the device made the queue for, or as the last resize asked for.
+    /// Returns the maximum number of receives in a batch: the device's capacity when the queue was built, or the size
+    /// requested by the last resize.
     pub fn max_wr(&self) -> u32 {
         self.max_wr
     }
 
-    /// Entries that a receive's scatter list can have: as many as the device made the queue for.
+    /// Returns the maximum number of entries of a receive's scatter list, as chosen by the device.
     pub fn max_sge(&self) -> u32 {
         self.max_sge
     }
 
-    /// Who takes receives from the queue.
+    /// Returns the type of the queue.
     pub fn srq_type(&self) -> SharedReceiveQueueType {
         self.core.srq_type()
     }
 
-    /// The number given with [`setup_srq_context`](super::SharedReceiveQueueBuilder::setup_srq_context).
+    /// Returns the number set with [`setup_srq_context`](super::SharedReceiveQueueBuilder::setup_srq_context).
     pub fn srq_context(&self) -> usize {
         self.core.user_context()
     }
 
-    /// The device that the queue is of.
+    /// Returns the queue's device.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         self.core.context()
     }
 
-    /// `ibv_destroy_srq(srq)` — destroys the queue and reports, where dropping only logs. Where queue pairs or events hold
-    /// it, it lives on, and goes with the last of them.
+    /// `ibv_destroy_srq(srq)` — destroys the queue and returns errors, which drop only logs. If queue pairs or events
+    /// reference it, the last of them destroys it.
     ///
-    /// A queue that was made with a completion queue (XRC, tag matching) goes with that, and not before, because that may be being
-    /// polled, and drivers look it up from one step of a poll to the next: its receives stay the device's until then.
+    /// A queue built with a completion queue (XRC, tag matching) is destroyed with that: drivers look it up between two
+    /// steps of a poll. Until then the device may use its receives.
     ///
     /// # Errors
     ///
-    /// `EBUSY` where it is held, by its completion queue too; else the driver's errno, and the queue is leaked.
+    /// `EBUSY` if other objects reference it, including its completion queue; otherwise the driver's errno, and the
+    /// queue is leaked.
     ///
     /// # References
     ///
@@ -183,11 +185,11 @@ impl SharedReceiveQueue {
         self.core.close()
     }
 
-    /// The C object.
+    /// Returns the C object.
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, not destroyed, and not posted to while a guard is out.
+    /// Use it only while `self` lives. Do not destroy it, or post to it while a guard exists.
     pub unsafe fn srq(&self) -> NonNull<ibv_srq> {
         self.core.as_non_null()
     }
@@ -197,8 +199,8 @@ impl SharedReceiveQueue {
     }
 }
 
-/// A hold on a shared receive queue: it can be asked and its limit armed anew, not posted to, which is for its owner. It keeps
-/// the queue's C object alive; [`SharedReceiveQueue::close`] tells. Where it is the last to hold the object, dropping it
+/// A reference to a shared receive queue, which can query it and arm its limit, but not post; only the owner posts. It
+/// keeps the queue's C object alive; [`SharedReceiveQueue::close`] then returns `EBUSY`. Dropping the last reference
 /// destroys the queue.
 #[derive(Clone, Debug)]
 pub struct SharedReceiveQueueRef {
@@ -210,12 +212,12 @@ impl SharedReceiveQueueRef {
         Self { queue }
     }
 
-    /// Whether this is that queue.
+    /// Whether this references the given queue.
     pub fn is_of(&self, queue: &SharedReceiveQueue) -> bool {
         Arc::ptr_eq(&self.queue, queue.core())
     }
 
-    /// The number given with [`setup_srq_context`](super::SharedReceiveQueueBuilder::setup_srq_context).
+    /// Returns the number set with [`setup_srq_context`](super::SharedReceiveQueueBuilder::setup_srq_context).
     pub fn srq_context(&self) -> usize {
         self.queue.user_context()
     }
@@ -224,7 +226,7 @@ impl SharedReceiveQueueRef {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As for [`SharedReceiveQueue::query`].
     pub fn query(&self) -> Result<SharedReceiveQueueAttribute, VerbError> {
         self.queue.query()
     }
@@ -233,12 +235,12 @@ impl SharedReceiveQueueRef {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As for [`SharedReceiveQueue::arm_limit`].
     pub fn arm_limit(&self, limit: u32) -> Result<(), VerbError> {
         self.queue.modify(SharedReceiveQueueAttribute::new().setup_limit(limit))
     }
 
-    /// The device that the queue is of.
+    /// Returns the queue's device.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         self.queue.context()
     }

@@ -1,4 +1,4 @@
-//! Tag matching: operations on the list of tags, by which the device finds the receive that a message is for.
+//! Tag matching: operations on the list of tags, with which the device selects the receive for a message.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,58 +17,58 @@ use crate::ibverbs::work_request::{
 const VERB: &str = "ibv_post_srq_ops";
 
 bitflags::bitflags! {
-    /// `enum ibv_ops_flags`: how an operation on the list of tags is to be processed.
+    /// `enum ibv_ops_flags`: how an operation on the list of tags is processed.
     #[doc(alias = "ibv_ops_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct TagMatchingOperationFlags: u32 {
-        /// Reports its completion on the completion queue of the shared receive queue. A failure is always reported.
+        /// Reports the completion on the shared receive queue's completion queue. A failure is always reported.
         const Signaled = ibv_ops_flags::IBV_OPS_SIGNALED.0;
-        /// Tells the device how many unexpected messages the program has processed:
+        /// Passes the number of processed unexpected messages to the device:
         /// [`setup_unexpected_count`](TagMatchingOperationHandle::setup_unexpected_count).
         const Synchronize = ibv_ops_flags::IBV_OPS_TM_SYNC.0;
-        // Later flags pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
-/// A tag in the list of one queue, by which it is deleted.
+/// A tag in the list of one queue, used to delete it.
 ///
-/// Once the completion of a message that matched the tag was polled, or the tag was deleted, the driver may give its place in the
-/// list to another: it is for the program to delete each tag once, and none that was matched.
+/// Once the completion of a message that matched the tag was polled, or the tag was deleted, the driver may reuse its
+/// list entry. The program must delete each tag at most once, and no matched one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag {
     handle: u32,
     queue: u64,
 }
 
-/// The operations of a queue, and how many of the last batch were posted.
+/// The operations of a queue, and the number posted of the last batch.
 #[derive(Debug)]
 pub(super) struct TagOperations {
     requests: Requests<ibv_ops_wr>,
     posted: usize,
-    /// Which queue it is: no other ever has this number. Drivers take a tag for an index without a check.
+    /// A unique number of the queue. Drivers use a tag as an index without a check.
     queue: u64,
 }
 
 impl TagOperations {
-    /// For batches of up to `max_ops` operations with up to `max_sge` entries each.
+    /// Creates operations for batches of up to `max_ops` operations with up to `max_sge` entries each.
     pub(super) fn new(verb: &'static str, max_ops: u32, max_sge: u32) -> Result<Self, VerbError> {
         Ok(Self { requests: Requests::new(verb, max_ops, max_sge)?, posted: 0, queue: next_number() })
     }
 
-    /// Of a queue without tag matching.
+    /// Creates the operations of a queue without tag matching.
     pub(super) fn none(verb: &'static str) -> Result<Self, VerbError> {
         const REASON: RefusalReason = RefusalReason::Invalid(
-            "the queue has no tag matching: make it with SharedReceiveQueueBuilder::setup_tag_matching and build_ex",
+            "the queue has no tag matching; build it with SharedReceiveQueueBuilder::setup_tag_matching and build_ex",
         );
         Ok(Self { requests: Requests::refusing(verb, REASON)?, posted: 0, queue: next_number() })
     }
 
-    /// Begins a batch.
+    /// Starts a batch.
     ///
     /// # Safety
     ///
-    /// `srq` is live as long as `self` is borrowed, and the queue of these operations.
+    /// `srq` is live while `self` is borrowed, and is the queue of these operations.
     #[inline]
     pub(super) unsafe fn batch(&mut self, srq: *mut ibv_srq) -> PostTagOperationsGuard<'_> {
         self.posted = 0;
@@ -87,7 +87,7 @@ fn next_number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A batch of operations under construction. Dropping it takes the batch back.
+/// A batch of operations under construction. Dropping it discards the batch.
 #[derive(Debug)]
 pub struct PostTagOperationsGuard<'q> {
     srq: *mut ibv_srq,
@@ -97,7 +97,7 @@ pub struct PostTagOperationsGuard<'q> {
 }
 
 impl<'q> PostTagOperationsGuard<'q> {
-    /// Begins an operation. `wr_id` comes back in the operation's own completion, which comes where `flags` say so or it
+    /// Starts an operation. Its own completion returns `wr_id`; it is reported if `flags` request it or the operation
     /// fails.
     #[inline]
     pub fn construct_op(&mut self, wr_id: u64, flags: TagMatchingOperationFlags) -> TagMatchingOperationHandle<'_, 'q> {
@@ -105,15 +105,15 @@ impl<'q> PostTagOperationsGuard<'q> {
         TagMatchingOperationHandle { batch: &mut self.batch, queue, wr_id, flags, unexpected_count: 0 }
     }
 
-    /// `ibv_post_srq_ops(srq, wr, bad_wr)` — hands the batch to the device. An empty batch is no error and touches nothing.
+    /// `ibv_post_srq_ops(srq, wr, bad_wr)` — posts the batch. Posting an empty batch does nothing.
     ///
-    /// Afterwards, [`SharedReceiveQueue::posted_tag`](super::SharedReceiveQueue::posted_tag) gives the tags that were added,
-    /// also those before the operation that failed.
+    /// Afterwards, [`SharedReceiveQueue::posted_tag`](super::SharedReceiveQueue::posted_tag) returns the added tags,
+    /// including those before a failed operation.
     ///
     /// # Errors
     ///
-    /// [`PostError`] tells which operation is at fault, and how many before it were posted. `ENOMEM`: the list, or the queue
-    /// of operations, is full.
+    /// [`PostError`] names the operation at fault, and the number of operations posted before it. `ENOMEM`: the list,
+    /// or the queue of operations, is full.
     ///
     /// # References
     ///
@@ -122,19 +122,19 @@ impl<'q> PostTagOperationsGuard<'q> {
     pub fn post(self) -> Result<(), PostError> {
         let Self { srq, batch, posted, .. } = self;
         let all = batch.len();
-        // SAFETY: the queue is live while its operations are borrowed (`TagOperations::batch`), and the batch gives a list of
-        // operations that stays for the call.
+        // SAFETY: the queue is live while its operations are borrowed (`TagOperations::batch`), and the batch's list of
+        // operations is valid for the call.
         let result = batch.post(VERB, |first, bad| unsafe { sys::ibv_post_srq_ops(srq, first, bad) });
         *posted = match &result {
             Ok(()) => all,
-            // Where the driver does not say, no tag is known to be one.
+            // If the driver does not report it, no tag is known to be valid.
             Err(error) => error.posted().unwrap_or(0),
         };
         result
     }
 }
 
-/// An operation whose kind is to be said. Dropped, it leaves no trace.
+/// An operation that needs its kind. Dropping the handle writes nothing.
 #[must_use = "an operation without its kind is not posted"]
 pub struct TagMatchingOperationHandle<'g, 'q> {
     batch: &'g mut Batch<'q, ibv_ops_wr>,
@@ -145,37 +145,37 @@ pub struct TagMatchingOperationHandle<'g, 'q> {
 }
 
 impl<'g, 'q> TagMatchingOperationHandle<'g, 'q> {
-    /// How many unexpected messages, those that matched no tag, the program has processed so far. The device reads it where
-    /// the operation has [`TagMatchingOperationFlags::Synchronize`], or is a synchronization.
+    /// Sets the number of unexpected messages (those that matched no tag) processed so far. The device reads it if the
+    /// operation has [`TagMatchingOperationFlags::Synchronize`], or is a synchronization.
     #[inline]
     pub fn setup_unexpected_count(mut self, unexpected_count: u32) -> Self {
         self.unexpected_count = unexpected_count;
         self
     }
 
-    /// Adds a tag: a message matches it whose own tag, masked with `mask`, is `tag`. Its bytes go to the buffer that is to be
-    /// said next, and its completion has `recv_wr_id`. Both `tag` and `mask` are in host byte order.
+    /// Adds a tag: it matches messages whose tag, masked with `mask`, equals `tag`. The next step sets the buffer for
+    /// their bytes; their completion has `recv_wr_id`. Both `tag` and `mask` are in host byte order.
     #[inline]
     pub fn setup_add(self, recv_wr_id: u64, tag: u64, mask: u64) -> TagBufferHandle<'g, 'q> {
         TagBufferHandle { operation: self, recv_wr_id, tag, mask }
     }
 
-    /// Deletes a tag. Where a message has matched it meanwhile, the operation fails, with the status
-    /// [`TagMatchingError`](crate::ibverbs::completion::WorkCompletionStatus::TagMatchingError) or when it is posted. Its
-    /// completion always comes, as if [`TagMatchingOperationFlags::Signaled`] were given: only then does a driver know when the
-    /// tag's place in the list is free.
+    /// Deletes a tag. If a message has already matched it, the operation fails, with the status
+    /// [`TagMatchingError`](crate::ibverbs::completion::WorkCompletionStatus::TagMatchingError) or on posting. Its
+    /// completion is always reported, as with [`TagMatchingOperationFlags::Signaled`]: a driver frees the tag's list
+    /// entry only then.
     ///
     /// # Safety
     ///
     /// - The completion of a message that matched the tag (`recv_wr_id`) has not been polled.
-    /// - The tag was not deleted by an operation that was posted before, nor by another of this batch.
+    /// - No operation posted earlier, and no other of this batch, deletes the tag.
     ///
-    /// A driver that is told of a tag whose place is free, or another's by now, counts it twice: later it gives one place to two
-    /// tags, and reports the one for the other, whose memory would be given back while the device still writes to it.
+    /// If the tag's list entry is free or reused, a driver frees it twice. Later it assigns one entry to two tags and
+    /// reports one for the other, so a program would free the other's memory while the device still writes to it.
     #[inline]
     pub unsafe fn setup_delete(mut self, tag: Tag) {
         if tag.queue != self.queue {
-            // With the answer that a queue without tag matching gives to everything.
+            // Only if the batch accepts the operation: a queue without tag matching rejects all.
             if self.batch.reserve(self.wr_id).is_some() {
                 self.batch
                     .refuse(self.wr_id, RefusalReason::Invalid("the tag belongs to another shared receive queue"));
@@ -186,17 +186,17 @@ impl<'g, 'q> TagMatchingOperationHandle<'g, 'q> {
         self.write(ibv_ops_wr_opcode::IBV_WR_TAG_DEL, tag.handle, |_| ());
     }
 
-    /// Changes no tag, and tells the device how many unexpected messages the program has processed.
+    /// Changes no tag, and passes the number of processed unexpected messages to the device.
     #[inline]
     pub fn setup_synchronize(self) {
         self.write(ibv_ops_wr_opcode::IBV_WR_TAG_SYNC, 0, |_| ());
     }
 
-    /// Takes the operation into the batch. `rest` writes what else it has.
+    /// Adds the operation to the batch. `rest` writes its remaining fields.
     #[inline]
     fn write(self, opcode: ibv_ops_wr_opcode, handle: u32, rest: impl FnOnce(*mut ibv_ops_wr)) {
         let Some(wr) = self.batch.reserve(self.wr_id) else { return };
-        // SAFETY: the operation exists, and the batch has it to itself.
+        // SAFETY: the operation exists, and the batch owns it.
         unsafe {
             (*wr).wr_id = self.wr_id;
             (*wr).opcode = opcode;
@@ -218,11 +218,11 @@ impl fmt::Debug for TagMatchingOperationHandle<'_, '_> {
     }
 }
 
-/// A tag to be added whose buffer is to be said, which puts it into the batch. Dropped, it leaves no trace.
+/// A tag to be added that needs its buffer, which adds it to the batch. Dropping the handle writes nothing.
 ///
-/// Its memory is the device's for longer than that of a request: until a message has matched the tag and its completion
-/// (`recv_wr_id`) was polled, or the deletion of the tag has completed with success, or the shared queue was destroyed. The
-/// driver, too, writes to it, when the message is polled.
+/// The device uses the memory longer than a request's. It is free once the completion (`recv_wr_id`) of a message that
+/// matched the tag was polled, the deletion of the tag has completed successfully, or the shared queue was destroyed.
+/// The driver also writes to it, when the message is polled.
 #[derive(Debug)]
 #[must_use = "a tag without a buffer is not added"]
 pub struct TagBufferHandle<'g, 'q> {
@@ -233,7 +233,7 @@ pub struct TagBufferHandle<'g, 'q> {
 }
 
 impl TagBufferHandle<'_, '_> {
-    /// No buffer: for messages of length zero.
+    /// Sets no buffer: for messages of length zero.
     #[inline]
     pub fn setup_no_data(self) {
         // SAFETY: an empty list names no memory.
@@ -244,23 +244,23 @@ impl TagBufferHandle<'_, '_> {
 impl Sealed for TagBufferHandle<'_, '_> {}
 
 impl SetScatterGatherEntry for TagBufferHandle<'_, '_> {
-    /// One range of registered memory, for the message that matches.
+    /// Sets one range of registered memory, for the message that matches.
     ///
     /// # Safety
     ///
-    /// What [`SetScatterGatherEntry::setup_sge`] asks of a receive, not until the operation completes but until the end that
-    /// [`TagBufferHandle`] names.
+    /// As for a receive in [`SetScatterGatherEntry::setup_sge`], but until the end described at [`TagBufferHandle`]
+    /// instead of the operation's completion.
     #[inline]
     unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { self.setup_sge_list(&[ScatterGatherEntry::new(lkey.into(), addr, length)]) }
     }
 
-    /// Several ranges, one behind the other.
+    /// Sets several ranges, in order.
     ///
     /// # Safety
     ///
-    /// As [`setup_sge`](Self::setup_sge), for each.
+    /// As for [`setup_sge`](Self::setup_sge), for each entry.
     #[inline]
     unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry]) {
         let Self { operation, recv_wr_id, tag, mask } = self;
@@ -270,15 +270,14 @@ impl SetScatterGatherEntry for TagBufferHandle<'_, '_> {
             return operation.batch.refuse(operation.wr_id, reason);
         }
         operation.write(ibv_ops_wr_opcode::IBV_WR_TAG_ADD, 0, |wr| {
-            // SAFETY: the operation exists; its list has room for `max_sge` entries and at least one, and an entry is an
-            // ibv_sge.
+            // SAFETY: the operation exists; its list has room for `max_sge` entries and at least one, and an entry is
+            // an ibv_sge.
             unsafe {
                 let add = &mut (*wr).tm.add;
                 (add.recv_wr_id, add.tag, add.mask) = (recv_wr_id, tag, mask);
                 add.num_sge = list.len() as c_int;
                 if list.is_empty() {
-                    // Drivers read the first entry whether there is one or not: what an operation of the past had there is
-                    // not theirs any more.
+                    // Drivers always read the first entry: remove that of an earlier operation.
                     add.sg_list.write(ibv_sge { addr: 0, length: 0, lkey: 0 });
                 }
                 add.sg_list.copy_from_nonoverlapping(list.as_ptr().cast(), list.len());

@@ -1,4 +1,4 @@
-//! `struct ibv_wq_attr`: what of a work queue can be changed.
+//! `struct ibv_wq_attr`: the attributes of a work queue that can be changed.
 
 use rdma_mummy_sys::{ibv_wq_attr, ibv_wq_attr_mask as mask, ibv_wq_flags, ibv_wq_state};
 
@@ -8,36 +8,37 @@ open_enum! {
     /// `enum ibv_wq_state` — the state of a work queue: Reset, then Ready, then Reset or Error.
     #[doc(alias = "ibv_wq_state")]
     pub enum WorkQueueState {
-        /// Newly made, or emptied.
+        /// Just created, or emptied.
         Reset = ibv_wq_state::IBV_WQS_RESET.0,
         /// Packets are received.
         Ready = ibv_wq_state::IBV_WQS_RDY.0,
-        /// Something went wrong: receives are flushed.
+        /// Failed: receives are flushed.
         Error = ibv_wq_state::IBV_WQS_ERR.0,
-        /// The driver does not know.
+        /// The driver does not provide the state.
         Unknown = ibv_wq_state::IBV_WQS_UNKNOWN.0,
     }
 }
 
 bitflags::bitflags! {
-    /// `enum ibv_wq_flags` — what a work queue does with packets.
+    /// `enum ibv_wq_flags` — packet processing of a work queue.
     #[doc(alias = "ibv_wq_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct WorkQueueFlags: u32 {
-        /// Takes the customer VLAN tag out of packets; the completion has it.
+        /// Removes the customer VLAN tag from packets; the completion has it.
         const CvlanStripping = ibv_wq_flags::IBV_WQ_FLAGS_CVLAN_STRIPPING.0;
-        /// Stores the frame check sequence behind the packet.
+        /// Stores the frame check sequence after the packet.
         const ScatterFcs = ibv_wq_flags::IBV_WQ_FLAGS_SCATTER_FCS.0;
-        /// Holds packets back for a while, instead of dropping them, when no receive is posted.
+        /// Delays packets for a while instead of dropping them if no receive is posted.
         const DelayDrop = ibv_wq_flags::IBV_WQ_FLAGS_DELAY_DROP.0;
-        /// Pads what is written to whole cache lines.
+        /// Pads writes to full cache lines.
         const PciWriteEndPadding = ibv_wq_flags::IBV_WQ_FLAGS_PCI_WRITE_END_PADDING.0;
-        // Later flags pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
-/// What to change with [`WorkQueue::modify`](super::WorkQueue::modify). Each setter marks its attribute in the mask.
+/// Attributes to change with [`WorkQueue::modify`](super::WorkQueue::modify). Each setter also sets the attribute's
+/// mask bit.
 #[doc(alias = "ibv_wq_attr")]
 #[derive(Clone, Copy, Debug)]
 pub struct WorkQueueAttribute {
@@ -51,28 +52,28 @@ impl Default for WorkQueueAttribute {
 }
 
 impl WorkQueueAttribute {
-    /// No attribute set.
+    /// Creates attributes with an empty mask.
     pub const fn new() -> Self {
         let reset = ibv_wq_state::IBV_WQS_RESET;
         Self { attr: ibv_wq_attr { attr_mask: 0, wq_state: reset, curr_wq_state: reset, flags: 0, flags_mask: 0 } }
     }
 
-    /// The state to go to.
+    /// Sets the new state.
     pub fn setup_state(&mut self, state: WorkQueueState) -> &mut Self {
         self.attr.wq_state = ibv_wq_state(state.raw());
         self.attr.attr_mask |= mask::IBV_WQ_ATTR_STATE.0;
         self
     }
 
-    /// The state that the queue is taken to be in: the change fails where it is in another.
+    /// Sets the state that the queue is assumed to be in: the change fails if it is in another.
     pub fn setup_current_state(&mut self, state: WorkQueueState) -> &mut Self {
         self.attr.curr_wq_state = ibv_wq_state(state.raw());
         self.attr.attr_mask |= mask::IBV_WQ_ATTR_CURR_STATE.0;
         self
     }
 
-    /// Of the flags in `which`, those in `flags` are set and the others cleared. Drivers take
-    /// [`CvlanStripping`](WorkQueueFlags::CvlanStripping) alone.
+    /// Sets the flags in `flags` and clears the others in `which`. Drivers support only
+    /// [`CvlanStripping`](WorkQueueFlags::CvlanStripping).
     pub fn setup_flags(&mut self, flags: WorkQueueFlags, which: WorkQueueFlags) -> &mut Self {
         self.attr.flags = flags.bits();
         self.attr.flags_mask = which.bits();
@@ -80,12 +81,12 @@ impl WorkQueueAttribute {
         self
     }
 
-    /// The C struct.
+    /// Returns the C struct.
     pub(super) fn raw(&self) -> &ibv_wq_attr {
         &self.attr
     }
 
-    /// The state to go to, if one was set.
+    /// Returns the new state, if set.
     pub(super) fn target(&self) -> Option<WorkQueueState> {
         let is_set = self.attr.attr_mask & mask::IBV_WQ_ATTR_STATE.0 != 0;
         is_set.then(|| WorkQueueState::from_raw(self.attr.wq_state.0))

@@ -1,4 +1,4 @@
-//! `ibv_create_wq`: making work queues.
+//! `ibv_create_wq`: building work queues.
 
 use std::ptr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::ibverbs::work_request::{MOST_REQUESTS, Requests};
 
 const VERB: &str = "ibv_create_wq";
 
-/// Makes work queues. Unless set: 16 requests with 1 entry each, and no flags.
+/// Builds work queues. Default: 16 requests with 1 entry each, and no flags.
 #[derive(Debug)]
 pub struct WorkQueueBuilder {
     pd: Arc<ProtectionDomain>,
@@ -27,48 +27,48 @@ pub struct WorkQueueBuilder {
 }
 
 impl ProtectionDomain {
-    /// A builder of work queues in this domain.
+    /// Creates a builder of work queues in this domain.
     pub fn create_wq_builder(self: &Arc<Self>) -> WorkQueueBuilder {
         WorkQueueBuilder::new(self)
     }
 }
 
 impl WorkQueueBuilder {
-    /// A builder in this domain.
+    /// Creates a builder in this domain.
     pub fn new(pd: &Arc<ProtectionDomain>) -> Self {
         Self { pd: Arc::clone(pd), cq: None, max_wr: 16, max_sge: 1, flags: WorkQueueFlags::empty() }
     }
 
-    /// Where completions go. The queue's C object lives as long as the work queue.
+    /// Sets the completion queue. The work queue keeps its C object alive.
     pub fn setup_cq(&mut self, cq: &impl CompletionQueue) -> &mut Self {
         self.cq = Some(Arc::clone(cq.core()));
         self
     }
 
-    /// Receive requests that can be outstanding.
+    /// Sets the maximum number of outstanding receives.
     pub fn setup_max_wr(&mut self, max_wr: u32) -> &mut Self {
         self.max_wr = max_wr;
         self
     }
 
-    /// Entries of a request's scatter list.
+    /// Sets the maximum number of entries of a receive's scatter list.
     pub fn setup_max_sge(&mut self, max_sge: u32) -> &mut Self {
         self.max_sge = max_sge;
         self
     }
 
-    /// What the queue does with packets.
+    /// Sets the packet processing.
     pub fn setup_create_flags(&mut self, flags: WorkQueueFlags) -> &mut Self {
         self.flags = flags;
         self
     }
 
-    /// `ibv_create_wq(context, attr)` — makes a receive work queue (`IBV_WQT_RQ`), in the state Reset.
+    /// `ibv_create_wq(context, attr)` — builds a receive work queue (`IBV_WQT_RQ`), in the state Reset.
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: the device has no work queues, or not these flags.
-    /// - `EINVAL`: no completion queue, or one of another device context; more of something than the device has.
+    /// - `EOPNOTSUPP`: the device does not support work queues, or these flags.
+    /// - `EINVAL`: no completion queue, or one of another device context; a value above the device's limit.
     /// - `ENOMEM`: out of resources.
     ///
     /// # References
@@ -78,11 +78,12 @@ impl WorkQueueBuilder {
     pub fn build(&self) -> Result<WorkQueue, VerbError> {
         let context = self.pd.device_context();
         let cq = match &self.cq {
-            None => return Err(VerbError::invalid(VERB, "no completion queue was given: call setup_cq")),
+            None => return Err(VerbError::invalid(VERB, "no completion queue is set; call setup_cq")),
             Some(cq) if cq.context().raw() != context.raw() => {
                 return Err(VerbError::invalid(
                     VERB,
-                    "the completion queue given to setup_cq belongs to another device context than the domain",
+                    "the completion queue given to setup_cq belongs to another device context than the domain; \
+                    build both from one",
                 ));
             }
             Some(cq) => Arc::clone(cq),
@@ -92,7 +93,7 @@ impl WorkQueueBuilder {
             return Err(VerbError::invalid(
                 VERB,
                 format!(
-                    "{} requests of {} entries are asked for: at most {limit} of each can be",
+                    "{} requests of {} entries exceed the limit; use at most {limit} of each",
                     self.max_wr, self.max_sge
                 ),
             ));
@@ -109,16 +110,16 @@ impl WorkQueueBuilder {
             comp_mask,
             create_flags: self.flags.bits(),
         };
-        // SAFETY: the domain and the completion queue are live and of this context; the attributes are complete for the
-        // mask.
+        // SAFETY: the domain and the completion queue are live and of this context; the attributes are initialised
+        // according to their mask.
         let wq = unsafe { sys::ibv_create_wq(context.raw(), &mut attr) };
         let wq = check_pointer(VERB, wq).map_err(|error| self.explain(error))?;
-        // SAFETY: just made from these, and ours alone.
+        // SAFETY: just created from these, and not shared.
         let core = unsafe { WorkQueueCore::adopt(wq, Arc::clone(&self.pd), cq) };
-        // SAFETY: the queue is live as long as the core, and its driver filled the struct in before it handed it out.
+        // SAFETY: the queue is live as long as the core, and its driver filled the struct in before returning it.
         if unsafe { (*core.raw()).post_recv }.is_none() {
             return Err(VerbError::new(VERB, Errno::EOPNOTSUPP)
-                .with_hint("the driver made the work queue without the function post_recv"));
+                .with_hint("the driver created the work queue without the function post_recv"));
         }
         Ok(WorkQueue::new(requests, core))
     }
@@ -127,13 +128,13 @@ impl WorkQueueBuilder {
     fn explain(&self, error: VerbError) -> VerbError {
         match error.errno().raw() {
             libc::EOPNOTSUPP | libc::ENOSYS if self.flags.is_empty() => {
-                error.with_hint("the device or its driver has no work queues")
+                error.with_hint("the device or its driver does not support work queues")
             }
             libc::EOPNOTSUPP | libc::ENOSYS => {
-                error.with_hint(format!("the device or its driver has no work queues, or not with {:?}", self.flags))
+                error.with_hint(format!("the device or its driver does not support work queues, or {:?}", self.flags))
             }
             libc::EINVAL if self.max_wr == 0 || self.max_sge == 0 => {
-                error.with_hint("perhaps the driver makes no work queue without room for a request of one entry")
+                error.with_hint("the driver may not support an empty work queue; set at least one request of one entry")
             }
             _ => error,
         }

@@ -1,4 +1,5 @@
-//! Work queues: receive queues without a queue pair, and queue pairs that spread packets over them (receive side scaling).
+//! Work queues: receive queues without a queue pair, and queue pairs that distribute packets among them (receive side
+//! scaling).
 //!
 //! ```text
 //! WorkQueueBuilder ── build ─► WorkQueue            ibv_create_wq; posted to by &mut, a thread each
@@ -11,8 +12,8 @@
 //!                                 ibv_create_qp_ex with IBV_QP_INIT_ATTR_IND_TABLE and IBV_QP_INIT_ATTR_RX_HASH
 //! ```
 //!
-//! A packet that a flow brings to the queue pair is hashed over the fields chosen; the lowest bits of the hash are the place
-//! in the table, and the work queue there gives a receive to it.
+//! A packet that a flow directs to the queue pair is hashed over the selected fields; the lowest bits of the hash are
+//! the index in the table. The work queue at that index receives the packet.
 
 mod attribute;
 mod builder;

@@ -1,4 +1,4 @@
-//! `struct ibv_wq`: posting to a work queue, changing it, and what it keeps alive.
+//! `struct ibv_wq`: posting to a work queue, modifying it, and its parents.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::ibverbs::device_context::DeviceContext;
 use crate::ibverbs::protection_domain::ProtectionDomain;
 use crate::ibverbs::work_request::{PostRecvGuard, Requests};
 
-/// A receive work queue, which one thread at a time posts to. An indirection table that names it keeps its C object alive.
+/// A receive work queue, for one posting thread at a time. An indirection table that names it keeps its C object alive.
 #[doc(alias = "ibv_wq")]
 #[derive(Debug)]
 pub struct WorkQueue {
@@ -24,34 +24,33 @@ pub struct WorkQueue {
     core: Arc<WorkQueueCore>,
 }
 
-// SAFETY: the queue owns its requests; posting to a work queue is allowed from any thread, and `&mut` keeps it to one.
+// SAFETY: the queue owns its requests; any thread may post to a work queue, and `&mut` allows one at a time.
 unsafe impl Send for WorkQueue {}
 // SAFETY: a shared work queue gives access to its numbers and its state, which is read atomically.
 unsafe impl Sync for WorkQueue {}
 
 impl WorkQueue {
-    /// A queue whose C object has the function `post_recv`, and takes requests as large as these.
+    /// Wraps a queue whose C object has the function `post_recv`, and accepts requests as large as these.
     pub(super) fn new(requests: Requests<ibv_recv_wr>, core: Arc<WorkQueueCore>) -> Self {
         Self { wq: core.raw(), requests, core }
     }
 
-    /// Begins a batch of receives.
+    /// Starts a batch of receives.
     ///
-    /// Receives are taken in any state but processed in [`Ready`](WorkQueueState::Ready) alone.
+    /// Receives can be posted in any state, but are processed only in [`Ready`](WorkQueueState::Ready).
     #[doc(alias = "ibv_post_wq_recv")]
     #[inline]
     pub fn start_post_recv(&mut self) -> PostRecvGuard<'_, *mut ibv_wq> {
-        // SAFETY: the work queue is live as long as the core, has the function (`new`), and is borrowed by the guard.
+        // SAFETY: the work queue is live as long as the core, has the function (`new`), and the guard borrows it.
         unsafe { PostRecvGuard::new(self.wq, &mut self.requests) }
     }
 
-    /// `ibv_modify_wq(wq, attr)` — changes the state or the flags. Going to Reset forgets all receives; their memory is the
-    /// program's again.
+    /// `ibv_modify_wq(wq, attr)` — changes the state or the flags. A transition to Reset discards all receives; their
+    /// memory is then free.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the queue is not in the state that was given as the current one, or cannot go from there to the state
-    ///   asked for.
+    /// - `EINVAL`: the queue is not in the state set as the current one, or the transition is invalid.
     /// - `EOPNOTSUPP`: flags that cannot be changed.
     ///
     /// # References
@@ -63,32 +62,31 @@ impl WorkQueue {
         // SAFETY: the work queue is live as long as the core, and the attributes can be read during the call.
         let ret = unsafe { sys::ibv_modify_wq(self.core.raw(), &mut attr) };
         check_errno("ibv_modify_wq", ret).map_err(|error| match attribute.target() {
-            Some(target) if error.errno().raw() == libc::EINVAL => {
-                error.with_hint(format!("the queue is in {:?} and {target:?} was asked for", self.state()))
-            }
+            Some(target) if error.errno().raw() == libc::EINVAL => error
+                .with_hint(format!("cannot move the queue from {:?} to {target:?}; go through Reset", self.state())),
             _ => error,
         })
     }
 
-    /// The state that the last successful [`modify`](Self::modify) left.
+    /// Returns the state after the last successful [`modify`](Self::modify).
     pub fn state(&self) -> WorkQueueState {
-        // SAFETY: the queue is live as long as the core, and the field is an aligned word. A driver may write it at any time,
-        // in C: an atomic load gives the old state or the new one.
+        // SAFETY: the queue is live as long as the core, and the field is an aligned word. A driver may write it at any
+        // time in C: an atomic load returns the old or the new state.
         let state = unsafe { AtomicU32::from_ptr((&raw mut (*self.core.raw()).state).cast()) };
         WorkQueueState::from_raw(state.load(Ordering::Relaxed))
     }
 
-    /// The number of the queue.
+    /// Returns the queue's number.
     pub fn wq_number(&self) -> u32 {
         self.core.wq_number()
     }
 
-    /// `ibv_destroy_wq(wq)` — destroys the queue and reports, where dropping only logs.
+    /// `ibv_destroy_wq(wq)` — destroys the queue and returns errors, which drop only logs.
     ///
     /// # Errors
     ///
-    /// `EBUSY` where an indirection table or asynchronous events hold the queue, which goes with the last of them then; else the
-    /// driver's errno, and the queue is leaked.
+    /// `EBUSY` if an indirection table or asynchronous events reference the queue; the last of them then destroys it.
+    /// Otherwise the driver's errno, and the queue is leaked.
     ///
     /// # References
     ///
@@ -98,17 +96,16 @@ impl WorkQueue {
         self.core.close()
     }
 
-    /// The device that the queue is of.
+    /// Returns the queue's device.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         self.core.context()
     }
 
-    /// The C object.
+    /// Returns the C object.
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, not destroyed, and not posted to while a guard is out; its functions stay as they
-    /// are.
+    /// Use it only while `self` lives. Do not destroy it, post to it while a guard exists, or change its functions.
     pub unsafe fn wq(&self) -> NonNull<ibv_wq> {
         self.core.wq
     }
@@ -122,31 +119,31 @@ impl WorkQueue {
 #[derive(Debug)]
 pub(crate) struct WorkQueueCore {
     wq: NonNull<ibv_wq>,
-    /// Taken by who destroys the queue.
+    /// Taken when the queue is destroyed.
     handle: Option<Handle<ibv_wq>>,
-    // Behind the handle: they must outlive it.
-    #[expect(dead_code, reason = "kept for as long as the work queue lives")]
+    // After the handle: they must outlive it.
+    #[expect(dead_code, reason = "held only while the work queue lives")]
     cq: Arc<CompletionQueueCore>,
     pd: Arc<ProtectionDomain>,
 }
 
-// SAFETY: the handle may move and be shared (see there), and the pointer is that of the same object.
+// SAFETY: the handle is `Send` and `Sync` (see there), and the pointer is that of the same object.
 unsafe impl Send for WorkQueueCore {}
 // SAFETY: as for Send.
 unsafe impl Sync for WorkQueueCore {}
 
 impl WorkQueueCore {
-    /// Takes a new queue over.
+    /// Takes ownership of a new queue.
     ///
     /// # Safety
     ///
-    /// `wq` was just made in `pd` with `cq`, and is nobody else's.
+    /// `wq` was just created in `pd` with `cq`, and has no other owner.
     pub(super) unsafe fn adopt(
         wq: NonNull<ibv_wq>,
         pd: Arc<ProtectionDomain>,
         cq: Arc<CompletionQueueCore>,
     ) -> Arc<Self> {
-        // SAFETY: the caller's promise; this is the verb for it.
+        // SAFETY: by the contract of this function; this verb destroys it.
         let handle = Some(unsafe { Handle::new(wq, destroy_wq, "ibv_destroy_wq") });
         let core = Arc::new(Self { wq, handle, cq, pd });
         core.context().objects().work_queues.insert(wq, &core);
@@ -166,18 +163,18 @@ impl WorkQueueCore {
         self.pd.device_context()
     }
 
-    /// Destroys the queue and reports. Where others hold it, it lives on, and is destroyed by the last of them.
+    /// Destroys the queue. If other objects reference it, the last of them destroys it.
     fn close(self: Arc<Self>) -> Result<(), VerbError> {
         match Arc::into_inner(self) {
             Some(mut core) => core.destroy(),
             None => Err(VerbError::new("ibv_destroy_wq", Errno::EBUSY)
-                .with_hint("an indirection table or events hold the queue: it goes with the last of them")),
+                .with_hint("an indirection table or events reference the queue; the last of them destroys it")),
         }
     }
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        // Where it fails, the queue lives on.
+        // If this fails, the queue stays.
         if let Err(error) = handle.close() {
             self.pd.keep_parent_domain();
             return Err(error);
@@ -200,8 +197,8 @@ unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> libc::c_int {
     unsafe { sys::ibv_destroy_wq(wq) }
 }
 
-/// A hold on a work queue: it can be named, not posted to, which is for its owner. It keeps the queue's C object alive;
-/// [`WorkQueue::close`] tells. Where it is the last to hold the object, dropping it destroys the queue.
+/// A reference to a work queue, which identifies it but cannot post; only the owner posts. It keeps the queue's C
+/// object alive; [`WorkQueue::close`] then returns `EBUSY`. Dropping the last reference destroys the queue.
 #[derive(Clone, Debug)]
 pub struct WorkQueueRef {
     queue: Arc<WorkQueueCore>,
@@ -212,17 +209,17 @@ impl WorkQueueRef {
         Self { queue }
     }
 
-    /// Whether this is that work queue.
+    /// Whether this references the given work queue.
     pub fn is_of(&self, queue: &WorkQueue) -> bool {
         Arc::ptr_eq(&self.queue, queue.core())
     }
 
-    /// The number of the queue.
+    /// Returns the queue's number.
     pub fn wq_number(&self) -> u32 {
         self.queue.wq_number()
     }
 
-    /// The device that the queue is of.
+    /// Returns the queue's device.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         self.queue.context()
     }

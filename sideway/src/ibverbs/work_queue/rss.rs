@@ -1,4 +1,4 @@
-//! Queue pairs without queues of their own: what flows bring to them is spread over the work queues of a table.
+//! Queue pairs without queues: packets of their flows are distributed among the work queues of a table.
 
 use std::mem;
 use std::ptr::NonNull;
@@ -16,8 +16,8 @@ use crate::ibverbs::queue_pair::{Parents, QueuePairCore, QueuePairType, standard
 
 const VERB: &str = "ibv_create_qp_ex";
 
-/// Makes queue pairs for receive side scaling. Unless set: for raw packets, with the Toeplitz function over the addresses of
-/// IPv4. A table and a key are always needed.
+/// Builds queue pairs for receive side scaling. Default: for raw packets, with the Toeplitz function over IPv4
+/// addresses. A table and a key are required.
 #[derive(Debug)]
 pub struct RssQueuePairBuilder {
     pd: Arc<ProtectionDomain>,
@@ -29,14 +29,14 @@ pub struct RssQueuePairBuilder {
 }
 
 impl ProtectionDomain {
-    /// A builder of queue pairs for receive side scaling in this domain.
+    /// Creates a builder of queue pairs for receive side scaling in this domain.
     pub fn create_rss_qp_builder(self: &Arc<Self>) -> RssQueuePairBuilder {
         RssQueuePairBuilder::new(self)
     }
 }
 
 impl RssQueuePairBuilder {
-    /// A builder in this domain.
+    /// Creates a builder in this domain.
     pub fn new(pd: &Arc<ProtectionDomain>) -> Self {
         Self {
             pd: Arc::clone(pd),
@@ -48,45 +48,45 @@ impl RssQueuePairBuilder {
         }
     }
 
-    /// The transport service: raw packets or, with some devices, datagrams.
+    /// Sets the transport service: raw packets or, with some devices, datagrams.
     pub fn setup_qp_type(&mut self, qp_type: QueuePairType) -> &mut Self {
         self.qp_type = qp_type;
         self
     }
 
-    /// Over which work queues packets are spread.
+    /// Sets the table of work queues.
     pub fn setup_table(&mut self, table: &Arc<RwqIndirectionTable>) -> &mut Self {
         self.table = Some(Arc::clone(table));
         self
     }
 
-    /// The function that hashes; the device tells which it has
-    /// ([`rss_caps`](crate::ibverbs::device_context::DeviceAttr::rss_caps)).
+    /// Sets the hash function; [`rss_caps`](crate::ibverbs::device_context::DeviceAttr::rss_caps) lists those that the
+    /// device supports.
     pub fn setup_hash_function(&mut self, function: RxHashFunctions) -> &mut Self {
         self.function = function;
         self
     }
 
-    /// The key of the function: 40 bytes for Toeplitz.
+    /// Sets the key of the hash function: 40 bytes for Toeplitz.
     pub fn setup_hash_key(&mut self, key: &[u8]) -> &mut Self {
         self.key = key.to_vec();
         self
     }
 
-    /// The fields of a packet that are hashed; with none, all packets go to the first queue of the table.
+    /// Sets the packet fields to hash; with none, all packets go to the first queue of the table.
     pub fn setup_hash_fields(&mut self, fields: RxHashFields) -> &mut Self {
         self.fields = fields;
         self
     }
 
-    /// `ibv_create_qp_ex(context, attr)` — makes a queue pair with `IBV_QP_INIT_ATTR_IND_TABLE` and
+    /// `ibv_create_qp_ex(context, attr)` — builds a queue pair with `IBV_QP_INIT_ATTR_IND_TABLE` and
     /// `IBV_QP_INIT_ATTR_RX_HASH`.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: no table, or one of another device context; a service that has none of this; a key of a length that the
-    ///   device does not take.
-    /// - `EOPNOTSUPP`: the device has no receive side scaling, or not over these fields.
+    /// - `EINVAL`: no table, or one of another device context; a service without receive side scaling; a key of an
+    ///   unsupported length.
+    /// - `EOPNOTSUPP`: the device does not support receive side scaling, or these fields.
     /// - `EPERM`: raw packets need the capability `CAP_NET_RAW`.
     ///
     /// # References
@@ -97,28 +97,29 @@ impl RssQueuePairBuilder {
     pub fn build(&self) -> Result<RssQueuePair, VerbError> {
         let context = self.pd.device_context();
         let Some(table) = &self.table else {
-            return Err(VerbError::invalid(VERB, "no indirection table was given: call setup_table"));
+            return Err(VerbError::invalid(VERB, "no indirection table is set; call setup_table"));
         };
         if table.device_context().raw() != context.raw() {
             return Err(VerbError::invalid(
                 VERB,
-                "the indirection table belongs to another device context than the domain",
+                "the indirection table belongs to another device context than the domain; create both from one",
             ));
         }
         if !matches!(self.qp_type, QueuePairType::RawPacket | QueuePairType::UnreliableDatagram) {
             return Err(VerbError::invalid(
                 VERB,
-                format!("packets of {:?} are not spread: only RawPacket and UnreliableDatagram", self.qp_type),
+                format!(
+                    "queue pairs of type {:?} do not support receive side scaling; use RawPacket or \
+                    UnreliableDatagram",
+                    self.qp_type
+                ),
             ));
         }
         let mut key = self.key.clone();
         let Ok(key_len) = u8::try_from(key.len()) else {
-            return Err(VerbError::invalid(
-                VERB,
-                format!("the hash key has {} bytes: at most 255 can be said", key.len()),
-            ));
+            return Err(VerbError::invalid(VERB, format!("the hash key has {} bytes; use at most 255", key.len())));
         };
-        // SAFETY: all-zero is legal: the struct has integers and pointers alone.
+        // SAFETY: all zeros are valid: the struct has only integers and pointers.
         let mut attr: ibv_qp_init_attr_ex = unsafe { mem::zeroed() };
         attr.qp_type = ibv_qp_type(self.qp_type.raw());
         attr.comp_mask =
@@ -129,13 +130,13 @@ impl RssQueuePairBuilder {
         attr.rx_hash_conf.rx_hash_key_len = key_len;
         attr.rx_hash_conf.rx_hash_key = key.as_mut_ptr();
         attr.rx_hash_conf.rx_hash_fields_mask = self.fields.bits();
-        // SAFETY: domain and table are live and of this context; the attributes are complete for the mask, and the key is
-        // there during the call.
+        // SAFETY: domain and table are live and of this context; the attributes are initialised according to their
+        // mask, and the key is valid for the call.
         let qp = unsafe { sys::ibv_create_qp_ex(context.raw(), &mut attr) };
         let qp = check_pointer(VERB, qp).map_err(|error| self.explain(error))?;
         let parents =
             Parents { pd: Some(Arc::clone(&self.pd)), rwq_ind_table: Some(Arc::clone(table)), ..Parents::default() };
-        // SAFETY: just made in this domain with this table, and without a context; ours alone.
+        // SAFETY: just created in this domain with this table, without a context, and not shared.
         let core = unsafe {
             QueuePairCore::adopt(qp, (self.qp_type, standard_transition, false), None, parents, Arc::clone(context))
         };
@@ -145,46 +146,50 @@ impl RssQueuePairBuilder {
     #[cold]
     fn explain(&self, error: VerbError) -> VerbError {
         match error.errno().raw() {
-            libc::EPERM => error.with_hint("queue pairs for raw packets need the capability CAP_NET_RAW"),
+            libc::EPERM => error.with_hint(
+                "queue pairs for raw packets need the capability CAP_NET_RAW; run \
+                `setcap cap_net_raw+ep` on the program",
+            ),
             libc::EOPNOTSUPP | libc::ENOSYS => error.with_hint(format!(
-                "the device or its driver has no receive side scaling, or not for {:?} over {:?}",
+                "the device or its driver does not support receive side scaling, or {:?} over {:?}",
                 self.qp_type, self.fields
             )),
             libc::EINVAL if self.function == RxHashFunctions::Toeplitz && self.key.len() != 40 => {
-                error.with_hint(format!("the hash key has {} bytes and Toeplitz has 40", self.key.len()))
+                error.with_hint(format!("the hash key has {} bytes; Toeplitz needs 40", self.key.len()))
             }
             _ => error,
         }
     }
 }
 
-/// A queue pair without queues of its own: flows bring packets to it, and it spreads them over the work queues of its table.
-/// It can be steered to, changed and asked, as far as its driver goes along.
+/// A queue pair without queues: flows direct packets to it, and it distributes them among the work queues of its table.
+/// It can be modified, queried and used in flow rules, as far as its driver supports that.
 #[derive(Debug)]
 pub struct RssQueuePair {
     core: Arc<QueuePairCore>,
 }
 
 impl RssQueuePair {
-    /// The transport service.
+    /// Returns the transport service.
     pub fn qp_type(&self) -> QueuePairType {
         self.core.qp_type()
     }
 
-    /// `ibv_destroy_qp(qp)` — destroys the queue pair and reports, where dropping only logs.
+    /// `ibv_destroy_qp(qp)` — destroys the queue pair and returns errors, which drop only logs.
     ///
     /// # Errors
     ///
-    /// `EBUSY` while flows or asynchronous events hold it: it goes with the last of them; else the driver's errno, and the queue pair is leaked.
+    /// `EBUSY` if flows or asynchronous events reference it; the last of them then destroys it. Otherwise the driver's
+    /// errno, and the queue pair is leaked.
     pub fn close(self) -> Result<(), VerbError> {
         self.core.close()
     }
 
-    /// The C object.
+    /// Returns the C object.
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, not destroyed, and not posted to: it has no queues.
+    /// Use it only while `self` lives. Do not destroy it or post to it: it has no queues.
     pub unsafe fn qp(&self) -> NonNull<ibv_qp> {
         self.core.as_non_null()
     }

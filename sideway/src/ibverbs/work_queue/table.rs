@@ -1,4 +1,4 @@
-//! `struct ibv_rwq_ind_table`: over which work queues packets are spread.
+//! `struct ibv_rwq_ind_table`: the work queues among which packets are distributed.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use crate::ibverbs::device_context::DeviceContext;
 
 const VERB: &str = "ibv_create_rwq_ind_table";
 
-/// A table of work queues, which its queue pairs keep alive, as it does its queues.
+/// A table of work queues. It keeps its queues alive, and its queue pairs keep it alive.
 #[doc(alias = "ibv_rwq_ind_table")]
 #[derive(Debug)]
 pub struct RwqIndirectionTable {
-    // Dropped first: the queues must outlive it.
+    // First field, so dropped first: the queues must outlive it.
     handle: Handle<ibv_rwq_ind_table>,
     queues: Vec<Arc<WorkQueueCore>>,
     context: Arc<DeviceContext>,
 }
 
 impl DeviceContext {
-    /// `ibv_create_rwq_ind_table(context, attr)` — makes a table of these work queues, in this order. One queue can stand in
-    /// it several times.
+    /// `ibv_create_rwq_ind_table(context, attr)` — creates a table of these work queues, in this order. A queue may
+    /// occur several times.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the number of queues is no power of two, or a queue is of another device context; more than the device
-    ///   has.
-    /// - `EOPNOTSUPP`: the device has no such tables.
+    /// - `EINVAL`: the number of queues is not a power of two or exceeds the device's limit, or a queue belongs to
+    ///   another device context.
+    /// - `EOPNOTSUPP`: the device does not support such tables.
     ///
     /// # References
     ///
@@ -45,11 +45,14 @@ impl DeviceContext {
         if !queues.len().is_power_of_two() {
             return Err(VerbError::invalid(
                 VERB,
-                format!("{} work queues are given: their number must be a power of two", queues.len()),
+                format!("{} work queues are not a power of two; repeat queues to fill the table", queues.len()),
             ));
         }
         if queues.iter().any(|queue| queue.device_context().raw() != self.raw()) {
-            return Err(VerbError::invalid(VERB, "a work queue belongs to another device context"));
+            return Err(VerbError::invalid(
+                VERB,
+                "a work queue belongs to another device context; create all from one",
+            ));
         }
         let mut list: Vec<*mut ibv_wq> = queues.iter().map(|queue| queue.core().raw()).collect();
         let mut attr = ibv_rwq_ind_table_init_attr {
@@ -57,11 +60,11 @@ impl DeviceContext {
             ind_tbl: list.as_mut_ptr(),
             comp_mask: 0,
         };
-        // SAFETY: the context is open as long as `self`; the list has 2 to the power of its size entries, all of them live
-        // queues of this context, and is there during the call.
+        // SAFETY: the context is open as long as `self`; the list has 2 to the power of its size entries, all of them
+        // live queues of this context, and is valid for the call.
         let table = unsafe { sys::ibv_create_rwq_ind_table(self.raw(), &mut attr) };
         let table = check_pointer(VERB, table).map_err(|error| self.explain_table(error, queues.len()))?;
-        // SAFETY: just made and ours alone; this is its verb.
+        // SAFETY: just created and not shared; this verb destroys it.
         let handle = unsafe { Handle::new(table, destroy_table, "ibv_destroy_rwq_ind_table") };
         let queues = queues.iter().map(|queue| Arc::clone(queue.core())).collect();
         Ok(Arc::new(RwqIndirectionTable { handle, queues, context: Arc::clone(self) }))
@@ -70,11 +73,14 @@ impl DeviceContext {
     #[cold]
     fn explain_table(&self, error: VerbError, len: usize) -> VerbError {
         match error.errno().raw() {
-            libc::EOPNOTSUPP | libc::ENOSYS => error.with_hint("the device or its driver has no indirection tables"),
+            libc::EOPNOTSUPP | libc::ENOSYS => error.with_hint(
+                "the device or its driver does not support \
+                indirection tables",
+            ),
             libc::EINVAL => match self.query_device() {
                 Ok(device) if len > device.rss_caps().max_rwq_indirection_table_size() as usize => {
                     error.with_hint(format!(
-                        "{len} work queues are given and a table of the device has {}",
+                        "{len} work queues exceed the device's limit of {}; use fewer",
                         device.rss_caps().max_rwq_indirection_table_size()
                     ))
                 }
@@ -86,34 +92,34 @@ impl DeviceContext {
 }
 
 impl RwqIndirectionTable {
-    /// How many places it has.
+    /// Returns the number of entries.
     #[expect(clippy::len_without_is_empty, reason = "no table is empty")]
     pub fn len(&self) -> usize {
         self.queues.len()
     }
 
-    /// `ibv_destroy_rwq_ind_table(table)` — destroys the table and reports, where dropping only logs.
+    /// `ibv_destroy_rwq_ind_table(table)` — destroys the table and returns errors, which drop only logs.
     ///
-    /// A table in an `Arc` is taken out of it with [`Arc::into_inner`], which succeeds once its queue pairs have gone.
+    /// Take a table out of its `Arc` with [`Arc::into_inner`], which succeeds once its queue pairs are dropped.
     ///
     /// # Errors
     ///
-    /// The driver's errno; the table is leaked then.
+    /// The driver's errno; the table is then leaked.
     #[doc(alias = "ibv_destroy_rwq_ind_table")]
     pub fn close(self) -> Result<(), VerbError> {
         self.handle.close()
     }
 
-    /// The device that the table is of.
+    /// Returns the table's device.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         &self.context
     }
 
-    /// The C object.
+    /// Returns the C object.
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, and not destroyed.
+    /// Use it only while `self` lives, and do not destroy it.
     pub unsafe fn rwq_ind_table(&self) -> NonNull<ibv_rwq_ind_table> {
         self.handle.as_non_null()
     }

@@ -109,7 +109,7 @@ fn action_key_keeps_its_byte_order_and_is_not_printed() {
     assert_eq!(arrived, (0..32).collect::<Vec<u64>>());
     for length in [0, 15, 17, 33] {
         let error = AesGcmKey::new(&vec![0; length], 0).unwrap_err();
-        assert_eq!(error.to_string(), format!("a key of AES has 16, 24 or 32 bytes, not {length}"));
+        assert_eq!(error.to_string(), format!("an AES key cannot have {length} bytes; use 16, 24 or 32"));
     }
 }
 
@@ -145,9 +145,9 @@ fn refusal_reports_what_is_missing() {
     let rule = FlowRule::new(FlowType::Normal, 4);
     for (errno, words) in [
         (libc::EPERM, "CAP_NET_RAW"),
-        (libc::EOPNOTSUPP, "no flow steering"),
-        (libc::ENOSYS, "no flow steering"),
-        (libc::EINVAL, "the rule is for port 4 and the device has ports 1 to 1"),
+        (libc::EOPNOTSUPP, "does not support flow steering"),
+        (libc::ENOSYS, "does not support flow steering"),
+        (libc::EINVAL, "there is no port 4; use a port from 1 to 1"),
     ] {
         world.recording.fail("create_flow", 0, Failure::documented(errno));
         let error = qp.create_flow(&rule).unwrap_err();

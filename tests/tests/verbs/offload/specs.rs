@@ -229,6 +229,6 @@ fn longest_rule_is_taken_and_one_more_refused() {
     assert_eq!(world.recording.calls()[0].argument("size"), expected as u64);
     rule.setup_drop();
     let error = qp.create_flow(&rule).unwrap_err();
-    assert!(error.hint().unwrap().contains("256 specifications: at most 255"), "{error}");
+    assert!(error.hint().unwrap().contains("256 specifications; use at most 255"), "{error}");
     assert_eq!(world.recording.verbs(), [""; 0], "C was not asked");
 }

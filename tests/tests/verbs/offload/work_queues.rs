@@ -76,7 +76,7 @@ fn states_and_flags_arrive_with_their_mask() {
     let error = queue.modify(&attribute).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "ibv_modify_wq: EINVAL (Invalid argument): the queue is in Ready and Ready was asked for"
+        "ibv_modify_wq: EINVAL (Invalid argument): cannot move the queue from Ready to Ready; go through Reset"
     );
     assert_eq!(format!("{:?}", WorkQueueState::from_raw(9)), "WorkQueueState(9)");
 }
@@ -123,7 +123,7 @@ fn work_queue_without_the_function_is_refused() {
     let error = world.pd.create_wq_builder().setup_cq(&world.recv_cq).build().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "ibv_create_wq: EOPNOTSUPP (Operation not supported): the driver made the work queue without the function \
+        "ibv_create_wq: EOPNOTSUPP (Operation not supported): the driver created the work queue without the function \
          post_recv"
     );
     assert_eq!(world.recording.verbs(), ["create_wq", "destroy_wq"]);
@@ -135,7 +135,7 @@ fn invalid_arguments_are_refused_before_the_call() {
     let (world, other) = (World::new(), World::new());
     let text = |builder: &sideway::ibverbs::work_queue::WorkQueueBuilder| builder.build().unwrap_err().to_string();
     let mut builder = world.pd.create_wq_builder();
-    assert!(text(&builder).ends_with("no completion queue was given: call setup_cq"));
+    assert!(text(&builder).ends_with("no completion queue is set; call setup_cq"));
     assert!(text(builder.setup_cq(&other.recv_cq)).contains("another device context"));
     assert!(text(builder.setup_cq(&world.recv_cq).setup_max_wr(u32::MAX)).contains(&u32::MAX.to_string()));
     assert!(text(builder.setup_max_wr(1).setup_max_sge(u32::MAX)).contains(&u32::MAX.to_string()));
@@ -143,8 +143,8 @@ fn invalid_arguments_are_refused_before_the_call() {
     let (queue, foreign) = (work_queue(&world), work_queue(&other));
     world.recording.calls();
     let refusal = |queues: &[&WorkQueue]| world.context.create_rwq_ind_table(queues).unwrap_err().to_string();
-    assert!(refusal(&[]).contains("0 work queues are given: their number must be a power of two"));
-    assert!(refusal(&[&queue; 3]).contains("3 work queues are given"));
+    assert!(refusal(&[]).contains("0 work queues are not a power of two"));
+    assert!(refusal(&[&queue; 3]).contains("3 work queues are not a power of two"));
     assert!(refusal(&[&queue, &foreign]).contains("a work queue belongs to another device context"));
 
     let foreign = other.context.create_rwq_ind_table(&[&foreign]).unwrap();
@@ -155,9 +155,9 @@ fn invalid_arguments_are_refused_before_the_call() {
     assert_eq!(world.recording.verbs(), [""; 0]);
     let table = world.context.create_rwq_ind_table(&[&queue]).unwrap();
     builder.setup_table(&table).setup_qp_type(QueuePairType::ReliableConnection);
-    assert!(builder.build().unwrap_err().to_string().contains("packets of ReliableConnection are not spread"));
+    assert!(builder.build().unwrap_err().to_string().contains("type ReliableConnection do not support receive side scaling"));
     builder.setup_qp_type(QueuePairType::RawPacket).setup_hash_key(&[0; 256]);
-    assert!(builder.build().unwrap_err().to_string().contains("256 bytes: at most 255"));
+    assert!(builder.build().unwrap_err().to_string().contains("256 bytes; use at most 255"));
     assert_eq!(world.recording.verbs(), ["create_rwq_ind_table"]);
 }
 
@@ -263,27 +263,29 @@ fn driver_refusal_is_explained() {
     world.recording.fail_always("create_wq", no);
     let mut wq_builder = world.pd.create_wq_builder();
     let error = wq_builder.setup_cq(&world.recv_cq).build().unwrap_err();
-    assert!(error.to_string().ends_with("the device or its driver has no work queues"), "{error}");
+    assert!(error.to_string().ends_with("the device or its driver does not support work queues"), "{error}");
     let error = wq_builder.setup_create_flags(WorkQueueFlags::ScatterFcs).build().unwrap_err();
     assert!(error.hint().unwrap().contains("ScatterFcs"), "{error}");
     world.recording.succeed("create_wq").fail("create_wq", 0, invalid);
-    assert!(wq_builder.setup_max_wr(0).build().unwrap_err().hint().unwrap().contains("without room"));
+    assert!(
+        wq_builder.setup_max_wr(0).build().unwrap_err().hint().unwrap().contains("may not support an empty work queue")
+    );
 
     world.recording.fail("create_rwq_ind_table", 0, no);
     let error = world.context.create_rwq_ind_table(&[&queue]).unwrap_err();
-    assert!(error.hint().unwrap().contains("no indirection tables"), "{error}");
+    assert!(error.hint().unwrap().contains("does not support indirection tables"), "{error}");
     world.recording.edit(|facts| facts.device.rss_caps.max_rwq_indirection_table_size = 1);
     world.recording.fail("create_rwq_ind_table", 0, invalid);
     let error = world.context.create_rwq_ind_table(&[&queue, &queue]).unwrap_err();
-    assert!(error.hint().unwrap().contains("2 work queues are given and a table of the device has 1"), "{error}");
+    assert!(error.hint().unwrap().contains("2 work queues exceed the device's limit of 1"), "{error}");
 
     let table = world.context.create_rwq_ind_table(&[&queue]).unwrap();
     let mut builder = world.pd.create_rss_qp_builder();
     builder.setup_table(&table).setup_hash_key(&[0; 16]);
     for (errno, words) in [
         (libc::EPERM, "CAP_NET_RAW"),
-        (libc::EOPNOTSUPP, "no receive side scaling"),
-        (libc::EINVAL, "the hash key has 16 bytes and Toeplitz has 40"),
+        (libc::EOPNOTSUPP, "does not support receive side scaling"),
+        (libc::EINVAL, "the hash key has 16 bytes; Toeplitz needs 40"),
     ] {
         world.recording.fail("create_qp_ex", 0, Failure::documented(errno));
         let error = builder.build().unwrap_err();

@@ -59,26 +59,26 @@ fn errors_of_the_verb_are_explained() {
     let error = builder.setup_max_wr(10).setup_limit(11).build().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "ibv_create_srq: EINVAL (Invalid argument): the limit is 11 and the queue is to hold 10 receives"
+        "ibv_create_srq: EINVAL (Invalid argument): the limit 11 exceeds the queue's 10 receives; use a smaller limit"
     );
     assert_eq!(world.recording.verbs(), [""; 0], "C was not asked");
     builder.setup_limit(0).setup_max_wr(513);
     world.recording.fail_always("create_srq", invalid);
     let error = builder.build().unwrap_err();
-    assert!(error.to_string().ends_with("513 receives are asked for and the device has 512"), "{error}");
+    assert!(error.to_string().ends_with("513 receives exceed the device's limit of 512; request less"), "{error}");
     let error = builder.setup_max_wr(1).setup_max_sge(5).build_ex().unwrap_err();
-    assert!(error.to_string().ends_with("5 entries are asked for and the device has 4"), "{error}");
+    assert!(error.to_string().ends_with("5 entries exceed the device's limit of 4; request less"), "{error}");
     let error = builder.setup_max_wr(0).setup_max_sge(1).build().unwrap_err();
-    assert!(error.to_string().ends_with("at least 1 is needed"), "{error}");
+    assert!(error.to_string().ends_with("use at least 1"), "{error}");
     let error = builder.setup_max_wr(u32::MAX).build().unwrap_err();
     assert!(error.to_string().contains("4294967295 receives"), "{error}");
     world.recording.edit(|facts| facts.device.orig_attr.max_srq = 0);
     let error = builder.setup_max_wr(1).build().unwrap_err();
-    assert!(error.to_string().ends_with("the device has no shared receive queues"), "{error}");
+    assert!(error.to_string().ends_with("the device does not support shared receive queues"), "{error}");
     world.recording.succeed("create_srq").fail("create_srq", 0, Failure::documented(libc::ENOSYS));
     let error = builder.build().unwrap_err();
     assert_eq!(error.errno().raw(), libc::ENOSYS);
-    assert!(error.hint().unwrap().contains("no shared receive queues"), "{error}");
+    assert!(error.hint().unwrap().contains("does not support shared receive queues"), "{error}");
     world.recording.fail("create_srq", 0, Failure::documented(libc::EACCES));
     assert_eq!(builder.build().unwrap_err().to_string(), "ibv_create_srq: EACCES (Permission denied)");
     drop(builder);
@@ -105,7 +105,7 @@ fn xrc_queue_has_a_domain_and_a_completion_queue() {
     let mut builder = world.pd.create_srq_builder();
     builder.setup_xrc(&xrcd, &world.recv_cq);
     let error = builder.build().unwrap_err();
-    assert!(error.hint().unwrap().contains("use build_ex"), "{error}");
+    assert!(error.hint().unwrap().contains("call build_ex"), "{error}");
     world.recording.calls();
     let queue = builder.build_ex().unwrap();
     let call = world.recording.calls().remove(0);
@@ -140,11 +140,11 @@ fn device_without_a_queue_type_is_an_error() {
     let mut builder = pd.create_srq_builder();
     assert_eq!(
         builder.setup_xrc(&xrcd, &cq).build_ex().unwrap_err().to_string(),
-        "ibv_create_srq_ex: EOPNOTSUPP (Operation not supported): the device or its driver has no XRC"
+        "ibv_create_srq_ex: EOPNOTSUPP (Operation not supported): the device or its driver does not support XRC"
     );
     assert_eq!(
         builder.setup_tag_matching(&cq, 1, 1).build_ex().unwrap_err().to_string(),
-        "ibv_create_srq_ex: EOPNOTSUPP (Operation not supported): the device or its driver has no tag matching"
+        "ibv_create_srq_ex: EOPNOTSUPP (Operation not supported): the device or its driver does not support tag matching"
     );
 }
 

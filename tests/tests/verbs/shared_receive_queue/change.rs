@@ -66,8 +66,8 @@ fn failed_resize_leaves_the_queue_unchanged() {
     // Values that the device does not support, or that memory does not suffice for, do not reach C.
     world.recording.calls();
     for (has, errno, words) in [
-        (512, libc::EINVAL, "4294967295 receives are asked for and the device has 512"),
-        (u32::MAX >> 1, libc::EINVAL, "the device has 2147483647"),
+        (512, libc::EINVAL, "4294967295 receives exceed the device's limit of 512; request less"),
+        (u32::MAX >> 1, libc::EINVAL, "the device's limit of 2147483647; request less"),
     ] {
         world.recording.edit(|facts| facts.device.orig_attr.max_srq_wr = has as i32);
         let error = queue.modify(SharedReceiveQueueAttribute::new().setup_max_wr(u32::MAX)).unwrap_err();
@@ -87,20 +87,20 @@ fn failed_modify_is_explained() {
     let mut queue = queue(&world);
     assert_eq!(
         queue.arm_limit(5).unwrap_err().to_string(),
-        "ibv_modify_srq: EINVAL (Invalid argument): the limit is 5 and the queue holds 4 receives"
+        "ibv_modify_srq: EINVAL (Invalid argument): the limit 5 exceeds the queue's 4 receives; use a smaller limit"
     );
     let mut attribute = SharedReceiveQueueAttribute::new();
     let error = queue.modify(attribute.setup_max_wr(600)).unwrap_err();
-    assert!(error.to_string().ends_with("600 receives are asked for and the device has 512"), "{error}");
+    assert!(error.to_string().ends_with("600 receives exceed the device's limit of 512; request less"), "{error}");
     world.recording.fail_always("modify_srq", Failure::documented(libc::EINVAL));
     let error = queue.modify(attribute.setup_max_wr(6)).unwrap_err();
-    assert!(error.to_string().contains("does not resize shared receive queues"), "{error}");
+    assert!(error.to_string().contains("cannot resize shared receive queues"), "{error}");
     // IBV_DEVICE_SRQ_RESIZE.
     world.recording.edit(|facts| facts.device.orig_attr.device_cap_flags = 1 << 13);
     let error = queue.modify(attribute.setup_limit(7)).unwrap_err();
-    assert!(error.to_string().ends_with("the limit is 7 and the queue holds 6 receives"), "{error}");
+    assert!(error.to_string().ends_with("the limit 7 exceeds the queue's 6 receives; use a smaller limit"), "{error}");
     let error = queue.modify(attribute.setup_limit(1)).unwrap_err();
-    assert!(error.to_string().contains("more receives are outstanding"), "{error}");
+    assert!(error.to_string().contains("may not hold all outstanding receives"), "{error}");
 }
 
 #[test]

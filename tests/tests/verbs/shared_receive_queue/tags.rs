@@ -42,9 +42,9 @@ fn tag_matching_queue_has_the_requested_attributes() {
     world.recording.fail_always("create_srq_ex", Failure::documented(libc::EINVAL));
     let mut builder = world.pd.create_srq_builder();
     let error = builder.setup_tag_matching(&cq, 9, 1).build_ex().unwrap_err();
-    assert!(error.to_string().ends_with("9 tags are asked for and the device has 8"), "{error}");
+    assert!(error.to_string().ends_with("9 tags exceed the device's limit of 8; request less"), "{error}");
     let error = builder.setup_tag_matching(&cq, 8, 17).build_ex().unwrap_err();
-    assert!(error.to_string().ends_with("17 operations are asked for and the device has 16"), "{error}");
+    assert!(error.to_string().ends_with("17 operations exceed the device's limit of 16; request less"), "{error}");
     let error = builder.setup_tag_matching(&cq, 8, u32::MAX).build_ex().unwrap_err();
     assert!(error.to_string().contains("4294967295 operations"), "{error}");
     drop((queue, cq, builder));
