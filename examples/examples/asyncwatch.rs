@@ -1,5 +1,4 @@
-//! Prints what devices report of themselves, their ports and their addresses, as it comes: `ibv_asyncwatch`, in Rust and for all
-//! devices at once.
+//! Prints the asynchronous events of devices, ports and GIDs: `ibv_asyncwatch` in Rust, for all devices at once.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -15,33 +14,33 @@ use sideway::ibverbs::device::DeviceInfo;
 use sideway_examples::options::parse_timeout;
 use sideway_examples::{Timeout, device_list, devices, program};
 
-/// Prints the asynchronous events of RDMA devices as they come: ports that go up or down, addresses that change, devices that fail
+/// Print asynchronous events of RDMA devices: ports, addresses, failures
 ///
-/// Each event is one line: the device, what happened, and where. The program runs until it is interrupted, or as long as --count
-/// and --timeout say.
+/// Each event is one line: the device, the event, and the port. The program runs until it is interrupted, or until --count or
+/// --timeout is reached.
 ///
-/// Events of queue pairs and completion queues go to the program that made them, and are not seen here.
+/// Events of queue pairs and completion queues go to the program that created them, and are not shown here.
 #[derive(Debug, Parser)]
 #[command(
     after_help = "Examples:\n  asyncwatch\n  asyncwatch -d mlx5_0\n  asyncwatch -d mlx5_0 -d mlx5_1 --count 1 --timeout 60\n\n\
-                  Exit status: 0, 1 when something failed or the events of --count did not come, 2 for arguments that make no sense.",
+                  Exit status: 0 on success, 1 on failure or if fewer than --count events arrived, 2 for invalid arguments.",
     max_term_width = 100
 )]
 struct Arguments {
-    /// Only this device, such as `mlx5_0`; can be given several times [default: all devices]
+    /// Device, such as `mlx5_0`; repeatable [default: all devices]
     #[arg(short = 'd', long, value_name = "DEVICE")]
     ib_dev: Vec<String>,
 
-    /// End after so many events
+    /// Exit after this number of events
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
-    /// End after so long; 0 waits for ever. It is a failure when --count is given and not reached by then
+    /// Exit after this time; 0 is no limit. With --count, too few events are a failure
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = parse_timeout)]
     timeout: Timeout,
 }
 
-/// The name of a device, and what was heard of it.
+/// The name of a device, and an event of it or the error that ended the watch.
 type Report = (String, Result<AsyncEvent, VerbError>);
 
 fn main() -> ExitCode {
@@ -54,7 +53,7 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
         writeln!(out, "{name}: watching")?;
     }
     out.flush()?;
-    // The watchers hold the other ends: when the last one has gone, the channel closes.
+    // Only the watchers' senders stay: when the last one is dropped, the channel closes.
     drop(sender);
 
     let deadline = arguments.timeout.0.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -69,21 +68,21 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
                 writeln!(out, "{name}: {event}")?;
                 seen += 1;
             }
-            (Ok((name, Err(error))), _) => writeln!(out, "{name}: watched no longer: {error}")?,
+            (Ok((name, Err(error))), _) => writeln!(out, "{name}: no longer watched: {error}")?,
             (Err(RecvTimeoutError::Disconnected), _) => bail!("no device is left to watch"),
             (Err(RecvTimeoutError::Timeout), None) => return Ok(()),
             (Err(RecvTimeoutError::Timeout), Some(count)) => {
                 let seconds = arguments.timeout.0.unwrap_or_default().as_secs_f64();
-                bail!("{seen} of {count} events came within {seconds} s")
+                bail!("{seen} of {count} events arrived within {seconds} s; raise --timeout")
             }
         }
-        // Whoever reads along sees an event when it comes.
+        // Each event is printed at once.
         out.flush()?;
     }
     Ok(())
 }
 
-/// Watches the devices of these names, or all that there are; gives their names.
+/// Watches the devices of these names, or all devices; returns their names.
 fn watch(asked: &[String], sender: &Sender<Report>) -> Result<Vec<String>> {
     let list = device_list()?;
     let mut chosen = Vec::new();
@@ -104,7 +103,7 @@ fn watch(asked: &[String], sender: &Sender<Report>) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Passes events on until the device or the program ends.
+/// Forwards events until the device fails or the program ends.
 fn report(name: &str, events: &AsyncEventChannel, sender: &Sender<Report>) {
     loop {
         let event = events.get_async_event(None);

@@ -1,5 +1,5 @@
-//! Hundreds of connections by address on one thread and one event channel: the program sleeps in poll(2) until an event or a
-//! completion, and takes the connection that it belongs to one step further.
+//! Hundreds of connections by IP address on one thread and one event channel: the program sleeps in poll(2) until an
+//! event or a completion, and then advances the connection of that event.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -21,19 +21,19 @@ use sideway_examples::connections::{ConnectionOptions, Link, Role, Shape, key};
 use sideway_examples::{Deadline, payload, wait_readable};
 
 const ABOUT: &str = "\
-Makes many connections by address, sends a message to and fro on each, and ends them, all on one thread and one event channel.
+Makes many connections by IP address, sends a message back and forth on each, and disconnects, on one thread and one event channel.
 
-Without HOST both sides are in this program. With --listen it serves as many connections as --connections says and ends; with HOST it \
-makes as many.";
+Without HOST, both sides are in this program. With --listen, it serves --connections connections and exits; with HOST, it makes as \
+many.";
 
 const EXAMPLES: &str = "\
 Examples:
-  cm_many                                 200 connections of this program with itself, by the first device
-  cm_many -n 1000 --at-once 100           1000, no more than 100 at a time
+  cm_many                                 200 connections within this program, on the first device
+  cm_many -n 1000 --at-once 100           1000, at most 100 at a time
   cm_many --listen -n 500                 on the first machine
   cm_many -n 500 server.example.org       on the second
 
-Exit status: 0 when every message came back, 1 on failure, 2 for invalid arguments.";
+Exit status: 0 if every message came back, 1 on failure, 2 for invalid arguments.";
 
 /// Drive many connections on one thread, with poll(2)
 #[derive(Clone, Debug, Parser)]
@@ -71,14 +71,14 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "{ends} in {:.2} seconds", start.elapsed().as_secs_f64())?;
     match connections.failures.as_slice() {
         [] => Ok(()),
-        [first, ..] => bail!("{} of them failed, the first: {first}", connections.failures.len()),
+        [first, ..] => bail!("{} connections failed, the first: {first}", connections.failures.len()),
     }
 }
 
-/// The limit of one step of the kernel's; the whole run has a limit of its own.
+/// The limit of one step of the kernel's connection manager; the whole run has its own limit.
 const STEP: Duration = Duration::from_secs(10);
 
-/// What the connections on a device share: a domain, and the channel of all completion events.
+/// The objects that all connections on a device share: a protection domain and the completion channel.
 #[derive(Debug)]
 struct Shared {
     context: Arc<DeviceContext>,
@@ -86,12 +86,12 @@ struct Shared {
     channel: Arc<CompletionChannel>,
 }
 
-/// The devices, which become known with the connections.
+/// The open devices. The first connection on a device adds it.
 #[derive(Debug, Default)]
 struct Devices(Vec<Shared>);
 
 impl Devices {
-    /// Creates the link of an identifier, with one message of `size` bytes in either direction.
+    /// Creates the link of an identifier, with one message of `size` bytes in each direction.
     fn link(&mut self, id: &Arc<Identifier>, size: u32) -> Result<Link> {
         let context = id.get_device_context().context("the identifier is on no device")?;
         if !self.0.iter().any(|shared| Arc::ptr_eq(&shared.context, &context)) {
@@ -99,8 +99,8 @@ impl Devices {
             self.0.push(Shared { context: Arc::clone(&context), pd, channel });
         }
         let shared = self.0.iter().find(|shared| Arc::ptr_eq(&shared.context, &context));
-        let Shared { pd, channel, .. } = shared.context("the device was not found again")?;
-        // The number of a completion event finds the connection.
+        let Shared { pd, channel, .. } = shared.context("the device is no longer listed")?;
+        // The key in a completion event identifies the connection.
         Link::new(id, pd, &Shape { size, messages: 1, events: Some((channel, key(id))), shared: None })
     }
 }
@@ -108,14 +108,14 @@ impl Devices {
 /// All connections, and the loop that drives them.
 #[derive(Debug)]
 struct Connections {
-    /// By [`key`]: an event names its identifier, and a completion event the number of the link.
+    /// By [`key`]: a connection event has the identifier, and a completion event the key.
     all: HashMap<usize, Connection>,
     devices: Devices,
     listener: Option<Arc<Identifier>>,
     channel: Arc<EventChannel>,
     arguments: Arguments,
     role: Role,
-    /// How many were begun.
+    /// The number of connections started.
     made: u32,
     served: u32,
     deadline: Deadline,
@@ -124,7 +124,7 @@ struct Connections {
 }
 
 impl Connections {
-    /// Listens, if that is its role.
+    /// Listens if the role is to listen.
     fn new(arguments: Arguments, role: Role) -> Result<Self> {
         let channel = EventChannel::new()?;
         let listener = match role.listen {
@@ -152,13 +152,13 @@ impl Connections {
         })
     }
 
-    /// Drives all connections to their end.
+    /// Runs all connections until they end.
     fn run(&mut self) -> Result<()> {
         while !self.is_done() {
             self.make_more()?;
             self.deadline
-                .left("not all connections came to their end")
-                .with_context(|| format!("still on their way: {}", self.tally.unfinished()))?;
+                .left("not all connections ended")
+                .with_context(|| format!("unfinished: {}", self.tally.unfinished()))?;
             let completions = self.devices.0.iter().map(|shared| shared.channel.as_raw_fd());
             let descriptors: Vec<_> = std::iter::once(self.channel.as_raw_fd()).chain(completions).collect();
             wait_readable(&descriptors, self.deadline.end())?;
@@ -188,7 +188,7 @@ impl Connections {
             && (self.role.listen.is_none() || is_over(Side::Listening) || is_hopeless)
     }
 
-    /// Begins as many connections as may exist at a time.
+    /// Starts as many connections as may exist at a time.
     fn make_more(&mut self) -> Result<()> {
         let Some(destination) = self.role.destination(self.listener.as_deref()) else { return Ok(()) };
         let Arguments { options, at_once } = self.arguments.clone();
@@ -246,7 +246,7 @@ impl Connections {
         });
         match accepted {
             Ok(connection) => self.add(connection),
-            // The request is dropped, and with it rejected.
+            // Dropping the request rejects it.
             Err(error) => {
                 self.tally.moved(side, None, State::Failed);
                 self.failures.push(format!("connection {number} of those accepted: {error:#}"));
@@ -255,7 +255,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Takes a connection a step further. One that fails is counted, and the others go on.
+    /// Advances a connection. If it fails, it is counted, and the others continue.
     fn step(&mut self, number: usize, step: impl FnOnce(&mut Connection, &mut Devices) -> Result<State>) {
         // Events of a connection that has ended are ignored.
         let Some(connection) = self.all.get_mut(&number) else { return };
@@ -280,7 +280,7 @@ impl Connections {
 struct Connection {
     side: Side,
     state: State,
-    /// The seed of its message.
+    /// Its number, the seed of its message.
     number: u32,
     size: u32,
     /// Whether the message of the peer was echoed.
@@ -301,9 +301,9 @@ impl Connection {
                 // Its receive is posted before the peer can send.
                 self.link = Some(devices.link(&self.id, self.size)?);
                 self.id.connect(&ConnectionParameter::default())?;
-                State::Asking
+                State::Requesting
             }
-            (State::Asking, EventKind::Established(_)) => {
+            (State::Requesting, EventKind::Established(_)) => {
                 let message = self.message();
                 self.link()?.send(&message)?;
                 State::Exchanging
@@ -311,13 +311,13 @@ impl Connection {
             // A message of the peer may arrive before this event.
             (State::Accepting | State::Exchanging, EventKind::Established(_)) => State::Exchanging,
             (State::Exchanging, EventKind::Disconnected(_)) if self.side == Side::Listening => {
-                ensure!(self.has_answered, "the peer hung up before its message came");
-                // The peer has its message, and waits for this answer.
+                ensure!(self.has_answered, "the peer disconnected before its message arrived");
+                // The peer has received its message, and waits until this side disconnects too.
                 self.id.disconnect()?;
                 State::Done
             }
-            (State::HangingUp, EventKind::Disconnected(_)) => State::Done,
-            // A changed hardware address concerns later connections; the queue pair is not used again.
+            (State::Disconnecting, EventKind::Disconnected(_)) => State::Done,
+            // A changed hardware address affects later connections only; the queue pair is not used again.
             (state, EventKind::AddressChange | EventKind::TimewaitExit) => state,
             _ => bail!("{event}"),
         })
@@ -326,7 +326,7 @@ impl Connection {
     /// The state after a completion event.
     fn on_completion(&mut self) -> Result<State> {
         // After disconnecting, flushed receives do not matter.
-        if self.state == State::HangingUp {
+        if self.state == State::Disconnecting {
             return Ok(self.state);
         }
         let link = self.link()?;
@@ -339,9 +339,9 @@ impl Connection {
                 Ok(State::Exchanging)
             }
             Side::Connecting => {
-                ensure!(message == self.message(), "another message came back than was sent");
+                ensure!(message == self.message(), "the message that came back differs");
                 self.id.disconnect()?;
-                Ok(State::HangingUp)
+                Ok(State::Disconnecting)
             }
         }
     }
@@ -351,7 +351,7 @@ impl Connection {
     }
 
     fn link(&mut self) -> Result<&mut Link> {
-        self.link.as_mut().context("there is no queue pair yet")
+        self.link.as_mut().context("no queue pair exists")
     }
 }
 
@@ -367,13 +367,13 @@ enum State {
     ResolvingAddress,
     ResolvingRoute,
     /// The request was sent.
-    Asking,
+    Requesting,
     /// The request was accepted.
     Accepting,
-    /// The message is in flight to or fro.
+    /// A message is in flight.
     Exchanging,
-    /// This side has disconnected, and waits for the other.
-    HangingUp,
+    /// This side disconnected, and waits for the peer.
+    Disconnecting,
     Done,
     Failed,
 }
@@ -389,22 +389,22 @@ impl fmt::Display for State {
         f.write_str(match self {
             Self::ResolvingAddress => "resolving the address",
             Self::ResolvingRoute => "resolving the route",
-            Self::Asking => "asking",
+            Self::Requesting => "requesting",
             Self::Accepting => "accepting",
             Self::Exchanging => "exchanging",
-            Self::HangingUp => "hanging up",
+            Self::Disconnecting => "disconnecting",
             Self::Done => "done",
             Self::Failed => "failed",
         })
     }
 }
 
-/// How many connections are in each state, and how many ever were.
+/// The connections now in each state, and all that ever reached it.
 #[derive(Debug, Default)]
 struct Tally(BTreeMap<(Side, State), (u32, u32)>);
 
 impl Tally {
-    /// Counts a connection that comes to a state, from another unless it is new.
+    /// Counts a connection that enters a state, from its previous state if it has one.
     fn moved(&mut self, side: Side, from: Option<State>, to: State) {
         if let Some((now, _)) = from.and_then(|from| self.0.get_mut(&(side, from))) {
             *now = now.saturating_sub(1);
@@ -419,7 +419,7 @@ impl Tally {
         self.0.iter().filter(|((side, state), _)| which(*side, *state)).map(|(_, (now, _))| now).sum()
     }
 
-    /// `3 asking, 12 exchanging`: those that have not ended.
+    /// The connections that have not ended: `3 requesting, 12 exchanging`.
     fn unfinished(&self) -> String {
         let all = self.0.iter().filter(|((_, state), (now, _))| !state.is_end() && *now > 0);
         let all: Vec<_> = all.map(|((_, state), (now, _))| format!("{now} {state}")).collect();
@@ -427,7 +427,7 @@ impl Tally {
     }
 }
 
-/// A line for each side: how many ever came to each state, and how many are still there.
+/// A line for each side: the connections that ever reached each state, and those still in it.
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (side, name) in [(Side::Connecting, "connecting side"), (Side::Listening, "listening side")] {

@@ -1,5 +1,5 @@
-//! Messages to and fro between two programs that find each other by IP address: the ping-pong of `rc_pingpong` or `ud_pingpong`,
-//! with the RDMA connection manager in place of a TCP connection.
+//! Messages back and forth between two programs that connect by IP address: the ping-pong of `rc_pingpong` or
+//! `ud_pingpong`, with the RDMA connection manager instead of a TCP connection.
 //!
 //! ```text
 //! client                                    server
@@ -13,9 +13,10 @@
 //! Connection::wait      ◄────────────────── Connection::disconnect
 //! ```
 //!
-//! The client sends first. iWARP requires that: the side that has accepted may not send before it has received.
+//! The client sends first. iWARP requires that: the accepting side may not send before it has received.
 //!
-//! With `--ud`, the client looks the server's queue pair up, and the server takes the path to the client from the first message.
+//! With `--ud`, the client looks up the server's queue pair, and the server gets the path to the client from the first
+//! message.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -36,29 +37,29 @@ use sideway_examples::pingpong::{Kind, Peer, QueuePairs, Resources, RunLoop, Run
 use sideway_examples::{check_datagram_size, check_message_size};
 
 const ABOUT: &str = "\
-Sends messages to and fro between two programs that find each other by IP address (RDMA CM), over a reliable connection or as \
-datagrams, and prints how long it took.
+Sends messages back and forth between two programs that connect by IP address (RDMA CM), over a reliable connection or as datagrams, \
+and prints the time.
 
-The address selects the device and the port. Both sides need the same --size and --iters.";
+The address selects the device and the port. Both sides require the same --size and --iters.";
 
 const EXAMPLES: &str = "\
 Examples:
-  cm_pingpong                                   on the first machine: the server, at all its addresses
+  cm_pingpong                                   on the first machine: the server, on all addresses
   cm_pingpong 192.0.2.1                         on the second
-  cm_pingpong -b 192.0.2.2 -s 64k -c 192.0.2.1  from this address; another size, and the data checked
-  cm_pingpong fe80::1%eth0                      a link-local address needs its interface
-  cm_pingpong --ud -s 1k 192.0.2.1              as datagrams; the server has --ud too
+  cm_pingpong -b 192.0.2.2 -s 64k -c 192.0.2.1  from this address, with another size and data check
+  cm_pingpong fe80::1%eth0                      a link-local address requires its interface
+  cm_pingpong --ud -s 1k 192.0.2.1              as datagrams; the server also requires --ud
 
-Exit status: 0 when all messages were exchanged, 1 on failure, 2 for invalid arguments.";
+Exit status: 0 if all messages were exchanged, 1 on failure, 2 for invalid arguments.";
 
-/// Send messages to and fro between programs that find each other by IP address
+/// Send messages back and forth between programs that connect by IP address
 #[derive(Clone, Debug, Parser)]
 #[command(name = "cm_pingpong", version, long_about = ABOUT, after_help = EXAMPLES, max_term_width = 110)]
 struct Arguments {
     /// Host of the server, as a name or an address of an RDMA device; without it, this program is the server
     server: Option<String>,
 
-    /// Port, of the RDMA CM's port space for TCP; with --ud, of that for UDP
+    /// Port in the RDMA CM's port space for TCP; with --ud, for UDP
     #[arg(short, long, default_value_t = DEFAULT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
 
@@ -78,7 +79,7 @@ struct Arguments {
     run: RunOptions,
 }
 
-/// The key of queue pairs that are created through an identifier: datagrams to them carry it.
+/// The Q_Key of queue pairs that are created through an identifier; each datagram to them carries it.
 const Q_KEY: u32 = 0x0123_4567;
 
 fn main() -> ExitCode {
@@ -103,8 +104,8 @@ impl Arguments {
         let (mut run_loop, qp_num) = self.connection(resolved.identifier(), resolved.device_context(), Side::Client)?;
         let connection = resolved.connect(&ConnectionParameter::default())?;
         run_connected(&mut run_loop, qp_num, &connection, out)?;
-        // The last message is the server's. Some devices report it before they acknowledge it, and a destroyed queue pair does not
-        // acknowledge: so the client waits until the server disconnects.
+        // The last message is the server's. Some devices report a message before they acknowledge it, and a destroyed
+        // queue pair acknowledges nothing. The client therefore waits until the server disconnects.
         connection.wait(self.run.timeout.0)?;
         connection.disconnect(self.run.timeout.0)?;
         Ok(())
@@ -120,7 +121,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// Client with datagrams: looks the server's queue pair up.
+    /// Client with datagrams: looks up the server's queue pair.
     fn look_up(&self, host: &str, out: &mut dyn Write) -> Result<()> {
         let resolved = self.resolve(host)?;
         let (local, remote) = (resolved.local_address(), resolved.peer_address());
@@ -132,7 +133,7 @@ impl Arguments {
         let found = resolved.lookup(&parameter)?;
         if let QueuePairs::Datagram { pd, peer, .. } = run_loop.qps_mut() {
             let path = pd.create_ah(found.address_handle_attribute())?;
-            *peer = Peer::Known { path, qp_num: found.qp_number(), qkey: found.qkey() };
+            *peer = Peer::Ready { path, qp_num: found.qp_number(), qkey: found.qkey() };
         }
         print_address("local", local, own, out)?;
         print_address("remote", Some(remote), found.qp_number(), out)?;
@@ -140,7 +141,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// Server with datagrams: answers the lookup of the first client.
+    /// Server with datagrams: answers the request of the first client.
     fn serve_datagrams(&self, out: &mut dyn Write) -> Result<()> {
         let request = self.accept()?;
         let (local, remote) = (request.local_address(), request.peer_address());
@@ -158,7 +159,7 @@ impl Arguments {
         let mut connector = Connector::new();
         connector.setup_port_space(self.port_space()).setup_timeout(self.limit());
         if let Some(source) = &self.bind {
-            connector.setup_source(resolve(source, 0).context("the source")?.ip());
+            connector.setup_source(resolve(source, 0).context("cannot resolve --bind")?.ip());
         }
         Ok(connector.resolve((host, self.port))?)
     }
@@ -169,7 +170,7 @@ impl Arguments {
         builder.setup_port_space(self.port_space()).setup_timeout(self.limit());
         let listener = match &self.bind {
             Some(host) => builder.bind((host.as_str(), self.port)),
-            // The address of IPv6 stands for both families, but there may be no IPv6.
+            // The IPv6 wildcard address covers both families, but the machine may have no IPv6.
             None => builder.bind(
                 [(Ipv6Addr::UNSPECIFIED, self.port).into(), SocketAddr::from((Ipv4Addr::UNSPECIFIED, self.port))]
                     .as_slice(),
@@ -186,7 +187,7 @@ impl Arguments {
         self.run.timeout.0.unwrap_or(Duration::MAX)
     }
 
-    /// A run over a connection, whose receives are posted, and the number of its queue pair.
+    /// The run loop of a connection, with posted receives, and the number of its queue pair.
     fn connection(&self, id: &Arc<Identifier>, device: &Arc<DeviceContext>, side: Side) -> Result<(RunLoop, u32)> {
         let size = self.size.unwrap_or(4096);
         check_message_size(&device.query_port(port_num(id)?)?, size)?;
@@ -196,7 +197,7 @@ impl Arguments {
         Ok((RunLoop::new(resources, QueuePairs::Connected(vec![qp], None), side)?, qp_num))
     }
 
-    /// The same with datagrams.
+    /// The run loop of datagrams, with posted receives, and the number of its queue pair.
     fn datagrams(
         &self,
         id: &Arc<Identifier>,
@@ -213,7 +214,7 @@ impl Arguments {
         Ok((RunLoop::new(resources, QueuePairs::Datagram { qp, pd, peer }, side)?, qp_num))
     }
 
-    /// A queue pair whose states the identifier changes.
+    /// A queue pair whose state the identifier changes.
     fn queue_pair<T: BasicService>(
         &self,
         id: &Arc<Identifier>,
@@ -237,9 +238,9 @@ fn run_connected(run_loop: &mut RunLoop, qp_num: u32, connection: &Connection, o
     Ok(out.flush()?)
 }
 
-/// The port of the device that the identifier is on.
+/// The port of the identifier's device.
 fn port_num(id: &Identifier) -> Result<u8> {
-    id.port_num().context("the identifier is on no port of the device")
+    id.port_num().context("the identifier has no port")
 }
 
 fn print_address(side: &str, address: Option<SocketAddr>, qp_num: u32, out: &mut dyn Write) -> Result<()> {
@@ -248,12 +249,12 @@ fn print_address(side: &str, address: Option<SocketAddr>, qp_num: u32, out: &mut
     Ok(out.flush()?)
 }
 
-/// The number of the client's queue pair, which its lookup carries.
+/// The number of the client's queue pair, which its request carries.
 fn client_qp_number(private_data: &PrivateData) -> Result<u32> {
     match private_data.first_chunk().copied().map(u32::from_be_bytes) {
-        // Numbers of queue pairs have 24 bits, and 0 and 1 are the port's own.
+        // Numbers of queue pairs have 24 bits; 0 and 1 are reserved for the port.
         Some(number @ 2..0xff_ffff) => Ok(number),
-        _ => bail!("the client does not tell its queue pair: is it a cm_pingpong with --ud?"),
+        _ => bail!("the client sent no queue pair number; run cm_pingpong --ud there"),
     }
 }
 
@@ -265,10 +266,10 @@ mod tests {
     fn the_lookup_carries_the_number_of_a_queue_pair() {
         let number = |bytes: &[u8]| client_qp_number(&PrivateData::from(bytes)).map_err(|error| error.to_string());
         assert_eq!(number(&[0, 0, 0, 17]), Ok(17));
-        // The field arrives whole, padded with zeros.
+        // The field always has its full length, padded with zeros.
         assert_eq!(number(&[0, 0x12, 0x34, 0x56, 0, 0, 0]), Ok(0x12_3456));
         for wrong in [&[][..], &[0, 0, 17], &[0; 180], &[0, 0, 0, 1], &[0, 0xff, 0xff, 0xff], b"text"] {
-            assert!(number(wrong).unwrap_err().contains("is it a cm_pingpong with --ud?"), "{wrong:?}");
+            assert!(number(wrong).unwrap_err().contains("run cm_pingpong --ud there"), "{wrong:?}");
         }
     }
 }

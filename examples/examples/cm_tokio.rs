@@ -1,6 +1,6 @@
-//! Hundreds of connections by address in an async runtime: each is a task that reads as if it were alone.
+//! Hundreds of connections by IP address in an async runtime, each a task written as if it were the only one.
 //!
-//! One task takes the events off the channel and hands each to its identifier, which keeps the sending end of a queue.
+//! One task reads the events from the channel and sends each to the queue that is kept with its identifier.
 
 mod watched;
 
@@ -27,19 +27,19 @@ use tokio::task::JoinSet;
 use self::watched::Watched;
 
 const ABOUT: &str = "\
-Makes many connections by address, each of them a task of the tokio runtime, and serves them by tasks as well: an accept loop \
-starts a task for each request. On a connection a message goes to and fro.
+Makes many connections by IP address, each in a task of the tokio runtime, and serves them with tasks as well: an accept loop spawns a \
+task per request. Each connection sends a message back and forth.
 
-Without HOST both sides are in this program. With --listen it serves as many connections as --connections says and ends; with HOST it \
-makes as many.";
+Without HOST, both sides are in this program. With --listen, it serves --connections connections and exits; with HOST, it makes as \
+many.";
 
 const EXAMPLES: &str = "\
 Examples:
-  cm_tokio                                 200 connections of this program with itself, by the first device
+  cm_tokio                                 200 connections within this program, on the first device
   cm_tokio --listen -n 500                 on the first machine
   cm_tokio -n 500 server.example.org       on the second
 
-Exit status: 0 when every message came back, 1 on failure, 2 for invalid arguments.";
+Exit status: 0 if every message came back, 1 on failure, 2 for invalid arguments.";
 
 /// Make and serve many connections in an async runtime
 #[derive(Clone, Debug, Parser)]
@@ -58,7 +58,7 @@ fn run(Arguments { options }: Arguments, out: &mut dyn Write) -> Result<()> {
     let role = options.role()?;
     // One thread runs all tasks.
     let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().context("the runtime does not start")?;
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
     runtime.block_on(run_both(&options, role, out))
 }
 
@@ -76,7 +76,7 @@ async fn run_both(options: &ConnectionOptions, role: Role, out: &mut dyn Write) 
     let stop = Notify::new();
     let made = async {
         let made = make(options, &channel, role.source, destination).await;
-        // The listener here gets no request for a connection that failed before.
+        // The listener of this program gets no request for a connection that failed before.
         if !made.failures.is_empty() {
             stop.notify_one();
         }
@@ -84,14 +84,14 @@ async fn run_both(options: &ConnectionOptions, role: Role, out: &mut dyn Write) 
     };
     let both = async { tokio::join!(made, serve(options, listener, &stop)) };
     let ended = tokio::select! {
-        ended = within(options.timeout, "not all connections came to their end", both) => ended,
+        ended = within(options.timeout, "not all connections ended", both) => ended,
         // Without events nothing completes.
-        failure = &mut router => return failure.context("the events")?.map(|never| match never {}),
+        failure = &mut router => return failure.context("cannot read events")?.map(|never| match never {}),
     };
     router.abort();
-    // Its result is that it was aborted.
+    // It returns that it was aborted.
     let _ = router.await;
-    // Every identifier holds the channel, and so does every queue pair that was created through one.
+    // Every identifier holds the channel, and so does every queue pair created through one.
     let is_clean = Arc::into_inner(channel).is_some();
 
     let (made, served) = ended?;
@@ -105,7 +105,7 @@ async fn run_both(options: &ConnectionOptions, role: Role, out: &mut dyn Write) 
     let failures: Vec<_> = made.failures.into_iter().chain(served.failures).collect();
     match failures.as_slice() {
         [] if is_clean => Ok(()),
-        [] => bail!("everything has ended, and the event channel is still in use"),
+        [] => bail!("the event channel is still in use after all connections ended"),
         [first, ..] => bail!("{} connections failed, the first: {first}", failures.len()),
     }
 }
@@ -145,7 +145,7 @@ async fn make(
         let timeout = options.timeout;
         let connected = Connection::connect(Arc::clone(channel), source, destination, options.size);
         tasks.spawn(async move {
-            let connection = within(timeout, "it was not there", connected).await.and_then(|connected| connected);
+            let connection = within(timeout, "not connected", connected).await.and_then(|connected| connected);
             let connection = connection.with_context(|| format!("connection {number} to {destination}"))?;
             connection.ask(number).await.with_context(|| format!("connection {number}"))
         });
@@ -153,7 +153,7 @@ async fn make(
     Results::of(tasks).await
 }
 
-/// The accept loop: a task for each request, until there were enough or it is stopped.
+/// The accept loop: a task for each request, until all are served or the loop is stopped.
 async fn serve(options: &ConnectionOptions, listener: Option<Socket>, stop: &Notify) -> Results {
     let mut tasks = JoinSet::new();
     let mut failure = None;
@@ -176,7 +176,7 @@ async fn serve(options: &ConnectionOptions, listener: Option<Socket>, stop: &Not
                 answered.await.with_context(|| format!("connection {number} of those served"))
             });
         }
-        // The listener is dropped here: later requests are rejected at once.
+        // The listener is dropped here, so later requests are rejected at once.
     }
     let mut results = Results::of(tasks).await;
     results.failures.extend(failure);
@@ -192,7 +192,7 @@ async fn within<T>(timeout: Timeout, what: &str, future: impl Future<Output = T>
     }
 }
 
-/// An identifier, with the events that came for it.
+/// An identifier with a queue of its events.
 #[derive(Debug)]
 struct Socket {
     id: Arc<Identifier>,
@@ -203,11 +203,11 @@ struct Socket {
 #[derive(Debug)]
 enum Delivery {
     Event(Event),
-    /// For a listener: a request, as a socket of its own.
+    /// For a listener: a request with its own socket.
     Request(Socket),
 }
 
-/// Kept with an identifier: where its events go.
+/// The sender of an identifier's queue, kept with the identifier.
 struct Outlet(UnboundedSender<Delivery>);
 
 impl Socket {
@@ -226,15 +226,15 @@ impl Socket {
 
     /// The next event.
     async fn event(&mut self) -> Result<Event> {
-        match self.inbox.recv().await.context("the events have ended")? {
+        match self.inbox.recv().await.context("the event channel is closed")? {
             Delivery::Event(event) => Ok(event),
-            Delivery::Request(_) => bail!("a request for an identifier that does not listen"),
+            Delivery::Request(_) => bail!("a connection request for an identifier that does not listen"),
         }
     }
 
     /// The next request.
     async fn accept(&mut self) -> Result<Socket> {
-        match self.inbox.recv().await.context("the events have ended")? {
+        match self.inbox.recv().await.context("the event channel is closed")? {
             Delivery::Request(socket) => Ok(socket),
             Delivery::Event(event) => bail!("the listener: {event}"),
         }
@@ -247,30 +247,30 @@ impl Socket {
             match event.kind() {
                 EventKind::AddressChange | EventKind::TimewaitExit => {}
                 _ if event.event_type() == event_type => return Ok(()),
-                _ => bail!("{event} (waiting for: {event_type})"),
+                _ => bail!("{event}, expected {event_type}"),
             }
         }
     }
 }
 
-/// Takes events, and hands them on, until the channel fails.
+/// Reads events and sends each to its queue, until the channel fails.
 async fn route(channel: Arc<EventChannel>) -> Result<Infallible> {
     let events = Watched::new(channel)?;
     loop {
         let event = events.next().await?;
-        // The identifier of a request begins with the context of the listener: so requests go there.
+        // A new identifier inherits the context of the listener, so its request goes to the listener's queue.
         let Some(outlet) = event.cm_id().get_context::<Outlet>() else { continue };
         let delivery = match event.kind() {
-            // From here on its events go to a socket of its own.
+            // From here on its events go to its own socket.
             EventKind::ConnectRequest(_) => Delivery::Request(Socket::new(Arc::clone(event.cm_id()))),
             _ => Delivery::Event(event),
         };
-        // The socket may be gone. An event is then of no use, and a request is rejected as it is dropped.
+        // If the socket is dropped, an event is ignored, and a request is rejected by its drop.
         let _ = outlet.0.send(delivery);
     }
 }
 
-/// The limit of one step of the kernel's; the whole run has a limit of its own.
+/// The limit of one step of the kernel's connection manager; the whole run has its own limit.
 const STEP: Duration = Duration::from_secs(10);
 
 /// An established connection.
@@ -282,7 +282,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Connects. A future that is dropped leaves nothing behind, so a time-out around it is enough.
+    /// Connects. Dropping the future releases everything, so a time-out around it is sufficient.
     async fn connect(
         channel: Arc<EventChannel>,
         source: Option<SocketAddr>,
@@ -310,18 +310,18 @@ impl Connection {
 
     fn new(socket: Socket, size: u32) -> Result<Self> {
         let context = socket.id.get_device_context().context("the identifier is on no device")?;
-        // Each connection has a descriptor, which wakes its task alone.
+        // Each connection has its own descriptor, which wakes only its task.
         let channel = context.create_comp_channel()?;
         let shape = Shape { size, messages: 1, events: Some((&channel, 0)), shared: None };
         let link = Link::new(&socket.id, &context.alloc_pd()?, &shape)?;
         Ok(Self { link, events: Watched::new(channel)?, socket, size })
     }
 
-    /// Sends a message of its own, checks that it comes back, and disconnects.
+    /// Sends a message, checks that the same message comes back, and disconnects.
     async fn ask(mut self, number: u32) -> Result<()> {
         let message = payload::of(self.size, number.into());
         self.link.send(&message)?;
-        ensure!(self.receive().await? == message, "another message came back than was sent");
+        ensure!(self.receive().await? == message, "the message that came back differs");
         self.socket.id.disconnect()?;
         self.socket.expect(EventType::Disconnected).await
     }
@@ -337,14 +337,14 @@ impl Connection {
     /// Sleeps until a message arrives, or the peer disconnects.
     async fn receive(&mut self) -> Result<Vec<u8>> {
         loop {
-            // What completes between the request and the poll raises an event.
+            // A completion between the request and the poll raises an event.
             self.link.req_notify()?;
             if let Some(message) = self.link.poll()?.into_iter().next() {
                 return Ok(message);
             }
             tokio::select! {
                 event = self.events.next() => drop(event?),
-                event = self.socket.event() => bail!("{}, before the message came", event?),
+                event = self.socket.event() => bail!("{} before the message arrived", event?),
             }
         }
     }

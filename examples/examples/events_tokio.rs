@@ -1,5 +1,5 @@
-//! Completion events and asynchronous events in an async runtime: two queue pairs of one device send messages to and fro, each
-//! side a future that sleeps until its completion queue has something, while a third prints the device's events.
+//! Completion events and asynchronous events in an async runtime. Two queue pairs of one device exchange messages; each
+//! side is a future that sleeps until its completion queue has an entry. A third future prints the device's events.
 
 mod watched;
 
@@ -24,19 +24,19 @@ use sideway_examples::{Buffer, LocalPort, PortChoice, Slots, Timeout};
 use self::watched::Watched;
 
 const ABOUT: &str = "\
-Sends messages to and fro between two queue pairs of one device, in one program and on one thread: each side is a future of the \
-tokio runtime that sleeps until a completion event. Events of the device (a port that goes down, an address that changes) are \
-printed as they come.";
+Sends messages back and forth between two queue pairs of one device, in one program and on one thread: each side is a future of the \
+tokio runtime that sleeps until a completion event. Events of the device (a port goes down, an address changes) are printed as they \
+arrive.";
 
 const EXAMPLES: &str = "\
 Examples:
   events_tokio
   events_tokio -d mlx5_0 -g 3 -s 64k -n 10000
-  events_tokio --watch 60        and then `ip link set eth0 down` elsewhere
+  events_tokio --watch 60        then run `ip link set eth0 down` in another shell
 
-Exit status: 0 when all messages were exchanged, 1 on failure, 2 for invalid arguments.";
+Exit status: 0 if all messages were exchanged, 1 on failure, 2 for invalid arguments.";
 
-/// Send messages to and fro in an async runtime, driven by completion events
+/// Send messages back and forth in an async runtime, driven by completion events
 #[derive(Clone, Debug, Parser)]
 #[command(name = "events_tokio", long_about = ABOUT, after_help = EXAMPLES, max_term_width = 110)]
 struct Arguments {
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     // One thread runs all futures.
     let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().context("the runtime does not start")?;
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
     runtime.block_on(exchange(&arguments, &RefCell::new(out)))
 }
 
@@ -91,7 +91,7 @@ async fn exchange(arguments: &Arguments, out: &RefCell<&mut dyn Write>) -> Resul
     writeln!(
         out.borrow_mut(),
         "{iterations} iters in {seconds:.2} seconds = {each:.2} usec/iter\n\
-         the client slept {} times and the server {} times until something completed",
+         the client slept {} times and the server {} times until a completion",
         client.sleeps,
         server.sleeps
     )?;
@@ -118,10 +118,10 @@ async fn print_events(events: &Watched<AsyncEventChannel>, out: &RefCell<&mut dy
     }
 }
 
-/// The numbers of requests.
+/// The work request identifiers.
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
-/// Receives that are posted: one is posted anew while the other takes the next message.
+/// Posted receives: one is posted again while the other takes the next message.
 const RECEIVES: u32 = 2;
 
 /// A queue pair, its completion queue and its memory.
@@ -142,7 +142,7 @@ struct Side {
 }
 
 impl Side {
-    /// Creates everything.
+    /// Creates all objects.
     fn new(port: &LocalPort, pd: &Arc<ProtectionDomain>, arguments: &Arguments) -> Result<Self> {
         let context = pd.device_context();
         let outgoing = Slots::new(pd, arguments.size, 1, AccessFlags::empty())?;
@@ -178,7 +178,7 @@ impl Side {
         (0..RECEIVES).try_for_each(|_| self.post_receive())
     }
 
-    /// Sends all messages and receives as many; the client begins.
+    /// Sends all messages and receives as many; the client sends first.
     async fn run(&mut self, is_client: bool) -> Result<()> {
         for round in 1..=self.iterations {
             if is_client {
@@ -200,8 +200,8 @@ impl Side {
         let Buffer { lkey, addr, length } = self.outgoing.buffer(0);
         let mut batch = self.qp.start_post_send();
         let request = batch.construct_wr(SEND, WorkRequestFlags::Signaled).setup_send();
-        // SAFETY: the memory is registered, has `length` bytes, and is dropped after the queue pair, even if this future is dropped:
-        // both are fields of the side. It is written only here, and the last send has completed.
+        // SAFETY: the memory is registered and has `length` bytes. It is a field after the queue pair, so it is dropped
+        // after it, even if this future is dropped. It is written only here, and the last send has completed.
         unsafe { request.setup_sge(lkey, addr, length) };
         batch.post()?;
         while self.sent < number {
@@ -213,26 +213,30 @@ impl Side {
     fn post_receive(&mut self) -> Result<()> {
         let Buffer { lkey, addr, length } = self.incoming.buffer(0);
         let mut batch = self.qp.start_post_recv();
-        // SAFETY: the memory is registered, has `length` bytes, and is dropped after the queue pair. It is copied from, and nothing
-        // refers to it.
+        // SAFETY: the memory is registered, has `length` bytes, and is dropped after the queue pair. The program copies
+        // from it and keeps no reference into it.
         unsafe { batch.construct_wr(RECEIVE).setup_sge(lkey, addr, length) };
         Ok(batch.post()?)
     }
 
-    /// Sleeps until something has completed, and polls it.
+    /// Sleeps until a completion, and polls it.
     async fn complete(&mut self) -> Result<()> {
         while !self.poll()? {
             self.cq.req_notify(false)?;
-            // What completed before the request raises no event.
+            // A completion before the request raises no event.
             if self.poll()? {
                 return Ok(());
             }
-            // Other futures run now. An event for a completion that was polled here is harmless: the next sleep ends at once.
+            // Other futures run now. An event of a completion already polled here is harmless: the next sleep ends at
+            // once.
             match self.timeout.0 {
                 None => drop(self.events.next().await?),
                 Some(time) => match tokio::time::timeout(time, self.events.next()).await {
                     Ok(event) => drop(event?),
-                    Err(_elapsed) => bail!("nothing completed for {} s: is the port still up?", time.as_secs_f64()),
+                    Err(_elapsed) => bail!(
+                        "nothing completed for {} s; check that the port is up, or raise --timeout",
+                        time.as_secs_f64()
+                    ),
                 },
             }
             self.sleeps += 1;
@@ -240,7 +244,7 @@ impl Side {
         Ok(())
     }
 
-    /// Polls all completions; returns whether there was any.
+    /// Polls all completions; returns whether there was one.
     fn poll(&mut self) -> Result<bool> {
         let (mut arrived, sent) = (0, &mut self.sent);
         let count = self.cq.poll_each(u32::MAX, |completion| {
@@ -256,7 +260,7 @@ impl Side {
             let mut first = [0];
             self.incoming.read(0, 0, &mut first)?;
             if first != [self.received as u8] {
-                bail!("message {} begins with the byte {} of another", self.received, first[0]);
+                bail!("message {} starts with byte {} of another message", self.received, first[0]);
             }
             self.post_receive()?;
         }

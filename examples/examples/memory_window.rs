@@ -1,5 +1,5 @@
-//! Gives a peer access to a part of a region through a memory window of type 2, and revokes it: by an invalidation of this side,
-//! and by a message of the peer that invalidates the key.
+//! Gives a peer access to a part of a region through a type 2 memory window, and revokes it: with a local invalidation,
+//! and with a send with invalidate from the peer.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -22,20 +22,20 @@ use sideway_examples::options::parse_timeout;
 use sideway_examples::{LocalPort, PortChoice, Timeout, wait_for_one};
 
 const ABOUT: &str = "\
-Gives a peer access to a part of a region, by a memory window of type 2, and revokes it, printing each step.
+Gives a peer access to a part of a region through a type 2 memory window, revokes it, and prints each step.
 
-The owner has a region that no peer can access. It binds a window to a part of it, under a key of the window's own, and tells the \
-peer the key. The peer reads and writes there. Then the key is invalidated: by the owner, by a request on its own queue pair, or \
-by the peer, with a message (send with invalidate). The owner's device refuses the peer's next read, and the connection ends.
+The owner has a region that no peer can access. It binds a window with its own key to a part of the region, and sends the key to the \
+peer, which reads and writes there. Then the key is invalidated: by the owner, with a request on its own queue pair, or by the peer, \
+with a send with invalidate. The owner's device rejects the peer's next read, and the connection ends.
 
-Both sides are in this process, with a queue pair each; to the device that makes no difference.";
+Both sides are in this process, each with a queue pair; for the device that makes no difference.";
 
 const EXAMPLES: &str = "\
 Examples:
-  memory_window                          the owner revokes the key; then anew, and the peer gives it back
-  memory_window -d mlx5_0 --by peer      another device, and the second half alone
+  memory_window                          the owner revokes the key; in a second connection the peer does
+  memory_window -d mlx5_0 --by peer      another device, and the second part only
 
-Exit status: 0 if everything happened as above, 1 if it did not or something failed, 2 for invalid arguments.";
+Exit status: 0 if everything happened as above, 1 otherwise, 2 for invalid arguments.";
 
 /// Give a peer access to a part of a region through a memory window, and revoke it
 #[derive(Clone, Debug, Parser)]
@@ -63,10 +63,10 @@ enum By {
     Both,
 }
 
-/// Bytes of the region, and where in it the peer's part begins.
+/// Bytes of the region, and the offset of the peer's part.
 const REGION: usize = 4096;
 const OFFSET: usize = 1024;
-/// Bytes of the part, of the longest message, and of the longest read.
+/// Bytes of the part, and of the longest message and read.
 const LENGTH: u32 = 64;
 /// The peer's access to its part.
 const ACCESS: AccessFlags = AccessFlags::RemoteRead.union(AccessFlags::RemoteWrite);
@@ -81,11 +81,11 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     let port = arguments.port_choice.open()?;
     let context = port.context();
-    // 2A and 2B differ in which queue pairs may use the window; here it is the one that bound it.
+    // Types 2A and 2B differ in the queue pairs that may use the window; here the same queue pair binds it and uses it.
     let type_2 = Capabilities::MemoryWindowType2A | Capabilities::MemoryWindowType2B;
     ensure!(
         context.query_device()?.device_cap_flags().intersects(type_2),
-        "{} has no memory windows of type 2",
+        "{} does not support type 2 memory windows; name another device with -d",
         context.name()
     );
     if let Some(note) = port.note() {
@@ -100,14 +100,14 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// One connection, over which a key is given, used and revoked.
+/// One connection on which a key is sent, used and revoked.
 fn round(timeout: Timeout, by: By, port: &LocalPort, out: &mut dyn Write) -> Result<()> {
     const FROM_OWNER: &[u8] = b"this is from the owner";
     const FROM_PEER: &[u8] = b"and this from the peer";
     const THANKS: &[u8] = b"done with it";
 
-    // The region: LocalWrite, because a window with RemoteWrite needs it of its region. Declared before the queue pairs, so it is
-    // dropped after them.
+    // The region has LocalWrite because a window with RemoteWrite requires it. It is declared before the queue pairs,
+    // and therefore dropped after them.
     let pd = port.context().alloc_pd()?;
     let mut region = pd.reg_owned_mr(REGION, AccessFlags::LocalWrite | AccessFlags::MemoryWindowBind)?;
     let mut owner = Side::new(port, &pd, timeout, ACCESS)?;
@@ -116,10 +116,14 @@ fn round(timeout: Timeout, by: By, port: &LocalPort, out: &mut dyn Write) -> Res
     peer.qp.connect_rc(&owner.qp.local_endpoint(&owner.options)?, &peer.options)?;
     // Declared after the queue pair, and dropped before it.
     let mut window = pd.alloc_mw(MemoryWindowType::Type2)?;
-    writeln!(out, "\n{}", if by == By::Peer { "the peer gives the key back" } else { "the owner takes the key back" })?;
-    writeln!(out, "  owner: has {} bytes at {:#x} that no peer can reach", region.len(), region.addr())?;
+    writeln!(
+        out,
+        "\n{}",
+        if by == By::Peer { "the peer invalidates the key" } else { "the owner invalidates the key" }
+    )?;
+    writeln!(out, "  owner: has {} bytes at {:#x} that no peer can access", region.len(), region.addr())?;
 
-    // Binding the window gives it a new key, which differs from the one before in its lowest byte.
+    // Each bind changes the key of the window, in its lowest byte.
     region.write_at(OFFSET, FROM_OWNER)?;
     let rkey = window.rkey().inc_rkey();
     let addr = region.addr() + OFFSET as u64;
@@ -131,20 +135,20 @@ fn round(timeout: Timeout, by: By, port: &LocalPort, out: &mut dyn Write) -> Res
     window.set_rkey(rkey)?;
     writeln!(
         out,
-        "  owner: binds a window to {LENGTH} bytes from {addr:#x} on, to be read and written; its key is {:#010x}",
+        "  owner: binds a window for reads and writes to {LENGTH} bytes at {addr:#x}; its key is {:#010x}",
         rkey.raw()
     )?;
 
-    // The owner tells the peer the address, the length and the key.
+    // The owner sends the peer the address, the length and the key.
     peer.post_receive()?;
     let message = [&addr.to_be_bytes()[..], &LENGTH.to_be_bytes(), &rkey.raw().to_be_bytes()].concat();
     let mut batch = owner.qp.start_post_send();
     batch.construct_wr(1, SIGNALED).setup_send().setup_inline_data(&message);
     batch.post()?;
-    owner.expect("telling the key")?;
+    owner.expect("sending the key")?;
     let done = peer.expect("receiving the key")?;
     let (addr, length, rkey) = decode(&peer.read(done.length)?).context("the owner's message is too short")?;
-    writeln!(out, "  peer:  is told of {length} bytes at {addr:#x}, key {:#010x}", rkey.raw())?;
+    writeln!(out, "  peer:  receives the address {addr:#x}, {length} bytes, key {:#010x}", rkey.raw())?;
 
     // The peer reads and writes through the window.
     let status = peer.rdma_read(rkey, addr)?;
@@ -162,23 +166,23 @@ fn round(timeout: Timeout, by: By, port: &LocalPort, out: &mut dyn Write) -> Res
     writeln!(out, "  owner: finds that in its memory")?;
 
     if by == By::Peer {
-        // A message whose arrival invalidates the key.
+        // The peer's message invalidates the key on arrival.
         owner.post_receive()?;
         let mut batch = peer.qp.start_post_send();
         batch.construct_wr(1, SIGNALED).setup_send_inv(rkey).setup_inline_data(THANKS);
         batch.post()?;
-        peer.expect("giving the key back")?;
-        writeln!(out, "  peer:  says `{}`, and with that invalidates the key", THANKS.escape_ascii())?;
+        peer.expect("sending with invalidate")?;
+        writeln!(out, "  peer:  sends `{}` with invalidate", THANKS.escape_ascii())?;
         let done = owner.expect("receiving the peer's message")?;
         let message = owner.read(done.length)?;
-        ensure!(message == THANKS, "the owner hears `{}`", message.escape_ascii());
+        ensure!(message == THANKS, "the owner received `{}`", message.escape_ascii());
         match done.invalidated {
             Some(invalid) => {
                 ensure!(invalid == rkey, "another key was invalidated: {:#010x}", invalid.raw());
-                writeln!(out, "  owner: hears that, and that {:#010x} is invalid", invalid.raw())?;
+                writeln!(out, "  owner: receives it; key {:#010x} is invalid", invalid.raw())?;
             }
-            // Soft-RoCE of Linux 6.1 sets another flag.
-            None => writeln!(out, "  owner: hears that; this device does not tell the key along with it")?,
+            // Soft-RoCE of Linux 6.1 sets a different flag.
+            None => writeln!(out, "  owner: receives it; this device does not report the key")?,
         }
     } else {
         let mut batch = owner.qp.start_post_send();
@@ -190,11 +194,11 @@ fn round(timeout: Timeout, by: By, port: &LocalPort, out: &mut dyn Write) -> Res
 
     match peer.rdma_read(rkey, addr)? {
         status @ Status::RemoteAccessError => {
-            writeln!(out, "  peer:  tries to read again: {status}, as it should be")?;
+            writeln!(out, "  peer:  tries to read again: {status}, as expected")?;
             Ok(())
         }
-        Status::Success => bail!("the peer has read by a key that is invalid"),
-        status => bail!("reading by the invalid key failed, but not for that: {status}"),
+        Status::Success => bail!("the peer has read with an invalid key"),
+        status => bail!("reading with the invalid key failed for another reason: {status}"),
     }
 }
 
@@ -212,12 +216,12 @@ fn read(memory: &OwnedMemoryRegion, offset: usize, length: usize) -> Result<Vec<
     Ok(bytes)
 }
 
-/// What both sides have: a queue pair, and memory for what they receive and read.
+/// One side: a queue pair, and memory for received messages and reads.
 #[derive(Debug)]
 struct Side {
     qp: GenericQueuePair,
     cq: GenericCompletionQueue,
-    // Dropped after the queue pair, whose requests name it.
+    // Dropped after the queue pair, whose requests use it.
     memory: OwnedMemoryRegion,
     options: RcOptions,
     timeout: Timeout,
@@ -229,12 +233,12 @@ struct Done {
     status: Status,
     /// Bytes of the received message.
     length: u32,
-    /// The key that the message has invalidated.
+    /// The key that the message invalidated.
     invalidated: Option<RemoteKey>,
 }
 
 impl Side {
-    /// A queue pair over which peers with a key may have this access.
+    /// A queue pair that gives a peer with a key this access.
     fn new(port: &LocalPort, pd: &Arc<ProtectionDomain>, timeout: Timeout, access: AccessFlags) -> Result<Self> {
         let memory = pd.reg_owned_mr(LENGTH as usize, AccessFlags::LocalWrite)?;
         let cq = port.context().create_cq_builder().setup_cqe(2).build_generic()?;
@@ -269,7 +273,7 @@ impl Side {
         Ok(self.wait()?.status)
     }
 
-    /// The first bytes of what was received or read.
+    /// The first bytes of the received message or of the read.
     fn read(&self, length: u32) -> Result<Vec<u8>> {
         read(&self.memory, 0, length as usize)
     }
@@ -278,7 +282,7 @@ impl Side {
     fn wait(&mut self) -> Result<Done> {
         wait_for_one(&mut self.cq, self.timeout, |completion| {
             let status = completion.status();
-            // After a failure the other fields are undefined.
+            // After an error the other fields are undefined.
             if status != Status::Success {
                 return Done { status, length: 0, invalidated: None };
             }
@@ -288,7 +292,7 @@ impl Side {
         })
     }
 
-    /// The same for a request that must succeed.
+    /// As [`wait`](Self::wait), for a request that must succeed.
     fn expect(&mut self, what: &str) -> Result<Done> {
         let done = self.wait().context(what.to_owned())?;
         ensure!(done.status == Status::Success, "{what} failed: {}", done.status);
@@ -296,9 +300,9 @@ impl Side {
     }
 }
 
-/// Names the memory of a [`Side`] in a request.
+/// Adds the memory of a [`Side`] to a request.
 fn lend(memory: &OwnedMemoryRegion, request: impl SetScatterGatherEntry) {
-    // SAFETY: the memory is registered, has LENGTH bytes and is dropped after the queue pair. It is read only by `Side::read`,
-    // after the completion, and one request at a time names it: after a failed one the connection is not used.
+    // SAFETY: the memory is registered, has LENGTH bytes and is dropped after the queue pair. Only `Side::read` reads
+    // it, after the completion. Only one request at a time uses it, since the connection is not used after an error.
     unsafe { request.setup_sge(memory.lkey(), memory.addr(), LENGTH) }
 }

@@ -1,5 +1,5 @@
-//! Messages to and fro over a reliable connection: `ibv_rc_pingpong` in Rust, and a peer of that program. What arrives is
-//! acknowledged, what does not is retransmitted, and a message of any length arrives whole.
+//! Messages back and forth over a reliable connection: `ibv_rc_pingpong` in Rust, and a peer of that program. The
+//! device acknowledges each packet and retransmits lost ones, so a message of any length arrives complete.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -11,20 +11,20 @@ use sideway::ibverbs::queue_pair::QueuePair;
 use sideway_examples::pingpong::{self, Endpoint, MessageOptions, QueuePairs, RunOptions, Service, SideOptions};
 
 const ABOUT: &str = "\
-Sends messages to and fro between two programs over a reliable connection (RC), and prints how long it took.
+Sends messages back and forth between two programs over a reliable connection (RC), and prints the time.
 
-The peer may be rdma-core's ibv_rc_pingpong, which has the same options. Both sides need the same --size, --iters and --mtu.";
+The peer may be rdma-core's ibv_rc_pingpong, which has the same options. Both sides require the same --size, --iters and --mtu.";
 
 const EXAMPLES: &str = "\
 Examples:
   rc_pingpong                                      on the first machine: the server
   rc_pingpong server.example.org                   on the second
-  rc_pingpong -d mlx5_0 -g 3 -s 64k -n 10000 -c    another device, GID and size, with the data checked
+  rc_pingpong -d mlx5_0 -g 3 -s 64k -n 10000 -c    another device, GID and size, with data check
   ibv_rc_pingpong -d mlx5_0 -g 3 server.example.org     the C program as client
 
-Exit status: 0 when all messages were exchanged, 1 on failure, 2 for invalid arguments.";
+Exit status: 0 if all messages were exchanged, 1 on failure, 2 for invalid arguments.";
 
-/// Send messages to and fro over a reliable connection
+/// Send messages back and forth over a reliable connection
 #[derive(Debug, Parser)]
 #[command(name = "rc_pingpong", version, long_about = ABOUT, after_help = EXAMPLES, max_term_width = 110)]
 struct Arguments {

@@ -1,5 +1,5 @@
-//! The exchange of `rc_pingpong` with every step spelled out, one after the other, for reading: device, protection domain,
-//! memory, completion queue, queue pair, INIT, RTR, RTS, post, poll. It uses the extended verbs (`ibv_create_cq_ex`,
+//! The exchange of `rc_pingpong` with every step in sequence, for reading: device, protection domain, memory,
+//! completion queue, queue pair, INIT, RTR, RTS, post, poll. It uses the extended verbs (`ibv_create_cq_ex`,
 //! `ibv_create_qp_ex`), and it is a peer of `rc_pingpong` and of rdma-core's `ibv_rc_pingpong`.
 
 use std::io::Write;
@@ -17,17 +17,17 @@ use sideway_examples::Timeout;
 use sideway_examples::exchange::{DEFAULT_PORT, Peer, describe};
 use sideway_examples::options::parse_message_size;
 
-/// Send messages to and fro over a reliable connection, step by step
+/// Send messages back and forth over a reliable connection, step by step
 ///
-/// Without SERVER it waits for a client; with SERVER it is the client. The other side may also be rc_pingpong, or rdma-core's
-/// ibv_rc_pingpong with -g INDEX; give both the same --size and --iters.
+/// Without SERVER, this program is the server. The peer may also be rc_pingpong, or rdma-core's ibv_rc_pingpong with -g INDEX.
+/// Both sides require the same --size and --iters.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 110)]
 struct Arguments {
-    /// The host that the server runs on; none makes this program the server
+    /// Host of the server; without it, this program is the server
     server: Option<String>,
 
-    /// TCP port on which the two programs find each other
+    /// TCP port of the control connection
     #[arg(short, long, default_value_t = DEFAULT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
 
@@ -35,7 +35,7 @@ struct Arguments {
     #[arg(short = 'd', long, value_name = "DEVICE")]
     ib_dev: Option<String>,
 
-    /// Index of the GID to send from; show_gids lists them [default: RoCE v2 with an IPv4 address first]
+    /// GID index, see show_gids [default: RoCE v2 with IPv4 first]
     #[arg(short = 'g', long, value_name = "INDEX")]
     gid_idx: Option<u32>,
 
@@ -50,10 +50,10 @@ struct Arguments {
 
 /// The port of the device.
 const PORT: u8 = 1;
-/// The numbers by which the requests come back in their completions.
+/// The work request identifiers, which completions return.
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
-/// How long to wait for the other side.
+/// How long to wait for the peer.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -61,37 +61,39 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
-    // 1. The device: that of this name, or the first with an active port, of those in `DeviceList::new()`.
+    // 1. The device: the one with the given name, or the first of `DeviceList::new()` with an active port.
     let context = sideway_examples::open_device(arguments.ib_dev.as_deref())?;
 
-    // 2. The port, and the GID that packets are to come from: with RoCE, one of the addresses of the network interface. On
-    //    InfiniBand a LID does, and there is no GID.
+    // 2. The port, and the source GID of packets: with RoCE, an address of the network interface. InfiniBand uses a LID
+    //    and needs no GID.
     let port = sideway_examples::active_port(&context, PORT)?;
     let gid = sideway_examples::gid::choose(&context, PORT, arguments.gid_idx)?;
     if arguments.size > port.max_msg_sz() {
-        bail!("a message of {} bytes is asked for and the port sends {} at most", arguments.size, port.max_msg_sz());
+        bail!("--size is {}; the port sends messages of up to {} bytes", arguments.size, port.max_msg_sz());
     }
 
-    // 3. A protection domain: only what is in the same one works together.
+    // 3. A protection domain: only objects in the same domain work together.
     let pd = context.alloc_pd()?;
 
-    // 4. Memory that the device may touch. It is pinned, and known to the device by a key. What is sent is only read; what
-    //    is received is written, which needs a right.
+    // 4. Memory for the device. Registration pins it and gives it a key. The device only reads what it sends; writing
+    //    received messages requires an access flag.
     //
-    //    Mind where these two lines stand. A request names memory by address and key only, so a queue pair keeps alive what
-    //    it was made from and not the memory of its requests. Local variables are dropped last to first: because the memory
-    //    is made before the queue pair (step 6), it goes after it, on every way out of this function. Nothing checks that;
-    //    it is what the `unsafe` blocks below promise.
+    //    The order of these two lines matters. A request has the address and the key of memory, but no reference to it.
+    //    A queue pair keeps the objects alive that it was created from, but not the memory of its requests. Rust drops
+    //    local variables in reverse order: the memory is declared before the queue pair (step 6), so it is dropped
+    //    after it on every return from this function. The compiler does not check that; the `unsafe` blocks below
+    //    promise it.
     let mut outgoing = pd.reg_owned_mr(arguments.size as usize, AccessFlags::empty())?;
     let incoming = pd.reg_owned_mr(arguments.size as usize, AccessFlags::LocalWrite)?;
     outgoing.write_at(0, &vec![0x7b; arguments.size as usize])?;
 
-    // 5. A completion queue: where the device tells which requests are done. It must hold all that can be outstanding: here
-    //    one send and two receives.
+    // 5. A completion queue, where the device reports completed requests. It must hold all that can be outstanding:
+    //    here one send and two receives.
     let mut cq = context.create_cq_builder().setup_cqe(3).build_ex()?;
 
-    // 6. The queue pair. Sends and receives have a queue each; both tell the same completion queue. It is an extended one, made for
-    //    the operations that it is going to be used for, if the driver checks each request that it is given; else a basic one.
+    // 6. The queue pair. It has a send queue and a receive queue; both report to this completion queue. It is an
+    //    extended queue pair, created for the operations used here, if the driver checks each posted request, else a
+    //    basic one.
     let mut qp = pd
         .create_qp_builder()
         .setup_qp_type(QueuePairType::ReliableConnection)
@@ -102,16 +104,17 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
         .setup_recv_cq(&cq)
         .build_generic()?;
 
-    // 7. How it is to be connected: port, GID, MTU, and a random number of the first packet (PSN), so that a late packet of an earlier
-    //    connection is not accepted. The peer gets no access to memory of this side: it only sends.
+    // 7. The options of the connection: port, GID, MTU, and a random first packet sequence number (PSN), so that no
+    //    late packet of an earlier connection is accepted. The peer gets no access to memory of this side: it only
+    //    sends.
     let mut options = RcOptions::new();
     options.setup_port(PORT).setup_path_mtu(Mtu::Mtu1024).setup_access_flags(AccessFlags::empty());
     if let Some(entry) = gid {
         options.setup_gid_index(u8::try_from(entry.gid_index()).context("the GID index has 8 bits")?);
     }
 
-    // 8. The two sides exchange the addresses of their queue pairs, over any channel: here over TCP. The server answers when it can
-    //    receive.
+    // 8. The two sides exchange the addresses of their queue pairs over any channel: here over TCP. The server sends
+    //    its address when it can receive.
     let local = qp.local_endpoint(&options)?;
     writeln!(out, "  local address:  {}", describe(&local))?;
     out.flush()?;
@@ -129,17 +132,17 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     // 9. RESET -> INIT -> RTR (ready to receive) -> RTS (ready to send), by `ibv_modify_qp` three times.
     qp.connect_rc(&remote, &options)?;
 
-    // 10. Receives must be posted before the peer sends: a message that finds none is refused, and the peer has to retry. Two, so that
-    //     one is there while the other is posted anew.
+    // 10. Receives must be posted before the peer sends: without one, the device rejects the message and the peer must
+    //     retry. Two are posted, so that one is ready while the other is posted again.
     let mut batch = qp.start_post_recv();
     for _ in 0..2 {
-        // SAFETY: the memory is registered, has `size` bytes and is dropped after the queue pair, as it was declared before it.
-        // Nothing refers to it while a receive is posted.
+        // SAFETY: the memory is registered, has `size` bytes and is dropped after the queue pair, as it was declared
+        // before it. No reference into it exists while a receive is posted.
         unsafe { batch.construct_wr(RECEIVE).setup_sge(incoming.lkey(), incoming.addr(), arguments.size) };
     }
     batch.post()?;
 
-    // 11. Now this side is up. The client waits for the server's address, which reports that the server is.
+    // 11. This side can now receive. The client waits for the server's address, which confirms that the server can too.
     if arguments.server.is_some() {
         peer.send_done()?;
     } else {
@@ -147,31 +150,32 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
         peer.receive_done()?;
     }
 
-    // 12. The messages: the client begins, and each side answers what it has received.
+    // 12. The messages: the client sends first, and each side answers what it has received.
     let start = Instant::now();
     let is_client = arguments.server.is_some();
     let (mut posted, mut sent, mut received) = (0, 0, 0);
     let mut last_completion = Instant::now();
     while received < arguments.iters || sent < arguments.iters {
-        // The client may be one message ahead, and the server follows. The memory is free for the next message when the last
-        // send has completed.
+        // The client may be one message ahead of the server. The memory is free for the next message when the last send
+        // has completed.
         let due = if is_client { received } else { received.saturating_sub(1) };
         let has_turn = is_client || received > posted;
         if has_turn && posted == due && sent == posted && posted < arguments.iters {
             let mut batch = qp.start_post_send();
             let request = batch.construct_wr(SEND, WorkRequestFlags::Signaled).setup_send();
-            // SAFETY: the memory is registered, has `size` bytes and is dropped behind the queue pair; nobody writes it.
+            // SAFETY: the memory is registered, has `size` bytes and is dropped after the queue pair; nothing writes
+            // it.
             unsafe { request.setup_sge(outgoing.lkey(), outgoing.addr(), arguments.size) };
             batch.post()?;
             posted += 1;
         }
 
-        // Polling: the closure gets what has completed.
+        // Polling: the closure gets each completion.
         let mut arrived = 0;
         let polled = cq.poll_each(u32::MAX, |completion| {
             if completion.status() != WorkCompletionStatus::Success {
                 let what = if completion.wr_id() == SEND { "sending" } else { "receiving" };
-                bail!("{what} failed: {} (does the peer have the same --size and --iters?)", completion.status());
+                bail!("{what} failed: {}; give both sides the same --size and --iters", completion.status());
             }
             *if completion.wr_id() == SEND { &mut sent } else { &mut arrived } += 1;
             Ok(())
@@ -179,13 +183,13 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
         if polled > 0 {
             last_completion = Instant::now();
         } else if last_completion.elapsed() < LIMIT {
-            // Nothing yet: yield to another program, such as a peer on the same machine.
+            // No completion: yield to other programs, such as a peer on the same machine.
             std::thread::yield_now();
         } else {
-            bail!("nothing completed for {} s: does the peer still run?", LIMIT.as_secs());
+            bail!("nothing completed for {} s; check that the peer still runs", LIMIT.as_secs());
         }
 
-        // Each receive takes one message; post as many anew as were used up.
+        // Each message uses up one receive; post as many again.
         received += arrived;
         if arrived > 0 {
             let mut batch = qp.start_post_recv();
@@ -199,16 +203,16 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
 
     let seconds = start.elapsed().as_secs_f64();
 
-    // 13. The last message is the server's. Some devices report it before they acknowledge it, and a destroyed queue pair does not
-    //     acknowledge: so the client waits until the server has ended.
+    // 13. The last message is the server's. Some devices report a message before they acknowledge it, and a destroyed
+    //     queue pair acknowledges nothing. The client therefore waits until the server has ended.
     if arguments.server.is_some() {
         peer.wait_for_end();
     }
 
-    // 14. What there is goes by itself at the end of the function, and nobody has to close anything. The queue pair keeps
-    //     alive what it was made from: the completion queue, the domain, the device. The memory is the exception: it is there
-    //     until the queue pair has gone only because it was made before it (step 4). Whoever moves the two into a struct has
-    //     to put the queue pair first there, as the fields of a struct are dropped first to last.
+    // 14. Every object is released by its drop at the end of the function. The queue pair keeps alive what it was
+    //     created from: the completion queue, the domain, the device. The memory is the exception: it outlives the
+    //     queue pair only because it was declared first (step 4). In a struct, put the queue pair before the memory:
+    //     fields are dropped in the order of their declaration.
     let bytes = u64::from(arguments.size) * u64::from(arguments.iters) * 2;
     writeln!(out, "{bytes} bytes in {seconds:.2} seconds = {:.2} Mbit/sec", bytes as f64 * 8.0 / seconds / 1e6)?;
     let each = seconds * 1e6 / f64::from(arguments.iters);

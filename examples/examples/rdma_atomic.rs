@@ -1,6 +1,7 @@
-//! Several queue pairs change one counter in the memory of a peer, by fetch-and-add and by compare-and-swap, and no step is lost.
+//! Several queue pairs change one counter in the memory of a peer with fetch-and-add and compare-and-swap, and no step
+//! is lost.
 //!
-//! The two programs exchange addresses as the ping-pongs do, and numbers in hexadecimal digits, closed by a zero byte:
+//! The two programs exchange addresses as the ping-pongs do, and numbers as hexadecimal digits, closed by a zero byte:
 //!
 //! ```text
 //! client                                    server
@@ -34,13 +35,13 @@ use sideway_examples::options::parse_timeout;
 use sideway_examples::{LocalPort, PortChoice, Timeout, wait_for_one};
 
 const ABOUT: &str = "\
-Several queue pairs change one counter in the memory of a peer concurrently, and no step is lost: first by fetch-and-add, then by \
-compare-and-swap.
+Several queue pairs change one counter in the memory of a peer concurrently, first with fetch-and-add, then with compare-and-swap. No \
+step may be lost.
 
-The counter is 8 bytes in the memory of the server, which only waits: its device does the work. The client has the queue pairs, \
-each used by a thread of its own. At the end both sides check that the counter is the sum of all additions.
+The counter is 8 bytes in the memory of the server, whose program only waits: its device executes the operations. The client uses each \
+queue pair on its own thread. At the end both sides check that the counter is the sum of all additions.
 
-With --loopback one process is both sides.";
+With --loopback, one process is both sides.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,23 +49,23 @@ Examples:
   rdma_atomic                                      on the first machine: has the counter
   rdma_atomic -q 8 -n 10000 server.example.org     on the second: 8 queue pairs, 10000 steps each
 
-Exit status: 0 if the sum is right, 1 if it is not or something failed, 2 for invalid arguments.";
+Exit status: 0 if the sum is correct, 1 otherwise, 2 for invalid arguments.";
 
-/// The most queue pairs that a server serves.
+/// The maximum of a client's queue pairs.
 const MAX_QUEUE_PAIRS: u16 = 256;
 
-/// Change one counter from several queue pairs, by fetch-and-add and compare-and-swap
+/// Change a counter from several queue pairs with fetch-and-add and compare-and-swap
 #[derive(Clone, Debug, Parser)]
 #[command(name = "rdma_atomic", version, long_about = ABOUT, after_help = EXAMPLES, max_term_width = 110)]
 struct Arguments {
-    /// Host that has the counter, as a name or an address; without it, this program is the server
+    /// Host with the counter, as a name or an address; without it, this program is the server
     server: Option<String>,
 
-    /// Be both sides in one process
+    /// Run both sides in one process
     #[arg(long, conflicts_with_all = ["server", "port"])]
     loopback: bool,
 
-    /// TCP port for the exchange of addresses
+    /// TCP port of the control connection
     #[arg(short, long, default_value_t = DEFAULT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
 
@@ -76,16 +77,16 @@ struct Arguments {
           value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_QUEUE_PAIRS)))]
     num_qp: u16,
 
-    /// Client: steps of each queue pair, by either operation
+    /// Client: steps of each queue pair, with each operation
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1000,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     iters: u32,
 
-    /// Client: what each step adds
+    /// Client: value that each step adds
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     add: u32,
 
-    /// Limit of each wait for the peer, for the server of the whole run; 0 is no limit
+    /// Limit of each wait for the peer; of the whole run for the server; 0 is no limit
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_timeout)]
     timeout: Timeout,
 }
@@ -102,7 +103,7 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     let port = arguments.port_choice.open()?;
     let context = port.context();
     if context.query_device()?.atomic_cap() == AtomicCapability::None {
-        bail!("{} has no atomic operations", context.name());
+        bail!("{} does not support atomics; name another device with -d", context.name());
     }
     if let Some(note) = port.note() {
         writeln!(out, "{note}")?;
@@ -115,7 +116,7 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     }
 }
 
-/// Both sides in one process; to the device that makes no difference.
+/// Runs both sides in one process; for the device that makes no difference.
 fn loopback(arguments: &Arguments, port: &LocalPort, out: &mut dyn Write) -> Result<()> {
     let target = Target::new(port, arguments.num_qp)?;
     let mut workers = workers(arguments, port)?;
@@ -125,13 +126,13 @@ fn loopback(arguments: &Arguments, port: &LocalPort, out: &mut dyn Write) -> Res
     target.compare("this process", sum, out)
 }
 
-/// Has the counter.
+/// Serves the counter.
 fn server(arguments: &Arguments, port: &LocalPort, out: &mut dyn Write) -> Result<()> {
     let mut peer = Peer::accept(arguments.port, arguments.timeout)?;
-    let [count] = receive::<5, 1>(&mut peer, "how many queue pairs it has")?;
+    let [count] = receive::<5, 1>(&mut peer, "its number of queue pairs")?;
     let count = match u16::try_from(count) {
         Ok(count @ 1..=MAX_QUEUE_PAIRS) => count,
-        _ => bail!("{} has {count} queue pairs, and the counter is for 1 to {MAX_QUEUE_PAIRS}", peer.name()),
+        _ => bail!("{} has {count} queue pairs; the server supports 1 to {MAX_QUEUE_PAIRS}", peer.name()),
     };
     let remotes = (0..count).map(|_| peer.receive_address()).collect::<Result<Vec<_>>>()?;
     let target = Target::new(port, count)?;
@@ -140,10 +141,16 @@ fn server(arguments: &Arguments, port: &LocalPort, out: &mut dyn Write) -> Resul
     let Counter { addr, rkey } = target.counter();
     peer.send(format!("{addr:016x}:{:08x}\0", rkey.raw()).as_bytes())?;
     peer.receive_done()?;
-    writeln!(out, "{} reaches the counter by {}; it holds {}", peer.name(), queue_pairs(count), target.value()?)?;
+    writeln!(
+        out,
+        "{} accesses the counter with {}; its value is {}",
+        peer.name(),
+        queue_pairs(count),
+        target.value()?
+    )?;
     out.flush()?;
 
-    let [sum] = receive::<17, 1>(&mut peer, "how much it has added")?;
+    let [sum] = receive::<17, 1>(&mut peer, "its sum of additions")?;
     target.compare(peer.name(), sum, out)
 }
 
@@ -155,8 +162,8 @@ fn client(arguments: &Arguments, server: &str, port: &LocalPort, out: &mut dyn W
     peer.send(format!("{:04x}\0", arguments.num_qp).as_bytes())?;
     locals.iter().try_for_each(|address| peer.send_address(address))?;
     let remotes = workers.iter().map(|_| peer.receive_address()).collect::<Result<Vec<_>>>()?;
-    let [addr, rkey] = receive::<26, 2>(&mut peer, "where the counter is")?;
-    let rkey = RemoteKey::from_raw(u32::try_from(rkey).context("the key of the counter has 32 bits")?);
+    let [addr, rkey] = receive::<26, 2>(&mut peer, "the address of the counter")?;
+    let rkey = RemoteKey::from_raw(u32::try_from(rkey).context("the key of the counter exceeds 32 bits")?);
     connect(&workers, port, &remotes)?;
     peer.send_done()?;
     let sum = change(arguments, &mut workers, Counter { addr, rkey }, out)?;
@@ -169,14 +176,14 @@ fn receive<const LEN: usize, const N: usize>(peer: &mut Peer, what: &str) -> Res
     peer.receive(&mut message, what)?;
     decode(&message).with_context(|| {
         let text = message.escape_ascii();
-        format!("{} said `{text}` and not {what}: is the other program an rdma_atomic?", peer.name())
+        format!("{} sent `{text}`, expected {what}; run rdma_atomic on both sides", peer.name())
     })
 }
 
 fn decode<const N: usize>(message: &[u8]) -> Option<[u64; N]> {
     let text = std::str::from_utf8(message).ok()?.strip_suffix('\0')?;
     let number = |field: &str| {
-        // `from_str_radix` would take a sign as well.
+        // `from_str_radix` would accept a sign as well.
         let is_hex = !field.is_empty() && field.bytes().all(|byte| byte.is_ascii_hexdigit());
         is_hex.then(|| u64::from_str_radix(field, 16).ok()).flatten()
     };
@@ -184,7 +191,7 @@ fn decode<const N: usize>(message: &[u8]) -> Option<[u64; N]> {
     numbers?.try_into().ok()
 }
 
-/// Where the counter is: in the memory of the server, at a multiple of 8.
+/// The address and key of the counter in the memory of the server; the address is a multiple of 8.
 #[derive(Clone, Copy, Debug)]
 struct Counter {
     addr: u64,
@@ -201,12 +208,12 @@ struct Target {
 }
 
 impl Target {
-    /// A counter that is 0, and this many queue pairs.
+    /// Creates a counter with the value 0, and `count` queue pairs.
     fn new(port: &LocalPort, count: u16) -> Result<Self> {
         let pd = port.context().alloc_pd()?;
-        // A region begins at a page, and so at a multiple of 8, as atomic operations need.
+        // A region starts at a page boundary, and so at a multiple of 8, as atomic operations require.
         let memory = pd.reg_owned_mr(size_of::<u64>(), AccessFlags::LocalWrite | AccessFlags::RemoteAtomic)?;
-        // Nothing is posted here, and nothing completes: the device responds by itself.
+        // Nothing is posted here and nothing completes: the device responds without the program.
         let cq = port.context().create_cq_builder().setup_cqe(1).build()?;
         let mut builder = pd.create_qp_builder();
         builder.setup_max_send_wr(1).setup_max_recv_wr(1).setup_send_cq(&cq).setup_recv_cq(&cq);
@@ -230,16 +237,17 @@ impl Target {
         Counter { addr: self.memory.addr(), rkey: self.memory.rkey() }
     }
 
-    /// The value. The peer must be done: whether a processor sees whole steps of a device depends on the device.
+    /// The value. The peer must have finished: only some devices make an atomic operation one step for a processor as
+    /// well.
     fn value(&self) -> Result<u64> {
         read_u64(&self.memory)
     }
 
-    /// Compares the counter, which began at 0, with the sum of all additions.
+    /// Compares the counter, which started at 0, with the sum of all additions.
     fn compare(&self, peer: &str, sum: u64, out: &mut dyn Write) -> Result<()> {
         let value = self.value()?;
-        ensure!(value == sum, "{peer} has added {sum} in all, and the memory of the counter holds {value}");
-        writeln!(out, "\n{peer} has added {sum} in all, and that is what the memory of the counter holds")?;
+        ensure!(value == sum, "{peer} added {sum} in total, but the counter is {value}");
+        writeln!(out, "\n{peer} added {sum} in total, and the counter has this value")?;
         Ok(())
     }
 }
@@ -250,12 +258,12 @@ fn read_u64(memory: &OwnedMemoryRegion) -> Result<u64> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// The client's side: a queue pair with all that it needs, for a thread of its own.
+/// The client's side: a queue pair with its objects, for one thread.
 #[derive(Debug)]
 struct Worker {
     qp: GenericQueuePair,
     cq: GenericCompletionQueue,
-    // Dropped after the queue pair, whose requests name it: the device writes the previous value of the counter here.
+    // Dropped after the queue pair, whose requests use it: the device writes the previous value of the counter here.
     found: OwnedMemoryRegion,
     options: RcOptions,
     timeout: Timeout,
@@ -296,19 +304,19 @@ impl Worker {
         let advice = match status {
             Status::Success => return read_u64(&self.found),
             Status::RetryCounterExceededError => {
-                ": the server does not answer; it has ended, or is not reached from this GID (-g)"
+                ": the server does not acknowledge; check that it still runs, and is reachable from this GID (-g)"
             }
-            Status::RemoteInvalidRequestError => ": does the server's device have atomic operations?",
+            Status::RemoteInvalidRequestError => ": check that the server's device supports atomics",
             _ => "",
         };
         bail!("changing the counter failed: {status}{advice}")
     }
 }
 
-/// Names the memory of a [`Worker`] in a request.
+/// Adds the memory of a [`Worker`] to a request.
 fn lend(found: &OwnedMemoryRegion, request: impl SetScatterGatherEntry) {
-    // SAFETY: the memory is registered, has LENGTH bytes and is dropped after the queue pair. It is read only by `Worker::wait`,
-    // after the completion, and there is one request at a time: after a failed one the program ends.
+    // SAFETY: the memory is registered, has LENGTH bytes and is dropped after the queue pair. Only `Worker::wait` reads
+    // it, after the completion. There is one request at a time, since the program ends after an error.
     unsafe { request.setup_sge(found.lkey(), found.addr(), LENGTH) }
 }
 
@@ -327,7 +335,7 @@ fn connect(workers: &[Worker], port: &LocalPort, remotes: &[QueuePairEndpoint]) 
     })
 }
 
-/// What one queue pair did.
+/// The steps of one queue pair.
 #[derive(Clone, Debug)]
 struct Steps {
     qp_num: u32,
@@ -337,16 +345,16 @@ struct Steps {
     failed: u64,
 }
 
-/// Changes the counter by both operations, checks each step, and returns the sum of all additions.
+/// Changes the counter with both operations, checks each step, and returns the sum of all additions.
 fn change(arguments: &Arguments, workers: &mut [Worker], counter: Counter, out: &mut dyn Write) -> Result<u64> {
     let &Arguments { num_qp, iters, add, .. } = arguments;
-    // All steps together do not fill the 64 bits of the counter, and no value occurs twice.
+    // All steps together do not exceed the 64 bits of the counter, so no value occurs twice.
     let (total, add) = (u64::from(num_qp) * u64::from(iters), u64::from(add));
     let start = value(workers, counter)?;
     let rkey = counter.rkey.raw();
-    writeln!(out, "the counter: 8 bytes at {:#x} of the peer, key {rkey:#010x}; it holds {start}", counter.addr)?;
+    writeln!(out, "the counter: 8 bytes at {:#x} of the peer, key {rkey:#010x}; its value is {start}", counter.addr)?;
 
-    writeln!(out, "\nfetch-and-add of {add}: {} at the same time, {iters} steps each", queue_pairs(num_qp))?;
+    writeln!(out, "\nfetch-and-add of {add}: {} concurrently, {iters} steps each", queue_pairs(num_qp))?;
     out.flush()?;
     let steps = concurrently(workers, |worker| {
         let found = (0..iters).map(|_| worker.fetch_add(counter, add)).collect::<Result<_>>()?;
@@ -354,7 +362,7 @@ fn change(arguments: &Arguments, workers: &mut [Worker], counter: Counter, out: 
     })?;
     let between = report(&steps, workers, counter, (start, add, total), out)?;
 
-    writeln!(out, "\ncompare-and-swap: the same by swaps, which fail when another was faster and are tried again")?;
+    writeln!(out, "\ncompare-and-swap: the same additions; a swap fails if another was faster, and is retried")?;
     out.flush()?;
     let steps = concurrently(workers, |worker| {
         // The first value is a guess; a failed swap returns the right one.
@@ -378,7 +386,7 @@ fn change(arguments: &Arguments, workers: &mut [Worker], counter: Counter, out: 
     Ok(end.wrapping_sub(start))
 }
 
-/// Runs each worker in a thread; all begin together.
+/// Runs each worker in its own thread; all start together.
 fn concurrently(
     workers: &mut [Worker],
     work: impl Fn(&mut Worker) -> Result<(Vec<u64>, u64)> + Sync,
@@ -408,7 +416,7 @@ fn report(
     out: &mut dyn Write,
 ) -> Result<u64> {
     let has_failed = steps.iter().any(|steps| steps.failed > 0);
-    let title = if has_failed { "  too late" } else { "" };
+    let title = if has_failed { "    failed" } else { "" };
     writeln!(out, "  queue pair  steps  first found  last found{title}")?;
     for Steps { qp_num, found, failed } in steps {
         let value = |value: Option<&u64>| value.map_or_else(|| "-".to_owned(), u64::to_string);
@@ -418,21 +426,22 @@ fn report(
     }
     check(steps, start, add)?;
     let (value, expected) = (value(workers, counter)?, start.wrapping_add(total.wrapping_mul(add)));
-    ensure!(value == expected, "the counter holds {value} and the sum of all steps is {expected}");
-    writeln!(out, "  each of the {total} steps found another value; the counter holds {value}")?;
+    ensure!(value == expected, "the counter is {value}, but the sum of all steps is {expected}");
+    writeln!(out, "  each of the {total} steps found a different value; the counter is {value}")?;
     Ok(value)
 }
 
-/// Checks that the steps, sorted by what they found, go from `start` on, each from where the one before ended.
+/// Checks that the steps, sorted by the value they found, form a sequence from `start`, each starting where the
+/// previous one ended.
 fn check(steps: &[Steps], start: u64, add: u64) -> Result<()> {
-    // Counted from the start, so that the counter may wrap.
+    // Relative to the start, so that the counter may wrap.
     let mut found: Vec<u64> =
         steps.iter().flat_map(|steps| &steps.found).map(|value| value.wrapping_sub(start)).collect();
     found.sort_unstable();
     for (expected, &value) in (0_u64..).map(|number| number.wrapping_mul(add)).zip(&found) {
         ensure!(
             value == expected,
-            "a step began at {} and none at {}: the operations were not atomic, or somebody else changed the counter",
+            "a step started at {} and none at {}: the operations were not atomic, or another program changed the counter",
             value.wrapping_add(start),
             expected.wrapping_add(start)
         );
@@ -442,7 +451,7 @@ fn check(steps: &[Steps], start: u64, add: u64) -> Result<()> {
 
 /// The value of the counter: adding 0 is an atomic read.
 fn value(workers: &mut [Worker], counter: Counter) -> Result<u64> {
-    workers.first_mut().context("there is no queue pair")?.fetch_add(counter, 0)
+    workers.first_mut().context("no queue pair exists")?.fetch_add(counter, 0)
 }
 
 fn queue_pairs(count: u16) -> String {
@@ -463,11 +472,11 @@ mod tests {
         check(&[steps(&[0, 30]), steps(&[10, 20])], 0, 10).unwrap();
         check(&[steps(&[u64::MAX - 1, 2]), steps(&[0])], u64::MAX - 1, 2).unwrap();
         check(&[steps(&[u64::MAX - 1, 0]), steps(&[1])], u64::MAX - 1, 2).unwrap_err();
-        for (second, said) in
-            [(&[1, 2][..], "a step began at 1 and none at 2"), (&[3], "a step began at 3 and none at 2")]
+        for (second, expected) in
+            [(&[1, 2][..], "a step started at 1 and none at 2"), (&[3], "a step started at 3 and none at 2")]
         {
             let error = check(&[steps(&[0, 1]), steps(second)], 0, 1).unwrap_err().to_string();
-            assert!(error.starts_with(said), "{error}");
+            assert!(error.starts_with(expected), "{error}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Lists the GIDs of RDMA devices: the addresses that connections are made from.
+//! Lists the GIDs of RDMA devices, which are their source addresses.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -12,18 +12,18 @@ use sideway_examples::{device_list, devices, program};
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-/// Lists the GIDs of RDMA devices: the addresses that connections are made from
+/// List the GIDs of RDMA devices, which are their source addresses
 ///
-/// Prints one line for each GID in use: the device, the port, the index of the GID in the table of the port, the GID, the
-/// IPv4 address in it if there is one, the protocol, and the network interface.
+/// Prints one line per GID: the device, the port, the index in the GID table of the port, the GID, its IPv4 address if it has
+/// one, the protocol, and the network interface.
 ///
-/// Programs that use RoCE take the index: choose one whose protocol is `RoCE v2` and whose address the other side can reach.
+/// Programs that use RoCE require the index of a GID with the protocol `RoCE v2` and an address that the peer can reach.
 #[derive(Debug, Parser)]
 #[command(after_help = "Examples:\n  show_gids\n  show_gids mlx5_0\n  show_gids mlx5_0 1", max_term_width = 100)]
 struct Arguments {
-    /// Only this device, such as `mlx5_0`
+    /// Device, such as `mlx5_0` [default: all]
     device: Option<String>,
-    /// Only this port, from 1
+    /// Port, from 1 [default: all]
     #[arg(value_parser = clap::value_parser!(u8).range(1..))]
     port: Option<u8>,
 }
@@ -42,7 +42,10 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
             table.push_record(columns(&device.name(), &entry));
         }
     }
-    ensure!(table.count_records() > 1, "no GID is in use: is the network interface up, and has it an address?");
+    ensure!(
+        table.count_records() > 1,
+        "no GID is in use; assign an address to the network interface, and set it up (`ip address`)"
+    );
     writeln!(out, "{}", table.build().with(Style::blank()))?;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Messages to and fro over many reliable connections that take their receives from one shared receive queue: `ibv_srq_pingpong`
-//! in Rust, and a peer of that program.
+//! Messages back and forth over many reliable connections with one shared receive queue: `ibv_srq_pingpong` in Rust,
+//! and a peer of that program.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -11,10 +11,10 @@ use sideway::ibverbs::queue_pair::QueuePair;
 use sideway_examples::pingpong::{self, Endpoint, MessageOptions, QueuePairs, RunOptions, Service, SideOptions};
 
 const ABOUT: &str = "\
-Sends messages to and fro between two programs over many reliable connections (RC), all of which take their receives from one \
-shared receive queue, and prints how long it took. --iters and --rx-depth are totals over all connections.
+Sends messages back and forth between two programs over many reliable connections (RC), all with receives from one \
+shared receive queue, and prints the time. --iters and --rx-depth are totals over all connections.
 
-The peer may be rdma-core's ibv_srq_pingpong, which has the same options. Both sides need the same --size, --iters, --num-qp and \
+The peer may be rdma-core's ibv_srq_pingpong, which has the same options. Both sides require the same --size, --iters, --num-qp and \
 --mtu.";
 
 const EXAMPLES: &str = "\
@@ -24,12 +24,12 @@ Examples:
   srq_pingpong -d mlx5_0 -g 3 -q 64 -s 64k          another device, GID, number of connections and size
   ibv_srq_pingpong -d mlx5_0 -g 3 server.example.org     the C program as client
 
-Exit status: 0 when all messages were exchanged, 1 on failure, 2 for invalid arguments.";
+Exit status: 0 if all messages were exchanged, 1 on failure, 2 for invalid arguments.";
 
-/// The maximum of connections. Each side tells this many addresses, as the C program does.
+/// The maximum of connections. Each side sends this many addresses, as the C program does.
 const MAX_CONNECTIONS: usize = 256;
 
-/// Send messages to and fro over many connections that share their receives
+/// Send messages back and forth over many connections that share their receives
 #[derive(Debug, Parser)]
 #[command(name = "srq_pingpong", version, long_about = ABOUT, after_help = EXAMPLES, max_term_width = 110)]
 struct Arguments {
@@ -39,7 +39,7 @@ struct Arguments {
     #[command(flatten)]
     message: MessageOptions,
 
-    /// Connections; each needs a receive of --rx-depth
+    /// Connections; each requires a receive of --rx-depth
     #[arg(short = 'q', long, value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(1..=MAX_CONNECTIONS as i64))]
     num_qp: u32,
@@ -54,10 +54,7 @@ fn main() -> ExitCode {
 
 fn run(Arguments { side, message, num_qp, run }: Arguments, out: &mut dyn Write) -> Result<()> {
     let rx_depth = run.rx_depth;
-    ensure!(
-        num_qp <= rx_depth,
-        "--rx-depth {rx_depth} is too small for --num-qp {num_qp}: each connection needs a receive"
-    );
+    ensure!(num_qp <= rx_depth, "--rx-depth {rx_depth} is below --num-qp {num_qp}; give --rx-depth {num_qp} or more");
     let endpoint = Endpoint::new(&side, &run, Service::RELIABLE, message.size, num_qp)?;
     let srq = endpoint.pd().create_srq_builder().setup_max_wr(rx_depth).build()?;
     let connections = (0..num_qp).map(|_| {
@@ -69,7 +66,7 @@ fn run(Arguments { side, message, num_qp, run }: Arguments, out: &mut dyn Write)
     // The peer only sends; it neither writes nor reads memory of this side.
     let options = endpoint.port().options(AccessFlags::empty(), message.mtu);
     let locals = qps.iter().map(|qp| qp.local_endpoint(&options)).collect::<Result<Vec<_>, _>>()?;
-    // A message takes the next receive of the shared queue, on any connection.
+    // A message on any connection takes the next receive of the shared queue.
     let qps = QueuePairs::Connected(qps, Some(srq));
     pingpong::play(
         endpoint,

@@ -1,5 +1,5 @@
-//! Messages to and fro over an unreliable connection: `ibv_uc_pingpong` in Rust, and a peer of that program. A message arrives
-//! whole and once, or not at all; a send completes when it has left.
+//! Messages back and forth over an unreliable connection: `ibv_uc_pingpong` in Rust, and a peer of that program. A
+//! message arrives complete and once, or not at all; a send completes when the device has sent it.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -11,22 +11,22 @@ use sideway::ibverbs::queue_pair::{QueuePair, QueuePairType};
 use sideway_examples::pingpong::{self, Endpoint, MessageOptions, QueuePairs, RunOptions, Service, SideOptions};
 
 const ABOUT: &str = "\
-Sends messages to and fro between two programs over an unreliable connection (UC), and prints how long it took.
+Sends messages back and forth between two programs over an unreliable connection (UC), and prints the time.
 
 Nothing is acknowledged: if a packet is lost, so is its message, and both sides wait until --timeout.
 
-The peer may be rdma-core's ibv_uc_pingpong, whose options are the same. Both sides need the same --size, --iters and --mtu.";
+The peer may be rdma-core's ibv_uc_pingpong, which has the same options. Both sides require the same --size, --iters and --mtu.";
 
 const EXAMPLES: &str = "\
 Examples:
   uc_pingpong                                   on the first machine: the server
   uc_pingpong server.example.org                on the second
-  uc_pingpong -d mlx5_0 -g 3 -s 64k -c         another device, GID and size; the data checked
-  ibv_uc_pingpong -g 3 server.example.org       the C program as client; Ethernet needs its -g
+  uc_pingpong -d mlx5_0 -g 3 -s 64k -c         another device, GID and size, with data check
+  ibv_uc_pingpong -g 3 server.example.org       the C program as client; Ethernet requires its -g
 
-Exit status: 0 when all messages were exchanged, 1 on failure, 2 for invalid arguments.";
+Exit status: 0 if all messages were exchanged, 1 on failure, 2 for invalid arguments.";
 
-/// Send messages to and fro over an unreliable connection
+/// Send messages back and forth over an unreliable connection
 #[derive(Debug, Parser)]
 #[command(name = "uc_pingpong", version, long_about = ABOUT, after_help = EXAMPLES, max_term_width = 110)]
 struct Arguments {

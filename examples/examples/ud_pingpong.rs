@@ -1,5 +1,5 @@
-//! Messages to and fro as datagrams: `ibv_ud_pingpong` in Rust, and a peer of that program. The queue pair has no peer of its own:
-//! each message has an address.
+//! Messages back and forth as datagrams: `ibv_ud_pingpong` in Rust, and a peer of that program. The queue pair is not
+//! connected: each message has an address.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -13,23 +13,23 @@ use sideway_examples::options::parse_message_size;
 use sideway_examples::pingpong::{self, Endpoint, Peer, QueuePairs, RunOptions, Service, SideOptions};
 
 const ABOUT: &str = "\
-Sends messages to and fro between two programs as datagrams (UD), and prints how long it took.
+Sends messages back and forth between two programs as datagrams (UD), and prints the time.
 
 A datagram is one packet: a message is at most as long as the port's active MTU. Nothing is acknowledged: if a datagram is lost, \
 both sides wait until --timeout.
 
-The peer may be rdma-core's ibv_ud_pingpong, whose options are the same. Both sides need the same --size and --iters.";
+The peer may be rdma-core's ibv_ud_pingpong, which has the same options. Both sides require the same --size and --iters.";
 
 const EXAMPLES: &str = "\
 Examples:
   ud_pingpong                                   on the first machine: the server
   ud_pingpong server.example.org                on the second
-  ud_pingpong -d mlx5_0 -g 3 -s 2k  -c         another device, GID and size; the data checked
-  ibv_ud_pingpong -g 3 server.example.org       the C program as client; Ethernet needs its -g
+  ud_pingpong -d mlx5_0 -g 3 -s 2k  -c         another device, GID and size, with data check
+  ibv_ud_pingpong -g 3 server.example.org       the C program as client; Ethernet requires its -g
 
-Exit status: 0 when all messages were exchanged, 1 on failure, 2 for invalid arguments.";
+Exit status: 0 if all messages were exchanged, 1 on failure, 2 for invalid arguments.";
 
-/// Send messages to and fro as datagrams
+/// Send messages back and forth as datagrams
 #[derive(Debug, Parser)]
 #[command(name = "ud_pingpong", version, long_about = ABOUT, after_help = EXAMPLES, max_term_width = 110)]
 struct Arguments {
@@ -44,7 +44,7 @@ struct Arguments {
     run: RunOptions,
 }
 
-/// The queue pair accepts datagrams with this key. The C program has the same.
+/// The Q_Key that datagrams to the queue pair carry; the C program has the same.
 const Q_KEY: u32 = 0x1111_1111;
 
 fn main() -> ExitCode {
@@ -64,7 +64,7 @@ fn run(Arguments { side, size, run }: Arguments, out: &mut dyn Write) -> Result<
         (&[local], 1),
         |qps, port, remotes| {
             let QueuePairs::Datagram { qp, pd, peer } = qps else { return Ok(()) };
-            // INIT, RTR and RTS, none of which needs a peer. The path to it is an address handle.
+            // INIT, RTR and RTS require no peer: the address handle has the path to it.
             let mut init = QueuePairAttribute::new();
             init.setup_state(QueuePairState::Init).setup_pkey_index(0).setup_port(port.port_num()).setup_qkey(Q_KEY);
             qp.modify(&init)?;
@@ -72,7 +72,7 @@ fn run(Arguments { side, size, run }: Arguments, out: &mut dyn Write) -> Result<
             let mut ready_to_send = QueuePairAttribute::new();
             qp.modify(ready_to_send.setup_state(QueuePairState::ReadyToSend).setup_sq_psn(local.psn))?;
             let remote = remotes.first().context("there is one peer")?;
-            *peer = Peer::Known { path: pd.create_ah(&port.path(remote)?)?, qp_num: remote.qp_num, qkey: Q_KEY };
+            *peer = Peer::Ready { path: pd.create_ah(&port.path(remote)?)?, qp_num: remote.qp_num, qkey: Q_KEY };
             Ok(())
         },
         out,

@@ -23,7 +23,7 @@ const DEFAULT_PORT: u16 = 7471;
 
 // The options of programs with many connections.
 #[derive(Clone, Debug, Args)]
-#[expect(missing_docs, reason = "clap would print the words as those of the program")]
+#[expect(missing_docs, reason = "clap would print the text as that of the program")]
 pub struct ConnectionOptions {
     /// Host to connect to, as a name or an address; without it and --listen, both sides are in this program
     pub host: Option<String>,
@@ -53,12 +53,12 @@ pub struct ConnectionOptions {
     pub timeout: Timeout,
 }
 
-/// What this program does.
+/// The addresses that this program listens on and connects to.
 #[derive(Clone, Copy, Debug)]
 pub struct Role {
     /// The address to listen on, if it listens.
     pub listen: Option<SocketAddr>,
-    /// The address to connect to, if it connects. Port 0 is that of the own listener.
+    /// The address to connect to, if it connects. Port 0 stands for the port of this program's listener.
     connect: Option<SocketAddr>,
     /// The address to connect from.
     pub source: Option<SocketAddr>,
@@ -69,7 +69,7 @@ impl ConnectionOptions {
     ///
     /// # Errors
     ///
-    /// There is no such host, or this machine has no address of a device.
+    /// The host cannot be resolved, or no device has an IP address.
     pub fn role(&self) -> Result<Role> {
         let source = self.bind.map(|address| SocketAddr::new(address, 0));
         let port = self.port.unwrap_or(DEFAULT_PORT);
@@ -88,7 +88,7 @@ impl ConnectionOptions {
 }
 
 impl Role {
-    /// The address to connect to, given the own listener.
+    /// The address to connect to, with the port of this program's listener.
     pub fn destination(&self, listener: Option<&Identifier>) -> Option<SocketAddr> {
         self.connect.map(|connect| match (connect.port(), listener) {
             (0, Some(listener)) => SocketAddr::new(connect.ip(), listener.port()),
@@ -101,13 +101,13 @@ impl Role {
 ///
 /// # Errors
 ///
-/// It has none.
+/// The host cannot be resolved.
 pub fn resolve(host: &str, port: u16) -> Result<SocketAddr> {
-    let mut found = (host, port).to_socket_addrs().with_context(|| format!("{host} has no address"))?;
+    let mut found = (host, port).to_socket_addrs().with_context(|| format!("cannot resolve {host}"))?;
     found.next().with_context(|| format!("{host} has no address"))
 }
 
-/// The IP address of the first device that has one: it is in the GID of a RoCE port.
+/// The IP address of the first device that has one: it is part of the GID of a RoCE port.
 fn own_address() -> Result<IpAddr> {
     let devices = match devices() {
         Err(error) if error.errno().raw() == libc::ENODEV => return Err(no_device_with_connections()),
@@ -117,42 +117,44 @@ fn own_address() -> Result<IpAddr> {
         // A device that cannot be used is skipped.
         let Ok(Some(entry)) = gid::choose(context, 1, None) else { continue };
         let address = Ipv6Addr::from(entry.gid());
-        // A link-local address needs the name of the interface.
+        // A link-local address requires the name of its interface.
         if !address.is_unicast_link_local() {
             return Ok(address.to_canonical());
         }
     }
-    bail!("no device tells its IP address (on InfiniBand it does not): give one of this machine with --bind")
+    bail!(
+        "no device has a routable IP address among its GIDs (InfiniBand has none); give an address of this machine with --bind"
+    )
 }
 
-/// A key for maps from identifiers to what a program keeps of them. The value must hold the identifier, so that no other takes
-/// its address.
+/// A key for maps from identifiers to values. The value must hold the identifier, so that no other identifier gets its
+/// address.
 pub fn key(id: &Arc<Identifier>) -> usize {
     Arc::as_ptr(id).addr()
 }
 
-/// The shape of a [`Link`].
+/// The parameters of a [`Link`].
 #[derive(Clone, Copy, Debug)]
 pub struct Shape<'a> {
     /// Bytes of a message.
     pub size: u32,
-    /// The most sends in flight, and the number of receives; perhaps 0.
+    /// The maximum of sends in flight, and the number of receives; may be 0.
     pub messages: u32,
-    /// The channel of completion events, with the number that they carry.
+    /// The channel of completion events, and the key that they carry.
     pub events: Option<(&'a Arc<CompletionChannel>, usize)>,
-    /// The shared receive queue that replaces the link's own.
+    /// The shared receive queue that replaces the link's own receives.
     pub shared: Option<&'a Arc<SharedReceives>>,
 }
 
 /// The queue pair of a connection, with its completion queue and the memory of its messages.
 #[derive(Debug)]
 pub struct Link {
-    // Dropped before the memory that its requests name.
+    // Dropped before the memory that its requests use.
     qp: BasicQueuePair,
     cq: BasicCompletionQueue,
     outgoing: Slots,
     incoming: Incoming,
-    /// Sends that were posted, and those of them that have completed.
+    /// Posted sends, and how many of them have completed.
     posted: u32,
     completed: u32,
     records: Vec<CompletionRecord>,
@@ -164,21 +166,21 @@ enum Incoming {
     Shared(Arc<SharedReceives>),
 }
 
-/// In the numbers of sends; receives have the number of their slot.
+/// Marks the identifiers of sends; a receive has the number of its slot.
 const SEND: u64 = 1 << 32;
 
 impl Link {
-    /// Creates everything, and posts the receives: the peer may send as soon as it is connected.
+    /// Creates all objects and posts the receives: the peer may send as soon as it is connected.
     ///
     /// # Errors
     ///
-    /// The identifier is on no device, or the device has too few resources.
+    /// The identifier has no device, or the device has too few resources.
     pub fn new(id: &Arc<Identifier>, pd: &Arc<ProtectionDomain>, shape: &Shape<'_>) -> Result<Self> {
         let Shape { size, messages, events, shared } = *shape;
         let mut builder = pd.device_context().create_cq_builder();
-        // C has no queue of depth 0.
+        // `ibv_create_cq` rejects a depth of 0.
         let depth = messages.max(1);
-        builder.setup_cqe(depth.checked_mul(2).context("there is no room for so many messages")?);
+        builder.setup_cqe(depth.checked_mul(2).context("too many messages for a completion queue")?);
         if let Some((channel, number)) = events {
             builder.setup_comp_channel(channel, 0).setup_cq_context(number);
         }
@@ -204,8 +206,9 @@ impl Link {
             let mut batch = qp.start_post_recv();
             for slot in 0..slots.count() {
                 let Buffer { lkey, addr, length } = slots.buffer(slot);
-                // SAFETY: the memory is registered, has `length` bytes and is dropped after the queue pair. It is copied from when
-                // the receive has completed, and nothing refers to it. If this function fails, `qp` is dropped before `incoming`.
+                // SAFETY: the memory is registered, has `length` bytes and is dropped after the queue pair. The program
+                // copies from it when the receive has completed, and keeps no reference into it. If this function
+                // fails, `qp` is dropped before `incoming`.
                 unsafe { batch.construct_wr(slot.into()).setup_sge(lkey, addr, length) };
             }
             batch.post()?;
@@ -221,22 +224,23 @@ impl Link {
     pub fn send(&mut self, message: &[u8]) -> Result<()> {
         let count = self.outgoing.count();
         if self.posted - self.completed >= count {
-            bail!("{count} messages are on their way: there is no room for one more");
+            bail!("all {count} messages are in flight, and the send queue is full");
         }
         self.outgoing.write(self.posted, message)?;
         let Buffer { lkey, addr, .. } = self.outgoing.buffer(self.posted);
         let length = u32::try_from(message.len())?;
         let mut batch = self.qp.start_post_send();
         let request = batch.construct_wr(SEND, WorkRequestFlags::Signaled).setup_send();
-        // SAFETY: the memory is registered, dropped after the queue pair, and has `length` bytes: the message was copied there. The
-        // slot is written again after as many messages as there are slots, when the send has completed: they complete in order.
+        // SAFETY: the memory is registered, is dropped after the queue pair, and has `length` bytes: the message was
+        // copied there. A slot is written again only after all other slots. By then its send has completed, because
+        // sends complete in order.
         unsafe { request.setup_sge(lkey, addr, length) };
         batch.post()?;
         self.posted += 1;
         Ok(())
     }
 
-    /// Polls, and returns the messages that came.
+    /// Polls, and returns the messages that arrived.
     ///
     /// # Errors
     ///
@@ -265,11 +269,11 @@ impl Link {
         Ok(messages)
     }
 
-    /// Requests an event for the next completion. What completed before is found by polling once more.
+    /// Requests an event for the next completion. Poll once more for completions before the request.
     ///
     /// # Errors
     ///
-    /// The device refuses.
+    /// The device rejects the request.
     pub fn req_notify(&self) -> Result<()> {
         Ok(self.cq.req_notify(false)?)
     }
@@ -280,10 +284,10 @@ impl Link {
     }
 }
 
-/// A shared receive queue, with the memory of its receives. Each [`Link`] that uses it holds it.
+/// A shared receive queue with the memory of its receives. Each [`Link`] that uses it holds it.
 #[derive(Debug)]
 pub struct SharedReceives {
-    // Dropped before the memory that its receives name.
+    // Dropped before the memory that its receives use.
     queue: SharedReceiveQueue,
     slots: Slots,
 }
@@ -300,9 +304,9 @@ impl SharedReceives {
         let mut batch = queue.start_post_recv();
         for slot in 0..count {
             let Buffer { lkey, addr, length } = slots.buffer(slot);
-            // SAFETY: the memory is registered, has `length` bytes, and nothing refers to it; it is copied from when the receive
-            // has completed. The queue exists as long as queue pairs use it: only those of links do, which hold `self` after their
-            // queue pair, and the memory is dropped after the queue here.
+            // SAFETY: the memory is registered and has `length` bytes. The program copies from it when the receive has
+            // completed, and keeps no reference into it. The memory is dropped after the queue. The queue exists as
+            // long as a queue pair uses it: only links do, and each holds `self` after its queue pair.
             unsafe { batch.construct_wr(slot.into()).setup_sge(lkey, addr, length) };
         }
         batch.post()?;

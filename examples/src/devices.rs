@@ -7,8 +7,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use sideway::ibverbs::device::{Device, DeviceInfo, DeviceList, GetDeviceListError};
 use sideway::ibverbs::device_context::{DeviceContext, PortAttr, PortState};
 
-/// The list of devices, which has at least one: those of the system, and after them those of softrnic, which reach the programs
-/// of this host. The environment variable `SOFTRNIC_DEVICES` selects the latter.
+/// The list of devices, with at least one: the system's, then softrnic's, which reach programs of this host only. The
+/// environment variable `SOFTRNIC_DEVICES` selects the latter.
 ///
 /// # Errors
 ///
@@ -18,7 +18,7 @@ pub fn device_list() -> Result<DeviceList> {
     match DeviceList::new() {
         Ok(list) if list.is_empty() => Err(no_device()),
         Ok(list) => Ok(list),
-        // A kernel whose RDMA modules are not loaded has no device.
+        // A kernel without loaded RDMA modules returns ENOSYS.
         Err(GetDeviceListError::Verb(error)) if error.errno().raw() == libc::ENOSYS => Err(no_device()),
         Err(error) => Err(error.into()),
     }
@@ -28,7 +28,7 @@ pub fn device_list() -> Result<DeviceList> {
 ///
 /// # Errors
 ///
-/// There is none of this name; the sentence lists the others.
+/// No device has this name; the error lists the others.
 pub fn devices<'list>(list: &'list DeviceList, name: Option<&str>) -> Result<Vec<Device<'list>>> {
     match name {
         Some(name) => Ok(vec![list.find(name)?]),
@@ -40,7 +40,7 @@ pub fn devices<'list>(list: &'list DeviceList, name: Option<&str>) -> Result<Vec
 ///
 /// # Errors
 ///
-/// There is no such device, or it does not open.
+/// No device has this name, or it cannot be opened.
 pub fn open_device(name: Option<&str>) -> Result<Arc<DeviceContext>> {
     let list = device_list()?;
     let devices = devices(&list, name)?;
@@ -52,7 +52,7 @@ pub fn open_device(name: Option<&str>) -> Result<Arc<DeviceContext>> {
     Ok(devices.first().ok_or_else(no_device)?.open()?)
 }
 
-/// The device, if it opens and has an active port.
+/// The device, if it can be opened and has an active port.
 fn open_active(device: &Device<'_>) -> Option<Arc<DeviceContext>> {
     let context = device.open().ok()?;
     let ports = u8::try_from(context.query_device().ok()?.phys_port_cnt()).unwrap_or(u8::MAX);
@@ -64,38 +64,34 @@ fn open_active(device: &Device<'_>) -> Option<Arc<DeviceContext>> {
 ///
 /// # Errors
 ///
-/// There is no such port, or it is down.
+/// The port does not exist, or it is not active.
 pub fn active_port(context: &DeviceContext, port_num: u8) -> Result<PortAttr> {
     let name = context.name();
     let port = context.query_port(port_num).with_context(|| format!("port {port_num} of {name}"))?;
     let state = port.port_state();
     if state != PortState::Active {
         bail!(
-            "port {port_num} of {name} is {state}, not active: is the cable in and the network interface up (`ip link`)?"
+            "port {port_num} of {name} is {state}, not active; check the cable and the network interface (`ip link`)"
         );
     }
     Ok(port)
 }
 
-/// The error that there is no device, with the ways to get one in software.
+/// The error that no device exists, with the ways to create a software one.
 pub fn no_device() -> anyhow::Error {
-    anyhow!(
-        "there is no RDMA device; softrnic has one for programs of this host unless `SOFTRNIC_DEVICES` is 0; {}",
-        advice()
-    )
+    anyhow!("no RDMA device found; unset SOFTRNIC_DEVICES to use softrnic's, or {}", advice())
 }
 
-/// The error that no device has connections by address; those of softrnic have them unless `SOFTRNIC_DEVICES` is 0.
+/// The error that no device supports connections by IP address; softrnic's do unless `SOFTRNIC_DEVICES` is 0.
 pub fn no_device_with_connections() -> anyhow::Error {
-    anyhow!("there is no RDMA device that has connections by address; {}", advice())
+    anyhow!("no RDMA device supports connections by IP address; {}", advice())
 }
 
-/// How to get a device of the kernel's.
+/// How to create a device of the kernel.
 fn advice() -> String {
     let program = env::args().next().unwrap_or_else(|| "PROGRAM".to_owned());
     format!(
-        "root makes one in software with `modprobe rdma_rxe`, `ip link set eth0 up` and `rdma link add rxe_0 type rxe netdev \
-         eth0` (for any Ethernet interface), and without root `cargo xtask softroce -- {program}` runs this program in a virtual \
-         machine that has one"
+        "create one as root with `modprobe rdma_rxe`, `ip link set eth0 up` and `rdma link add rxe_0 type rxe netdev eth0` (any \
+         Ethernet interface), or run `cargo xtask softroce -- {program}`, a virtual machine with such a device"
     )
 }

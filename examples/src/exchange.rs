@@ -1,5 +1,5 @@
-//! How two programs exchange the addresses of their queue pairs: over TCP, in the format of rdma-core's ping-pongs, whose peers
-//! ours are.
+//! The exchange of queue pair addresses between two programs: over TCP, in the format of rdma-core's ping-pongs, which
+//! can be the peer.
 //!
 //! ```text
 //! client                                  server
@@ -26,23 +26,23 @@ pub const DEFAULT_PORT: u16 = 18515;
 /// The last message of the client.
 const DONE: &[u8; 5] = b"done\0";
 
-/// Bytes of an address, the closing zero included.
+/// Bytes of an address, including the closing zero.
 const LEN: usize = 52;
 
-/// `LLLL:QQQQQQ:PPPPPP:` and the GID as 32 hexadecimal digits, closed by a zero byte: LID, number of the queue pair, and first packet
-/// sequence number.
+/// `LLLL:QQQQQQ:PPPPPP:` and the GID as 32 hexadecimal digits, closed by a zero byte: LID, queue pair number, and first
+/// packet sequence number.
 fn encode(QueuePairEndpoint { lid, qp_num, psn, gid, .. }: &QueuePairEndpoint) -> Vec<u8> {
     let gid = u128::from_be_bytes(gid.raw);
     format!("{lid:04x}:{qp_num:06x}:{psn:06x}:{gid:032x}\0").into_bytes()
 }
 
-/// Reads a message of that form. It has no MTU, and allows one read or atomic operation at a time.
+/// Decodes such a message. The result has no MTU, and allows one outstanding read or atomic operation.
 fn decode(message: &[u8; LEN]) -> Option<QueuePairEndpoint> {
     let text = std::str::from_utf8(message).ok()?.strip_suffix('\0')?;
     let mut fields = text.split(':');
     let mut field = |digits: usize| {
         let field = fields.next()?;
-        // `from_str_radix` would take a sign as well.
+        // `from_str_radix` would accept a sign as well.
         let is_hex = field.len() == digits && field.bytes().all(|byte| byte.is_ascii_hexdigit());
         is_hex.then(|| u128::from_str_radix(field, 16).ok()).flatten()
     };
@@ -59,7 +59,7 @@ pub fn describe(QueuePairEndpoint { lid, qp_num, psn, gid, .. }: &QueuePairEndpo
     format!("LID {lid:#06x}, QPN {qp_num:#08x}, PSN {psn:#08x}, GID {}", Ipv6Addr::from(*gid))
 }
 
-/// The TCP connection to the other program.
+/// The TCP connection to the peer.
 #[derive(Debug)]
 pub struct Peer {
     stream: TcpStream,
@@ -68,25 +68,25 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Waits for the client on a TCP port, IPv6 or IPv4.
+    /// Waits for the client on a TCP port, over IPv6 or IPv4.
     ///
     /// # Errors
     ///
-    /// The port is taken, or no client connected in time.
+    /// The port is in use, or no client connected in time.
     pub fn accept(port: u16, timeout: Timeout) -> Result<Self> {
         let listener = listen(port).map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => {
                 anyhow!(
-                    "TCP port {port} is in use, perhaps by another server that still waits: choose another with --port"
+                    "cannot bind TCP port {port}: address in use; stop the other server, or choose another port with --port"
                 )
             }
-            _ => anyhow!("cannot listen on TCP port {port}: {error}"),
+            _ => anyhow!("cannot bind TCP port {port}: {error}"),
         })?;
         let (stream, address) = accept(&listener, timeout).map_err(|error| match error.kind() {
-            ErrorKind::TimedOut => anyhow!("no client came to TCP port {port} within {}", seconds(timeout)),
+            ErrorKind::TimedOut => anyhow!("no client connected to TCP port {port} within {}", seconds(timeout)),
             _ => anyhow!("cannot accept a client on TCP port {port}: {error}"),
         })?;
-        // A socket of both families reports IPv4 addresses as IPv6 ones.
+        // A socket for both families reports IPv4 addresses in IPv6 form.
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         Self::new(stream, format!("the client at {address}"), timeout)
     }
@@ -95,10 +95,9 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// There is no such host, or no server listens there.
+    /// The host cannot be resolved, or no server listens there.
     pub fn connect(host: &str, port: u16, timeout: Timeout) -> Result<Self> {
-        let addresses =
-            (host, port).to_socket_addrs().map_err(|error| anyhow!("the host `{host}` is not found: {error}"))?;
+        let addresses = (host, port).to_socket_addrs().map_err(|error| anyhow!("cannot resolve `{host}`: {error}"))?;
         let mut failure = None;
         for address in addresses {
             let connected = match timeout.0 {
@@ -110,14 +109,14 @@ impl Peer {
                 Err(error) => failure = Some((address, error)),
             }
         }
-        let Some((address, error)) = failure else { bail!("the host `{host}` has no address") };
+        let Some((address, error)) = failure else { bail!("`{host}` has no address") };
         match error.kind() {
             ErrorKind::ConnectionRefused => bail!(
-                "nobody listens at {address}: start the server first, there and with the same --port (it is the same command \
-                 without SERVER)"
+                "cannot connect to {address}: connection refused; start the server there first, with the same --port and without \
+                 SERVER"
             ),
             ErrorKind::TimedOut => bail!(
-                "{address} did not answer within {}: is it the right host, and no firewall between?",
+                "cannot connect to {address}: no answer within {}; check the host name and the firewall",
                 seconds(timeout)
             ),
             _ => bail!("cannot connect to {address}: {error}"),
@@ -126,11 +125,11 @@ impl Peer {
 
     fn new(stream: TcpStream, name: String, timeout: Timeout) -> Result<Self> {
         let set_up = stream.set_nodelay(true).and_then(|()| stream.set_write_timeout(timeout.0));
-        set_up.with_context(|| format!("cannot set up the connection to {name}"))?;
+        set_up.with_context(|| format!("cannot configure the connection to {name}"))?;
         Ok(Self { stream, name, timeout })
     }
 
-    /// The peer, for messages: `the client at 192.0.2.1:4711`.
+    /// The name of the peer in messages: `the client at 192.0.2.1:4711`.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -148,20 +147,20 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// The connection has ended, nothing came in time, or something else.
+    /// The peer disconnected, sent nothing in time, or sent no address.
     pub fn receive_address(&mut self) -> Result<QueuePairEndpoint> {
         let mut message = [0; LEN];
         self.receive(&mut message, "the address of its queue pair")?;
         decode(&message).with_context(|| {
             let text = message.escape_ascii();
             format!(
-                "{} sent something else: `{text}` is not the address of a queue pair: is the other program a ping-pong as this one?",
+                "{} sent `{text}`, which is not a queue pair address; run the same program on both sides",
                 self.name
             )
         })
     }
 
-    /// Client: tells the server that its queue pair is up.
+    /// Client: reports to the server that its queue pair can receive.
     ///
     /// # Errors
     ///
@@ -170,21 +169,21 @@ impl Peer {
         self.send(DONE)
     }
 
-    /// Server: waits until the client's queue pair is up.
+    /// Server: waits until the client's queue pair can receive.
     ///
     /// # Errors
     ///
-    /// The connection has ended, nothing came in time, or something else.
+    /// The peer disconnected, sent nothing in time, or sent another message.
     pub fn receive_done(&mut self) -> Result<()> {
         let mut message = [0; DONE.len()];
-        self.receive(&mut message, "that its queue pair is up")?;
+        self.receive(&mut message, "`done`")?;
         if &message != DONE {
-            bail!("{} said `{}` where it should have said `done`", self.name, message.escape_ascii());
+            bail!("{} sent `{}`, expected `done`", self.name, message.escape_ascii());
         }
         Ok(())
     }
 
-    /// Waits until the peer has closed the connection, or the time is over.
+    /// Waits until the peer has closed the connection, or until the time limit.
     pub fn wait_for_end(&mut self) {
         let deadline = Deadline::after(self.timeout);
         let mut rest = [0; 64];
@@ -197,20 +196,20 @@ impl Peer {
         }
     }
 
-    /// Sends a message of a length that the peer knows.
+    /// Sends a message of fixed length.
     ///
     /// # Errors
     ///
     /// The connection has ended.
     pub fn send(&mut self, message: &[u8]) -> Result<()> {
-        self.stream.write_all(message).map_err(|error| anyhow!("{} has gone: {error}", self.name))
+        self.stream.write_all(message).map_err(|error| anyhow!("{} disconnected: {error}", self.name))
     }
 
-    /// Fills `message` within the time-out; `what` is the message, for errors.
+    /// Fills `message` within the time limit; `what` is the name of the message in errors.
     ///
     /// # Errors
     ///
-    /// The connection has ended, or too little came in time.
+    /// The peer disconnected, or sent too little in time.
     pub fn receive(&mut self, message: &mut [u8], what: &str) -> Result<()> {
         let deadline = Deadline::after(self.timeout);
         let mut filled = 0;
@@ -218,17 +217,17 @@ impl Peer {
             let all = message.len();
             match self.read(&deadline, message.get_mut(filled..).unwrap_or_default()) {
                 Ok(0) => bail!(
-                    "{} closed the connection before it had told {what} ({filled} of {all} bytes came): see what it says about it",
+                    "{} disconnected before sending {what} ({filled} of {all} bytes arrived); see its error message",
                     self.name
                 ),
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock) => bail!(
-                    "{} did not tell {what} within {} ({filled} of {all} bytes came)",
+                    "{} did not send {what} within {} ({filled} of {all} bytes arrived)",
                     self.name,
                     seconds(self.timeout)
                 ),
-                Err(error) => bail!("{} has gone before it had told {what}: {error}", self.name),
+                Err(error) => bail!("{} disconnected before sending {what}: {error}", self.name),
             }
         }
         Ok(())
@@ -249,7 +248,7 @@ fn listen(port: u16) -> io::Result<TcpListener> {
     }
 }
 
-/// The standard library's `accept` has no time limit.
+/// Accepts within the time limit; `accept` of the standard library has none.
 fn accept(listener: &TcpListener, timeout: Timeout) -> io::Result<(TcpStream, SocketAddr)> {
     const PAUSE: Duration = Duration::from_millis(5);
     let deadline = Deadline::after(timeout);
@@ -271,7 +270,7 @@ fn accept(listener: &TcpListener, timeout: Timeout) -> io::Result<(TcpStream, So
 }
 
 fn seconds(timeout: Timeout) -> String {
-    timeout.0.map_or_else(|| "the time of the system".to_owned(), |timeout| format!("{} s", timeout.as_secs_f64()))
+    timeout.0.map_or_else(|| "the system's time-out".to_owned(), |timeout| format!("{} s", timeout.as_secs_f64()))
 }
 
 #[cfg(test)]
@@ -281,7 +280,7 @@ mod tests {
     const MESSAGE: &[u8; LEN] = b"00a1:00fe01:c0ffee:00000000000000000000ffff0a470001\0";
 
     #[test]
-    fn the_message_is_that_of_the_c_programs() {
+    fn an_address_has_the_format_of_the_c_programs() {
         let address = decode(MESSAGE).unwrap();
         assert_eq!(encode(&address), MESSAGE);
         assert_eq!(decode(&MESSAGE.to_ascii_uppercase().try_into().unwrap()), Some(address));
@@ -289,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_message_is_refused() {
+    fn a_malformed_address_is_rejected() {
         for (at, byte) in [(0, b'g'), (0, b'+'), (3, b':'), (4, b'0'), (11, b' '), (20, 0xff), (50, b':'), (51, b'0')] {
             let mut message = *MESSAGE;
             message[at] = byte;

@@ -1,4 +1,4 @@
-//! The GID that a program sends from.
+//! The source GID of a program.
 
 use std::cmp::Reverse;
 use std::fmt::Write;
@@ -8,14 +8,15 @@ use sideway::ibverbs::address::{GidEntry, GidType};
 use sideway::ibverbs::device::DeviceInfo;
 use sideway::ibverbs::device_context::{DeviceContext, LinkLayer};
 
-/// The entry of the port's GID table with this index; with none given, the best of an Ethernet port, and nothing for a port of
-/// InfiniBand, which needs none.
+/// The entry of the port's GID table with this index; without an index, the best entry of an Ethernet port, or none on
+/// InfiniBand, which requires none.
 ///
-/// The best is of RoCE v2 rather than v1, and holds an IPv4 address rather than a global or, last, a link-local IPv6 one.
+/// RoCE v2 is better than v1. An IPv4 address is better than a global IPv6 address, and that better than a link-local
+/// one.
 ///
 /// # Errors
 ///
-/// The index cannot be used, or an Ethernet port has no GID. The message lists those that there are.
+/// The index is not usable, or an Ethernet port has no GID. The error lists the usable entries.
 pub fn choose(context: &DeviceContext, port_num: u8, asked: Option<u32>) -> Result<Option<GidEntry>> {
     if asked.is_none() && context.query_port(port_num)?.link_layer() != LinkLayer::Ethernet {
         return Ok(None);
@@ -33,17 +34,17 @@ pub fn choose(context: &DeviceContext, port_num: u8, asked: Option<u32>) -> Resu
     match (found, asked) {
         (Some(entry), _) => Ok(Some(*entry)),
         (None, _) if table.is_empty() => bail!(
-            "port {port_num} of {name} has no usable GID: is its network interface up, and has it an address (`ip address`)?"
+            "port {port_num} of {name} has no usable GID; assign an address to its network interface, and set it up (`ip address`)"
         ),
         (None, index) => bail!(
-            "GID index {} of port {port_num} of {name} is not in use; with -g one can choose{}",
+            "GID index {} of port {port_num} of {name} is not in use; give -g with one of{}",
             index.unwrap_or(0),
             list(&table)
         ),
     }
 }
 
-/// The index has 8 bits in an address vector.
+/// An address vector has 8 bits for the index.
 fn is_usable(entry: &GidEntry) -> bool {
     !entry.gid().is_zero() && entry.gid_index() <= u8::MAX.into()
 }
@@ -61,7 +62,7 @@ fn best(table: &[GidEntry]) -> Option<&GidEntry> {
     table.iter().max_by_key(rank)
 }
 
-/// ` 0 (fe80::1, RoCE v2), 1 (…)`.
+/// A list with a leading space: ` 0 (fe80::1, RoCE v2), 1 (…)`.
 fn list(table: &[GidEntry]) -> String {
     let mut text = String::new();
     for entry in table {
@@ -72,7 +73,7 @@ fn list(table: &[GidEntry]) -> String {
     text
 }
 
-/// `::ffff:192.0.2.1, RoCE v2, eth0`.
+/// The address, type and interface: `::ffff:192.0.2.1, RoCE v2, eth0`.
 pub fn describe(entry: &GidEntry) -> String {
     let address = std::net::Ipv6Addr::from(entry.gid());
     match entry.netdev_name() {

@@ -1,5 +1,5 @@
-//! What the examples and the tools share. Each program is one file beside it: `examples/` shows how sideway is used, `tools/` has
-//! the ports of rdma-core's programs.
+//! Modules that the examples and the tools share. Each program is one file: `examples/` shows how to use sideway,
+//! `tools/` has ports of rdma-core's programs.
 
 pub mod connections;
 pub mod exchange;
@@ -24,20 +24,21 @@ pub use options::{PortChoice, Timeout};
 pub use slots::{Buffer, Slots};
 pub use waiting::{Deadline, wait_for_one, wait_readable};
 
-/// Parses the arguments, runs the program, and prints an error as one sentence to standard error.
+/// Parses the arguments, runs the program, and prints an error to standard error.
 ///
 /// The exit status is 0, 1 if `run` fails, and 2 for invalid arguments. A closed pipe (`| head`) is no failure.
 pub fn program<A: Parser>(run: impl FnOnce(A, &mut dyn Write) -> anyhow::Result<()>) -> ExitCode {
     let arguments = A::parse();
     let mut out = BufWriter::new(io::stdout().lock());
-    // The output before a failure is printed in any case.
+    // The output before a failure is printed as well.
     let result = run(arguments, &mut out);
     let flushed = out.flush();
     match result.and(flushed.map_err(Into::into)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // The alternate form is the error and its causes, without a backtrace. If printing fails there is nothing left to do.
+            // The alternate form has the error and its causes, without a backtrace. A failure to print it has no
+            // remedy.
             let _ = writeln!(io::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }

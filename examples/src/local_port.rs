@@ -1,4 +1,4 @@
-//! The port of this machine that a program sends from.
+//! The local port of a program.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use sideway::ibverbs::queue_pair::{QueuePairEndpoint, RcOptions};
 
 use crate::{PortChoice, active_port, gid, open_device};
 
-/// How many routers a packet may pass.
+/// The maximum of routers on the path of a packet.
 const HOP_LIMIT: u8 = 64;
 
-/// A port of an open device, with the GID that packets come from.
+/// A port of an open device, with the source GID of its packets.
 #[derive(Debug)]
 pub struct LocalPort {
     context: Arc<DeviceContext>,
@@ -26,11 +26,11 @@ pub struct LocalPort {
 }
 
 impl LocalPort {
-    /// Opens the chosen device, or the first, whose port must be active. Without a GID index, the [best](gid::choose) is taken.
+    /// Opens the chosen device, or the first with an active port. Without a GID index, it uses the [best](gid::choose).
     ///
     /// # Errors
     ///
-    /// A sentence for the user: what is missing, and what there is.
+    /// The device, the port or the GID is not usable; the error lists the usable ones.
     pub fn open(choice: &PortChoice, service_level: u8) -> Result<Self> {
         let (port_num, index) = (choice.ib_port, choice.gid_idx);
         let context = open_device(choice.ib_dev.as_deref())?;
@@ -54,40 +54,40 @@ impl LocalPort {
         &self.attr
     }
 
-    /// The GID that packets come from; none on InfiniBand, unless the user chose one.
+    /// The source GID of packets; none on InfiniBand unless the user chose one.
     pub fn gid(&self) -> Option<GidEntry> {
         self.gid
     }
 
-    /// The GID that was chosen for the user, if any.
+    /// A line about the GID, if the program chose it and not the user.
     pub fn note(&self) -> Option<String> {
         let entry = self.gid.filter(|_| self.is_gid_chosen)?;
         let device = self.context.name();
         Some(format!("  using {device}, GID index {} ({}); -d and -g choose", entry.gid_index(), gid::describe(&entry)))
     }
 
-    /// Options for queue pairs on this port, over which the peer has this access, with one read or atomic operation outstanding in
-    /// either direction.
+    /// Options for queue pairs on this port that give the peer this access, with one outstanding read or atomic
+    /// operation in each direction.
     pub fn options(&self, access: AccessFlags, mtu: Mtu) -> RcOptions {
         let mut options = RcOptions::new();
         options.setup_port(self.port_num).setup_service_level(self.service_level);
         options.setup_access_flags(access).setup_path_mtu(mtu).setup_max_read_atomic(1).setup_max_dest_read_atomic(1);
-        // `gid::choose` takes none with a larger index.
+        // `gid::choose` returns no larger index.
         if let Some(index) = self.gid.and_then(|entry| u8::try_from(entry.gid_index()).ok()) {
             options.setup_gid_index(index);
         }
         options
     }
 
-    /// Checks that the peer's address has a GID if Ethernet or -g needs one.
+    /// Checks that the peer's address has a GID if Ethernet or -g requires one.
     ///
     /// # Errors
     ///
-    /// It has none.
+    /// The address has no GID.
     pub fn check(&self, remote: &QueuePairEndpoint) -> Result<()> {
         if remote.gid.is_zero() && (self.gid.is_some() || self.attr.link_layer() == LinkLayer::Ethernet) {
             bail!(
-                "the peer told no GID, which Ethernet needs: start it with -g INDEX (the C programs do not choose one)"
+                "the peer sent no GID, which Ethernet requires; start it with -g INDEX (the C programs have no default)"
             );
         }
         Ok(())
@@ -114,11 +114,11 @@ impl LocalPort {
 ///
 /// # Errors
 ///
-/// The maximum.
+/// The size exceeds the maximum.
 pub fn check_message_size(port: &PortAttr, size: u32) -> Result<()> {
     let max = port.max_msg_sz();
     if size > max {
-        bail!("a message of {size} bytes is asked for and the port sends {max} at most");
+        bail!("--size is {size}; the port sends messages of up to {max} bytes");
     }
     Ok(())
 }
@@ -127,15 +127,15 @@ pub fn check_message_size(port: &PortAttr, size: u32) -> Result<()> {
 ///
 /// # Errors
 ///
-/// The maximum.
+/// The size exceeds the maximum.
 pub fn check_datagram_size(port: &PortAttr, size: u32) -> Result<()> {
-    let max = port.active_mtu().bytes().context("the port has an MTU that this program does not know")?;
+    let max = port.active_mtu().bytes().context("the port has an unknown MTU")?;
     if size > max {
         bail!(
-            "a message of {size} bytes is asked for, and a datagram is one packet, of {max} bytes at most on this port: choose \
-             a --size up to {max} for both sides{}",
+            "--size is {size}, and a datagram is one packet of at most {max} bytes on this port; give both sides a --size of at \
+             most {max}{}",
             if max < Mtu::Mtu4096.bytes().unwrap_or(max) {
-                "; with Ethernet the MTU of the network interface decides (`ip link set dev eth0 mtu 9000`)"
+                ", or raise the MTU of the Ethernet interface (`ip link set dev eth0 mtu 9000`)"
             } else {
                 ""
             }

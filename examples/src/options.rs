@@ -1,4 +1,4 @@
-//! Values of the command line, and options that many programs have.
+//! Values of the command line, and options of many programs.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use sideway::ibverbs::device_context::Mtu;
 
 use crate::LocalPort;
 
-/// How long to wait; `None` is without limit.
+/// How long to wait; `None` is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeout(pub Option<Duration>);
 
@@ -16,7 +16,7 @@ pub struct Timeout(pub Option<Duration>);
 ///
 /// # Errors
 ///
-/// What is wrong with the text.
+/// The text is not such a size.
 pub fn parse_message_size(text: &str) -> Result<u32, String> {
     const LARGEST: u64 = 1 << 30;
     let (digits, unit) = match text.char_indices().last() {
@@ -25,10 +25,10 @@ pub fn parse_message_size(text: &str) -> Result<u32, String> {
         Some((at, 'g' | 'G')) => (&text[..at], 1 << 30),
         _ => (text, 1),
     };
-    let number: u64 = digits.parse().map_err(|_| "a size is a number of bytes, optionally followed by k, M or G")?;
+    let number: u64 = digits.parse().map_err(|_| "not a number of bytes with the suffix k, M, G or none")?;
     match number.checked_mul(unit) {
         Some(size @ 1..=LARGEST) => u32::try_from(size).map_err(|error| error.to_string()),
-        _ => Err("a message has 1 byte to 1G".to_owned()),
+        _ => Err("a message can have 1 byte to 1G".to_owned()),
     }
 }
 
@@ -36,25 +36,25 @@ pub fn parse_message_size(text: &str) -> Result<u32, String> {
 ///
 /// # Errors
 ///
-/// The valid values.
+/// The text is not such an MTU.
 pub fn parse_mtu(text: &str) -> Result<Mtu, String> {
     let mtu = text.parse().ok().and_then(Mtu::from_bytes);
-    mtu.ok_or_else(|| "a path MTU is 256, 512, 1024, 2048 or 4096".to_owned())
+    mtu.ok_or_else(|| "a path MTU can be 256, 512, 1024, 2048 or 4096".to_owned())
 }
 
-/// A time in seconds, fractions allowed. 0 is no limit; any other time has at least a nanosecond.
+/// A time in seconds, with fractions. 0 is no limit; any other time has at least a nanosecond.
 ///
 /// # Errors
 ///
-/// What is wrong with the text.
+/// The text is not such a time.
 pub fn parse_timeout(text: &str) -> Result<Timeout, String> {
-    let seconds: f64 = text.parse().map_err(|_| "a time is a number of seconds".to_owned())?;
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     let time = Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?;
-    // A number that is too small for a Duration, or even for a floating-point number, still has its digits.
+    // The digits distinguish 0 from a number that is too small for a Duration or a floating-point number.
     let digits = text.split(['e', 'E']).next().unwrap_or(text);
     match time.is_zero() {
         true if digits.contains(|digit: char| matches!(digit, '1'..='9')) => {
-            Err("a time is at least a nanosecond, or 0 for no limit".to_owned())
+            Err("below a nanosecond; give 0 for no limit".to_owned())
         }
         true => Ok(Timeout(None)),
         false => Ok(Timeout(Some(time))),
@@ -63,7 +63,7 @@ pub fn parse_timeout(text: &str) -> Result<Timeout, String> {
 
 // Device, port and GID.
 #[derive(Clone, Debug, Args)]
-#[expect(missing_docs, reason = "clap would print the words as those of the program")]
+#[expect(missing_docs, reason = "clap would print the text as that of the program")]
 pub struct PortChoice {
     /// RDMA device, such as mlx5_0 [default: the first with an active port]
     #[arg(short = 'd', long, value_name = "DEVICE")]
@@ -73,7 +73,7 @@ pub struct PortChoice {
     #[arg(short = 'i', long, value_name = "PORT", default_value_t = 1)]
     pub ib_port: u8,
 
-    /// Index of the GID to send from, see show_gids [default: on Ethernet RoCE v2 and IPv4 first, on InfiniBand none]
+    /// GID index, see show_gids [default: on Ethernet, RoCE v2 with IPv4 first]
     #[arg(short = 'g', long, value_name = "INDEX")]
     pub gid_idx: Option<u32>,
 }

@@ -4,7 +4,7 @@
 pub fn fill(bytes: &mut [u8], seed: u64) {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     for word in bytes.chunks_mut(8) {
-        // A step of a linear congruential generator, whose upper half is good.
+        // One step of a linear congruential generator; only the upper half of its state is random enough.
         state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
         let noise = (state ^ state >> 32).to_le_bytes();
         word.copy_from_slice(noise.get(..word.len()).unwrap_or(&noise));

@@ -7,7 +7,7 @@ use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::memory_region::{LocalKey, OwnedMemoryRegion};
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 
-/// A range of registered memory, as a request names it.
+/// A range of registered memory for a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffer {
     /// The key of the region.
@@ -18,7 +18,7 @@ pub struct Buffer {
     pub length: u32,
 }
 
-/// A region that is divided into slots of one size. Numbers of slots wrap: with one slot, all messages share it.
+/// A region divided into slots of equal size. Slot numbers wrap: with one slot, all messages share it.
 #[derive(Debug)]
 pub struct Slots {
     memory: OwnedMemoryRegion,
@@ -31,10 +31,12 @@ impl Slots {
     ///
     /// # Errors
     ///
-    /// There is too little memory, or it cannot be registered.
+    /// There is too little memory, or its registration fails.
     pub fn new(pd: &Arc<ProtectionDomain>, size: u32, count: u32, access: AccessFlags) -> Result<Self> {
-        let bytes = (size as usize).checked_mul(count as usize).context("there is no memory for so many messages")?;
-        // A region has at least a byte.
+        let bytes = (size as usize)
+            .checked_mul(count as usize)
+            .context("the buffers of all messages exceed the address space")?;
+        // A region has at least one byte.
         Ok(Self { memory: pd.reg_owned_mr(bytes.max(1), access)?, size, count })
     }
 
@@ -48,11 +50,11 @@ impl Slots {
         Buffer { lkey: self.memory.lkey(), addr: self.memory.addr() + self.offset(slot) as u64, length: self.size }
     }
 
-    /// Copies the bytes of a slot from its byte `at` on.
+    /// Copies bytes of a slot, from the offset `at`.
     ///
     /// # Errors
     ///
-    /// They are beyond the region.
+    /// The range exceeds the region.
     pub fn read(&self, slot: u32, at: u32, bytes: &mut [u8]) -> Result<()> {
         Ok(self.memory.read_at(self.offset(slot) + at as usize, bytes)?)
     }
@@ -61,7 +63,7 @@ impl Slots {
     ///
     /// # Errors
     ///
-    /// It is beyond the region.
+    /// The message exceeds the region.
     pub fn write(&mut self, slot: u32, message: &[u8]) -> Result<()> {
         Ok(self.memory.write_at(self.offset(slot), message)?)
     }

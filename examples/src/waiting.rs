@@ -1,4 +1,4 @@
-//! Waiting for completions, for descriptors, and for a limited time.
+//! Waiting for completions and descriptors, and for a limited time.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -10,8 +10,8 @@ use sideway::ibverbs::completion::{GenericCompletionQueue, GenericWorkCompletion
 
 use crate::Timeout;
 
-/// Waits for the next completion and returns what `take` reads from it. At most one request may be outstanding: others that
-/// complete with it are lost.
+/// Waits for the next completion and returns what `take` reads from it. At most one request may be outstanding: further
+/// completions of the same poll are lost.
 ///
 /// # Errors
 ///
@@ -32,12 +32,12 @@ pub fn wait_for_one<T>(
             Err(PollCompletionQueueError::CompletionQueueEmpty) => thread::yield_now(),
             Err(error) => return Err(error.into()),
         }
-        deadline.left("the device does not tell what became of a request: nothing completed")?;
+        deadline.left("no request completed")?;
     }
 }
 
-/// Waits until one of the descriptors is readable or has failed, a signal arrives, or the deadline passes. The caller then looks
-/// at all of them.
+/// Waits until one of the descriptors is readable or has failed, a signal arrives, or the deadline passes. The caller
+/// then checks all of them.
 ///
 /// # Errors
 ///
@@ -51,7 +51,7 @@ pub fn wait_readable(fds: &[RawFd], deadline: Option<Instant>) -> io::Result<()>
         // Rounded up, so that the last wait does not spin.
         i32::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
     });
-    // SAFETY: the pointer is to `count` initialized entries, which are borrowed for the call alone.
+    // SAFETY: the pointer is to `count` initialized entries, which are borrowed only for the call.
     match unsafe { libc::poll(entries.as_mut_ptr(), count, milliseconds) } {
         -1 => match io::Error::last_os_error() {
             error if error.kind() == io::ErrorKind::Interrupted => Ok(()),
@@ -61,7 +61,7 @@ pub fn wait_readable(fds: &[RawFd], deadline: Option<Instant>) -> io::Result<()>
     }
 }
 
-/// The end of a time that begins when this is made.
+/// The end of a time span that starts now.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     limit: Timeout,
@@ -69,12 +69,12 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// A deadline from now. A time beyond the range of the clock is without limit.
+    /// A deadline from now. A time beyond the range of the clock is no limit.
     pub fn after(limit: Timeout) -> Self {
         Self { limit, end: limit.0.and_then(|limit| Instant::now().checked_add(limit)) }
     }
 
-    /// When it is; `None` is never.
+    /// The time of the deadline; `None` is never.
     pub fn end(&self) -> Option<Instant> {
         self.end
     }
@@ -84,11 +84,11 @@ impl Deadline {
         self.end.is_some_and(|end| end <= Instant::now())
     }
 
-    /// The time left; `None` is without limit.
+    /// The time left; `None` is no limit.
     ///
     /// # Errors
     ///
-    /// None is left; the sentence begins with `what` has not happened.
+    /// None is left; `what` starts the error, as in `no request completed`.
     pub fn left(&self, what: &str) -> Result<Option<Duration>> {
         match (self.rest(), self.limit.0) {
             (Ok(left), _) => Ok(left),

@@ -18,24 +18,24 @@ use sideway_examples::{device_list, devices, program};
 
 /// Print the attributes of RDMA devices and their ports
 ///
-/// Options and output are those of rdma-core's program of the same name, so that the two can be compared line by line. A value
-/// without a name is printed as `unknown` with its number.
+/// Options and output are those of rdma-core's program of the same name, so that the two can be compared line by line. Unnamed
+/// values are printed as `unknown` with their number.
 #[derive(Debug, Parser)]
 #[command(
     after_help = "Examples:\n  ibv_devinfo --list\n  ibv_devinfo -d mlx5_0 -i 1\n  ibv_devinfo -v\n  diff <(ibv_devinfo -v) <(cargo run --example ibv_devinfo -- -v)",
     max_term_width = 100
 )]
 struct Arguments {
-    /// Only this device, such as `mlx5_0`; all devices without it
+    /// Device, such as `mlx5_0` [default: all]
     #[arg(short = 'd', long = "ib-dev", value_name = "DEVICE")]
     device: Option<String>,
-    /// Only this port, from 1; all ports without it
+    /// Port, from 1 [default: all]
     #[arg(short = 'i', long = "ib-port", value_name = "PORT", value_parser = clap::value_parser!(u8).range(1..))]
     port: Option<u8>,
-    /// Only the names of the devices
+    /// Print the names of the devices only
     #[arg(short, long)]
     list: bool,
-    /// Print limits, capabilities and GIDs as well
+    /// Also print limits, capabilities and GIDs
     #[arg(short, long)]
     verbose: bool,
 }
@@ -69,7 +69,7 @@ fn print_device(device: &Device<'_>, arguments: &Arguments, out: &mut dyn Write)
     let attr = context.query_device()?;
     let count = attr.phys_port_cnt();
     let ports = match arguments.port {
-        Some(port) if u32::from(port) > count => bail!("there is no port {port}; the device has {count}"),
+        Some(port) if u32::from(port) > count => bail!("no port {port}: the device has {count}"),
         Some(port) => port..=port,
         // Ports are numbered with eight bits.
         None => 1..=u8::try_from(count).unwrap_or(u8::MAX),
@@ -108,7 +108,7 @@ fn print_attributes(context: &DeviceContext, attr: &DeviceAttr, verbose: bool, o
     field(out, "num_comp_vectors", 2, context.num_comp_vectors())
 }
 
-/// The model of the board, which the kernel knows for some drivers.
+/// The board model, which some drivers report to the kernel.
 fn board(context: &DeviceContext) -> Option<String> {
     let text = std::fs::read_to_string(context.sysfs_path()?.join("board_id")).ok()?;
     Some(text.trim_end().to_owned()).filter(|board| !board.is_empty())
@@ -217,7 +217,8 @@ fn print_packets(attr: &DeviceAttr, out: &mut dyn Write) -> io::Result<()> {
     }
     let flags = attr.attr().device_cap_flags_ex;
     field(out, "device_cap_flags_ex", 2, format_args!("{flags:#X}"))?;
-    // The lower half has been printed above. The C program has no names for flushes and atomic writes, and so there are none here.
+    // The lower half has been printed above. The C program has no names for flushes and atomic writes, so there are
+    // none here.
     bits(out, flags & !u64::from(u32::MAX), &[(1 << 34, "RAW_SCATTER_FCS"), (1 << 36, "PCI_WRITE_END_PADDING")])?;
     let tso = attr.tso_caps();
     writeln!(out, "\ttso_caps:\n\t\tmax_tso:\t\t\t{}", tso.max_tso())?;
@@ -308,7 +309,7 @@ const DEVICE_FLAGS: &[(u64, &str)] = &[
     (1 << 29, "MANAGED_FLOW_STEERING"),
 ];
 
-/// One line: a name, so many tabs, a value.
+/// One line: a name, `tabs` tabs, a value.
 fn field(out: &mut dyn Write, name: &str, tabs: usize, value: impl Display) -> io::Result<()> {
     writeln!(out, "\t{name}:{}{value}", "\t".repeat(tabs))
 }
@@ -360,7 +361,7 @@ fn print_gids(port_num: u8, entries: &[GidEntry], out: &mut dyn Write) -> io::Re
         let text = match entry.gid_type() {
             GidType::InfiniBand => gid.to_string(),
             GidType::RoceV1 => format!("{gid}, RoCE v1"),
-            // These GIDs are IP addresses, and written as such.
+            // These GIDs are IP addresses, and are printed as such.
             gid_type => format!("{}, {gid_type}", Ipv6Addr::from(gid)),
         };
         writeln!(out, "\t\t\tGID[{:3}]:\t\t{text}", entry.gid_index())?;
@@ -376,14 +377,14 @@ fn width(width: PortWidth) -> String {
     with_number(width.name().map(|_| width.to_string()).as_deref(), width.raw())
 }
 
-/// A value as its word and its number: `PORT_ACTIVE (4)`.
+/// A value as its name and number: `PORT_ACTIVE (4)`.
 fn with_number(word: Option<&str>, number: u32) -> String {
     format!("{} ({number})", word.unwrap_or("unknown"))
 }
 
 fn transport(transport: TransportType) -> String {
     let word = transport.name().map(|_| transport.to_string());
-    // C prints a signed number: what the library does not know is -1.
+    // C prints a signed number: -1 is an unknown transport.
     format!("{} ({})", word.as_deref().unwrap_or("unknown"), transport.raw() as i32)
 }
 
@@ -413,7 +414,7 @@ fn physical_state(state: PhysicalState) -> String {
         PhysicalState::Sleep => Some("SLEEP"),
         PhysicalState::Polling => Some("POLLING"),
         PhysicalState::Disabled => Some("DISABLED"),
-        // Spelled as there.
+        // The C program has this spelling.
         PhysicalState::PortConfigurationTraining => Some("PORT_CONFIGURATION TRAINNING"),
         PhysicalState::LinkUp => Some("LINK_UP"),
         PhysicalState::LinkErrorRecovery => Some("LINK_ERROR_RECOVERY"),
@@ -423,7 +424,7 @@ fn physical_state(state: PhysicalState) -> String {
     with_number(word, state.raw())
 }
 
-/// The rate of a lane, rounded as it is commonly named.
+/// The rate of one lane, rounded as in its common name.
 fn speed(speed: PortSpeed) -> String {
     let word = match speed {
         PortSpeed::Sdr => Some("2.5 Gbps"),
@@ -439,7 +440,7 @@ fn speed(speed: PortSpeed) -> String {
     with_number(word, speed.raw())
 }
 
-/// How many virtual lanes the code stands for.
+/// The number of virtual lanes that the code represents.
 fn virtual_lanes(code: u8) -> String {
     let word = match code {
         1 => Some("1"),

@@ -1,5 +1,5 @@
-//! Many connections by address on one thread and one event channel, with messages to and fro on all of them: `ucmatose` of
-//! rdma-core in Rust, and a peer of that program.
+//! Many connections by IP address on one thread and one event channel, with messages back and forth on all of them:
+//! `ucmatose` of rdma-core in Rust, and a peer of that program.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -19,22 +19,22 @@ use sideway_examples::options::{parse_message_size, parse_timeout};
 use sideway_examples::{Deadline, Timeout, payload};
 
 const ABOUT: &str = "\
-Makes connections by address, all on one thread and one event channel, sends messages to and fro on all of them, and ends them. \
-The server sends first.
+Makes connections by IP address on one thread and one event channel, sends messages back and forth on all of them, and disconnects. The \
+server sends first.
 
-The peer may be rdma-core's ucmatose, which has the same short options. Both sides need the same -c, -C and -S. The data is \
+The peer may be rdma-core's ucmatose, which has the same short options. Both sides require the same -c, -C and -S. The data is \
 checked if both sides are this program.";
 
 const EXAMPLES: &str = "\
 Examples:
   ucmatose -c 100                                on the first machine: the server
   ucmatose -c 100 -s server.example.org          on the second
-  ucmatose -c 8 -C 1000 -S 64k --srq             all connections take their receives from one queue
-  ucmatose -m                                    moves all identifiers to another event channel before it disconnects
+  ucmatose -c 8 -C 1000 -S 64k --srq             all connections share one receive queue
+  ucmatose -m                                    moves all identifiers to another event channel before disconnecting
 
-Exit status: 0 when all messages were exchanged, 1 on failure, 2 for invalid arguments.";
+Exit status: 0 if all messages were exchanged, 1 on failure, 2 for invalid arguments.";
 
-/// Make many connections by address, and send messages to and fro on them
+/// Make many connections by IP address, and send messages back and forth
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ucmatose", version, long_about = ABOUT, after_help = EXAMPLES, max_term_width = 110)]
 struct Arguments {
@@ -62,7 +62,7 @@ struct Arguments {
     #[arg(short = 'S', long, value_name = "SIZE", default_value = "100", value_parser = parse_message_size)]
     size: u32,
 
-    /// Client: type of service of its packets, such as 0x68
+    /// Client: type of service of packets, such as 0x68
     #[arg(short, long, value_name = "TOS", value_parser = parse_byte)]
     tos: Option<u8>,
 
@@ -89,7 +89,7 @@ fn parse_byte(text: &str) -> Result<u8, String> {
         Some(digits) => u8::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    number.map_err(|_| "a type of service is 0 to 255, or 0x0 to 0xff".to_owned())
+    number.map_err(|_| "not a type of service, 0 to 255 or 0x0 to 0xff".to_owned())
 }
 
 fn main() -> ExitCode {
@@ -115,12 +115,12 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     let messages = arguments.messages;
     let has_received = |connection: &Connection| connection.received >= messages;
     if is_client {
-        all.poll_until(has_received, "not all messages came")?;
+        all.poll_until(has_received, "not all messages arrived")?;
         all.each(|connection| connection.send(messages))?;
     } else {
         all.each(|connection| connection.send(messages))?;
-        all.poll_until(Connection::has_sent, "not all messages were taken")?;
-        all.poll_until(has_received, "not all messages came")?;
+        all.poll_until(Connection::has_sent, "not all sends completed")?;
+        all.poll_until(has_received, "not all messages arrived")?;
     }
     let total = u64::from(arguments.connections) * u64::from(messages);
     print(&format!("{total} messages of {} bytes sent, and as many received", arguments.size))?;
@@ -132,25 +132,25 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     print("disconnected")
 }
 
-/// The first bytes of a greeting.
+/// The prefix of the private data.
 const NAME: &[u8; 16] = b"sideway ucmatose";
 
-/// The private data of a request and of its answer between two of this program; rdma-core's program has none.
+/// The private data of a request and of its reply if both sides are this program; rdma-core's has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Greeting {
+struct Hello {
     /// The index of the client's connection.
     number: u32,
     messages: u32,
     size: u32,
 }
 
-impl Greeting {
+impl Hello {
     fn to_bytes(self) -> Vec<u8> {
         let numbers = [self.number, self.messages, self.size];
         NAME.iter().copied().chain(numbers.into_iter().flat_map(u32::to_be_bytes)).collect()
     }
 
-    /// Reads a greeting, which the transport may have padded.
+    /// Decodes the private data, which the transport may have padded.
     fn read(bytes: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(NAME)?;
         let number = |at: usize| Some(u32::from_be_bytes(*rest.get(at * 4..)?.first_chunk()?));
@@ -165,8 +165,8 @@ struct Connection {
     link: Option<Link>,
     id: Arc<Identifier>,
     is_client: bool,
-    /// The greeting of the peer, if it is this program.
-    peer: Option<Greeting>,
+    /// The private data of the peer, if it is this program.
+    peer: Option<Hello>,
     is_over: bool,
     received: u32,
     size: u32,
@@ -182,12 +182,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Polls, and checks the messages that came.
+    /// Polls, and checks the received messages.
     fn poll(&mut self) -> Result<()> {
         for message in self.link()?.poll()? {
             ensure!(
                 message.len() == self.size as usize,
-                "a message of {} bytes came instead of {}: is the peer started with the same -S?",
+                "a message of {} bytes arrived, expected {}; give both sides the same -S",
                 message.len(),
                 self.size
             );
@@ -205,7 +205,7 @@ impl Connection {
     }
 
     fn link(&mut self) -> Result<&mut Link> {
-        self.link.as_mut().context("there is no queue pair yet")
+        self.link.as_mut().context("no queue pair exists")
     }
 
     /// The seed of a message, different for each.
@@ -215,7 +215,7 @@ impl Connection {
     }
 }
 
-/// For one step of the kernel's; the whole run has a limit of its own.
+/// The limit of one step of the kernel's connection manager; the whole run has its own limit.
 const STEP: Duration = Duration::from_secs(2);
 
 /// The index of an identifier's connection, kept with the identifier.
@@ -234,7 +234,7 @@ struct Connections<'a> {
 }
 
 impl<'a> Connections<'a> {
-    /// Listens, or begins to resolve the address for all connections.
+    /// Listens, or starts to resolve the address of all connections.
     fn new(arguments: &'a Arguments) -> Result<Self> {
         let channel = EventChannel::new()?;
         let deadline = Deadline::after(arguments.timeout);
@@ -271,10 +271,10 @@ impl<'a> Connections<'a> {
     }
 
     fn member(&mut self, index: usize) -> Result<&mut Connection> {
-        self.members.get_mut(index).context("there is no such connection")
+        self.members.get_mut(index).context("no such connection")
     }
 
-    /// Takes events until all connections are established.
+    /// Handles events until all connections are established.
     fn connect(&mut self) -> Result<()> {
         let mut missing = self.arguments.connections;
         while missing > 0 {
@@ -287,7 +287,7 @@ impl<'a> Connections<'a> {
             let id = event.cm_id();
             match event.kind() {
                 EventKind::AddressResolved => {
-                    // The first applies to the route, the second to the queue pair.
+                    // The type of service applies to the route, the ACK timeout to the queue pair.
                     self.arguments.tos.map_or(Ok(()), |tos| id.set_type_of_service(tos))?;
                     self.arguments.ack_timeout.map_or(Ok(()), |code| id.set_ack_timeout(code))?;
                     id.resolve_route(STEP)?;
@@ -298,7 +298,7 @@ impl<'a> Connections<'a> {
                 }
                 EventKind::Established(info) => {
                     if self.arguments.server.is_some() {
-                        self.member(index)?.peer = Greeting::read(info.private_data());
+                        self.member(index)?.peer = Hello::read(info.private_data());
                     }
                     missing -= 1;
                 }
@@ -316,13 +316,13 @@ impl<'a> Connections<'a> {
     /// Accepts a request, or rejects it with the reason.
     fn on_request(&mut self, id: &Arc<Identifier>, info: &ConnectionInfo) -> Result<()> {
         let Arguments { connections, messages, size, .. } = *self.arguments;
-        let peer = Greeting::read(info.private_data());
+        let peer = Hello::read(info.private_data());
         if self.members.len() as u32 >= connections {
             return Ok(id.reject(format!("the server was started with -c {connections}").as_bytes())?);
         }
         if peer.is_some_and(|peer| (peer.messages, peer.size) != (messages, size)) {
             id.reject(format!("the server was started with -C {messages} -S {size}").as_bytes())?;
-            bail!("the client was started with other -C or -S than this side");
+            bail!("the client has another -C or -S; give both sides the same");
         }
         let index = self.add(Arc::clone(id));
         self.make_link(index)?;
@@ -331,11 +331,11 @@ impl<'a> Connections<'a> {
         Ok(())
     }
 
-    /// The parameters of rdma-core's program, and a greeting.
+    /// The parameters of rdma-core's program, and the private data of this one.
     fn parameter(&self, number: u32) -> ConnectionParameter {
-        let greeting = Greeting { number, messages: self.arguments.messages, size: self.arguments.size };
+        let hello = Hello { number, messages: self.arguments.messages, size: self.arguments.size };
         let mut parameter = ConnectionParameter::default();
-        parameter.setup_private_data(&greeting.to_bytes());
+        parameter.setup_private_data(&hello.to_bytes());
         parameter
     }
 
@@ -348,7 +348,7 @@ impl<'a> Connections<'a> {
             _ => context.alloc_pd()?,
         };
         if srq && self.shared.is_none() {
-            let all = connections.checked_mul(messages).context("there is no room for so many messages")?;
+            let all = connections.checked_mul(messages).context("-c times -C is too large")?;
             self.shared = Some(Arc::new(SharedReceives::new(&pd, size, all)?));
         }
         let shape = Shape { size, messages, events: None, shared: self.shared.as_ref() };
@@ -361,11 +361,11 @@ impl<'a> Connections<'a> {
     fn poll_until(&mut self, is_done: impl Fn(&Connection) -> bool, what: &str) -> Result<()> {
         while !self.members.iter().all(&is_done) {
             self.each(Connection::poll)?;
-            // A peer that has disconnected sends nothing more.
+            // A peer that has disconnected sends no further messages.
             if let Some(event) = self.channel.try_get_cm_event()? {
                 match event.kind() {
                     EventKind::ConnectRequest(_) | EventKind::AddressChange => {}
-                    _ => bail!("connection {}: {event}, before all messages were exchanged", index_of(&event)?),
+                    _ => bail!("connection {}: {event} before all messages were exchanged", index_of(&event)?),
                 }
             }
             self.deadline.left(what)?;
@@ -381,8 +381,8 @@ impl<'a> Connections<'a> {
         Ok(())
     }
 
-    /// Moves all identifiers to a new channel, with the events that nothing has taken yet. The old channel closes, that of a
-    /// listener with the listener.
+    /// Moves all identifiers, with their pending events, to a new channel. The old channel then closes; that of a
+    /// listener closes with the listener.
     fn migrate(&mut self) -> Result<()> {
         let channel = EventChannel::new()?;
         for id in self.listener.iter().chain(self.members.iter().map(|connection| &connection.id)) {
@@ -394,7 +394,7 @@ impl<'a> Connections<'a> {
         Ok(())
     }
 
-    /// Ends all connections: the server begins.
+    /// Ends all connections: the server disconnects first.
     fn disconnect(&mut self) -> Result<()> {
         let is_client = self.arguments.server.is_some();
         if !is_client {
@@ -406,12 +406,12 @@ impl<'a> Connections<'a> {
                 EventKind::Disconnected(_) => {
                     let connection = self.member(index_of(&event)?)?;
                     connection.is_over = true;
-                    // The server waits for this answer.
+                    // The server waits for this disconnect.
                     if is_client {
                         connection.id.disconnect()?;
                     }
                 }
-                // A request that is dropped is rejected.
+                // Dropping the request rejects it.
                 EventKind::ConnectRequest(_) | EventKind::AddressChange | EventKind::TimewaitExit => {}
                 _ => bail!("connection {}: {event}", index_of(&event)?),
             }
@@ -449,14 +449,14 @@ mod tests {
     }
 
     #[test]
-    fn a_padded_greeting_is_read_and_nothing_else() {
-        let greeting = Greeting { number: 7, messages: 10, size: 0x01_00_00_00 };
-        let mut bytes = greeting.to_bytes();
-        assert_eq!((bytes.len(), Greeting::read(&bytes)), (28, Some(greeting)));
+    fn a_padded_hello_is_decoded_and_other_data_is_not() {
+        let hello = Hello { number: 7, messages: 10, size: 0x01_00_00_00 };
+        let mut bytes = hello.to_bytes();
+        assert_eq!((bytes.len(), Hello::read(&bytes)), (28, Some(hello)));
         bytes.resize(56, 0);
-        assert_eq!(Greeting::read(&bytes), Some(greeting));
+        assert_eq!(Hello::read(&bytes), Some(hello));
         for wrong in [&bytes[..27], &bytes[1..], &[0; 56], &[]] {
-            assert_eq!(Greeting::read(wrong), None);
+            assert_eq!(Hello::read(wrong), None);
         }
     }
 }

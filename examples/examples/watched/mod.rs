@@ -1,7 +1,7 @@
 //! Channels whose descriptors the tokio runtime watches.
 //!
-//! The library knows of no runtime. A channel is a file descriptor in non-blocking mode, which any runtime can watch; this module
-//! is all that it takes.
+//! sideway depends on no runtime. A channel is a file descriptor in non-blocking mode, which any runtime can watch;
+//! this module is all the code required.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -14,12 +14,12 @@ use sideway::rdmacm::communication_manager::{Event, EventChannel};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// What to wake up for: events, and the error that reports the removal of the device.
+/// The conditions that wake a future: events, and the error that reports the removal of the device.
 const INTEREST: Interest = Interest::READABLE.add(Interest::ERROR);
 
-/// A channel of events. It owns its descriptor, or keeps the owner, so that the descriptor stays open and the same.
+/// A channel of events. It owns its descriptor or keeps the owner, so the descriptor stays open and unchanged.
 pub(crate) trait Channel: AsRawFd {
-    /// What it delivers.
+    /// The type of its events.
     type Event;
 
     /// The next event, if there is one.
@@ -57,19 +57,20 @@ pub(crate) struct Watched<C: Channel>(AsyncFd<C>);
 impl<C: Channel> Watched<C> {
     /// Registers the channel with the runtime.
     pub(crate) fn new(channel: C) -> Result<Self> {
-        // SAFETY: the three implementations of `Channel` keep the descriptor open and the same, and the watcher keeps the channel.
+        // SAFETY: the three implementations of `Channel` keep the descriptor open and unchanged, and the watcher keeps
+        // the channel.
         let watched = unsafe { AsyncFd::register_with_interest(channel, INTEREST) };
-        Ok(Self(watched.map_err(io::Error::from).context("the runtime does not watch the channel")?))
+        Ok(Self(watched.map_err(io::Error::from).context("cannot register the channel with the runtime")?))
     }
 
-    /// The next event. A future that is dropped has taken none.
+    /// The next event. Dropping the future loses no event.
     pub(crate) async fn next(&self) -> Result<C::Event> {
         loop {
             let mut guard = self.0.ready(INTEREST).await?;
             match guard.get_inner().try_get()? {
-                // There may be more: the descriptor stays marked as ready.
+                // The descriptor stays marked as ready, since more events may follow.
                 Some(event) => return Ok(event),
-                // The runtime reports changes only. One that came since the attempt is not lost.
+                // The runtime reports changes only. An event since the attempt is such a change, so none is lost.
                 None => guard.clear_ready(),
             }
         }

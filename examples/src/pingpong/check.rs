@@ -1,8 +1,8 @@
 //! The bytes of a message when the data is checked.
 //!
-//! Every message has bytes of its own, which depend on the side that made them and on their number. The C program sends what
-//! it last received, and as a server expects a zero at the beginning of every page: so every page of ours begins with one,
-//! and our message, echoed, is as valid as the peer's own.
+//! The bytes of a message depend on its sender and its number. The C program sends back what it last received, and its
+//! server expects a zero at the start of every page. Every page of a message from this program therefore starts with a
+//! zero, and its echo is as valid as a message of the peer.
 
 use anyhow::{Result, bail};
 
@@ -11,7 +11,7 @@ use crate::payload;
 /// The C program checks every page of its machine; a page has at least this many bytes.
 const PAGE: usize = 4096;
 
-/// The program that a message is from.
+/// The sender of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// It answers.
@@ -20,7 +20,7 @@ pub enum Side {
     Client,
 }
 
-/// Fills `message` with the bytes of this side's message of this number.
+/// Fills `message` with the bytes of this side's message with this number.
 pub(super) fn fill(message: &mut [u8], side: Side, number: u32) {
     payload::fill(message, u64::from(number) << 1 | u64::from(side == Side::Client));
     for page in message.chunks_mut(PAGE) {
@@ -42,11 +42,11 @@ pub(super) fn check(side: Side, message: &[u8], number: u32) -> Result<()> {
         Side::Server => (Side::Client, number.checked_sub(1)),
     };
     let Some(own_bytes) = differs(other, number) else { return Ok(()) };
-    // The C program echoes: to the client this message, to the server the one before.
+    // The C program echoes: it returns this message to the client, and the previous one to the server.
     let at = match echoed {
         Some(echoed) => match differs(side, echoed) {
             None => return Ok(()),
-            // The message resembles the one of the two that is right for longer.
+            // The sender used the one of the two that matches for longer.
             Some(echo) => own_bytes.max(echo),
         },
         None => match first_of_c_differs(message) {
@@ -54,14 +54,15 @@ pub(super) fn check(side: Side, message: &[u8], number: u32) -> Result<()> {
             Some(at) => at,
         },
     };
-    bail!("message {number} has wrong data from byte {at} on: is the peer started with -c?")
+    bail!("message {number} has wrong data from byte {at} on; give -c on both sides")
 }
 
-/// The first message of the C program has a zero at the beginning of every page, and one value elsewhere.
+/// The position where a message differs from the C program's first: a zero at the start of every page, and one value
+/// elsewhere.
 fn first_of_c_differs(message: &[u8]) -> Option<usize> {
     let rest = message.get(1).copied();
     message.iter().enumerate().position(|(at, &byte)| match at % PAGE {
-        // Pages may be larger.
+        // Pages of the peer may be larger.
         0 => byte != 0 && (at == 0 || Some(byte) != rest),
         _ => Some(byte) != rest,
     })
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peers_own_message_and_an_echo_are_right() {
+    fn a_message_of_the_peer_and_an_echo_are_valid() {
         for size in [1, 2, 7, 8, 4096, 5000] {
             check(Side::Client, &message(size, Side::Server, 5), 5).unwrap();
             check(Side::Client, &message(size, Side::Client, 5), 5).unwrap();
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_message_of_the_c_program_is_known() {
+    fn the_first_message_of_the_c_program_is_valid() {
         let mut first = vec![0x7b; 9000];
         for at in [0, 4096, 8192] {
             first[at] = 0;

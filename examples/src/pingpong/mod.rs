@@ -1,16 +1,16 @@
-//! Messages to and fro between two programs, over any transport service.
+//! Messages back and forth between two programs, over any transport service.
 //!
 //! ```text
 //! a program                            here
 //!   its options                          SideOptions, MessageOptions, RunOptions
 //!   its queue pairs: QueuePairs          Resources     memory, completion queue
 //!                                        RunLoop       sends, receives and measures
-//!   if they are connected by hand:       Endpoint      device, port, GID and the Resources
+//!   without the connection manager:      Endpoint      device, port, GID and the Resources
 //!                                        play          exchanges the addresses, then runs the RunLoop
 //! ```
 //!
-//! The client sends first, and each side answers what it has received, on every queue pair, until the messages of all queue pairs
-//! together are as many as asked for.
+//! The client sends first, and each side answers what it has received, on every queue pair. The run ends when all queue
+//! pairs together have exchanged --iters messages.
 
 mod check;
 mod options;
@@ -72,7 +72,7 @@ impl Endpoint {
         &self.port
     }
 
-    /// Creates a queue pair that [uses the resources](Resources::equip), of the kind that the options ask for.
+    /// Creates a queue pair that [uses the resources](Resources::equip), of the kind that the options select.
     ///
     /// # Errors
     ///
@@ -87,18 +87,18 @@ impl Endpoint {
     }
 }
 
-/// Finds the peer, exchanges the addresses, has `connect` bring the queue pairs to RTS, sends and receives all messages, and prints
-/// the figures.
+/// Connects to the peer, exchanges the addresses, has `connect` modify the queue pairs to RTS, exchanges all messages,
+/// and prints the results.
 ///
-/// Each side tells `told` addresses, of which those after `locals` are zero.
+/// Each side sends `count` addresses; those after `locals` are zero.
 ///
 /// # Errors
 ///
-/// A sentence for the user: there is no peer, it has other options, or it has ended.
+/// There is no peer, its options differ, or it has ended.
 pub fn play(
     endpoint: Endpoint,
     mut qps: QueuePairs,
-    (locals, told): (&[QueuePairEndpoint], usize),
+    (locals, count): (&[QueuePairEndpoint], usize),
     connect: impl FnOnce(&mut QueuePairs, &LocalPort, &[QueuePairEndpoint]) -> Result<()>,
     out: &mut dyn Write,
 ) -> Result<()> {
@@ -114,17 +114,17 @@ pub fn play(
     let timeout = resources.options.timeout;
     let side = if options.server.is_some() { Side::Client } else { Side::Server };
     let send = |peer: &mut exchange::Peer| {
-        let mut addresses = locals.iter().copied().chain(iter::repeat(QueuePairEndpoint::default())).take(told);
+        let mut addresses = locals.iter().copied().chain(iter::repeat(QueuePairEndpoint::default())).take(count);
         addresses.try_for_each(|address| peer.send_address(&address))
     };
     let receive = |peer: &mut exchange::Peer| {
-        let mut remotes = (0..told).map(|_| peer.receive_address()).collect::<Result<Vec<_>>>()?;
+        let mut remotes = (0..count).map(|_| peer.receive_address()).collect::<Result<Vec<_>>>()?;
         // No queue pair of a program has the number 0.
         let theirs = remotes.iter().take_while(|address| address.qp_num != 0).count();
         let ours = locals.len();
         ensure!(
             theirs == ours,
-            "the peer has {theirs} queue pairs and this side {ours}: give both sides the same --num-qp"
+            "the peer has {theirs} queue pairs and this side {ours}; give both sides the same --num-qp"
         );
         remotes.truncate(ours);
         Ok(remotes)
@@ -135,7 +135,7 @@ pub fn play(
             send(&mut peer)?;
             let remotes = receive(&mut peer)?;
             connect(&mut qps, &port, &remotes)?;
-            // The server sends its first message as the answer to one of this side.
+            // The server sends its first message only after one of this side.
             let run_loop = RunLoop::new(resources, qps, side)?;
             peer.send_done()?;
             (peer, run_loop, remotes)
@@ -144,7 +144,7 @@ pub fn play(
             let mut peer = exchange::Peer::accept(options.port, timeout)?;
             let remotes = receive(&mut peer)?;
             connect(&mut qps, &port, &remotes)?;
-            // The client may send as soon as it has the addresses: the receives must be posted by then.
+            // The client may send as soon as it has the addresses, so the receives must be posted by then.
             let run_loop = RunLoop::new(resources, qps, side)?;
             send(&mut peer)?;
             peer.receive_done()?;
@@ -158,8 +158,9 @@ pub fn play(
 
     write!(out, "{}", run_loop.run(None)?)?;
     out.flush()?;
-    // The last message is the server's. Some devices report it before they acknowledge it, and a destroyed queue pair does not
-    // acknowledge: so the client waits until the server has ended. The C programs close the TCP connection before they start.
+    // The last message is the server's. Some devices report a message before they acknowledge it, and a destroyed queue
+    // pair acknowledges nothing. The client therefore waits until the server has ended. The C programs close the TCP
+    // connection before the first message.
     if options.server.is_some() {
         peer.wait_for_end();
     }

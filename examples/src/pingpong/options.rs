@@ -8,14 +8,14 @@ use crate::exchange::DEFAULT_PORT;
 use crate::options::{parse_message_size, parse_mtu, parse_timeout};
 use crate::{PortChoice, Timeout};
 
-// Where the two sides are.
+// The two sides.
 #[derive(Clone, Debug, Args)]
-#[expect(missing_docs, reason = "clap would print the words as those of the program")]
+#[expect(missing_docs, reason = "clap would print the text as that of the program")]
 pub struct SideOptions {
     /// Host of the server, as a name or an address; without it, this program is the server
     pub server: Option<String>,
 
-    /// TCP port for the exchange of addresses
+    /// TCP port of the control connection
     #[arg(short, long, default_value_t = DEFAULT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: u16,
 
@@ -27,24 +27,24 @@ pub struct SideOptions {
     pub sl: u8,
 }
 
-// What is sent over a connection.
+// The messages of a connection.
 #[derive(Clone, Copy, Debug, Args)]
-#[expect(missing_docs, reason = "clap would print the words as those of the program")]
+#[expect(missing_docs, reason = "clap would print the text as that of the program")]
 pub struct MessageOptions {
     /// Bytes in a message; k, M and G are powers of 1024
     #[arg(short, long, value_name = "SIZE", default_value = "4096", value_parser = parse_message_size)]
     pub size: u32,
 
-    /// Payload of a packet, 256 to 4096 bytes, at most the port's active MTU
+    /// Path MTU, 256 to 4096 bytes, at most the port's active MTU
     #[arg(short, long, value_name = "BYTES", default_value = "1024", value_parser = parse_mtu)]
     pub mtu: Mtu,
 }
 
-// How messages are sent and received.
+// Sending and receiving.
 #[derive(Clone, Debug, Args)]
-#[expect(missing_docs, reason = "clap would print the words as those of the program")]
+#[expect(missing_docs, reason = "clap would print the text as that of the program")]
 pub struct RunOptions {
-    /// Receive requests that are posted at a time
+    /// Receives posted at a time
     #[arg(short, long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
     pub rx_depth: u32,
 
@@ -56,23 +56,23 @@ pub struct RunOptions {
     #[arg(short, long)]
     pub events: bool,
 
-    /// Check every byte of every message; both sides need it, and the times include the work
+    /// Check every byte; give it on both sides (the times include the check)
     #[arg(short = 'c', long)]
     pub chk: bool,
 
-    /// Print the time between messages in cycles of the device's clock; implies --cq extended
+    /// Print the time between messages in device cycles; implies --cq extended
     #[arg(short = 't', long)]
     pub ts: bool,
 
-    /// Post by ibv_wr_start, ibv_wr_send, ...: the same as --qp extended
+    /// Post with ibv_wr_send; same as --qp extended
     #[arg(short = 'N', long)]
     pub new_send: bool,
 
-    /// Verbs to poll with: ibv_poll_cq, ibv_start_poll, or the best that the device does rightly
+    /// Polling verbs: ibv_poll_cq, ibv_start_poll, or the best that works
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Kind::Generic)]
     pub cq: Kind,
 
-    /// Verbs to post with: ibv_post_send, ibv_wr_start, or the best that the device does rightly
+    /// Posting verbs: ibv_post_send, ibv_wr_start, or the best that works
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Kind::Generic)]
     pub qp: Kind,
 
@@ -82,11 +82,11 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
-    /// Checks that the options agree.
+    /// Checks that no two options conflict.
     ///
     /// # Errors
     ///
-    /// The two that contradict each other.
+    /// Two options conflict.
     pub fn check(&self) -> Result<()> {
         self.cq_kind()?;
         self.qp_kind().map(drop)
@@ -95,7 +95,7 @@ impl RunOptions {
     /// The kind of completion queue.
     pub(super) fn cq_kind(&self) -> Result<Kind> {
         match (self.ts, self.cq) {
-            (true, Kind::Basic) => bail!("--ts needs an extended completion queue, and --cq basic asks for none"),
+            (true, Kind::Basic) => bail!("--ts requires an extended completion queue; leave out --cq basic"),
             (true, _) => Ok(Kind::Extended),
             (false, kind) => Ok(kind),
         }
@@ -108,20 +108,20 @@ impl RunOptions {
     /// As [`check`](Self::check).
     pub fn qp_kind(&self) -> Result<Kind> {
         match (self.new_send, self.qp) {
-            (true, Kind::Basic) => bail!("--new-send asks for an extended queue pair, and --qp basic for none"),
+            (true, Kind::Basic) => bail!("--new-send requires an extended queue pair; leave out --qp basic"),
             (true, _) => Ok(Kind::Extended),
             (false, kind) => Ok(kind),
         }
     }
 }
 
-/// Which verbs.
+/// The verbs to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
-    /// Those that every device has
+    /// The basic verbs, which every device has
     Basic,
-    /// The extended ones
+    /// The extended verbs
     Extended,
-    /// The extended ones if the device does them rightly, else the basic ones
+    /// The extended verbs if they work on the device, otherwise the basic ones
     Generic,
 }

@@ -1,4 +1,4 @@
-//! The queue pairs of a ping-pong, and how a message is sent with them.
+//! The queue pairs of a ping-pong, and how they send a message.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::Buffer;
 /// The properties of a transport service that the run loop depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Service {
-    /// Bytes that the device puts in front of each received message.
+    /// Bytes that the device writes before each received message.
     pub headroom: u32,
-    /// If lost messages go unnoticed: the beginning of a sentence about it, such as `Datagrams get lost`.
+    /// Whether a loss stays undetected: the text about it, such as `datagrams (UD) may be lost`.
     pub loss: Option<&'static str>,
-    /// What decides whether the peer is reached, for error messages.
+    /// The address that must reach the peer, for error messages.
     pub path: &'static str,
 }
 
@@ -27,28 +27,28 @@ impl Service {
     /// A reliable connection by GID.
     pub const RELIABLE: Self = Self { headroom: 0, loss: None, path: "this GID (-g)" };
     /// An unreliable connection by GID.
-    pub const UNRELIABLE: Self = Self { loss: Some("An unreliable connection (UC) loses messages"), ..Self::RELIABLE };
-    /// Datagrams by GID, each after a global routing header or the room for one.
-    pub const DATAGRAM: Self = Self { headroom: 40, loss: Some("Datagrams (UD) get lost"), ..Self::RELIABLE };
+    pub const UNRELIABLE: Self = Self { loss: Some("unreliable connections (UC) may lose messages"), ..Self::RELIABLE };
+    /// Datagrams by GID; a global routing header, or its space, precedes each message.
+    pub const DATAGRAM: Self = Self { headroom: 40, loss: Some("datagrams (UD) may be lost"), ..Self::RELIABLE };
 
-    /// The same by IP address.
+    /// The service for connections by IP address.
     pub const fn by_address(self) -> Self {
         Self { path: "this address (-b)", ..self }
     }
 }
 
-/// The queue pairs of a program. Their completions go to the completion queue of the [`Resources`](super::Resources).
+/// The queue pairs of a program. They report to the completion queue of the [`Resources`](super::Resources).
 #[derive(Debug)]
 pub enum QueuePairs {
-    /// Connections, each with a peer of its own, and the queue of their receives if they share one. Dropped in this order.
+    /// Connections, each with its own peer, and the queue of their receives if they share one. Dropped in this order.
     Connected(Vec<GenericQueuePair>, Option<SharedReceiveQueue>),
-    /// One queue pair without a peer: each message has an address.
+    /// One queue pair that is not connected: each message has an address.
     Datagram {
         /// The queue pair.
         qp: GenericQueuePair<Datagram>,
         /// Its domain, for address handles.
         pd: Arc<ProtectionDomain>,
-        /// The only peer that the program talks to.
+        /// The only peer of the program.
         peer: Peer,
     },
 }
@@ -56,9 +56,9 @@ pub enum QueuePairs {
 /// The peer of a queue pair for datagrams.
 #[derive(Debug)]
 pub enum Peer {
-    /// Nothing is known of it.
+    /// The program has no data of the peer.
     Unknown,
-    /// Its queue pair is known; its first message, to this port of the device, has the path to it.
+    /// The queue pair number and key are available; the first message, to this port of the device, adds the path.
     Expected {
         /// The port of the device.
         port_num: u8,
@@ -67,8 +67,8 @@ pub enum Peer {
         /// The key of the peer's queue pair.
         qkey: u32,
     },
-    /// It can be sent to.
-    Known {
+    /// The program can send to the peer.
+    Ready {
         /// The path.
         path: Arc<AddressHandle>,
         /// The number of the peer's queue pair.
@@ -83,7 +83,7 @@ impl QueuePairs {
     ///
     /// # Errors
     ///
-    /// It is a queue pair for datagrams.
+    /// The queue pair is for datagrams.
     pub fn connections(&self) -> Result<&[GenericQueuePair]> {
         match self {
             Self::Connected(qps, _) => Ok(qps),
@@ -91,7 +91,7 @@ impl QueuePairs {
         }
     }
 
-    /// How many there are.
+    /// The number of queue pairs.
     pub(super) fn count(&self) -> usize {
         match self {
             Self::Connected(qps, _) => qps.len(),
@@ -116,14 +116,14 @@ impl QueuePairs {
         let Buffer { lkey, addr, length } = message;
         match self {
             Self::Connected(qps, _) => {
-                let mut batch = qps.get_mut(index).context("there is no such queue pair")?.start_post_send();
+                let mut batch = qps.get_mut(index).context("no such queue pair")?.start_post_send();
                 let request = batch.construct_wr(wr_id, WorkRequestFlags::Signaled).setup_send();
-                // SAFETY: the caller's promise: the queue pair is part of `self`.
+                // SAFETY: the caller's promise; the queue pair is part of `self`.
                 unsafe { request.setup_sge(lkey, addr, length) };
                 Ok(batch.post()?)
             }
             Self::Datagram { qp, peer, .. } => {
-                let Peer::Known { path, qp_num, qkey } = peer else { bail!("there is no peer yet") };
+                let Peer::Ready { path, qp_num, qkey } = peer else { bail!("no peer is connected") };
                 let mut batch = qp.start_post_send();
                 let request = batch.construct_wr(wr_id, WorkRequestFlags::Signaled).setup_send();
                 // SAFETY: as above.
@@ -133,26 +133,26 @@ impl QueuePairs {
         }
     }
 
-    /// Posts receives, each with the number of its completion and the buffer of a message: to the one queue pair, or to the
-    /// shared receive queue.
+    /// Posts receives, each with its identifier and the buffer of a message: to the one queue pair, or to the shared
+    /// receive queue.
     ///
     /// # Safety
     ///
-    /// Until the completion has been polled or `self` has been dropped, the memory stays registered and nothing refers to it. The
-    /// device may write the bytes of any message there.
+    /// Until the completion has been polled or `self` has been dropped, the memory stays registered and no reference
+    /// into it exists. The device may write any bytes there.
     pub(super) unsafe fn post_receives(&mut self, receives: impl Iterator<Item = (u64, Buffer)>) -> Result<()> {
         match self {
             Self::Connected(_, Some(srq)) => {
                 let mut batch = srq.start_post_recv();
                 for (wr_id, Buffer { lkey, addr, length }) in receives {
-                    // SAFETY: the caller's promise: the shared queue and all its queue pairs are part of `self`.
+                    // SAFETY: the caller's promise; the shared queue and all its queue pairs are part of `self`.
                     unsafe { batch.construct_wr(wr_id).setup_sge(lkey, addr, length) };
                 }
                 Ok(batch.post()?)
             }
             Self::Connected(qps, None) => {
-                let qp: &mut GenericQueuePair<Connected> = qps.first_mut().context("there is no queue pair")?;
-                // SAFETY: the caller's promise: the queue pair is part of `self`.
+                let qp: &mut GenericQueuePair<Connected> = qps.first_mut().context("no queue pair exists")?;
+                // SAFETY: the caller's promise; the queue pair is part of `self`.
                 unsafe { post_receives(qp, receives) }
             }
             // SAFETY: as above.
@@ -160,20 +160,21 @@ impl QueuePairs {
         }
     }
 
-    /// Whether the next message has the path to the peer: [`meet`](Self::meet) is due.
+    /// Whether the next message has the path to the peer, for [`set_path`](Self::set_path).
     pub(super) fn awaits_peer(&self) -> bool {
         matches!(self, Self::Datagram { peer: Peer::Expected { .. }, .. })
     }
 
-    /// Takes the path to the peer from a message of its.
-    pub(super) fn meet(&mut self, source: &WorkCompletionSource, header: &GlobalRoutingHeader) -> Result<()> {
+    /// Sets the path to the peer, from one of its messages.
+    pub(super) fn set_path(&mut self, source: &WorkCompletionSource, header: &GlobalRoutingHeader) -> Result<()> {
         let Self::Datagram { pd, peer, .. } = self else { return Ok(()) };
         let Peer::Expected { port_num, qp_num, qkey } = *peer else { return Ok(()) };
         if source.src_qp != qp_num {
-            bail!("a datagram came from queue pair {:#08x}, and that of the client is {qp_num:#08x}", source.src_qp);
+            bail!("a datagram arrived from queue pair {:#08x}, expected {qp_num:#08x}", source.src_qp);
         }
-        let path = pd.create_ah_from_wc(port_num, source, Some(header)).context("the way back to the client")?;
-        *peer = Peer::Known { path, qp_num, qkey };
+        let path =
+            pd.create_ah_from_wc(port_num, source, Some(header)).context("cannot create the path to the client")?;
+        *peer = Peer::Ready { path, qp_num, qkey };
         Ok(())
     }
 }

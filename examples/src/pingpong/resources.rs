@@ -1,4 +1,4 @@
-//! What a run needs apart from the queue pairs: memory and completion queue.
+//! The objects of a run other than the queue pairs: memory and completion queue.
 
 use std::sync::Arc;
 
@@ -29,11 +29,11 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Creates them for `count` queue pairs of a service and messages of `size` bytes.
+    /// Creates the objects for `count` queue pairs of a service and messages of `size` bytes.
     ///
     /// # Errors
     ///
-    /// The options contradict each other, or the device has too few resources.
+    /// Two options conflict, or the device has too few resources.
     pub fn new(
         context: &Arc<DeviceContext>,
         options: &RunOptions,
@@ -42,12 +42,13 @@ impl Resources {
         count: u32,
     ) -> Result<Self> {
         let pd = context.alloc_pd()?;
-        // With one queue pair there is one message at a time, and unchecked bytes may be overwritten: one slot is enough.
+        // With one queue pair there is one message at a time, and unchecked bytes may be overwritten: one slot is
+        // sufficient.
         let (outgoing, incoming) = if count == 1 || !options.chk { (1, 1) } else { (count, options.rx_depth) };
-        let padded = size.checked_add(service.headroom).context("the messages are too long")?;
+        let padded = size.checked_add(service.headroom).context("--size is too large")?;
         let channel = if options.events { Some(context.create_comp_channel()?) } else { None };
         let mut builder = context.create_cq_builder();
-        // At most one send is outstanding on each queue pair.
+        // Each queue pair has at most one outstanding send.
         builder.setup_cqe(options.rx_depth.checked_add(count).context("--rx-depth is too large")?);
         if let Some(channel) = &channel {
             builder.setup_comp_channel(channel, 0);
@@ -78,7 +79,7 @@ impl Resources {
         &self.pd
     }
 
-    /// Sets up the completion queue of a queue pair, and its depths: one send, and all receives.
+    /// Sets the completion queue of a queue pair, and its depths: one send, and all receives.
     pub fn equip<T: BasicService>(&self, builder: &mut QueuePairBuilder<T>) {
         builder.setup_max_send_wr(1).setup_max_recv_wr(self.options.rx_depth);
         builder.setup_send_cq(&self.cq).setup_recv_cq(&self.cq);

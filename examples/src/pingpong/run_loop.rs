@@ -17,28 +17,28 @@ use super::statistics::{Clock, Statistics};
 use super::{QueuePairs, Resources};
 use crate::wait_readable;
 
-/// The numbers of requests, as in the C programs, in the lowest bits. Above them is the slot of a receive.
+/// The work request identifiers, as in the C programs, in the lowest bits. Above them is the slot of a receive.
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
 const BITS: u32 = 2;
 
-/// After this many polls in vain the loop reads the clock, and yields to another program.
+/// After this many polls without a completion, the loop reads the clock, and yields to other programs.
 const POLLS: u32 = 1024;
 
-/// How long messages of the peer may take to complete after the event that it has disconnected.
+/// How long to wait for outstanding messages of the peer after it disconnects.
 const AFTER_THE_END: Duration = Duration::from_millis(500);
 
 /// The state of a run: the client sends first, and each side answers what it has received.
 #[derive(Debug)]
 pub struct RunLoop {
-    // Dropped before the memory that its requests name, which is part of the resources.
+    // Dropped before the memory that its requests use, which is part of the resources.
     qps: QueuePairs,
     resources: Resources,
     side: Side,
     sent: u32,
     received: u32,
     turns: Vec<Turn>,
-    /// Receives that are posted.
+    /// Posted receives.
     receives: u32,
     /// Slots without a posted receive.
     free: Vec<u32>,
@@ -48,15 +48,15 @@ pub struct RunLoop {
 /// The state of one queue pair.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
-    /// Sends that were posted, and those of them that have completed.
+    /// Posted sends, and how many of them have completed.
     posted: u32,
     sent: u32,
-    /// Messages that have arrived.
+    /// Messages received.
     received: u32,
 }
 
 impl Turn {
-    /// How many messages a conforming peer can have sent by now.
+    /// The maximum of messages that a conforming peer has sent.
     fn due(&self, side: Side) -> u32 {
         match side {
             Side::Client => self.posted,
@@ -64,7 +64,7 @@ impl Turn {
         }
     }
 
-    /// Whether the next message is this side's, and the buffer of the last is free again.
+    /// Whether this side sends next, and the buffer of the last send is free again.
     fn is_own(&self, side: Side) -> bool {
         self.sent == self.posted && self.received == self.due(side)
     }
@@ -75,7 +75,7 @@ impl RunLoop {
     ///
     /// # Errors
     ///
-    /// The device does not take them.
+    /// The device rejects a receive.
     pub fn new(resources: Resources, qps: QueuePairs, side: Side) -> Result<Self> {
         let options = &resources.options;
         let clock = if options.ts {
@@ -109,11 +109,12 @@ impl RunLoop {
         &mut self.qps
     }
 
-    /// Sends and receives all messages. With a connection of the connection manager, it ends early if the peer disconnects.
+    /// Sends and receives all messages. With a connection of the connection manager, the run ends early if the peer
+    /// disconnects.
     ///
     /// # Errors
     ///
-    /// A sentence for the user: the peer has other options, or it has ended.
+    /// The peer's options differ, or it has ended.
     pub fn run(&mut self, connection: Option<&Connection>) -> Result<Statistics> {
         let iterations = self.resources.options.iters;
         let start = Instant::now();
@@ -123,7 +124,7 @@ impl RunLoop {
                 break;
             }
             self.wait(connection)?;
-            // A message may be in flight on each queue pair.
+            // Each queue pair may have a message in flight.
             if self.receives as usize <= self.turns.len() {
                 self.post_receives()?;
             }
@@ -132,7 +133,7 @@ impl RunLoop {
         Ok(Statistics { iterations, size: self.resources.size, time, clock: self.clock })
     }
 
-    /// Answers on every queue pair on which it is this side's turn.
+    /// Sends on every queue pair on which this side sends next.
     fn post_sends(&mut self) -> Result<()> {
         let Resources { options, outgoing, size, .. } = &mut self.resources;
         for (index, turn) in self.turns.iter_mut().enumerate() {
@@ -145,8 +146,8 @@ impl RunLoop {
                 check::fill(&mut message, self.side, turn.posted);
                 outgoing.write(slot, &message)?;
             }
-            // SAFETY: the memory is registered, and dropped after the queue pairs. It is written only before a post, and `is_own`
-            // has seen the last send completed.
+            // SAFETY: the memory is registered, and dropped after the queue pairs. It is written only before a post,
+            // and `is_own` checks that the last send has completed.
             unsafe { self.qps.post_send(index, SEND, outgoing.buffer(slot)) }?;
             turn.posted += 1;
         }
@@ -157,16 +158,16 @@ impl RunLoop {
     fn post_receives(&mut self) -> Result<()> {
         let incoming = &self.resources.incoming;
         let receives = self.free.iter().map(|&slot| (u64::from(slot) << BITS | RECEIVE, incoming.buffer(slot)));
-        // SAFETY: the memory is registered, and dropped after the queue pairs. Nothing refers to it: it is copied from, after one
-        // message and before the answer that lets the peer send the next. If a peer does not wait for the answer, the copy has
-        // bytes of two messages, and every bit pattern of a byte is valid.
+        // SAFETY: the memory is registered, and dropped after the queue pairs. No reference into it exists: the program
+        // copies from it after one message and before the answer that lets the peer send the next. If a peer does not
+        // wait for the answer, the copy has bytes of two messages, which are valid too: a byte has no invalid value.
         unsafe { self.qps.post_receives(receives) }?;
         self.receives = self.resources.options.rx_depth;
         self.free.clear();
         Ok(())
     }
 
-    /// Waits until something completes.
+    /// Waits for a completion.
     fn wait(&mut self, connection: Option<&Connection>) -> Result<()> {
         let timeout = self.resources.options.timeout;
         let mut polls: u32 = 0;
@@ -187,7 +188,7 @@ impl RunLoop {
             if let Some(connection) = connection.filter(|_| !has_ended)
                 && connection.ended()?.is_some()
             {
-                // What the peer sent before may still complete.
+                // Earlier messages of the peer may still complete.
                 has_ended = true;
                 let soon = now.checked_add(AFTER_THE_END);
                 deadline = Some(end.map_or(soon, |end| Some(soon.map_or(end, |soon| soon.min(end)))));
@@ -202,24 +203,24 @@ impl RunLoop {
         Ok(())
     }
 
-    /// Sleeps until a completion event or an event of the connection; returns whether a completion was polled instead.
+    /// Sleeps until a completion event or an event of the connection; returns whether it polled a completion instead.
     fn sleep(&mut self, connection: Option<&Connection>, end: Option<Instant>) -> Result<bool> {
         let Some(channel) = self.resources.channel.clone() else { return Ok(false) };
         while channel.try_get_cq_event()?.is_some() {}
         self.resources.cq.req_notify(false)?;
-        // What completed before the request raises no event. An event for a completion that is polled here is harmless: the next
-        // sleep ends at once.
+        // A completion before the request raises no event. An event of a completion already polled here is harmless:
+        // the next sleep ends at once.
         if self.poll()? {
             return Ok(true);
         }
         let events = connection.map(Connection::event_channel);
         let fds: Vec<_> =
             std::iter::once(channel.as_raw_fd()).chain(events.as_ref().map(|events| events.as_raw_fd())).collect();
-        wait_readable(&fds, end).context("waiting for the device")?;
+        wait_readable(&fds, end).context("cannot wait for the device")?;
         Ok(false)
     }
 
-    /// Polls all completions; returns whether there was any.
+    /// Polls all completions; returns whether there was one.
     fn poll(&mut self) -> Result<bool> {
         let Resources { cq, incoming, options, size, service, .. } = &mut self.resources;
         let size = *size;
@@ -238,7 +239,7 @@ impl RunLoop {
             }
             let index = self.qps.index(completion.qp_num());
             let turn = index.and_then(|index| self.turns.get_mut(index));
-            let turn = turn.context("a completion is of no queue pair of this program")?;
+            let turn = turn.context("a completion has an unknown queue pair number")?;
             if is_send {
                 turn.sent += 1;
                 self.sent += 1;
@@ -246,7 +247,7 @@ impl RunLoop {
             }
             let length = completion.byte_len().saturating_sub(service.headroom);
             if completion.opcode() != Operation::Receive || length != size {
-                bail!("the peer sent a message of {length} bytes and {size} were due: give both sides the same --size");
+                bail!("the peer sent a message of {length} bytes, expected {size}; give both sides the same --size");
             }
             turn.received += 1;
             self.received += 1;
@@ -255,13 +256,13 @@ impl RunLoop {
             self.free.push(slot);
             let (received, due) = (turn.received, turn.due(self.side));
             if received > due {
-                bail!("the peer sends out of turn: {received} messages came, {due} were due");
+                bail!("the peer sends out of turn: {received} messages arrived, expected {due}");
             }
             if self.qps.awaits_peer() {
                 let mut header = [0; 40];
                 incoming.read(slot, 0, &mut header)?;
                 let header = GlobalRoutingHeader::from_prefix(&header).context("the header is too short")?;
-                self.qps.meet(&completion.source(), &header)?;
+                self.qps.set_path(&completion.source(), &header)?;
             }
             if options.chk {
                 let mut message = vec![0; size as usize];
@@ -280,8 +281,8 @@ impl RunLoop {
     fn disconnected(&self) -> anyhow::Error {
         let (Self { received, sent, .. }, iterations) = (self, self.resources.options.iters);
         anyhow!(
-            "the peer has ended the connection: {received} of {iterations} messages were received and {sent} are sent. Had it the \
-             same --iters? Else see what it says"
+            "the peer disconnected: {received} of {iterations} messages were received, {sent} were sent; give both sides the same \
+             --iters, or see the peer's error message"
         )
     }
 
@@ -291,23 +292,22 @@ impl RunLoop {
         let posted: u32 = self.turns.iter().map(|turn| turn.posted).sum();
         let seconds = self.resources.options.timeout.0.unwrap_or(Duration::ZERO).as_secs_f64();
         let done = format!(
-            "nothing completed for {seconds} s: {received} of {iterations} messages were received and {sent} of {posted} that \
-             were posted are sent"
+            "nothing completed for {seconds} s: {received} of {iterations} messages were received, {sent} of {posted} posted sends \
+             have completed"
         );
         match self.resources.service.loss {
             Some(loss) => anyhow!(
-                "{done}; the peer's next message does not come. {loss} without a word, and then both sides wait in vain: start \
-                 both anew. If it happens again: does the peer still run, with the same --size and --iters, and is it reached \
-                 from {}?",
+                "{done}; the peer's next message is missing, and {loss}; restart both sides with the same --size and --iters, and \
+                 check that the peer is reachable from {}",
                 self.resources.service.path
             ),
             None => {
                 let what = if posted == *sent {
-                    "the peer's next message does not come"
+                    "the peer's next message is missing"
                 } else {
-                    "the peer does not acknowledge the last one"
+                    "the peer does not acknowledge the last send"
                 };
-                anyhow!("{done}; {what}. Does it still run, and with the same --iters?")
+                anyhow!("{done}; {what}; check that the peer still runs, with the same --iters")
             }
         }
     }
@@ -319,15 +319,15 @@ fn advice(status: Status, is_send: bool, path: &str) -> String {
     match (status, is_send) {
         (Status::RetryCounterExceededError, _) => {
             format!(
-                ": the peer does not answer; it has ended (has it the same --iters?), or is not reached from {path}"
+                ": the peer does not acknowledge; give both sides the same --iters, and check that it is reachable from {path}"
             )
         }
-        // The soft-RoCE of some kernels reports the second for both.
+        // The soft-RoCE of some kernels reports the second status for both.
         (Status::LocalLengthError | Status::LocalQueuePairOperationError, false) => {
-            ": perhaps the peer's messages are longer; give both sides the same --size".into()
+            ": the peer's messages may be longer; give both sides the same --size".into()
         }
         (Status::RemoteInvalidRequestError | Status::RemoteOperationError, true) => {
-            ": the peer could not take it; perhaps its --size is smaller, see what it says".into()
+            ": the peer rejected it; give both sides the same --size, or see the peer's error message".into()
         }
         _ => String::new(),
     }
@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_client_begins_and_then_they_take_turns() {
+    fn the_client_sends_first_and_then_the_sides_alternate() {
         let is_own = |side, posted, sent, received| Turn { posted, sent, received }.is_own(side);
         for round in 0..3 {
             // Before the message of this round, while it is in flight, and after it has completed.

@@ -1,4 +1,4 @@
-//! The figures at the end.
+//! The results of a run.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub struct Statistics {
     pub(super) size: u32,
     /// From the first message to the last.
     pub(super) time: Duration,
-    /// The device's clock, if it was asked for.
+    /// The clock of the device, with --ts.
     pub(super) clock: Option<Clock>,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Clock {
     count: u32,
     /// Cycles in a millisecond, if the device reports them.
     kilohertz: Option<u64>,
-    /// The bits that the clock has, from the lowest on.
+    /// The bits of the clock, from the lowest.
     mask: u64,
 }
 
@@ -37,10 +37,10 @@ impl Clock {
         Self { last: None, shortest: None, longest: 0, total: 0, count: 0, kilohertz, mask }
     }
 
-    /// Counts a message that arrived at this time.
+    /// Counts a message with this time of arrival.
     pub(super) fn tick(&mut self, now: u64) {
         if let Some(last) = self.last.replace(now) {
-            // The clock wraps at its width; the higher bits of a timestamp have no meaning.
+            // The clock wraps at its width; the higher bits of a timestamp are undefined.
             let cycles = now.wrapping_sub(last) & self.mask;
             self.shortest = Some(self.shortest.map_or(cycles, |shortest| shortest.min(cycles)));
             self.longest = self.longest.max(cycles);
@@ -90,7 +90,7 @@ mod tests {
         "8192000 bytes in 0.13 seconds = 504.12 Mbit/sec\n1000 iters in 0.13 seconds = 130.00 usec/iter\n";
 
     #[test]
-    fn the_lines_are_those_of_the_c_program() {
+    fn the_lines_have_the_format_of_the_c_program() {
         assert_eq!(lines(None), WITHOUT_CLOCK);
     }
 

@@ -1,4 +1,4 @@
-//! The client: takes each step for all connections before the next.
+//! The client: completes each step for all connections before the next.
 
 use std::fmt;
 use std::io::Write;
@@ -20,9 +20,9 @@ pub(crate) fn run(arguments: &Arguments, server: &str, out: &mut dyn Write) -> R
     Client::new(arguments, resolve(server, arguments)?)?.run(out)
 }
 
-/// The address of the server, of the family of the own address.
+/// The address of the server, in the family of the local address.
 fn resolve(server: &str, arguments: &Arguments) -> Result<SocketAddr> {
-    let addresses = (server, arguments.port).to_socket_addrs().with_context(|| format!("looking up {server}"))?;
+    let addresses = (server, arguments.port).to_socket_addrs().with_context(|| format!("cannot resolve {server}"))?;
     let mut addresses =
         addresses.filter(|address| arguments.bind.is_none_or(|bind| bind.is_ipv4() == address.is_ipv4()));
     addresses.next().with_context(|| match arguments.bind {
@@ -31,7 +31,7 @@ fn resolve(server: &str, arguments: &Arguments) -> Result<SocketAddr> {
     })
 }
 
-/// What is done for all connections before the next.
+/// A step, which completes for all connections before the next starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     CreateId,
@@ -45,7 +45,7 @@ enum Step {
 }
 
 impl Step {
-    /// The name in the table, the line when it begins, and the event that completes it; the other steps end with their call.
+    /// Its name in the table, its line at the start, and the event that completes it; other steps end with their call.
     fn texts(self) -> (&'static str, &'static str, Option<EventType>) {
         match self {
             Self::CreateId => ("create id", "creating id", None),
@@ -64,7 +64,7 @@ impl Step {
     }
 }
 
-/// The client: each step for all connections before the next.
+/// The client: completes each step for all connections before the next.
 struct Client {
     threads: Vec<ClientThread>,
     has_source: bool,
@@ -104,7 +104,7 @@ impl Client {
                 self.take(step, out)?;
             }
         }
-        // What the queue pairs share is created before their step is timed.
+        // The domains of the queue pairs are created before their step is timed.
         let mut connections = self.threads.iter().flat_map(|thread| &thread.connections);
         let on_device = connections.find_map(|connection| connection.id.as_ref().filter(|_| !connection.has_failed));
         if let Some(id) = on_device {
@@ -128,7 +128,7 @@ impl Client {
         }
     }
 
-    /// Takes a step for all connections that have not failed.
+    /// Runs a step for all connections that have not failed.
     fn take(&mut self, step: Step, out: &mut dyn Write) -> Result<()> {
         writeln!(out, "{}", step.texts().1)?;
         out.flush()?;
@@ -136,14 +136,14 @@ impl Client {
         connections.for_each(|connection| (connection.began, connection.ended, connection.retries) = (None, None, 0));
         let began = Instant::now();
         match self.threads.as_mut_slice() {
-            // Too short to start threads for.
+            // Too short for threads.
             threads if matches!(step, Step::CreateId | Step::Bind | Step::Destroy) => {
                 threads.iter_mut().try_for_each(|thread| thread.take(step))?;
             }
             [thread] => thread.take(step)?,
             threads => thread::scope(|scope| {
                 let all: Vec<_> = threads.iter_mut().map(|thread| scope.spawn(move || thread.take(step))).collect();
-                all.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow!("a thread has failed"))?)
+                all.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?)
             })?,
         }
         let mut row = Row { step, total: began.elapsed(), max: Duration::ZERO, min: Duration::MAX, count: 0 };
@@ -163,17 +163,17 @@ impl Client {
 struct Connection {
     id: Option<Arc<Identifier>>,
     qp: Option<BasicQueuePair>,
-    /// When the call of the current step began.
+    /// The start of the call of the current step.
     began: Option<Instant>,
-    /// When its event came, or its call ended if there is no event.
+    /// The time of its event, or the end of its call if there is no event.
     ended: Option<Instant>,
     /// Retries in this step.
     retries: u8,
-    /// It takes no further step.
+    /// The connection takes no further step.
     has_failed: bool,
 }
 
-/// A thread of the client: it makes the calls of its connections, and takes their events from a channel of its own.
+/// A thread of the client: it makes the calls of its connections, and gets their events from its own channel.
 #[derive(Debug)]
 struct ClientThread {
     channel: Arc<EventChannel>,
@@ -181,20 +181,20 @@ struct ClientThread {
     destination: SocketAddr,
     timeout: Duration,
     parameter: ConnectionParameter,
-    /// From the step in which queue pairs are created.
+    /// Set from the step that creates queue pairs.
     domain: Option<Arc<Domain>>,
     connections: Vec<Connection>,
     /// The limit of retries in a step.
     retries: u8,
     patience: Option<Duration>,
-    /// Connections whose event is due.
+    /// Connections that wait for an event.
     waiting: usize,
     failures: Failures,
 }
 
 impl ClientThread {
     fn take(&mut self, step: Step) -> Result<()> {
-        /// Calls between two looks for events.
+        /// Calls between two reads of events.
         const BATCH: usize = 8;
         for index in 0..self.connections.len() {
             self.begin(index, step);
@@ -234,7 +234,7 @@ impl ClientThread {
         let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
         if step == Step::CreateId {
             let id = self.channel.create_id(PortSpace::Tcp)?;
-            // Finds the connection of an event.
+            // Identifies the connection of an event.
             id.setup_context(index);
             connection.id = Some(id);
             return Ok(());
@@ -242,7 +242,7 @@ impl ClientThread {
         let Some(id) = &connection.id else { return Ok(()) };
         match (step, self.source, &self.domain) {
             (Step::Bind, Some(source), _) => id.bind_addr(source),
-            // A bound source is not named again.
+            // The source is already bound.
             (Step::ResolveAddress, ..) => id.resolve_addr(None, self.destination, self.timeout),
             (Step::ResolveRoute, ..) => id.resolve_route(self.timeout),
             (Step::CreateQueuePair, _, Some(domain)) => {
@@ -256,7 +256,7 @@ impl ClientThread {
                 ended
             }
             (Step::Destroy, ..) => {
-                // A queue pair is left if an earlier step has failed.
+                // A queue pair exists if an earlier step has failed.
                 (connection.qp, connection.id) = (None, None);
                 Ok(())
             }
@@ -298,19 +298,19 @@ impl ClientThread {
         self.failures.add(step, why.to_string(), 1);
     }
 
-    /// Fails all connections whose event did not come in time.
+    /// Fails all connections without an event in time.
     fn give_up(&mut self, step: Step) {
         let patience = self.patience.unwrap_or(Duration::MAX).as_secs_f64();
         for index in 0..self.connections.len() {
             if self.connections.get(index).is_some_and(|it| !it.has_failed && it.ended.is_none()) {
-                self.fail(index, step, format_args!("nothing happened for {patience} s"));
+                self.fail(index, step, format_args!("no event for {patience} s"));
             }
         }
         self.waiting = 0;
     }
 }
 
-/// Whether no event of the connection follows that a step waits for.
+/// Whether no event that a step waits for follows this one on its connection.
 fn is_last(event: &Event) -> bool {
     matches!(
         event.kind(),
@@ -344,7 +344,7 @@ impl Failures {
     }
 }
 
-/// `connect: rejected: nobody listens there (2); resolve addr: ...`, the most frequent first.
+/// The causes by frequency: `connect: rejected: ... (2); resolve addr: ...`.
 impl fmt::Display for Failures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 4;
@@ -354,7 +354,7 @@ impl fmt::Display for Failures {
         let line = |failure: &Failure| format!("{}: {} ({})", failure.step.texts().0, failure.why, failure.count);
         let lines: Vec<_> = failures.into_iter().take(SHOWN).map(line).collect();
         write!(f, "{}", lines.join("; "))?;
-        if hidden > 0 { write!(f, "; and {hidden} other reasons") } else { Ok(()) }
+        if hidden > 0 { write!(f, "; and {hidden} other causes") } else { Ok(()) }
     }
 }
 
@@ -383,7 +383,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_counted_by_cause_and_the_most_frequent_comes_first() {
+    fn failures_are_counted_by_cause_and_sorted_by_frequency() {
         let mut failures = Failures::default();
         for (step, why, count) in
             [(Step::Connect, "no", 1), (Step::ResolveAddress, "no way", 3), (Step::Connect, "no", 1)]
@@ -394,11 +394,11 @@ mod tests {
         for why in ["a", "b", "c"] {
             failures.add(Step::Bind, why.to_owned(), 1);
         }
-        assert!(failures.to_string().ends_with("bind addr: b (1); and 1 other reasons"), "{failures}");
+        assert!(failures.to_string().ends_with("bind addr: b (1); and 1 other causes"), "{failures}");
     }
 
     #[test]
-    fn a_row_is_that_of_the_c_program() {
+    fn a_row_has_the_format_of_the_c_program() {
         let [total, max, min] = [3000, 1750, 250].map(Duration::from_micros);
         let row = |step, min, count| Row { step, total, max, min, count }.to_string();
         assert_eq!(row(Step::CreateQueuePair, min, 2), "create qp    :        3.00       1.75     250.00    1500.00");

@@ -1,5 +1,5 @@
-//! How long each step of making and ending connections takes by the connection manager, over many connections: `cmtime` of
-//! rdma-core up to version 51 in Rust, with its options, table and order of steps.
+//! The time of each step of making and ending many connections with the connection manager: `cmtime` of rdma-core up to
+//! version 51 in Rust, with the same options, table and order of steps.
 
 mod client;
 mod server;
@@ -18,29 +18,29 @@ use sideway_examples::Timeout;
 use sideway_examples::options::parse_timeout;
 
 const ABOUT: &str = "\
-Times the steps of making and ending many connections by the RDMA connection manager: identifiers, addresses, routes, queue \
-pairs, connections.
+Measures the time of each step of many connections with the RDMA connection manager: identifiers, addresses, routes, queue pairs, \
+connections.
 
-Without -s it is the server, which accepts every connection, until SIGINT or SIGTERM, or as many as -c says. With -s SERVER it is \
-the client, which takes each step for all connections before the next, and prints a table.
+Without -s, it is the server, which accepts connections until SIGINT or SIGTERM, or until -c connections have ended. With -s SERVER, it \
+is the client, which completes each step for all connections before the next, and prints a table.
 
 The peer may be cmtime of rdma-core up to version 51, which has the same options and table. Later versions have another protocol.";
 
 const COLUMNS: &str = "\
 Columns of the table:
-  total ms   from before the first call of the step to its last connection
-  max ms     the slowest connection, from before the call to its event, or to the end of a call that has none
-  min us     the fastest one
-  us / conn  the total over all connections that completed the step
+  total ms   from the first call of the step to its last completion
+  max ms     the slowest connection, from its call to its event, or to the end of a call without event
+  min us     the fastest connection
+  us / conn  the total divided by the connections that completed the step
 
 Examples:
   cmtime                                on the first machine: the server
   cmtime -s server.example.org -c 1000  on the second: 1000 connections
-  cmtime -c 1000                        a server that ends after 1000 connections
+  cmtime -c 1000                        a server that exits after 1000 connections
 
-Exit status: 0 when all connections were made and ended, 1 when not, 2 for invalid arguments.";
+Exit status: 0 if all connections were made and ended, 1 otherwise, 2 for invalid arguments.";
 
-/// Time the steps of making and ending many connections
+/// Measure the steps of making and ending many connections
 #[derive(Clone, Debug, Parser)]
 #[command(name = "cmtime", version, long_about = ABOUT, after_help = COLUMNS, max_term_width = 110)]
 struct Arguments {
@@ -52,7 +52,7 @@ struct Arguments {
     #[arg(short, long, value_name = "ADDRESS")]
     bind: Option<IpAddr>,
 
-    /// Connections that the client makes [default: 100], or after which the server ends [default: never]
+    /// Connections of the client [default: 100], or of the server before it exits [default: no limit]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: Option<u32>,
 
@@ -90,11 +90,11 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     }
 }
 
-/// What all queue pairs on one device share: a protection domain, and a completion queue without completions.
+/// The objects that all queue pairs on a device share: a protection domain, and a completion queue without completions.
 #[derive(Debug)]
 struct Domain {
     context: Arc<DeviceContext>,
-    /// All queue pairs are alike.
+    /// The builder of all queue pairs, which are alike.
     builder: QueuePairBuilder,
 }
 
@@ -108,7 +108,7 @@ impl Domain {
     }
 }
 
-/// The device that the identifier is on.
+/// The device of the identifier.
 fn device(id: &Arc<Identifier>) -> Result<Arc<DeviceContext>> {
-    id.get_device_context().context("the connection is on no device")
+    id.get_device_context().context("the connection has no device")
 }

@@ -1,4 +1,4 @@
-//! The server: accepts every connection, and answers those that disconnect.
+//! The server: accepts every connection, and disconnects when its client does.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,21 +22,21 @@ use super::{Arguments, Domain, device};
 /// Set by SIGINT and SIGTERM.
 static SIGNALED: AtomicBool = AtomicBool::new(false);
 
-/// Only an atomic store: it may interrupt anything.
+/// Only an atomic store, which is safe at any point of a program.
 extern "C" fn on_signal(_: c_int) {
     SIGNALED.store(true, Ordering::Relaxed);
 }
 
-/// Has SIGINT and SIGTERM set [`SIGNALED`] once; a second one ends the program.
+/// Installs a handler that sets [`SIGNALED`] on the first SIGINT or SIGTERM; a second one ends the program.
 fn catch_signals() -> Result<()> {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: all-zero is legal: an empty mask, no flags, and the handler that is set below.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = on_signal as extern "C" fn(c_int) as libc::sighandler_t;
         action.sa_flags = libc::SA_RESETHAND;
-        // SAFETY: the action is complete, and its handler does only what a signal handler may.
+        // SAFETY: the action is complete, and its handler is async-signal-safe.
         if unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) } != 0 {
-            return Err(io::Error::last_os_error()).context("catching signals");
+            return Err(io::Error::last_os_error()).context("cannot catch signals");
         }
     }
     Ok(())
@@ -95,9 +95,9 @@ fn listen(channel: &Arc<EventChannel>, arguments: &Arguments) -> Result<Arc<Iden
 }
 
 impl Server {
-    /// Takes events until a signal, or until all connections were served.
+    /// Reads events until a signal, or until all connections were served.
     fn take_events(&self, channel: &Arc<EventChannel>, mut handle: impl FnMut(Event)) -> Result<()> {
-        /// The time between two looks at these conditions.
+        /// The time between two checks of these conditions.
         const PERIOD: Duration = Duration::from_millis(100);
         let is_done = || {
             let done = self.ended.load(Ordering::Acquire) + self.failed.load(Ordering::Acquire);
@@ -113,7 +113,7 @@ impl Server {
         Ok(())
     }
 
-    /// Takes events, and has several threads handle them.
+    /// Reads events, and has several threads handle them.
     fn run_threads(&self, channel: &Arc<EventChannel>, threads: u16) -> Result<()> {
         let (sender, receiver) = mpsc::channel();
         let receiver = Mutex::new(receiver);
@@ -140,14 +140,14 @@ impl Server {
         match event.kind() {
             EventKind::ConnectRequest(_) => {
                 if let Err(error) = self.accept(id) {
-                    // The request is rejected when the event is dropped.
+                    // Dropping the event rejects the request.
                     drop(self.remove(id));
                     self.fail(id, error);
                 }
             }
             EventKind::Disconnected(_) => {
                 if let Some(qp) = self.remove(id) {
-                    // The client waits for this answer.
+                    // The client waits for this disconnect.
                     match id.disconnect() {
                         Ok(()) => self.ended.fetch_add(1, Ordering::Release),
                         Err(error) => self.fail(id, error),
@@ -171,7 +171,7 @@ impl Server {
     /// Accepts with as many resources as the request offers and the device has.
     fn accept(&self, id: &Arc<Identifier>) -> Result<()> {
         let qp = id.create_qp(&self.domain(id)?.builder)?;
-        // Inserted before it is accepted: another thread may handle its end right after.
+        // Inserted before the accept: another thread may handle the disconnect right after.
         lock(&self.connections).insert(key(id), qp);
         let mut parameter = ConnectionParameter::default();
         parameter.setup_responder_resources(ConnectionParameter::MAX_DEPTH);
@@ -179,7 +179,7 @@ impl Server {
         Ok(id.accept(&parameter)?)
     }
 
-    /// The domain of the device that the identifier is on.
+    /// The domain of the identifier's device.
     fn domain(&self, id: &Arc<Identifier>) -> Result<Arc<Domain>> {
         let context = device(id)?;
         let mut domains = lock(&self.domains);
@@ -195,12 +195,12 @@ impl Server {
         lock(&self.connections).remove(&key(id))
     }
 
-    /// Reports why the first one failed, and counts the others.
+    /// Reports the cause of the first failure, and counts the others.
     fn fail(&self, id: &Identifier, why: impl fmt::Display) -> u64 {
         if !self.has_reported.swap(true, Ordering::Relaxed) {
             let peer = id.peer_address().map_or_else(|| "a client".to_owned(), |address| address.to_string());
-            // If that fails nothing is left to do.
-            let _ = writeln!(io::stderr(), "the connection of {peer} failed, as others may: {why:#}");
+            // A failure to print it has no remedy.
+            let _ = writeln!(io::stderr(), "the connection of {peer} failed (others may follow silently): {why:#}");
         }
         self.failed.fetch_add(1, Ordering::Release)
     }

@@ -4,8 +4,8 @@
 //! Members::join     Identifier::bind_addr or resolve_addr     the device
 //!                   Identifier::create_qp_generic             a queue pair that the library attaches to the group
 //!                   Identifier::join_multicast_with           MulticastJoin: the path to the group, and its keys
-//! send              one SEND with immediate data for each message, which is the number of its queue pair
-//! receive           counts messages by sender, until all are there or none came for --silence
+//! send              one SEND per message, with the number of its queue pair as immediate data
+//! receive           counts messages by sender, until all have arrived or none arrived for --silence
 //! ```
 
 mod tally;
@@ -41,20 +41,20 @@ use sideway_examples::{Buffer, Deadline, Slots, Timeout, check_datagram_size, wa
 use self::tally::Tally;
 
 const ABOUT: &str = "\
-Sends datagrams to a multicast group, or receives what is sent to it. The group is joined by its IP address (RDMA CM).
+Sends datagrams to a multicast group, or receives those of a group. Members join by IP address (RDMA CM).
 
-The peer may be rdma-core's mckey: options and messages are the same. Lost datagrams go unnoticed by the sender; a receiver reports \
-what is missing.
+The peer may be rdma-core's mckey, which has the same options and messages. A sender cannot detect lost datagrams; a receiver reports \
+them.
 
-Without a route to the group, -b selects the device by its address. RoCE v2 has groups of IPv4.";
+Without a route to the group, -b selects the device by its address. RoCE v2 supports IPv4 groups.";
 
 const EXAMPLES: &str = "\
 Examples:
-  mckey -m 239.1.2.3 -b 192.0.2.1          receives 10 messages on the device with that address
-  mckey -m 239.1.2.3 -b 192.0.2.2 -s       sends 10 on another machine, after three seconds
+  mckey -m 239.1.2.3 -b 192.0.2.1          receives 10 messages on the device with this address
+  mckey -m 239.1.2.3 -b 192.0.2.2 -s       sends 10 from another machine, after three seconds
   mckey -m 239.1.2.3 -b 192.0.2.1 -C 1000 -S 1k -c 4     1000 of 1024 bytes to each of four queue pairs
 
-Exit status: 0 when all messages came (with -s: were sent), 1 when something failed or was lost, 2 for invalid arguments.";
+Exit status: 0 if all messages arrived (with -s: were sent), 1 on failure or loss, 2 for invalid arguments.";
 
 /// Send datagrams to a multicast group, or receive them
 #[derive(Clone, Debug, Parser)]
@@ -76,7 +76,7 @@ struct Arguments {
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     connections: u32,
 
-    /// Messages that each queue pair sends, or receives from all senders together
+    /// Messages that each queue pair sends, or receives in total
     #[arg(short = 'C', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
 
@@ -88,15 +88,15 @@ struct Arguments {
     #[arg(short, long, value_enum, value_name = "SPACE", default_value_t = Space::Udp)]
     port_space: Space,
 
-    /// Join to send only: switches need not forward the group's messages
+    /// Join to send only, so that switches do not forward messages here
     #[arg(short = 'o', long, requires = "sender")]
     send_only: bool,
 
-    /// Do not receive the own messages; not every device supports that
+    /// Do not receive own messages; not every device supports that
     #[arg(short = 'l', long)]
     no_loopback: bool,
 
-    /// Limit of joining, of sending a message, and of the wait for the first one; 0 is no limit
+    /// Limit of joining, of each send, and of the wait for the first message; 0 is no limit
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_timeout)]
     timeout: Timeout,
 
@@ -104,7 +104,7 @@ struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_timeout, conflicts_with = "sender")]
     silence: Timeout,
 
-    /// Sender: wait before the first message, until the network knows all members
+    /// Sender: wait before the first message, so that the network registers all members
     #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = parse_timeout, requires = "sender")]
     delay: Timeout,
 }
@@ -120,10 +120,10 @@ enum Space {
     Ipoib,
 }
 
-/// Bytes that the device puts in front of each received message: the global routing header.
+/// Bytes that the device writes before each received message: the global routing header.
 const HEADROOM: u32 = 40;
 
-/// The most outstanding requests of a member. A receiver loses messages that find no receive posted.
+/// The maximum of outstanding requests of a member. A message without a posted receive is lost.
 const DEPTH: u32 = 1024;
 
 fn main() -> ExitCode {
@@ -140,7 +140,7 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     done.and(members.all.iter().try_for_each(|member| Ok(member.id.leave_multicast(group)?)))
 }
 
-/// Sends all messages, and waits until they have left.
+/// Sends all messages, and waits until the device has sent them.
 fn send(members: &mut Members, arguments: &Arguments, out: &mut dyn Write) -> Result<()> {
     if let Some(delay) = arguments.delay.0 {
         writeln!(out, "  sending in {} s", delay.as_secs_f64())?;
@@ -154,7 +154,7 @@ fn send(members: &mut Members, arguments: &Arguments, out: &mut dyn Write) -> Re
             member.tally.count(own);
             Ok(())
         })?;
-        ensure!(is_in_time, "the device does not tell that messages have left: nothing completed within --timeout");
+        ensure!(is_in_time, "no send completed within --timeout; check the port");
         members.post(Member::post_sends)?;
     }
     for member in &members.all {
@@ -164,7 +164,7 @@ fn send(members: &mut Members, arguments: &Arguments, out: &mut dyn Write) -> Re
     Ok(out.flush()?)
 }
 
-/// Receives all messages, prints how many came from each sender, and fails if some did not come.
+/// Receives all messages, prints their number by sender, and fails if some are missing.
 fn receive(members: &mut Members, arguments: &Arguments, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "  receiving")?;
     out.flush()?;
@@ -173,7 +173,7 @@ fn receive(members: &mut Members, arguments: &Arguments, out: &mut dyn Write) ->
         let is_in_time = members.wait(limit, |member, completion| {
             let length = completion.byte_len().saturating_sub(HEADROOM);
             if length != size {
-                bail!("a message of {length} bytes came and {size} were due: give both sides the same --size (-S)");
+                bail!("a message of {length} bytes arrived, expected {size}; give both sides the same --size (-S)");
             }
             member.tally.count(completion.src_qp());
             Ok(())
@@ -195,12 +195,12 @@ fn receive(members: &mut Members, arguments: &Arguments, out: &mut dyn Write) ->
     match (lost, came) {
         (0, _) => Ok(()),
         (_, 0) => bail!(
-            "no message came within {} s (--timeout): has a sender joined the same group, and does the network carry it here?",
+            "no message arrived within {} s (--timeout); check that a sender has joined the group, and that switches forward it",
             seconds(arguments.timeout)
         ),
         _ => bail!(
-            "{lost} of {} messages did not come, {} s after the last (--silence): they are lost, or were sent before this side had \
-             joined; or the senders have a smaller --count (-C)",
+            "{lost} of {} messages are missing {} s after the last (--silence): lost, or sent before this side joined; give all \
+             sides the same --count (-C)",
             lost + came,
             seconds(arguments.silence)
         ),
@@ -210,24 +210,25 @@ fn receive(members: &mut Members, arguments: &Arguments, out: &mut dyn Write) ->
 /// All members of this program in the group, and what they share.
 #[derive(Debug)]
 struct Members {
-    // Dropped before the memory that their requests name.
+    // Dropped before the memory that their requests use.
     all: Vec<Member>,
     events: Arc<EventChannel>,
     cq: GenericCompletionQueue,
     channel: Arc<CompletionChannel>,
-    /// The most outstanding requests of each member.
+    /// The maximum of outstanding requests of each member.
     depth: u32,
-    /// The buffer of all messages that are sent, or received, whose bytes are not looked at.
+    /// The buffer of all sent or received messages; the program never reads their bytes.
     memory: Slots,
     group: SocketAddr,
 }
 
 impl Members {
-    /// Creates the members, and has them join.
+    /// Creates the members and joins the group with each.
     fn join(arguments: &Arguments, out: &mut dyn Write) -> Result<Self> {
-        let group = resolve(&arguments.multicast, 0).context("the group")?;
-        ensure!(group.ip().is_multicast(), "{} is not the address of a multicast group", group.ip());
-        let source = arguments.bind.as_deref().map(|host| resolve(host, 0)).transpose().context("-b")?;
+        let group = resolve(&arguments.multicast, 0).context("cannot resolve the group")?;
+        ensure!(group.ip().is_multicast(), "{} is not a multicast address", group.ip());
+        let source =
+            arguments.bind.as_deref().map(|host| resolve(host, 0)).transpose().context("cannot resolve --bind")?;
 
         let events = EventChannel::new()?;
         let ids = (0..arguments.connections).map(|_| {
@@ -242,7 +243,7 @@ impl Members {
         let (device, port_num) = ids
             .first()
             .and_then(|id| Some((id.get_device_context()?, id.port_num()?)))
-            .context("no device leads to the group")?;
+            .context("no device has a route to the group")?;
         check_datagram_size(&device.query_port(port_num)?, arguments.size)?;
 
         let depth = arguments.count.min(DEPTH);
@@ -253,7 +254,7 @@ impl Members {
         let memory = if arguments.sender {
             Slots::new(&pd, arguments.size, 1, AccessFlags::empty())?
         } else {
-            let length = arguments.size.checked_add(HEADROOM).context("the messages are too long")?;
+            let length = arguments.size.checked_add(HEADROOM).context("--size is too large")?;
             Slots::new(&pd, length, 1, AccessFlags::LocalWrite)?
         };
         let all = ids.into_iter().map(|id| {
@@ -269,13 +270,17 @@ impl Members {
             }
             // The library attaches the queue pair when the identifier joins.
             let qp = id.create_qp_generic(&builder);
-            let qp = if arguments.no_loopback { qp.context("-l is not for every device")? } else { qp? };
+            let qp = if arguments.no_loopback {
+                qp.context("the device does not support --no-loopback; leave out -l")?
+            } else {
+                qp?
+            };
             Ok(Member { qp, id, path: None, tally: Tally::new(arguments.count) })
         });
         let all = all.collect::<Result<_>>()?;
         let mut members = Self { all, events, cq, channel, depth, memory, group };
         if !arguments.sender {
-            // Messages arrive from the moment of joining.
+            // Messages arrive from the time of the join.
             members.post(Member::post_receives)?;
         }
         for member in &mut members.all {
@@ -285,12 +290,13 @@ impl Members {
                 member.id.join_multicast(group)?;
             }
             let event = next_event(&members.events, arguments.timeout)
-                .with_context(|| format!("joining {}: nothing is heard of it", group.ip()))?;
+                .with_context(|| format!("cannot join {}: no answer; raise --timeout", group.ip()))?;
             let EventKind::MulticastJoin(membership) = event.kind() else { return Err(unexpected(&event)) };
             let gid = Ipv6Addr::from(membership.address_handle_attribute().grh_dest_gid());
             writeln!(out, "  joined {gid} over {}, QPN {:#08x}", device.name(), member.qp.qp_number())?;
             out.flush()?;
-            let ah = pd.create_ah(membership.address_handle_attribute()).context("the way to the group")?;
+            let ah =
+                pd.create_ah(membership.address_handle_attribute()).context("cannot create the path to the group")?;
             member.path = Some(Path::new(ah, membership));
         }
         Ok(members)
@@ -312,7 +318,7 @@ impl Members {
         self.all.iter().all(|member| member.tally.missing() == 0)
     }
 
-    /// Waits until something completes, and gives each completion to `take`; `false` if the limit passes before.
+    /// Waits for completions, and passes each to `take`; `false` if the limit passes first.
     fn wait(
         &mut self,
         limit: Timeout,
@@ -321,7 +327,7 @@ impl Members {
         let deadline = Deadline::after(limit);
         loop {
             let is_last = deadline.is_over();
-            // What completes after this raises an event.
+            // A completion after this raises an event.
             while self.channel.try_get_cq_event()?.is_some() {}
             self.cq.req_notify(false)?;
             while let Some(event) = self.events.try_get_cm_event()? {
@@ -336,7 +342,7 @@ impl Members {
                 return Ok(false);
             }
             wait_readable(&[self.channel.as_raw_fd(), self.events.as_raw_fd()], deadline.end())
-                .context("waiting for the device")?;
+                .context("cannot wait for the device")?;
         }
     }
 
@@ -345,19 +351,19 @@ impl Members {
             match completion.status() {
                 Status::Success => {}
                 status @ Status::LocalLengthError => {
-                    bail!("a message failed: {status}: a message is longer than --size; give both sides the same")
+                    bail!("a message failed: {status}: it is longer than --size; give both sides the same")
                 }
                 status => bail!("a message failed: {status}"),
             }
             let own = completion.qp_num();
             let member = self.all.iter_mut().find(|member| member.qp.qp_number() == own);
-            take(member.context("a completion is of no queue pair of this program")?, &completion)
+            take(member.context("a completion has an unknown queue pair number")?, &completion)
         })?;
         Ok(count > 0)
     }
 }
 
-/// Finds the device that leads to the group: the one with the source address, or the one on the route.
+/// The device for the group: the one with the source address, or the one on the route.
 fn find_device(
     events: &Arc<EventChannel>,
     id: &Identifier,
@@ -368,15 +374,16 @@ fn find_device(
     if let Some(source) = source {
         return Ok(id.bind_addr(source)?);
     }
-    id.resolve_addr(None, group, timeout.0.unwrap_or(Duration::MAX)).context("-b says from which address to join")?;
+    id.resolve_addr(None, group, timeout.0.unwrap_or(Duration::MAX))
+        .context("no route to the group; give the local address with -b")?;
     let event = next_event(events, timeout)?;
     match event.kind() {
         EventKind::AddressResolved => Ok(()),
-        _ => Err(unexpected(&event).context("-b says from which address to join")),
+        _ => Err(unexpected(&event).context("no route to the group; give the local address with -b")),
     }
 }
 
-/// The next event other than a changed hardware address (bonding), which matters only for joining anew.
+/// The next event other than a changed hardware address (bonding), which would matter only for another join.
 fn next_event(events: &Arc<EventChannel>, timeout: Timeout) -> Result<Event> {
     let deadline = Deadline::after(timeout);
     loop {
@@ -391,9 +398,9 @@ fn next_event(events: &Arc<EventChannel>, timeout: Timeout) -> Result<Event> {
 #[cold]
 fn unexpected(event: &Event) -> anyhow::Error {
     let what = match event.kind() {
-        EventKind::MulticastError(_) => "the group could not be joined, or is lost",
-        EventKind::DeviceRemoval => "the device is going away",
-        EventKind::AddressError(_) => "no RDMA device leads to the group",
+        EventKind::MulticastError(_) => "joining failed, or the membership is lost",
+        EventKind::DeviceRemoval => "the device is being removed",
+        EventKind::AddressError(_) => "no RDMA device has a route to the group",
         _ => "unexpected event",
     };
     anyhow::anyhow!("{what}: {event}")
@@ -404,7 +411,7 @@ fn unexpected(event: &Event) -> anyhow::Error {
 struct Member {
     qp: GenericQueuePair<Datagram>,
     id: Arc<Identifier>,
-    /// The path to the group, once joined.
+    /// The path to the group, after the join.
     path: Option<Path>,
     tally: Tally,
 }
@@ -428,8 +435,8 @@ impl Member {
     fn post_receives(&mut self, buffer: Buffer, count: u32) -> Result<()> {
         let mut batch = self.qp.start_post_recv();
         for _ in 0..count {
-            // SAFETY: the buffer is that of `Members`, registered for local writes, and dropped after its queue pairs. Nothing refers
-            // to its bytes, which are of any message, or of several.
+            // SAFETY: the buffer is that of `Members`, registered for local writes, and dropped after its queue pairs.
+            // No reference into it exists, so the device may write messages in any order.
             unsafe { batch.construct_wr(0).setup_sge(buffer.lkey, buffer.addr, buffer.length) };
         }
         Ok(batch.post()?)
@@ -437,7 +444,7 @@ impl Member {
 
     /// Sends `count` messages to the group, with the number of this queue pair as immediate data.
     fn post_sends(&mut self, buffer: Buffer, count: u32) -> Result<()> {
-        let path = self.path.as_ref().context("the group is not joined yet")?;
+        let path = self.path.as_ref().context("the group is not joined")?;
         let own = self.qp.qp_number();
         let mut batch = self.qp.start_post_send();
         for _ in 0..count {

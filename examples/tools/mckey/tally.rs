@@ -1,9 +1,9 @@
-//! What came of the messages of a queue pair.
+//! The count of received messages of a queue pair.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The messages of one queue pair: how many are due, and how many came, by the queue pair that sent them.
+/// The messages of one queue pair: the number expected, and the number received by sender.
 #[derive(Debug)]
 pub(crate) struct Tally {
     due: u32,
@@ -17,7 +17,8 @@ impl Tally {
         Self { due, begun: 0, counted: 0, senders: BTreeMap::new() }
     }
 
-    /// How many requests to post so that `depth` are outstanding, or as many as are due; they count as outstanding from here on.
+    /// The number of requests to post, so that `depth` or all remaining are outstanding; they count as outstanding from
+    /// now.
     pub(crate) fn begin(&mut self, depth: u32) -> u32 {
         let outstanding = self.begun.saturating_sub(self.counted);
         let count = depth.saturating_sub(outstanding).min(self.due.saturating_sub(self.begun));
@@ -36,14 +37,14 @@ impl Tally {
     }
 }
 
-/// `9 of 10 messages: 6 from 0x000012, 3 from 0x000013; 1 did not come`.
+/// `9 of 10 messages: 6 from 0x000012, 3 from 0x000013; 1 missing`.
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {} messages", self.counted, self.due)?;
         for (at, (sender, count)) in self.senders.iter().enumerate() {
             write!(f, "{} {count} from {sender:#08x}", if at == 0 { ":" } else { "," })?;
         }
-        if self.missing() > 0 { write!(f, "; {} did not come", self.missing()) } else { Ok(()) }
+        if self.missing() > 0 { write!(f, "; {} missing", self.missing()) } else { Ok(()) }
     }
 }
 
@@ -52,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_than_the_depth_and_what_is_due_is_outstanding() {
+    fn the_depth_and_the_remaining_messages_limit_outstanding_receives() {
         let mut tally = Tally::new(7);
         assert_eq!((tally.begin(3), tally.begin(3)), (3, 0));
         for expected in [2, 2] {
@@ -61,6 +62,6 @@ mod tests {
         }
         tally.count(0x13);
         assert_eq!(tally.begin(3), 0);
-        assert_eq!(tally.to_string(), "5 of 7 messages: 4 from 0x000012, 1 from 0x000013; 2 did not come");
+        assert_eq!(tally.to_string(), "5 of 7 messages: 4 from 0x000012, 1 from 0x000013; 2 missing");
     }
 }

@@ -1,4 +1,4 @@
-//! A connection: connecting, posting, and waiting for what completes or for its end.
+//! A connection: connecting, posting, and waiting for completions or the end.
 
 use std::fmt;
 use std::os::fd::AsRawFd;
@@ -28,7 +28,7 @@ use super::{Arguments, Log, RemoteBuffer};
 /// Bytes of a message.
 pub(crate) const LENGTH: usize = 16;
 
-/// The numbers of requests.
+/// The work request identifiers.
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
 const READ: u64 = 3;
@@ -49,15 +49,16 @@ pub(crate) struct Link {
 impl Link {
     /// Connects to the server; returns the protection domain as well.
     pub(crate) fn to_server(arguments: &Arguments, log: &mut Log<'_>) -> Result<(Self, Arc<ProtectionDomain>)> {
-        let host = arguments.address.as_deref().context("the client needs the address of its server")?;
+        let host = arguments.address.as_deref().context("the client requires the address of its server; give -a")?;
         let mut connector = Connector::new();
         connector.setup_timeout(arguments.timeout.0.unwrap_or(Duration::MAX));
         if let Some(source) = &arguments.source {
-            connector.setup_source(resolve(source, 0).with_context(|| format!("the source {source}"))?.ip());
+            connector
+                .setup_source(resolve(source, 0).with_context(|| format!("cannot resolve the source {source}"))?.ip());
         }
         let resolved = connector.resolve((host, arguments.port))?;
         let device = resolved.device_context();
-        log.step(format_args!("the way to {} goes over {}", resolved.peer_address(), device.name()))?;
+        log.step(format_args!("the path to {} uses {}", resolved.peer_address(), device.name()))?;
 
         let pd = device.alloc_pd()?;
         let endpoint = Endpoint::new(resolved.identifier(), device, &pd, arguments.own_qp, log)?;
@@ -68,7 +69,7 @@ impl Link {
         } else {
             resolved.connect(&parameter)?
         };
-        log.step(format_args!("the connection is made"))?;
+        log.step(format_args!("the connection is established"))?;
         Ok((Self { endpoint, connection, peer: "server", timeout: arguments.timeout }, pd))
     }
 
@@ -80,7 +81,7 @@ impl Link {
     ) -> Result<(Self, Arc<ProtectionDomain>)> {
         let device = request.device_context();
         let client = request.peer_address().map_or_else(|| "a client".into(), |address| address.to_string());
-        log.step(format_args!("{client} wants to connect over {}", device.name()))?;
+        log.step(format_args!("{client} requests a connection on {}", device.name()))?;
 
         let pd = device.alloc_pd()?;
         let endpoint = Endpoint::new(request.identifier(), device, &pd, arguments.own_qp, log)?;
@@ -90,17 +91,17 @@ impl Link {
             parameter.setup_qp_number(endpoint.qp.qp_number());
         }
         let connection = request.accept(&parameter)?;
-        log.step(format_args!("the connection is made"))?;
+        log.step(format_args!("the connection is established"))?;
         Ok((Self { endpoint, connection, peer: "client", timeout: arguments.timeout }, pd))
     }
 
-    /// Sends a message as soon as the last one has left.
+    /// Sends a message when the previous send has completed.
     pub(crate) fn send(&mut self, message: &[u8; LENGTH]) -> Result<()> {
-        self.need(format_args!("take the last message"), |endpoint| (!endpoint.is_sending).then_some(()))?;
+        self.need(format_args!("receive the last message"), |endpoint| (!endpoint.is_sending).then_some(()))?;
         self.endpoint.send(message)
     }
 
-    /// Waits for the next message, after which the peer has done `what`; `None` if it has disconnected.
+    /// Waits for the next message, which the peer sends after it did `what`; `None` if it disconnected.
     pub(crate) fn receive(&mut self, what: fmt::Arguments<'_>) -> Result<Option<[u8; LENGTH]>> {
         self.wait(what, |endpoint| endpoint.received.take())
     }
@@ -141,15 +142,15 @@ impl Link {
         Ok(())
     }
 
-    /// As [`wait`](Self::wait), for what has to happen.
+    /// As [`wait`](Self::wait), but a disconnected peer is an error.
     fn need<T>(&mut self, what: fmt::Arguments<'_>, take: impl FnMut(&mut Endpoint) -> Option<T>) -> Result<T> {
         match self.wait(what, take)? {
             Some(taken) => Ok(taken),
-            None => bail!("the {} has ended the connection and did not {what}: see what it says", self.peer),
+            None => bail!("the {} disconnected and did not {what}; see its error message", self.peer),
         }
     }
 
-    /// Waits until `take` finds something in what has completed; `None` if the connection ends before.
+    /// Waits until `take` finds its result among the completions; `None` if the connection ends first.
     fn wait<T>(
         &mut self,
         what: fmt::Arguments<'_>,
@@ -158,7 +159,7 @@ impl Link {
         let (deadline, peer) = (Deadline::after(self.timeout), self.peer);
         loop {
             let is_last = deadline.is_over();
-            // What completes after this raises an event, and what arrived before the end is found after it.
+            // A completion after this raises an event, and messages before the end are found after it.
             while self.endpoint.channel.try_get_cq_event()?.is_some() {}
             self.endpoint.cq.req_notify(false)?;
             let has_ended = self.connection.ended()?.is_some();
@@ -171,41 +172,41 @@ impl Link {
             }
             if self.endpoint.is_stopped {
                 bail!(
-                    "the device has stopped the connection: the {peer} asked for memory that it was not offered, or this side did"
+                    "the device stopped the connection: one side requested memory that was not offered; run rping on both sides"
                 );
             }
             if is_last {
                 let seconds = self.timeout.0.unwrap_or(Duration::ZERO).as_secs_f64();
-                bail!("the {peer} did not {what} within {seconds} s (--timeout): does it still run?");
+                bail!("the {peer} did not {what} within {seconds} s (--timeout); check that it still runs");
             }
             let events = self.connection.event_channel();
             wait_readable(&[self.endpoint.channel.as_raw_fd(), events.as_raw_fd()], deadline.end())
-                .context("waiting for the device")?;
+                .context("cannot wait for the device")?;
         }
     }
 }
 
-/// Brings a queue pair of the program's own to RTS, with the attributes of the connection.
+/// Modifies the program's own queue pair to RTS, with the attributes of the connection.
 fn to_ready(qp: &GenericQueuePair, id: &Identifier) -> Result<()> {
-    // INIT again: the access rights are known only now.
+    // INIT again, because the access flags are only now available.
     for state in [QueuePairState::Init, QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend] {
         qp.modify(&id.get_qp_attr(state)?)?;
     }
     Ok(())
 }
 
-/// This side's queue pair with all that it needs, and what has completed.
+/// The queue pair of this side with its objects, and its completions.
 #[derive(Debug)]
 struct Endpoint {
     qp: GenericQueuePair,
     cq: GenericCompletionQueue,
     channel: Arc<CompletionChannel>,
-    // The memory is dropped after the queue pair, whose requests name it.
+    // The memory is dropped after the queue pair, whose requests use it.
     inbox: OwnedMemoryRegion,
     outbox: OwnedMemoryRegion,
-    /// The memory of a text that is being read or written.
+    /// The memory of a text while the device reads or writes it.
     lent: Option<OwnedMemoryRegion>,
-    /// The message that has arrived and was not taken.
+    /// A received message that was not taken yet.
     received: Option<[u8; LENGTH]>,
     /// Whether a message is in flight.
     is_sending: bool,
@@ -216,7 +217,7 @@ struct Endpoint {
 }
 
 impl Endpoint {
-    /// Creates everything: a queue pair that the library moves through its states, or one of the program's own, in INIT.
+    /// Creates all objects: a queue pair that the library modifies, or the program's own, in INIT.
     fn new(
         id: &Arc<Identifier>,
         device: &Arc<DeviceContext>,
@@ -241,7 +242,7 @@ impl Endpoint {
         };
         // The peer may send as soon as it is connected.
         post_receive(&mut qp, &inbox)?;
-        log.step(format_args!("the queue pair {:#08x} is made", qp.qp_number()))?;
+        log.step(format_args!("queue pair {:#08x} is created", qp.qp_number()))?;
         Ok(Self {
             qp,
             cq,
@@ -256,19 +257,19 @@ impl Endpoint {
         })
     }
 
-    /// The memory of the text that was read or written, once that has completed.
+    /// The memory of the text, when its read or write has completed.
     fn take_text(&mut self) -> Option<OwnedMemoryRegion> {
         if self.is_moving { None } else { self.lent.take() }
     }
 
-    /// Posts a message; the one before has left.
+    /// Posts a message; the previous send must have completed.
     fn send(&mut self, message: &[u8; LENGTH]) -> Result<()> {
-        ensure!(!self.is_sending, "a message is on its way, and its memory is not free");
+        ensure!(!self.is_sending, "a message is in flight, and its memory is not free");
         self.outbox.write_at(0, message)?;
         let mut batch = self.qp.start_post_send();
         let request = batch.construct_wr(SEND, SIGNALED).setup_send();
-        // SAFETY: the memory is registered, has LENGTH bytes, is dropped after the queue pair, and is written only above, where no
-        // outstanding request names it.
+        // SAFETY: the memory is registered, has LENGTH bytes, and is dropped after the queue pair. It is written only
+        // above, when no outstanding request uses it.
         unsafe { request.setup_sge(self.outbox.lkey(), self.outbox.addr(), LENGTH as u32) };
         batch.post()?;
         self.is_sending = true;
@@ -285,14 +286,12 @@ impl Endpoint {
                 (Status::Success, RECEIVE) => {
                     let length = completion.byte_len();
                     if length as usize != LENGTH {
-                        bail!(
-                            "the peer sent a message of {length} bytes, and those of an rping have {LENGTH}: is it one?"
-                        );
+                        bail!("the peer sent a message of {length} bytes, expected {LENGTH}; run rping on both sides");
                     }
                     let mut message = [0; LENGTH];
                     self.inbox.read_at(0, &mut message)?;
                     if self.received.replace(message).is_some() {
-                        bail!("the peer sends out of turn: a message came before the last was answered");
+                        bail!("the peer sends out of turn: a message arrived before the reply to the last");
                     }
                     post_receive(&mut self.qp, &self.inbox)?;
                 }
@@ -308,25 +307,25 @@ impl Endpoint {
 /// Posts a receive for the next message.
 fn post_receive(qp: &mut GenericQueuePair, inbox: &OwnedMemoryRegion) -> Result<()> {
     let mut batch = qp.start_post_recv();
-    // SAFETY: the memory is registered, has LENGTH bytes, is dropped after the queue pair, and is read only between the completion
-    // of one receive and the posting of the next.
+    // SAFETY: the memory is registered, has LENGTH bytes, and is dropped after the queue pair. It is read only between
+    // the completion of one receive and the posting of the next.
     unsafe { batch.construct_wr(RECEIVE).setup_sge(inbox.lkey(), inbox.addr(), LENGTH as u32) };
     Ok(batch.post()?)
 }
 
-/// Names the first `length` bytes of a text in a request, and keeps its memory until the request has completed.
+/// Adds the first `length` bytes of a text to a request, and keeps its memory until the request has completed.
 fn lend(
     lent: &mut Option<OwnedMemoryRegion>,
     text: OwnedMemoryRegion,
     length: u32,
     request: impl SetScatterGatherEntry,
 ) -> Result<()> {
-    ensure!(lent.is_none(), "a text is on its way, and one is moved at a time");
+    ensure!(lent.is_none(), "a text is in flight, and only one can be");
     // Fails if the text is shorter.
     text.sge(..length as usize)?;
     let text = lent.insert(text);
-    // SAFETY: `text` is registered and has `length` bytes. `Endpoint` keeps it, unused, until the request has completed, and
-    // otherwise drops it after the queue pair.
+    // SAFETY: `text` is registered and has `length` bytes. `Endpoint` keeps it, unused, until the request has
+    // completed, and otherwise drops it after the queue pair.
     unsafe { request.setup_sge(text.lkey(), text.addr(), length) };
     Ok(())
 }
@@ -341,16 +340,14 @@ fn failed(request: u64, status: Status) -> anyhow::Error {
         _ => "writing the text to the client",
     };
     let advice = match (request, status) {
-        // The soft-RoCE of some kernels reports the second for both.
+        // The soft-RoCE of some kernels reports the second status for both.
         (RECEIVE, Status::LocalLengthError | Status::LocalQueuePairOperationError) => {
-            ": perhaps the peer's message has more than the 16 bytes of an rping: is it one?"
+            ": the peer's message may exceed 16 bytes; run rping on both sides"
         }
         (_, Status::RetryCounterExceededError) => {
-            ": the peer does not answer; it has ended, or is not reached any more"
+            ": the peer does not acknowledge; check that it still runs and is reachable"
         }
-        (READ | WRITE, Status::RemoteAccessError) => {
-            ": the client does not have the memory that it offers, or the key does not open it"
-        }
+        (READ | WRITE, Status::RemoteAccessError) => ": the address, length or key that the client offered is invalid",
         _ => "",
     };
     anyhow::anyhow!("{name} failed: {status}{advice}")

@@ -1,14 +1,15 @@
-//! Pings by RDMA read and write, over a connection by IP address: a peer of rdma-core's program of this name.
+//! Pings with RDMA read and write over a connection by IP address: a peer of rdma-core's program of this name.
 //!
-//! Messages have 16 bytes: address, key and size of a buffer, big-endian, from the client; the server's have no content.
+//! A message has 16 bytes. The client sends the address, key and size of a buffer, big-endian; a message of the server
+//! has no content.
 //!
 //! ```text
 //! client                                          server
-//!   where the text is                   ───────►
-//!                                       ◄═══════    reads it
+//!   the buffer with the text            ───────►
+//!                                       ◄═══════    reads the text
 //!                                       ◄───────    "go ahead"
-//!   where the text is to come back to   ───────►
-//!                                       ═══════►    writes it
+//!   the buffer for the reply            ───────►
+//!                                       ═══════►    writes the text
 //!                                       ◄───────    "go ahead"
 //! ```
 
@@ -36,11 +37,11 @@ use self::link::{LENGTH, Link};
 use self::text::{LARGEST, SMALLEST, check, printable, text};
 
 const ABOUT: &str = "\
-Pings between two machines by RDMA: the client offers a text in its memory, the server reads it from there, and writes it back \
-into other memory of the client. Neither processor copies the text. The two find each other by IP address (RDMA CM).
+Pings between two machines with RDMA: the client offers a text in its memory; the server reads it, and writes it back to other memory \
+of the client. Neither processor copies the text. The two connect by IP address (RDMA CM).
 
-Each side may be this program or rdma-core's rping: options, messages and the output of -v are the same. The text of a ping is at \
-most as long as the -S of the server.";
+Each side may be this program or rdma-core's rping: options, messages and the output of -v are the same. The server's -S limits the \
+length of a text.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,9 +50,9 @@ Examples:
   rping -s -P                                   serves clients, several at once, until it is killed
   rping -c -a server.example.org -I 192.0.2.2   from this address, until it is killed
 
-Exit status: 0 when all pings came back and were right (the server: when all were served), 1 on failure, 2 for invalid arguments.";
+Exit status: 0 if all pings came back correctly (the server: were served), 1 on failure, 2 for invalid arguments.";
 
-/// Ping by RDMA read and write, over a connection by IP address
+/// Ping with RDMA read and write, over a connection by IP address
 #[derive(Clone, Debug, Parser)]
 #[command(name = "rping", disable_version_flag = true, long_about = ABOUT, after_help = EXAMPLES, max_term_width = 110)]
 #[command(group = clap::ArgGroup::new("role").args(["server", "client"]).required(true))]
@@ -72,7 +73,7 @@ struct Arguments {
     #[arg(short = 'I', long, value_name = "HOST", conflicts_with = "server")]
     source: Option<String>,
 
-    /// Port, of the RDMA CM's port space for TCP; the default is rdma-core's
+    /// Port in the RDMA CM's port space for TCP
     #[arg(short, long, default_value_t = 7174, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
 
@@ -80,7 +81,7 @@ struct Arguments {
     #[arg(short = 'C', long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=0x7fff_ffff))]
     count: u32,
 
-    /// Bytes in the text of a ping; for the server in the longest
+    /// Bytes in the text of a ping; for the server, the maximum
     #[arg(short = 'S', long, value_name = "BYTES", default_value_t = 64,
           value_parser = clap::value_parser!(u32).range(i64::from(SMALLEST)..=i64::from(LARGEST)))]
     size: u32,
@@ -89,15 +90,15 @@ struct Arguments {
     #[arg(short, long)]
     verbose: bool,
 
-    /// Compare each byte of a text with what the client sends
+    /// Compare each byte of a text with the expected one
     #[arg(short = 'V', long)]
     validate: bool,
 
-    /// Server: serve several clients at once, until it is killed
+    /// Server: serve several clients at once, until killed
     #[arg(short = 'P', long, conflicts_with = "client")]
     persistent: bool,
 
-    /// Change the states of the queue pair here, and not in the library
+    /// Modify the queue pair in this program instead of the library
     #[arg(short = 'q', long)]
     own_qp: bool,
 
@@ -105,7 +106,7 @@ struct Arguments {
     #[arg(short, long)]
     debug: bool,
 
-    /// Limit of connecting, and of each wait for the peer; 0 is no limit
+    /// Limit of connecting and of each wait for the peer; 0 is no limit
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_timeout)]
     timeout: Timeout,
 
@@ -136,10 +137,10 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     }
 }
 
-/// The output, as far as -v and -d ask for it.
+/// The output that -v and -d select.
 struct Log<'a> {
     print: &'a mut dyn FnMut(String) -> Result<()>,
-    /// What stands before the text of a ping.
+    /// The text before that of a ping.
     title: &'static str,
     is_verbose: bool,
     is_debug: bool,
@@ -162,7 +163,7 @@ impl<'a> Log<'a> {
     }
 }
 
-/// A buffer of the client, as a message describes it.
+/// A buffer of the client, as sent in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RemoteBuffer {
     addr: u64,
@@ -197,52 +198,50 @@ impl fmt::Display for RemoteBuffer {
 fn ping_all(arguments: &Arguments, log: &mut Log<'_>) -> Result<()> {
     let size = arguments.size as usize;
     let (link, pd) = Link::to_server(arguments, log)?;
-    // Where the server reads a text, and where it writes it back.
+    // The buffers that the server reads from and writes to.
     let mut source = pd.reg_owned_mr(size, AccessFlags::RemoteRead)?;
     let mut sink = pd.reg_owned_mr(size, AccessFlags::LocalWrite | AccessFlags::RemoteWrite)?;
-    // Declared after the memory, so it is dropped before it.
+    // Declared after the memory, and therefore dropped before it.
     let mut link = link;
     let count = if arguments.count == 0 { u64::MAX } else { arguments.count.into() };
     for number in 0..count {
         source.write_at(0, &text(number, size))?;
-        // What came back of the last ping must not be taken for this one.
+        // Clears the reply of the last ping, so that it is not taken for this one.
         sink.write_at(0, &vec![0; size])?;
 
         let buffer = RemoteBuffer::new(&source)?;
         log.step(format_args!("ping {number}: offering {buffer}"))?;
         offer(&mut link, &buffer, format_args!("read ping {number}"))?;
         let buffer = RemoteBuffer::new(&sink)?;
-        log.step(format_args!("ping {number}: is read; it is to come back to {buffer}"))?;
+        log.step(format_args!("ping {number}: was read; offering {buffer} for the reply"))?;
         offer(&mut link, &buffer, format_args!("write ping {number} back"))?;
-        log.step(format_args!("ping {number}: is back"))?;
+        log.step(format_args!("ping {number}: came back"))?;
 
         let mut found = vec![0; size];
         sink.read_at(0, &mut found)?;
         if arguments.validate {
-            check(&found, number).context("what the server wrote back is wrong")?;
+            check(&found, number).context("the server wrote wrong data")?;
         }
         log.ping(&found)?;
     }
     link.close()?;
-    log.step(format_args!("the connection is ended"))
+    log.step(format_args!("the connection has ended"))
 }
 
-/// Sends the server a buffer, and waits until the server has done `what` it does there.
+/// Sends the server a buffer, and waits until the server did `what` with it.
 fn offer(link: &mut Link, buffer: &RemoteBuffer, what: fmt::Arguments<'_>) -> Result<()> {
     link.send(&buffer.encode())?;
     match link.receive(what)? {
-        // The answer has no content.
+        // The reply has no content.
         Some(_) => Ok(()),
-        None => bail!(
-            "the server has ended the connection and did not {what}: see what it says; its -S is to be as large as the one here"
-        ),
+        None => bail!("the server disconnected and did not {what}; see its error message, and give it the same -S"),
     }
 }
 
-/// "Go ahead" of the server.
+/// The server's "go ahead".
 const GO_AHEAD: [u8; LENGTH] = [0; LENGTH];
 
-/// Serves one client, to the end of its connection.
+/// Serves one client until it disconnects.
 fn serve(request: Request, arguments: &Arguments, log: &mut Log<'_>) -> Result<()> {
     let (mut link, pd) = Link::to_client(request, arguments, log)?;
     let access = match pd.device_context().transport_type() {
@@ -250,20 +249,20 @@ fn serve(request: Request, arguments: &Arguments, log: &mut Log<'_>) -> Result<(
         TransportType::IWarp => AccessFlags::LocalWrite | AccessFlags::RemoteWrite,
         _ => AccessFlags::LocalWrite,
     };
-    // Texts are read to here, and written back from here.
+    // Texts are read into this memory, and written back from it.
     let mut memory = pd.reg_owned_mr(arguments.size as usize, access)?;
     let mut number = 0;
     while let Some(message) = link.receive(format_args!("offer ping {number}"))? {
         let source = RemoteBuffer::decode(message);
-        log.step(format_args!("ping {number}: is offered at {source}"))?;
+        log.step(format_args!("ping {number}: the client offers {source}"))?;
         let (size, max) = (source.size, arguments.size);
         if size > max {
             bail!(
-                "the client's texts have {size} bytes, and this server takes {max} at most: give both sides the same -S"
+                "the client's texts have {size} bytes, above the server's limit of {max}; give both sides the same -S"
             );
         }
         if size < SMALLEST {
-            bail!("the client offers {size} bytes, and the texts of an rping have {SMALLEST} at least: is it one?");
+            bail!("the client offers {size} bytes, below the minimum of {SMALLEST}; run rping on both sides");
         }
         memory = link.read(&source, size, memory)?;
         let mut text = vec![0; size as usize];
@@ -274,25 +273,25 @@ fn serve(request: Request, arguments: &Arguments, log: &mut Log<'_>) -> Result<(
         log.ping(&text)?;
         link.send(&GO_AHEAD)?;
 
-        let Some(message) = link.receive(format_args!("say where ping {number} is to come back to"))? else {
-            bail!("the client has ended the connection in the midst of ping {number}");
+        let Some(message) = link.receive(format_args!("offer a buffer for the reply to ping {number}"))? else {
+            bail!("the client disconnected during ping {number}");
         };
         let sink = RemoteBuffer::decode(message);
-        log.step(format_args!("ping {number}: is read; it is to come back to {sink}"))?;
+        log.step(format_args!("ping {number}: was read; the reply goes to {sink}"))?;
         let length = u32::try_from(text::length(&text))?;
         if sink.size < length {
-            bail!("ping {number} has {length} bytes, and is to come back to {} bytes of the client", sink.size);
+            bail!("ping {number} has {length} bytes, and the client's buffer for the reply {} bytes", sink.size);
         }
         memory = link.write(&sink, length, memory)?;
         link.send(&GO_AHEAD)?;
-        log.step(format_args!("ping {number}: is back"))?;
+        log.step(format_args!("ping {number}: came back"))?;
         number += 1;
     }
     if number == 0 {
-        bail!("the client has ended the connection before its first ping");
+        bail!("the client disconnected before its first ping");
     }
     link.close()?;
-    log.step(format_args!("the client has ended the connection; pings served: {number}"))
+    log.step(format_args!("the client disconnected; pings served: {number}"))
 }
 
 fn listen(arguments: &Arguments, log: &mut Log<'_>) -> Result<Listener> {
@@ -304,10 +303,10 @@ fn listen(arguments: &Arguments, log: &mut Log<'_>) -> Result<Listener> {
     Ok(listener)
 }
 
-/// Clients that are served at once with -P; others are rejected.
+/// The maximum of concurrent clients with -P; others are rejected.
 const MAX_CLIENTS: usize = 64;
 
-/// Lines that wait for being printed; a client whose lines are not printed is served no further.
+/// The maximum of lines that wait for output; when it is reached, the threads of the clients block.
 const MAX_LINES: usize = 64;
 
 /// What a thread reports.
@@ -317,11 +316,11 @@ enum Report {
     Line(String),
     /// One client failed.
     Failed(anyhow::Error),
-    /// There will be no more clients.
+    /// The server serves no further clients.
     Over(anyhow::Error),
 }
 
-/// Serves clients, each in a thread of its own, until the program is killed, and reports their failures.
+/// Serves clients, each in its own thread, until the program is killed, and reports their failures.
 fn serve_all(arguments: Arguments, print: &mut dyn FnMut(String) -> Result<()>) -> Result<()> {
     let listener = listen(&arguments, &mut Log::new(&arguments, print))?;
     let (sender, reports) = mpsc::sync_channel(MAX_LINES);
@@ -331,17 +330,17 @@ fn serve_all(arguments: Arguments, print: &mut dyn FnMut(String) -> Result<()>) 
             let request = listener.accept(arguments.wait.0).map_err(Into::into);
             match request.and_then(|request| start(request, &arguments, &sender)) {
                 Ok(()) => {}
-                Err(error) if is_of_client(&error) => drop(sender.send(Report::Failed(error))),
+                Err(error) if concerns_one_client(&error) => drop(sender.send(Report::Failed(error))),
                 Err(error) => break error,
             }
         };
-        // The receiver is gone only when the program ends.
+        // The receiver is dropped only when the program ends.
         let _ = sender.send(Report::Over(error));
     });
     for report in reports {
         match report {
             Report::Line(line) => print(line)?,
-            // If that fails nothing is left to do.
+            // A failure to print it has no remedy.
             Report::Failed(error) => drop(writeln!(io::stderr(), "{error:#}")),
             Report::Over(error) => return Err(error),
         }
@@ -349,30 +348,30 @@ fn serve_all(arguments: Arguments, print: &mut dyn FnMut(String) -> Result<()>) 
     Ok(())
 }
 
-/// Whether the failure concerns one client, and another may come.
-fn is_of_client(error: &anyhow::Error) -> bool {
+/// Whether the failure concerns one client only.
+fn concerns_one_client(error: &anyhow::Error) -> bool {
     let step = error.downcast_ref::<ConnectError>().map(ConnectError::step);
     matches!(step, Some(ConnectStep::Accept | ConnectStep::Reject))
 }
 
-/// Serves a client in a thread of its own.
+/// Serves a client in its own thread.
 fn start(request: Request, arguments: &Arc<Arguments>, reports: &SyncSender<Report>) -> Result<()> {
     let client = request.peer_address().map_or_else(|| "a client".into(), |address| address.to_string());
     // Each thread holds the arguments, and so does the caller.
     if Arc::strong_count(arguments) > MAX_CLIENTS {
         request.reject(b"busy")?;
-        let error = anyhow!("{client} was sent away: {MAX_CLIENTS} clients are being served");
+        let error = anyhow!("{client} was rejected: {MAX_CLIENTS} clients are being served");
         return Ok(reports.send(Report::Failed(error))?);
     }
     let (arguments, reports) = (Arc::clone(arguments), reports.clone());
     let work = move || {
         let mut print = |line| Ok(reports.send(Report::Line(line))?);
         if let Err(error) = serve(request, &arguments, &mut Log::new(&arguments, &mut print)) {
-            // The receiver is gone only when the program ends.
-            let _ = reports.send(Report::Failed(error.context(format!("{client} was not served to the end"))));
+            // The receiver is dropped only when the program ends.
+            let _ = reports.send(Report::Failed(error.context(format!("serving {client} failed"))));
         }
     };
-    thread::Builder::new().spawn(work).context("a thread for a client does not start")?;
+    thread::Builder::new().spawn(work).context("cannot start a thread for a client")?;
     Ok(())
 }
 
@@ -381,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_is_three_numbers_with_the_highest_byte_first() {
+    fn a_buffer_is_encoded_in_big_endian_order() {
         let buffer = RemoteBuffer { addr: 0x5582_28fc_a520, rkey: RemoteKey::from_raw(0xfedc_1300), size: 64 };
         assert_eq!(buffer.encode(), *b"\0\0\x55\x82\x28\xfc\xa5\x20\xfe\xdc\x13\0\0\0\0\x40");
         assert_eq!(RemoteBuffer::decode(buffer.encode()), buffer);

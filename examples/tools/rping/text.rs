@@ -1,16 +1,16 @@
-//! The text of a ping: its number, then letters, of which each ping begins with the next; a zero byte at the end.
+//! The text of a ping: its number, letters that start one later with each ping, and a zero byte.
 
 use anyhow::{Result, bail};
 
-/// Bytes of the shortest text: the longest number, what stands around it, and the zero byte.
+/// Bytes of the shortest text: the longest number with its prefix and separator, and the zero byte.
 pub(crate) const SMALLEST: u32 = 23;
 /// Bytes of the longest.
 pub(crate) const LARGEST: u32 = 65535;
 
-/// The letters go from `A` to `z`, with those signs of ASCII that stand between the capital and the small ones.
+/// The letters are `A` to `z`, including the ASCII characters between the upper and the lower case.
 const FIRST: u8 = b'A';
 const LETTERS: u8 = b'z' - FIRST + 1;
-/// The number of a ping is one of the C program's `int`, which goes up to this.
+/// The C program counts pings in an `int`; its number wraps here.
 const NUMBERS: u64 = 1 << 31;
 
 /// The text of the ping with this number, from 0, in `size` bytes.
@@ -18,9 +18,9 @@ pub(crate) fn text(number: u64, size: usize) -> Vec<u8> {
     let mut text = format!("rdma-ping-{}: ", number % NUMBERS).into_bytes();
     let start = (number % u64::from(LETTERS)) as u8;
     let letters = (0..LETTERS).map(|at| FIRST + at).cycle().skip(start.into());
-    let room = size.saturating_sub(1);
-    text.extend(letters.take(room.saturating_sub(text.len())));
-    text.truncate(room);
+    let limit = size.saturating_sub(1);
+    text.extend(letters.take(limit.saturating_sub(text.len())));
+    text.truncate(limit);
     text.resize(size, 0);
     text
 }
@@ -31,7 +31,7 @@ pub(crate) fn check(found: &[u8], number: u64) -> Result<()> {
     let Some(at) = found.iter().zip(&expected).position(|(found, expected)| found != expected) else { return Ok(()) };
     let byte = |bytes: &[u8]| bytes.get(at).copied().unwrap_or_default();
     bail!(
-        "the text of ping {number} is not what it is to be: byte {at} of {} is {:#04x} in place of {:#04x}; the text is `{}`",
+        "the text of ping {number} is wrong: byte {at} of {} is {:#04x}, expected {:#04x}; the text is `{}`",
         found.len(),
         byte(found),
         byte(&expected),
@@ -39,12 +39,13 @@ pub(crate) fn check(found: &[u8], number: u64) -> Result<()> {
     )
 }
 
-/// Bytes up to and including the first zero byte, or all if there is none: what the server writes back.
+/// The length up to and including the first zero byte, or all bytes if there is none: the part that the server writes
+/// back.
 pub(crate) fn length(text: &[u8]) -> usize {
     text.iter().position(|&byte| byte == 0).map_or(text.len(), |end| end + 1)
 }
 
-/// The text for a terminal: without the zero byte, and with numbers for what is not printable ASCII.
+/// The text for a terminal: without the zero byte, and with escapes for anything but printable ASCII.
 pub(crate) fn printable(text: &[u8]) -> String {
     let mut shown = String::new();
     for &byte in text.iter().take_while(|&&byte| byte != 0) {
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_those_of_the_c_program() {
+    fn texts_are_equal_to_those_of_the_c_program() {
         for (number, expected) in [
             (0, "rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqr"),
             (1, "rdma-ping-1: BCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrs"),
@@ -87,12 +88,12 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_reported_and_an_unclosed_text_is_whole() {
+    fn a_difference_is_reported_and_a_text_without_zero_byte_has_full_length() {
         let mut wrong = text(3, 64);
         wrong[20] = 7;
         let error = check(&wrong, 3).unwrap_err().to_string();
         assert!(
-            error.contains("the text of ping 3 ") && error.contains("byte 20 of 64 is 0x07 in place of 0x4b"),
+            error.contains("the text of ping 3 ") && error.contains("byte 20 of 64 is 0x07, expected 0x4b"),
             "{error}"
         );
         assert!(error.contains("`rdma-ping-3: DEFGHIJ\\x07LMN"), "{error}");
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn control_bytes_are_shown_as_numbers() {
+    fn control_bytes_are_escaped() {
         assert_eq!(printable(b"a\x1b[2J\xff~\0hidden"), "a\\x1b[2J\\xff~");
         assert_eq!((length(b"ab\0cd"), length(b""), length(b"\0")), (3, 0, 1));
     }

@@ -26,9 +26,9 @@ fn atomic_steps_are_not_lost_in_one_process() {
         succeeds(
             &ended,
             &[
-                "it holds 0",
-                &format!("  each of the {} steps found another value; the counter holds {half}", count * iterations),
-                &format!("this process has added {sum} in all, and that is what the memory of the counter holds"),
+                "its value is 0",
+                &format!("  each of the {} steps found a different value; the counter is {half}", count * iterations),
+                &format!("this process added {sum} in total, and the counter has this value"),
             ],
         );
         let rows = rows(&ended.output);
@@ -47,7 +47,7 @@ fn lone_queue_pair_fails_only_its_first_guess() {
     succeeds(&ended, &[]);
     let rows = rows(&ended.output);
     let last: Vec<_> = rows.iter().map(|row| row.get(1..).unwrap_or_default()).collect();
-    // The first guess is 0, and the counter holds 30 by then.
+    // The first guess is 0, and the counter is 30 by then.
     assert_eq!(last, [["30", "0", "29"].as_slice(), ["30", "30", "59", "1"].as_slice()], "{}", ended.output);
 }
 
@@ -61,13 +61,13 @@ fn server_and_client_agree() {
         let (server, client) = (ours("rdma_atomic", port, "-q 2 -n 1"), ours("rdma_atomic", port, &client));
         let [server, client] = child::run_both(server, client, port, LIMIT);
         let sum = count * iterations * 2 * 3;
-        succeeds(&client, &[&format!("the counter holds {}\n", sum / 2), &format!("the counter holds {sum}\n")]);
+        succeeds(&client, &[&format!("the counter is {}\n", sum / 2), &format!("the counter is {sum}\n")]);
         succeeds(
             &server,
             &[
-                &format!("reaches the counter by {count} queue pair"),
-                "; it holds 0",
-                &format!("has added {sum} in all, and that is what the memory of the counter holds"),
+                &format!("accesses the counter with {count} queue pair"),
+                "; its value is 0",
+                &format!("added {sum} in total, and the counter has this value"),
             ],
         );
         games += 1;
@@ -80,8 +80,8 @@ fn impossible_options_are_errors_in_a_sentence() {
     let run = |options: &str| child::run(ours("rdma_atomic", port(), options), LIMIT);
     fails(&run("-g 200"), &["GID index 200", "is not in use"]);
     fails(&run("-i 77"), &["there is no port 77"]);
-    fails(&run("--timeout 0.2"), &["no client came to TCP port", "within 0.2 s"]);
-    fails(&run("localhost"), &["nobody listens at", "start the server first"]);
+    fails(&run("--timeout 0.2"), &["no client connected to TCP port", "within 0.2 s"]);
+    fails(&run("localhost"), &["connection refused", "start the server there first"]);
     for arguments in [
         "-q 0",
         "-q 257",
@@ -102,22 +102,22 @@ fn impossible_options_are_errors_in_a_sentence() {
 #[test]
 fn misbehaving_peer_is_an_error_in_a_sentence() {
     let say_to_server = |bytes: &[u8]| say_to_server("rdma_atomic", "--timeout 1", bytes, true);
-    fails(&say_to_server(b"GET / HTTP/1.1\r\n\r\n"), &["said `GET /` and not how many queue pairs it has"]);
+    fails(&say_to_server(b"GET / HTTP/1.1\r\n\r\n"), &["sent `GET /`, expected its number of queue pairs"]);
     fails(&say_to_server(b"ffff\0"), &["65535 queue pairs", "1 to 256"]);
-    fails(&say_to_server(b"00"), &["did not tell how many queue pairs it has within 1 s (2 of 5 bytes came)"]);
-    fails(&say_to_server(b"0001\0nonsense"), &["did not tell the address of its queue pair", "8 of 52 bytes came"]);
+    fails(&say_to_server(b"00"), &["did not send its number of queue pairs within 1 s (2 of 5 bytes arrived)"]);
+    fails(&say_to_server(b"0001\0nonsense"), &["did not send the address of its queue pair", "8 of 52 bytes arrived"]);
     // A peer that takes the counter and adds nothing, but reports that it has.
     let server = format!("0000:{:06x}:000001:{:032x}\0", 0x11, u128::from_be_bytes(gid()));
     let lie = format!("0001\0{server}done\0{:016x}\0", 7);
-    fails(&say_to_server(lie.as_bytes()), &["has added 7 in all, and the memory of the counter holds 0"]);
+    fails(&say_to_server(lie.as_bytes()), &["added 7 in total, but the counter is 0"]);
     let port = port();
     let server = ours("rc_pingpong", port, "--timeout 20");
     let client = ours("rdma_atomic", port, "--timeout 20 localhost");
     let [server, client] = child::run_both(server, client, port, LIMIT);
-    fails(&server, &["is not the address of a queue pair"]);
+    fails(&server, &["is not a queue pair address"]);
     fails(&client, &["the server at "]);
     // Depending on unread data at its exit and on timing, the connection ends in different places.
-    let ends = ["before it had told the address of its queue pair", "has gone: "];
+    let ends = ["disconnected before sending the address of its queue pair", "disconnected: "];
     assert!(ends.iter().any(|end| client.output.contains(end)), "{}", client.output);
 }
 

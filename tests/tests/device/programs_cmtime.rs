@@ -132,7 +132,7 @@ fn failures_are_counted_and_reported_in_a_sentence() {
     if device::name() != device::SOFT_DEVICE {
         fails(&run("-s 127.0.0.1 -c 2"), &["2 of 2", "resolve route", "leads to no RDMA device", "(2)"]);
     }
-    fails(&run("-s no-such-host.invalid"), &["looking up no-such-host.invalid"]);
+    fails(&run("-s no-such-host.invalid"), &["cannot resolve no-such-host.invalid"]);
     fails(&run(&to_server("-b ::1")), &["no address of the same family as ::1"]);
     fails(&run("-b 203.0.113.5"), &["binding to 203.0.113.5:", "this machine does not have the address"]);
 

@@ -14,26 +14,26 @@ fn memory_window(options: &str) -> Command {
 
 /// The steps of both sides in a round, in order.
 const OWNER: [&str; 9] = [
-    "the owner takes the key back",
+    "the owner invalidates the key",
     "  owner: has 4096 bytes at 0x",
-    "  owner: binds a window to 64 bytes from 0x",
-    "  peer:  is told of 64 bytes at 0x",
+    "  owner: binds a window for reads and writes to 64 bytes at 0x",
+    "  peer:  receives the address 0x",
     "  peer:  reads there `this is from the owner`",
     "  peer:  writes there `and this from the peer`",
     "  owner: finds that in its memory",
     "  owner: invalidates the key",
-    "  peer:  tries to read again: remote access error, as it should be",
+    "  peer:  tries to read again: remote access error, as expected",
 ];
 const PEER: [&str; 10] = [
-    "the peer gives the key back",
+    "the peer invalidates the key",
     OWNER[1],
     OWNER[2],
     OWNER[3],
     OWNER[4],
     OWNER[5],
     OWNER[6],
-    "  peer:  says `done with it`, and with that invalidates the key",
-    "  owner: hears that",
+    "  peer:  sends `done with it` with invalidate",
+    "  owner: receives it",
     OWNER[8],
 ];
 

@@ -47,9 +47,9 @@ fn example_runs_with_the_c_program_in_both_roles() {
 #[test]
 fn impossible_options_are_errors_in_a_sentence() {
     let run = |options: &str| child::run(srq(port(), options), LIMIT);
-    fails(&run("-q 20 -r 19"), &["--rx-depth 19 is too small for --num-qp 20"]);
+    fails(&run("-q 20 -r 19"), &["--rx-depth 19 is below --num-qp 20"]);
     fails(&run("-r 1000000"), &["ibv_create_srq: EINVAL", "1000000"]);
-    fails(&run("--timeout 0.2"), &["no client came to TCP port"]);
+    fails(&run("--timeout 0.2"), &["no client connected to TCP port"]);
     for arguments in ["-q 0", "-q 257", "-n 0", "-s 0", "a b"] {
         refuses("srq_pingpong", arguments);
     }
@@ -59,7 +59,7 @@ fn impossible_options_are_errors_in_a_sentence() {
     };
     let [server, client] = both("-q 3 --timeout 20", "-q 4 --timeout 20");
     fails(&server, &["the peer has 4 queue pairs and this side 3", "--num-qp"]);
-    fails(&client, &["closed the connection"]);
+    fails(&client, &["disconnected before sending"]);
     let [server, client] = both("-s 64 --timeout 20", "-s 4k --timeout 20");
     fails(&server, &["receiving message 1 of 1000 failed", "--size"]);
     fails(&client, &["failed", "--size"]);

@@ -33,7 +33,7 @@ fn missing_server_is_an_error() {
         fails(&ping("10.71.0.77", "--timeout 0.5"), &["10.71.0.77", "nobody answered within 500ms"]);
     }
     fails(&ping("no-such-host.invalid", ""), &["no-such-host.invalid"]);
-    fails(&ping(&address.to_string(), "-I no-such-host.invalid"), &["the source no-such-host.invalid"]);
+    fails(&ping(&address.to_string(), "-I no-such-host.invalid"), &["cannot resolve the source no-such-host.invalid"]);
     fails(&ping(&address.to_string(), "-I 192.0.2.1"), &[&address.to_string()]);
 }
 
@@ -59,8 +59,8 @@ fn text_longer_than_the_servers_is_reported_by_both() {
         let (server, client) = (server(whose[0], port, "-S 64"), client(whose[1], port, "-C 3 -S 65"));
         child::run_both_by_cm(server, client, port, LIMIT)
     };
-    let too_long = ["the client's texts have 65 bytes, and this server takes 64 at most: give both sides the same -S"];
-    let not_read = ["the server has ended the connection and did not read ping 0", "its -S"];
+    let too_long = ["the client's texts have 65 bytes, above the server's limit of 64; give both sides the same -S"];
+    let not_read = ["the server disconnected and did not read ping 0", "give it the same -S"];
     let [server, client] = run([Ours, Ours]);
     fails(&server, &too_long);
     fails(&client, &not_read);
@@ -106,7 +106,7 @@ fn peer_killed_during_the_test_is_reported() {
         }
         let [mut server, mut client] = in_the_midst(whose, "-v", &format!("-v {options}"));
         server.kill();
-        fails(&end_of(&mut client), &["the server has ended the connection and did not"]);
+        fails(&end_of(&mut client), &["the server disconnected and did not"]);
     }
     for whose in [[Ours, Ours], [Ours, Theirs]].into_iter().filter(are_here) {
         let [mut server, mut client] = in_the_midst(whose, "-v", "-v");
@@ -114,7 +114,7 @@ fn peer_killed_during_the_test_is_reported() {
         let ended = end_of(&mut server);
         // Between two pings, every client ends like that.
         if !ended.status.success() {
-            fails(&ended, &["the client has ended the connection"]);
+            fails(&ended, &["the client disconnected"]);
         }
     }
 }
@@ -124,12 +124,12 @@ fn stopped_peer_times_out() {
     for whose in [[Ours, Ours], [Theirs, Ours]].into_iter().filter(are_here) {
         let [mut server, mut client] = in_the_midst(whose, "-v", "-v --timeout 5");
         server.stop();
-        fails(&end_of(&mut client), &["the server did not", "within 5 s (--timeout): does it still run?"]);
+        fails(&end_of(&mut client), &["the server did not", "within 5 s (--timeout); check that it still runs"]);
     }
     for whose in [[Ours, Ours], [Ours, Theirs]].into_iter().filter(are_here) {
         let [mut server, mut client] = in_the_midst(whose, "-v --timeout 2", "-v");
         client.stop();
-        fails(&end_of(&mut server), &["the client did not", "within 2 s (--timeout): does it still run?"]);
+        fails(&end_of(&mut server), &["the client did not", "within 2 s (--timeout); check that it still runs"]);
     }
 }
 
@@ -152,7 +152,7 @@ fn persistent_server_outlives_clients_that_fail() {
     let well = child::run(client(Ours, port, "-v -V -C 2"), LIMIT);
     assert!(well.status.success() && well.output.lines().count() == 2, "{}", well.output);
     let said = server.said();
-    assert!(said.contains("was not served to the end: the client's texts"), "{said}");
+    assert!(said.contains("failed: the client's texts"), "{said}");
     assert!(!said.contains("error: ") && !said.contains("panicked"), "{said}");
 }
 

@@ -135,13 +135,13 @@ fn client_hears(options: &str, talk: impl FnOnce(&mut Peer, [u8; 16])) -> Ended 
 fn malformed_message_is_reported_by_the_server() {
     for length in [1, 15] {
         let ended = server_hears("", 1, |peer| peer.say(&vec![0; length]));
-        fails(&ended, &[&format!("a message of {length} bytes, and those of an rping have 16")]);
+        fails(&ended, &[&format!("a message of {length} bytes, expected 16")]);
     }
-    fails(&server_hears("", 1, |peer| peer.say(&[0; 17])), &["receiving a message failed", "more than the 16 bytes"]);
+    fails(&server_hears("", 1, |peer| peer.say(&[0; 17])), &["receiving a message failed", "may exceed 16 bytes"]);
     for (size, words) in [
         (0, "offers 0 bytes"),
         (22, "offers 22 bytes"),
-        (65, "65 bytes, and this server takes 64"),
+        (65, "65 bytes, above the server's limit of 64"),
         (u32::MAX, "4294967295"),
     ] {
         let ended = server_hears("", 1, |peer| {
@@ -162,7 +162,10 @@ fn unoffered_memory_is_reported_by_the_server() {
             peer.say(&place);
             peer.wait();
         });
-        fails(&ended, &["reading the client's text failed", "does not have the memory that it offers"]);
+        fails(
+            &ended,
+            &["reading the client's text failed", "the address, length or key that the client offered is invalid"],
+        );
     }
     let ended = server_hears("", 1, |peer| {
         let place = peer.place(0, 64);
@@ -173,7 +176,7 @@ fn unoffered_memory_is_reported_by_the_server() {
         peer.say(&place);
         peer.wait();
     });
-    fails(&ended, &["ping 0 has 1 bytes, and is to come back to 0 bytes of the client"]);
+    fails(&ended, &["ping 0 has 1 bytes, and the client's buffer for the reply 0 bytes"]);
 }
 
 #[test]
@@ -231,7 +234,7 @@ fn texts_are_checked_on_request_and_printed_escaped() {
         peer.say(&place);
         peer.wait();
     });
-    fails(&ended, &["the text of ping 0 is not what it is to be: byte 13 of 32 is 0x61 in place of 0x41"]);
+    fails(&ended, &["the text of ping 0 is wrong: byte 13 of 32 is 0x61, expected 0x41"]);
 }
 
 #[test]
@@ -240,7 +243,7 @@ fn server_with_another_protocol_is_reported() {
         peer.say(&[0; 8]);
         peer.wait();
     });
-    fails(&ended, &["a message of 8 bytes, and those of an rping have 16"]);
+    fails(&ended, &["a message of 8 bytes, expected 16"]);
     let ended = client_hears("--timeout 5", |peer, _| peer.wait());
     fails(&ended, &["the server did not read ping 0 within 5 s"]);
     // It reports that the text is back, but it is not.
@@ -251,10 +254,7 @@ fn server_with_another_protocol_is_reported() {
         peer.say(&[0; 16]);
         peer.wait();
     });
-    fails(
-        &ended,
-        &["what the server wrote back is wrong: the text of ping 0", "byte 0 of 64 is 0x00 in place of 0x72"],
-    );
+    fails(&ended, &["the server wrote wrong data: the text of ping 0", "byte 0 of 64 is 0x00, expected 0x72"]);
     // It reads more than it was offered.
     let ended = client_hears("", |peer, offer| {
         let addr = u64::from_be_bytes(offer[..8].try_into().unwrap());
@@ -266,7 +266,7 @@ fn server_with_another_protocol_is_reported() {
         batch.post().unwrap();
         peer.wait();
     });
-    fails(&ended, &["the device has stopped the connection"]);
+    fails(&ended, &["the device stopped the connection"]);
 }
 
 #[test]

@@ -122,8 +122,14 @@ fn rping_prints_nothing_without_v_and_each_step_with_d() {
     assert_eq!(play([Ours, Ours], "", "-C 2").each_ref().map(Vec::len), [0, 0]);
     let [served, pinged] = play([Ours, Ours], "-d", "-d -C 2");
     for (said, steps) in [
-        (served, ["listening at ", "wants to connect", "ping 1: is offered at 64 bytes at 0x", "pings served: 2"]),
-        (pinged, ["the way to ", "the connection is made", "ping 1: offering 64 bytes at 0x", "ping 1: is back"]),
+        (
+            served,
+            ["listening at ", "requests a connection", "ping 1: the client offers 64 bytes at 0x", "pings served: 2"],
+        ),
+        (
+            pinged,
+            ["the path to ", "the connection is established", "ping 1: offering 64 bytes at 0x", "ping 1: came back"],
+        ),
     ] {
         for step in steps {
             assert!(said.iter().any(|line| line.contains(step)), "no `{step}` in {said:#?}");
@@ -178,7 +184,7 @@ fn persistent_server_serves_several_at_once() {
     server.wait_for_cm_port(port);
     // A connected but silent client does not delay the others.
     let mut stopped = Program::start(client(Ours, port, "-d"), LIMIT);
-    stopped.wait_until("ping", |client| client.said().contains("ping 10: is back"));
+    stopped.wait_until("ping", |client| client.said().contains("ping 10: came back"));
     stopped.stop();
     let mut clients: Vec<Program> = (0..5).map(|_| Program::start(client(Ours, port, "-v -V -C 20"), LIMIT)).collect();
     for client in &mut clients {
