@@ -13,6 +13,8 @@
 mod backend;
 mod connection;
 mod doctor;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod memory;
 mod proto;
 mod region;

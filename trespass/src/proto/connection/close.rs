@@ -112,7 +112,7 @@ impl Connection {
     }
 
     /// SENDs in the inbox.
-    pub(in crate::proto) fn held(&self) -> u16 {
+    pub(crate) fn held(&self) -> u16 {
         self.incoming.received.wrapping_sub(self.incoming.freed)
     }
 

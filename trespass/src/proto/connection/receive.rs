@@ -36,13 +36,14 @@ impl Connection {
         incoming.received = incoming.received.wrapping_add(1);
         self.alive.heard = true;
         self.counters.receives += 1;
-        if incoming.announced.wrapping_sub(incoming.received) > u16::MAX / 2 {
+        let has_credit = incoming.announced.wrapping_sub(incoming.received) <= u16::MAX / 2;
+        let Some(frame) = Frame::parse(&message).filter(|_| has_credit) else {
+            incoming.freed = incoming.freed.wrapping_add(1);
             stock.free(message);
-            return Err(Failure::violation("the peer sent without a credit"));
-        }
-        let Some(frame) = Frame::parse(&message) else {
-            stock.free(message);
-            return Err(Failure::violation("a frame is cut short"));
+            return Err(Failure::violation(match has_credit {
+                true => "a frame is cut short",
+                false => "the peer sent without a credit",
+            }));
         };
         let ordered = if frame.kind == Kind::DATA && frame.extent() == message.len() {
             self.incoming.may_follow()

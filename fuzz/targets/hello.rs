@@ -1,0 +1,6 @@
+//! See `trespass::fuzz::handshake`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    trespass::fuzz::handshake(input);
+});
