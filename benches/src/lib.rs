@@ -1,3 +1,3 @@
-//! What the programs here share.
+//! The modules that the programs share.
 
 pub mod measure;

@@ -1,10 +1,10 @@
-//! Times, and what is in their middle.
+//! Times and medians.
 
 use std::time::Instant;
 
 use anyhow::Result;
 
-/// Nanoseconds of each of so many calls.
+/// Nanoseconds per call, of `count` calls.
 pub fn each(count: usize, mut call: impl FnMut()) -> f64 {
     let started = Instant::now();
     for _ in 0..count {
@@ -13,7 +13,7 @@ pub fn each(count: usize, mut call: impl FnMut()) -> f64 {
     started.elapsed().as_nanos() as f64 / count as f64
 }
 
-/// The same, of calls on one after the other.
+/// As [`each`], with calls on the elements of `on` in turn.
 pub fn over<T>(count: usize, on: &mut [T], mut call: impl FnMut(&mut T)) -> f64 {
     let started = Instant::now();
     let len = on.len();
@@ -23,21 +23,21 @@ pub fn over<T>(count: usize, on: &mut [T], mut call: impl FnMut(&mut T)) -> f64 
     started.elapsed().as_nanos() as f64 / count as f64
 }
 
-/// The median of so many measurements, after one that warms up.
+/// The median of `rounds` measurements, after one that warms up.
 ///
 /// # Errors
 ///
-/// Of the first that fails.
+/// The error of the first measurement that fails.
 pub fn median(rounds: usize, mut measure: impl FnMut() -> Result<f64>) -> Result<f64> {
     measure()?;
     Ok(middle((0..rounds).map(|_| measure()).collect::<Result<_>>()?))
 }
 
-/// The median of how the second's rate relates to the first's, each measured in turn.
+/// The median of the ratio of the second's rate to the first's; each round measures both.
 ///
 /// # Errors
 ///
-/// Of the first that fails.
+/// The error of the first measurement that fails.
 pub fn median_ratio(
     rounds: usize,
     mut first: impl FnMut() -> Result<f64>,
@@ -48,7 +48,7 @@ pub fn median_ratio(
     Ok(middle((0..rounds).map(|_| Ok(first()? / second()?)).collect::<Result<_>>()?))
 }
 
-/// The one in the middle, or the upper of the two.
+/// The middle value, or the upper of the two middle values.
 pub fn middle(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

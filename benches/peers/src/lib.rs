@@ -1,4 +1,4 @@
-//! The empty device as a `libibverbs.so.1`, by the list of functions that `rdma-mummy-sys` has.
+//! The empty device as a `libibverbs.so.1` with the functions of `rdma-mummy-sys`.
 
 macro_rules! export {
     (
@@ -11,9 +11,9 @@ macro_rules! export {
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name($($argument: $type),*) -> $result {
                 const FUNCTION: unsafe extern "C" fn($($type),*) -> $result = library::$name;
-                // A second registration is refused, and nothing is lost.
+                // Only the first registration has an effect; the result of later ones is ignored.
                 let _ = sideway_zero_cost::device::register();
-                // SAFETY: the caller keeps the contract of the C function, which is that of this one.
+                // SAFETY: the caller keeps the contract of the C function, which is also that of `FUNCTION`.
                 unsafe { FUNCTION($($argument),*) }
             }
         )*

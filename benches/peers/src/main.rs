@@ -1,6 +1,7 @@
-//! The table of zero_cost with columns for sideway 0.4 and rust-ibverbs, from crates.io: `cargo run --release` in this folder.
+//! The table of zero_cost with columns for sideway 0.4 and rust-ibverbs from crates.io: `cargo run --release` in this
+//! folder.
 //!
-//! Each loop runs in a process that finds the empty device as its `libibverbs.so.1`.
+//! Each loop runs in its own process, which loads the empty device as its `libibverbs.so.1`.
 
 mod rust_ibverbs;
 mod sideway_04;
@@ -25,18 +26,18 @@ const IBVERBS: &str = "ibverbs 0.9.2";
 fn main() -> Result<ExitCode> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if let [column, interface, task, rounds] = words.as_slice() {
-        let rounds = rounds.parse().context("the number of rounds")?;
-        let heard = match column.as_str() {
+        let rounds = rounds.parse().context("not a number of rounds")?;
+        let sum = match column.as_str() {
             IBVERBS => rust_ibverbs::run(task, rounds)?,
             SIDEWAY => sideway_04::run(interface == "extended", task, rounds)?,
             GENERIC => sideway_04::run_generic(interface == "extended", task, rounds)?,
-            _ => bail!("there is no column {column}"),
+            _ => bail!("no column {column}"),
         };
-        println!("{heard:016x}");
+        println!("{sum:016x}");
         return Ok(ExitCode::SUCCESS);
     }
-    let program = std::env::current_exe().context("where this program is")?;
-    let built = program.parent().context("this program is in no folder")?;
+    let program = std::env::current_exe().context("the path of this program is not available")?;
+    let built = program.parent().context("the path of this program has no folder")?;
     let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release/zero_cost");
     let folder = std::env::temp_dir().join(format!("peers-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
@@ -54,7 +55,7 @@ fn main() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The words by which this program runs a loop, where the crate has such a one.
+/// The arguments with which this program runs a loop, if the crate has it.
 fn command(name: &str, interface: Interface, task: Task) -> Option<Vec<String>> {
     let task = match task {
         Task::Post1 => "post1",

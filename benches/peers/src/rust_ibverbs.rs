@@ -1,11 +1,11 @@
-//! The loops through rust-ibverbs. It posts sends, one at a time.
+//! The loops of rust-ibverbs, which posts sends, one at a time.
 
 use anyhow::{Context, Result, bail, ensure};
 use ibverbs::{CompletionQueue, MemoryRegion, QueuePair, ibv_wc};
 
 pub(crate) fn run(task: &str, rounds: u64) -> Result<u64> {
     let devices = ibverbs::devices()?;
-    let context = devices.iter().next().context("there is no device")?.open()?;
+    let context = devices.iter().next().context("no device found")?.open()?;
     let cq = context.create_cq(64, 0)?;
     let pd = context.alloc_pd()?;
     let mut builder = pd.create_qp(&cq, &cq, ibverbs::ibv_qp_type::IBV_QPT_RC);
@@ -17,7 +17,7 @@ pub(crate) fn run(task: &str, rounds: u64) -> Result<u64> {
         "post1" => post(&mut qp, &cq, &mut memory, 1, rounds),
         "post32" => post(&mut qp, &cq, &mut memory, 32, rounds),
         "empty" => empty(&cq, rounds),
-        _ => bail!("there is no loop {task}"),
+        _ => bail!("no loop {task}"),
     }
 }
 
@@ -33,7 +33,7 @@ fn post(
     let mut sum = 0_u64;
     for _ in 0..rounds {
         for number in 0..batch {
-            // SAFETY: the device touches no memory.
+            // SAFETY: the device accesses no memory.
             unsafe { qp.post_send(memory, .., number)? };
         }
         let mut left = batch;

@@ -1,4 +1,4 @@
-//! The loops through sideway 0.4.
+//! The loops of sideway 0.4.
 
 use anyhow::{Context, Result, bail, ensure};
 use sideway_04::ibverbs::completion::{
@@ -39,7 +39,7 @@ pub(crate) fn run_generic(is_extended: bool, task: &str, rounds: u64) -> Result<
 
 fn open() -> Result<Arc<DeviceContext>> {
     let list = DeviceList::new()?;
-    let device = list.iter().next().context("there is no device")?;
+    let device = list.iter().next().context("no device found")?;
     Ok(device.open()?)
 }
 
@@ -61,7 +61,7 @@ macro_rules! loops {
                     "post32" => post(qp, cq, 32, rounds),
                     "inline" => inline(qp, cq, b"thirty-two bytes of inline data.", rounds),
                     "empty" => empty(cq, rounds),
-                    _ => bail!("there is no loop {task}"),
+                    _ => bail!("no loop {task}"),
                 }
             }
 
@@ -89,7 +89,7 @@ macro_rules! loops {
                     let mut guard = qp.start_post_send();
                     for number in 0..batch {
                         let request = guard.construct_wr(number, WorkRequestFlags::Signaled).setup_write(9, 0x5000);
-                        // SAFETY: the device touches no memory.
+                        // SAFETY: the device accesses no memory.
                         unsafe { request.setup_sge(7, 0x4000, 32) };
                     }
                     guard.post()?;

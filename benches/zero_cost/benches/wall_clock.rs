@@ -1,5 +1,5 @@
-//! The same loops by the clock: `cargo bench -p sideway-zero-cost`. Published and never a reason to fail: what the device does
-//! not do is most of what a real one takes.
+//! The loops of zero_cost measured by time: `cargo bench -p sideway-zero-cost`. The results are published and never fail a run:
+//! a real device spends most of the time on work that this one does not do.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use sideway_zero_cost::c;
 use sideway_zero_cost::column::Column;
 use sideway_zero_cost::work::{Interface, Task};
 
-/// The loops see to it that they ask nothing of the heap.
+/// Each loop checks that it does not allocate.
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Rounds of a loop for each that criterion asks for: what is made before a loop is not to count.
+/// Rounds of a loop per iteration of criterion, so that the objects created before a loop do not count.
 const ROUNDS: u64 = 1000;
 
 fn loops(criterion: &mut Criterion) {
@@ -23,7 +23,7 @@ fn loops(criterion: &mut Criterion) {
     c::compile(&folder).expect("the loops in C compile");
     for &interface in Interface::value_variants() {
         for &task in Task::value_variants() {
-            let mut group = criterion.benchmark_group(format!("{interface:?}, {}", task.words()));
+            let mut group = criterion.benchmark_group(format!("{interface:?}, {}", task.label()));
             group.throughput(Throughput::Elements(u64::from(task.requests())));
             for &column in Column::value_variants().iter().filter(|column| column.has(interface, task)) {
                 group.bench_function(BenchmarkId::from_parameter(format!("{column:?}")), |bencher| {
@@ -33,11 +33,11 @@ fn loops(criterion: &mut Criterion) {
             group.finish();
         }
     }
-    // What is left there harms nobody.
+    // A folder that cannot be removed does no harm.
     let _ = std::fs::remove_dir_all(&folder);
 }
 
-/// The time of so many rounds.
+/// The time of `count` times [`ROUNDS`].
 fn time(column: Column, folder: &Path, interface: Interface, task: Task, count: u64) -> Duration {
     let started = Instant::now();
     column.run(folder, interface, task, count.saturating_mul(ROUNDS)).expect("the loop runs");

@@ -1,9 +1,8 @@
 /*
- * The loops that sideway's are compared with, as a program in C has them. What does not change from request to request
- * stands in local variables.
+ * The loops in C for comparison with sideway's. Values that do not change between requests are local variables.
  *
- * Requests of the basic interface come in two styles. FRESH: each is initialised where it is posted, whatever it was before.
- * KEPT: lists are linked before the loop, and a request is only told what sideway tells one.
+ * Requests of the basic interface have two styles. FRESH: each is initialised where it is posted. KEPT: lists are
+ * linked before the loop, which writes the same fields as sideway.
  */
 #ifndef LOOPS_H
 #define LOOPS_H
@@ -17,7 +16,7 @@
 #define BATCH 32
 #define FAILED UINT64_MAX
 
-/* Laid out as `Work` of c.rs. */
+/* The layout is that of `Work` in c.rs. */
 struct work {
 	struct ibv_qp *qp;
 	struct ibv_qp_ex *qp_ex;
@@ -30,7 +29,7 @@ struct work {
 	uint32_t rkey;
 };
 
-/* Takes one completion, and adds its number. */
+/* Polls one completion, and adds its number. */
 static inline int extended_take_1(struct ibv_cq_ex *cq, uint64_t *sum)
 {
 	struct ibv_poll_cq_attr attr = {};
@@ -64,7 +63,7 @@ static inline int basic_take_1(struct ibv_cq *cq, uint64_t *sum)
 	return 0;
 }
 
-/* Takes so many completions, and adds their numbers, and their opcodes if asked to. */
+/* Polls `count` completions, and adds their numbers, and with `opcodes` their opcodes. */
 static inline int extended_take(struct ibv_cq_ex *cq, uint64_t count, uint64_t *sum, bool opcodes)
 {
 	struct ibv_poll_cq_attr attr = {};

@@ -1,4 +1,4 @@
-/* Posting one request and taking its completion, 32 of both, and inline data. */
+/* Posting one request and polling its completion, 32 of both, and inline data. */
 #include "loops.h"
 
 uint64_t extended_post_1(const struct work *work, uint64_t rounds)
@@ -122,7 +122,7 @@ uint64_t basic_post_32(const struct work *work, uint64_t rounds)
 	return sum;
 }
 
-/* Batches of a size that the compiler does not know, and completions of which the opcode is read as well. */
+/* Batches of a size that is not known at compile time, and completions with their opcodes. */
 static __attribute__((noipa)) uint64_t extended_steps(const struct work *work, uint64_t rounds, uint64_t batch)
 {
 	struct ibv_qp_ex *qp = work->qp_ex;

@@ -1,9 +1,9 @@
-/* Reading what completions say, and looking where there are none. */
+/* Reading the fields of completions, and polling an empty queue. */
 #include <arpa/inet.h>
 
 #include "loops.h"
 
-/* A sum whose terms cannot change places: each field is taken in its turn. */
+/* A sum in which the order of the fields matters. */
 static inline void add(uint64_t *sum, uint64_t field)
 {
 	uint64_t with = *sum + field;
@@ -143,7 +143,7 @@ uint64_t basic_fields(const struct work *work, uint64_t rounds)
 	return sum;
 }
 
-/* Both count how often there was nothing, which is always. */
+/* Both count the polls without a completion, which are all. */
 uint64_t extended_empty(const struct work *work, uint64_t rounds)
 {
 	struct ibv_cq_ex *cq = (struct ibv_cq_ex *)work->cq;

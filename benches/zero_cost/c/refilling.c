@@ -1,7 +1,7 @@
-/* Receives posted again as they complete. */
+/* Receives that are posted again when they complete. */
 #include "loops.h"
 
-/* Receives in one list, for those that have completed. */
+/* A list of receives, to post for completed ones. */
 struct refill {
 	struct ibv_recv_wr wr[BATCH];
 	struct ibv_sge sge[BATCH];
@@ -31,7 +31,7 @@ static inline void refill_add(struct refill *refill, int i, uint64_t wr_id, cons
 	refill->sge[i] = *sge;
 }
 
-/* The list has `count` receives, one at least. */
+/* The list has `count` receives, at least one. */
 static inline int refill_post(struct refill *refill, int count, struct ibv_qp *qp)
 {
 	struct ibv_recv_wr *bad, *last = &refill->wr[count - 1];

@@ -1,4 +1,4 @@
-//! Counting what is asked of the heap.
+//! Counting allocations.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
@@ -8,11 +8,11 @@ use anyhow::{Result, ensure};
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
-/// The system's allocator, whose calls are counted: a program that measures has it as its global one.
+/// The system's allocator with a counter of its calls; a program that measures uses it as its global allocator.
 #[derive(Clone, Copy, Debug)]
 pub struct Counting;
 
-// SAFETY: all is the system's allocator's doing; the counter needs no memory of its own.
+// SAFETY: the system's allocator does all the work; the counter requires no memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.fetch_add(1, Relaxed);
@@ -33,16 +33,16 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Runs a loop that must ask nothing of the heap.
+/// Runs a loop that must not allocate, and returns its result.
 ///
 /// # Errors
 ///
-/// It did, or the program does not count; else what the loop gave.
+/// The loop failed or allocated, or the program does not count.
 pub fn none_in<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     let before = CALLS.load(Relaxed);
     drop(black_box(Box::new(0_u8)));
     let start = CALLS.load(Relaxed);
-    ensure!(start == before + 2, "the allocator of this program does not count, or another thread is at work");
+    ensure!(start == before + 2, "the allocator of this program does not count, or another thread allocates");
     let result = run()?;
     let calls = CALLS.load(Relaxed) - start;
     ensure!(calls == 0, "the loop called the allocator {calls} times");

@@ -1,4 +1,4 @@
-//! The loops in C, compiled when they are wanted: `cargo build` needs no C compiler.
+//! The loops in C, compiled on demand: `cargo build` requires no C compiler.
 
 use std::env;
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use sideway::ibverbs::completion::CompletionQueue;
 use sideway::ibverbs::queue_pair::QueuePair;
 
 use crate::objects;
-use crate::work::{Interface, Task, Words};
+use crate::work::{Interface, Task, Values};
 
 const HEADER: (&str, &str) = ("loops.h", include_str!("../c/loops.h"));
 const SOURCES: [(&str, &str); 3] = [
@@ -22,7 +22,7 @@ const SOURCES: [(&str, &str); 3] = [
     ("reading.c", include_str!("../c/reading.c")),
 ];
 
-/// Laid out as `struct work` of loops.h.
+/// The layout is that of `struct work` in loops.h.
 #[repr(C)]
 struct Work {
     qp: *mut ibv_qp,
@@ -38,12 +38,12 @@ struct Work {
 
 type Loop = unsafe extern "C" fn(*const Work, u64) -> u64;
 
-/// How a program in C has its requests.
+/// How a program in C prepares its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// Each is initialised where it is posted, as the examples of rdma-core and the manual pages have it.
+    /// Each request is initialised where it is posted, as in rdma-core's examples and manual pages.
     Fresh,
-    /// Lists are linked before the loop, and of a request only what tells it from another is written.
+    /// Lists are linked before the loop, which writes only the fields that differ between requests.
     Kept,
 }
 
@@ -63,16 +63,16 @@ impl Style {
     }
 }
 
-/// What compiles the loops: `$CC`, else `cc`.
+/// The compiler: `$CC`, or `cc`.
 pub fn compiler() -> OsString {
     env::var_os("CC").filter(|value| !value.is_empty()).unwrap_or_else(|| OsString::from("cc"))
 }
 
-/// Compiles the loops into `folder`, in both styles, by the [`compiler`], with `-O2`.
+/// Compiles the loops into `folder`, in both styles, with the [`compiler`] and `-O2`.
 ///
 /// # Errors
 ///
-/// There is no compiler, or there are no headers.
+/// The compiler or the headers are not installed.
 pub fn compile(folder: &Path) -> Result<()> {
     let compiler = compiler();
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -87,7 +87,7 @@ pub fn compile(folder: &Path) -> Result<()> {
             .arg(folder.join(style.object()))
             .args(&sources)
             .output()
-            .with_context(|| format!("cannot run {} (the package gcc)", compiler.display()))?;
+            .with_context(|| format!("cannot run {}; install gcc", compiler.display()))?;
         ensure!(
             output.status.success(),
             "{} (the package libibverbs-dev has the headers):\n{}",
@@ -98,21 +98,21 @@ pub fn compile(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs a loop of the compiled object; the sum of what its completions said.
+/// Runs a loop of the compiled object; returns the sum of the fields of its completions.
 ///
 /// # Errors
 ///
-/// The object is not there, or the loop failed.
+/// The object does not exist, or the loop failed.
 pub fn run(folder: &Path, style: Style, interface: Interface, task: Task, rounds: u64) -> Result<u64> {
     let object = folder.join(style.object());
-    // SAFETY: `compile` made it, and nothing of it runs when it is loaded.
+    // SAFETY: `compile` created the object, which runs no code when it is loaded.
     let library = unsafe { Library::new(&object) }.with_context(|| format!("cannot load {}", object.display()))?;
     let task_name = match task {
         Task::Post1 => "post_1",
         Task::Post32 => "post_32",
         Task::Steps1 => "steps_1",
         Task::Steps32 => "steps_32",
-        // C never copies what a driver will.
+        // C does not copy data that the driver copies.
         Task::Inline | Task::InlineCopy => "inline",
         Task::Refill => "refill",
         Task::Standard => "standard",
@@ -128,7 +128,7 @@ pub fn run(folder: &Path, style: Style, interface: Interface, task: Task, rounds
     let sum = match interface {
         Interface::Extended => {
             let (qp, cq) = objects::extended(task)?;
-            // SAFETY: both live until the loop has ended, and nobody else uses them meanwhile.
+            // SAFETY: both live until the loop has ended, and nothing else uses them meanwhile.
             unsafe {
                 let raw = qp.qp().as_ptr();
                 run(&work(raw, ibv_qp_to_qp_ex(raw), cq.cq().as_ptr()), rounds)
@@ -145,7 +145,7 @@ pub fn run(folder: &Path, style: Style, interface: Interface, task: Task, rounds
 }
 
 fn work(qp: *mut ibv_qp, qp_ex: *mut ibv_qp_ex, cq: *mut ibv_cq) -> Work {
-    let words = Words::new();
-    let Words { addr, remote_addr, length, lkey, rkey } = words;
-    Work { qp, qp_ex, cq, data: words.data().as_ptr(), addr, remote_addr, length, lkey, rkey }
+    let values = Values::new();
+    let Values { addr, remote_addr, length, lkey, rkey } = values;
+    Work { qp, qp_ex, cq, data: values.data().as_ptr(), addr, remote_addr, length, lkey, rkey }
 }

@@ -1,4 +1,4 @@
-//! Who runs a loop: the columns of the table.
+//! The columns of the table: the variants of a loop.
 
 use std::path::Path;
 
@@ -9,43 +9,44 @@ use crate::c::{self, Style};
 use crate::rust::{self, By};
 use crate::work::{Interface, Task};
 
-/// Who runs a loop.
+/// A variant of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Column {
     /// C, each request initialised where it is posted
     C,
-    /// C, with lists that are kept
+    /// C, with linked lists
     CKept,
-    /// sideway, queues of the interface
+    /// sideway, with queues of the interface
     Sideway,
-    /// sideway, queues of either interface
+    /// sideway, with generic queues
     Generic,
-    /// sideway, queues of either interface, a completion and a field at a time
+    /// sideway, with generic queues, one completion and one field at a time
     GenericSteps,
-    /// sideway, queues of either interface, matched on before the loop
+    /// sideway, with generic queues, matched before the loop
     Hoisted,
-    /// sideway, basic queues in place of extended ones, as `build_generic` makes them on a driver that does not check the room
+    /// sideway, basic queues instead of extended ones, as `build_generic` creates them on a driver that does not check
+    /// the space
     BasicInPlace,
 }
 
 impl Column {
-    /// Whether it has such a loop of its own.
+    /// Whether the column has this loop.
     pub fn has(self, interface: Interface, task: Task) -> bool {
         match self {
             Self::C | Self::Sideway | Self::Hoisted => true,
             Self::CKept => task == Task::Refill || interface == Interface::Basic && task.posts_sends(),
-            // What one interface alone has is behind a `Result` there.
+            // Generic queues return a `Result` for operations of one interface only.
             Self::Generic => task != Task::Fields && !task.polls_by_steps(),
             Self::GenericSteps => task != Task::Fields,
             Self::BasicInPlace => interface == Interface::Extended && task.posts_sends() && !task.polls_by_steps(),
         }
     }
 
-    /// Runs a loop; the sum of what its completions said. `objects` is the folder of the compiled loops.
+    /// Runs a loop; returns the sum of the fields of its completions. `objects` is the folder of the compiled loops.
     ///
     /// # Errors
     ///
-    /// What a verb gave; a loop through sideway that asks anything of the heap.
+    /// A verb failed, or a loop with sideway allocated.
     pub fn run(self, objects: &Path, interface: Interface, task: Task, rounds: u64) -> Result<u64> {
         match self {
             Self::C => c::run(objects, Style::Fresh, interface, task, rounds),

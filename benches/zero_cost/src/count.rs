@@ -1,5 +1,5 @@
-//! Counting instructions: a loop runs in a process of its own under callgrind, twice, and the difference between the two counts
-//! of rounds is what the rounds cost. What starts and ends the process is in both, and falls out.
+//! Counting instructions. A loop runs twice in its own process under callgrind, with different numbers of rounds. The
+//! difference of the counts is the cost of the additional rounds, without the start and the end of the process.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,30 +9,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// What one request or completion costs, in instructions.
+/// The cost of one request or completion, in instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// The caller: the loop, and what it calls but the device.
+    /// The caller: the loop, and the functions that it calls, without the device's.
     pub own: f64,
     /// The device.
     pub device: f64,
 }
 
 impl Cost {
-    /// Both.
+    /// The sum of both.
     pub fn whole(self) -> f64 {
         self.own + self.device
     }
 }
 
-/// Rounds of the two runs. Of one length when they are written, so that reading them costs the same.
+/// Rounds of the two runs. Both have the same number of digits, so parsing them costs the same.
 const ROUNDS: [u64; 2] = [1000, 3000];
 
-/// In the names of the device's functions.
+/// Part of the names of the device's functions.
 const DEVICE: &str = "data_path::";
 
-/// Runs `program` with `arguments` and the number of rounds behind them, and tells what each of `requests` requests of a round
-/// costs. `folder` is for what callgrind writes; the program looks for shared objects in `libraries` first.
+/// Runs `program` with `arguments` followed by the number of rounds, and returns the cost of each of the `requests`
+/// requests of a round. `folder` is for the files of callgrind; the program searches `libraries` first for shared
+/// objects.
 ///
 /// # Errors
 ///
@@ -85,10 +86,10 @@ fn profile(
         String::from_utf8_lossy(&output.stderr)
     );
     let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-    parse(&text).with_context(|| format!("{} has another form than expected", file.display()))
+    parse(&text).with_context(|| format!("{} has an unexpected format", file.display()))
 }
 
-/// Adds up what callgrind found in each function itself.
+/// Adds up the exclusive cost of each function.
 fn parse(text: &str) -> Result<Profile> {
     let mut costs: HashMap<&str, u64> = HashMap::new();
     let mut function = "";
@@ -97,7 +98,7 @@ fn parse(text: &str) -> Result<Profile> {
         if let Some(name) = line.strip_prefix("fn=") {
             function = name;
         } else if line.starts_with("calls=") {
-            // The next line is what the call cost in the functions called, which have lines of their own.
+            // The next line is the cost of the called functions, which have their own lines.
             of_a_call = true;
         } else if line.starts_with(|first: char| first.is_ascii_digit()) && !std::mem::take(&mut of_a_call) {
             let cost = line.split_ascii_whitespace().nth(1).and_then(|word| word.parse::<u64>().ok());
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_call_costs_is_counted_where_it_is_spent() {
+    fn the_cost_of_a_call_is_counted_in_the_called_function() {
         let text = "version: 1\nevents: Ir\nfl=a.rs\nfn=main\n10 5\ncfn=x::data_path::post\ncalls=2 7\n11 40\n12 1\n\
                     fn=x::data_path::post\n7 40\ntotals: 46\n";
         assert_eq!(parse(text).unwrap(), Profile { own: 6, device: 40 });

@@ -1,4 +1,5 @@
-//! What posting and polling cost, by sideway and by C: instructions, on a device that does nothing. BENCHMARKING.md has the table.
+//! The cost of posting and polling with sideway and with C: instructions, on a device that does nothing.
+//! BENCHMARKING.md has the table.
 
 pub mod allocations;
 pub mod c;

@@ -1,4 +1,4 @@
-//! Counts the instructions of posting and polling, by sideway and by C, on a device that does nothing.
+//! Counts the instructions of posting and polling with sideway and with C, on a device that does nothing.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -14,9 +14,9 @@ use sideway_zero_cost::{device, run, table};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Count the instructions of posting and polling, by sideway and by C
+/// Count the instructions of posting and polling with sideway and with C
 ///
-/// Without a command, every loop runs under valgrind, and the table is printed. Fails when sideway's cost more than they may.
+/// Without a command, every loop runs under valgrind, and the table is printed. Fails if sideway exceeds a limit.
 #[derive(Debug, Parser)]
 #[command(name = "zero_cost", version, max_term_width = 110)]
 struct Arguments {
@@ -28,18 +28,18 @@ struct Arguments {
 enum Command {
     /// Run one loop
     Run {
-        /// Who runs it
+        /// Variant of the loop
         #[arg(value_enum)]
         column: Column,
-        /// By which functions of C
+        /// Interface of C
         #[arg(value_enum)]
         interface: Interface,
-        /// What it does
+        /// Task of the loop
         #[arg(value_enum)]
         task: Task,
-        /// The folder of the compiled loops
+        /// Folder of the compiled loops
         objects: PathBuf,
-        /// How often
+        /// Number of rounds
         rounds: u64,
     },
 }
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     match carry_out(Arguments::parse()) {
         Ok(code) => code,
         Err(error) => {
-            // Nothing is left to do if even that fails.
+            // A failure to print it has no remedy.
             let _ = writeln!(io::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }
@@ -58,15 +58,15 @@ fn main() -> ExitCode {
 fn carry_out(arguments: Arguments) -> Result<ExitCode> {
     let mut out = io::stdout();
     if let Some(Command::Run { column, interface, task, objects, rounds }) = arguments.command {
-        let heard = column.run(&objects, interface, task, rounds)?;
-        // Of one length, so that printing costs the same whatever is printed.
-        writeln!(out, "{heard:016x} {:016x}", device::told())?;
+        let sum = column.run(&objects, interface, task, rounds)?;
+        // Of fixed length, so that printing costs the same for every value.
+        writeln!(out, "{sum:016x} {:016x}", device::take_checksum())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let program = std::env::current_exe().context("where this program is")?;
+    let program = std::env::current_exe().context("the path of this program is not available")?;
     let folder = std::env::temp_dir().join(format!("zero_cost-{}", std::process::id()));
     let rows = run::all(&program, &folder, &[]);
-    // What is left there harms nobody.
+    // A folder that cannot be removed does no harm.
     let _ = std::fs::remove_dir_all(&folder);
     let rows = rows?;
     writeln!(out, "{}", table::print(&rows))?;

@@ -12,13 +12,13 @@ use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::queue_pair::{BasicQueuePair, ExtendedQueuePair, QueuePairBuilder};
 
 use crate::device;
-use crate::work::{BATCH, Task, Words};
+use crate::work::{BATCH, Task, Values};
 
-/// A queue pair of the extended interface, with the completion queue of both its sides, ready for `task`.
+/// A queue pair of the extended interface, and the completion queue of both its queues, ready for `task`.
 ///
 /// # Errors
 ///
-/// What a verb gave.
+/// A verb failed.
 pub fn extended(task: Task) -> Result<(ExtendedQueuePair, ExtendedCompletionQueue)> {
     let context = open()?;
     let cq = cq_builder(&context).setup_wc_flags(Fields::all()).build_ex()?;
@@ -27,11 +27,11 @@ pub fn extended(task: Task) -> Result<(ExtendedQueuePair, ExtendedCompletionQueu
     Ok((qp, cq))
 }
 
-/// The same of the basic interface.
+/// As [`extended`], of the basic interface.
 ///
 /// # Errors
 ///
-/// What a verb gave.
+/// A verb failed.
 pub fn basic(task: Task) -> Result<(BasicQueuePair, BasicCompletionQueue)> {
     let context = open()?;
     let cq = cq_builder(&context).build()?;
@@ -54,19 +54,19 @@ fn cq_builder(context: &Arc<DeviceContext>) -> CompletionQueueBuilder {
 fn qp_builder(context: &Arc<DeviceContext>, cq: &impl CompletionQueue) -> Result<QueuePairBuilder> {
     let mut builder = context.alloc_pd()?.create_qp_builder();
     builder.setup_send_cq(cq).setup_recv_cq(cq).setup_max_send_wr(BATCH).setup_max_recv_wr(BATCH);
-    builder.setup_max_inline_data(Words::new().length);
+    builder.setup_max_inline_data(Values::new().length);
     Ok(builder)
 }
 
-/// Lets the queue have the completions that the first round finds.
+/// Gives the queue the completions that the first round polls.
 fn make_ready(cq: &impl CompletionQueue, task: Task) {
     let completions = match task {
         Task::Empty => 0,
         task if task.posts_sends() => 0,
         Task::Refill => BATCH.into(),
-        // More than any run reads.
+        // More than any run polls.
         _ => u64::MAX / 2,
     };
-    // SAFETY: the queue is of this device, and nobody polls it.
+    // SAFETY: this device created the queue, and nothing polls it.
     unsafe { device::fill(cq.cq().as_ptr(), completions) };
 }

@@ -1,4 +1,4 @@
-//! All loops in turn.
+//! All loops in sequence.
 
 use std::num::NonZero;
 use std::path::Path;
@@ -14,33 +14,33 @@ use crate::table::Row;
 use crate::work::{Interface, Task};
 use crate::{c, device};
 
-/// Another program with loops, for further columns.
+/// Another program with loops, for more columns.
 #[derive(Clone, Debug)]
 pub struct Further<'p> {
-    /// What the column is called.
+    /// The name of the column.
     pub name: String,
-    /// Which program has the loop, and its arguments up to the number of rounds; `None` where there is no such loop.
+    /// The arguments of a loop, up to the number of rounds; `None` if the program does not have the loop.
     pub command: fn(&str, Interface, Task) -> Option<Vec<String>>,
     /// The program.
     pub program: &'p Path,
-    /// Where it finds shared objects before it looks elsewhere.
+    /// The folder of shared objects that the program searches first.
     pub libraries: &'p Path,
 }
 
-/// Counts every loop of every column, each in a process of its own: `program` with the arguments `run COLUMN INTERFACE TASK
-/// OBJECTS ROUNDS`. `folder` is for what is compiled and written meanwhile.
+/// Counts every loop of every column, each in its own process: `program` with the arguments `run COLUMN INTERFACE TASK
+/// OBJECTS ROUNDS`. `folder` is for the compiled objects and the files of callgrind.
 ///
 /// # Errors
 ///
-/// The C loops cannot be compiled, a loop failed, or two say different things to the device.
+/// The C loops cannot be compiled, a loop failed, or two loops differ in their checksums.
 pub fn all(program: &Path, folder: &Path, further: &[Further<'_>]) -> Result<Vec<Row>> {
     c::compile(folder)?;
-    same_words(folder)?;
+    check_fields(folder)?;
     let loops: Vec<(Interface, Task)> = Interface::value_variants()
         .iter()
         .flat_map(|&interface| Task::value_variants().iter().map(move |&task| (interface, task)))
         .collect();
-    // As many at a time as there are processors: instructions are counted, not time.
+    // One per processor at a time: the measure is instructions, not time.
     let next = AtomicUsize::new(0);
     let work = || -> Result<Vec<(usize, Row)>> {
         let mut rows = Vec::new();
@@ -72,7 +72,7 @@ fn row(program: &Path, folder: &Path, further: &[Further<'_>], interface: Interf
         let words = arguments(column, interface, task, folder);
         count(program, &words, task.requests(), folder, None).map(Some)
     };
-    let c = cost(Column::C)?.context("C has every loop")?;
+    let c = cost(Column::C)?.context("C has no such loop")?;
     let mut others = Vec::new();
     for (name, column) in [
         ("C, lists kept", Column::CKept),
@@ -110,23 +110,23 @@ fn arguments(column: Column, interface: Interface, task: Task, folder: &Path) ->
     ]
 }
 
-/// Sees that all columns tell the device the same and hear the same from it.
+/// Checks that all columns post the same fields to the device, and read the same from it.
 ///
 /// # Errors
 ///
-/// They do not.
-pub fn same_words(objects: &Path) -> Result<()> {
+/// Two columns differ.
+pub fn check_fields(objects: &Path) -> Result<()> {
     const ROUNDS: u64 = 100;
     for &interface in Interface::value_variants() {
         for &task in Task::value_variants() {
-            device::told();
-            let heard = Column::C.run(objects, interface, task, ROUNDS)?;
-            let told = device::told();
+            device::take_checksum();
+            let sum = Column::C.run(objects, interface, task, ROUNDS)?;
+            let checksum = device::take_checksum();
             for &column in Column::value_variants().iter().filter(|column| column.has(interface, task)) {
-                let also_heard = column.run(objects, interface, task, ROUNDS)?;
-                let at = format!("{column:?}, {interface:?}, {}", task.words());
-                ensure!(also_heard == heard, "{at}: the loop heard something else than that in C");
-                ensure!(device::told() == told, "{at}: the loop told the device something else than that in C");
+                let other_sum = column.run(objects, interface, task, ROUNDS)?;
+                let at = format!("{column:?}, {interface:?}, {}", task.label());
+                ensure!(other_sum == sum, "{at}: the loop read other fields than that in C");
+                ensure!(device::take_checksum() == checksum, "{at}: the loop posted other fields than that in C");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The loops through sideway, as a program has them.
+//! The loops with sideway, as in a program.
 
 use std::hint::black_box;
 
@@ -14,62 +14,62 @@ use sideway::ibverbs::work_request::{ReceiveQueue, WorkRequestFlags};
 
 use crate::allocations::none_in;
 use crate::objects;
-use crate::work::{BATCH, Interface, Task, Words};
+use crate::work::{BATCH, Interface, Task, Values};
 
 const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
 
-/// How a loop meets the two interfaces.
+/// How a loop selects the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// Queues of one kind, named by their types.
+    /// Queues of one type.
     Type,
-    /// Queues of either kind, with the choice in each batch and each poll.
+    /// Generic queues, with a match in each batch and each poll.
     Choice,
-    /// Queues of either kind, with the choice in each step.
+    /// Generic queues, with a match in each step.
     ChoiceInEachStep,
-    /// Queues of either kind, with the choice before the loop.
+    /// Generic queues, with a match before the loop.
     ChoiceBeforeTheLoop,
 }
 
-/// Runs a loop; the sum of what its completions said.
+/// Runs a loop; returns the sum of the fields of its completions.
 ///
 /// # Errors
 ///
-/// What a verb gave; a loop that asks anything of the heap.
+/// A verb failed, or the loop allocated.
 pub fn run(by: By, interface: Interface, task: Task, rounds: u64) -> Result<u64> {
-    let words = &Words::new();
+    let values = &Values::new();
     match (by, interface) {
         (By::Type, Interface::Extended) => {
             let (mut qp, mut cq) = objects::extended(task)?;
             let (send, recv) = qp.queues();
-            none_in(|| extended::run(task, send, recv, &mut cq, words, rounds))
+            none_in(|| extended::run(task, send, recv, &mut cq, values, rounds))
         }
         (By::Type, Interface::Basic) => {
             let (mut qp, mut cq) = objects::basic(task)?;
             let (send, recv) = qp.queues();
-            none_in(|| basic::run(task, send, recv, &mut cq, words, rounds))
+            none_in(|| basic::run(task, send, recv, &mut cq, values, rounds))
         }
         (By::Choice, _) => {
             let (mut qp, mut cq) = either(interface, task)?;
             let (send, recv) = qp.queues();
-            none_in(|| generic::run(task, send, recv, &mut cq, words, rounds))
+            none_in(|| generic::run(task, send, recv, &mut cq, values, rounds))
         }
         (By::ChoiceInEachStep, _) => {
             let (mut qp, mut cq) = either(interface, task)?;
             let (send, recv) = qp.queues();
-            none_in(|| generic_steps::run(task, send, recv, &mut cq, words, rounds))
+            none_in(|| generic_steps::run(task, send, recv, &mut cq, values, rounds))
         }
         (By::ChoiceBeforeTheLoop, _) => {
             let (mut qp, mut cq) = either(interface, task)?;
             let (send, recv) = qp.queues();
             match (send, &mut cq) {
                 (GenericSendQueue::Extended(send), GenericCompletionQueue::Extended(cq)) => {
-                    none_in(|| extended::run(task, send, recv, cq, words, rounds))
+                    none_in(|| extended::run(task, send, recv, cq, values, rounds))
                 }
                 (GenericSendQueue::Basic(send), GenericCompletionQueue::Basic(cq)) => {
-                    none_in(|| basic::run(task, send, recv, cq, words, rounds))
+                    none_in(|| basic::run(task, send, recv, cq, values, rounds))
                 }
-                _ => bail!("a queue pair and a completion queue of two kinds"),
+                _ => bail!("the queue pair and the completion queue differ in kind"),
             }
         }
     }
@@ -94,14 +94,14 @@ fn failed(status: WorkCompletionStatus) -> Error {
     anyhow!("a request ended with: {status}")
 }
 
-/// A sum whose terms cannot change places: each field is taken in its turn.
+/// Adds a field to a sum in which the order of the fields matters.
 macro_rules! add {
     ($sum:ident, $value:expr) => {
         $sum = $sum.wrapping_add(u64::from($value)).rotate_left(5);
     };
 }
 
-/// Adds what every completion has, as a function that is generic over its kind reads it.
+/// Adds the fields that every completion has, with a function that is generic over its kind.
 #[inline(always)]
 fn add_standard_fields(sum: &mut u64, wc: &impl WorkCompletion) {
     let mut total = *sum;
@@ -120,16 +120,16 @@ fn add_standard_fields(sum: &mut u64, wc: &impl WorkCompletion) {
     *sum = total;
 }
 
-/// Gives up to so many completions to a block, in one poll.
+/// Passes up to `most` completions of one poll to a block.
 macro_rules! each {
-    // The queue does, by the trait that all kinds have.
+    // By a method of the queue, from the trait of all kinds.
     (by_queue, $cq:ident, $most:expr, |$wc:ident| $body:block) => {
         PollCompletions::poll_each($cq, $most, |$wc| {
             $body
             Ok::<_, Error>(())
         })?
     };
-    // One after the other is asked for.
+    // By one call for each completion.
     (by_steps, $cq:ident, $most:expr, |$wc:ident| $body:block) => {{
         let mut taken = 0;
         match $cq.start_poll() {
@@ -148,7 +148,7 @@ macro_rules! each {
     }};
 }
 
-/// Takes so many completions, which are all that there will be, by a block, in as many polls as it takes.
+/// Passes `count` completions to a block, in as many polls as required; no more will come.
 macro_rules! all {
     (by_queue, $cq:ident, $count:ident, |$wc:ident| $body:block) => {
         while $count > 0 {
@@ -180,23 +180,23 @@ macro_rules! loops {
                 send: &mut $Send,
                 recv: &mut ReceiveQueue,
                 cq: &mut $Cq,
-                words: &Words,
+                values: &Values,
                 rounds: u64,
             ) -> Result<u64> {
                 match task {
-                    Task::Post1 => post_1(send, cq, words, rounds),
-                    Task::Post32 => post_32(send, cq, words, rounds),
-                    Task::Steps1 | Task::Steps32 => steps(send, cq, words, task.requests(), rounds),
-                    Task::Inline => inline(send, cq, words, rounds),
-                    Task::InlineCopy => inline_copy(send, cq, words, rounds),
-                    Task::Refill => refill(recv, cq, words, rounds),
+                    Task::Post1 => post_1(send, cq, values, rounds),
+                    Task::Post32 => post_32(send, cq, values, rounds),
+                    Task::Steps1 | Task::Steps32 => steps(send, cq, values, task.requests(), rounds),
+                    Task::Inline => inline(send, cq, values, rounds),
+                    Task::InlineCopy => inline_copy(send, cq, values, rounds),
+                    Task::Refill => refill(recv, cq, values, rounds),
                     Task::Standard => standard(cq, rounds),
                     Task::Fields => fields(cq, rounds),
                     Task::Empty => empty(cq, rounds),
                 }
             }
 
-            /// Takes one completion, and adds its number.
+            /// Polls one completion, and adds its number.
             #[inline(always)]
             fn take_1(cq: &mut $Cq, sum: &mut u64) -> Result<()> {
                 while each!($some, cq, 1, |completion| {
@@ -209,7 +209,7 @@ macro_rules! loops {
                 Ok(())
             }
 
-            /// Takes so many completions, and adds their numbers.
+            /// Polls `count` completions, and adds their numbers.
             #[inline(always)]
             fn take(cq: &mut $Cq, mut count: u32, sum: &mut u64) -> Result<()> {
                 all!($all, cq, count, |completion| {
@@ -222,13 +222,13 @@ macro_rules! loops {
             }
 
             #[inline(never)]
-            fn post_1(qp: &mut $Send, cq: &mut $Cq, words: &Words, rounds: u64) -> Result<u64> {
+            fn post_1(qp: &mut $Send, cq: &mut $Cq, values: &Values, rounds: u64) -> Result<u64> {
                 let mut sum = 0_u64;
                 for round in 0..rounds {
                     let mut guard = qp.start_post_send();
-                    let request = guard.construct_wr(round, SIGNALED).setup_write(words.rkey, words.remote_addr);
+                    let request = guard.construct_wr(round, SIGNALED).setup_write(values.rkey, values.remote_addr);
                     // SAFETY: the device touches no memory.
-                    unsafe { request.setup_sge(words.lkey, words.addr, words.length) };
+                    unsafe { request.setup_sge(values.lkey, values.addr, values.length) };
                     guard.post()?;
                     take_1(cq, &mut sum)?;
                 }
@@ -236,14 +236,14 @@ macro_rules! loops {
             }
 
             #[inline(never)]
-            fn post_32(qp: &mut $Send, cq: &mut $Cq, words: &Words, rounds: u64) -> Result<u64> {
+            fn post_32(qp: &mut $Send, cq: &mut $Cq, values: &Values, rounds: u64) -> Result<u64> {
                 let mut sum = 0_u64;
                 for _ in 0..rounds {
                     let mut guard = qp.start_post_send();
                     for number in 0..u64::from(BATCH) {
-                        let request = guard.construct_wr(number, SIGNALED).setup_write(words.rkey, words.remote_addr);
+                        let request = guard.construct_wr(number, SIGNALED).setup_write(values.rkey, values.remote_addr);
                         // SAFETY: the device touches no memory.
-                        unsafe { request.setup_sge(words.lkey, words.addr, words.length) };
+                        unsafe { request.setup_sge(values.lkey, values.addr, values.length) };
                     }
                     guard.post()?;
                     take(cq, BATCH, &mut sum)?;
@@ -251,17 +251,17 @@ macro_rules! loops {
                 Ok(sum)
             }
 
-            /// The loop that a program has first, for batches of a size that the compiler does not know.
+            /// The first loop of most programs, for batches of a size that is not known at compile time.
             #[inline(never)]
-            fn steps(qp: &mut $Send, cq: &mut $Cq, words: &Words, batch: u32, rounds: u64) -> Result<u64> {
+            fn steps(qp: &mut $Send, cq: &mut $Cq, values: &Values, batch: u32, rounds: u64) -> Result<u64> {
                 let batch = black_box(batch);
                 let mut sum = 0_u64;
                 for _ in 0..rounds {
                     let mut guard = qp.start_post_send();
                     for number in 0..u64::from(batch) {
-                        let request = guard.construct_wr(number, SIGNALED).setup_write(words.rkey, words.remote_addr);
+                        let request = guard.construct_wr(number, SIGNALED).setup_write(values.rkey, values.remote_addr);
                         // SAFETY: the device touches no memory.
-                        unsafe { request.setup_sge(words.lkey, words.addr, words.length) };
+                        unsafe { request.setup_sge(values.lkey, values.addr, values.length) };
                     }
                     guard.post()?;
                     let mut count = batch;
@@ -276,8 +276,8 @@ macro_rules! loops {
             }
 
             #[inline(never)]
-            fn inline(qp: &mut $Send, cq: &mut $Cq, words: &Words, rounds: u64) -> Result<u64> {
-                let data = words.data();
+            fn inline(qp: &mut $Send, cq: &mut $Cq, values: &Values, rounds: u64) -> Result<u64> {
+                let data = values.data();
                 let mut sum = 0_u64;
                 for round in 0..rounds {
                     let mut guard = qp.start_post_send();
@@ -289,8 +289,8 @@ macro_rules! loops {
             }
 
             #[inline(never)]
-            fn inline_copy(qp: &mut $Send, cq: &mut $Cq, words: &Words, rounds: u64) -> Result<u64> {
-                let data = words.data();
+            fn inline_copy(qp: &mut $Send, cq: &mut $Cq, values: &Values, rounds: u64) -> Result<u64> {
+                let data = values.data();
                 let mut sum = 0_u64;
                 for round in 0..rounds {
                     let mut guard = qp.start_post_send();
@@ -302,7 +302,7 @@ macro_rules! loops {
             }
 
             #[inline(never)]
-            fn refill(recv: &mut ReceiveQueue, cq: &mut $Cq, words: &Words, rounds: u64) -> Result<u64> {
+            fn refill(recv: &mut ReceiveQueue, cq: &mut $Cq, values: &Values, rounds: u64) -> Result<u64> {
                 let mut sum = 0_u64;
                 for _ in 0..rounds {
                     let mut guard = recv.start_post_recv();
@@ -313,7 +313,7 @@ macro_rules! loops {
                         sum = sum.wrapping_add(completion.wr_id());
                         let request = guard.construct_wr(completion.wr_id());
                         // SAFETY: the device touches no memory.
-                        unsafe { request.setup_sge(words.lkey, words.addr, words.length) };
+                        unsafe { request.setup_sge(values.lkey, values.addr, values.length) };
                     });
                     guard.post()?;
                 }
@@ -343,7 +343,7 @@ macro_rules! loops {
                 Ok($sum)
             }
 
-            /// Counts how often there was nothing, which is always.
+            /// Counts the polls without a completion, which are all.
             #[inline(never)]
             fn empty(cq: &mut $Cq, rounds: u64) -> Result<u64> {
                 let mut sum = 0;

@@ -1,4 +1,4 @@
-//! The table: what was counted, and how it compares.
+//! The table of counts and ratios.
 
 use std::fmt::Write;
 
@@ -11,21 +11,21 @@ use crate::count::Cost;
 use crate::limit;
 use crate::work::{Interface, Task};
 
-/// What was counted of one loop.
+/// The counts of one loop.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The functions of C.
+    /// The interface of C.
     pub interface: Interface,
     /// The loop.
     pub task: Task,
-    /// C's, by which all others are divided.
+    /// C's cost, the divisor of all ratios.
     pub c: Cost,
-    /// Who else has such a loop, and what it costs.
+    /// The cost of the other columns that have the loop.
     pub others: Vec<(String, Option<Column>, Option<Cost>)>,
 }
 
-/// The rows as a table: the caller's own instructions for each request, and in brackets the ratio of all instructions, the
-/// device's among them, to those of C.
+/// The rows as a table: the caller's instructions for each request, and in brackets the ratio of all instructions,
+/// including the device's, to those of C.
 pub fn print(rows: &[Row]) -> String {
     let mut builder = Builder::default();
     let mut head = vec!["instructions per request".to_owned(), "device".to_owned(), "C".to_owned()];
@@ -36,23 +36,23 @@ pub fn print(rows: &[Row]) -> String {
             Interface::Extended => "extended",
             Interface::Basic => "basic",
         };
-        let mut words = vec![format!("{interface}: {}", row.task.words())];
-        words.extend([format!("{:.1}", row.c.device), format!("{:.1}", row.c.own)]);
-        words.extend(row.others.iter().map(|(_, _, cost)| match cost {
+        let mut cells = vec![format!("{interface}: {}", row.task.label())];
+        cells.extend([format!("{:.1}", row.c.device), format!("{:.1}", row.c.own)]);
+        cells.extend(row.others.iter().map(|(_, _, cost)| match cost {
             Some(cost) => format!("{:.1} ({:.2})", cost.own, cost.whole() / row.c.whole()),
             None => "-".to_owned(),
         }));
-        builder.push_record(words);
+        builder.push_record(cells);
     }
     let mut table = builder.build();
     table.with(Style::markdown()).modify(Columns::new(1..), Alignment::right());
     table.to_string()
 }
 
-/// What starts a process is not the same to the instruction in two of them: some ten in a thousand rounds.
+/// The instructions of a process start vary by about ten per thousand rounds.
 const NOISE: f64 = 0.0005;
 
-/// The loops that cost more than they may, in words; empty where all is well.
+/// The loops above their limits, in words; empty if there are none.
 pub fn faults(rows: &[Row]) -> String {
     let mut text = String::new();
     for row in rows {
@@ -61,11 +61,11 @@ pub fn faults(rows: &[Row]) -> String {
             if let (Some(limit), Some(cost)) = (limit, cost) {
                 let ratio = cost.whole() / row.c.whole();
                 if ratio > limit + NOISE {
-                    let (interface, task) = (row.interface, row.task.words());
+                    let (interface, task) = (row.interface, row.task.label());
                     // Writing to a string does not fail.
                     let _ = writeln!(
                         text,
-                        "{name}, {interface:?}, {task}: {ratio:.4} of C's instructions, and may have {limit}"
+                        "{name}, {interface:?}, {task}: {ratio:.4} of C's instructions, above the limit of {limit}"
                     );
                 }
             }

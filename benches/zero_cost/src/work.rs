@@ -1,41 +1,41 @@
-//! What is measured, and what a loop gets.
+//! The tasks of the loops, and their values.
 
 use clap::ValueEnum;
 
 /// Requests of a batch.
 pub const BATCH: u32 = 32;
 
-/// What one round of a loop does.
+/// The task of one round of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Task {
-    /// Posts a write, and takes its completion
+    /// Post a write, and poll its completion
     #[value(name = "post1")]
     Post1,
-    /// Posts 32 writes at once, and takes their completions
+    /// Post 32 writes in a batch, and poll their completions
     #[value(name = "post32")]
     Post32,
-    /// Posts a write, and reads number, status and opcode of its completion, by `start_poll` and `next`
+    /// Post a write, and read number, status and opcode of its completion with `start_poll` and `next`
     #[value(name = "steps1")]
     Steps1,
-    /// Posts 32 writes at once, and reads their completions in the same way
+    /// Post 32 writes in a batch, and read their completions in the same way
     #[value(name = "steps32")]
     Steps32,
-    /// Posts a send with inline data that outlives the batch, and takes its completion
+    /// Post a send with inline data that outlives the batch, and poll its completion
     Inline,
-    /// The same with data that need not outlive the call
+    /// Post a send with inline data that need not outlive the call, and poll its completion
     InlineCopy,
-    /// Takes up to 32 completed receives, and posts as many again
+    /// Poll up to 32 completed receives, and post as many again
     Refill,
-    /// Takes 32 completions, and reads the standard fields of each
+    /// Poll 32 completions, and read the standard fields of each
     Standard,
-    /// Takes 32 completions, and reads every field of each
+    /// Poll 32 completions, and read every field of each
     Fields,
-    /// Asks a queue that is empty
+    /// Poll an empty queue
     Empty,
 }
 
 impl Task {
-    /// How many requests or completions one round has.
+    /// The number of requests or completions of one round.
     pub fn requests(self) -> u32 {
         match self {
             Self::Post1 | Self::Steps1 | Self::Inline | Self::InlineCopy | Self::Empty => 1,
@@ -48,13 +48,13 @@ impl Task {
         self.polls_by_steps() || matches!(self, Self::Post1 | Self::Post32 | Self::Inline | Self::InlineCopy)
     }
 
-    /// Whether every column polls by `start_poll` and `next`.
+    /// Whether every column polls with `start_poll` and `next`.
     pub fn polls_by_steps(self) -> bool {
         matches!(self, Self::Steps1 | Self::Steps32)
     }
 
-    /// In words.
-    pub fn words(self) -> &'static str {
+    /// The name in the table.
+    pub fn label(self) -> &'static str {
         match self {
             Self::Post1 => "post 1, poll 1",
             Self::Post32 => "post 32, poll 32",
@@ -70,46 +70,46 @@ impl Task {
     }
 }
 
-/// Which functions of C a loop comes down to.
+/// The functions of C that a loop uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Interface {
-    /// `ibv_wr_*`, `ibv_start_poll` and what follows it
+    /// `ibv_wr_*`, and `ibv_start_poll` with its related functions
     Extended,
     /// `ibv_post_send`, `ibv_poll_cq`
     Basic,
 }
 
-/// What the requests of a loop say.
+/// The field values of the requests of a loop.
 #[derive(Clone, Copy, Debug)]
-pub struct Words {
-    /// Where the memory of this side begins.
+pub struct Values {
+    /// The address of local memory.
     pub addr: u64,
-    /// Where that of the peer begins.
+    /// The address of the peer's memory.
     pub remote_addr: u64,
     /// Bytes.
     pub length: u32,
-    /// The key of the memory of this side.
+    /// The local key.
     pub lkey: u32,
-    /// That of the peer's.
+    /// The remote key.
     pub rkey: u32,
 }
 
-/// Bytes that inline data is taken from.
+/// The inline data.
 static BYTES: [u8; 32] = *b"thirty-two bytes of inline data.";
 
-impl Words {
-    /// Those of every loop.
+impl Values {
+    /// The values of every loop.
     pub fn new() -> Self {
         Self { addr: 0x4000, remote_addr: 0x5000, length: BYTES.len() as u32, lkey: 7, rkey: 9 }
     }
 
-    /// The inline data: the same bytes, by their length at run time.
+    /// The inline data, with a length that is not known at compile time.
     pub fn data(&self) -> &'static [u8] {
         BYTES.get(..self.length as usize).unwrap_or(&BYTES)
     }
 }
 
-impl Default for Words {
+impl Default for Values {
     fn default() -> Self {
         Self::new()
     }

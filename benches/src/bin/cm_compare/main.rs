@@ -1,7 +1,8 @@
-//! Runs rdma-core's cmtime and this project's in turn, on one machine, and prints how the times of their steps compare.
+//! Runs rdma-core's cmtime and this project's alternately on one machine, and prints how the times of their steps
+//! compare.
 //!
-//! The times of one run say little on a machine that does other things: the programs take turns, and the order changes from round
-//! to round. What is printed is the median over all rounds and the best of them.
+//! On a machine with other work, the times of one run vary. The programs therefore alternate, and their order changes
+//! each round. The output is the median and the best of all rounds.
 
 mod pair;
 mod report;
@@ -17,11 +18,11 @@ use clap::Parser;
 use self::pair::Pair;
 use self::report::Report;
 
-/// Compare the times of the connection manager's steps with those of rdma-core's cmtime
+/// Compare the times of connection steps with those of rdma-core's cmtime
 #[derive(Clone, Debug, Parser)]
 #[command(name = "cm_compare", version, max_term_width = 110)]
 struct Arguments {
-    /// How often each pair of programs runs
+    /// Runs of each pair of programs
     #[arg(short = 'n', long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 
@@ -29,19 +30,19 @@ struct Arguments {
     #[arg(short, long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     connections: u32,
 
-    /// The address of this machine's device
+    /// Address of a device of this machine
     #[arg(short, long, default_value = "10.71.0.1")]
     address: String,
 
-    /// This project's cmtime [default: examples/cmtime beside this program]
+    /// cmtime of this project [default: examples/cmtime next to this program]
     #[arg(long, value_name = "PATH")]
     ours: Option<PathBuf>,
 
-    /// rdma-core's cmtime, of a version up to 51
+    /// cmtime of rdma-core, version 51 or older
     #[arg(long, value_name = "PATH", default_value = "cmtime")]
     theirs: PathBuf,
 
-    /// Further options of our client, in one word
+    /// More options of our client, as one argument
     #[arg(long, value_name = "OPTIONS", default_value = "", allow_hyphen_values = true)]
     options: String,
 }
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nothing is left to do if even that fails.
+            // A failure to print it has no remedy.
             let _ = writeln!(io::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }
@@ -61,10 +62,10 @@ fn run(arguments: &Arguments) -> Result<()> {
     let mut out = io::stdout().lock();
     let ours = match &arguments.ours {
         Some(path) => path.clone(),
-        None => beside_this_program()?,
+        None => next_to_this_program()?,
     };
     let options: Vec<String> = arguments.options.split_whitespace().map(str::to_owned).collect();
-    // Each has its port, so that nothing of one run meets the next.
+    // Each pair has its own port, so that no run affects the next.
     let pair = |name, program, port, options| Pair::new(name, program, &arguments.address, port, options);
     let theirs = pair("rdma-core", arguments.theirs.clone(), 7471, Vec::new());
     let ours = pair("sideway", ours, 7472, options);
@@ -87,8 +88,8 @@ fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-fn beside_this_program() -> Result<PathBuf> {
-    let program = std::env::current_exe().context("where this program is")?;
-    let folder = program.parent().context("this program is in no folder")?;
+fn next_to_this_program() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("the path of this program is not available; give --ours")?;
+    let folder = program.parent().context("the path of this program has no folder; give --ours")?;
     Ok(folder.join("examples/cmtime"))
 }

@@ -1,4 +1,4 @@
-//! A server and a client of one make.
+//! A server and a client of the same origin.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -9,19 +9,19 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::table::Table;
 
-/// By when a server listens.
+/// The time limit of a server's start.
 const START: Duration = Duration::from_secs(20);
-/// After a run, for the kernel to put away what is left of its connections.
+/// The pause after a run, in which the kernel releases its connections.
 const REST: Duration = Duration::from_millis(1000);
 
-/// How to start the two programs.
+/// The command of the two programs.
 #[derive(Debug)]
 pub(crate) struct Pair {
     name: &'static str,
     program: PathBuf,
     address: String,
     port: String,
-    /// Of the client.
+    /// Options of the client.
     options: Vec<String>,
 }
 
@@ -34,15 +34,15 @@ impl Pair {
         self.name
     }
 
-    /// Runs a server, and a client with so many connections; gives the client's table.
+    /// Runs a server, and a client with `connections` connections; returns the client's table.
     pub(crate) fn run(&self, connections: u32) -> Result<Table> {
         let server = self.command().stdout(Stdio::null()).spawn();
-        let server = Server(server.with_context(|| format!("starting {}", self.program.display()))?);
+        let server = Server(server.with_context(|| format!("cannot start {}", self.program.display()))?);
         self.wait_for_server()?;
         let table = self.client(connections)?;
         drop(server);
         thread::sleep(REST);
-        table.with_context(|| format!("the connections of {} were not all made", self.name))
+        table.with_context(|| format!("{} did not make all connections", self.name))
     }
 
     fn command(&self) -> Command {
@@ -51,13 +51,13 @@ impl Pair {
         command
     }
 
-    /// Looks among the identifiers of this machine. A connection would tell too, but rdma-core's server serves one client well: its
-    /// queue pairs share what the first one was made with, and that goes with the first one.
+    /// Checks the identifiers of this machine. A trial connection is not possible, because rdma-core's server serves
+    /// only one client: its queue pairs share the objects of the first one, which are released with it.
     fn wait_for_server(&self) -> Result<()> {
         let deadline = Instant::now() + START;
         loop {
             let listed = Command::new("rdma").args(["resource", "show", "cm_id"]).output();
-            let listed = listed.context("starting `rdma`, of iproute2")?;
+            let listed = listed.context("cannot run `rdma`; install iproute2")?;
             let text = String::from_utf8_lossy(&listed.stdout);
             if text.lines().any(|line| self.is_listener(line)) {
                 return Ok(());
@@ -74,7 +74,7 @@ impl Pair {
             && words.next().is_some_and(|address| address.rsplit(':').next() == Some(&self.port))
     }
 
-    /// `None` where a connection failed.
+    /// The table; `None` if a connection failed.
     fn client(&self, connections: u32) -> Result<Option<Table>> {
         let output = self
             .command()
@@ -82,9 +82,9 @@ impl Pair {
             .args(&self.options)
             .stderr(Stdio::null())
             .output()
-            .with_context(|| format!("starting {}", self.program.display()))?;
+            .with_context(|| format!("cannot start {}", self.program.display()))?;
         let text = String::from_utf8_lossy(&output.stdout);
-        // rdma-core's ends well in any case.
+        // rdma-core's exits with 0 even on failure.
         if !output.status.success() || text.contains("error: ") {
             return Ok(None);
         }
@@ -95,12 +95,12 @@ impl Pair {
     }
 }
 
-/// A server that runs; it is killed when this goes.
+/// A running server; the drop kills it.
 struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Either fails only when it has ended already.
+        // Either fails only if the server has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,4 +1,4 @@
-//! What the runs come to.
+//! The comparison of all runs.
 
 use std::fmt;
 
@@ -11,7 +11,8 @@ pub(crate) struct Report {
     pub(crate) ours: Vec<Table>,
 }
 
-/// For each step the totals of all connections, and the fastest connection. A ratio above 1 means that ours took longer.
+/// For each step, the total of all connections, and the fastest connection. A ratio above 1 means that ours took
+/// longer.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -60,7 +61,7 @@ fn best(sorted: &[f64]) -> f64 {
     sorted.first().copied().unwrap_or(f64::NAN)
 }
 
-/// The middle of the values, or between the two in the middle.
+/// The middle value, or the mean of the two middle values.
 fn median(sorted: &[f64]) -> f64 {
     let upper = sorted.get(sorted.len() / 2);
     let lower = sorted.get(sorted.len().saturating_sub(1) / 2);
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_the_middle_one_or_between_two() {
+    fn the_median_is_the_middle_value_or_the_mean_of_two() {
         assert!(median(&[]).is_nan());
         assert_eq!(median(&[1.0, 2.0, 7.0]), 2.0);
         assert_eq!(median(&[1.0, 2.0, 4.0, 7.0]), 3.0);

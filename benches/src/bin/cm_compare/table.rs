@@ -13,7 +13,7 @@ pub(crate) struct Row {
 }
 
 impl Table {
-    /// The table that is in the text.
+    /// Parses the table in the text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let rows: Vec<Row> = text.lines().filter_map(Row::parse).collect();
         (!rows.is_empty()).then_some(Self(rows))
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_lines_of_the_table_are_read() {
+    fn lines_outside_the_table_are_ignored() {
         let text = "connecting\n\
                     step              total ms     max ms     min us  us / conn\n\
                     create id    :        2.22       0.52       6.00      22.21\n\

@@ -1,8 +1,8 @@
-//! Runs the programs of perftest and stride-perf in turn, on one device of one machine with the same settings, and prints how their figures
-//! compare at each size.
+//! Runs the programs of perftest and stride-perf alternately, on one device with the same settings, and prints how
+//! their results compare at each size.
 //!
-//! A single run says little on a machine that does other things: the programs take turns, the order changes from round to round, and what
-//! is printed is the median over all rounds.
+//! On a machine with other work, the results of one run vary. The programs therefore alternate, their order changes
+//! each round, and the output is the median of all rounds.
 
 mod pair;
 mod program;
@@ -25,20 +25,20 @@ use self::test::Test;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "perftest_side_by_side", version, max_term_width = 110)]
 struct Arguments {
-    /// The device of both sides
+    /// Device of both sides
     #[arg(short, long, default_value = "soft0")]
     device: String,
 
-    /// Index in the table of GIDs
+    /// GID index
     #[arg(short = 'x', long, value_name = "N", default_value_t = 0)]
     gid_index: u32,
 
-    /// What is measured
+    /// Tests to run
     #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_enum,
         default_values_t = [Test::WriteBw, Test::ReadBw, Test::SendBw, Test::AtomicBw, Test::WriteLat, Test::ReadLat, Test::SendLat, Test::AtomicLat])]
     tests: Vec<Test>,
 
-    /// Sizes of a message in bytes [default: 2 to 8388608, each twice the one before it]
+    /// Message sizes in bytes [default: powers of two, 2 to 8388608]
     #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(2..))]
     sizes: Vec<u64>,
 
@@ -46,31 +46,31 @@ struct Arguments {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(5..))]
     iterations: u32,
 
-    /// Of so many messages of a bandwidth test the last has a completion
+    /// Messages per completion in bandwidth tests
     #[arg(short = 'Q', long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     cq_mod: u32,
 
-    /// Both sides of sends sleep until an event comes: on one processor, who polls in vain keeps the other from it
+    /// Sleep until an event on both sides of sends, for machines with one processor
     #[arg(short, long)]
     events: bool,
 
-    /// How often each of the two runs
+    /// Runs of each program
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 
-    /// Runs perftest once more in each round, and prints what the same comparison says of it and itself: what differs no more than that says nothing
+    /// Also run perftest a second time in each round, and compare its two runs: smaller differences are noise
     #[arg(long)]
     control: bool,
 
-    /// Seconds after which a run is given up
+    /// Time limit of a run
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
 
-    /// stride-perf [default: the one beside this program]
+    /// stride-perf [default: next to this program]
     #[arg(long, value_name = "PATH")]
     stride: Option<PathBuf>,
 
-    /// What starts the programs of perftest, such as target/preload/softrnic-run
+    /// Program that starts the programs of perftest, such as target/preload/softrnic-run
     #[arg(long, value_name = "PATH")]
     perftest_by: Option<PathBuf>,
 }
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nothing is left to do if even that fails.
+            // A failure to print it has no remedy.
             let _ = writeln!(io::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }
@@ -89,7 +89,9 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<()> {
     let stride = match &arguments.stride {
         Some(path) => path.clone(),
-        None => std::env::current_exe().context("where this program is")?.with_file_name("stride-perf"),
+        None => std::env::current_exe()
+            .context("the path of this program is not available; give --stride")?
+            .with_file_name("stride-perf"),
     };
     let settings = Settings {
         device: arguments.device.clone(),
@@ -103,15 +105,15 @@ fn run(arguments: &Arguments) -> Result<()> {
     let mut all = vec![(Which::Perftest, perftest.clone()), (Which::Stride, Pair::Stride { program: stride })];
     all.extend(arguments.control.then_some((Which::Control, perftest)));
     let mut out = io::stdout().lock();
-    let control = if arguments.control { "; itself: perftest's second run of a round beside its first" } else { "" };
+    let control = if arguments.control { "; itself: perftest's second run of a round to its first" } else { "" };
     writeln!(
         out,
-        "{}, {} messages of each size, the median of {} rounds; above 1 stride-perf is ahead{control}",
+        "{}, {} messages of each size, the median of {} rounds; above 1 stride-perf is faster{control}",
         arguments.device, arguments.iterations, arguments.rounds
     )?;
     for &test in &arguments.tests {
         let mut report = Report::new(test, arguments.control);
-        // None is all of them, in one run.
+        // `None` is all sizes in one run.
         let sizes: Vec<Option<u64>> = match test.has_one_size() || arguments.sizes.is_empty() {
             true => vec![None],
             false => arguments.sizes.iter().copied().map(Some).collect(),

@@ -1,4 +1,4 @@
-//! A server and a client of one make.
+//! A server and a client of the same origin.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use stride_perf::report::{self, Row};
 use super::program::Program;
 use super::test::Test;
 
-/// What both are told.
+/// The options of both programs.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) device: String,
@@ -21,7 +21,7 @@ pub(crate) struct Settings {
     pub(crate) timeout: Duration,
 }
 
-/// Whose they are.
+/// The origin of a pair.
 #[derive(Clone, Debug)]
 pub(crate) enum Pair {
     Perftest { by: Option<PathBuf> },
@@ -29,7 +29,7 @@ pub(crate) enum Pair {
 }
 
 impl Pair {
-    /// Runs a test over the loopback interface; gives the client's rows, of one size or of all.
+    /// Runs a test over the loopback interface; returns the client's rows, of one size or of all.
     pub(crate) fn run(&self, test: Test, size: Option<u64>, settings: &Settings) -> Result<Vec<Row>> {
         let (mut server, mut client) = match self {
             Self::Perftest { by } => {
@@ -38,7 +38,7 @@ impl Pair {
             }
             Self::Stride { program } => (stride_server(program), stride_client(program, test, size, settings)),
         };
-        // Each has its port, so that nothing of one run meets the next.
+        // Each pair has its own port, so that no run affects the next.
         let port: u16 = match self {
             Self::Perftest { .. } => 18615,
             Self::Stride { .. } => 18616,
@@ -51,13 +51,13 @@ impl Pair {
         let text = Program::start(client.arg("127.0.0.1"))?.finish(settings.timeout);
         let text = text.with_context(|| format!("{} {}", test.operation(), test.measure()))?;
         server.end()?;
-        let mut all = report::series(&text, "run").with_context(|| format!("what was printed:\n{text}"))?;
-        ensure!(all.len() == 1, "there are {} tests instead of one:\n{text}", all.len());
+        let mut all = report::series(&text, "run").with_context(|| format!("cannot parse the output:\n{text}"))?;
+        ensure!(all.len() == 1, "expected one test in the output, got {}:\n{text}", all.len());
         Ok(all.swap_remove(0).rows)
     }
 }
 
-/// Either side: both are told the same.
+/// The command of either side, which has the same options.
 fn perftest(by: Option<&Path>, test: Test, size: Option<u64>, settings: &Settings) -> Command {
     let name = format!("ib_{}_{}", test.operation(), test.measure());
     let mut command = match by {
@@ -67,13 +67,13 @@ fn perftest(by: Option<&Path>, test: Test, size: Option<u64>, settings: &Setting
     if by.is_some() {
         command.arg(&name);
     }
-    // `-F`: not a word on the frequency of the processor.
+    // `-F`: no warning about the processor's frequency.
     command.args(["-F", "-d", &settings.device]);
     if !test.is_latency() {
-        // Without a peak, for which the time of each message would be taken.
+        // Without the peak bandwidth, which would require the time of each message.
         command.args(["-N", "--report_gbits"]);
     }
-    tell_both(&mut command, test, size, settings);
+    add_common(&mut command, test, size, settings);
     command
 }
 
@@ -85,16 +85,16 @@ fn stride_server(program: &Path) -> Command {
 
 fn stride_client(program: &Path, test: Test, size: Option<u64>, settings: &Settings) -> Command {
     let mut command = Command::new(program);
-    // perftest begins cold too: it can warm up, but not for every test.
+    // perftest starts without a warm-up too, since it has one in some tests only.
     command.args([test.operation(), test.measure(), "--json-stream", "--warm-up", "0"]);
     command.args(["-d", &settings.device, "--remote-device", &settings.device]);
     command.args(["--remote-gid-index", &settings.gid_index.to_string()]);
-    tell_both(&mut command, test, size, settings);
+    add_common(&mut command, test, size, settings);
     command
 }
 
-/// What both call the same.
-fn tell_both(command: &mut Command, test: Test, size: Option<u64>, settings: &Settings) {
+/// Adds the options that both programs have.
+fn add_common(command: &mut Command, test: Test, size: Option<u64>, settings: &Settings) {
     command.args(["-x", &settings.gid_index.to_string(), "-n", &settings.iterations.to_string()]);
     if !test.is_latency() {
         command.args(["-Q", &settings.cq_mod.to_string()]);
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_sleep_in_sends_alone() {
+    fn both_programs_sleep_only_in_sends() {
         let settings = |events| Settings {
             device: "soft0".to_owned(),
             gid_index: 0,

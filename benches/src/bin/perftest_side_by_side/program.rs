@@ -1,4 +1,4 @@
-//! A program that runs, and its end.
+//! A running program, and its end.
 
 use std::fs;
 use std::io::Read;
@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// By when a server listens.
+/// The time limit of a server's start.
 const START: Duration = Duration::from_secs(20);
-/// Between two looks.
+/// The time between two checks.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long a server may take to end, after its client.
+/// The time limit of a server's end, after its client's.
 const END: Duration = Duration::from_secs(10);
 
-/// A program; it is killed when this goes.
+/// A program; the drop kills it.
 pub(crate) struct Program {
     name: String,
     child: Child,
-    /// What it prints, both kinds.
+    /// Its standard output and standard error.
     printed: Option<[JoinHandle<String>; 2]>,
 }
 
@@ -27,7 +27,7 @@ impl Program {
     pub(crate) fn start(command: &mut Command) -> Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().with_context(|| format!("starting {name}"))?;
+        let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
         let printed = match (child.stdout.take(), child.stderr.take()) {
             (Some(out), Some(err)) => Some([drain(out), drain(err)]),
             _ => None,
@@ -35,13 +35,13 @@ impl Program {
         Ok(Self { name, child, printed })
     }
 
-    /// Waits until something on this machine listens on a port of TCP, or this has ended.
+    /// Waits until some process listens on a TCP port. Fails if this program ends first.
     pub(crate) fn await_listener(&mut self, port: u16) -> Result<()> {
         let deadline = Instant::now() + START;
         while !is_listening(port)? {
             if self.child.try_wait()?.is_some() {
                 self.finish(Duration::ZERO)?;
-                bail!("the server {} has ended before there was a client", self.name);
+                bail!("the server {} ended before its client started", self.name);
             }
             ensure!(Instant::now() < deadline, "the server {} does not listen on port {port}", self.name);
             thread::sleep(PAUSE);
@@ -49,23 +49,28 @@ impl Program {
         Ok(())
     }
 
-    /// Waits for its end; gives what it has printed, where it has ended well.
+    /// Waits for its end; returns its output if it succeeded.
     pub(crate) fn finish(&mut self, within: Duration) -> Result<String> {
         let deadline = Instant::now() + within;
         let status = loop {
             if let Some(status) = self.child.try_wait()? {
                 break status;
             }
-            ensure!(Instant::now() < deadline, "{} has not ended within {} s", self.name, within.as_secs());
+            ensure!(
+                Instant::now() < deadline,
+                "{} did not end within {} s; raise --timeout",
+                self.name,
+                within.as_secs()
+            );
             thread::sleep(PAUSE);
         };
-        let [out, err] = self.printed.take().context("it was waited for already")?.map(|text| text.join());
+        let [out, err] = self.printed.take().context("the program has already ended")?.map(|text| text.join());
         let (out, err) = (out.unwrap_or_default(), err.unwrap_or_default());
-        ensure!(status.success(), "{} has failed ({status}):\n{out}{err}", self.name);
+        ensure!(status.success(), "{} failed ({status}):\n{out}{err}", self.name);
         Ok(out)
     }
 
-    /// The same, of a server whose client is done.
+    /// Waits for the end of a server whose client has ended.
     pub(crate) fn end(&mut self) -> Result<()> {
         self.finish(END).map(drop)
     }
@@ -73,25 +78,25 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Either fails only when it has ended already.
+        // Either fails only if the program has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Reads all of it, beside what else is done.
+/// Reads everything, in a thread.
 fn drain(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What cannot be read is not there.
+        // An unreadable part is left out.
         let _ = from.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     })
 }
 
-/// Looks among the sockets of this machine: a connection would be the one client that a server waits for.
+/// Checks the sockets of this machine. A connection would be taken for the only client.
 fn is_listening(port: u16) -> Result<bool> {
-    /// `TCP_LISTEN`, as `/proc/net/tcp` has it.
+    /// `TCP_LISTEN` in `/proc/net/tcp`.
     const LISTEN: &str = "0A";
     let is_listener = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().take(4).collect();
@@ -101,6 +106,6 @@ fn is_listening(port: u16) -> Result<bool> {
     };
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
     let [four, six] = tables.map(|table| table.map(|table| table.lines().any(is_listener)));
-    // Where there is no IPv6 there is no such file.
+    // The file is absent on a machine without IPv6.
     Ok(four.context("/proc/net/tcp")? || six.unwrap_or(false))
 }

@@ -1,4 +1,4 @@
-//! What the runs come to.
+//! The comparison of all runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,23 +8,23 @@ use stride_perf::report::Row;
 
 use super::test::Test;
 
-/// Whose figures.
+/// The program of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
     Perftest,
     Stride,
-    /// perftest's once more.
+    /// The second run of perftest.
     Control,
 }
 
-/// The figures of all rounds.
+/// The results of all rounds.
 #[derive(Debug)]
 pub(crate) struct Report {
     test: Test,
     has_control: bool,
-    /// By [`Which`].
+    /// The current round, by [`Which`].
     turn: [BTreeMap<u64, f64>; 3],
-    /// Of each size those of each round; the third is not a number where there is no control.
+    /// The results of each round by size; the third is NaN without a control.
     rounds: BTreeMap<u64, Vec<[f64; 3]>>,
 }
 
@@ -33,13 +33,13 @@ impl Report {
         Self { test, has_control, turn: Default::default(), rounds: BTreeMap::new() }
     }
 
-    /// The rows of one of them.
+    /// Adds the rows of one program.
     pub(crate) fn add(&mut self, which: Which, rows: &[Row]) {
         let figures = rows.iter().filter_map(|row| Some((row.size, figure(row)?)));
         self.turn[which as usize].extend(figures);
     }
 
-    /// All have had their turn.
+    /// Ends a round, in which each program has run.
     pub(crate) fn end_turn(&mut self) {
         let [theirs, ours, again] = std::mem::take(&mut self.turn);
         for (size, theirs) in theirs {
@@ -51,7 +51,7 @@ impl Report {
     }
 }
 
-/// Gigabits a second, or the median in microseconds.
+/// Gigabits per second, or the median in microseconds.
 fn figure(row: &Row) -> Option<f64> {
     match row.latency() {
         Some(latency) => Some(latency.p50 / 1000.0),
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ratio_is_the_median_of_those_of_the_rounds() {
+    fn the_ratio_is_the_median_of_the_ratios_of_all_rounds() {
         let row = |messages: u64| {
             let messages = messages * 100_000;
             Row::new(1000, Figures::Bandwidth(Bandwidth { messages, seconds: 8.0, ..Bandwidth::default() }))
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_one_lacks_is_left_out() {
+    fn a_size_that_one_program_lacks_is_left_out() {
         let row = Row::new(2, Figures::Bandwidth(Bandwidth { messages: 1, seconds: 1.0, ..Bandwidth::default() }));
         let mut report = Report::new(Test::WriteBw, false);
         report.add(Which::Stride, &[row]);

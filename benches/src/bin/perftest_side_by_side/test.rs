@@ -1,8 +1,8 @@
-//! What is measured.
+//! The tests.
 
 use clap::ValueEnum;
 
-/// A test that both have.
+/// A test of both programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Test {
     WriteBw,
@@ -16,7 +16,7 @@ pub(crate) enum Test {
 }
 
 impl Test {
-    /// The operation, as both call it.
+    /// The operation, in the name that both programs have.
     pub(crate) fn operation(self) -> &'static str {
         match self {
             Self::WriteBw | Self::WriteLat => "write",
@@ -26,7 +26,7 @@ impl Test {
         }
     }
 
-    /// What is measured of it, as both call it.
+    /// The measured quantity, in the name that both programs have.
     pub(crate) fn measure(self) -> &'static str {
         if self.is_latency() { "lat" } else { "bw" }
     }
@@ -40,7 +40,7 @@ impl Test {
         matches!(self, Self::SendBw | Self::SendLat)
     }
 
-    /// Atomics are of eight bytes.
+    /// Atomics have eight bytes.
     pub(crate) fn has_one_size(self) -> bool {
         matches!(self, Self::AtomicBw | Self::AtomicLat)
     }

@@ -1,21 +1,21 @@
-//! What the software NIC costs in one process, beside a copy of memory on the same machine: each figure is the median of rounds
-//! that are measured in turn.
+//! The cost of the software NIC in one process, compared with a copy of memory: each result is the median of
+//! alternating rounds.
 
-mod lane;
+mod connection;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
 use sideway_benches::measure;
 
-use self::lane::{Home, Lane};
+use self::connection::{Connection, Resources};
 
-/// Measures the software NIC in one process, or the device that SIDEWAY_TEST_DEVICE names.
+/// Measures the software NIC in one process, or the device in SIDEWAY_TEST_DEVICE
 #[derive(Debug, Parser)]
 struct Options {
-    /// Rounds, of which the median counts
+    /// Rounds; the result is their median
     #[arg(short = 'n', long, default_value_t = 15)]
     rounds: usize,
-    /// Requests of a round
+    /// Requests per round
     #[arg(short, long, default_value_t = 20_000)]
     requests: usize,
     /// Queue pairs in the comparison of one with many
@@ -26,14 +26,16 @@ struct Options {
 #[expect(clippy::print_stdout, reason = "the report")]
 fn main() -> Result<()> {
     let Options { rounds, requests, pairs } = Options::parse();
-    ensure!(rounds > 0 && requests > 0 && pairs > 0, "rounds, requests and pairs are one at least");
-    let mut home = Home::new(1, 1 << 20);
-    let mut lane = home.lane(0);
-    println!("device {}, {rounds} rounds", home.device());
+    ensure!(rounds > 0 && requests > 0 && pairs > 0, "--rounds, --requests and --pairs must be at least 1");
+    let mut resources = Resources::new(1, 1 << 20);
+    let mut connection = resources.connection(0);
+    println!("device {}, {rounds} rounds", resources.device());
 
-    let small = measure::median(rounds, || Ok(measure::each(requests, || home.write_and_poll(&mut lane, 64))))?;
+    let small =
+        measure::median(rounds, || Ok(measure::each(requests, || resources.write_and_poll(&mut connection, 64))))?;
     println!("64 B write, posted and polled: {small:.0} ns");
-    let send = measure::median(rounds, || Ok(measure::each(requests, || home.send_and_poll(&mut lane, 64))))?;
+    let send =
+        measure::median(rounds, || Ok(measure::each(requests, || resources.send_and_poll(&mut connection, 64))))?;
     println!("64 B send, with its receive: {send:.0} ns");
 
     let large = (requests / 100).max(10);
@@ -41,31 +43,31 @@ fn main() -> Result<()> {
     let ratio = measure::median_ratio(
         rounds,
         || Ok(measure::each(large, || to.copy_from_slice(std::hint::black_box(&from)))),
-        || Ok(measure::each(large, || home.write_and_poll(&mut lane, 1 << 20))),
+        || Ok(measure::each(large, || resources.write_and_poll(&mut connection, 1 << 20))),
     )?;
-    println!("1 MiB writes: {ratio:.2} of the rate of a copy of as much");
+    println!("1 MiB writes: {ratio:.2} of the rate of memcpy");
 
-    let mut shared = Home::new(pairs, 4096);
-    let mut many: Vec<Lane> = (0..pairs).map(|place| shared.lane(place)).collect();
+    let mut shared = Resources::new(pairs, 4096);
+    let mut many: Vec<Connection> = (0..pairs).map(|index| shared.connection(index)).collect();
     let ratio = measure::median_ratio(
         rounds,
-        || Ok(measure::each(requests, || home.write_and_poll(&mut lane, 64))),
-        || Ok(measure::over(requests, &mut many, |lane| shared.write_and_poll(lane, 64))),
+        || Ok(measure::each(requests, || resources.write_and_poll(&mut connection, 64))),
+        || Ok(measure::over(requests, &mut many, |connection| shared.write_and_poll(connection, 64))),
     )?;
     println!("64 B writes over {pairs} queue pairs in turn: {ratio:.2} of the rate over one");
     drop(many);
     drop(shared);
 
     let alone = |_| {
-        let home = Home::new(1, 4096);
-        (home.lane(0), home)
+        let resources = Resources::new(1, 4096);
+        (resources.connection(0), resources)
     };
-    let mut many: Vec<(Lane, Home)> = (0..pairs).map(alone).collect();
+    let mut many: Vec<(Connection, Resources)> = (0..pairs).map(alone).collect();
     let ratio = measure::median_ratio(
         rounds,
-        || Ok(measure::each(requests, || home.write_and_poll(&mut lane, 64))),
-        || Ok(measure::over(requests, &mut many, |(lane, home)| home.write_and_poll(lane, 64))),
+        || Ok(measure::each(requests, || resources.write_and_poll(&mut connection, 64))),
+        || Ok(measure::over(requests, &mut many, |(connection, resources)| resources.write_and_poll(connection, 64))),
     )?;
-    println!("the same, each with a context, domain, completion queues and memory of its own: {ratio:.2}");
+    println!("the same, each with its own context, domain, completion queues and memory: {ratio:.2}");
     Ok(())
 }

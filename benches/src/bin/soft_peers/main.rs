@@ -1,5 +1,5 @@
-//! What messages between two processes of a host cost, on softrnic and on other devices in the same run: this process measures, and
-//! another instance of this program is its peer, which polls.
+//! The cost of messages between two processes of a host, on softrnic and on other devices in the same run. This process
+//! measures; a second process of this program is its peer, which polls.
 
 mod peer;
 mod side;
@@ -18,13 +18,13 @@ struct Options {
     /// Devices, separated by commas
     #[arg(short, long, value_delimiter = ',', default_value = "soft0")]
     devices: Vec<String>,
-    /// Rounds, of which the median counts
+    /// Rounds; the result is their median
     #[arg(short = 'n', long, default_value_t = 9)]
     rounds: usize,
-    /// Messages of a round
+    /// Messages per round
     #[arg(short, long, default_value_t = 10_000)]
     messages: usize,
-    /// Is the peer, on this device: what it does comes on standard input
+    /// Run as the peer on this device; its commands come from standard input
     #[arg(long, hide = true)]
     peer: Option<String>,
 }
@@ -38,20 +38,20 @@ fn main() -> Result<()> {
     }
 }
 
-/// Figures of one device.
+/// The results of one device.
 struct Figures {
-    /// Nanoseconds of a send of 64 bytes, one way.
+    /// Nanoseconds of a 64-byte send, one way.
     send: f64,
-    /// Nanoseconds of a write of 64 bytes, from post to completion.
+    /// Nanoseconds of a 64-byte write, from post to completion.
     write: f64,
-    /// Bytes a nanosecond of writes of 64 KiB and 1 MiB, sixteen under way.
+    /// Bytes per nanosecond of 64 KiB and 1 MiB writes, sixteen in flight.
     middle: f64,
     large: f64,
 }
 
 #[expect(clippy::print_stdout, reason = "the report")]
 fn measure_all(options: &Options) -> Result<()> {
-    ensure!(options.rounds > 0 && options.messages >= 100, "one round at least, and 100 messages");
+    ensure!(options.rounds > 0 && options.messages >= 100, "--rounds must be at least 1, and --messages at least 100");
     let mut all = Vec::new();
     for device in &options.devices {
         let figures = measure_device(device, options).with_context(|| format!("on {device}"))?;
@@ -91,7 +91,7 @@ fn measure_device(device: &str, options: &Options) -> Result<Figures> {
         || both.borrow_mut().writes(count, 1 << 20, 16),
     ) {
         Ok(ratio) => println!("{device}: 1 MiB writes: {ratio:.2} of the rate of process_vm_writev"),
-        // Where the kernel does not let it.
+        // The kernel may not permit the call.
         Err(error) => println!("{device}: no comparison with process_vm_writev: {error:#}"),
     }
     peer.stop()?;

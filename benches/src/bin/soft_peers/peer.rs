@@ -1,4 +1,4 @@
-//! The other process: started, told what to do line by line, and measured against.
+//! The peer process: its start, the commands to it, and the measurements with it.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -9,18 +9,18 @@ use anyhow::{Context, Result, bail, ensure};
 use sideway::ibverbs::memory_region::RemoteKey;
 use sideway_benches::measure;
 
-use super::side::{DEPTH, Name, Side};
+use super::side::{DEPTH, Endpoint, Side};
 
-/// The bytes of a small message.
+/// Bytes of a small message.
 const SMALL: u32 = 64;
 
-/// The peer, with this process's end of the pair.
+/// The peer, with the side of this process.
 pub(crate) struct Peer {
     child: Child,
-    orders: ChildStdin,
+    commands: ChildStdin,
     replies: BufReader<ChildStdout>,
     side: Side,
-    theirs: Name,
+    theirs: Endpoint,
 }
 
 impl Peer {
@@ -31,19 +31,19 @@ impl Peer {
             .stdout(Stdio::piped())
             .spawn()
             .context("cannot start the peer")?;
-        let mut orders = child.stdin.take().context("it has an input")?;
-        let mut replies = BufReader::new(child.stdout.take().context("it has an output")?);
+        let mut commands = child.stdin.take().context("the peer has no standard input")?;
+        let mut replies = BufReader::new(child.stdout.take().context("the peer has no standard output")?);
         let mut side = Side::new(device)?;
-        write_name(&mut orders, side.name())?;
-        let theirs = read_name(&mut replies)?;
+        write_endpoint(&mut commands, side.endpoint())?;
+        let theirs = read_endpoint(&mut replies)?;
         side.connect(theirs)?;
         ensure!(line(&mut replies)? == "ready", "the peer is not ready");
-        Ok(Self { child, orders, replies, side, theirs })
+        Ok(Self { child, commands, replies, side, theirs })
     }
 
-    /// Sends that come back, one after the other: nanoseconds of each, one way.
+    /// Sends back and forth, one after the other: nanoseconds of each, one way.
     pub(crate) fn ping_pong(&mut self, count: usize) -> Result<f64> {
-        self.order("pong", count)?;
+        self.command("pong", count)?;
         let mut laps = Laps::begin();
         for _ in 0..count {
             self.side.receive(SMALL)?;
@@ -57,7 +57,7 @@ impl Peer {
 
     /// Small writes, one after the other: nanoseconds of each.
     pub(crate) fn small_writes(&mut self, count: usize) -> Result<f64> {
-        self.order("pong", 1)?;
+        self.command("pong", 1)?;
         let mut laps = Laps::begin();
         for _ in 0..count {
             self.side.write(SMALL, self.theirs)?;
@@ -68,10 +68,10 @@ impl Peer {
         Ok(laps.median())
     }
 
-    /// Writes of so many bytes, so many under way: nanoseconds of each.
+    /// Writes of `length` bytes, `depth` in flight: nanoseconds of each.
     pub(crate) fn writes(&mut self, count: usize, length: u32, depth: usize) -> Result<f64> {
-        // It polls until one send has come.
-        self.order("pong", 1)?;
+        // The peer polls until one send has arrived.
+        self.command("pong", 1)?;
         let started = Instant::now();
         let (mut posted, mut completed) = (0, 0);
         while completed < count {
@@ -86,14 +86,14 @@ impl Peer {
         Ok(time.as_nanos() as f64 / count as f64)
     }
 
-    /// The same by the system call that copies into another process.
+    /// Copies with the system call that writes to another process: nanoseconds of each.
     pub(crate) fn copies(&mut self, count: usize, length: usize) -> Result<f64> {
         let near = libc::iovec { iov_base: self.side.memory().cast(), iov_len: length };
         let far = libc::iovec { iov_base: ptr::without_provenance_mut(self.theirs.address as usize), iov_len: length };
         let process = self.child.id() as libc::pid_t;
         let started = Instant::now();
         for _ in 0..count {
-            // SAFETY: both have as many bytes, which stay as long as both sides; nobody reads them.
+            // SAFETY: both ranges have `length` bytes and stay valid as long as both sides; nothing reads them.
             let copied = unsafe { libc::process_vm_writev(process, &raw const near, 1, &raw const far, 1, 0) };
             ensure!(copied == length as isize, "process_vm_writev: {}", io::Error::last_os_error());
         }
@@ -101,22 +101,22 @@ impl Peer {
     }
 
     pub(crate) fn stop(self) -> Result<()> {
-        let Self { mut child, orders, .. } = self;
-        drop(orders);
+        let Self { mut child, commands, .. } = self;
+        drop(commands);
         let status = child.wait()?;
         ensure!(status.success(), "the peer ended with {status}");
         Ok(())
     }
 
-    fn order(&mut self, what: &str, count: usize) -> Result<()> {
-        writeln!(self.orders, "{what} {count}").context("the peer is gone")?;
-        self.orders.flush()?;
-        // Its receives are posted.
-        ensure!(line(&mut self.replies)? == "begins", "the peer has not begun");
+    fn command(&mut self, what: &str, count: usize) -> Result<()> {
+        writeln!(self.commands, "{what} {count}").context("the peer has ended")?;
+        self.commands.flush()?;
+        // The peer has posted its receives.
+        ensure!(line(&mut self.replies)? == "begins", "the peer did not start the command");
         Ok(())
     }
 
-    /// Has it end its polling, by a send that comes back.
+    /// Ends the polling of the peer with a send, which it returns.
     fn end(&mut self) -> Result<()> {
         self.side.receive(SMALL)?;
         self.side.send(SMALL)?;
@@ -125,12 +125,12 @@ impl Peer {
     }
 
     fn done(&mut self) -> Result<()> {
-        ensure!(line(&mut self.replies)? == "done", "the peer has not ended");
+        ensure!(line(&mut self.replies)? == "done", "the peer did not finish the command");
         Ok(())
     }
 }
 
-/// Times of so many messages each: the clock is looked at seldom, and the median has none of the pauses of a busy machine.
+/// The times of messages in groups: fewer reads of the clock, and their median leaves out pauses of a busy machine.
 struct Laps {
     started: Instant,
     count: usize,
@@ -144,7 +144,7 @@ impl Laps {
         Self { started: Instant::now(), count: 0, times: Vec::new() }
     }
 
-    /// A message is done.
+    /// Counts a message.
     fn count(&mut self) {
         self.count += 1;
         if self.count.is_multiple_of(Self::LAP) {
@@ -154,35 +154,35 @@ impl Laps {
         }
     }
 
-    /// Nanoseconds of a message. There were at least ten.
+    /// The median of nanoseconds per message, from at least ten messages.
     fn median(self) -> f64 {
         measure::middle(self.times)
     }
 }
 
-/// The peer's own program.
+/// The program of the peer.
 pub(crate) fn serve(device: &str) -> Result<()> {
     let mut side = Side::new(device)?;
     let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
-    write_name(&mut output, side.name())?;
-    let theirs = read_name(&mut input)?;
+    write_endpoint(&mut output, side.endpoint())?;
+    let theirs = read_endpoint(&mut input)?;
     side.connect(theirs)?;
     writeln!(output, "ready")?;
     output.flush()?;
     loop {
-        let order = match line(&mut input)? {
-            order if order.is_empty() => return Ok(()),
-            order => order,
+        let command = match line(&mut input)? {
+            command if command.is_empty() => return Ok(()),
+            command => command,
         };
-        let Some(count) = order.strip_prefix("pong ").and_then(|count| count.parse::<usize>().ok()) else {
-            bail!("no such order: {order}");
+        let Some(count) = command.strip_prefix("pong ").and_then(|count| count.parse::<usize>().ok()) else {
+            bail!("unknown command: {command}");
         };
         side.receive(SMALL)?;
         writeln!(output, "begins")?;
         output.flush()?;
         let mut sends = 0;
         for number in 0..count {
-            // The receive, among completions of sends.
+            // Waits for the receive; completions of sends may come before it.
             let mut received = false;
             while !received {
                 side.wait(1, |request| if request == 2 { received = true } else { sends += 1 })?;
@@ -199,16 +199,16 @@ pub(crate) fn serve(device: &str) -> Result<()> {
     }
 }
 
-fn write_name(output: &mut impl Write, name: Name) -> Result<()> {
-    writeln!(output, "{} {} {}", name.number, u32::from(name.key), name.address)?;
+fn write_endpoint(output: &mut impl Write, endpoint: Endpoint) -> Result<()> {
+    writeln!(output, "{} {} {}", endpoint.number, u32::from(endpoint.key), endpoint.address)?;
     Ok(output.flush()?)
 }
 
-fn read_name(input: &mut impl BufRead) -> Result<Name> {
+fn read_endpoint(input: &mut impl BufRead) -> Result<Endpoint> {
     let line = line(input)?;
-    let mut words = line.split_whitespace().map(str::parse::<u64>);
-    let mut word = || words.next().and_then(Result::ok).with_context(|| format!("the peer said `{line}`"));
-    Ok(Name { number: word()? as u32, key: RemoteKey::from(word()? as u32), address: word()? })
+    let mut fields = line.split_whitespace().map(str::parse::<u64>);
+    let mut field = || fields.next().and_then(Result::ok).with_context(|| format!("the peer sent `{line}`"));
+    Ok(Endpoint { number: field()? as u32, key: RemoteKey::from(field()? as u32), address: field()? })
 }
 
 fn line(input: &mut impl BufRead) -> Result<String> {

@@ -1,4 +1,4 @@
-//! One end of a connected pair: a queue pair with its completion queue and memory.
+//! One side of a connection: a queue pair with its completion queue and memory.
 
 use std::env;
 use std::time::{Duration, Instant};
@@ -11,12 +11,12 @@ use sideway::ibverbs::queue_pair::{BasicQueuePair, PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::{device, loopback};
 
-/// The bytes of memory.
-const ROOM: usize = 4 << 20;
-/// The most requests under way.
+/// Bytes of memory.
+const MEMORY: usize = 4 << 20;
+/// The maximum of requests in flight.
 pub(crate) const DEPTH: u32 = 32;
-/// By when a completion has come.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The time limit of a wait for completions.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Side {
     qp: BasicQueuePair,
@@ -24,9 +24,9 @@ pub(crate) struct Side {
     memory: OwnedMemoryRegion,
 }
 
-/// What the other side has to know.
+/// The queue pair number, key and address that the peer requires.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Name {
+pub(crate) struct Endpoint {
     pub(crate) number: u32,
     pub(crate) key: RemoteKey,
     pub(crate) address: u64,
@@ -42,15 +42,15 @@ impl Side {
         let mut builder = pd.create_qp_builder();
         builder.setup_max_send_wr(DEPTH).setup_max_recv_wr(DEPTH).setup_send_cq(&cq).setup_recv_cq(&cq);
         let qp = builder.build()?;
-        let memory = pd.reg_owned_mr(ROOM, AccessFlags::LocalWrite | AccessFlags::RemoteWrite)?;
+        let memory = pd.reg_owned_mr(MEMORY, AccessFlags::LocalWrite | AccessFlags::RemoteWrite)?;
         Ok(Self { qp, cq, memory })
     }
 
-    pub(crate) fn name(&self) -> Name {
-        Name { number: self.qp.qp_number(), key: self.memory.rkey(), address: self.memory.addr() }
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        Endpoint { number: self.qp.qp_number(), key: self.memory.rkey(), address: self.memory.addr() }
     }
 
-    pub(crate) fn connect(&mut self, to: Name) -> Result<()> {
+    pub(crate) fn connect(&mut self, to: Endpoint) -> Result<()> {
         let context = device::open();
         for attributes in
             [loopback::init(), loopback::ready_to_receive(&context, to.number, 0), loopback::ready_to_send(0, 7)]
@@ -60,10 +60,10 @@ impl Side {
         Ok(())
     }
 
-    /// Posts a receive of so many bytes.
+    /// Posts a receive of `length` bytes.
     pub(crate) fn receive(&mut self, length: u32) -> Result<()> {
         let mut batch = self.qp.start_post_recv();
-        // SAFETY: the memory is registered as long as the side.
+        // SAFETY: the memory is registered as long as `self` exists.
         unsafe { batch.construct_wr(2).setup_sge(self.memory.lkey(), self.memory.addr(), length) };
         Ok(batch.post()?)
     }
@@ -76,10 +76,10 @@ impl Side {
         Ok(batch.post()?)
     }
 
-    pub(crate) fn write(&mut self, length: u32, to: Name) -> Result<()> {
+    pub(crate) fn write(&mut self, length: u32, to: Endpoint) -> Result<()> {
         let mut batch = self.qp.start_post_send();
         let request = batch.construct_wr(1, WorkRequestFlags::Signaled);
-        // SAFETY: as above; what is written there nobody reads.
+        // SAFETY: as above; nothing reads the target.
         unsafe {
             let request = request.setup_write(to.key, to.address);
             request.setup_sge(self.memory.lkey(), self.memory.addr(), length);
@@ -87,7 +87,7 @@ impl Side {
         Ok(batch.post()?)
     }
 
-    /// Waits for completions, and tells the request of each: so many.
+    /// Waits for `count` completions, and passes the identifier of each to `each`.
     pub(crate) fn wait(&mut self, count: usize, mut each: impl FnMut(u64)) -> Result<()> {
         let (mut found, mut looks) = (0, 0_u32);
         let mut started = None;
@@ -100,9 +100,9 @@ impl Side {
                 }
             }
             looks = looks.wrapping_add(1);
-            // The clock is looked at now and then.
-            if looks.is_multiple_of(1 << 16) && started.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
-                bail!("nothing completed within {PATIENCE:?}");
+            // The clock is read only now and then.
+            if looks.is_multiple_of(1 << 16) && started.get_or_insert_with(Instant::now).elapsed() > TIMEOUT {
+                bail!("nothing completed within {TIMEOUT:?}");
             }
         }
         Ok(())

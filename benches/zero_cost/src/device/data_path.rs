@@ -1,5 +1,5 @@
-//! What is called for each request and completion. Requests that are signalled have completed when they are posted; nothing is
-//! kept of them but a sum of what they said.
+//! The functions of requests and completions. A signaled request has completed when it is posted; the device stores
+//! only a checksum of its fields.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -11,27 +11,27 @@ use super::objects::{Pair, Queue};
 
 const SIGNALED: u32 = ibv_send_flags::IBV_SEND_SIGNALED.0;
 
-/// The sum of all that the device was told.
-static TOLD: AtomicU64 = AtomicU64::new(0);
+/// The checksum of all fields that the device received.
+static CHECKSUM: AtomicU64 = AtomicU64::new(0);
 
-/// What the device was told since this was last asked, as a sum in which the order counts.
-pub fn told() -> u64 {
-    TOLD.swap(0, Relaxed)
+/// Returns the checksum of all fields since the last call, and resets it. The order of the fields matters.
+pub fn take_checksum() -> u64 {
+    CHECKSUM.swap(0, Relaxed)
 }
 
-/// Lets a queue have so many completions, of no request.
+/// Gives a queue `completions` completions without requests.
 ///
 /// # Safety
 ///
-/// `cq` is a live queue of this device, and nobody polls it meanwhile.
+/// `cq` is a live queue of this device, and nothing polls it meanwhile.
 pub unsafe fn fill(cq: *mut ibv_cq, completions: u64) {
     // SAFETY: the caller's promise.
     unsafe { (*cq.cast::<Queue>()).waiting = completions };
 }
 
 #[inline]
-fn tell(word: u64) {
-    TOLD.store(TOLD.load(Relaxed).wrapping_mul(31).wrapping_add(word), Relaxed);
+fn add(value: u64) {
+    CHECKSUM.store(CHECKSUM.load(Relaxed).wrapping_mul(31).wrapping_add(value), Relaxed);
 }
 
 pub(super) fn fill_in_context(operations: &mut ibv_context_ops) {
@@ -75,7 +75,8 @@ pub(super) fn fill_in_pair(qp: &mut ibv_qp_ex) {
 unsafe extern "C" fn wr_start(_qp: *mut ibv_qp_ex) {}
 
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
-    // SAFETY: put into queue pairs of this device alone, whose queues outlive them; as for each function below.
+    // SAFETY: only queue pairs of this device have these functions, and their queues outlive them; as for each function
+    // below.
     unsafe {
         let pair = qp.cast::<Pair>();
         (*(*qp).qp_base.send_cq.cast::<Queue>()).waiting += (*pair).signalled;
@@ -89,7 +90,7 @@ unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
     unsafe { (*qp.cast::<Pair>()).signalled = 0 };
 }
 
-/// A request of the extended interface is begun.
+/// Starts a request of the extended interface.
 ///
 /// # Safety
 ///
@@ -98,9 +99,10 @@ unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
 unsafe fn begin(qp: *mut ibv_qp_ex, code: opcode) {
     // SAFETY: the caller's promise.
     unsafe {
-        tell((*qp).wr_id);
-        // That the data is inline, the call for it says as well, and not every program sets the flag.
-        tell(u64::from((*qp).wr_flags & SIGNALED) | u64::from(code.0) << 32);
+        add((*qp).wr_id);
+        // Without the flag for inline data: the call for the data reports that as well, and not every program sets the
+        // flag.
+        add(u64::from((*qp).wr_flags & SIGNALED) | u64::from(code.0) << 32);
         (*qp.cast::<Pair>()).signalled += u64::from((*qp).wr_flags & SIGNALED != 0);
     }
 }
@@ -113,50 +115,50 @@ unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
 unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64) {
     // SAFETY: see above.
     unsafe { begin(qp, opcode::IBV_WR_RDMA_WRITE) };
-    tell(remote_addr ^ u64::from(rkey));
+    add(remote_addr ^ u64::from(rkey));
 }
 
 unsafe extern "C" fn wr_set_sge(_qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
-    tell(addr);
-    tell(u64::from(length) | u64::from(lkey) << 32);
+    add(addr);
+    add(u64::from(length) | u64::from(lkey) << 32);
 }
 
 unsafe extern "C" fn wr_set_inline_data(_qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
-    // SAFETY: by contract the bytes can be read.
-    unsafe { tell_inline(addr as u64, length) };
+    // SAFETY: the bytes can be read, by contract.
+    unsafe { add_inline(addr as u64, length) };
 }
 
-/// The first and the last byte, and how many there are: a device would copy them all.
+/// Adds the length, and the first and the last byte; a real device would copy all bytes.
 ///
 /// # Safety
 ///
-/// So many bytes can be read there, one at least.
+/// `length` bytes at `addr` can be read, at least one.
 #[inline]
-unsafe fn tell_inline(addr: u64, length: usize) {
+unsafe fn add_inline(addr: u64, length: usize) {
     let first = addr as *const u8;
     // SAFETY: the caller's promise.
-    unsafe { tell(u64::from(*first) << 8 | u64::from(*first.wrapping_add(length - 1))) };
-    tell(length as u64);
+    unsafe { add(u64::from(*first) << 8 | u64::from(*first.wrapping_add(length - 1))) };
+    add(length as u64);
 }
 
 unsafe extern "C" fn post_send(qp: *mut ibv_qp, mut wr: *mut ibv_send_wr, _bad: *mut *mut ibv_send_wr) -> c_int {
-    // SAFETY: see above; the list can be read by contract.
+    // SAFETY: see above; the list can be read, by contract.
     unsafe {
         let queue = (*qp).send_cq.cast::<Queue>();
         while !wr.is_null() {
             let request = &*wr;
-            tell(request.wr_id);
-            tell(u64::from(request.send_flags & SIGNALED) | u64::from(request.opcode.0) << 32);
+            add(request.wr_id);
+            add(u64::from(request.send_flags & SIGNALED) | u64::from(request.opcode.0) << 32);
             if request.opcode == opcode::IBV_WR_RDMA_WRITE {
-                tell(request.wr.rdma.remote_addr ^ u64::from(request.wr.rdma.rkey));
+                add(request.wr.rdma.remote_addr ^ u64::from(request.wr.rdma.rkey));
             }
             for place in 0..request.num_sge as usize {
                 let sge = &*request.sg_list.wrapping_add(place);
                 if request.send_flags & ibv_send_flags::IBV_SEND_INLINE.0 != 0 {
-                    tell_inline(sge.addr, sge.length as usize);
+                    add_inline(sge.addr, sge.length as usize);
                 } else {
-                    tell(sge.addr);
-                    tell(u64::from(sge.length) | u64::from(sge.lkey) << 32);
+                    add(sge.addr);
+                    add(u64::from(sge.length) | u64::from(sge.lkey) << 32);
                 }
             }
             (*queue).waiting += u64::from(request.send_flags & SIGNALED != 0);
@@ -167,16 +169,16 @@ unsafe extern "C" fn post_send(qp: *mut ibv_qp, mut wr: *mut ibv_send_wr, _bad: 
 }
 
 unsafe extern "C" fn post_recv(qp: *mut ibv_qp, mut wr: *mut ibv_recv_wr, _bad: *mut *mut ibv_recv_wr) -> c_int {
-    // SAFETY: see above; the list can be read by contract.
+    // SAFETY: see above; the list can be read, by contract.
     unsafe {
         let queue = (*qp).recv_cq.cast::<Queue>();
         while !wr.is_null() {
             let request = &*wr;
-            tell(request.wr_id);
+            add(request.wr_id);
             for place in 0..request.num_sge as usize {
                 let sge = &*request.sg_list.wrapping_add(place);
-                tell(sge.addr);
-                tell(u64::from(sge.length) | u64::from(sge.lkey) << 32);
+                add(sge.addr);
+                add(u64::from(sge.length) | u64::from(sge.lkey) << 32);
             }
             (*queue).waiting += 1;
             wr = request.next;
@@ -190,7 +192,7 @@ unsafe extern "C" fn req_notify_cq(_cq: *mut ibv_cq, _solicited_only: c_int) -> 
 }
 
 unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: see above; so many entries can be written by contract.
+    // SAFETY: see above; `entries` entries can be written, by contract.
     unsafe {
         let queue = cq.cast::<Queue>();
         let count = (*queue).waiting.min(entries as u64);
@@ -270,6 +272,6 @@ readers! {
 }
 
 unsafe extern "C" fn read_tm_info(_cq: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {
-    // SAFETY: it can be written by contract.
+    // SAFETY: `info` can be written, by contract.
     unsafe { info.write(ibv_wc_tm_info { tag: 15, priv_: 16 }) };
 }

@@ -1,7 +1,7 @@
-//! A device that does nothing: what is signalled has completed when it is posted, and no memory is touched.
+//! A device that does nothing: a signaled request has completed when it is posted, and no memory is accessed.
 //!
-//! What it is told it adds up ([`told`]), so that two loops can be seen to say the same. Of what a loop costs on it, all that
-//! is not in [`data_path`] is the caller's.
+//! The device adds up the fields that it receives ([`take_checksum`]), so that two loops can be compared. All
+//! instructions outside [`data_path`] are the caller's cost.
 
 pub mod data_path;
 mod objects;
@@ -12,12 +12,12 @@ use anyhow::Result;
 use rdma_mummy_sys::load::ibverbs::IbverbsTable;
 use rdma_mummy_sys::load::provider::{Provider, register as register_provider};
 
-pub use self::data_path::{fill, told};
+pub use self::data_path::{fill, take_checksum};
 
 /// The name of the only device.
 pub const NAME: &str = "empty_0";
 
-/// Puts the device into the lists of this process.
+/// Registers the device in this process.
 ///
 /// # Errors
 ///
@@ -26,13 +26,13 @@ pub fn register() -> Result<()> {
     static ONCE: Once = Once::new();
     let mut result = Ok(());
     ONCE.call_once(|| {
-        // SAFETY: the functions make, count and free objects as the manual pages say; what they leave out fails.
+        // SAFETY: the functions create, count and free objects as the manual pages describe; the absent ones fail.
         result = unsafe { register_provider(Provider::new("empty", table())) }.map(|_| ());
     });
     Ok(result?)
 }
 
-/// Its functions.
+/// The functions of the device.
 pub fn table() -> IbverbsTable {
     IbverbsTable {
         ibv_get_device_list: Some(objects::get_device_list),

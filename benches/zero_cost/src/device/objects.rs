@@ -1,4 +1,4 @@
-//! Its objects: what a program needs to come as far as posting. Each is a box of its own, freed by its verb.
+//! The objects of the device that a program creates before it posts. Each is a box, and its verb frees it.
 
 use std::mem::{self, offset_of};
 use std::ptr;
@@ -16,9 +16,9 @@ const NUMBER: u32 = 7;
 #[repr(C)]
 pub(super) struct Queue {
     c: ibv_cq_ex,
-    /// Completions that wait.
+    /// Pending completions.
     pub(super) waiting: u64,
-    /// Completions that were given out: each has the number of those before it.
+    /// Completions that were polled; each has the number of those before it.
     pub(super) given: u64,
 }
 
@@ -26,21 +26,21 @@ pub(super) struct Queue {
 #[repr(C)]
 pub(super) struct Pair {
     c: ibv_qp_ex,
-    /// Requests of the batch under construction that are to complete.
+    /// Requests of the open batch that are signaled.
     pub(super) signalled: u64,
 }
 
-/// A new object, all of it zero.
+/// A new object with all bytes zero.
 fn zeroed<T>() -> *mut T {
-    // SAFETY: the structs have integers, pointers and nullable functions alone.
+    // SAFETY: the structs have only integers, pointers and nullable functions.
     Box::into_raw(Box::new(unsafe { mem::zeroed::<T>() }))
 }
 
-/// Ends an object of [`zeroed`].
+/// Frees an object of [`zeroed`].
 ///
 /// # Safety
 ///
-/// `object` came from there with this type, and is not used any more.
+/// [`zeroed`] created `object` with this type, and nothing uses it afterwards.
 unsafe fn end<T>(object: *mut T) -> c_int {
     // SAFETY: the caller's promise.
     drop(unsafe { Box::from_raw(object) });
@@ -54,7 +54,7 @@ fn device() -> *mut ibv_device {
         return found;
     }
     let new = zeroed::<ibv_device>();
-    // SAFETY: nobody else knows it yet.
+    // SAFETY: nothing else has the pointer yet.
     unsafe {
         for (to, from) in (*new).name.iter_mut().zip(super::NAME.bytes()) {
             *to = from as c_char;
@@ -64,21 +64,21 @@ fn device() -> *mut ibv_device {
     }
     match DEVICE.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => new,
-        // Another thread was first; what was made here is the price of that, once.
+        // Another thread was first; the object of this thread leaks, once.
         Err(found) => found,
     }
 }
 
 pub(super) unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     if !count.is_null() {
-        // SAFETY: it can be written by contract.
+        // SAFETY: `count` can be written, by contract.
         unsafe { *count = 1 };
     }
     Box::into_raw(Box::new([device(), ptr::null_mut()])).cast()
 }
 
 pub(super) unsafe extern "C" fn free_device_list(list: *mut *mut ibv_device) {
-    // SAFETY: by contract the list is one of `get_device_list`.
+    // SAFETY: the list is from `get_device_list`, by contract.
     unsafe { end(list.cast::<[*mut ibv_device; 2]>()) };
 }
 
@@ -93,7 +93,7 @@ pub(super) unsafe extern "C" fn get_device_guid(_device: *mut ibv_device) -> u64
 
 pub(super) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
     let verbs = zeroed::<verbs_context>();
-    // SAFETY: nobody else knows it yet.
+    // SAFETY: nothing else has the pointer yet.
     unsafe {
         (*verbs).sz = size_of::<verbs_context>();
         (*verbs).query_port = Some(query_port_full);
@@ -110,12 +110,12 @@ pub(super) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv
 }
 
 pub(super) unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
-    // SAFETY: by contract the context is one of `open_device`, where it stands in this struct.
+    // SAFETY: the context is from `open_device`, by contract, which creates it inside this struct.
     unsafe { end(context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast::<verbs_context>()) }
 }
 
 pub(super) unsafe extern "C" fn query_device(_context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
-    // SAFETY: it can be written by contract, and zero is a value.
+    // SAFETY: `attr` can be written, by contract, and zero is valid.
     unsafe {
         attr.write_bytes(0, 1);
         (*attr).phys_port_cnt = 1;
@@ -125,9 +125,9 @@ pub(super) unsafe extern "C" fn query_device(_context: *mut ibv_context, attr: *
     0
 }
 
-/// What a port says of itself, in the struct that plain and full queries share the beginning of.
+/// The attributes of a port, in the struct that starts both the plain and the full query.
 fn port() -> ibv_port_attr {
-    // SAFETY: zero is a value of its integers.
+    // SAFETY: zero is valid for its integers.
     let mut port: ibv_port_attr = unsafe { mem::zeroed() };
     port.state = ibv_port_state::IBV_PORT_ACTIVE;
     (port.max_mtu, port.active_mtu) = (ibv_mtu::IBV_MTU_4096, ibv_mtu::IBV_MTU_4096);
@@ -143,7 +143,7 @@ pub(super) unsafe extern "C" fn query_port(
     attr: *mut _compat_ibv_port_attr,
 ) -> c_int {
     let port = port();
-    // SAFETY: by contract it can be written; the struct of old ends where this field begins.
+    // SAFETY: `attr` can be written, by contract; the older struct ends where this field starts.
     unsafe {
         attr.cast::<u8>()
             .copy_from_nonoverlapping((&raw const port).cast(), offset_of!(ibv_port_attr, port_cap_flags2));
@@ -158,7 +158,7 @@ unsafe extern "C" fn query_port_full(
     length: usize,
 ) -> c_int {
     let port = port();
-    // SAFETY: by contract so many bytes can be written.
+    // SAFETY: `length` bytes can be written, by contract.
     unsafe {
         attr.cast::<u8>().copy_from_nonoverlapping((&raw const port).cast(), length.min(size_of::<ibv_port_attr>()));
     }
@@ -171,7 +171,7 @@ pub(super) unsafe extern "C" fn query_gid(
     _index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
-    // SAFETY: it can be written by contract.
+    // SAFETY: `gid` can be written, by contract.
     unsafe { (*gid).raw = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1] };
     0
 }
@@ -186,7 +186,7 @@ pub(super) unsafe extern "C" fn query_gid_table(
     if max_entries == 0 {
         return 0;
     }
-    // SAFETY: by contract an entry can be written, and zero is a value of it.
+    // SAFETY: an entry can be written, by contract, and zero is valid.
     unsafe {
         entries.write_bytes(0, 1);
         (*entries).port_num = 1;
@@ -197,7 +197,7 @@ pub(super) unsafe extern "C" fn query_gid_table(
 
 pub(super) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     let pd = zeroed::<ibv_pd>();
-    // SAFETY: nobody else knows it yet.
+    // SAFETY: nothing else has the pointer yet.
     unsafe { (*pd).context = context };
     pd
 }
@@ -215,7 +215,7 @@ pub(super) unsafe extern "C" fn reg_mr_iova2(
     _access: c_uint,
 ) -> *mut ibv_mr {
     let mr = zeroed::<ibv_mr>();
-    // SAFETY: nobody else knows it yet; the domain is live by contract.
+    // SAFETY: nothing else has the pointer yet; the domain is live, by contract.
     unsafe {
         ((*mr).context, (*mr).pd, (*mr).addr, (*mr).length) = ((*pd).context, pd, addr, length);
         ((*mr).lkey, (*mr).rkey) = (NUMBER, NUMBER);
@@ -240,7 +240,7 @@ pub(super) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
 
 pub(super) unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
     let channel = zeroed::<ibv_comp_channel>();
-    // SAFETY: nobody else knows it yet. There are no events; a descriptor has to be there all the same.
+    // SAFETY: nothing else has the pointer yet. There are no events, but a channel requires a descriptor.
     unsafe {
         (*channel).context = context;
         (*channel).fd = libc::eventfd(0, libc::EFD_CLOEXEC);
@@ -249,7 +249,7 @@ pub(super) unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -
 }
 
 pub(super) unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    // SAFETY: by contract the channel is live, and its descriptor its own.
+    // SAFETY: the channel is live, by contract, and owns its descriptor.
     unsafe {
         libc::close((*channel).fd);
         end(channel)
@@ -264,7 +264,7 @@ pub(super) unsafe extern "C" fn create_cq(
     _comp_vector: c_int,
 ) -> *mut ibv_cq {
     let queue = zeroed::<Queue>();
-    // SAFETY: nobody else knows it yet.
+    // SAFETY: nothing else has the pointer yet.
     unsafe {
         data_path::fill_in_queue(&mut (*queue).c);
         let cq = queue.cast::<ibv_cq>();
@@ -274,12 +274,12 @@ pub(super) unsafe extern "C" fn create_cq(
 }
 
 unsafe extern "C" fn create_cq_ex(context: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex {
-    // SAFETY: the attributes can be read by contract.
+    // SAFETY: the attributes can be read, by contract.
     unsafe { create_cq(context, (*attr).cqe as c_int, (*attr).cq_context, (*attr).channel, 0).cast() }
 }
 
 pub(super) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
-    // SAFETY: by contract; every queue is of this struct.
+    // SAFETY: by contract; every queue has this type.
     unsafe { end(cq.cast::<Queue>()) }
 }
 
@@ -294,7 +294,7 @@ unsafe fn new_pair(
     qp_type: ibv_qp_type,
 ) -> *mut ibv_qp {
     let pair = zeroed::<Pair>();
-    // SAFETY: nobody else knows it yet.
+    // SAFETY: nothing else has the pointer yet.
     unsafe {
         data_path::fill_in_pair(&mut (*pair).c);
         let qp = pair.cast::<ibv_qp>();
@@ -313,7 +313,7 @@ pub(super) unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_ini
 }
 
 unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
-    // SAFETY: the attributes can be read by contract.
+    // SAFETY: the attributes can be read, by contract.
     unsafe {
         let queues = ((*attr).send_cq, (*attr).recv_cq);
         new_pair(context, (*attr).pd, (*attr).qp_context, queues, (*attr).qp_type)
@@ -333,6 +333,6 @@ pub(super) unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_att
 }
 
 pub(super) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
-    // SAFETY: by contract; every queue pair is of this struct.
+    // SAFETY: by contract; every queue pair has this type.
     unsafe { end(qp.cast::<Pair>()) }
 }

@@ -1,4 +1,4 @@
-//! Two connected queue pairs of one process, and what is measured on them.
+//! Two connected queue pairs in one process, and the measured operations.
 
 use std::sync::Arc;
 
@@ -13,38 +13,38 @@ use sideway::ibverbs::queue_pair::{BasicQueuePair, PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::{device, loopback};
 
-/// What queue pairs share: the open device, a protection domain, a completion queue for each side, and memory.
-pub(crate) struct Home {
+/// The objects that queue pairs share: the device, a protection domain, a completion queue for each side, and memory.
+pub(crate) struct Resources {
     sends: BasicCompletionQueue,
     receives: BasicCompletionQueue,
     memory: OwnedMemoryRegion,
     pd: Arc<ProtectionDomain>,
     context: Arc<DeviceContext>,
-    /// Bytes of each side of a lane.
+    /// Bytes of each side of a connection.
     len: usize,
 }
 
-/// A queue pair, and its peer.
-pub(crate) struct Lane {
+/// A queue pair and its peer.
+pub(crate) struct Connection {
     near: BasicQueuePair,
     far: BasicQueuePair,
-    /// Where the memory of both begins.
+    /// The start of the memory of both sides.
     address: u64,
 }
 
-impl Home {
-    /// For so many lanes, with so much memory for each side of each.
-    pub(crate) fn new(lanes: usize, len: usize) -> Self {
+impl Resources {
+    /// Creates the objects for `count` connections, with `len` bytes for each side of each.
+    pub(crate) fn new(count: usize, len: usize) -> Self {
         let context = device::open();
-        let pd = context.alloc_pd().expect("a domain");
+        let pd = context.alloc_pd().expect("a protection domain");
         let cq = || context.create_cq_builder().setup_cqe(16).build().expect("a completion queue");
         let access = AccessFlags::LocalWrite | AccessFlags::RemoteWrite;
-        let memory = pd.reg_owned_mr(2 * lanes * len, access).expect("memory");
+        let memory = pd.reg_owned_mr(2 * count * len, access).expect("memory");
         Self { sends: cq(), receives: cq(), memory, pd, context, len }
     }
 
-    /// The lane of that place, from zero.
-    pub(crate) fn lane(&self, place: usize) -> Lane {
+    /// Creates the connection at this index.
+    pub(crate) fn connection(&self, index: usize) -> Connection {
         let qp = |cq| {
             let mut builder = self.pd.create_qp_builder();
             builder.setup_max_send_wr(16).setup_max_recv_wr(16).setup_send_cq(cq).setup_recv_cq(cq);
@@ -60,22 +60,22 @@ impl Home {
                 here.modify(&attributes).expect("a transition");
             }
         }
-        Lane { near, far, address: self.memory.addr() + (2 * place * self.len) as u64 }
+        Connection { near, far, address: self.memory.addr() + (2 * index * self.len) as u64 }
     }
 
     pub(crate) fn device(&self) -> String {
         self.context.name().to_owned()
     }
 
-    /// Writes so many bytes into the memory of the lane's far side, and waits for the completion.
-    pub(crate) fn write_and_poll(&mut self, lane: &mut Lane, len: u32) {
-        let mut batch = lane.near.start_post_send();
+    /// Writes `len` bytes into the memory of the far side, and waits for the completion.
+    pub(crate) fn write_and_poll(&mut self, connection: &mut Connection, len: u32) {
+        let mut batch = connection.near.start_post_send();
         let request = batch.construct_wr(1, WorkRequestFlags::Signaled);
-        // SAFETY: the memory is registered as long as this is there, and the completion is waited for below.
+        // SAFETY: the memory is registered as long as `self` exists, and the completion is polled below.
         unsafe {
-            request.setup_write(self.memory.rkey(), lane.address + self.len as u64).setup_sge(
+            request.setup_write(self.memory.rkey(), connection.address + self.len as u64).setup_sge(
                 self.memory.lkey(),
-                lane.address,
+                connection.address,
                 len,
             );
         }
@@ -83,23 +83,23 @@ impl Home {
         await_completion(&mut self.sends);
     }
 
-    /// Sends so many bytes into a receive of the far side's, and waits for both completions.
-    pub(crate) fn send_and_poll(&mut self, lane: &mut Lane, len: u32) {
-        let mut batch = lane.far.start_post_recv();
+    /// Sends `len` bytes into a receive of the far side, and waits for both completions.
+    pub(crate) fn send_and_poll(&mut self, connection: &mut Connection, len: u32) {
+        let mut batch = connection.far.start_post_recv();
         // SAFETY: as above.
-        unsafe { batch.construct_wr(2).setup_sge(self.memory.lkey(), lane.address + self.len as u64, len) };
+        unsafe { batch.construct_wr(2).setup_sge(self.memory.lkey(), connection.address + self.len as u64, len) };
         batch.post().expect("a post");
-        let mut batch = lane.near.start_post_send();
+        let mut batch = connection.near.start_post_send();
         let request = batch.construct_wr(1, WorkRequestFlags::Signaled);
         // SAFETY: as above.
-        unsafe { request.setup_send().setup_sge(self.memory.lkey(), lane.address, len) };
+        unsafe { request.setup_send().setup_sge(self.memory.lkey(), connection.address, len) };
         batch.post().expect("a post");
         await_completion(&mut self.sends);
         await_completion(&mut self.receives);
     }
 }
 
-/// Waits for the next completion, which is to be a success.
+/// Waits for the next completion, which must be a success.
 fn await_completion(cq: &mut BasicCompletionQueue) {
     loop {
         if let Ok(mut poller) = cq.start_poll()
