@@ -1,5 +1,5 @@
 //! Drivers of rdma-core, as far as their faults would crash a program: the recording device behaves like one of them,
-//! and logs a violation where that one would access memory out of bounds.
+//! and logs a violation if that one would access memory out of bounds.
 
 use std::ffi::c_void;
 use std::path::Path;

@@ -72,7 +72,7 @@ fn impossible_options_are_errors_in_a_sentence() {
     let run = |options: &str| child::run(memory_window(options), LIMIT);
     fails(&run("-g 200"), &["GID index 200", "is not in use"]);
     fails(&run("-i 77"), &["there is no port 77"]);
-    for arguments in ["--by nobody", "--timeout -1", "localhost", "-p 9"] {
+    for arguments in ["--by neither", "--timeout -1", "localhost", "-p 9"] {
         refuses("memory_window", arguments);
     }
 }

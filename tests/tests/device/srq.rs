@@ -284,17 +284,17 @@ fn excessive_request_names_the_limit() {
         };
         let error = build(builder.setup_max_wr(limits.max_srq_wr() + 1)).expect_err("one too many").to_string();
         assert!(error.starts_with(verb), "{error}");
-        assert!(error.contains(&format!("the device has {}", limits.max_srq_wr())), "{error}");
+        assert!(error.contains(&format!("device's limit of {}", limits.max_srq_wr())), "{error}");
         builder.setup_max_wr(1);
         let error = build(builder.setup_max_sge(limits.max_srq_sge() + 1)).expect_err("one too many").to_string();
-        assert!(error.contains(&format!("the device has {}", limits.max_srq_sge())), "{error}");
+        assert!(error.contains(&format!("device's limit of {}", limits.max_srq_sge())), "{error}");
         builder.setup_max_sge(1);
         build(&builder).expect("one is possible");
     }
     let mut srq = builder.build().expect("a queue");
     let error = srq.modify(SharedReceiveQueueAttribute::new().setup_max_wr(limits.max_srq_wr() + 1));
     let error = error.expect_err("one too many").to_string();
-    assert!(error.contains(&format!("the device has {}", limits.max_srq_wr())), "{error}");
+    assert!(error.contains(&format!("device's limit of {}", limits.max_srq_wr())), "{error}");
 }
 
 #[test]
