@@ -57,7 +57,7 @@ pub(in crate::qp) struct Peer {
 enum Found {
     Local(Arc<QueuePair>),
     Remote(Arc<dyn Carrier>),
-    NotFound,
+    Unknown,
 }
 
 impl Peer {
@@ -100,7 +100,7 @@ impl Peer {
                 *self = Self { number, pair: Weak::new(), carrier: Some((destination, Arc::downgrade(&carrier))) };
                 Found::Remote(carrier)
             }
-            None => Found::NotFound,
+            None => Found::Unknown,
         }
     }
 }
@@ -190,7 +190,7 @@ pub(in crate::qp) fn attempt(
                 *peer = Peer::default();
                 Reply::Silence
             }
-            Found::NotFound => Reply::Silence,
+            Found::Unknown => Reply::Silence,
         }
     };
 

@@ -155,7 +155,13 @@ fn invalid_arguments_are_refused_before_the_call() {
     assert_eq!(world.recording.verbs(), [""; 0]);
     let table = world.context.create_rwq_ind_table(&[&queue]).unwrap();
     builder.setup_table(&table).setup_qp_type(QueuePairType::ReliableConnection);
-    assert!(builder.build().unwrap_err().to_string().contains("type ReliableConnection do not support receive side scaling"));
+    assert!(
+        builder
+            .build()
+            .unwrap_err()
+            .to_string()
+            .contains("type ReliableConnection do not support receive side scaling")
+    );
     builder.setup_qp_type(QueuePairType::RawPacket).setup_hash_key(&[0; 256]);
     assert!(builder.build().unwrap_err().to_string().contains("256 bytes; use at most 255"));
     assert_eq!(world.recording.verbs(), ["create_rwq_ind_table"]);
