@@ -63,6 +63,14 @@ impl Acceptor {
         Err(last)
     }
 
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    pub(crate) fn id(&self) -> ListenId {
+        self.id
+    }
+
     /// The address, with its port.
     pub fn local_addr(&self) -> SocketAddr {
         self.address

@@ -16,6 +16,7 @@ mod doctor;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod memory;
+mod poll;
 mod proto;
 mod region;
 mod worker;
@@ -25,5 +26,6 @@ pub mod net;
 pub use connection::{Acceptor, Connection};
 pub use doctor::{DeviceReport, PortReport, Report, doctor};
 pub use memory::{Buf, Pool};
+pub use poll::{Interest, poll};
 pub use region::{Batch, Grant, Region, RegionKey, Ticket};
 pub use worker::{ConnectionId, Handle, Kind, ListenId, Options, Stats, Transport, Worker};

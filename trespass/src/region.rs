@@ -275,7 +275,7 @@ impl Drop for Grant<'_> {
 #[must_use = "a batch that is not submitted transfers nothing"]
 pub struct Batch<'c> {
     connection: &'c Connection,
-    transfers: io::Result<Vec<Box<Transfer>>>,
+    transfers: io::Result<Vec<Transfer>>,
     progress: Arc<Progress>,
     has_gets: bool,
     notify: Option<u64>,

@@ -116,10 +116,10 @@ impl Transfer {
         length: usize,
         (address, key): (u64, u32),
         progress: &Arc<Progress>,
-    ) -> impl Iterator<Item = Box<Self>> {
+    ) -> impl Iterator<Item = Self> {
         (0..length).step_by(LONGEST).map(move |from| {
             progress.begin();
-            Box::new(Self {
+            Self {
                 is_put,
                 region: Arc::clone(region),
                 offset: offset + from,
@@ -127,7 +127,7 @@ impl Transfer {
                 remote: (address.wrapping_add(from as u64), key),
                 progress: Arc::clone(progress),
                 is_well: false,
-            })
+            }
         })
     }
 

@@ -238,8 +238,12 @@ impl Worker {
         Ok(())
     }
 
-    /// Begins to connect over one transport.
-    pub(crate) fn connect(&mut self, kind: Kind, address: SocketAddr) -> io::Result<ConnectionId> {
+    /// Begins to connect over one transport: [`Worker::is_established`] reports when it is done.
+    ///
+    /// # Errors
+    ///
+    /// There is no device, or no way to the address.
+    pub fn connect(&mut self, kind: Kind, address: SocketAddr) -> io::Result<ConnectionId> {
         if kind == Kind::Rdma {
             self.open_verbs(Some(address)).map_err(|reason| io::Error::new(io::ErrorKind::NotFound, reason))?;
         }
@@ -488,8 +492,8 @@ impl Worker {
     }
 
     /// Hands one-sided transfers to a connection's link.
-    pub(crate) fn transfer(&mut self, id: ConnectionId, transfers: Vec<Box<Transfer>>) -> io::Result<()> {
-        self.request(id, transfers.into_iter().map(Request::Transfer))
+    pub(crate) fn transfer(&mut self, id: ConnectionId, transfers: Vec<Transfer>) -> io::Result<()> {
+        self.request(id, transfers.into_iter().map(|transfer| Request::Transfer(Box::new(transfer))))
     }
 
     fn request(&mut self, id: ConnectionId, requests: impl IntoIterator<Item = Request>) -> io::Result<()> {
@@ -532,6 +536,26 @@ impl Worker {
             rendezvous_sent: counters.rendezvous_sent,
             rendezvous_received: counters.rendezvous_received,
         })
+    }
+
+    /// Whether `try_recv` has a message, an end or an error.
+    pub(crate) fn can_receive(&mut self, id: ConnectionId) -> bool {
+        let ready = on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| Ok(connection.can_receive(stock))));
+        ready.unwrap_or_else(|error| error.kind() != io::ErrorKind::WouldBlock)
+    }
+
+    /// Whether `try_send` takes a message, or has an error.
+    pub(crate) fn can_send(&mut self, id: ConnectionId) -> bool {
+        let ready = on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| {
+            Ok(connection.can_send() || connection.has_ended())
+        }));
+        ready.unwrap_or_else(|error| error.kind() != io::ErrorKind::WouldBlock)
+    }
+
+    /// Whether `accept` has a connection.
+    pub(crate) fn has_accepted(&self, listener: ListenId) -> bool {
+        let has = |accepted: &[(ListenerId, LinkId)]| accepted.iter().any(|(of, _)| *of == listener.0);
+        has(&self.tcp.table.accepted) || self.verbs.as_ref().is_some_and(|verbs| has(&verbs.table.accepted))
     }
 
     /// Wakes a task when a connection may have something to read, or room to write.

@@ -152,6 +152,11 @@ impl Handle {
         result
     }
 
+    /// Whether both are the same worker.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// The worker's descriptor.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.shared.fd.as_fd()

@@ -114,11 +114,9 @@ impl Verbs {
         let listener = event.listener_id().and_then(|id| id.get_context::<Owner>());
         let (id, kind) = event.into_parts();
         if let EventKind::ConnectRequest(info) = kind {
-            return match listener.as_deref() {
-                Some(&Owner::Listener(listener)) => self.request(listener, id, info, events),
-                // Dropped, it is rejected.
-                _ => {}
-            };
+            // Dropped, it is rejected.
+            let Some(&Owner::Listener(listener)) = listener.as_deref() else { return };
+            return self.request(listener, id, info, events);
         }
         let Some(&Owner::Link(number)) = id.get_context::<Owner>().as_deref() else {
             return log::debug!("{kind:?} at a listener");
@@ -255,9 +253,9 @@ fn refused(link: &mut Link, kind: &EventKind) {
             Some(refusal) => Ended::Rejected(refusal),
             None => failure(ConnectionRefused, rejection),
         },
-        EventKind::AddressError(status) => failure(HostUnreachable, &step("finding the address", *status)),
-        EventKind::RouteError(status) => failure(HostUnreachable, &step("finding the route", *status)),
-        EventKind::ConnectError(status) => failure(ConnectionReset, &step("connecting", *status)),
+        EventKind::AddressError(status) => failure(HostUnreachable, step("finding the address", *status)),
+        EventKind::RouteError(status) => failure(HostUnreachable, step("finding the route", *status)),
+        EventKind::ConnectError(status) => failure(ConnectionReset, step("connecting", *status)),
         EventKind::Unreachable(unreachable) => failure(TimedOut, unreachable),
         EventKind::Disconnected(_) => Ended::PeerClosed,
         EventKind::DeviceRemoval => failure(NetworkDown, "the device was removed"),

@@ -1,0 +1,70 @@
+//! Waiting for one of several things.
+
+use std::io;
+use std::time::Instant;
+
+use crate::connection::{Acceptor, Connection};
+use crate::worker::{Handle, Wait, Worker};
+
+/// What [`poll`] waits for.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Interest<'i> {
+    /// A message, the end of the messages, or the connection's failure.
+    Message(&'i Connection),
+    /// Room to send, or the connection's failure.
+    Room(&'i Connection),
+    /// A connection to accept.
+    Incoming(&'i Acceptor),
+}
+
+/// Waits until one of the interests has what it waits for, or until the deadline. Returns for each whether it has; all are `false` after
+/// the deadline.
+///
+/// # Errors
+///
+/// `InvalidInput` if the interests are of several workers, or there is none.
+pub fn poll(interests: &[Interest<'_>], deadline: Option<Instant>) -> io::Result<Vec<bool>> {
+    let mut handles = interests.iter().map(Interest::handle);
+    let Some(handle) = handles.next().filter(|first| handles.all(|other| other.is_same(first))) else {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "poll takes interests of one worker, and one at least",
+        ));
+    };
+    let found = handle.wait_aside(deadline, |worker, waker| {
+        let ready: Vec<bool> = interests.iter().map(|interest| interest.is_ready(worker)).collect();
+        if ready.contains(&true) {
+            return Ok(ready);
+        }
+        for interest in interests {
+            match interest {
+                Interest::Message(connection) => worker.register(connection.id(), Wait::Read, waker),
+                Interest::Room(connection) => worker.register(connection.id(), Wait::Write, waker),
+                Interest::Incoming(_) => worker.register_acceptor(waker),
+            }
+        }
+        Err(io::ErrorKind::WouldBlock.into())
+    });
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(vec![false; interests.len()]),
+        found => found,
+    }
+}
+
+impl Interest<'_> {
+    fn handle(&self) -> &Handle {
+        match self {
+            Self::Message(connection) | Self::Room(connection) => connection.handle(),
+            Self::Incoming(acceptor) => acceptor.handle(),
+        }
+    }
+
+    fn is_ready(&self, worker: &mut Worker) -> bool {
+        match self {
+            Self::Message(connection) => worker.can_receive(connection.id()),
+            Self::Room(connection) => worker.can_send(connection.id()),
+            Self::Incoming(acceptor) => worker.has_accepted(acceptor.id()),
+        }
+    }
+}
