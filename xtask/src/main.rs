@@ -15,6 +15,7 @@ mod softroce;
 mod table;
 mod test;
 mod toolchain;
+mod trespass_capi;
 
 use std::process::ExitCode;
 
@@ -36,6 +37,7 @@ enum Task {
     Test(test::Test),
     Preload(preload::Preload),
     Capi(capi::Capi),
+    TrespassCapi(trespass_capi::TrespassCapi),
     Bindings(bindings::Bindings),
     Ci(ci::Ci),
 }
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Task::Test(task) => test::main(&task),
         Task::Preload(task) => preload::main(&task),
         Task::Capi(task) => capi::main(&task),
+        Task::TrespassCapi(task) => trespass_capi::main(&task),
         Task::Bindings(task) => bindings::main(&task).map(|()| ExitCode::SUCCESS),
         Task::Ci(task) => ci::main(&task),
     };

@@ -17,6 +17,7 @@ pub(super) enum Verb {
     Read,
     Send,
     Atomic,
+    Message,
 }
 
 /// Builds and checks the plan of a test. Missing options get perftest's defaults where sensible. Also returns a note on
@@ -109,11 +110,12 @@ fn operation(verb: Verb, messages: &Messages) -> Result<Operation, Contradiction
         (Verb::Send, false) => Ok(Operation::Send),
         (Verb::Send, true) => Ok(Operation::SendWithImmediate),
         (Verb::Read, false) => Ok(Operation::Read),
+        (Verb::Message, false) => Ok(Operation::Message),
         (Verb::Atomic, false) => Ok(match messages.atomic {
             Some(Atomic::Cswap) => Operation::CompareSwap,
             Some(Atomic::Fadd) | None => Operation::FetchAdd,
         }),
-        (Verb::Read | Verb::Atomic, true) => Err(Contradiction(
+        (Verb::Read | Verb::Atomic | Verb::Message, true) => Err(Contradiction(
             "--imm applies to `write` and `send` only: reads and atomics carry no immediate data; leave it out"
                 .to_owned(),
         )),

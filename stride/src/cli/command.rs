@@ -77,6 +77,8 @@ pub(super) enum Word {
     Send(Measured),
     /// 8-byte atomics.
     Atomic(Measured),
+    /// Messages of the library trespass, beside the raw verbs.
+    Msg(Measured),
     /// Serve clients, one test at a time.
     Server(Server),
     /// Test every operation and transport of a device, in one process, with data checked.

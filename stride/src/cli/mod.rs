@@ -110,6 +110,7 @@ pub fn parse<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) 
         Some(Word::Read(measured)) => test(Verb::Read, measured, given),
         Some(Word::Send(measured)) => test(Verb::Send, measured, given),
         Some(Word::Atomic(measured)) => test(Verb::Atomic, measured, given),
+        Some(Word::Msg(measured)) => test(Verb::Message, measured, given),
         Some(Word::SelfTest(local)) => self_test(&local),
         Some(Word::Devices) => Ok(Job::Devices),
         Some(Word::Plot(plot)) => picture(&plot.output).map(|()| Job::Plot { runs: plot.runs, output: plot.output }),

@@ -4,6 +4,7 @@
 pub mod fake;
 
 mod counters;
+mod message;
 mod numa;
 mod port_info;
 mod prefix;

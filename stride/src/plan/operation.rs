@@ -23,6 +23,8 @@ pub enum Operation {
     FetchAdd,
     /// 8-byte compare-and-swap.
     CompareSwap,
+    /// Message of trespass.
+    Message,
 }
 
 impl Operation {
@@ -61,6 +63,7 @@ impl fmt::Display for Operation {
             Self::SendWithImmediate => "send with immediate",
             Self::FetchAdd => "fetch-and-add",
             Self::CompareSwap => "compare-and-swap",
+            Self::Message => "message",
         })
     }
 }
@@ -139,6 +142,7 @@ impl Transport {
     /// table 42), DC as RC, SRD everything but atomics.
     pub fn has(self, operation: Operation) -> bool {
         match self {
+            _ if operation == Operation::Message => self == Self::Rc,
             Self::Rc | Self::Xrc | Self::Dc => true,
             Self::Srd => !operation.is_atomic(),
             Self::Uc => !operation.fetches(),

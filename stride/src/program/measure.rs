@@ -344,6 +344,14 @@ mod tests {
     }
 
     #[test]
+    fn messages_of_trespass_are_measured_beside_sends() {
+        for words in ["msg lat -s 64,64K -n 300", "msg bw -s 64,1M -n 300 -t 4", "msg bw -s 4K -D 20ms --warm-up 0"] {
+            assert_eq!(exit(&format!("{words} --loopback -d soft0"), &Verbs), Exit::Done, "{words}");
+        }
+        assert_eq!(exit("msg bw -n 300 --validate --loopback -d soft0", &Verbs), Exit::Failed);
+    }
+
+    #[test]
     fn rdma_failure_names_the_size_among_several() {
         let file = std::env::temp_dir().join(format!("stride-size-{}.json", std::process::id()));
         let error = |sizes: &str| {

@@ -26,7 +26,7 @@ pub(crate) enum Until {
 
 impl Until {
     #[inline]
-    fn is_reached(self, count: u64, now: Tsc) -> bool {
+    pub(crate) fn is_reached(self, count: u64, now: Tsc) -> bool {
         match self {
             Self::Count(end) => count >= end,
             Self::Time(end) => now >= end,
@@ -156,7 +156,7 @@ impl Samples {
     }
 
     #[inline]
-    fn stamp(&mut self, signal: &Signal) -> Tsc {
+    pub(crate) fn stamp(&mut self, signal: &Signal) -> Tsc {
         let now = Tsc::now();
         if let Some(last) = self.last.replace(now) {
             if self.skip > 0 {

@@ -24,8 +24,9 @@ pub use self::abilities::Abilities;
 pub use self::device::{DevicePort, Found, ports};
 use self::endpoint::VerbsEndpoint;
 pub use self::memory::{Gpus, NearGpus, Nearness};
+use super::message::MessageEndpoint;
 use super::{Endpoint, EndpointFactory, Role};
-use crate::plan::{Plan, SideConfig};
+use crate::plan::{Operation, Plan, SideConfig, Workload};
 
 /// Endpoints on the devices of this machine and of softrnic.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,6 +34,16 @@ pub struct Verbs;
 
 impl EndpointFactory for Verbs {
     fn open(&self, plan: &Plan, place: &SideConfig, role: Role) -> Result<Box<dyn Endpoint>> {
+        let is_message = plan.workload.operation == Operation::Message;
+        let sends = |plan: &Plan| Plan {
+            workload: Workload { operation: Operation::Send, ..plan.workload.clone() },
+            ..plan.clone()
+        };
+        if is_message {
+            // Opened for its port alone: the library has its own memory and queue pairs.
+            let port = VerbsEndpoint::open(&sends(plan), place, role)?;
+            return Ok(Box::new(MessageEndpoint::new(plan, port.facts().clone(), role)?));
+        }
         Ok(Box::new(VerbsEndpoint::open(plan, place, role)?))
     }
 

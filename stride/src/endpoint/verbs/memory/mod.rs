@@ -211,6 +211,6 @@ fn rights(operation: Operation) -> AccessFlags {
         Operation::Write | Operation::WriteWithImmediate => AccessFlags::RemoteWrite,
         Operation::Read => AccessFlags::RemoteRead,
         Operation::FetchAdd | Operation::CompareSwap => AccessFlags::RemoteAtomic,
-        Operation::Send | Operation::SendWithImmediate => AccessFlags::empty(),
+        Operation::Send | Operation::SendWithImmediate | Operation::Message => AccessFlags::empty(),
     }
 }

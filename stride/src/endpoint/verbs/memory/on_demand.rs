@@ -58,7 +58,7 @@ fn needs(operation: Operation) -> Can {
         // The receive that immediate data consumes has no memory.
         Operation::Write | Operation::WriteWithImmediate => Can::Write,
         Operation::Read => Can::Read,
-        Operation::Send | Operation::SendWithImmediate => Can::Send | Can::Receive,
+        Operation::Send | Operation::SendWithImmediate | Operation::Message => Can::Send | Can::Receive,
         Operation::FetchAdd | Operation::CompareSwap => Can::Atomic,
     }
 }

@@ -50,7 +50,7 @@ fn message(operation: Operation) -> Option<Message> {
         Operation::Read => Some(Message::Read),
         Operation::Send => Some(Message::Send),
         Operation::SendWithImmediate => Some(Message::SendImmediate),
-        Operation::FetchAdd | Operation::CompareSwap => None,
+        Operation::FetchAdd | Operation::CompareSwap | Operation::Message => None,
     }
 }
 

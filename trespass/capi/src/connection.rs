@@ -1,0 +1,299 @@
+//! Listening, connecting, sending, receiving, closing.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::io;
+use std::ptr;
+use std::slice;
+
+use trespass::{Acceptor, Buf, Handle, Kind};
+
+use crate::error::{code, deadline, invalid, name};
+
+/// A listener: `struct tr_listener`.
+#[derive(Debug)]
+pub struct Listener(pub(crate) Acceptor);
+
+/// A connection: `struct tr_connection`. Any thread may use it; [`tr_close`] is the last use.
+#[derive(Debug)]
+pub struct Connection {
+    pub(crate) inner: trespass::Connection,
+    transport: CString,
+}
+
+/// A received message: `struct tr_message`.
+#[derive(Debug)]
+pub struct Message(Buf);
+
+/// Registers the NIC in software. `tr_use_softrnic` in `trespass.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn tr_use_softrnic() -> c_int {
+    #[cfg(feature = "softrnic")]
+    return code(softrnic::register().map_err(|error| io::Error::other(error.to_string())));
+    #[cfg(not(feature = "softrnic"))]
+    code(Err(io::ErrorKind::Unsupported.into()))
+}
+
+/// Listens.
+///
+/// # Safety
+///
+/// `host` is null or ends with a zero byte; `listener` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tr_listen(host: *const c_char, port: u16, listener: *mut *mut Listener) -> c_int {
+    // SAFETY: the caller's promise.
+    let bound = unsafe { name(host) }.and_then(|host| Acceptor::bind((host, port)));
+    // SAFETY: the caller's promise.
+    unsafe { give(bound.map(Listener), listener) }
+}
+
+/// The port of a listener; 0 of none.
+///
+/// # Safety
+///
+/// `listener` is null, or of [`tr_listen`] and not closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tr_listener_port(listener: *const Listener) -> u16 {
+    // SAFETY: the caller's promise.
+    unsafe { listener.as_ref() }.map_or(0, |listener| listener.0.local_addr().port())
+}
+
+/// Waits for a connection.
+///
+/// # Safety
+///
+/// As for [`tr_listener_port`]; `connection` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tr_accept(
+    listener: *const Listener,
+    timeout_ms: c_int,
+    connection: *mut *mut Connection,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let accepted = unsafe { borrow(listener) }.and_then(|listener| listener.0.accept_until(deadline(timeout_ms)));
+    // SAFETY: the caller's promise.
+    unsafe { give(accepted.and_then(wrap), connection) }
+}
+
+/// Ends a listener.
+///
+/// # Safety
+///
+/// As for [`tr_listener_port`]; it is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tr_listener_close(listener: *mut Listener) {
+    if !listener.is_null() {
+        // SAFETY: `tr_listen` made it from a box, and the caller gives it up.
+        drop(unsafe { Box::from_raw(listener) });
+    }
+}
+
+/// Connects.
+///
+/// # Safety
+///
+/// `host` is null or ends with a zero byte; `connection` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tr_connect(
+    host: *const c_char,
+    port: u16,
+    timeout_ms: c_int,
+    connection: *mut *mut Connection,
+) -> c_int {
+    let time = deadline(timeout_ms).map(|deadline| deadline.saturating_duration_since(std::time::Instant::now()));
+    // SAFETY: the caller's promise.
+    let connected =
+        unsafe { name(host) }.and_then(|host| trespass::Connection::connect_on(&Handle::global()?, (host, port), time));
+    // SAFETY: the caller's promise.
+    unsafe { give(connected.and_then(wrap), connection) }
+}
+
+/// Sends a message, by copying it.
+///
+/// # Safety
+///
+/// `connection` is null, or of this library and not closed; `length` bytes can be read at `message`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tr_send(
+    connection: *const Connection,
+    message: *const c_void,
+    length: usize,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let sent = unsafe { borrow(connection) }.and_then(|connection| {
+        let bytes: &[u8] = match length {
+            0 => &[],
+            _ if message.is_null() || length > isize::MAX as usize => return Err(invalid("there is no message")),
+            // SAFETY: the caller's promise.
+            _ => unsafe { slice::from_raw_parts(message.cast(), length) },
+        };
+        match flags {
+            0 => connection.inner.send(bytes),
+            DONT_WAIT => connection.inner.try_send(bytes),
+            _ => Err(invalid("there is no such flag")),
+        }
+    });
+    code(sent)
+}
+
+/// `TR_DONTWAIT`.
+const DONT_WAIT: c_int = 1;
+
+/// Waits for a message. The end of the messages is 0 and a null message.
+///
+/// # Safety
+///
+/// `connection` as for [`tr_send`]; `message` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tr_recv(
+    connection: *const Connection,
+    timeout_ms: c_int,
+    message: *mut *mut Message,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let received = unsafe { borrow(connection) }.and_then(|connection| match timeout_ms {
+        0 => connection.inner.try_recv(),
+        _ => connection.inner.recv_until(deadline(timeout_ms)),
+    });
+    match received {
+        // SAFETY: the caller's promise.
+        Ok(Some(buf)) => unsafe { give(Ok(Message(buf)), message) },
+        Ok(None) => {
+            // SAFETY: the caller's promise.
+            unsafe { clear(message) };
+            0
+        }
+        // SAFETY: the caller's promise.
+        Err(error) => unsafe { give(Err(error), message) },
+    }
+}
+
+/// The bytes of a message.
+///
+/// # Safety
+///
+/// `message` is null, or of [`tr_recv`] and not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tr_message_data(message: *const Message) -> *const c_void {
+    // SAFETY: the caller's promise.
+    unsafe { message.as_ref() }.map_or(ptr::null(), |message| message.0.as_ptr().cast())
+}
+
+/// The length of a message; 0 of none.
+///
+/// # Safety
+///
+/// As for [`tr_message_data`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tr_message_length(message: *const Message) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { message.as_ref() }.map_or(0, |message| message.0.len())
+}
+
+/// Frees a message.
+///
+/// # Safety
+///
+/// As for [`tr_message_data`]; it is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tr_message_free(message: *mut Message) {
+    if !message.is_null() {
+        // SAFETY: `tr_recv` made it from a box, and the caller gives it up.
+        drop(unsafe { Box::from_raw(message) });
+    }
+}
+
+/// Waits until the peer's NIC has everything.
+///
+/// # Safety
+///
+/// `connection` as for [`tr_send`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tr_flush(connection: *const Connection) -> c_int {
+    // SAFETY: the caller's promise.
+    code(unsafe { borrow(connection) }.and_then(|connection| connection.inner.flush()))
+}
+
+/// Ends this side's messages.
+///
+/// # Safety
+///
+/// `connection` as for [`tr_send`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tr_shutdown(connection: *const Connection) -> c_int {
+    // SAFETY: the caller's promise.
+    code(unsafe { borrow(connection) }.and_then(|connection| connection.inner.shutdown()))
+}
+
+/// What the connection runs on, in words.
+///
+/// # Safety
+///
+/// `connection` as for [`tr_send`]. The text is valid until the connection is closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tr_transport(connection: *const Connection) -> *const c_char {
+    // SAFETY: the caller's promise.
+    unsafe { connection.as_ref() }.map_or(c"".as_ptr(), |connection| CStr::as_ptr(&connection.transport))
+}
+
+/// Closes and frees a connection, after the peer has everything, or the linger time.
+///
+/// # Safety
+///
+/// `connection` as for [`tr_send`]; it is not used any more, whatever is returned.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tr_close(connection: *mut Connection, close_code: u32) -> c_int {
+    if connection.is_null() {
+        return 0;
+    }
+    // SAFETY: `wrap` and `give` made it from a box, and the caller gives it up.
+    let connection = unsafe { Box::from_raw(connection) };
+    code(connection.inner.close(close_code, ""))
+}
+
+fn wrap(inner: trespass::Connection) -> io::Result<Connection> {
+    let stats = inner.stats()?;
+    let kind = match stats.transport {
+        Kind::Rdma => "RDMA",
+        Kind::Tcp => "TCP",
+        _ => "other",
+    };
+    let transport = CString::new(format!("{kind}: {stats}")).unwrap_or_default();
+    Ok(Connection { inner, transport })
+}
+
+/// # Safety
+///
+/// `handle` is null or valid.
+pub(crate) unsafe fn borrow<'h, T>(handle: *const T) -> io::Result<&'h T> {
+    // SAFETY: the caller's promise.
+    unsafe { handle.as_ref() }.ok_or_else(|| invalid("the handle is null"))
+}
+
+/// Stores a handle, or null.
+///
+/// # Safety
+///
+/// `place` is null or can be written.
+unsafe fn give<T>(value: io::Result<T>, place: *mut *mut T) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { clear(place) };
+    let value = match value {
+        Ok(_) if place.is_null() => Err(invalid("there is no place for the handle")),
+        value => value,
+    };
+    code(value.map(|value| {
+        // SAFETY: it is not null, and can be written as the caller promised.
+        unsafe { *place = Box::into_raw(Box::new(value)) };
+    }))
+}
+
+/// # Safety
+///
+/// As for `give`.
+unsafe fn clear<T>(place: *mut *mut T) {
+    if !place.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { *place = ptr::null_mut() };
+    }
+}

@@ -1,0 +1,88 @@
+//! Errors as C has them.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// 0, or `-errno`.
+pub(crate) fn code(result: io::Result<()>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => -errno(&error),
+    }
+}
+
+/// The errno that says the same as an error of the library.
+fn errno(error: &io::Error) -> c_int {
+    use io::ErrorKind as Kind;
+    if let Some(errno) = error.raw_os_error() {
+        return errno;
+    }
+    match error.kind() {
+        Kind::WouldBlock => libc::EAGAIN,
+        Kind::TimedOut => libc::ETIMEDOUT,
+        Kind::ConnectionRefused => libc::ECONNREFUSED,
+        Kind::ConnectionReset => libc::ECONNRESET,
+        Kind::ConnectionAborted => libc::ECONNABORTED,
+        Kind::NotConnected => libc::ENOTCONN,
+        Kind::AddrInUse => libc::EADDRINUSE,
+        Kind::AddrNotAvailable => libc::EADDRNOTAVAIL,
+        Kind::BrokenPipe => libc::EPIPE,
+        Kind::HostUnreachable => libc::EHOSTUNREACH,
+        Kind::NetworkUnreachable => libc::ENETUNREACH,
+        Kind::NetworkDown => libc::ENETDOWN,
+        Kind::OutOfMemory => libc::ENOMEM,
+        Kind::QuotaExceeded => libc::EDQUOT,
+        Kind::InvalidInput => libc::EINVAL,
+        Kind::Unsupported => libc::EOPNOTSUPP,
+        Kind::NotFound => libc::ENODEV,
+        Kind::PermissionDenied => libc::EACCES,
+        Kind::InvalidData => libc::EPROTO,
+        Kind::Interrupted => libc::EINTR,
+        _ => libc::EIO,
+    }
+}
+
+/// A deadline so many milliseconds from now; none if they are negative.
+pub(crate) fn deadline(milliseconds: c_int) -> Option<Instant> {
+    let milliseconds = u64::try_from(milliseconds).ok()?;
+    Instant::now().checked_add(Duration::from_millis(milliseconds))
+}
+
+pub(crate) fn invalid(text: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
+/// A host's name.
+///
+/// # Safety
+///
+/// `text` is null, or ends with a zero byte.
+pub(crate) unsafe fn name<'t>(text: *const c_char) -> io::Result<&'t str> {
+    if text.is_null() {
+        return Err(invalid("the host is null"));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| invalid("the host is not UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_the_errno_that_sockets_have() {
+        let of = |kind: io::ErrorKind| code(Err(kind.into()));
+        assert_eq!(code(Ok(())), 0);
+        assert_eq!(of(io::ErrorKind::ConnectionRefused), -libc::ECONNREFUSED);
+        assert_eq!(of(io::ErrorKind::WouldBlock), -libc::EAGAIN);
+        assert_eq!(of(io::ErrorKind::Other), -libc::EIO);
+        assert_eq!(code(Err(io::Error::from_raw_os_error(libc::EMFILE))), -libc::EMFILE);
+    }
+
+    #[test]
+    fn negative_time_has_no_deadline() {
+        assert!(deadline(-1).is_none());
+        assert!(deadline(0).is_some_and(|deadline| deadline <= Instant::now()));
+    }
+}

@@ -1,0 +1,66 @@
+//! The examples in C and C++, compiled against the header and linked to the static library.
+
+use std::env;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Compiles an example; `None` without a compiler, which it says.
+fn compile(compiler: &str, name: &str) -> Option<PathBuf> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
+    // Cargo puts the static library beside the programs of the tests.
+    let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
+    let program = folder.join(name).with_extension(format!("{}.example", std::process::id()));
+    let mut command = Command::new(compiler);
+    command.args(["-Wall", "-Wextra", "-Werror", "-I"]).arg(sources.join("include"));
+    command.arg(sources.join("examples").join(name)).arg(folder.join("libtrespass_c.a"));
+    command.args(["-lpthread", "-ldl", "-lm", "-o"]).arg(&program);
+    match command.status() {
+        Ok(status) => assert!(status.success(), "{command:?}"),
+        Err(error) => {
+            eprintln!("left out: {compiler}: {error}");
+            return None;
+        }
+    }
+    Some(program)
+}
+
+struct Ended(Child, PathBuf);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        let _ = std::fs::remove_file(&self.1);
+    }
+}
+
+#[test]
+fn c_programs_of_two_processes_echo_over_softrnic() {
+    let Some(echo) = compile("cc", "echo.c") else { return };
+    let server = Command::new(&echo).arg("--soft").stdout(Stdio::piped()).spawn().unwrap();
+    let mut server = Ended(server, echo.clone());
+    // Until it listens, connecting is refused.
+    let answered = (0..200).find_map(|_| {
+        let output = Command::new(&echo).args(["--soft", "127.0.0.1"]).output().unwrap();
+        if !output.status.success() {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    });
+    let text = answered.expect("an answer");
+    assert!(text.starts_with("hello, over "), "{text}");
+    let mut first = String::new();
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.starts_with("connected over "), "{first}");
+}
+
+#[test]
+fn a_cpp_program_polls_several_connections() {
+    let Some(fan) = compile("c++", "fan.cpp") else { return };
+    let output = Command::new(&fan).output().unwrap();
+    std::fs::remove_file(&fan).unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(text.lines().count(), 3, "{text}");
+}

@@ -1,0 +1,78 @@
+//! `cargo xtask trespass-capi`: trespass as a library for C and C++ programs.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::packages;
+use crate::preload::{place, rename, run};
+use crate::repo;
+
+const PACKAGE: &str = "trespass-capi";
+const SOURCES: &str = "trespass/capi";
+const PROFILE: &str = "for-c";
+const SHARED: &str = "libtrespass.so.0";
+/// The libraries that programs link besides the static one.
+const LIBRARIES: &[&str] = &["-lpthread", "-ldl", "-lm"];
+const EXAMPLES: &[(&str, &str)] = &[("cc", "echo.c"), ("c++", "fan.cpp")];
+
+/// Build libtrespass, messages over RDMA for C and C++ programs, into target/trespass-capi, with examples
+///
+/// lib has the static and the shared library, and a file for pkg-config; include has the header.
+#[derive(Args, Debug)]
+pub(crate) struct TrespassCapi;
+
+/// Runs the task.
+pub(crate) fn main(_: &TrespassCapi) -> Result<ExitCode> {
+    packages::require("the library for C programs", &[packages::LINKING])?;
+    let root = repo::root()?;
+    let target = repo::target_folder(&root)?;
+    let (folder, sources) = (target.join("trespass-capi"), root.join(SOURCES));
+    for part in ["lib/pkgconfig", "include", "examples"] {
+        let part = folder.join(part);
+        fs::create_dir_all(&part).with_context(|| format!("cannot create {}", part.display()))?;
+    }
+    let mut cargo = repo::cargo(&root);
+    cargo.args(["build", "--profile", PROFILE, "--lib", "--package", PACKAGE]);
+    repo::build(cargo)?;
+    let library = folder.join("lib");
+    place(&target.join(PROFILE).join("libtrespass_c.a"), &library.join("libtrespass.a"))?;
+    place(&sources.join("include/trespass.h"), &folder.join("include/trespass.h"))?;
+    shared(&library, &sources)?;
+    let template = sources.join("trespass.pc.in");
+    let text = fs::read_to_string(&template).with_context(|| format!("cannot read {}", template.display()))?;
+    let file = library.join("pkgconfig/trespass.pc");
+    fs::write(&file, text.replace("@VERSION@", env!("CARGO_PKG_VERSION")))
+        .with_context(|| format!("cannot write {}", file.display()))?;
+    println!("built {}", folder.display());
+    for (compiler, name) in EXAMPLES {
+        let program = folder.join("examples").join(name).with_extension("");
+        let mut command = Command::new(compiler);
+        command.args(["-O2", "-Wall", "-Wextra", "-Werror", "-I"]).arg(folder.join("include"));
+        command.arg(sources.join("examples").join(name)).arg(library.join("libtrespass.a")).args(LIBRARIES);
+        command.arg("-o").arg(&program);
+        run(command)?;
+        println!("  {}", program.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Links the shared library from the static one. It is never unloaded, because its threads stay.
+fn shared(library: &Path, sources: &Path) -> Result<()> {
+    let fresh = library.join("libtrespass.new");
+    let mut command = Command::new("cc");
+    command.args(["-shared", "-Wl,-soname"]).arg(format!("-Wl,{SHARED}"));
+    command.arg(format!("-Wl,--version-script={}", sources.join("libtrespass.map").display()));
+    command.args(["-Wl,-z,defs", "-Wl,-z,nodelete", "-Wl,--gc-sections", "-Wl,--strip-all", "-Wl,--whole-archive"]);
+    command.arg(library.join("libtrespass.a")).arg("-Wl,--no-whole-archive").args(LIBRARIES).arg("-o").arg(&fresh);
+    run(command)?;
+    rename(&fresh, &library.join(SHARED))?;
+    let link = library.join("libtrespass.so");
+    // A link from an earlier call.
+    fs::remove_file(&link).ok();
+    symlink(SHARED, &link).with_context(|| format!("cannot make the link {}", link.display()))
+}
