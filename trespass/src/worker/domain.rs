@@ -174,10 +174,6 @@ impl<B: Backend> Domain<B> {
     /// One turn: what has happened, answers, receives, requests. Returns how much there was.
     #[inline]
     pub(super) fn turn(&mut self, budget: usize) -> usize {
-        // What the program has asked for leaves before the completion queue is looked at: an answer is on its way earlier by that.
-        if !self.table.dirty.is_empty() {
-            self.service();
-        }
         let mut spare = mem::take(&mut self.table.stock.spare);
         let count = self.backend.poll(budget, &mut self.table, &mut spare);
         self.table.stock.put_spare(spare);
