@@ -18,16 +18,16 @@ use super::pool::Shared;
 pub struct Buf {
     /// The first byte of all that the buffer has: `room` bytes, initialised.
     first: NonNull<u8>,
-    room: usize,
-    start: usize,
-    end: usize,
-    home: Home,
+    /// `None` on the heap. Lengths are 32 bits wide, so that a buffer is moved in two registers of the vector unit.
+    pool: Option<Arc<Shared>>,
+    number: u32,
+    room: u32,
+    start: u32,
+    end: u32,
 }
 
-enum Home {
-    Pool { pool: Arc<Shared>, number: u32 },
-    Heap,
-}
+/// The longest buffer.
+const LONGEST: usize = (u32::MAX as usize) - HEADROOM;
 
 // SAFETY: the value alone reaches its bytes, and the pool takes buffers back from any thread.
 unsafe impl Send for Buf {}
@@ -40,7 +40,7 @@ impl Buf {
     /// # Safety
     ///
     /// - `room` initialised bytes are at `first`, which nothing else uses until the pool gets `number` back.
-    /// - `start <= end <= room`.
+    /// - `start <= end <= room`, and `room` fits 32 bits.
     #[inline]
     pub(super) unsafe fn of_pool(
         (pool, number): (Arc<Shared>, u32),
@@ -48,27 +48,27 @@ impl Buf {
         start: usize,
         end: usize,
     ) -> Self {
-        debug_assert!(start <= end && end <= room);
-        Self { first, room, start, end, home: Home::Pool { pool, number } }
+        debug_assert!(start <= end && end <= room && u32::try_from(room).is_ok());
+        Self { first, pool: Some(pool), number, room: room as u32, start: start as u32, end: end as u32 }
     }
 
-    /// A buffer on the heap, of no pool.
+    /// A buffer on the heap, of no pool; 4 GiB at most.
     pub(crate) fn on_heap(length: usize) -> Self {
-        let room = HEADROOM + length;
+        let room = HEADROOM + length.min(LONGEST);
         let memory = Box::into_raw(vec![0_u8; room].into_boxed_slice());
         // SAFETY: a box's pointer is not null.
         let first = unsafe { NonNull::new_unchecked(memory.cast::<u8>()) };
-        Self { first, room, start: HEADROOM, end: room, home: Home::Heap }
+        Self { first, pool: None, number: 0, room: room as u32, start: HEADROOM as u32, end: room as u32 }
     }
 
     /// Shortens the buffer to its first `length` bytes; does nothing if it is shorter.
     pub fn truncate(&mut self, length: usize) {
-        self.end = self.end.min(self.start.saturating_add(length));
+        self.end = self.end.min(self.start.saturating_add(u32::try_from(length).unwrap_or(u32::MAX)));
     }
 
     /// Drops the first `length` bytes, or all.
     pub fn advance(&mut self, length: usize) {
-        self.start = self.start.saturating_add(length).min(self.end);
+        self.start = self.start.saturating_add(u32::try_from(length).unwrap_or(u32::MAX)).min(self.end);
     }
 
     /// The bytes as [`Bytes`], without a copy. The last clone returns the buffer to the pool.
@@ -78,10 +78,10 @@ impl Buf {
 
     /// Makes the buffer `length` bytes long, behind the room for a header; false if its memory is shorter.
     pub(crate) fn resize(&mut self, length: usize) -> bool {
-        let start = HEADROOM.min(self.room);
-        let fits = length <= self.room - start;
+        let start = (HEADROOM as u32).min(self.room);
+        let fits = length <= (self.room - start) as usize;
         if fits {
-            (self.start, self.end) = (start, start + length);
+            (self.start, self.end) = (start, start + length as u32);
         }
         fits
     }
@@ -89,8 +89,10 @@ impl Buf {
     /// Puts a header before the bytes; false if there is no room.
     #[inline]
     pub(crate) fn prepend(&mut self, header: &[u8]) -> bool {
-        let Some(start) = self.start.checked_sub(header.len()) else { return false };
-        self.start = start;
+        if header.len() > self.start as usize {
+            return false;
+        }
+        self.start -= header.len() as u32;
         self[..header.len()].copy_from_slice(header);
         true
     }
@@ -98,13 +100,11 @@ impl Buf {
     /// Puts both parts after the bytes; false if there is no room.
     #[inline]
     pub(crate) fn append(&mut self, first: &[u8], second: &[u8]) -> bool {
-        let start = self.end;
-        let (length, most) = (first.len() + second.len(), self.room());
-        if length > most {
+        let (length, at) = (first.len() + second.len(), self.len());
+        if length > self.room() {
             return false;
         }
-        self.end += length;
-        let at = start - self.start;
+        self.end += length as u32;
         self[at..at + first.len()].copy_from_slice(first);
         self[at + first.len()..].copy_from_slice(second);
         true
@@ -113,21 +113,18 @@ impl Buf {
     /// Bytes that `append` has room for.
     #[inline]
     pub(crate) fn room(&self) -> usize {
-        self.room - self.end
+        (self.room - self.end) as usize
     }
 
     /// The registration that the bytes are in; `None` if no device knows them.
     #[inline]
     pub(crate) fn region(&self) -> Option<&Arc<MemoryRegion>> {
-        match &self.home {
-            Home::Pool { pool, number } => pool.region(*number),
-            Home::Heap => None,
-        }
+        self.pool.as_ref()?.region(self.number)
     }
 
     #[inline]
     pub(super) fn is_of(&self, other: &Arc<Shared>) -> bool {
-        matches!(&self.home, Home::Pool { pool, .. } if Arc::ptr_eq(pool, other))
+        self.pool.as_ref().is_some_and(|pool| Arc::ptr_eq(pool, other))
     }
 }
 
@@ -137,7 +134,7 @@ impl Deref for Buf {
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: `start <= end <= room`, and the `room` initialised bytes are reached by `self` alone.
-        unsafe { slice::from_raw_parts(self.first.as_ptr().add(self.start), self.end - self.start) }
+        unsafe { slice::from_raw_parts(self.first.as_ptr().add(self.start as usize), (self.end - self.start) as usize) }
     }
 }
 
@@ -145,7 +142,9 @@ impl DerefMut for Buf {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `&mut self` is the only way to the bytes.
-        unsafe { slice::from_raw_parts_mut(self.first.as_ptr().add(self.start), self.end - self.start) }
+        unsafe {
+            slice::from_raw_parts_mut(self.first.as_ptr().add(self.start as usize), (self.end - self.start) as usize)
+        }
     }
 }
 
@@ -170,10 +169,10 @@ impl fmt::Debug for Buf {
 impl Drop for Buf {
     #[inline]
     fn drop(&mut self) {
-        match &self.home {
-            Home::Pool { pool, number } => pool.take_back(*number),
-            Home::Heap => {
-                let memory = std::ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.room);
+        match &self.pool {
+            Some(pool) => pool.take_back(self.number),
+            None => {
+                let memory = std::ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.room as usize);
                 // SAFETY: `on_heap` made it from a box of this length, and nothing uses it any more.
                 drop(unsafe { Box::from_raw(memory) });
             }

@@ -23,6 +23,8 @@
 //! - *Starved control.* A peer that does not read takes the credits of messages only.
 
 mod connection;
+#[cfg(test)]
+mod cost;
 mod failure;
 mod frame;
 mod hello;

@@ -16,6 +16,8 @@ pub fn worker(transport: Transport) -> Handle {
     let mut options = Options::default();
     options.transport = transport;
     options.memory = 64 << 20;
+    // More than the largest window, 64 segments of 16 KiB.
+    options.send_high_water = 2 << 20;
     options.linger = Duration::from_millis(300);
     Handle::new(&options).unwrap()
 }
