@@ -37,6 +37,7 @@
 //! - `cq`, `srq`: completion queues, shared receive queues
 //! - `qp`: queue pairs and the rules of the transport services
 //! - `ipc`: the transport to other processes
+//! - `net`: transports to other hosts (only its tests use it yet)
 //! - `verbs`: the C API of libibverbs, one file per object
 //! - `cm`: the C API of librdmacm
 
@@ -49,6 +50,9 @@ pub(crate) mod cq;
 pub mod fuzz;
 pub(crate) mod ipc;
 pub(crate) mod mem;
+// No device uses it yet.
+#[cfg(test)]
+pub(crate) mod net;
 pub(crate) mod qp;
 pub(crate) mod srq;
 pub(crate) mod sys;

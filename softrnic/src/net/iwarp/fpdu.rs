@@ -1,0 +1,161 @@
+//! FPDUs, the frames of the byte stream (RFC 5044, section 4): a length, a segment, padding to four bytes, and a
+//! CRC-32C. Markers are not supported.
+
+use std::ops::Range;
+
+use super::terminate::Code;
+
+/// Bytes around the segment, without padding.
+pub(super) const OVERHEAD: usize = 6;
+/// The longest frame that has a length of 16 bits.
+const MAX_FRAME: usize = 2 + u16::MAX as usize + 3 + 4;
+
+/// The longest segment that fits a TCP segment of `mss` bytes together with its frame.
+pub(super) fn max_segment(mss: u16) -> usize {
+    usize::from(mss & !3).saturating_sub(OVERHEAD)
+}
+
+/// Length of the frame of a segment.
+fn frame_length(segment: u16) -> usize {
+    (2 + usize::from(segment)).next_multiple_of(4) + 4
+}
+
+/// Appends the frame of a segment, which consists of a header and a payload. Its length has 16 bits.
+pub(super) fn emit(header: &[u8], payload: &[u8], has_crc: bool, out: &mut Vec<u8>) {
+    let start = out.len();
+    let length = header.len() + payload.len();
+    debug_assert!(u16::try_from(length).is_ok(), "the sender cuts messages");
+    out.extend((length as u16).to_be_bytes());
+    out.extend(header);
+    out.extend(payload);
+    out.resize(start + (2 + length).next_multiple_of(4), 0);
+    let crc = if has_crc { crc32c::crc32c(&out[start..]) } else { 0 };
+    out.extend(crc.to_le_bytes());
+}
+
+/// Cuts the received stream into segments.
+#[derive(Debug)]
+pub(super) struct Frames {
+    has_crc: bool,
+    /// Bytes that belong to no complete frame yet; at most one frame and the bytes of one call.
+    received: Vec<u8>,
+    /// Bytes of `received` that were returned.
+    used: usize,
+}
+
+/// The place of a segment.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Found(Range<usize>);
+
+impl Frames {
+    pub(super) fn new(has_crc: bool) -> Self {
+        Self { has_crc, received: Vec::new(), used: 0 }
+    }
+
+    /// Adds bytes of the stream. The caller then calls [`next`](Self::next) until it returns `None`.
+    pub(super) fn add(&mut self, bytes: &[u8]) {
+        self.received.drain(..self.used);
+        self.used = 0;
+        debug_assert!(self.received.len() < MAX_FRAME, "complete frames were returned");
+        self.received.extend(bytes);
+    }
+
+    /// Finds the next segment, if its frame is complete.
+    pub(super) fn next(&mut self) -> Result<Option<Found>, Code> {
+        let rest = &self.received[self.used..];
+        let Some((&length, _)) = rest.split_first_chunk() else {
+            return Ok(None);
+        };
+        let length = u16::from_be_bytes(length);
+        let total = frame_length(length);
+        let Some((covered, crc)) = rest.get(..total).and_then(<[u8]>::split_last_chunk) else {
+            return Ok(None);
+        };
+        if self.has_crc && crc32c::crc32c(covered) != u32::from_le_bytes(*crc) {
+            return Err(Code::CRC);
+        }
+        let start = self.used + 2;
+        self.used += total;
+        Ok(Some(Found(start..start + usize::from(length))))
+    }
+
+    /// The bytes of a segment that was found since the last [`add`](Self::add).
+    pub(super) fn segment(&self, found: &Found) -> &[u8] {
+        self.received.get(found.0.clone()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn checksum_matches_published_vectors() {
+        // RFC 3720, section B.4.
+        assert_eq!(crc32c::crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c::crc32c(&[0xff; 32]), 0x62a8_ab43);
+    }
+
+    #[test]
+    fn frame_is_padded_and_ends_with_the_checksum() {
+        let mut out = vec![9];
+        emit(&[1, 2], &[3], true, &mut out);
+        assert_eq!(out[..9], [9, 0, 3, 1, 2, 3, 0, 0, 0]);
+        assert_eq!(out[9..], crc32c::crc32c(&out[1..9]).to_le_bytes());
+        let mut out = Vec::new();
+        emit(&[1, 2], &[], false, &mut out);
+        assert_eq!(out, [0, 2, 1, 2, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn segment_fits_the_tcp_segment() {
+        for mss in 0..=u16::MAX {
+            let segment = max_segment(mss);
+            assert!(segment == 0 || frame_length(segment as u16) <= usize::from(mss), "{mss}");
+        }
+        assert_eq!(max_segment(1448), 1442);
+        assert_eq!(max_segment(3), 0);
+    }
+
+    #[test]
+    fn each_changed_bit_is_a_checksum_error_or_a_longer_frame() {
+        let mut out = Vec::new();
+        emit(&[1, 2, 3, 4], b"payload", true, &mut out);
+        for bit in 0..out.len() * 8 {
+            let mut bytes = out.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let mut frames = Frames::new(true);
+            frames.add(&bytes);
+            let is_longer = bit < 16 && frame_length(u16::from_be_bytes([bytes[0], bytes[1]])) > bytes.len();
+            assert_eq!(frames.next(), if is_longer { Ok(None) } else { Err(Code::CRC) }, "bit {bit}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: if cfg!(miri) { 4 } else { 256 }, ..Default::default() })]
+
+        #[test]
+        fn segments_survive_any_cuts(
+            segments in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 0..8),
+            cuts in proptest::collection::vec(1..40_usize, 1..20), has_crc: bool,
+        ) {
+            let mut stream = Vec::new();
+            segments.iter().for_each(|segment| emit(&[], segment, has_crc, &mut stream));
+            let (mut frames, mut received, mut rest) = (Frames::new(has_crc), Vec::new(), &stream[..]);
+            for cut in cuts.iter().cycle() {
+                let (now, later) = rest.split_at(rest.len().min(*cut));
+                rest = later;
+                frames.add(now);
+                while let Some(segment) = frames.next().unwrap() {
+                    received.push(frames.segment(&segment).to_vec());
+                }
+                if rest.is_empty() {
+                    break;
+                }
+            }
+            prop_assert_eq!(received, segments);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A connection after its set-up.
+
+use super::connect::{Agreed, Rtr};
+use super::fpdu::Frames;
+use super::rdmap::{Atomic, AtomicRequest, AtomicResponse, Opcode, ReadRequest};
+use super::receiver::{Event, Last, Receiver};
+use super::sender::Sender;
+use super::terminate::{Code, Terminate};
+
+/// The STag of an RTR write. No memory belongs to it, because the write is empty.
+const RTR_STAG: u32 = 1;
+
+/// Both halves of a connection. Its owner sends the bytes that the methods append, in order.
+#[derive(Debug)]
+pub(super) struct Stream {
+    frames: Frames,
+    sender: Sender,
+    receiver: Receiver,
+    /// The responder sends its first frame after it has received one.
+    may_send: bool,
+    /// The RTR read whose answer the QP does not see.
+    has_rtr_read: bool,
+}
+
+impl Stream {
+    /// The end that has connected. Appends the RTR frame.
+    pub(super) fn initiator(agreed: &Agreed, max_segment: usize, out: &mut Vec<u8>) -> Self {
+        let mut stream = Self::new(agreed, max_segment, true);
+        match agreed.rtr {
+            Some(Rtr::Write) => stream.write(RTR_STAG, 0, &[], true, out),
+            Some(Rtr::Read) => stream.read(0, RTR_STAG, 0, out),
+            None => {}
+        }
+        stream
+    }
+
+    /// The end that has accepted.
+    pub(super) fn responder(agreed: &Agreed, max_segment: usize) -> Self {
+        Self::new(agreed, max_segment, false)
+    }
+
+    fn new(agreed: &Agreed, max_segment: usize, is_initiator: bool) -> Self {
+        Self {
+            frames: Frames::new(agreed.has_crc),
+            sender: Sender::new(agreed.has_crc, max_segment),
+            receiver: Receiver::new(agreed.ird),
+            may_send: is_initiator,
+            has_rtr_read: agreed.rtr == Some(Rtr::Read),
+        }
+    }
+
+    /// Whether this end may send. Until then, its QP keeps its requests.
+    pub(super) fn may_send(&self) -> bool {
+        self.may_send
+    }
+
+    /// Adds received bytes. The caller then calls [`next`](Self::next) until it returns `None`.
+    pub(super) fn received(&mut self, bytes: &[u8]) {
+        self.frames.add(bytes);
+    }
+
+    /// Returns what the next complete frame brings; `None` if more bytes are needed.
+    ///
+    /// # Errors
+    ///
+    /// The peer has violated a protocol. The Terminate message is appended; the owner sends it and closes the
+    /// connection.
+    pub(super) fn next(&mut self, out: &mut Vec<u8>) -> Result<Option<Event<'_>>, Code> {
+        let segment = match self.frames.next() {
+            Ok(Some(found)) => self.frames.segment(&found),
+            Ok(None) => return Ok(None),
+            Err(code) => {
+                self.terminate(&Terminate::new(code), out);
+                return Err(code);
+            }
+        };
+        self.may_send = true;
+        match self.receiver.segment(segment) {
+            Ok(Event::ReadRequest(read)) if self.has_rtr_read && read.length == 0 => {
+                self.has_rtr_read = false;
+                self.sender.tagged(Opcode::ReadResponse, read.sink_stag, read.sink_offset, &[], true, out);
+                self.receiver.answered();
+                Ok(Some(Event::Nothing))
+            }
+            Ok(Event::ReadResponse { is_last: true, .. }) if self.has_rtr_read => {
+                self.has_rtr_read = false;
+                Ok(Some(Event::Nothing))
+            }
+            Ok(event) => Ok(Some(event)),
+            Err(terminate) => {
+                self.sender.terminate(&terminate, out);
+                Err(terminate.code)
+            }
+        }
+    }
+
+    /// Sends a part of a Send, which begins at `offset` of the message.
+    pub(super) fn send(&mut self, kind: Last, offset: u32, payload: &[u8], is_last: bool, out: &mut Vec<u8>) {
+        let Last { is_solicited, invalidate } = kind;
+        let opcode = Opcode::Send { is_solicited, invalidates: invalidate.is_some() };
+        self.sender.untagged(opcode, invalidate, offset, payload, is_last, out);
+    }
+
+    /// Sends an Immediate Data message, which follows the Write or Send that it belongs to.
+    pub(super) fn immediate(&mut self, bytes: [u8; 8], is_solicited: bool, out: &mut Vec<u8>) {
+        self.sender.fields(Opcode::Immediate { is_solicited }, &bytes, out);
+    }
+
+    /// Sends a part of a Write, whose first byte belongs at `offset`.
+    pub(super) fn write(&mut self, stag: u32, offset: u64, payload: &[u8], is_last: bool, out: &mut Vec<u8>) {
+        self.sender.tagged(Opcode::Write, stag, offset, payload, is_last, out);
+    }
+
+    /// Requests a read.
+    pub(super) fn read(&mut self, length: u32, source_stag: u32, source_offset: u64, out: &mut Vec<u8>) {
+        let sink_stag = self.receiver.expect_read(length);
+        let request = ReadRequest { sink_stag, sink_offset: 0, length, source_stag, source_offset };
+        self.sender.fields(Opcode::ReadRequest, &request.bytes(), out);
+    }
+
+    /// Sends a part of the answer to the peer's oldest request, which is this read.
+    pub(super) fn read_response(&mut self, read: &ReadRequest, offset: u32, payload: &[u8], out: &mut Vec<u8>) {
+        let is_last = u64::from(offset) + payload.len() as u64 >= u64::from(read.length);
+        let sink_offset = read.sink_offset.wrapping_add(offset.into());
+        self.sender.tagged(Opcode::ReadResponse, read.sink_stag, sink_offset, payload, is_last, out);
+        if is_last {
+            self.receiver.answered();
+        }
+    }
+
+    /// Requests an atomic.
+    pub(super) fn atomic(&mut self, stag: u32, offset: u64, kind: Atomic, out: &mut Vec<u8>) {
+        let id = self.receiver.expect_atomic();
+        self.sender.fields(Opcode::AtomicRequest, &AtomicRequest { id, stag, offset, kind }.bytes(), out);
+    }
+
+    /// Answers the peer's oldest request, which is the atomic of this identifier.
+    pub(super) fn atomic_response(&mut self, id: u32, original: u64, out: &mut Vec<u8>) {
+        self.sender.fields(Opcode::AtomicResponse, &AtomicResponse { id, original }.bytes(), out);
+        self.receiver.answered();
+    }
+
+    /// Ends the connection with an error that the QP has found. Nothing is sent after it.
+    pub(super) fn terminate(&mut self, terminate: &Terminate, out: &mut Vec<u8>) {
+        self.sender.terminate(terminate, out);
+    }
+}

@@ -1,0 +1,3 @@
+//! Transports to other hosts.
+
+pub(crate) mod iwarp;
