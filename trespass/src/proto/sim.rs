@@ -52,7 +52,7 @@ fn run(seed: u64, pools: &[Pool; 2]) {
 fn seeds_keep_every_byte_and_every_buffer() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let first = number("TRESPASS_SEED").unwrap_or(1);
-    let count = number("TRESPASS_SEEDS").unwrap_or(if first == 1 { 3_000 } else { 1 });
+    let count = number("TRESPASS_SEEDS").unwrap_or(if first == 1 { 2_000 } else { 1 });
     let pools = [node::pool(), node::pool()];
     for seed in first..first + count {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed, &pools))) {

@@ -223,6 +223,12 @@ impl Link {
                 Err(error) if is_again(&error) => return Ok(false),
                 Err(error) => return Err(error),
             }
+            if !matches!(self.head[0], HELLO | REFUSAL) {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "the peer does not speak trespass on this port",
+                ));
+            }
         }
     }
 

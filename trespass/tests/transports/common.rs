@@ -1,37 +1,44 @@
 //! What the tests share.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 use std::time::{Duration, Instant};
 
 use trespass::{Acceptor, Connection, Handle, Options, Transport};
 
 /// The device in software is there.
-pub fn device() {
+pub(crate) fn device() {
     softrnic::register().unwrap();
 }
 
 /// A worker that uses one transport.
-pub fn worker(transport: Transport) -> Handle {
+pub(crate) fn worker(transport: Transport) -> Handle {
+    worker_with(transport, Options::default().linger)
+}
+
+fn worker_with(transport: Transport, linger: Duration) -> Handle {
     let mut options = Options::default();
     options.transport = transport;
     options.memory = 64 << 20;
     // More than the largest window, 64 segments of 16 KiB.
     options.send_high_water = 2 << 20;
-    options.linger = Duration::from_millis(300);
+    options.linger = linger;
     Handle::new(&options).unwrap()
 }
 
 /// Runs a test by RDMA and by TCP.
-pub fn on_both(test: impl Fn(Transport)) {
+pub(crate) fn on_both(test: impl Fn(Transport)) {
     device();
     test(Transport::Rdma);
     test(Transport::Tcp);
 }
 
 /// Two ends of a connection, on two workers.
-pub fn pair(transport: Transport) -> (Connection, Connection) {
-    let (server, client) = (worker(transport), worker(transport));
+pub(crate) fn pair(transport: Transport) -> (Connection, Connection) {
+    pair_with(transport, Options::default().linger)
+}
+
+/// Two ends of a connection, which wait for acknowledgements for this time when they close.
+pub(crate) fn pair_with(transport: Transport, linger: Duration) -> (Connection, Connection) {
+    let (server, client) = (worker_with(transport, linger), worker_with(transport, linger));
     let acceptor = Acceptor::bind_on(&server, "127.0.0.1:0").unwrap();
     let connection = Connection::connect_on(&client, acceptor.local_addr(), None).unwrap();
     let accepted = acceptor.accept_until(Some(Instant::now() + Duration::from_secs(30))).unwrap();
@@ -39,7 +46,7 @@ pub fn pair(transport: Transport) -> (Connection, Connection) {
 }
 
 /// Bytes that differ from place to place, and from seed to seed.
-pub fn bytes(length: usize, seed: usize) -> Vec<u8> {
+pub(crate) fn bytes(length: usize, seed: usize) -> Vec<u8> {
     let mut state = seed as u64 + 1;
     let mut next = || {
         state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);

@@ -1,13 +1,11 @@
 //! Connections between two workers of this process, by RDMA on the device in software and by TCP.
 
-mod common;
-
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{bytes, on_both, pair, worker};
+use crate::common::{bytes, on_both, pair, pair_with, worker};
 use trespass::net::{Listener, Shutdown, Stream};
 use trespass::{Acceptor, Connection, Kind, Transport};
 
@@ -110,7 +108,7 @@ fn close_sends_code_and_reason_after_all_messages() {
 #[test]
 fn close_ends_after_the_linger_time_if_the_peer_does_not_read() {
     on_both(|transport| {
-        let (left, right) = pair(transport);
+        let (left, right) = pair_with(transport, Duration::from_millis(50));
         fill(&left);
         assert_eq!(left.close(0, "").map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
         let kind = loop {
@@ -206,7 +204,7 @@ fn port_without_listener_is_refused() {
 
 #[test]
 fn client_falls_back_to_tcp_with_the_reason() {
-    common::device();
+    crate::common::device();
     let server = worker(Transport::Tcp);
     let acceptor = Acceptor::bind_on(&server, "127.0.0.1:0").unwrap();
     let connection = Connection::connect_on(&worker(Transport::Any), acceptor.local_addr(), Some(LONG)).unwrap();
@@ -217,7 +215,7 @@ fn client_falls_back_to_tcp_with_the_reason() {
 
 #[test]
 fn any_transport_takes_rdma_where_both_have_it() {
-    common::device();
+    crate::common::device();
     let (server, client) = (worker(Transport::Any), worker(Transport::Any));
     let acceptor = Acceptor::bind_on(&server, "127.0.0.1:0").unwrap();
     let connection = Connection::connect_on(&client, acceptor.local_addr(), Some(LONG)).unwrap();
@@ -264,4 +262,30 @@ fn acceptor_gives_up_at_its_deadline() {
     let result = acceptor.accept_until(Some(Instant::now() + Duration::from_millis(5))).map(drop);
     assert_eq!(result.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
     assert_eq!(acceptor.try_accept().map(drop).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
+}
+
+#[test]
+fn malformed_input_ends_its_own_connection_alone() {
+    let server = worker(Transport::Tcp);
+    let acceptor = Acceptor::bind_on(&server, "127.0.0.1:0").unwrap();
+    let connection = Connection::connect_on(&worker(Transport::Tcp), acceptor.local_addr(), Some(LONG)).unwrap();
+    let accepted = acceptor.accept_until(Some(Instant::now() + LONG)).unwrap();
+    // No handshake; a handshake that is too short, and one that is no hello; a hello of an unknown version.
+    let mut version = [vec![1, 56], b"trsp".to_vec(), vec![9, 9], vec![0; 50]].concat();
+    version[20] = 1;
+    let inputs: [&[u8]; 4] =
+        [b"GET / HTTP/1.1\r\n\r\n", &[1, 3, 0, 0, 0], &[[1, 56].as_slice(), &[7; 56]].concat(), &version];
+    for input in inputs {
+        let mut socket = std::net::TcpStream::connect(acceptor.local_addr()).unwrap();
+        socket.set_read_timeout(Some(LONG)).unwrap();
+        socket.write_all(input).unwrap();
+        let mut answer = Vec::new();
+        // Refused with a reason, or reset.
+        match socket.read_to_end(&mut answer) {
+            Ok(_) => assert!(answer.is_empty() || answer[0] == 2, "{answer:?}"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+        }
+    }
+    connection.send(b"still here").unwrap();
+    assert_eq!(&accepted.recv().unwrap().unwrap()[..], b"still here");
 }

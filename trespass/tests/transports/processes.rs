@@ -1,13 +1,11 @@
 //! Connections between two processes, one of which is killed.
 
-mod common;
-
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{bytes, on_both, worker};
+use crate::common::{bytes, on_both, worker};
 use trespass::{Acceptor, Connection, Transport};
 
 /// Longer than anything takes that works.
@@ -24,7 +22,7 @@ struct Server {
 impl Server {
     fn start(transport: Transport) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["child", "--exact", "--nocapture"]).env(TRANSPORT, format!("{transport:?}"));
+        command.args(["processes::child", "--exact", "--nocapture"]).env(TRANSPORT, format!("{transport:?}"));
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let address = lines.map_while(Result::ok).find_map(|line| Some(line.split_once("listens at ")?.1.to_owned()));
@@ -53,7 +51,7 @@ fn child() {
         Ok("Tcp") => Transport::Tcp,
         _ => return,
     };
-    common::device();
+    crate::common::device();
     let acceptor = Acceptor::bind_on(&worker(transport), "127.0.0.1:0").unwrap();
     let mut out = std::io::stdout();
     writeln!(out, "\nlistens at {}", acceptor.local_addr()).unwrap();

@@ -1,8 +1,6 @@
 //! Streams in tokio, on its single-threaded runtime.
 
-mod common;
-
-use common::{bytes, on_both, pair};
+use crate::common::{bytes, on_both, pair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use trespass::net::Stream;
 
