@@ -101,7 +101,7 @@ impl Device {
 
     /// As much of the wish as the device takes: tried out, since devices do not report it.
     fn most_inline(&self, wish: u32) -> u32 {
-        let Ok(cq) = self.context.create_cq_builder().setup_cqe(1).build_generic() else { return 0 };
+        let Ok(cq) = self.context.create_cq_builder().setup_cqe(64).build_generic() else { return 0 };
         let takes = |bytes: &u32| {
             let mut builder = self.pd.create_qp_builder();
             let built: Result<GenericQueuePair, VerbError> =
