@@ -33,7 +33,6 @@ use crate::memory::{Buf, Domain, Pool, Progress, RegionMemory};
 
 pub(crate) use crate::proto::{Remote, Request};
 
-pub(crate) mod inproc;
 pub(crate) mod tcp;
 pub(crate) mod verbs;
 

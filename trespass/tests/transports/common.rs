@@ -4,9 +4,15 @@ use std::time::{Duration, Instant};
 
 use trespass::{Acceptor, Connection, Handle, Options, Transport};
 
-/// The device in software is there.
-pub(crate) fn device() {
-    softrnic::register().unwrap();
+/// An address of the RDMA device to test on, with port 0; by default one of the device in software, which is there then.
+pub(crate) fn device() -> String {
+    match std::env::var("TRESPASS_TEST_ADDRESS") {
+        Ok(address) => format!("{address}:0"),
+        Err(_) => {
+            softrnic::register().unwrap();
+            "127.0.0.1:0".to_owned()
+        }
+    }
 }
 
 /// A worker that uses one transport.
@@ -39,7 +45,7 @@ pub(crate) fn pair(transport: Transport) -> (Connection, Connection) {
 /// Two ends of a connection, which wait for acknowledgements for this time when they close.
 pub(crate) fn pair_with(transport: Transport, linger: Duration) -> (Connection, Connection) {
     let (server, client) = (worker_with(transport, linger), worker_with(transport, linger));
-    let acceptor = Acceptor::bind_on(&server, "127.0.0.1:0").unwrap();
+    let acceptor = Acceptor::bind_on(&server, device()).unwrap();
     let connection = Connection::connect_on(&client, acceptor.local_addr(), None).unwrap();
     let accepted = acceptor.accept_until(Some(Instant::now() + Duration::from_secs(30))).unwrap();
     (connection, accepted)

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{bytes, on_both, pair, pair_with, worker};
+use crate::common::{bytes, device, on_both, pair, pair_with, worker};
 use trespass::net::{Listener, Shutdown, Stream};
 use trespass::{Acceptor, Connection, Kind, Transport};
 
@@ -21,7 +21,7 @@ fn fill(connection: &Connection) {
 fn stream_echoes_and_ends() {
     on_both(|transport| {
         let (server, client) = (worker(transport), worker(transport));
-        let listener = Listener::bind_on(&server, "127.0.0.1:0").unwrap();
+        let listener = Listener::bind_on(&server, device()).unwrap();
         let address = listener.local_addr().unwrap();
         let echo = thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
@@ -194,7 +194,7 @@ fn nonblocking_stream_signals_its_descriptor() {
 #[test]
 fn port_without_listener_is_refused() {
     on_both(|transport| {
-        let listener = Listener::bind_on(&worker(transport), "127.0.0.1:0").unwrap();
+        let listener = Listener::bind_on(&worker(transport), device()).unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
         let refused = Connection::connect_on(&worker(transport), address, Some(LONG)).map(drop);
@@ -204,9 +204,8 @@ fn port_without_listener_is_refused() {
 
 #[test]
 fn client_falls_back_to_tcp_with_the_reason() {
-    crate::common::device();
     let server = worker(Transport::Tcp);
-    let acceptor = Acceptor::bind_on(&server, "127.0.0.1:0").unwrap();
+    let acceptor = Acceptor::bind_on(&server, device()).unwrap();
     let connection = Connection::connect_on(&worker(Transport::Any), acceptor.local_addr(), Some(LONG)).unwrap();
     let stats = connection.stats().unwrap();
     assert_eq!(stats.transport, Kind::Tcp);
@@ -215,9 +214,8 @@ fn client_falls_back_to_tcp_with_the_reason() {
 
 #[test]
 fn any_transport_takes_rdma_where_both_have_it() {
-    crate::common::device();
     let (server, client) = (worker(Transport::Any), worker(Transport::Any));
-    let acceptor = Acceptor::bind_on(&server, "127.0.0.1:0").unwrap();
+    let acceptor = Acceptor::bind_on(&server, device()).unwrap();
     let connection = Connection::connect_on(&client, acceptor.local_addr(), Some(LONG)).unwrap();
     let accepted = acceptor.accept_until(Some(Instant::now() + LONG)).unwrap();
     for end in [connection, accepted] {
@@ -230,7 +228,7 @@ fn any_transport_takes_rdma_where_both_have_it() {
 fn threads_share_a_worker() {
     on_both(|transport| {
         let (server, client) = (worker(transport), worker(transport));
-        let listener = Listener::bind_on(&server, "127.0.0.1:0").unwrap();
+        let listener = Listener::bind_on(&server, device()).unwrap();
         let address = listener.local_addr().unwrap();
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -258,7 +256,7 @@ fn threads_share_a_worker() {
 
 #[test]
 fn acceptor_gives_up_at_its_deadline() {
-    let acceptor = Acceptor::bind_on(&worker(Transport::Tcp), "127.0.0.1:0").unwrap();
+    let acceptor = Acceptor::bind_on(&worker(Transport::Tcp), device()).unwrap();
     let result = acceptor.accept_until(Some(Instant::now() + Duration::from_millis(5))).map(drop);
     assert_eq!(result.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
     assert_eq!(acceptor.try_accept().map(drop).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
@@ -267,7 +265,7 @@ fn acceptor_gives_up_at_its_deadline() {
 #[test]
 fn malformed_input_ends_its_own_connection_alone() {
     let server = worker(Transport::Tcp);
-    let acceptor = Acceptor::bind_on(&server, "127.0.0.1:0").unwrap();
+    let acceptor = Acceptor::bind_on(&server, device()).unwrap();
     let connection = Connection::connect_on(&worker(Transport::Tcp), acceptor.local_addr(), Some(LONG)).unwrap();
     let accepted = acceptor.accept_until(Some(Instant::now() + LONG)).unwrap();
     // No handshake; a handshake that is too short, and one that is no hello; a hello of an unknown version.

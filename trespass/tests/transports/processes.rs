@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{bytes, on_both, worker};
+use crate::common::{bytes, device, on_both, worker};
 use trespass::{Acceptor, Connection, Transport};
 
 /// Longer than anything takes that works.
@@ -51,8 +51,7 @@ fn child() {
         Ok("Tcp") => Transport::Tcp,
         _ => return,
     };
-    crate::common::device();
-    let acceptor = Acceptor::bind_on(&worker(transport), "127.0.0.1:0").unwrap();
+    let acceptor = Acceptor::bind_on(&worker(transport), device()).unwrap();
     let mut out = std::io::stdout();
     writeln!(out, "\nlistens at {}", acceptor.local_addr()).unwrap();
     out.flush().unwrap();
