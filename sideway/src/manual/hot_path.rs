@@ -32,6 +32,12 @@
 //! - **Two threads**: `split` a queue pair into its send queue and its receive queue.
 //! - **Basic queue pairs** hold as many requests as they were built for, in place; a batch is linked and posted without an
 //!   allocation. Batches of one length find the list linked as they left it.
+//! - **Prepared lists** cost what a list costs that a C program keeps: it is built once
+//!   ([`prepare`](crate::ibverbs::queue_pair::BasicSendQueue::prepare)) and posted many times
+//!   ([`post_prepared`](crate::ibverbs::queue_pair::BasicSendQueue::post_prepared)). Between two posts, safe setters change a request's
+//!   number, remote address, immediate data and whether it is signaled; an unsafe one changes its local address. The list holds what its
+//!   requests borrow, and is of one basic send queue: see the example of
+//!   [`PreparedSends`](crate::ibverbs::queue_pair::PreparedSends).
 //! - **Inline data** is copied into the queue pair of a basic one before the call returns, 16 to 64 bytes of it in place. Where the
 //!   bytes outlive the batch,
 //!   [`setup_borrowed_inline_data`](crate::ibverbs::work_request::LocalBufferHandle::setup_borrowed_inline_data) leaves the copy to the

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use rdma_mummy_sys as sys;
-use rdma_mummy_sys::{ibv_qp_cap, ibv_send_wr};
+use rdma_mummy_sys::{ibv_qp, ibv_qp_cap, ibv_send_wr};
 
 use super::common::AsQueuePairCore;
 use super::pair::SendQueue;
@@ -15,19 +15,56 @@ use crate::ibverbs::work_request::{
     SendSink, no_room,
 };
 
+pub(super) const VERB: &str = "ibv_post_send";
+
 /// The send queue of a basic queue pair, which one thread at a time posts to.
 #[derive(Debug)]
 pub struct BasicSendQueue<T = Connected> {
-    requests: Requests<ibv_send_wr>,
+    pub(super) qp: *mut ibv_qp,
+    pub(super) list: SendList,
+    pub(super) core: Arc<QueuePairCore>,
+    service: PhantomData<T>,
+}
+
+/// Requests with their entries and their inline bytes.
+#[derive(Debug)]
+pub(super) struct SendList {
+    pub(super) requests: Requests<ibv_send_wr>,
     /// `max_inline` bytes for each request.
     #[expect(dead_code, reason = "reached by `inline_origin`")]
     inline: Ring<u8>,
     /// Where the bytes of a request of the [number](Batch::last_number) 0 would be, were there one: those of the first are as many times
     /// `max_inline` behind it as its number says.
     inline_origin: *mut u8,
-    max_inline: usize,
-    core: Arc<QueuePairCore>,
-    service: PhantomData<T>,
+    pub(super) max_inline: usize,
+}
+
+impl SendList {
+    /// Allocates `max_wr` requests of up to `max_sge` entries and `max_inline` bytes each.
+    pub(super) fn new(verb: &'static str, max_wr: u32, max_sge: u32, max_inline: usize) -> Result<Self, VerbError> {
+        let requests = Requests::new(verb, max_wr, max_sge)?;
+        // Drivers of raw packets read their beginning, also of one that is shorter.
+        let inline = (max_wr as usize)
+            .checked_mul(max_inline)
+            .and_then(|bytes| bytes.checked_add(PACKET_START))
+            .and_then(|bytes| Ring::new(0, bytes));
+        let inline = inline
+            .ok_or_else(|| no_room(verb, format!("{max_inline} bytes of inline data for each of {max_wr} requests")))?;
+        let inline_origin = inline.at(0).wrapping_sub(requests.first_number().wrapping_mul(max_inline));
+        Ok(Self { requests, inline, inline_origin, max_inline })
+    }
+
+    /// Starts a batch for the queue pair of `core`.
+    #[inline]
+    pub(super) fn batch<'q, T>(&'q mut self, core: &'q QueuePairCore) -> BasicPostSendGuard<'q, T> {
+        BasicPostSendGuard {
+            core,
+            batch: self.requests.batch(),
+            inline_origin: self.inline_origin,
+            max_inline: self.max_inline,
+            service: PhantomData,
+        }
+    }
 }
 
 // SAFETY: the queue owns its requests; posting to a queue pair is allowed from any thread, and `&mut` keeps it to one.
@@ -46,18 +83,8 @@ impl<T: Service> BasicSendQueue<T> {
         core: &Arc<QueuePairCore>,
         cap: &ibv_qp_cap,
     ) -> Result<Self, VerbError> {
-        let requests = Requests::new(verb, cap.max_send_wr, cap.max_send_sge)?;
-        let max_inline = cap.max_inline_data as usize;
-        // Drivers of raw packets read their beginning, also of one that is shorter.
-        let inline = (cap.max_send_wr as usize)
-            .checked_mul(max_inline)
-            .and_then(|bytes| bytes.checked_add(PACKET_START))
-            .and_then(|bytes| Ring::new(0, bytes));
-        let inline = inline.ok_or_else(|| {
-            no_room(verb, format!("{max_inline} bytes of inline data for each of {} requests", cap.max_send_wr))
-        })?;
-        let inline_origin = inline.at(0).wrapping_sub(requests.first_number().wrapping_mul(max_inline));
-        Ok(Self { requests, inline, inline_origin, max_inline, core: Arc::clone(core), service: PhantomData })
+        let list = SendList::new(verb, cap.max_send_wr, cap.max_send_sge, cap.max_inline_data as usize)?;
+        Ok(Self { qp: core.raw(), list, core: Arc::clone(core), service: PhantomData })
     }
 }
 
@@ -67,13 +94,7 @@ impl<T: Service> SendQueue for BasicSendQueue<T> {
 
     #[inline]
     fn start_post_send(&mut self) -> BasicPostSendGuard<'_, T> {
-        BasicPostSendGuard {
-            core: &self.core,
-            batch: self.requests.batch(),
-            inline_origin: self.inline_origin,
-            max_inline: self.max_inline,
-            service: PhantomData,
-        }
+        self.list.batch(&self.core)
     }
 }
 
@@ -87,10 +108,17 @@ impl<T: Service> AsQueuePairCore for BasicSendQueue<T> {
 #[derive(Debug)]
 pub struct BasicPostSendGuard<'q, T = Connected> {
     core: &'q QueuePairCore,
-    batch: Batch<'q, ibv_send_wr>,
+    pub(super) batch: Batch<'q, ibv_send_wr>,
     inline_origin: *mut u8,
     max_inline: usize,
     service: PhantomData<T>,
+}
+
+impl<T> BasicPostSendGuard<'_, T> {
+    /// The queue pair.
+    pub(super) fn qp(&self) -> *mut ibv_qp {
+        self.core.raw()
+    }
 }
 
 // SAFETY: the batch is used by `post`, which takes the guard, and what is left of it is written anew before it is read again.
@@ -136,6 +164,6 @@ impl<T: Service> PostSendGuard for BasicPostSendGuard<'_, T> {
     fn post(self) -> Result<(), PostSendError> {
         // SAFETY: the queue pair is live as long as the queue that the batch borrows, and the batch gives a list of
         // requests that stays for the call.
-        self.batch.post("ibv_post_send", |first, bad| unsafe { sys::ibv_post_send(self.core.raw(), first, bad) })
+        self.batch.post(VERB, |first, bad| unsafe { sys::ibv_post_send(self.core.raw(), first, bad) })
     }
 }

@@ -16,7 +16,7 @@
 //! | services and their requests | [`Service`], [`Connected`], [`Datagram`], [`RawPacket`], [`Xrc`] |
 //! | changing and querying the state | [`QueuePair`], [`QueuePairAttribute`], [`QueuePairState`]; attributes of transitions: [`TransitionTable`]; errors: [`ModifyQueuePairError`] |
 //! | connecting to one peer | [`connect_rc`](QueuePair::connect_rc), [`RcOptions`], [`QueuePairEndpoint`] |
-//! | posting | [`SendQueue`], [`PostSendGuard`], [`ReceiveQueue`], [`PostRecvGuard`] |
+//! | posting | [`SendQueue`], [`PostSendGuard`], [`ReceiveQueue`], [`PostRecvGuard`]; lists that are built once: [`PreparedSends`] |
 //! | other attributes | [`Ece`], [`RateLimit`], [`DataInOrder`], [`PathMigrationState`] |
 //! | teardown, with buffers | [`teardown`] |
 
@@ -42,6 +42,7 @@ mod modify_error;
 mod multicast;
 mod packet_offloads;
 mod pair;
+mod prepared;
 mod rate_limit;
 mod send_room;
 mod service;
@@ -70,6 +71,7 @@ pub(crate) use self::maker::Maker;
 pub(crate) use self::missing_operation::{SendContext, refuse};
 pub use self::modify_error::ModifyQueuePairError;
 pub use self::pair::{BasicQueuePair, ExtendedQueuePair, GenericQueuePair, Pair, QueuePairRef, SendQueue};
+pub use self::prepared::{PrepareSendGuard, PreparedRequest, PreparedSends};
 pub use self::rate_limit::RateLimit;
 pub use self::service::{BasicService, Connected, Datagram, Offers, RawPacket, ReadsDataAlone, Service, Xrc};
 pub use self::state::{PathMigrationState, QueuePairState, QueuePairType};

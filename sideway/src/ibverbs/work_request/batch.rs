@@ -146,8 +146,13 @@ impl<W: ListedRequest> Requests<W> {
     /// `ENOMEM`.
     pub(crate) fn refusing(verb: &'static str, reason: RefusalReason) -> Result<Self, VerbError> {
         let mut none = Self::new(verb, 0, 0)?;
-        none.refusals.overflow = reason;
+        none.set_overflow(reason);
         Ok(none)
+    }
+
+    /// Sets why a request beyond the last one is refused.
+    pub(crate) fn set_overflow(&mut self, reason: RefusalReason) {
+        self.refusals.overflow = reason;
     }
 
     /// The request at this place, as the last batch has left it.
@@ -156,9 +161,20 @@ impl<W: ListedRequest> Requests<W> {
         (index < self.max_wr).then(|| unsafe { &*self.ring.at(index + 1) })
     }
 
+    /// The address of the request at this index, whether it exists or not.
+    #[inline]
+    pub(crate) fn at(&self, index: usize) -> *mut W {
+        self.ring.at(index).wrapping_add(1)
+    }
+
     /// Requests.
     pub(crate) fn len(&self) -> usize {
         self.max_wr
+    }
+
+    /// Entries per request.
+    pub(crate) fn max_sge(&self) -> usize {
+        self.max_sge
     }
 
     /// Why a request too many is refused.
@@ -340,15 +356,34 @@ impl Refusals {
         {
             return Err(PostError::from_refusal(verb, refusal));
         }
-        let distance = bad.addr().wrapping_sub(first.addr());
-        let is_one = first <= bad && bad <= last && distance.is_multiple_of(size_of::<W>());
-        let index = is_one.then_some(distance / size_of::<W>());
-        let failed = index.map(|index| {
-            // SAFETY: the request exists.
-            let wr_id = unsafe { (*first.wrapping_add(index)).wr_id() };
-            FailedRequest { index: Some(index), wr_id }
-        });
         let places = (limit.addr() + size_of::<W>() - first.addr()) / size_of::<W>();
-        Err(PostError::from_driver(verb, errno_of(ret), failed, index, Some(places)))
+        // SAFETY: both are requests: the batch is neither empty nor refused.
+        Err(unsafe { refused_by_driver(verb, ret, (first, last), bad, places) })
     }
+}
+
+/// Returns the error of a driver that refused the list from `first` to `last` and returned `bad`. The queue was built for `limit`
+/// requests.
+///
+/// # Safety
+///
+/// Both are requests of one ring, in this order.
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn refused_by_driver<W: ListedRequest>(
+    verb: &'static str,
+    ret: c_int,
+    (first, last): (*mut W, *mut W),
+    bad: *mut W,
+    limit: usize,
+) -> PostError {
+    let distance = bad.addr().wrapping_sub(first.addr());
+    let is_one = first <= bad && bad <= last && distance.is_multiple_of(size_of::<W>());
+    let index = is_one.then_some(distance / size_of::<W>());
+    let failed = index.map(|index| {
+        // SAFETY: the request exists.
+        let wr_id = unsafe { (*first.wrapping_add(index)).wr_id() };
+        FailedRequest { index: Some(index), wr_id }
+    });
+    PostError::from_driver(verb, errno_of(ret), failed, index, Some(limit))
 }

@@ -25,7 +25,7 @@ mod ring;
 mod send;
 
 pub use self::address::{Addressed, DatagramAddress, SendAddress, SharedReceiveQueueNumber};
-pub(crate) use self::batch::{Batch, MOST_REQUESTS, Requests, no_room};
+pub(crate) use self::batch::{Batch, MOST_REQUESTS, Requests, no_room, refused_by_driver};
 pub use self::data::ScatterGatherEntry;
 pub(crate) use self::data::{BasicSlot, PACKET_START, SendData};
 pub use self::local_buffer::{CarriesInlineData, LocalBufferHandle, SetInlineData, SetScatterGatherEntry};

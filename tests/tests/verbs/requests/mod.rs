@@ -5,6 +5,7 @@ mod borrowed;
 mod datagrams;
 mod operations;
 mod packets;
+mod prepared;
 mod refusals;
 mod support;
 mod xrc;
