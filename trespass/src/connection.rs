@@ -151,8 +151,14 @@ impl Connection {
 
     fn connect_to(handle: &Handle, address: SocketAddr, deadline: Option<Instant>) -> io::Result<Connection> {
         let mut reason: Option<io::Error> = None;
-        for &kind in handle.with(|worker| worker.candidates()) {
-            let connected = Connection::connect_over(handle, kind, address, deadline);
+        let candidates = handle.with(|worker| worker.candidates());
+        for (index, &kind) in candidates.iter().enumerate() {
+            // Each has an equal share of the time that is left, so that a silent device leaves some to TCP.
+            let share = deadline.map(|deadline| {
+                let now = Instant::now();
+                now + deadline.saturating_duration_since(now) / (candidates.len() - index) as u32
+            });
+            let connected = Connection::connect_over(handle, kind, address, share);
             match (connected, reason.take()) {
                 (Ok(connection), Some(reason)) => {
                     handle.with(|worker| worker.note_fallback(connection.id, address, &reason));

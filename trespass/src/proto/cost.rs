@@ -60,7 +60,7 @@ fn rounds() {
     assert_eq!(read, bytes);
 }
 
-/// Instructions of so many rounds; `None` without valgrind.
+/// Instructions of N rounds; `None` without valgrind.
 fn count(rounds: u64) -> Option<u64> {
     let program = std::env::current_exe().ok()?;
     let mut command = Command::new("valgrind");
