@@ -6,10 +6,11 @@ mod on_demand;
 mod tests;
 
 use anyhow::{Context, Result, bail};
+use sideway::error::VerbError;
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::memory_region::{HugePageSize, HugePages, LocalKey, OwnedMemoryRegion, RemoteKey};
 use sideway::ibverbs::protection_domain::ProtectionDomain;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use self::gpu::{Gpu, GpuRegion};
 pub use self::gpu::{Gpus, NearGpus, Nearness};
@@ -68,13 +69,27 @@ impl Source {
             |pages| pd.create_mr_builder().setup_length(bytes).setup_access(access).setup_huge_pages(pages).build();
         let region = match region(pages) {
             Err(error) if matches!(pages, HugePages::Reserved(_)) => {
-                log::warn!("--huge-pages: {error}; using transparent huge pages if the kernel grants them");
+                warn_about_huge_pages(bytes, &error);
                 region(HugePages::Transparent)
             }
             region => region,
         };
         Ok(Area::Host(region.with_context(|| format!("{bytes} bytes for messages"))?))
     }
+}
+
+/// Warns once that reserved huge pages are not available; both sides and all their regions share the cause.
+#[cold]
+fn warn_about_huge_pages(bytes: usize, error: &VerbError) {
+    static WARNED: Once = Once::new();
+    WARNED.call_once(|| {
+        log::warn!(
+            "--huge-pages: cannot reserve {} pages of 2 MiB: {}; using transparent huge pages if the kernel grants them; \
+             reserve pages as root in /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
+            bytes.div_ceil(HugePageSize::MIB_2.bytes()),
+            error.errno()
+        );
+    });
 }
 
 /// A memory region with its memory.
