@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Parser;
 use sideway::ibverbs::completion::{CompletionChannel, CompletionQueue};
 use sideway::ibverbs::device_context::DeviceContext;
@@ -71,7 +71,7 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "{ends} in {:.2} seconds", start.elapsed().as_secs_f64())?;
     match connections.failures.as_slice() {
         [] => Ok(()),
-        [first, ..] => bail!("{} connections failed, the first: {first}", connections.failures.len()),
+        [first, ..] => bail!("failed connections: {}; the first: {first}", connections.failures.len()),
     }
 }
 
@@ -158,7 +158,7 @@ impl Connections {
             self.make_more()?;
             self.deadline
                 .left("not all connections ended")
-                .with_context(|| format!("unfinished: {}", self.tally.unfinished()))?;
+                .map_err(|error| anyhow!("{error}; unfinished: {}", self.tally.unfinished()))?;
             let completions = self.devices.0.iter().map(|shared| shared.channel.as_raw_fd());
             let descriptors: Vec<_> = std::iter::once(self.channel.as_raw_fd()).chain(completions).collect();
             wait_readable(&descriptors, self.deadline.end())?;

@@ -159,7 +159,7 @@ impl Arguments {
         let mut connector = Connector::new();
         connector.setup_port_space(self.port_space()).setup_timeout(self.limit());
         if let Some(source) = &self.bind {
-            connector.setup_source(resolve(source, 0).context("cannot resolve --bind")?.ip());
+            connector.setup_source(resolve(source, 0).context("--bind")?.ip());
         }
         Ok(connector.resolve((host, self.port))?)
     }

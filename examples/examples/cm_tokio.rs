@@ -106,7 +106,7 @@ async fn run_both(options: &ConnectionOptions, role: Role, out: &mut dyn Write) 
     match failures.as_slice() {
         [] if is_clean => Ok(()),
         [] => bail!("the event channel is still in use after all connections ended"),
-        [first, ..] => bail!("{} connections failed, the first: {first}", failures.len()),
+        [first, ..] => bail!("failed connections: {}; the first: {first}", failures.len()),
     }
 }
 
@@ -188,7 +188,7 @@ async fn within<T>(timeout: Timeout, what: &str, future: impl Future<Output = T>
     let Some(time) = timeout.0 else { return Ok(future.await) };
     match tokio::time::timeout(time, future).await {
         Ok(result) => Ok(result),
-        Err(_elapsed) => bail!("{what} within {} s (--timeout)", time.as_secs_f64()),
+        Err(_elapsed) => bail!("{what} within {} s; raise --timeout", time.as_secs_f64()),
     }
 }
 
@@ -247,7 +247,7 @@ impl Socket {
             match event.kind() {
                 EventKind::AddressChange | EventKind::TimewaitExit => {}
                 _ if event.event_type() == event_type => return Ok(()),
-                _ => bail!("{event}, expected {event_type}"),
+                _ => bail!("{event} (expected {event_type})"),
             }
         }
     }

@@ -83,7 +83,10 @@ impl Peer {
             _ => anyhow!("cannot bind TCP port {port}: {error}"),
         })?;
         let (stream, address) = accept(&listener, timeout).map_err(|error| match error.kind() {
-            ErrorKind::TimedOut => anyhow!("no client connected to TCP port {port} within {}", seconds(timeout)),
+            ErrorKind::TimedOut => anyhow!(
+                "no client connected to TCP port {port} within {}; start the client, or raise --timeout",
+                seconds(timeout)
+            ),
             _ => anyhow!("cannot accept a client on TCP port {port}: {error}"),
         })?;
         // A socket for both families reports IPv4 addresses in IPv6 form.

@@ -93,7 +93,7 @@ impl Deadline {
         match (self.rest(), self.limit.0) {
             (Ok(left), _) => Ok(left),
             (Err(error), None) => Err(error.into()),
-            (Err(_), Some(limit)) => bail!("{what} within {} s (--timeout)", limit.as_secs_f64()),
+            (Err(_), Some(limit)) => bail!("{what} within {} s; raise --timeout", limit.as_secs_f64()),
         }
     }
 

@@ -69,7 +69,7 @@ fn print_device(device: &Device<'_>, arguments: &Arguments, out: &mut dyn Write)
     let attr = context.query_device()?;
     let count = attr.phys_port_cnt();
     let ports = match arguments.port {
-        Some(port) if u32::from(port) > count => bail!("no port {port}: the device has {count}"),
+        Some(port) if u32::from(port) > count => bail!("port {port} does not exist; -i can be 1 to {count}"),
         Some(port) => port..=port,
         // Ports are numbered with eight bits.
         None => 1..=u8::try_from(count).unwrap_or(u8::MAX),

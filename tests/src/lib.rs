@@ -6,6 +6,7 @@ pub mod completion_log;
 pub mod connections;
 pub mod datagrams;
 pub mod device;
+pub mod errors;
 pub mod headers;
 pub mod interface;
 pub mod loopback;

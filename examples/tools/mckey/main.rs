@@ -225,10 +225,9 @@ struct Members {
 impl Members {
     /// Creates the members and joins the group with each.
     fn join(arguments: &Arguments, out: &mut dyn Write) -> Result<Self> {
-        let group = resolve(&arguments.multicast, 0).context("cannot resolve the group")?;
+        let group = resolve(&arguments.multicast, 0).context("--multicast")?;
         ensure!(group.ip().is_multicast(), "{} is not a multicast address", group.ip());
-        let source =
-            arguments.bind.as_deref().map(|host| resolve(host, 0)).transpose().context("cannot resolve --bind")?;
+        let source = arguments.bind.as_deref().map(|host| resolve(host, 0)).transpose().context("--bind")?;
 
         let events = EventChannel::new()?;
         let ids = (0..arguments.connections).map(|_| {

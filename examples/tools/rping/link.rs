@@ -53,8 +53,7 @@ impl Link {
         let mut connector = Connector::new();
         connector.setup_timeout(arguments.timeout.0.unwrap_or(Duration::MAX));
         if let Some(source) = &arguments.source {
-            connector
-                .setup_source(resolve(source, 0).with_context(|| format!("cannot resolve the source {source}"))?.ip());
+            connector.setup_source(resolve(source, 0).context("--source")?.ip());
         }
         let resolved = connector.resolve((host, arguments.port))?;
         let device = resolved.device_context();

@@ -31,6 +31,7 @@ mod programs_capi;
 mod programs_cm;
 mod programs_cm_pingpong;
 mod programs_cmtime;
+mod programs_errors;
 mod programs_mckey;
 mod programs_rping;
 mod programs_stride;

@@ -164,7 +164,7 @@ fn failed_join_is_an_error_in_a_sentence() {
     fails(&run(&format!("-m 239.1.1.1 -b {source} -S 9000")), &["a datagram is one packet", "--size"]);
     fails(&run(&format!("-m ff0e::1 -b {source}")), &["ff0e::1"]);
     fails(&run(&format!("-m 239.1.1.1 -b {source} -p ipoib")), &["rdma_bind_addr", "EINVAL"]);
-    fails(&run("-m no.such.host.invalid"), &["the group", "no.such.host.invalid"]);
+    fails(&run("-m no.such.host.invalid"), &["--multicast: cannot resolve no.such.host.invalid"]);
     for arguments in ["", "-m 239.1.1.1 -o", "-m 239.1.1.1 -c 0", "-m 239.1.1.1 -C 0", "-m 239.1.1.1 -M ff0e::1", "x"] {
         refuses(NAME, arguments);
     }

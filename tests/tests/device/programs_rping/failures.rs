@@ -33,7 +33,7 @@ fn missing_server_is_an_error() {
         fails(&ping("10.71.0.77", "--timeout 0.5"), &["10.71.0.77", "nobody answered within 500ms"]);
     }
     fails(&ping("no-such-host.invalid", ""), &["no-such-host.invalid"]);
-    fails(&ping(&address.to_string(), "-I no-such-host.invalid"), &["cannot resolve the source no-such-host.invalid"]);
+    fails(&ping(&address.to_string(), "-I no-such-host.invalid"), &["--source: cannot resolve no-such-host.invalid"]);
     fails(&ping(&address.to_string(), "-I 192.0.2.1"), &[&address.to_string()]);
 }
 
