@@ -1,7 +1,8 @@
-//! Messages of trespass on one connection (`stride-perf msg`), beside the raw verbs of the other commands.
+//! Messages of trespass on one connection (`stride-perf msg`), for comparison with the raw verbs of the other commands.
 //!
-//! The client connects to the server's GID as an IP address; the library makes its own queue pairs and buffers there. Messages longer than
-//! those that the library copies are sent from its registered buffers, and received in such, without a copy.
+//! The client connects to the server's GID as an IP address; the library creates its own queue pairs and buffers on the
+//! device. Messages above the library's copy limit are sent from its registered buffers, and received in them, without
+//! a copy.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -20,11 +21,11 @@ use crate::stats::{Bandwidth, Figures};
 
 /// Time limit for connecting.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How often the peer's messages on the control channel are looked for.
+/// The period of checks for messages of the peer on the control channel.
 const TICK: Duration = Duration::from_millis(20);
-/// Messages up to this size are copied by the library.
+/// The library copies messages up to this size.
 const COPIED: usize = 16 << 10;
-/// Latency samples that are kept one by one.
+/// Latency samples that are stored one by one.
 const KEPT: u64 = 1 << 20;
 
 /// A side with one connection.
@@ -39,7 +40,7 @@ pub(super) struct MessageEndpoint {
 }
 
 impl MessageEndpoint {
-    /// A side on the port of `facts`.
+    /// Creates a side on the port of `facts`.
     pub(super) fn new(plan: &Plan, facts: PortInfo, role: Role) -> Result<Self> {
         let is_one = plan.queues.queue_pairs == 1 && plan.queues.threads == 1;
         let is_ack = plan.workload.measure == Measure::Latency(Semantics::Ack);
@@ -99,7 +100,7 @@ impl Endpoint for MessageEndpoint {
             }
         };
         self.facts.inline = None;
-        // The library's queue pair is made when it connects.
+        // The library creates its queue pair when it connects.
         let queue_pairs = vec![QpAddress { number: 0, psn: 0, address: 0, rkey: 0, intake: None }];
         let reads = u8::try_from(self.facts.reads[1]).unwrap_or(u8::MAX);
         Ok(PeerInfo {
@@ -176,7 +177,7 @@ impl Endpoint for MessageEndpoint {
     }
 }
 
-/// The loops of a step, on a thread of their own.
+/// The loops of a step, which run on their own thread.
 struct Loop<'l> {
     plan: &'l Plan,
     worker: &'l mut Worker,
@@ -186,7 +187,7 @@ struct Loop<'l> {
 }
 
 impl Loop<'_> {
-    /// The client of a latency: sends, and waits for the answer.
+    /// The client of a latency test: sends, and waits for the answer.
     fn ping(&mut self, semantics: Semantics) -> Result<Figures> {
         let (mut samples, until) = match self.plan.workload.amount {
             RunLength::Messages { count, warm_up } => {
@@ -206,7 +207,7 @@ impl Loop<'_> {
         latency.map(Figures::Latency).context("no message was answered")
     }
 
-    /// The client of a bandwidth: sends until the peer's NIC has everything.
+    /// The client of a bandwidth test: sends until the peer's device has everything.
     fn send(&mut self) -> Result<Figures> {
         let (warm_up, until) = match self.plan.workload.amount {
             RunLength::Messages { count, warm_up } => {
@@ -261,7 +262,7 @@ impl Loop<'_> {
         }
     }
 
-    /// The same from a registered buffer, as a program has it that makes its messages there.
+    /// Sends a message from a registered buffer, like a program that creates its messages there.
     fn send_buffer(&mut self) -> Result<bool> {
         let mut buffer = self.worker.alloc(self.id, self.message.len());
         loop {
@@ -300,13 +301,13 @@ impl Loop<'_> {
 
 /// A GID as an IP address.
 fn ip(gid: &str) -> Result<IpAddr> {
-    let address: Ipv6Addr = gid.parse().with_context(|| format!("{gid:?} is no GID"))?;
+    let address: Ipv6Addr = gid.parse().with_context(|| format!("{gid:?} is not a GID"))?;
     Ok(address.to_canonical())
 }
 
 fn wait_readable(fd: Option<BorrowedFd<'_>>) {
     let time = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as i64 };
-    // An interrupted wait is a short one.
+    // An interrupted wait is only shorter.
     _ = match fd {
         Some(fd) => poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&time)),
         None => poll(&mut [], Some(&time)),
