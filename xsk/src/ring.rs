@@ -4,7 +4,7 @@
 //! the peer's with an acquire load. Both sides cache the peer's index and read it again only if the cached one is used up.
 //!
 //! A batch keeps copies of everything that its loop reads. A store through a raw pointer could alias the fields of the ring, so the
-//! compiler would load these again for each entry.
+//! compiler would load these again for each entry. Positions within a batch are masked and in bytes, which saves instructions for each entry.
 
 use std::ptr::NonNull;
 
@@ -115,9 +115,15 @@ impl<T: Copy> Producer<T> {
         }
         // A consumer index that is ahead of ours gives a number above the size; nothing is free then.
         let count = if free > size { 0 } else { free.min(max) };
-        let (slots, mask, next) = (self.ring.slots, self.ring.mask, self.next);
-        ProducerBatch { slots, mask, next, end: next.wrapping_add(count), producer: self }
+        let (slots, mask, at) = (self.ring.slots, bytes::<T>(self.ring.mask), bytes::<T>(self.next & self.ring.mask));
+        ProducerBatch { slots, mask, at, left: count, end: self.next.wrapping_add(count), producer: self }
     }
+}
+
+/// The position of an entry in bytes.
+#[inline]
+fn bytes<T>(index: u32) -> u32 {
+    index * size_of::<T>() as u32
 }
 
 /// Entries that are written, and published together when the batch is dropped. A forgotten batch publishes nothing.
@@ -125,7 +131,8 @@ impl<T: Copy> Producer<T> {
 pub(crate) struct ProducerBatch<'a, T: Copy> {
     slots: Slots<T>,
     mask: u32,
-    next: u32,
+    at: u32,
+    left: u32,
     end: u32,
     producer: &'a mut Producer<T>,
 }
@@ -134,7 +141,7 @@ impl<T: Copy> ProducerBatch<'_, T> {
     /// Entries that still fit.
     #[inline]
     pub(crate) fn space(&self) -> u32 {
-        self.end.wrapping_sub(self.next)
+        self.left
     }
 
     /// Writes one entry.
@@ -144,17 +151,19 @@ impl<T: Copy> ProducerBatch<'_, T> {
     /// `space` is not 0.
     #[inline]
     pub(crate) unsafe fn push(&mut self, entry: T) {
-        // SAFETY: the mask keeps the index within the ring. The consumer has released this entry, as there is space.
-        unsafe { self.slots.write(self.next & self.mask, entry) };
-        self.next = self.next.wrapping_add(1);
+        // SAFETY: the mask keeps the position within the ring, at a multiple of the entry's size. The consumer has released this entry, as
+        // there is space.
+        unsafe { self.slots.write(self.at, entry) };
+        self.at = (self.at + bytes::<T>(1)) & self.mask;
+        self.left -= 1;
     }
 }
 
 impl<T: Copy> Drop for ProducerBatch<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.producer.next = self.next;
-        self.producer.ring.producer().store(self.next, Ordering::Release);
+        self.producer.next = self.end.wrapping_sub(self.left);
+        self.producer.ring.producer().store(self.producer.next, Ordering::Release);
     }
 }
 
@@ -195,10 +204,10 @@ impl<T: Copy> Consumer<T> {
             available = self.published.wrapping_sub(self.next);
         }
         let count = available.min(max).min(self.ring.size());
-        let (slots, mask, next) = (self.ring.slots, self.ring.mask, self.next);
+        let (slots, mask, at) = (self.ring.slots, bytes::<T>(self.ring.mask), bytes::<T>(self.next & self.ring.mask));
         // Taken before it is read: a forgotten batch must not be read a second time.
-        self.next = next.wrapping_add(count);
-        ConsumerBatch { slots, mask, next, end: self.next, consumer: self }
+        self.next = self.next.wrapping_add(count);
+        ConsumerBatch { slots, mask, at, left: count, consumer: self }
     }
 }
 
@@ -207,8 +216,8 @@ impl<T: Copy> Consumer<T> {
 pub(crate) struct ConsumerBatch<'a, T: Copy> {
     slots: Slots<T>,
     mask: u32,
-    next: u32,
-    end: u32,
+    at: u32,
+    left: u32,
     consumer: &'a mut Consumer<T>,
 }
 
@@ -216,18 +225,19 @@ impl<T: Copy> ConsumerBatch<'_, T> {
     /// Entries that are left.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
-        self.end.wrapping_sub(self.next)
+        self.left
     }
 
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<T> {
-        if self.next == self.end {
+        if self.left == 0 {
             return None;
         }
-        // SAFETY: the mask keeps the index within the ring. The producer has published this entry and gets it back when the batch is
-        // dropped.
-        let entry = unsafe { self.slots.read(self.next & self.mask) };
-        self.next = self.next.wrapping_add(1);
+        // SAFETY: the mask keeps the position within the ring, at a multiple of the entry's size. The producer has published this entry and
+        // gets it back when the batch is dropped.
+        let entry = unsafe { self.slots.read(self.at) };
+        self.at = (self.at + bytes::<T>(1)) & self.mask;
+        self.left -= 1;
         Some(entry)
     }
 }
@@ -235,7 +245,52 @@ impl<T: Copy> ConsumerBatch<'_, T> {
 impl<T: Copy> Drop for ConsumerBatch<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.consumer.next = self.next;
-        self.consumer.ring.consumer().store(self.next, Ordering::Release);
+        self.consumer.next = self.consumer.next.wrapping_sub(self.left);
+        self.consumer.ring.consumer().store(self.consumer.next, Ordering::Release);
+    }
+}
+
+/// Moves entries from one ring to another, as many as there are and as have space. `pass` gets each and may refuse it; what it returns then is
+/// dropped.
+///
+/// Stretches that wrap in neither ring need no mask. A refusal ends a stretch: a call within the loop would cost registers.
+#[inline]
+pub(crate) fn transfer<A: Copy, B: Copy, D>(
+    mut from: ConsumerBatch<'_, A>,
+    mut to: ProducerBatch<'_, B>,
+    mut pass: impl FnMut(A) -> Result<B, Option<D>>,
+) -> usize {
+    let before = from.left;
+    loop {
+        let stretch = |at, mask, size| (mask + size - at) / size;
+        let of_from = stretch(from.at, from.mask, bytes::<A>(1)).min(from.left);
+        let of_to = stretch(to.at, to.mask, bytes::<B>(1)).min(to.left);
+        let count = of_from.min(of_to);
+        if count == 0 {
+            return (before - from.left) as usize;
+        }
+        let mut refused = None;
+        for _ in 0..count {
+            // SAFETY: the position is within the stretch. The producer has published this entry and gets it back when the batch is dropped.
+            let entry = unsafe { from.slots.read(from.at) };
+            // Before `pass`, which may panic and then has the entry.
+            from.at += bytes::<A>(1);
+            from.left -= 1;
+            match pass(entry) {
+                Ok(entry) => {
+                    // SAFETY: the position is within the stretch. The consumer has released this entry.
+                    unsafe { to.slots.write(to.at, entry) };
+                    to.at += bytes::<B>(1);
+                    to.left -= 1;
+                }
+                Err(entry) => {
+                    refused = entry;
+                    break;
+                }
+            }
+        }
+        drop(refused);
+        from.at &= from.mask;
+        to.at &= to.mask;
     }
 }

@@ -1,10 +1,12 @@
 //! The completion ring: frames that were sent.
 
+use std::fmt;
 use std::ptr::NonNull;
 
-use super::{Side, side};
-use crate::ring::{Consumer, ConsumerBatch};
-use crate::umem::{Frame, METADATA_LEN, Pool, Region, timestamp};
+use super::{Fill, Side, Tx, fill, side};
+use crate::ring::{Consumer, ConsumerBatch, transfer};
+use crate::sys::Desc;
+use crate::umem::{Frame, METADATA_LEN, Pool, Region, Token, is_packet, timestamp};
 
 /// The completion ring of a socket: frames whose packets were sent or dropped by the device.
 ///
@@ -67,6 +69,65 @@ pub struct CompletionBatch<'a> {
 // SAFETY: the batch borrows the ring, which may be used from any thread.
 unsafe impl Send for CompletionBatch<'_> {}
 
+impl CompletionBatch<'_> {
+    /// Passes each frame to a fill ring, to receive into it. Returns the number of frames.
+    ///
+    /// It ends early if the fill ring is full; nothing happens if it belongs to another UMEM. The other frames stay in the completion ring.
+    #[inline]
+    pub fn refill(self, to: &mut Fill) -> usize {
+        let Self { batch, region, mask, last } = self;
+        let to = to.entries(batch.len(), region);
+        transfer(batch, to, |addr| {
+            // SAFETY: the entry was in the completion ring, whose batch keeps the region.
+            unsafe { token(addr, region, mask, last) }.map(fill::give).ok_or(None::<Frame>)
+        })
+    }
+
+    /// Passes each frame to `write`, which returns where its next packet starts and how long it is, and then to a TX ring. Returns the number of
+    /// frames.
+    ///
+    /// This is the fastest way to generate packets. It ends early if the TX ring is full; nothing happens if it belongs to another UMEM. The
+    /// other frames stay in the completion ring. A frame is dropped if its packet is invalid, as in [`Frame::packet`].
+    #[inline]
+    pub fn send(self, to: &mut Tx, mut write: impl FnMut(&mut Frame) -> (usize, usize)) -> usize {
+        let Self { batch, region, mask, last } = self;
+        let to = to.entries(batch.len(), region);
+        // SAFETY: the batch keeps the region.
+        let geometry = *unsafe { region.as_ref() }.geometry();
+        let (size, shift) = (geometry.frame_size as usize, geometry.offset_shift());
+        transfer(batch, to, |addr| {
+            // SAFETY: the entry was in the completion ring, whose batch keeps the region.
+            let token = unsafe { token(addr & mask, region, mask, last) }.ok_or(None)?;
+            let mut frame = Frame::at_start(token);
+            let (offset, len) = write(&mut frame);
+            // The closure may have put another frame in its place.
+            if !is_packet(size, offset, len) || !frame.token().belongs_to(region) {
+                return Err(Some(frame));
+            }
+            let token = frame.into_token();
+            token.region().pass(token.addr(), true);
+            Ok(Desc { addr: token.into_addr() + ((offset as u64) << shift), len: len as u32, options: 0 })
+        })
+    }
+}
+
+/// The frame of an address.
+///
+/// # Safety
+///
+/// The address was in a completion ring with this region, which exists, and becomes a frame once.
+#[inline]
+unsafe fn token(addr: u64, region: NonNull<Region>, mask: u64, last: u64) -> Option<Token> {
+    if addr & mask > last {
+        // No frame of ours: a fault of the kernel or of a process that shares the memory.
+        return None;
+    }
+    // SAFETY: the kernel returns the address of each packet once, as it was written to the TX ring.
+    let token = unsafe { Token::new(region, addr) };
+    token.region().pass(addr, false);
+    Some(token)
+}
+
 impl Iterator for CompletionBatch<'_> {
     type Item = Sent;
 
@@ -74,17 +135,10 @@ impl Iterator for CompletionBatch<'_> {
     fn next(&mut self) -> Option<Sent> {
         loop {
             let addr = self.batch.pop()?;
-            let start = addr & self.mask;
-            if start > self.last {
-                // No frame of ours: a fault of the kernel or of a process that shares the memory.
-                continue;
+            // SAFETY: the entry was in the completion ring, whose batch keeps the region.
+            if let Some(token) = unsafe { token(addr, self.region, self.mask, self.last) } {
+                return Some(Sent { token });
             }
-            let offset = (addr - start) as u32 | (addr >> 48) as u32;
-            // SAFETY: the kernel returns the address of each packet once, as `TxBatch` wrote it. While the batch exists, its ring keeps the
-            // region.
-            let frame = unsafe { Frame::new(self.region, start as u32) };
-            frame.region().pass(frame.offset(), false);
-            return Some(Sent { frame, offset: offset as u16 });
         }
     }
 
@@ -96,10 +150,8 @@ impl Iterator for CompletionBatch<'_> {
 }
 
 /// A frame whose packet was sent.
-#[derive(Debug)]
 pub struct Sent {
-    frame: Frame,
-    offset: u16,
+    token: Token,
 }
 
 impl Sent {
@@ -107,23 +159,29 @@ impl Sent {
     ///
     /// The clock is the NIC's in zero copy, and TAI in copy mode. The value has no meaning for a packet without metadata.
     pub fn timestamp(&self) -> Option<u64> {
-        if !self.frame.region().geometry().has_metadata {
+        if !self.token.region().geometry().has_metadata {
             return None;
         }
-        let offset = usize::from(self.offset);
-        timestamp(&self.frame.bytes()[offset.checked_sub(METADATA_LEN)?..offset])
+        let offset = self.token.offset();
+        timestamp(&self.token.bytes()[offset.checked_sub(METADATA_LEN)?..offset])
     }
 
     /// The frame.
     #[inline]
     pub fn into_frame(self) -> Frame {
-        self.frame
+        Frame::new(self.token)
     }
 }
 
 impl From<Sent> for Frame {
     #[inline]
     fn from(sent: Sent) -> Self {
-        sent.frame
+        sent.into_frame()
+    }
+}
+
+impl fmt::Debug for Sent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sent").field("frame", &self.token.start()).finish_non_exhaustive()
     }
 }

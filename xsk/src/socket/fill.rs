@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use super::{Side, side};
 use crate::error::Error;
 use crate::ring::{Producer, ProducerBatch};
-use crate::umem::{Frame, Pool, Region};
+use crate::umem::{Frame, Pool, Region, Token};
 
 /// The fill ring of a socket: frames that the kernel may receive into.
 #[doc(alias = "XDP_UMEM_FILL_RING")]
@@ -27,6 +27,12 @@ impl Fill {
     pub fn batch(&mut self, max: usize) -> FillBatch<'_> {
         let region = self.side.holder.pointer();
         FillBatch { batch: self.producer.batch(u32::try_from(max).unwrap_or(u32::MAX)), region }
+    }
+
+    /// The ring of this batch, for entries that move from another ring.
+    #[inline]
+    pub(super) fn entries(&mut self, max: u32, region: NonNull<Region>) -> ProducerBatch<'_, u64> {
+        self.producer.batch(if self.side.holder.pointer() == region { max } else { 0 })
     }
 
     /// Fills the ring from a pool, and returns the number of frames.
@@ -100,12 +106,18 @@ impl FillBatch<'_> {
     #[inline]
     pub fn put(&mut self, frame: impl Into<Frame>) -> Result<(), Frame> {
         let frame = frame.into();
-        if self.batch.space() == 0 || !frame.belongs_to(self.region) {
+        if self.batch.space() == 0 || !frame.token().belongs_to(self.region) {
             return Err(frame);
         }
-        frame.region().pass(frame.offset(), true);
         // SAFETY: there is space.
-        unsafe { self.batch.push(u64::from(frame.into_start())) };
+        unsafe { self.batch.push(give(frame.into_token())) };
         Ok(())
     }
+}
+
+/// Gives a frame up to the kernel, which ignores the offset in its address.
+#[inline]
+pub(super) fn give(token: Token) -> u64 {
+    token.region().pass(token.addr(), true);
+    token.into_addr()
 }

@@ -32,8 +32,14 @@ impl Tx {
     /// Dropping the batch hands the packets to the kernel; [`wake`](Self::wake) then sends them.
     #[inline]
     pub fn batch(&mut self, max: usize) -> TxBatch<'_> {
-        let (region, shift) = (self.side.holder.pointer(), self.side.holder.geometry().offset_shift());
-        TxBatch { batch: self.producer.batch(u32::try_from(max).unwrap_or(u32::MAX)), region, shift }
+        let region = self.side.holder.pointer();
+        TxBatch { batch: self.producer.batch(u32::try_from(max).unwrap_or(u32::MAX)), region }
+    }
+
+    /// The ring, for entries that move from another ring.
+    #[inline]
+    pub(super) fn entries(&mut self, max: u32, region: NonNull<Region>) -> ProducerBatch<'_, Desc> {
+        self.producer.batch(if self.side.holder.pointer() == region { max } else { 0 })
     }
 
     /// Packets in the ring that the kernel has not taken yet.
@@ -82,7 +88,6 @@ impl Drop for Tx {
 pub struct TxBatch<'a> {
     batch: ProducerBatch<'a, Desc>,
     region: NonNull<Region>,
-    shift: u32,
 }
 
 // SAFETY: the batch borrows the ring, which may be used from any thread.
@@ -102,7 +107,7 @@ impl TxBatch<'_> {
     /// Returns the packet if the batch is full, if it belongs to another UMEM, or if it is a received piece of less than 14 bytes.
     #[inline]
     pub fn send(&mut self, packet: Packet) -> Result<(), Packet> {
-        if self.batch.space() == 0 || !packet.frame().belongs_to(self.region) || packet.len() < SHORTEST {
+        if self.batch.space() == 0 || !packet.token().belongs_to(self.region) || packet.len() < SHORTEST {
             return Err(packet);
         }
         let options = packet.options() & HAS_METADATA;
@@ -118,7 +123,7 @@ impl TxBatch<'_> {
     pub fn send_pieces(&mut self, pieces: &mut Vec<Packet>) -> bool {
         let fits = pieces.len() <= MAX_PIECES.min(self.space());
         let is_long = pieces.first().is_some_and(|first| first.len() >= SHORTEST);
-        let are_valid = |piece: &Packet| piece.frame().belongs_to(self.region) && piece.len() != 0;
+        let are_valid = |piece: &Packet| piece.token().belongs_to(self.region) && piece.len() != 0;
         if !fits || !is_long || !pieces.iter().all(are_valid) {
             return false;
         }
@@ -133,11 +138,16 @@ impl TxBatch<'_> {
 
     #[inline]
     fn push(&mut self, packet: Packet, options: u32) {
-        let (offset, len) = (packet.offset() as u64, packet.len() as u32);
-        let frame = packet.into_frame();
-        frame.region().pass(frame.offset(), true);
-        let addr = u64::from(frame.into_start()) + (offset << self.shift);
         // SAFETY: the callers have checked that there is space.
-        unsafe { self.batch.push(Desc { addr, len, options }) };
+        unsafe { self.batch.push(give(packet, options)) };
     }
+}
+
+/// Gives a packet up to the kernel.
+#[inline]
+pub(super) fn give(packet: Packet, options: u32) -> Desc {
+    let len = packet.len() as u32;
+    let token = packet.into_token();
+    token.region().pass(token.addr(), true);
+    Desc { addr: token.into_addr(), len, options }
 }

@@ -22,25 +22,25 @@ impl<T: Copy> Slots<T> {
         Self(first)
     }
 
-    /// Reads entry `index`.
+    /// Reads the entry at this position in bytes.
     ///
     /// # Safety
     ///
-    /// The ring has this entry, and its memory is mapped. The peer has published the entry and does not write it until it is released.
+    /// The ring has an entry there, and its memory is mapped. The peer has published the entry and does not write it until it is released.
     #[inline]
-    pub(crate) unsafe fn read(self, index: u32) -> T {
+    pub(crate) unsafe fn read(self, position: u32) -> T {
         // SAFETY: the caller ensures that the entry exists and that nothing writes it.
-        unsafe { self.0.add(index as usize).read() }
+        unsafe { self.0.byte_add(position as usize).read() }
     }
 
-    /// Writes entry `index`.
+    /// Writes the entry at this position in bytes.
     ///
     /// # Safety
     ///
-    /// The ring has this entry, and its memory is mapped. The peer does not read the entry until it is published.
+    /// The ring has an entry there, and its memory is mapped. The peer does not read the entry until it is published.
     #[inline]
-    pub(crate) unsafe fn write(self, index: u32, value: T) {
+    pub(crate) unsafe fn write(self, position: u32, value: T) {
         // SAFETY: the caller ensures that the entry exists and that nothing reads it.
-        unsafe { self.0.add(index as usize).write(value) }
+        unsafe { self.0.byte_add(position as usize).write(value) }
     }
 }

@@ -109,8 +109,8 @@ impl UmemBuilder {
                 "a headroom of {headroom} bytes leaves no space for packets in frames of {frame_size}; choose a smaller one"
             ));
         }
-        // The upper values mark the end of a list.
-        if count == 0 || count > u32::MAX - 2 || u64::from(count) * u64::from(frame_size) > u64::from(u32::MAX) {
+        // A start has 32 bits in the list of dropped frames.
+        if count == 0 || u64::from(count) * u64::from(frame_size) > u64::from(u32::MAX) {
             return invalid(format!(
                 "{count} frames of {frame_size} bytes; choose at least 1 and less than 4 GiB in all"
             ));

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 pub use self::builder::UmemBuilder;
 pub use self::frame::Frame;
-pub(crate) use self::frame::SHORTEST;
+pub(crate) use self::frame::{SHORTEST, Token, is_packet};
 pub(crate) use self::metadata::{LEN as METADATA_LEN, timestamp};
 pub use self::metadata::{MetadataError, TxMetadata};
 pub use self::packet::Packet;

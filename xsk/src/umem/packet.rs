@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::frame::{Frame, SHORTEST};
+use super::frame::{Frame, Token, is_packet};
 use super::metadata::{self, MetadataError, TxMetadata};
 
 /// The packet continues in the next descriptor (`XDP_PKT_CONTD`).
@@ -14,22 +14,26 @@ pub(crate) const HAS_METADATA: u32 = 2;
 ///
 /// Dropping it returns its frame to the UMEM.
 pub struct Packet {
-    frame: Frame,
-    offset: u16,
-    len: u16,
+    token: Token,
+    len: u32,
     options: u32,
 }
 
 impl Packet {
     /// The caller ensures that the packet lies within the frame.
     #[inline]
-    pub(crate) fn new(frame: Frame, offset: u16, len: u16, options: u32) -> Self {
-        Self { frame, offset, len, options }
+    pub(crate) fn new(token: Token, len: u32, options: u32) -> Self {
+        Self { token, len, options }
     }
 
     #[inline]
-    pub(crate) fn frame(&self) -> &Frame {
-        &self.frame
+    pub(crate) fn token(&self) -> &Token {
+        &self.token
+    }
+
+    #[inline]
+    pub(crate) fn into_token(self) -> Token {
+        self.token
     }
 
     #[inline]
@@ -41,13 +45,13 @@ impl Packet {
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "no packet is empty")]
     pub fn len(&self) -> usize {
-        usize::from(self.len)
+        self.len as usize
     }
 
     /// Position of the first byte in its frame.
     #[inline]
     pub fn offset(&self) -> usize {
-        usize::from(self.offset)
+        self.token.offset()
     }
 
     /// Whether the packet continues in the one received next (multi-buffer).
@@ -60,14 +64,14 @@ impl Packet {
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         // In bounds by construction; a slice that is checked twice costs less than an unsafe block in each place.
-        &self.frame.bytes()[self.offset()..][..self.len()]
+        &self.token.bytes()[self.offset()..][..self.len()]
     }
 
     /// The bytes, to write them.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let (offset, len) = (self.offset(), self.len());
-        &mut self.frame.bytes_mut()[offset..][..len]
+        &mut self.token.bytes_mut()[offset..][..len]
     }
 
     /// Moves start and end of the packet within its frame: to prepend a header, remove one, or change the length.
@@ -78,13 +82,14 @@ impl Packet {
     #[inline]
     #[must_use = "the packet is unchanged if this returns false"]
     pub fn resize(&mut self, offset: usize, len: usize) -> bool {
-        let size = self.frame.region().geometry().frame_size as usize;
-        if len < SHORTEST || len > usize::from(u16::MAX) || offset > size - SHORTEST || len > size - offset {
+        let size = self.token.region().geometry().frame_size as usize;
+        if !is_packet(size, offset, len) {
             return false;
         }
         // Metadata is written for one position and length.
         self.options &= !HAS_METADATA;
-        (self.offset, self.len) = (offset as u16, len as u16);
+        self.token.set_offset(offset);
+        self.len = len as u32;
         true
     }
 
@@ -92,7 +97,7 @@ impl Packet {
     /// with that program.
     pub fn rx_metadata(&self, len: usize) -> Option<&[u8]> {
         let start = self.offset().checked_sub(len)?;
-        Some(&self.frame.bytes()[start..self.offset()])
+        Some(&self.token.bytes()[start..self.offset()])
     }
 
     /// Requests a checksum, a timestamp or a launch time for this packet.
@@ -101,8 +106,8 @@ impl Packet {
     ///
     /// The UMEM was built without TX metadata, there is no space in front of the packet, or the checksum's position lies outside the packet.
     pub fn set_tx_metadata(&mut self, metadata: &TxMetadata) -> Result<(), MetadataError> {
-        let start = metadata::check(self, self.frame.region().geometry().has_metadata, metadata)?;
-        self.frame.bytes_mut()[start..][..metadata::LEN].copy_from_slice(&metadata.encode());
+        let start = metadata::check(self, self.token.region().geometry().has_metadata, metadata)?;
+        self.token.bytes_mut()[start..][..metadata::LEN].copy_from_slice(&metadata.encode());
         self.options |= HAS_METADATA;
         Ok(())
     }
@@ -110,22 +115,22 @@ impl Packet {
     /// The frame, without the packet.
     #[inline]
     pub fn into_frame(self) -> Frame {
-        self.frame
+        Frame::new(self.token)
     }
 }
 
 impl From<Packet> for Frame {
     #[inline]
     fn from(packet: Packet) -> Self {
-        packet.frame
+        packet.into_frame()
     }
 }
 
 impl fmt::Debug for Packet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Packet")
-            .field("frame", &self.frame.offset())
-            .field("offset", &self.offset)
+            .field("frame", &self.token.start())
+            .field("offset", &self.offset())
             .field("len", &self.len)
             .field("continues", &self.continues())
             .finish_non_exhaustive()

@@ -1,6 +1,6 @@
 //! Free frames, for one thread.
 
-use super::frame::Frame;
+use super::frame::{Frame, Token};
 use super::region::Holder;
 
 /// Free frames of a UMEM: a stack without locks.
@@ -8,7 +8,7 @@ use super::region::Holder;
 /// Each thread has its own pool. To move frames between threads, send a pool: [`split`](Self::split) and [`append`](Self::append).
 #[derive(Debug)]
 pub struct Pool {
-    starts: Vec<u32>,
+    starts: Vec<u64>,
     holder: Holder,
 }
 
@@ -20,7 +20,10 @@ impl Pool {
     /// The first pool, with all frames. The first frames come out first.
     pub(super) fn full(holder: Holder) -> Self {
         let geometry = *holder.geometry();
-        Self { starts: (0..geometry.count).rev().map(|index| index * geometry.frame_size).collect(), holder }
+        Self {
+            starts: (0..geometry.count).rev().map(|index| u64::from(index) * u64::from(geometry.frame_size)).collect(),
+            holder,
+        }
     }
 
     /// Number of frames.
@@ -41,7 +44,7 @@ impl Pool {
         }
         let start = self.starts.pop()?;
         // SAFETY: the pool owned the frame, which the region counts as outside.
-        Some(unsafe { Frame::new(self.holder.pointer(), start) })
+        Some(Frame::at_start(unsafe { Token::new(self.holder.pointer(), start) }))
     }
 
     /// Takes the frames that were dropped.
@@ -59,10 +62,10 @@ impl Pool {
     #[inline]
     pub fn put(&mut self, frame: impl Into<Frame>) -> Result<(), Frame> {
         let frame = frame.into();
-        if !frame.belongs_to(self.holder.pointer()) {
+        if !frame.token().belongs_to(self.holder.pointer()) {
             return Err(frame);
         }
-        self.starts.push(frame.into_start());
+        self.starts.push(frame.into_token().into_addr());
         Ok(())
     }
 
@@ -95,7 +98,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         for start in self.starts.drain(..) {
             // SAFETY: the pool owned the frame, which the region counts as outside.
-            drop(unsafe { Frame::new(self.holder.pointer(), start) });
+            drop(unsafe { Token::new(self.holder.pointer(), start) });
         }
     }
 }

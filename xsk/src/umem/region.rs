@@ -54,14 +54,14 @@ impl Geometry {
 pub(crate) struct Region {
     base: NonNull<u8>,
     geometry: Geometry,
+    /// Clears the offset of the data from an address.
+    start_mask: u64,
     mapping: Mapping,
     holders: AtomicU32,
     /// Frames that the program has, pools included, once all holders have added their numbers; modulo 2³² before.
     outside: AtomicU32,
-    /// The first frame of the list of dropped frames, by index.
+    /// The first frame of the list of dropped frames. Each frame of the list has the next one in its first bytes.
     dropped: AtomicU32,
-    /// For each frame in the list, the next one.
-    links: Box<[AtomicU32]>,
     /// For each frame, whether the kernel has it.
     #[cfg(debug_assertions)]
     in_kernel: Box<[std::sync::atomic::AtomicBool]>,
@@ -87,35 +87,49 @@ impl Region {
         &self.geometry
     }
 
-    fn index(&self, start: u32) -> u32 {
-        start / self.geometry.frame_size
+    #[inline]
+    pub(crate) fn start_mask(&self) -> u64 {
+        self.start_mask
     }
 
     /// Records that a frame passes from the kernel to the program, or back. Debug builds detect a frame that the kernel returns twice.
     #[inline]
-    pub(crate) fn pass(&self, start: u32, to_kernel: bool) {
+    pub(crate) fn pass(&self, addr: u64, to_kernel: bool) {
         #[cfg(debug_assertions)]
         {
-            let was_in_kernel = self.in_kernel[self.index(start) as usize].swap(to_kernel, Ordering::Relaxed);
+            let start = addr & self.start_mask;
+            let was_in_kernel = self.in_kernel[(start / u64::from(self.geometry.frame_size)) as usize]
+                .swap(to_kernel, Ordering::Relaxed);
             assert!(was_in_kernel != to_kernel, "the frame at {start:#x} has two owners");
         }
         #[cfg(not(debug_assertions))]
-        let _ = (start, to_kernel);
+        let _ = (addr, to_kernel);
     }
 
     /// Removes the list of dropped frames and passes each frame of it to `take`.
-    pub(crate) fn drain(&self, take: impl FnMut(u32)) {
+    pub(crate) fn drain(&self, take: impl FnMut(u64)) {
         if self.dropped.load(Ordering::Relaxed) != EMPTY {
             self.walk(self.dropped.swap(EMPTY, Ordering::Acquire), take);
         }
     }
 
-    fn walk(&self, mut index: u32, mut take: impl FnMut(u32)) {
-        while index != EMPTY && index != CLOSED {
-            let next = self.links[index as usize].load(Ordering::Relaxed);
-            take(index * self.geometry.frame_size);
-            index = next;
+    fn walk(&self, mut first: u32, mut take: impl FnMut(u64)) {
+        while first != EMPTY && first != CLOSED {
+            // SAFETY: the frame was in the list, which this thread has taken.
+            let next = unsafe { self.link(first) }.load(Ordering::Relaxed);
+            take(u64::from(first));
+            first = next;
         }
+    }
+
+    /// The first bytes of a frame, as a link.
+    ///
+    /// # Safety
+    ///
+    /// `start` is the start of a frame that is being dropped, or in a list that the caller has taken.
+    unsafe fn link(&self, start: u32) -> &AtomicU32 {
+        // SAFETY: the frame lies within the mapping, starts at a multiple of 8, and no slice of its bytes exists.
+        unsafe { self.base.add(start as usize).cast().as_ref() }
     }
 }
 
@@ -126,14 +140,16 @@ impl Region {
 /// The region exists, and the caller owns the frame and gives it up.
 #[cold]
 #[inline(never)]
-pub(crate) unsafe fn put_back(region: NonNull<Region>, start: u32) {
+pub(crate) unsafe fn put_back(region: NonNull<Region>, addr: u64) {
     // SAFETY: a frame keeps the region.
     let this = unsafe { region.as_ref() };
-    let index = this.index(start);
+    let start = (addr & this.start_mask) as u32;
+    // SAFETY: the frame is being dropped.
+    let link = unsafe { this.link(start) };
     let mut first = this.dropped.load(Ordering::Relaxed);
     while first != CLOSED {
-        this.links[index as usize].store(first, Ordering::Relaxed);
-        match this.dropped.compare_exchange_weak(first, index, Ordering::Release, Ordering::Relaxed) {
+        link.store(first, Ordering::Relaxed);
+        match this.dropped.compare_exchange_weak(first, start, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => return,
             Err(now) => first = now,
         }
@@ -175,11 +191,11 @@ impl Holder {
         let region = Region {
             base: mapping.base(),
             geometry,
+            start_mask: geometry.start_mask(),
             mapping,
             holders: AtomicU32::new(1),
             outside: AtomicU32::new(geometry.count),
             dropped: AtomicU32::new(EMPTY),
-            links: (0..geometry.count).map(|_| AtomicU32::new(EMPTY)).collect(),
             #[cfg(debug_assertions)]
             in_kernel: (0..geometry.count).map(|_| false.into()).collect(),
         };
