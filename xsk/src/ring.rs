@@ -122,16 +122,16 @@ impl<T: Copy> Producer<T> {
 
 /// The position of an entry in bytes.
 #[inline]
-fn bytes<T>(index: u32) -> u32 {
-    index * size_of::<T>() as u32
+fn bytes<T>(index: u32) -> usize {
+    index as usize * size_of::<T>()
 }
 
 /// Entries that are written, and published together when the batch is dropped. A forgotten batch publishes nothing.
 #[derive(Debug)]
 pub(crate) struct ProducerBatch<'a, T: Copy> {
     slots: Slots<T>,
-    mask: u32,
-    at: u32,
+    mask: usize,
+    at: usize,
     left: u32,
     end: u32,
     producer: &'a mut Producer<T>,
@@ -215,8 +215,8 @@ impl<T: Copy> Consumer<T> {
 #[derive(Debug)]
 pub(crate) struct ConsumerBatch<'a, T: Copy> {
     slots: Slots<T>,
-    mask: u32,
-    at: u32,
+    mask: usize,
+    at: usize,
     left: u32,
     consumer: &'a mut Consumer<T>,
 }
@@ -262,35 +262,37 @@ pub(crate) fn transfer<A: Copy, B: Copy, D>(
 ) -> usize {
     let before = from.left;
     loop {
-        let stretch = |at, mask, size| (mask + size - at) / size;
+        let stretch = |at: usize, mask: usize, size: usize| ((mask + size - at) / size) as u32;
         let of_from = stretch(from.at, from.mask, bytes::<A>(1)).min(from.left);
         let of_to = stretch(to.at, to.mask, bytes::<B>(1)).min(to.left);
         let count = of_from.min(of_to);
         if count == 0 {
             return (before - from.left) as usize;
         }
+        // All are taken before `pass` has one: a panic there loses the rest of the stretch, and no entry passes twice.
+        from.left -= count;
+        let mut taken = count;
         let mut refused = None;
-        for _ in 0..count {
+        for at in 0..count {
             // SAFETY: the position is within the stretch. The producer has published this entry and gets it back when the batch is dropped.
-            let entry = unsafe { from.slots.read(from.at) };
-            // Before `pass`, which may panic and then has the entry.
-            from.at += bytes::<A>(1);
-            from.left -= 1;
+            let entry = unsafe { from.slots.read(from.at + bytes::<A>(at)) };
             match pass(entry) {
-                Ok(entry) => {
-                    // SAFETY: the position is within the stretch. The consumer has released this entry.
-                    unsafe { to.slots.write(to.at, entry) };
-                    to.at += bytes::<B>(1);
-                    to.left -= 1;
-                }
+                // SAFETY: the position is within the stretch. The consumer has released this entry.
+                Ok(entry) => unsafe { to.slots.write(to.at + bytes::<B>(at), entry) },
                 Err(entry) => {
-                    refused = entry;
+                    refused = Some((at, entry));
                     break;
                 }
             }
         }
-        drop(refused);
-        from.at &= from.mask;
-        to.at &= to.mask;
+        let mut passed = count;
+        if let Some((at, entry)) = refused {
+            (taken, passed) = (at + 1, at);
+            from.left += count - taken;
+            drop(entry);
+        }
+        to.left -= passed;
+        from.at = (from.at + bytes::<A>(taken)) & from.mask;
+        to.at = (to.at + bytes::<B>(passed)) & to.mask;
     }
 }

@@ -28,9 +28,9 @@ impl<T: Copy> Slots<T> {
     ///
     /// The ring has an entry there, and its memory is mapped. The peer has published the entry and does not write it until it is released.
     #[inline]
-    pub(crate) unsafe fn read(self, position: u32) -> T {
+    pub(crate) unsafe fn read(self, position: usize) -> T {
         // SAFETY: the caller ensures that the entry exists and that nothing writes it.
-        unsafe { self.0.byte_add(position as usize).read() }
+        unsafe { self.0.byte_add(position).read() }
     }
 
     /// Writes the entry at this position in bytes.
@@ -39,8 +39,8 @@ impl<T: Copy> Slots<T> {
     ///
     /// The ring has an entry there, and its memory is mapped. The peer does not read the entry until it is published.
     #[inline]
-    pub(crate) unsafe fn write(self, position: u32, value: T) {
+    pub(crate) unsafe fn write(self, position: usize, value: T) {
         // SAFETY: the caller ensures that the entry exists and that nothing reads it.
-        unsafe { self.0.byte_add(position as usize).write(value) }
+        unsafe { self.0.byte_add(position).write(value) }
     }
 }
