@@ -91,7 +91,8 @@ impl Kernel {
         if packet.len() as u64 > u64::from(geometry.frame_size) - offset || rx.space() == 0 {
             return false;
         }
-        let Some(frame) = self.fill.batch(1).pop() else { return false };
+        let Some(addr) = self.fill.batch(1).pop() else { return false };
+        let frame = addr & geometry.start_mask();
         let to = self.socket.umem().holder.base().as_ptr().wrapping_add((frame + offset) as usize);
         // SAFETY: the frame was in the fill ring, so it lies within the UMEM and no `Frame` of it exists. The packet fits.
         unsafe { std::ptr::copy_nonoverlapping(packet.as_ptr(), to, packet.len()) };

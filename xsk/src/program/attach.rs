@@ -55,8 +55,11 @@ impl From<Attached> for OwnedFd {
 pub(super) fn attach(program: BorrowedFd<'_>, interface: &Interface, mode: AttachMode) -> Result<Attached, Error> {
     let link = |flags, is_native| {
         let link = bpf::link_xdp(program, interface.index(), flags);
-        link.map(|link| Attached { link, is_native })
-            .map_err(|errno| Error::new(Step::AttachProgram, errno, interface.name()))
+        link.map(|link| Attached { link, is_native }).map_err(|errno| {
+            // The kernel returns EINVAL for a missing interface too.
+            let is_gone = errno == libc::EINVAL && Interface::by_index(interface.index()).is_err();
+            Error::new(Step::AttachProgram, if is_gone { libc::ENODEV } else { errno }, interface.name())
+        })
     };
     match mode {
         AttachMode::Native => link(NATIVE, true),

@@ -4,4 +4,5 @@
 
 mod link;
 mod net;
+mod objects;
 mod traffic;

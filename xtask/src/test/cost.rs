@@ -23,10 +23,12 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     context.once("cost", &key, || {
         build::release(context.root)?;
         let mut finished = Finished::default();
-        let program = repo::target_folder(context.root)?.join("release/zero_cost");
-        let (end, _) = running::stream(Command::new(&program))?;
-        let passed = u64::from(end.is_success());
-        finished.add("zero_cost", (end, Results { passed, failed: 1 - passed, ..Results::default() }));
+        for name in ["zero_cost", "xsk_cost"] {
+            let program = repo::target_folder(context.root)?.join("release").join(name);
+            let (end, _) = running::stream(Command::new(&program))?;
+            let passed = u64::from(end.is_success());
+            finished.add(name, (end, Results { passed, failed: 1 - passed, ..Results::default() }));
+        }
         if is_full {
             let mut cargo = repo::cargo(context.root);
             cargo.args(["test", "--release", "--package", PACKAGE, "--no-fail-fast", "--lib", "--bins", "--benches"]);

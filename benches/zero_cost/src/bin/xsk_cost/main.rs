@@ -45,7 +45,7 @@ impl Task {
         match self {
             Self::Rxdrop => 14.0,
             Self::Txpush => 13.0,
-            Self::L2fwd => 30.0,
+            Self::L2fwd => 31.0,
         }
     }
 }

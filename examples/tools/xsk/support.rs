@@ -1,0 +1,392 @@
+//! What the AF_XDP programs share: options, links, Ctrl-C and rates.
+
+#![allow(dead_code, reason = "each program uses a part")]
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use xsk::{
+    AttachMode, Attached, BusyPoll, Filter, Interface, Packet, Program, Queue, Socket, SocketBuilder, Umem,
+    UmemBuilder, ZeroCopy,
+};
+
+/// How long an idle loop sleeps at most before it checks for Ctrl-C.
+pub(crate) const IDLE: Duration = Duration::from_millis(100);
+
+/// What `--help` of each program ends with.
+pub(crate) const RIGHTS: &str = "\
+Run as root: a socket requires CAP_NET_RAW, and the XDP program CAP_BPF and CAP_NET_ADMIN. The program is attached while this process runs. \
+It takes all packets of the queue, SSH sessions too.
+
+To try it without a NIC, connect two network namespaces:
+  ip netns add a; ip netns add b
+  ip link add v0 netns a type veth peer name v1 netns b
+  ip -n a link set v0 up; ip -n b link set v1 up
+and start each program with: ip netns exec a PROGRAM --link-name v0
+
+Exit status: 0 after Ctrl-C, 1 on failure, 2 for invalid arguments.";
+
+/// The memory and the mode of all sockets.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// Size of a buffer in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 2048)]
+    bufsize: u32,
+
+    /// Number of buffers
+    #[arg(long, value_name = "COUNT", default_value_t = 8192)]
+    bufnum: u32,
+
+    /// Packets a batch
+    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=2048))]
+    batch_size: u32,
+
+    /// Use huge pages
+    #[arg(long)]
+    huge_tlb: bool,
+
+    /// Require zero copy
+    #[arg(long)]
+    zero_copy: bool,
+
+    /// Require copy mode
+    #[arg(long, conflicts_with = "zero_copy")]
+    copy: bool,
+
+    /// Run the XDP program in the network stack (generic mode)
+    #[arg(long)]
+    skb: bool,
+
+    /// Run the XDP program in the driver (native mode)
+    #[arg(long, conflicts_with = "skb")]
+    drv: bool,
+
+    /// Poll the driver in place of interrupts
+    #[arg(long)]
+    busy_poll: bool,
+
+    /// Allow buffers of any multiple of 8 bytes
+    #[arg(long)]
+    unaligned: bool,
+}
+
+impl Options {
+    /// Packets a batch.
+    pub(crate) fn batch(&self) -> usize {
+        self.batch_size as usize
+    }
+
+    pub(crate) fn is_busy_polling(&self) -> bool {
+        self.busy_poll
+    }
+
+    pub(crate) fn umem(&self) -> UmemBuilder {
+        let mut builder = Umem::builder(self.bufnum);
+        builder.frame_size(self.bufsize).unaligned(self.unaligned).huge_pages(self.huge_tlb);
+        builder
+    }
+
+    pub(crate) fn socket(&self, link: &Link) -> Result<SocketBuilder> {
+        let mut builder = Socket::builder(&Interface::by_name(&link.name)?, link.channel);
+        builder.zero_copy(match (self.zero_copy, self.copy) {
+            (true, _) => ZeroCopy::Required,
+            (_, true) => ZeroCopy::Refused,
+            _ => ZeroCopy::Preferred,
+        });
+        if self.busy_poll {
+            builder.busy_poll(BusyPoll { budget: self.batch_size, ..BusyPoll::default() });
+        }
+        Ok(builder)
+    }
+
+    fn mode(&self) -> AttachMode {
+        match (self.skb, self.drv) {
+            (true, _) => AttachMode::Generic,
+            (_, true) => AttachMode::Native,
+            _ => AttachMode::Auto,
+        }
+    }
+
+    /// Attaches the program, which passes the packets of the socket's queue to it.
+    pub(crate) fn steer(&self, link: &Link, socket: &Socket) -> Result<Steered> {
+        let program = Program::load(Filter::All)?;
+        program.map().insert(socket)?;
+        let attached = program.attach(&Interface::by_name(&link.name)?, self.mode())?;
+        let mode = if attached.is_native() { "native" } else { "generic" };
+        let copy = if socket.granted().zero_copy { "zero copy" } else { "copy" };
+        writeln!(io::stdout(), "{} queue {}: {copy} mode, XDP program in {mode} mode", link.name, link.channel)?;
+        Ok(Steered { _attached: attached, program })
+    }
+
+    /// Attaches the program to a link of several queues once, for sockets that are inserted later.
+    pub(crate) fn steer_also(&self, steered: &mut Vec<(String, Steered)>, link: &Link, socket: &Socket) -> Result<()> {
+        match steered.iter().find(|(name, _)| *name == link.name) {
+            Some((_, there)) => there.program.map().insert(socket)?,
+            None => steered.push((link.name.clone(), self.steer(link, socket)?)),
+        }
+        Ok(())
+    }
+}
+
+/// An attached program.
+#[derive(Debug)]
+pub(crate) struct Steered {
+    _attached: Attached,
+    program: Program,
+}
+
+/// An interface and one of its queues.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    pub(crate) name: String,
+    pub(crate) channel: u32,
+}
+
+/// The one link of a program.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct OneLink {
+    /// Interface
+    #[arg(long, value_name = "NAME")]
+    pub(crate) link_name: String,
+
+    /// Queue of the interface
+    #[arg(long, value_name = "QUEUE", default_value_t = 0)]
+    pub(crate) link_channel: u32,
+}
+
+impl OneLink {
+    pub(crate) fn link(&self) -> Link {
+        Link { name: self.link_name.clone(), channel: self.link_channel }
+    }
+}
+
+/// Opens both links with one UMEM, and attaches the program to both.
+pub(crate) fn open_pair(options: &Options, links: &[Link; 2]) -> Result<[Queue; 2]> {
+    let (umem, mut pool) = options.umem().build()?;
+    let mut open = |link: &Link, frames| -> Result<Queue> {
+        let mut queue = options.socket(link)?.open(&umem)?;
+        queue.fill.refill(&mut pool.split(frames));
+        Ok(queue)
+    };
+    let half = options.bufnum as usize / 2;
+    Ok([open(&links[0], half)?, open(&links[1], half)?])
+}
+
+/// Forwards between two links with one UMEM until Ctrl-C.
+pub(crate) fn forward(options: &Options, queues: &mut [Queue; 2], counters: [&Counter; 2]) -> Result<()> {
+    while !is_stopped() {
+        let [a, b] = &mut *queues;
+        let moved = pass(options, a, b, counters[0])? + pass(options, b, a, counters[1])?;
+        if moved == 0 && !options.busy_poll {
+            wait(&[&a.rx, &b.rx])?;
+        }
+    }
+    Ok(())
+}
+
+/// One batch from a link to the other, and the sent frames back.
+fn pass(options: &Options, from: &mut Queue, to: &mut Queue, counter: &Counter) -> Result<usize> {
+    let mut bytes = 0;
+    let count = from.rx.batch(options.batch()).forward(&mut to.tx, |packet| bytes += packet.len());
+    counter.add(count, bytes);
+    if to.tx.pending() != 0 {
+        to.tx.wake()?;
+    }
+    to.completion.batch(options.batch()).refill(&mut from.fill);
+    from.fill.wake()?;
+    if options.busy_poll {
+        from.rx.busy_poll()?;
+    }
+    Ok(count)
+}
+
+/// Waits until one of these sockets is readable.
+fn wait(sockets: &[&dyn std::os::fd::AsFd]) -> Result<()> {
+    use std::os::fd::AsRawFd;
+    let poll = |socket: &&dyn std::os::fd::AsFd| libc::pollfd {
+        fd: socket.as_fd().as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let mut polls: Vec<libc::pollfd> = sockets.iter().map(poll).collect();
+    // SAFETY: the pointer leads to this number of entries.
+    unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, IDLE.as_millis() as i32) };
+    let is_gone = polls.iter().any(|poll| poll.revents & libc::POLLERR != 0);
+    ensure!(!is_gone, "an interface was removed");
+    Ok(())
+}
+
+/// Exchanges source and destination of an Ethernet packet.
+pub(crate) fn swap_addresses(packet: &mut Packet) {
+    let (destination, rest) = packet.bytes_mut().split_at_mut(6);
+    destination.swap_with_slice(&mut rest[..6]);
+}
+
+/// Packets and bytes of one direction.
+#[derive(Debug, Default)]
+pub(crate) struct Counter {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Counter {
+    /// One thread adds, so a load and a store suffice.
+    pub(crate) fn add(&self, packets: usize, bytes: usize) {
+        let add = |to: &AtomicU64, value: usize| to.store(to.load(Ordering::Relaxed) + value as u64, Ordering::Relaxed);
+        add(&self.packets, packets);
+        add(&self.bytes, bytes);
+    }
+
+    pub(crate) fn packets(&self) -> u64 {
+        self.packets.load(Ordering::Relaxed)
+    }
+
+    fn read(&self) -> [u64; 2] {
+        [&self.packets, &self.bytes].map(|value| value.load(Ordering::Relaxed))
+    }
+}
+
+/// Prints the rates of the counters once a second until Ctrl-C, and the totals at the end.
+pub(crate) fn report(rows: &[(String, &Counter)]) -> Result<()> {
+    let mut out = io::stdout();
+    let mut before: Vec<[u64; 2]> = rows.iter().map(|(_, counter)| counter.read()).collect();
+    let mut started = Instant::now();
+    while !is_stopped() {
+        thread::sleep(IDLE);
+        let elapsed = started.elapsed();
+        if elapsed < Duration::from_secs(1) {
+            continue;
+        }
+        for ((name, counter), before) in rows.iter().zip(&mut before) {
+            let now = counter.read();
+            let rate = |at: usize| (now[at] - before[at]) as f64 / elapsed.as_secs_f64();
+            writeln!(out, "{name}: {:.0} packets/s, {:.3} Gbit/s", rate(0), rate(1) * 8e-9)?;
+            *before = now;
+        }
+        started = Instant::now();
+    }
+    for (name, counter) in rows {
+        let [packets, bytes] = counter.read();
+        writeln!(out, "{name}: {packets} packets, {bytes} bytes in all")?;
+    }
+    Ok(())
+}
+
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// Whether Ctrl-C was pressed, or a worker has failed.
+pub(crate) fn is_stopped() -> bool {
+    STOPPED.load(Ordering::Relaxed)
+}
+
+/// Ends all loops.
+pub(crate) fn stop() {
+    STOPPED.store(true, Ordering::Relaxed);
+}
+
+extern "C" fn on_signal(signal: i32) {
+    stop();
+    // A second one ends the process.
+    // SAFETY: the call may be made in a handler; the default action has no pointer.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+}
+
+/// Runs a program: until Ctrl-C (SIGINT) or SIGTERM.
+pub(crate) fn run(program: impl FnOnce() -> Result<()>) -> ExitCode {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: the handler only stores to an atomic and calls `signal`.
+        unsafe { libc::signal(signal, on_signal as *const () as libc::sighandler_t) };
+    }
+    match program() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // If this fails too, nothing can be reported.
+            let _ = writeln!(io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs workers in threads, while this thread reports. Ends when all have ended; the first error stops the others.
+pub(crate) fn work<F: FnOnce() -> Result<()> + Send>(workers: Vec<F>, rows: &[(String, &Counter)]) -> Result<()> {
+    thread::scope(|scope| {
+        let start = |worker: F| {
+            scope.spawn(|| {
+                let ended = worker();
+                stop();
+                ended
+            })
+        };
+        let threads: Vec<_> = workers.into_iter().map(start).collect();
+        report(rows)?;
+        for thread in threads {
+            match thread.join() {
+                Ok(ended) => ended?,
+                Err(_) => bail!("a worker has panicked"),
+            }
+        }
+        Ok(())
+    })
+}
+
+/// One entry of a configuration file: keys and values.
+#[derive(Debug, Default)]
+pub(crate) struct Entry(Vec<(String, String)>);
+
+impl Entry {
+    pub(crate) fn text(&self, key: &str) -> Result<&str> {
+        let found = self.0.iter().find(|(name, _)| name == key);
+        found.map(|(_, value)| value.as_str()).with_context(|| format!("an entry has no `{key}`"))
+    }
+
+    pub(crate) fn number(&self, key: &str) -> Result<u32> {
+        let text = self.text(key)?;
+        text.parse().with_context(|| format!("`{key}: {text}` is no number"))
+    }
+
+    /// The link whose keys begin so.
+    pub(crate) fn link(&self, prefix: &str) -> Result<Link> {
+        let name = self.text(&format!("{prefix}_name"))?.to_owned();
+        Ok(Link { name, channel: self.number(&format!("{prefix}_channel"))? })
+    }
+}
+
+/// Reads a list of entries: each begins with `-` and has a `key: value` a line, as in YAML.
+pub(crate) fn entries(path: &Path) -> Result<Vec<Entry>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut entries: Vec<Entry> = Vec::new();
+    for line in text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {
+        let (is_new, line) = line.strip_prefix('-').map_or((false, line), |rest| (true, rest.trim()));
+        if is_new {
+            entries.push(Entry::default());
+        }
+        if line.is_empty() {
+            continue;
+        }
+        let pair = line.split_once(':').zip(entries.last_mut());
+        let ((key, value), entry) = pair
+            .with_context(|| format!("{}: `{line}` is no `key: value` of an entry that `-` begins", path.display()))?;
+        entry.0.push((key.trim().to_owned(), value.trim().trim_matches('"').to_owned()));
+    }
+    ensure!(!entries.is_empty(), "{} has no entry", path.display());
+    Ok(entries)
+}
+
+/// Moves the calling thread to a processor.
+pub(crate) fn pin(core: u32) -> Result<()> {
+    // SAFETY: zeroes are an empty set; the index is checked by the macro's function, and the pointer leads to the set.
+    let done = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        ensure!((core as usize) < libc::CPU_SETSIZE as usize, "no processor {core}");
+        libc::CPU_SET(core as usize, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
+    };
+    ensure!(done == 0, "cannot run on processor {core}: {}", io::Error::last_os_error());
+    Ok(())
+}
