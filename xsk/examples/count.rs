@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use xsk::{AttachMode, Filter, Interface, Program, Socket, Umem};
 
+#[expect(clippy::print_stdout, reason = "a program")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = std::env::args().nth(1).ok_or("usage: count INTERFACE")?;
     let interface = Interface::by_name(&name)?;
@@ -18,13 +19,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut packets, mut bytes, mut printed) = (0, 0, Instant::now());
     loop {
         queue.rx.wait(Duration::from_millis(100))?;
-        let batch = queue.rx.batch(64);
-        let mut fill = queue.fill.batch(batch.len());
-        for packet in batch {
-            packets += 1;
-            bytes += packet.len();
-            drop(fill.put(packet)); // back to the kernel
-        }
+        // Each frame returns to the kernel after the closure.
+        packets += queue.rx.batch(64).recycle(&mut queue.fill, |packet| bytes += packet.len());
         if printed.elapsed() >= Duration::from_secs(1) {
             println!("{packets} packets, {bytes} bytes");
             printed = Instant::now();

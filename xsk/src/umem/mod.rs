@@ -32,8 +32,11 @@ pub(crate) use self::region::{Holder, Region};
 pub struct Umem {
     pub(crate) holder: Holder,
     /// The sockets that are bound with this memory; a further one names any of them.
-    bound: Arc<Mutex<Vec<(Weak<OwnedFd>, bool)>>>,
+    bound: Arc<Mutex<Vec<Bound>>>,
 }
+
+/// A bound socket, and whether it has multi-buffer.
+type Bound = (Weak<OwnedFd>, bool);
 
 impl Umem {
     /// Starts a UMEM with this number of frames, of 4096 bytes each by default.
