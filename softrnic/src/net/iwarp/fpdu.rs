@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn segment_fits_the_tcp_segment() {
-        for mss in 0..=u16::MAX {
+        for mss in (0..=u16::MAX).step_by(if cfg!(miri) { 997 } else { 1 }) {
             let segment = max_segment(mss);
             assert!(segment == 0 || frame_length(segment as u16) <= usize::from(mss), "{mss}");
         }
