@@ -47,6 +47,8 @@
 
 mod error;
 mod interface;
+#[cfg(doctest)]
+mod misuse;
 mod program;
 mod ring;
 pub mod simulation;
