@@ -23,7 +23,7 @@ pub enum Interest<'i> {
 ///
 /// # Errors
 ///
-/// `InvalidInput` if the interests are of several workers, or there is none.
+/// `InvalidInput` if the interests belong to several workers, or there is none.
 pub fn poll(interests: &[Interest<'_>], deadline: Option<Instant>) -> io::Result<Vec<bool>> {
     let mut handles = interests.iter().map(Interest::handle);
     let Some(handle) = handles.next().filter(|first| handles.all(|other| other.is_same(first))) else {

@@ -1,4 +1,4 @@
-//! Memory that the peer reads and writes by itself, without a receiver on the other side.
+//! Memory that the peer reads and writes by itself, while no thread here takes part.
 //!
 //! ```
 //! # fn main() -> std::io::Result<()> {
@@ -9,7 +9,7 @@
 //! let client = Connection::connect(acceptor.local_addr())?;
 //! let server = acceptor.accept()?;
 //!
-//! // The server lets its peer write a page, and tells it the key in a message.
+//! // The server lets its peer write a page, and sends it the key in a message.
 //! let page = server.region(4096)?;
 //! let grant = Grant::writable(&server, &page, 0..4096)?;
 //! server.send(&grant.key().to_bytes())?;
@@ -81,7 +81,7 @@ impl Connection {
         Ok(Region { memory: Arc::new(memory.map_err(registration)?) })
     }
 
-    /// Memory behind a dma-buf, such as a GPU's: `length` bytes from `offset` on.
+    /// Memory of a dma-buf, such as a GPU's: `length` bytes from `offset` on.
     ///
     /// # Errors
     ///
@@ -89,7 +89,7 @@ impl Connection {
     ///
     /// # Safety
     ///
-    /// See [`region_at`](Self::region_at), for the memory behind the dma-buf.
+    /// See [`region_at`](Self::region_at), for the memory of the dma-buf.
     pub unsafe fn region_of_dmabuf(&self, fd: BorrowedFd<'_>, offset: u64, length: usize) -> io::Result<Region> {
         let domain = self.handle().with(|worker| worker.region_domain(self.id()))?;
         // SAFETY: the caller's promise.
@@ -142,7 +142,7 @@ impl Region {
     }
 }
 
-/// A key to bytes of a region: whoever is at the other end of the connection that it was granted on may read them, or write them too.
+/// A key to bytes of a region: the peer of the connection that it was granted on may read them, or write them too.
 ///
 /// It travels to the peer as [bytes](Self::to_bytes), in a message or by any other way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,8 +190,8 @@ impl RegionKey {
 
 /// Leave for the peer to use bytes of a region. Dropped, it is taken back; [`revoke`](Self::revoke) waits until it is.
 ///
-/// The key is of a memory window of type 2B if the device has them: it opens these bytes alone, to this connection alone, and stops working
-/// when it is taken back. On other devices it is the key of the whole region, which any peer of the worker that knows it may use until the
+/// The key belongs to a memory window of type 2B if the device has them: it opens these bytes alone, to this connection alone, and stops working
+/// when it is taken back. On other devices it is the key of the whole region, which any peer of the worker that has it may use until the
 /// region has ended; [`doctor`](crate::doctor()) reports such devices.
 #[derive(Debug)]
 pub struct Grant<'c> {
@@ -205,7 +205,7 @@ impl<'c> Grant<'c> {
     ///
     /// # Errors
     ///
-    /// The range is empty or not within the region; the region is of another worker; the connection has ended, does not run on RDMA, or has
+    /// The range is empty or not within the region; the region belongs to another worker; the connection has ended, does not run on RDMA, or has
     /// as many keys given out as it may (64).
     pub fn readable(connection: &'c Connection, region: &Region, range: Range<usize>) -> io::Result<Self> {
         Self::new(connection, region, range, false)

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 /*
- * Sockets and messages over RDMA, over TCP where there is none. Link with -ltrespass.
+ * Sockets and messages over RDMA, or over TCP without an RDMA device. Link with -ltrespass.
  *
  * Each function that returns int returns 0 or more if it succeeded, else -errno. A time of -1 ms is without limit.
  * Handles may be used by several threads at once, but a closed or freed handle by none.

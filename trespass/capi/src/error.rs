@@ -12,7 +12,7 @@ pub(crate) fn code(result: io::Result<()>) -> c_int {
     }
 }
 
-/// The errno that says the same as an error of the library.
+/// The errno of an error of the library.
 fn errno(error: &io::Error) -> c_int {
     use io::ErrorKind as Kind;
     if let Some(errno) = error.raw_os_error() {
@@ -43,7 +43,7 @@ fn errno(error: &io::Error) -> c_int {
     }
 }
 
-/// A deadline so many milliseconds from now; none if they are negative.
+/// The deadline `milliseconds` from now; `None` if they are negative.
 pub(crate) fn deadline(milliseconds: c_int) -> Option<Instant> {
     let milliseconds = u64::try_from(milliseconds).ok()?;
     Instant::now().checked_add(Duration::from_millis(milliseconds))

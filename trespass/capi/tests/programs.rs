@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Compiles an example; `None` without a compiler, which it says.
+/// Compiles an example; prints a line and returns `None` without a compiler.
 fn compile(compiler: &str, name: &str) -> Option<PathBuf> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
     // Cargo puts the static library beside the programs of the tests.

@@ -76,7 +76,7 @@ impl Buf {
         Bytes::from_owner(self)
     }
 
-    /// Makes the buffer `length` bytes long, behind the room for a header; false if its memory is shorter.
+    /// Makes the buffer `length` bytes long, after the room for a header; false if its memory is shorter.
     pub(crate) fn resize(&mut self, length: usize) -> bool {
         let start = (HEADROOM as u32).min(self.room);
         let fits = length <= (self.room - start) as usize;
@@ -116,7 +116,7 @@ impl Buf {
         (self.room - self.end) as usize
     }
 
-    /// The registration that the bytes are in; `None` if no device knows them.
+    /// The registration that the bytes are in; `None` if they are not registered.
     #[inline]
     pub(crate) fn region(&self) -> Option<&Arc<MemoryRegion>> {
         self.pool.as_ref()?.region(self.number)

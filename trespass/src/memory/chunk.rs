@@ -18,7 +18,7 @@ pub(crate) struct Domain {
     pub(crate) pd: Arc<ProtectionDomain>,
     /// What requests, windows and peers may do with the memory.
     pub(crate) access: AccessFlags,
-    /// Whether keys are of memory windows.
+    /// Whether keys belong to memory windows.
     pub(crate) has_windows: bool,
 }
 
@@ -60,7 +60,7 @@ impl Chunk {
             // - A buffer that the device may write is owned by the backend, which holds no reference to its bytes meanwhile; windows
             //   are bound by the backend alone, to buffers that it owns until the key has been taken back.
             // - On a device without windows, `access` has RemoteRead: a peer with the key may read bytes while the program writes
-            //   them. The peer gets some mixture and this process is not affected; the manual of `Options` says so.
+            //   them. The peer gets some mixture and this process is not affected; the manual of `Options` states this.
             unsafe { domain.pd.reg_mr(address, pages.len(), domain.access) }
         });
         Ok(Self { region: region.transpose()?, links, stride, size, pages: Some(pages) })
@@ -88,7 +88,7 @@ impl Chunk {
         Some(unsafe { pages.first().add(number * self.stride) })
     }
 
-    /// The registration; `None` if the pool is of no device.
+    /// The registration; `None` if the pool has no device.
     #[inline]
     pub(super) fn region(&self) -> Option<&Arc<MemoryRegion>> {
         self.region.as_ref()

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Free buffers of one size, the last returned first. The lower half of the word is the number of the top buffer plus one, 0 if there is
-/// none. The upper half counts changes, so that a buffer which was taken and returned in between does not pass for the same top.
+/// none. The upper half counts changes, so that a top buffer which another thread took and returned meanwhile is not mistaken for an unchanged one.
 #[derive(Debug, Default)]
 pub(super) struct FreeList {
     head: AtomicU64,

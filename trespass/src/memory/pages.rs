@@ -82,7 +82,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, of this length, and its owner has let go of it.
+        // SAFETY: the mapping is ours, of this length, and its owner no longer uses it.
         unsafe { libc::munmap(self.first.as_ptr().cast(), self.len) };
     }
 }

@@ -29,7 +29,7 @@ const CHUNKS: usize = 1 << 13;
 ///
 /// A buffer returns to its pool when it is dropped, in any thread. The pool has a limit in bytes; at the limit, allocation returns `None`.
 /// Memory is added in chunks of 2 MiB or one buffer, whichever is more, when a size has none left, of huge pages where the system has
-/// them. It stays registered with the device until the pool and its last buffer have gone. Taking a buffer and returning it cost a
+/// them. It stays registered with the device until the pool and its last buffer are dropped. Taking a buffer and returning it cost a
 /// compare-and-swap each.
 #[derive(Clone, Debug)]
 pub struct Pool {
@@ -50,12 +50,12 @@ pub(super) struct Shared {
 }
 
 impl Pool {
-    /// A pool in memory that no device knows.
+    /// A pool in memory that is not registered.
     pub(crate) fn on_heap(segment: usize, limit: usize) -> Self {
         Self::with(segment, limit, None)
     }
 
-    /// A pool in memory that a device knows. Its first chunk is registered at once, so that a limit of locked memory shows here.
+    /// A pool in registered memory. Its first chunk is registered at once, so that a limit of locked memory shows here.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl Pool {
         self.lend(payload, LINE - HEADROOM)
     }
 
-    /// A buffer for `length` bytes behind `start` bytes, of which it has those from `start` on, if it has any before at all.
+    /// A buffer for `length` bytes that start `start` bytes into it.
     #[inline]
     fn lend(&self, length: usize, start: usize) -> Option<Buf> {
         let (number, size) = match self.shared.take(length) {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_holds_4_kib_behind_its_header() {
+    fn segment_holds_4_kib_after_its_header() {
         let pool = Pool::on_heap(SEGMENT, 2 << 20);
         let mut buf = pool.segment().unwrap();
         assert_eq!(buf.len(), SEGMENT);

@@ -47,7 +47,7 @@ impl RegionMemory {
         Ok(Self { memory: Memory::Foreign(region), address: address as u64, length })
     }
 
-    /// Memory behind a dma-buf, which keys and requests name from the address `iova` on.
+    /// Memory of a dma-buf, which keys and requests name from the address `iova` on.
     ///
     /// # Safety
     ///

@@ -258,7 +258,7 @@ impl Link {
         }
     }
 
-    /// Ends the requests up to `number`, all of them well but the last, which ended as `is_well` says. Returns how many places they had,
+    /// Ends the requests up to `number`. All of them succeeded, the last one only if `is_well`. Returns how many places they had,
     /// and 0 for a number that is none of theirs.
     #[inline]
     pub(super) fn retire(
@@ -317,7 +317,7 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// That of the driver. Receives of the shared queue may be in use for ever, too.
+    /// That of the driver. Receives of the shared queue may then be in use until the process ends.
     pub(super) fn end(mut self, spare: &mut Vec<Buf>, mut report: impl FnMut(Retired)) -> Result<Ended, VerbError> {
         let closed = self.queue_pair.take().map_or(Ok(()), GenericQueuePair::close);
         if let Err(error) = closed {
@@ -373,13 +373,13 @@ impl Numbers {
         link << 32 | u64::from(self.first.wrapping_add(place as u32))
     }
 
-    /// The index of the link that a request is of.
+    /// The index of the link that posted a request.
     #[inline]
     pub(super) fn index(wr_id: u64) -> usize {
         (wr_id >> 32) as usize & (LINKS as usize - 1)
     }
 
-    /// Whether a request is of this link, and not of an earlier one with the same index.
+    /// Whether this link posted a request, and not an earlier one with the same index.
     #[inline]
     pub(super) fn is_of(wr_id: u64, id: LinkId) -> bool {
         (wr_id >> 56) as u32 == id.generation & 0x7f

@@ -27,7 +27,7 @@ const RETRIES: u8 = 7;
 /// Retries if the peer has no receive: finite, since it has by its credits. 7 would be without end.
 const RNR_RETRIES: u8 = 6;
 
-/// What an identifier is of.
+/// What an identifier belongs to.
 #[derive(Clone, Copy, Debug)]
 enum Owner {
     Listener(ListenerId),

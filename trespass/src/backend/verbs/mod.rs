@@ -14,7 +14,7 @@
 //! not answer is given [`LINGER`]. Buffers never return before the flush or the destruction of the queue pair; if the driver destroys it not,
 //! they are leaked.
 
-//! # Figures behind the constants
+//! # Measurements for the constants
 //!
 //! softrnic, two processes, two busy processors; the fastest of many rounds where a time is short.
 //!
@@ -64,7 +64,7 @@ use crate::memory::{Buf, Domain, HEADROOM, Pool};
 
 /// Requests that a link has outstanding at most: 64 × 4 KiB is bandwidth × delay of 400 Gb/s at 5 µs.
 const SEND_QUEUE: u32 = 64;
-/// One request in so many asks for a completion.
+/// One request in N asks for a completion.
 const SIGNAL_EVERY: u32 = 16;
 /// Reads that a link has outstanding at most.
 const READS: u16 = 16;
@@ -241,7 +241,7 @@ impl Verbs {
     #[inline]
     fn looks(&mut self, found: u32) -> bool {
         self.turn = self.turn.wrapping_add(1);
-        // A sleeper was woken, a link changes, or nobody has looked for a while.
+        // A sleeper was woken, a link changes, or the last look was many turns ago.
         if found == 0 && !self.unsettled.is_empty() || self.turn == 0 {
             return true;
         }
@@ -478,7 +478,7 @@ impl Backend for Verbs {
     fn grant(&mut self, link: LinkId, part: RegionPart) -> io::Result<Remote> {
         let RegionPart { memory, offset, length, is_writable, closed } = part;
         if !Arc::ptr_eq(memory.region().protection_domain(), &self.device.pd) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the region is of another worker's device"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the region belongs to another worker's device"));
         }
         let write = if is_writable { AccessFlags::RemoteWrite } else { AccessFlags::empty() };
         let access = AccessFlags::RemoteRead | write;

@@ -1,4 +1,4 @@
-//! Which link a queue pair is of.
+//! The link of a queue pair.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -38,7 +38,7 @@ impl Receives {
         }
         let mut guard = self.queue.start_post_recv();
         for buf in buffers.drain(buffers.len() - count..) {
-            // A buffer that no device knows is not posted, and goes back where it came from.
+            // A buffer without a registration is not posted; it returns to its pool.
             let Some(region) = buf.region() else { continue };
             let (Some(slot), Ok(length)) = (self.free.pop(), u32::try_from(buf.len())) else { continue };
             let (lkey, address) = (region.lkey(), buf.as_ptr() as u64);
@@ -73,7 +73,7 @@ impl Receives {
         self.posted.len() - self.free.len()
     }
 
-    /// Keeps the posted buffers for ever: a queue pair that was not destroyed may use them.
+    /// Leaks the posted buffers: a queue pair that was not destroyed may use them.
     pub(super) fn leak(&mut self) {
         self.posted.drain(..).for_each(std::mem::forget);
     }

@@ -190,7 +190,7 @@ fn a_refusal_arrives_with_its_bytes() {
 }
 
 #[test]
-fn connecting_to_nobody_is_refused() {
+fn connect_without_a_listener_is_refused() {
     let mut sides = [Side::new(), Side::new()];
     let any = sides[0].address();
     let address = sides[0].verbs.listen(ListenerId(1), any, 8).unwrap();
