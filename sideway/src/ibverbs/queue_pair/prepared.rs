@@ -127,7 +127,7 @@ pub struct PreparedSends<'q, T = Connected> {
     list: SendList,
     core: Arc<QueuePairCore>,
     /// Requests borrow for exactly `'q`.
-    holds: PhantomData<(fn(&'q ()) -> &'q (), T)>,
+    holds: PhantomData<(Invariant<'q>, T)>,
 }
 
 // Any thread may use what requests point to.
@@ -193,13 +193,16 @@ impl<T> fmt::Debug for PreparedSends<'_, T> {
     }
 }
 
+/// Neither longer nor shorter than `'q`.
+type Invariant<'q> = fn(&'q ()) -> &'q ();
+
 /// A list under construction. If it is dropped, the list has no requests.
 #[must_use = "a list that is not finished has no requests"]
 pub struct PrepareSendGuard<'g, 'q, T = Connected> {
     guard: BasicPostSendGuard<'g, T>,
     /// The length of the list, and its queue pair.
     list: (&'g mut usize, &'g mut *mut ibv_qp),
-    holds: PhantomData<fn(&'q ()) -> &'q ()>,
+    holds: PhantomData<Invariant<'q>>,
 }
 
 impl<T: Service> PrepareSendGuard<'_, '_, T> {
