@@ -77,7 +77,7 @@ pub(super) enum Word {
     Send(Measured),
     /// 8-byte atomics.
     Atomic(Measured),
-    /// Messages of the library trespass, beside the raw verbs.
+    /// Messages of the trespass library, for comparison with raw verbs.
     Msg(Measured),
     /// Serve clients, one test at a time.
     Server(Server),

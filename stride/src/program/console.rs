@@ -209,7 +209,7 @@ impl Watch for Console {
                 return Ok(Event::Row(row).write(out)?);
             }
             if is_endless {
-                writeln!(out, "all of it:")?;
+                writeln!(out, "total:")?;
             }
             Ok(table.row(out, &row)?)
         });
@@ -268,7 +268,7 @@ fn endless_notice(plan: &Plan) -> &'static str {
 /// The header of the table: what is measured, and between which ports.
 fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> String {
     let what = match plan.workload.measure {
-        Measure::Bandwidth if plan.workload.direction.is_both() => "bandwidth, both ways".to_owned(),
+        Measure::Bandwidth if plan.workload.direction.is_both() => "bandwidth, bidirectional".to_owned(),
         Measure::Bandwidth if plan.workload.direction.is_reversed() => "bandwidth, sent by the server".to_owned(),
         Measure::Bandwidth => "bandwidth".to_owned(),
         Measure::Latency(semantics) => format!("latency ({semantics})"),

@@ -65,7 +65,7 @@ pub(super) fn devices(out: &mut dyn Write) -> Result<()> {
         ]);
     }
     writeln!(out, "{}\n", table)?;
-    failed.iter().try_for_each(|why| writeln!(out, "no use: {why}"))?;
+    failed.iter().try_for_each(|why| writeln!(out, "unusable: {why}"))?;
     if !abilities.is_empty() {
         print_abilities(out, &abilities)?;
     }

@@ -73,7 +73,7 @@ impl Comparison {
         if let (Some(before), Some(now)) = (old.is_bidirectional, new.is_bidirectional)
             && before != now
         {
-            let ways = |is_bidirectional| if is_bidirectional { "both ways" } else { "one way" };
+            let ways = |is_bidirectional| if is_bidirectional { "bidirectional" } else { "unidirectional" };
             bail!("{} is {}, and {} is {}; see --bidirectional", old.name, ways(before), new.name, ways(now));
         }
         let find = |rows: &[Row], size| rows.iter().find(|row| row.size == size && row.is_whole).cloned();
@@ -182,9 +182,9 @@ impl Comparison {
         }
         let left_out: Vec<_> = self.gone.iter().copied().filter(|size| !self.blank.contains(size)).collect();
         for (sizes, text, colour) in [
-            (&self.blank, "worse: nothing was measured, the old test has a result", style.bad),
-            (&left_out, "not measured now", dim),
-            (&self.added, "not in the old test", dim),
+            (&self.blank, "worse: nothing was measured, and the baseline has a result", style.bad),
+            (&left_out, "not measured in this run", dim),
+            (&self.added, "not in the baseline", dim),
         ] {
             if !sizes.is_empty() {
                 let sizes: Vec<_> = sizes.iter().map(|&size| bytes_in_words(size)).collect();
@@ -227,10 +227,10 @@ pub fn differences(old: &Environment, new: &Environment) -> Vec<String> {
 fn settings(old: &Plan, new: &Plan) -> Vec<String> {
     let mut all = Vec::new();
     if old.title() != new.title() {
-        all.push(format!("test: {} then, {} now", old.title(), new.title()));
+        all.push(format!("test: {} in the baseline, {} in this run", old.title(), new.title()));
     }
     if old.ports() != new.ports() {
-        all.push(format!("ports of each side: {} then, {} now", old.ports(), new.ports()));
+        all.push(format!("ports of each side: {} in the baseline, {} in this run", old.ports(), new.ports()));
     }
     let pairs = old.settings().into_iter().zip(new.settings());
     let differing = pairs.filter(|(then, now)| {
@@ -242,7 +242,7 @@ fn settings(old: &Plan, new: &Plan) -> Vec<String> {
             "--iters" => "messages or time per size",
             option => option,
         };
-        format!("{name}: {} then, {} now", then.value, now.value)
+        format!("{name}: {} in the baseline, {} in this run", then.value, now.value)
     }));
     all
 }
@@ -257,7 +257,7 @@ fn differing(old: &Value, new: &Value, owner: &str) -> Vec<String> {
         .map(|(name, value)| (name, &old[name.as_str()], value))
         .filter(|(_, before, now)| before != now)
         .map(|(name, before, now)| {
-            format!("{owner}{}: {} then, {} now", name.replace('_', " "), words(before), words(now))
+            format!("{owner}{}: {} in the baseline, {} in this run", name.replace('_', " "), words(before), words(now))
         })
         .collect()
 }
@@ -341,8 +341,8 @@ mod tests {
             "        64        0.512        0.481    -6.0 %  worse",
             "       128        1.024        1.055    +3.0 %",
             "     4 KiB       32.768       36.045   +10.0 %  better",
-            "not measured now: 2 B",
-            "not in the old test: 8 KiB",
+            "not measured in this run: 2 B",
+            "not in the baseline: 8 KiB",
         ];
         assert_eq!(written(&comparison), expected);
         assert_eq!(Comparison::of(&old, &new, 6.5).unwrap().outcome(), Outcome::Held);
@@ -382,7 +382,7 @@ mod tests {
         let error = of(&old, |new| new.transport = Some(Transport::Uc)).unwrap_err();
         assert_eq!(error, "old is over RC, and new is over UC; give --transport");
         let error = of(&old, |new| new.is_bidirectional = Some(true)).unwrap_err();
-        assert_eq!(error, "old is one way, and new is both ways; see --bidirectional");
+        assert_eq!(error, "old is unidirectional, and new is bidirectional; see --bidirectional");
         assert_eq!(of(&old, |new| (new.transport, new.is_bidirectional) = (None, None)), Ok(()));
         // perftest has one name for both.
         let immediate = |new: &mut Series| new.operation = Some(Operation::WriteWithImmediate);
@@ -398,21 +398,25 @@ mod tests {
         old.rows[1].is_whole = false;
         let comparison = Comparison::of(&old, &new, 5.0).unwrap();
         assert_eq!(comparison.changes().len(), 1);
-        assert!(written(&comparison).contains(&"not in the old test: 4 B".to_owned()));
+        assert!(written(&comparison).contains(&"not in the baseline: 4 B".to_owned()));
     }
 
     #[test]
     fn differences_of_further_ports_are_listed() {
         let one = sample::environment(Measure::Bandwidth);
         let two = sample::over_two_ports(one.clone());
-        let expected = ["ports of each side: 1 then, 2 now", "--qp-count: 1 then, 2 now", "--threads: 1 then, 2 now"];
+        let expected = [
+            "ports of each side: 1 in the baseline, 2 in this run",
+            "--qp-count: 1 in the baseline, 2 in this run",
+            "--threads: 1 in the baseline, 2 in this run",
+        ];
         assert_eq!(differences(&one, &two), expected);
         let mut other = two.clone();
         other.server.others[0].numa_node = Some(0);
         (other.path.others[0].mtu, other.client.others[0].port) = (1024, 3);
         let expected = [
-            "port 2 of the test, the path's mtu bytes: 4096 then, 1024 now",
-            "port 2 of the test, the server's numa node: 1 then, 0 now",
+            "port 2 of the test, the path's mtu bytes: 4096 in the baseline, 1024 in this run",
+            "port 2 of the test, the server's numa node: 1 in the baseline, 0 in this run",
         ];
         assert_eq!(differences(&two, &other), expected);
     }
@@ -431,7 +435,8 @@ mod tests {
         };
         let blank = of(&[(64, 10)], &[4, 8]);
         assert_eq!(blank.outcome(), Outcome::Worse);
-        let expected = ["worse: nothing was measured, the old test has a result: 4 B", "not measured now: 2 B"];
+        let expected =
+            ["worse: nothing was measured, and the baseline has a result: 4 B", "not measured in this run: 2 B"];
         assert_eq!(written(&blank)[2..], expected);
         assert_eq!(blank.gone(), [2, 4]);
         // Sizes that the baseline lacks are not compared.
@@ -462,14 +467,14 @@ mod tests {
         new.server.firmware = "2".to_owned();
         new.server.gids.clear();
         let expected = [
-            "test: write bw then, read bw now",
-            "messages or time per size: 1s then, 7 messages now",
-            "--warm-up: 100ms then, 3 messages now",
-            "--qp-count: 1 then, 4 now",
-            "the path's mtu bytes: 4096 then, 1024 now",
-            "the client's cpus: 2 then, 4, 5 now",
-            "the client's memory: host then, cuda 0 now",
-            "the server's firmware: 28.39.1002 then, 2 now",
+            "test: write bw in the baseline, read bw in this run",
+            "messages or time per size: 1s in the baseline, 7 messages in this run",
+            "--warm-up: 100ms in the baseline, 3 messages in this run",
+            "--qp-count: 1 in the baseline, 4 in this run",
+            "the path's mtu bytes: 4096 in the baseline, 1024 in this run",
+            "the client's cpus: 2 in the baseline, 4, 5 in this run",
+            "the client's memory: host in the baseline, cuda 0 in this run",
+            "the server's firmware: 28.39.1002 in the baseline, 2 in this run",
         ];
         assert_eq!(differences(&old, &new), expected);
     }

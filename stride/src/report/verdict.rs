@@ -38,7 +38,7 @@ pub struct Compared {
     pub outcome: Outcome,
     /// Each size of both.
     pub sizes: Vec<Size>,
-    /// Sizes of the baseline that were not measured now.
+    /// Sizes of the baseline that this test did not run.
     pub missing_bytes: Vec<u64>,
     /// Sizes that the baseline lacks.
     pub added_bytes: Vec<u64>,

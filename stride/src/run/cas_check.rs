@@ -162,7 +162,7 @@ impl fmt::Display for Wrong {
             } else if number < count {
                 write!(f, "; that is the value before swap {}", number + 1)?;
             } else if number == count {
-                write!(f, "; that is the value it was to store: it ran twice, or its response came too late")?;
+                write!(f, "; that is the value to store: it ran twice, or its response came too late")?;
             }
             return Ok(());
         }

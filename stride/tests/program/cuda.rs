@@ -68,7 +68,7 @@ fn requested_registration_method_is_used() {
     // softrnic does not support DMA buffers.
     let (output, out, err) = run(&format!("{words} --remote-gpu-registration dmabuf"));
     assert_eq!(output.status.code(), Some(1), "{out}\n{err}");
-    assert!(err.contains("Leave out --gpu-registration to try the other method"), "{err}");
+    assert!(err.contains("leave out --gpu-registration to try the other method"), "{err}");
 }
 
 #[test]

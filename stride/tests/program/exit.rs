@@ -143,7 +143,7 @@ fn incomparable_baseline_is_rejected_before_the_test() {
     ends(&run(&format!("write bw -d soft0 -n 100 -s 64,128 --loopback --json {file}")), 0);
     for (words, sentence) in [
         ("-s 4K", "no size in common: it has 64, 128, and this run has 4 KiB; give one of its sizes"),
-        ("-s 64 -b", "the baseline is one way, and this run is both ways"),
+        ("-s 64 -b", "the baseline is unidirectional, and this run is bidirectional"),
         ("-s 64 -c uc", "the baseline is over RC, and this run is over UC"),
         ("-s 64 --imm", "the baseline is write, and this run is write with immediate"),
     ] {
@@ -154,7 +154,10 @@ fn incomparable_baseline_is_rejected_before_the_test() {
     // The run is compared, and other differences are listed.
     let (_, err) =
         ends(&run(&format!("write bw -d soft0 -n 200 -s 64 --loopback --threshold 1000000 --compare {file}")), 0);
-    assert!(err.contains("differs: messages or time per size: 100 messages then, 200 messages now"), "{err}");
+    assert!(
+        err.contains("differs: messages or time per size: 100 messages in the baseline, 200 messages in this run"),
+        "{err}"
+    );
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn server_serves_any_test() {
     let cases: [(&str, &str, &[u64], Option<u64>); 25] = [
         (
             "send bw -n 500 -q 3 --threads 2 -R -c xrc -b",
-            "send bandwidth, both ways, XRC, 3 queue pairs,",
+            "send bandwidth, bidirectional, XRC, 3 queue pairs,",
             &[65536],
             Some(3000),
         ),
@@ -83,7 +83,7 @@ fn server_serves_any_test() {
         ("send lat -n 50", "send latency (oneway), RC,", &[2], Some(50)),
         ("atomic lat -n 50", "fetch-and-add latency (ack), RC,", &[8], Some(50)),
         ("atomic bw -n 500 --atomic cswap", "compare-and-swap bandwidth, RC,", &[8], Some(500)),
-        ("write bw -n 500 -b", "write bandwidth, both ways, RC,", &[65536], Some(1000)),
+        ("write bw -n 500 -b", "write bandwidth, bidirectional, RC,", &[65536], Some(1000)),
         ("write bw -n 500 --imm", "write with immediate bandwidth, RC,", &[65536], Some(500)),
         ("write lat -n 50 --latency ack", "write latency (ack), RC,", &[2], Some(50)),
         ("write bw -D 200ms --warm-up 50ms --interval 50ms", "write bandwidth, RC,", &[65536], None),
@@ -92,7 +92,7 @@ fn server_serves_any_test() {
         ("send lat -n 50 -R -c ud", "send latency (oneway), UD,", &[2], Some(50)),
         ("read bw -n 500 -R -e --validate -s 64,4K", "read bandwidth, RC,", &[64, 4096], Some(500)),
         ("write bw -n 500 -e", "write bandwidth, RC,", &[65536], Some(500)),
-        ("send bw -n 500 -b --events", "send bandwidth, both ways, RC,", &[65536], Some(1000)),
+        ("send bw -n 500 -b --events", "send bandwidth, bidirectional, RC,", &[65536], Some(1000)),
         ("send lat -n 50 -e", "send latency (oneway), RC,", &[2], Some(50)),
         ("write lat -n 50 -e --imm", "write with immediate latency (oneway), RC,", &[2], Some(50)),
     ];

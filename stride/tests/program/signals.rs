@@ -125,7 +125,7 @@ fn endless_test_prints_rows_until_stopped() {
         let (status, out, err) = only.end();
         assert_eq!(status, Some(0), "{out}\n{err}");
         assert!(err.contains("runs until Ctrl-C") && !err.contains("incomplete"), "{err}");
-        let (_, total) = out.split_once("all of it:\n").expect("a total");
+        let (_, total) = out.split_once("total:\n").expect("a total");
         assert!(is_row(total.lines().next().unwrap()) && !total.contains("cut short"), "{out}");
         let document: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
         let rows = document["rows"].as_array().unwrap();

@@ -102,16 +102,15 @@ impl fmt::Display for Hint {
                 "Relaxed ordering is off. On some machines that halves PCIe bandwidth. Try without --no-relaxed-ordering.",
             ),
             Self::ShortWindow { size, seconds, sizes } => {
+                let (size, time) = (bytes(*size), short(*seconds));
                 match sizes {
-                    1 => write!(f, "The window of {} was {}", bytes(*size), short(*seconds))?,
+                    1 => write!(f, "The window of {size} was {time}, too short for a stable figure.")?,
                     _ => write!(
                         f,
-                        "The windows of {sizes} sizes were short, the shortest, of {}, {}",
-                        bytes(*size),
-                        short(*seconds)
+                        "The windows of {sizes} sizes were too short for stable figures; the shortest was {time}, for {size}."
                     )?,
                 }
-                f.write_str(", too short for a stable figure. Try -D 5, or raise -n.")
+                f.write_str(" Try -D 5, or raise -n.")
             }
             Self::Apart { size, average, ports } => write!(
                 f,
@@ -146,8 +145,8 @@ impl fmt::Display for Hint {
             ),
             Self::Unknown(service) => write!(
                 f,
-                "The figure counts writes sent; {service} has no acknowledgements, so how many arrived is unknown. Try \
-                 --imm, which counts what arrives."
+                "The figure counts writes sent; {service} has no acknowledgements, so the number that arrived is unknown. \
+                 Try --imm, which counts received messages."
             ),
             Self::FewReceives { receives, sends } => write!(
                 f,

@@ -147,7 +147,7 @@ mod tests {
             ..bandwidth("two", 2)
         };
         let text = svg(&[one, other]);
-        assert!(text.contains("one (write, RC)") && text.contains("two (read, RC, both ways)"), "{text}");
+        assert!(text.contains("one (write, RC)") && text.contains("two (read, RC, bidirectional)"), "{text}");
         assert!(!text.contains("Bandwidth of"), "{text}");
     }
 

@@ -60,7 +60,7 @@ pub(super) fn panels(series: &[Series]) -> Vec<Panel> {
 fn kind(series: &Series) -> String {
     let operation = series.operation.map(|operation| operation.to_string());
     let transport = series.transport.map(|transport| transport.to_string());
-    let both = series.is_bidirectional.filter(|both| *both).map(|_| "both ways".to_owned());
+    let both = series.is_bidirectional.filter(|both| *both).map(|_| "bidirectional".to_owned());
     operation.into_iter().chain(transport).chain(both).collect::<Vec<_>>().join(", ")
 }
 

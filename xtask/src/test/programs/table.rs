@@ -235,7 +235,7 @@ macro_rules! fio {
 }
 
 /// All sizes of perftest's `-a` except 64.
-const OTHERS: &str = "not measured now: 2 B, 4 B, 8 B, 16 B, 32 B, 128 B, 256 B, 512 B, 1 KiB, 2 KiB, 4 KiB, 8 KiB, 16 KiB, 32 KiB, \
+const OTHERS: &str = "not measured in this run: 2 B, 4 B, 8 B, 16 B, 32 B, 128 B, 256 B, 512 B, 1 KiB, 2 KiB, 4 KiB, 8 KiB, 16 KiB, 32 KiB, \
                       64 KiB, 128 KiB, 256 KiB, 512 KiB, 1 MiB, 2 MiB, 4 MiB, 8 MiB";
 
 /// All rows, those with the fewest requirements first.
@@ -327,12 +327,12 @@ pub(crate) const ROWS: &[Row] = &[
     compared!("stride_reads_read_lat", "ib_read_lat -n 20 -a", "read lat -s 64", OTHERS),
     compared!("stride_reads_send_bw", "ib_send_bw -n 20 -a", "send bw -s 64", OTHERS),
     compared!("stride_reads_send_lat", "ib_send_lat -n 20 -a", "send lat -s 64", OTHERS),
-    compared!("stride_reads_send_bw_time", "ib_send_bw -D 1 -s 64", "send bw -s 64,128", "not in the old test: 128 B"),
+    compared!("stride_reads_send_bw_time", "ib_send_bw -D 1 -s 64", "send bw -s 64,128", "not in the baseline: 128 B"),
     compared!(
         "stride_reads_write_lat_time",
         "ib_write_lat -D 1 -s 64",
         "write lat -s 64,128",
-        "not in the old test: 128 B"
+        "not in the baseline: 128 B"
     ),
     compared!(
         "stride_reads_atomic_bw",

@@ -90,15 +90,15 @@ fn find(driver: &'static Driver, count: u32, asked: GpuName) -> Result<(Card, Gp
 /// The error if a device cannot register GPU memory, with remedies.
 fn refused(gpu: &GpuInfo, pd: &ProtectionDomain, Refusal { by_dma_buf, by_address }: &Refusal) -> Error {
     let by_dma_buf = by_dma_buf.as_ref().map(|error| {
-        format!("As a DMA buffer: {error:#}; requires Linux 5.12, CUDA 11.7 and NVIDIA's open kernel modules")
+        format!("as a DMA buffer: {error:#}; requires Linux 5.12, CUDA 11.7 and NVIDIA's open kernel modules")
     });
     let by_address = by_address.as_ref().map(|error| {
-        format!("By address: {error:#}; requires the kernel module nvidia_peermem (`modprobe nvidia_peermem`)")
+        format!("by address: {error:#}; requires the kernel module nvidia_peermem (`modprobe nvidia_peermem`)")
     });
     let other = match (&by_dma_buf, &by_address) {
         (Some(_), Some(_)) => None,
-        _ => Some("Leave out --gpu-registration to try the other method".to_owned()),
+        _ => Some("leave out --gpu-registration to try the other method".to_owned()),
     };
     let parts: Vec<String> = [by_dma_buf, by_address, other].into_iter().flatten().collect();
-    anyhow!("{} cannot register memory of {gpu}. {}", pd.device_context().name(), parts.join(". "))
+    anyhow!("{} cannot register memory of {gpu}: {}", pd.device_context().name(), parts.join("; "))
 }

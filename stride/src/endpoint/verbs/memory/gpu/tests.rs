@@ -150,14 +150,14 @@ fn requested_method_is_the_only_one_tried() {
     // softrnic accepts only descriptors of DMA buffers, and its method by address is not tried.
     let why = open(GpuRegistration::DmaBuf).unwrap_err();
     assert!(fake.calls().contains(&"cuMemGetHandleForAddressRange"));
-    assert!(why.contains("soft0 cannot register memory of GPU 0") && why.contains("As a DMA buffer: "), "{why}");
+    assert!(why.contains("soft0 cannot register memory of GPU 0") && why.contains("as a DMA buffer: "), "{why}");
     assert!(
-        why.contains("Leave out --gpu-registration to try the other method") && !why.contains("nvidia_peermem"),
+        why.contains("leave out --gpu-registration to try the other method") && !why.contains("nvidia_peermem"),
         "{why}"
     );
     fake.fails(Some(("cuMemAlloc", 2)));
     let why = open(GpuRegistration::Address).unwrap_err();
-    assert!(why.contains("By address: ") && !why.contains("DMA buffer"), "{why}");
+    assert!(why.contains("by address: ") && !why.contains("DMA buffer"), "{why}");
     for way in [Way::DmaBuf, Way::Address] {
         assert_eq!(Way::only(way, |_| Ok(())).unwrap(), way);
     }
