@@ -1,4 +1,9 @@
 //! The examples in C and C++, compiled against the header and linked to the static library.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a helper of tests: a panic fails them, and what it prints is for their reader"
+)]
 
 use std::env;
 use std::io::{BufRead, BufReader};

@@ -103,7 +103,7 @@ impl Side {
 fn until(sides: &mut [Side; 2], done: impl Fn(&[Side; 2]) -> bool) {
     let begun = Instant::now();
     while !done(sides) {
-        sides.iter_mut().for_each(|side| drop(side.poll()));
+        sides.iter_mut().for_each(|side| _ = side.poll());
         assert!(begun.elapsed() < Duration::from_secs(30), "{:?} {:?}", sides[0].log, sides[1].log);
     }
 }
