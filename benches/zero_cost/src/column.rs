@@ -24,8 +24,8 @@ pub enum Column {
     GenericSteps,
     /// sideway, with generic queues, matched before the loop
     Hoisted,
-    /// sideway, basic queues instead of extended ones, as `build_generic` creates them on a driver that does not check
-    /// the space
+    /// sideway, basic queues instead of extended ones, as `build_generic` creates them if the driver does not check the
+    /// queue's space
     BasicInPlace,
 }
 

@@ -61,7 +61,7 @@ impl fmt::Display for Statistics {
         writeln!(f, "{iterations} iters in {seconds:.2} seconds = {each:.2} usec/iter")?;
         let Some(clock) = self.clock else { return Ok(()) };
         let Some(shortest) = clock.shortest else {
-            return writeln!(f, "too few messages for a time between two");
+            return writeln!(f, "too few messages: --ts measures the time between two");
         };
         let average = clock.total as f64 / f64::from(clock.count);
         let longest = clock.longest;
@@ -101,7 +101,7 @@ mod tests {
         {
             let mut clock = Clock::new(Some(1000), mask);
             clock.tick(times[0]);
-            assert!(lines(Some(clock)).ends_with("too few messages for a time between two\n"));
+            assert!(lines(Some(clock)).ends_with("too few messages: --ts measures the time between two\n"));
             times[1..].iter().for_each(|&now| clock.tick(now));
             assert_eq!(
                 lines(Some(clock)),

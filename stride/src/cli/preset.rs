@@ -24,7 +24,7 @@ impl Preset {
         }
         let is_write = matches!(operation, Operation::Write | Operation::WriteWithImmediate);
         let is_send = matches!(operation, Operation::Send | Operation::SendWithImmediate);
-        // For writes it equals the default here, and perftest treats XRC as RC.
+        // perftest's inline size for writes is also the default here. perftest treats XRC as RC.
         let inline = match transport {
             _ if !is_latency || !is_send || test.local.use_cuda.is_some() || test.remote.remote_use_cuda.is_some() => {
                 None

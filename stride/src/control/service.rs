@@ -121,7 +121,7 @@ impl Current {
         self.1.notify_all();
     }
 
-    /// The occupant, once no hello is pending; [`HELLO_TIMEOUT`] bounds the wait.
+    /// Waits until no hello is pending, at most [`HELLO_TIMEOUT`], and returns the occupant.
     fn settled(&self) -> MutexGuard<'_, Occupant> {
         let occupant = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_pending = |occupant: &mut Occupant| matches!(occupant, Occupant::Handshake);

@@ -30,7 +30,7 @@ pub struct Queues {
     #[serde(default)]
     #[arg(long = "recv-post-list", value_name = "N", value_parser = values::count, hide_short_help = true)]
     pub receive_list: Option<u32>,
-    /// A completion is requested every this many requests.
+    /// Requests per completion.
     #[arg(skip = 1_u32)]
     pub cq_moderation: u32,
     /// Also request a completion for each message above [`LARGE`](super::LARGE). Moderation then depends on the message

@@ -95,8 +95,7 @@ impl Plan {
         format!("{} {measure}", self.workload.operation)
     }
 
-    /// All values except those of a side's own configuration: first those that several options set, then each declared
-    /// option.
+    /// All values except the configuration of a side: first those that several options set, then each declared option.
     pub fn settings(&self) -> Vec<Setting> {
         let Self { workload, queues, .. } = self;
         let (amount, warm_up) = match workload.amount {

@@ -5,9 +5,9 @@ use crate::endpoint::PortInfo;
 use crate::report::bytes_in_words as bytes;
 use crate::stats::{Bandwidth, Figures};
 
-/// A warning for each direction, or port of a direction, over which nothing arrived while something did over others. If
-/// nothing arrived over any path, the row shows that; for a step that was cut short, there is no hint, so this returns
-/// a warning.
+/// A warning for each direction, or each port of a direction, in which nothing arrived while others received messages.
+/// If nothing arrived in any, the row and a hint report that; a step that was cut short has no hint, so it gets a
+/// warning.
 pub(super) fn warnings(step: &Step, sides: Option<[&PortInfo; 2]>) -> Vec<String> {
     let (Some(Figures::Bandwidth(client)), Some(Figures::Bandwidth(server))) = (&step.client, &step.server) else {
         return Vec::new();

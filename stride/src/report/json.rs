@@ -172,7 +172,7 @@ impl Document {
         })
     }
 
-    /// Its rows, under a name.
+    /// Returns the rows with the given name.
     pub fn series(&self, name: &str) -> Series {
         Series::of_plan(name, &self.environment.plan, self.rows.clone())
     }

@@ -22,7 +22,7 @@ pub fn text(bytes: Vec<u8>) -> Result<String> {
 ///
 /// # Errors
 ///
-/// An error for the user, if it is other_text_is_an_error.
+/// The text has neither format.
 pub fn series(text: &str, name: &str) -> Result<Vec<Series>> {
     if text.trim_start().starts_with('{') {
         return Ok(vec![Document::read(text)?.series(name)]);

@@ -83,7 +83,7 @@ impl Table {
         out.flush()
     }
 
-    /// Writes the line of an interval, with what is text of it.
+    /// Writes the text columns of an interval's line.
     ///
     /// # Errors
     ///

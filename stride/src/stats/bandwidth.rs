@@ -74,7 +74,7 @@ impl Rates {
 }
 
 impl Bandwidth {
-    /// Whether no message completed, other than that all were lost.
+    /// Whether no message completed. If messages were sent and none arrived, that is a result.
     pub fn is_blank(&self) -> bool {
         self.messages == 0 && (self.sent.unwrap_or(0) == 0 || self.arrived.is_none())
     }

@@ -126,8 +126,8 @@ pub(crate) fn share(semantics: Semantics) -> f64 {
     }
 }
 
-/// The mean, and the sum of squared deviations from it. Both are computed from the differences to the minimum, so that
-/// long times that hardly differ lose no digits.
+/// The mean, and the sum of squared deviations from it. Both are computed from differences to the minimum, for
+/// precision with long times that differ little.
 fn moments(ticks: impl Iterator<Item = u64> + Clone, min: u64, samples: u64) -> (f64, f64) {
     let above = ticks.map(|tick| (tick - min) as f64);
     let mean = above.clone().sum::<f64>() / samples as f64;

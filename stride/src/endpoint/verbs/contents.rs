@@ -14,7 +14,7 @@ use crate::run::{Places, cas_check, pattern};
 enum Area {
     /// Messages.
     Filled,
-    /// No correct message byte.
+    /// Bytes that differ from every correct message.
     Blank,
     /// Zeros.
     Zero,

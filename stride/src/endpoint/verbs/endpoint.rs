@@ -28,7 +28,7 @@ use crate::plan::{Plan, RunLength, SideConfig, cpus};
 use crate::run::{Intervals, SHORTEST, Scale, Signal, length};
 use crate::stats::Figures;
 
-/// Interval of progress reports. Reports are part of the measurement if processors are few.
+/// Interval of progress reports. On a machine with few processors, reports take time from the measurement.
 const TICK: Duration = Duration::from_millis(200);
 /// Reporting interval if the control channel has no readable descriptor, so that only this tick reads the peer's
 /// messages.

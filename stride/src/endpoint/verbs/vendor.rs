@@ -36,7 +36,7 @@ pub(super) fn check(context: &DeviceContext, plan: &Plan, facts: &PortInfo, role
     }
 }
 
-/// The vendor device_of_side device a transport requires.
+/// The vendor whose device a transport requires.
 struct Vendor<'v> {
     vendor: &'static str,
     plan: &'v Plan,
@@ -45,7 +45,7 @@ struct Vendor<'v> {
 }
 
 impl Vendor<'_> {
-    /// Returns the answer of the vendor's library on the device, device_of_side kernel driver must be `driver`.
+    /// Returns the answer of the vendor's library about the device, whose kernel driver must be `driver`.
     fn require<T>(&self, asked: Result<T, VerbError>, driver: &str) -> Result<T> {
         // For another vendor's device, the library would return the same error, if it is installed.
         if asked.is_err() && self.facts.provider != driver {

@@ -185,7 +185,7 @@ pub enum Hint {
     Slept,
     /// No bandwidth window had two of the requested intervals.
     NoTwoIntervals(Duration),
-    /// No latency test had half of a requested interval.
+    /// Each latency size ended within half of a requested interval.
     NoInterval(Duration),
 }
 

@@ -24,8 +24,7 @@ impl Pace {
 
     /// Returns how many messages may be sent now.
     ///
-    /// Time in which nothing could be sent is not made up for: the result is at most `most`, or one burst if that is
-    /// larger.
+    /// Idle time does not accumulate: the result is at most `most`, or one burst if that is larger.
     pub(super) fn allowed(&mut self, most: u64) -> u64 {
         let passed = self.started.get_or_insert_with(Instant::now).elapsed();
         self.due(passed, most)
