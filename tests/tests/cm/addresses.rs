@@ -129,14 +129,14 @@ fn connect_data_and_private_data_share_the_space() {
     shim.calls();
     let mut parameter = ConnectionParameter::default();
     let error = active.id.connect(parameter.setup_private_data(&[b'p'; 236])).unwrap_err();
-    assert_eq!(error.hint(), Some("236 bytes of private data: at most 235"));
+    assert_eq!(error.hint(), Some("236 bytes of private data are too many; use at most 235"));
     assert_eq!(shim.verbs(), [""; 0]);
     active.id.connect(parameter.setup_private_data(&[b'p'; 4])).unwrap();
     let request = expect(&channel, EventType::ConnectRequest);
     let EventKind::ConnectRequest(asked) = request.kind() else { panic!("{request:?}") };
     assert_eq!(asked.private_data().trimmed(), b"ccccccccccccccccccccpppp");
     let error = channel.create_ep(info.setup_connect_data(&[0; 256])).unwrap_err();
-    assert_eq!(error.hint(), Some("256 bytes of connect data: at most 255"));
+    assert_eq!(error.hint(), Some("256 bytes of connect data are too many; use at most 255"));
     assert_eq!(shim.calls().iter().filter(|call| call.verb == "rdma_create_ep").count(), 0);
 }
 
@@ -147,7 +147,7 @@ fn failed_endpoint_leaks_nothing() {
     let (listener, info) = listener(&channel);
     shim.fail("rdma_create_ep", 0, Failure::documented(libc::ETIMEDOUT));
     let error = channel.create_ep(&info).unwrap_err();
-    assert!(error.hint().unwrap().contains("nobody answers at 127.0.0.1"), "{error}");
+    assert!(error.hint().unwrap().contains("no reply from 127.0.0.1"), "{error}");
     shim.fail("rdma_migrate_id", 0, Failure::documented(libc::ENOMEM));
     let error = channel.create_ep(&info).unwrap_err();
     assert_eq!((error.verb(), error.errno().raw()), ("rdma_migrate_id", libc::ENOMEM));
@@ -206,7 +206,7 @@ fn addresses_are_found_by_events() {
     let channel = channel();
     let id = channel.create_id(PortSpace::Tcp).unwrap();
     let error = id.query_addrinfo().unwrap_err();
-    assert!(error.hint().unwrap().contains("perhaps nothing has been looked for"), "{error}");
+    assert!(error.hint().unwrap().contains("there is no result"), "{error}");
     id.resolve_addrinfo(Some("127.0.0.1"), Some("5"), &AddressInfo::new()).unwrap();
     let event = expect(&channel, EventType::AddressInfoResolved);
     assert!(matches!(event.kind(), EventKind::AddressInfoResolved), "{event:?}");
@@ -280,7 +280,7 @@ fn infiniband_addresses_survive_the_round_trip_through_c() {
     assert_eq!(id.peer_ib_address(), None);
     shim.fail("rdma_bind_addr", 0, Failure::documented(libc::EINVAL));
     let error = id.bind_ib_addr(here).unwrap_err();
-    assert!(error.hint().unwrap().contains("the service identifier is not of its port space"), "{error}");
+    assert!(error.hint().unwrap().contains("the service identifier is outside its port space"), "{error}");
     let there = *InfiniBandAddress::new("fe80::8".parse().unwrap()).setup_service_id(77, !0);
     let id = channel.create_id(PortSpace::InfiniBand).unwrap();
     let source = *here.setup_port(PortSpace::InfiniBand, 4243);

@@ -66,7 +66,7 @@ fn failed_migration_leaves_the_identifier_in_place() {
     // The new channel does not have it.
     let (c_channel, c_id) = raw(&new, &id);
     shim.raise(c_channel, ConnectionEvent::new(EventType::AddressChange.raw(), c_id));
-    assert!(new.try_get_cm_event().unwrap_err().hint().unwrap().contains("not of this channel"));
+    assert!(new.try_get_cm_event().unwrap_err().hint().unwrap().contains("not on this channel"));
 
     raise(&shim, &id, EventType::AddressChange.raw(), 0);
     id.migrate(&new).unwrap();
@@ -134,7 +134,7 @@ fn queue_pair_for_a_disconnected_peer_is_an_error() {
     builder.setup_send_cq(&cq).setup_recv_cq(&cq);
     shim.fail("rdma_create_qp", 0, Failure::documented(libc::EINVAL));
     let error = id.create_qp(&builder).unwrap_err();
-    assert_eq!(error.hint(), Some("perhaps the peer has given up"));
+    assert_eq!(error.hint(), Some("the peer may have given up"));
     // This request has not been accepted or rejected.
     let other = Connector::new().resolve(listener.local_address()).unwrap();
     shim.fail("rdma_create_qp", 0, Failure::documented(libc::EINVAL));
@@ -263,7 +263,7 @@ fn channel_failure_is_reported_once_and_the_others_continue() {
         let told: Vec<_> = waiting.into_iter().map(|one| one.join().unwrap()).collect();
         assert_eq!(told.iter().filter(|one| matches!(one, Ok(Ended::Disconnected))).count(), 3, "{told:?}");
         let error = told.into_iter().find_map(Result::err).unwrap();
-        assert!(error.to_string().contains("not of this channel"), "{error}");
+        assert!(error.to_string().contains("not on this channel"), "{error}");
     });
 }
 

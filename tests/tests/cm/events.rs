@@ -174,11 +174,11 @@ fn events_without_an_identifier_are_errors_and_the_next_is_read() {
         |id, listen_id| ConnectionEvent { listen_id, ..ConnectionEvent::new(EventType::ConnectRequest.raw(), id) };
     let null = std::ptr::null_mut();
     let strange = [
-        (ConnectionEvent::new(EventType::Established.raw(), null), "named no identifier"),
-        (request(null, c_listener), "named no identifier"),
-        (request(c_id, c_listener), "named no new identifier"),
-        (request(c_listener, c_listener), "named no new identifier"),
-        (request(c_id, null), "named no new identifier"),
+        (ConnectionEvent::new(EventType::Established.raw(), null), "without an identifier"),
+        (request(null, c_listener), "without an identifier"),
+        (request(c_id, c_listener), "without a new identifier"),
+        (request(c_listener, c_listener), "without a new identifier"),
+        (request(c_id, null), "without a new identifier"),
     ];
     for (event, text) in strange {
         shim.raise(c_channel, event);

@@ -59,7 +59,7 @@ fn operation_without_a_device_is_an_error() {
     ];
     for error in refused.map(Result::unwrap_err) {
         assert_eq!(error.errno().raw(), libc::EINVAL, "{error}");
-        assert!(error.hint().unwrap().contains("on no device"), "{error}");
+        assert!(error.hint().unwrap().contains("has no device"), "{error}");
     }
     // C would dereference a null pointer.
     assert_eq!(shim.verbs(), [""; 0]);
@@ -71,14 +71,14 @@ fn request_is_answered_once() {
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
     let error = id.accept(&ConnectionParameter::default()).unwrap_err();
-    assert!(error.hint().unwrap().contains("did not come with one"), "{error}");
+    assert!(error.hint().unwrap().contains("does not belong to one"), "{error}");
     let active = End::of(id);
     active.id.connect(&ConnectionParameter::default()).unwrap();
     let passive = End::of(expect(&channel, EventType::ConnectRequest).cm_id().clone());
     passive.id.accept(&ConnectionParameter::default()).unwrap();
     shim.calls();
     for error in [passive.id.reject(b""), passive.id.accept(&ConnectionParameter::default())].map(Result::unwrap_err) {
-        assert!(error.hint().unwrap().contains("has been answered"), "{error}");
+        assert!(error.hint().unwrap().contains("already answered"), "{error}");
     }
     assert_eq!(shim.verbs(), [""; 0]);
     drop(passive);
@@ -93,11 +93,11 @@ fn oversized_private_data_does_not_reach_c() {
     let active = End::of(id);
     shim.calls();
     let error = active.id.connect(ConnectionParameter::default().setup_private_data(&[1; 256])).unwrap_err();
-    assert!(error.hint().unwrap().contains("256 bytes of private data: at most 255"), "{error}");
+    assert!(error.hint().unwrap().contains("256 bytes of private data are too many; use at most 255"), "{error}");
     assert!(active.id.reject(&[1; 256]).unwrap_err().hint().unwrap().contains("256 bytes"));
     assert_eq!(shim.verbs(), [""; 0]);
     let error = active.id.connect(ConnectionParameter::default().setup_private_data(&[1; 57])).unwrap_err();
-    assert!(error.hint().unwrap().contains("57 bytes of private data are more than there is room for"), "{error}");
+    assert!(error.hint().unwrap().contains("57 bytes of private data are too many"), "{error}");
 }
 
 #[test]

@@ -43,13 +43,15 @@ fn refused_option_reports_when_it_can_be_set() {
     let id = channel.create_id(PortSpace::Tcp).unwrap();
     type Set<'i> = &'i dyn Fn() -> Result<(), VerbError>;
     let options: [(Set<'_>, &str); 4] = [
-        (&|| id.set_reuse_address(true), "before it is bound"),
-        (&|| id.set_af_only(true), "before it is bound"),
+        (&|| id.set_reuse_address(true), "before bind_addr"),
+        (&|| id.set_af_only(true), "before bind_addr"),
         (&|| id.set_type_of_service(1), "in this state"),
-        (&|| id.set_ack_timeout(1), "not those for datagrams"),
+        (&|| id.set_ack_timeout(1), "datagrams are not acknowledged"),
     ];
     for (set, hint) in options {
-        for (errno, hint) in [(libc::EINVAL, hint), (libc::ENOSYS, "the kernel does not have the option")] {
+        for (errno, hint) in
+            [(libc::EINVAL, hint), (libc::ENOSYS, "the kernel does not support the option; upgrade it")]
+        {
             shim.fail("rdma_set_option", 0, Failure::documented(errno));
             let error = set().unwrap_err();
             assert_eq!((error.verb(), error.errno().raw()), ("rdma_set_option", errno));
@@ -68,7 +70,7 @@ fn given_path_replaces_route_resolution_on_infiniband() {
     shim.calls();
     let path = PathRecord::new(id.local_gid().unwrap(), id.peer_gid().unwrap());
     let error = id.set_path(&path).unwrap_err();
-    assert!(error.hint().unwrap().contains("not on a port of InfiniBand"), "{error}");
+    assert!(error.hint().unwrap().contains("not on an InfiniBand port"), "{error}");
     assert_eq!(shim.verbs(), [""; 0]);
     // An unknown port has no link layer, and softrnic has no InfiniBand path.
     let (_, c_id) = raw(&channel, &id);
@@ -81,7 +83,7 @@ fn given_path_replaces_route_resolution_on_infiniband() {
     // The first byte has the flags: for the manager, primary, in both directions.
     assert_eq!(["level", "optname", "optlen", "first"].map(|argument| call.argument(argument)), [1, 1, 72, 43]);
     let error = id.set_path(&path).unwrap_err();
-    assert_eq!(error.hint(), Some("no address is resolved, or there is a route already"));
+    assert_eq!(error.hint(), Some("the address is not resolved, or the route already is; call this between the two"));
 }
 
 #[test]
@@ -134,7 +136,7 @@ fn vendor_options_are_the_peers() {
     let with_queue_pair = End::of(id);
     for result in [with_queue_pair.id.set_local_ece(offer), with_queue_pair.id.remote_ece().map(drop)] {
         let error = result.unwrap_err();
-        assert!(error.hint().unwrap().contains("made through the identifier"), "{error}");
+        assert!(error.hint().unwrap().contains("created through the identifier"), "{error}");
     }
     with_queue_pair.qp.close().unwrap();
 }
@@ -156,7 +158,7 @@ fn library_without_vendor_options_gives_a_typed_error() {
         shim.fail(verb, 0, Failure::documented(libc::EOPNOTSUPP));
         let error = call(request.cm_id()).unwrap_err();
         assert_eq!((error.verb(), error.errno().raw()), (verb, libc::EOPNOTSUPP));
-        assert!(error.hint().unwrap().contains("since rdma-core 31"), "{error}");
+        assert!(error.hint().unwrap().contains("older than rdma-core 31"), "{error}");
     }
     // The answer was not set.
     request.cm_id().reject(b"").unwrap();

@@ -175,7 +175,7 @@ fn connect_data_comes_before_private_data() {
     let active = End::of(id);
     let mut parameter = ConnectionParameter::default();
     let error = active.id.connect(parameter.setup_private_data(&[7; 249])).unwrap_err();
-    assert_eq!(error.hint(), Some("249 bytes of private data: at most 248"));
+    assert_eq!(error.hint(), Some("249 bytes of private data are too many; use at most 248"));
     // C has space for it, the packet has not.
     let error = active.id.connect(parameter.setup_private_data(&[7; 50])).unwrap_err();
     assert_eq!(error.errno().raw(), libc::EINVAL, "{error}");
@@ -197,7 +197,7 @@ fn unreachable_endpoint_reports_why() {
     // No host has the address: the library waits two seconds.
     let error = refused("10.71.0.77");
     assert_eq!(error.errno().raw(), libc::ETIMEDOUT, "{error}");
-    assert_eq!(error.hint(), Some("nobody answers at 10.71.0.77:7471"));
+    assert_eq!(error.hint(), Some("no reply from 10.71.0.77:7471; check the address, and that the machine is up"));
     assert!(channel.try_get_cm_event().unwrap().is_none());
 }
 

@@ -57,7 +57,7 @@ fn rejection_has_its_reason_and_the_peers_data() {
     let EventKind::Rejected(rejection) = event.kind() else { panic!("{event:?}") };
     assert_eq!(rejection.reason(), Some(RejectReason::ConsumerDefined));
     assert_eq!(rejection.private_data().trimmed(), b"not today");
-    assert_eq!(event.to_string(), "rejected: the program there said no, with 9 bytes of data");
+    assert_eq!(event.to_string(), "rejected: the program there declined the request, with 9 bytes of data");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn port_without_a_listener_is_a_rejection_with_that_reason() {
     let active = End::of(resolve(&channel, PortSpace::Tcp, address));
     active.id.connect(&ConnectionParameter::default()).unwrap();
     let event = channel.get_cm_event(Some(LONG)).unwrap();
-    assert_eq!(event.to_string(), "rejected: nobody listens there");
+    assert_eq!(event.to_string(), "rejected: no listener on that port");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn accept_is_not_followed_by_a_reject() {
     passive.id.accept(&ConnectionParameter::default()).unwrap();
     // The kernel would accept it, and destroying the identifier would never return.
     let error = passive.id.reject(b"").unwrap_err();
-    assert!(error.hint().unwrap().contains("it has been answered"), "{error}");
+    assert!(error.hint().unwrap().contains("already answered"), "{error}");
     expect(&channel, EventType::Established);
     expect(&channel, EventType::Established);
 }

@@ -129,7 +129,10 @@ fn several_groups_are_distinct_and_left_with_the_queue_pair_or_the_identifier() 
     }
     let error = id.join_multicast(group(12)).unwrap_err();
     assert_eq!(error.errno().raw(), libc::EADDRINUSE);
-    assert_eq!(error.hint(), Some(&*format!("the identifier is in the group {}, or joins it already", group(12).ip())));
+    assert_eq!(
+        error.hint(),
+        Some(&*format!("the identifier is in the group {} or is joining it; leave the group first", group(12).ip()))
+    );
     // With the port that was not set when joining.
     let mut elsewhere = group(12);
     elsewhere.set_port(7);
@@ -158,15 +161,15 @@ fn failed_join_reports_why_and_leaves_no_membership() {
         let hint = error.hint().unwrap_or_else(|| panic!("{error}")).to_owned();
         (error.errno().raw(), hint)
     };
-    assert!(hint(group(21), &id).1.contains("is on no device"));
+    assert!(hint(group(21), &id).1.contains("has no device"));
     id.bind_addr(SocketAddr::new(address(), 0)).unwrap();
     let unicast = SocketAddr::new(address(), 0);
-    assert!(hint(unicast, &id).1.ends_with("is no address of a multicast group"));
+    assert!(hint(unicast, &id).1.ends_with("is no multicast address"));
     let ipv6: SocketAddr = "[ff0e::9:9]:0".parse().unwrap();
     let (errno, why) = hint(ipv6, &id);
     assert_eq!(
         (errno, why.as_str()),
-        (524, "joining ff0e::9:9: the port has no multicast groups of IPv6 (RoCE v2 has those of IPv4)")
+        (524, "joining ff0e::9:9: the port does not support IPv6 multicast groups; with RoCE v2 use an IPv4 group")
     );
     id.leave_multicast(ipv6).unwrap_err();
     id.join_multicast(group(21)).unwrap();
@@ -176,7 +179,7 @@ fn failed_join_reports_why_and_leaves_no_membership() {
     connection.bind_addr(SocketAddr::new(address(), 0)).unwrap();
     let (errno, why) = hint(group(21), &connection);
     assert_eq!(errno, libc::EINVAL);
-    assert!(why.contains("make the identifier in PortSpace::Udp"), "{why}");
+    assert!(why.contains("create the identifier in PortSpace::Udp"), "{why}");
     assert!(channel.try_get_cm_event().unwrap().is_none());
 }
 

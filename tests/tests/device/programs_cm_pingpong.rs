@@ -124,9 +124,9 @@ fn addresses_of_both_families_are_understood() {
 fn missing_peer_is_an_error() {
     let host = address().to_string();
     let run = |options: &str| child::run(ours(port(), options), LIMIT);
-    fails(&run(&host), &[&format!("connecting to {host}:"), "nobody listens there"]);
+    fails(&run(&host), &[&format!("connecting to {host}:"), "no listener on that port"]);
     fails(&run(&format!("--ud {host}")), &[&host, "unreachable"]);
-    fails(&run("203.0.113.5"), &["203.0.113.5", "no way there"]);
+    fails(&run("203.0.113.5"), &["203.0.113.5", "no route there"]);
     if device::name() != device::SOFT_DEVICE {
         // A name of this machine, but not of an RDMA device.
         fails(&run("localhost"), &["ENODEV", "the address leads to no RDMA device"]);
@@ -134,8 +134,8 @@ fn missing_peer_is_an_error() {
     fails(&run("no.such.host.invalid"), &["no.such.host.invalid"]);
     fails(&run("-b 192.0.2.99"), &["EADDRNOTAVAIL", "192.0.2.99"]);
     fails(&run(&format!("-b 192.0.2.99 {host}")), &["192.0.2.99"]);
-    fails(&run("--timeout 0.3"), &["nobody asked within 300ms"]);
-    fails(&run("--ud --timeout 0.3"), &["nobody asked within 300ms"]);
+    fails(&run("--timeout 0.3"), &["no request within 300ms"]);
+    fails(&run("--ud --timeout 0.3"), &["no request within 300ms"]);
 
     let port = port();
     let mut server = Program::start(ours(port, ""), LIMIT);

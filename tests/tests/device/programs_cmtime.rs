@@ -119,7 +119,7 @@ fn endless_server_serves_until_a_signal() {
 fn failures_are_counted_and_reported_in_a_sentence() {
     let run = |options: &str| child::run(ours(port(), options), LIMIT);
     let absent = run(&to_server("-c 20 -n 3"));
-    fails(&absent, &["20 of 20 connections failed: connect: ", "nobody listens there (20)"]);
+    fails(&absent, &["20 of 20 connections failed: connect: ", "no listener on that port (20)"]);
     // The completed steps have their times.
     let rows = rows(&absent);
     let connect = rows.iter().find(|(name, _)| name == "connect").unwrap_or_else(|| panic!("{}", absent.output));

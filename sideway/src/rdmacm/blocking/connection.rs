@@ -1,4 +1,4 @@
-//! A connection that is there.
+//! An established connection.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use super::watch::Watch;
 use super::{ConnectCause, ConnectError, ConnectStep};
 use crate::rdmacm::communication_manager::{ConnectionInfo, Event, EventChannel, EventKind, Identifier};
 
-/// A connection: what tells of its end, and ends it. Data goes over the queue pair.
+/// An established connection: reports its end, and disconnects. Use the queue pair to transfer data.
 ///
-/// It holds the identifier, and so does a queue pair that was made through it. When both have gone, so has the connection, and the
-/// peer is told.
+/// The connection and the queue pair created through its identifier keep the identifier alive. When both are dropped,
+/// the connection ends and the peer is notified.
 ///
-/// Several threads may wait at once: an end is told to all of them.
+/// Several threads can wait at once: each receives the end.
 #[derive(Debug)]
 pub struct Connection {
     id: Arc<Identifier>,
@@ -29,15 +29,15 @@ struct Life {
     has_address_changed: bool,
 }
 
-/// How a connection has ended.
+/// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Ended {
-    /// The peer has ended it, by force perhaps, or has answered that it is ended.
+    /// The peer disconnected, possibly abruptly, or confirmed the disconnect.
     Disconnected,
-    /// This side has ended it, and the peer has not answered in the kernel's time.
+    /// This side disconnected, and the peer did not confirm within the kernel's limit.
     NoAnswer,
-    /// The device is going away.
+    /// The device is being removed.
     DeviceRemoval,
 }
 
@@ -46,50 +46,50 @@ impl Connection {
         Self { peer: id.peer_address(), id, info, life: Watch::default() }
     }
 
-    /// The identifier.
+    /// Returns the identifier.
     pub fn identifier(&self) -> &Arc<Identifier> {
         &self.id
     }
 
-    /// The channel of the identifier, for who waits for many connections by poll(2): once it is readable, [`ended`](Self::ended)
-    /// tells why.
+    /// Returns the identifier's channel, for programs that poll(2) many connections: once it is readable,
+    /// [`ended`](Self::ended) returns the reason.
     pub fn event_channel(&self) -> Arc<EventChannel> {
         self.id.event_channel()
     }
 
-    /// What the peer has said of the connection: its proposal, or on the active side its answer.
+    /// Returns the peer's parameters: those of its request, or, on the active side, of its reply.
     pub fn info(&self) -> &ConnectionInfo {
         &self.info
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     pub fn peer_address(&self) -> Option<SocketAddr> {
         self.peer
     }
 
-    /// This side's address.
+    /// Returns this side's address.
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.id.local_address()
     }
 
-    /// Waits for the end, without limit where `timeout` is `None`; one that has come already is told again.
+    /// Waits for the end, without limit if `timeout` is `None`. After the end, each call returns it again.
     ///
-    /// A peer that has ended the connection waits for an answer: [`disconnect`](Self::disconnect), or dropping all that holds the
-    /// identifier. Receives that are outstanding complete then too, flushed.
+    /// A peer that disconnected waits for a confirmation: call [`disconnect`](Self::disconnect), or drop all owners of
+    /// the identifier. Outstanding receives are then flushed.
     ///
     /// # Errors
     ///
-    /// - [`ConnectCause::TimedOut`]: the connection stands.
-    /// - [`ConnectCause::Verb`]: as [`EventChannel::get_cm_event`].
+    /// - [`ConnectCause::TimedOut`]: the connection has not ended.
+    /// - [`ConnectCause::Verb`]: as for [`EventChannel::get_cm_event`].
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Ended, ConnectError> {
         self.wait_in(ConnectStep::Wait, timeout)
     }
 
-    /// The end, if it has come.
+    /// Returns how the connection ended, or `None` if it has not.
     ///
     /// # Errors
     ///
-    /// As [`wait`](Self::wait); that the connection stands is `Ok(None)`.
+    /// As for [`wait`](Self::wait), except that `TimedOut` is `Ok(None)`.
     pub fn ended(&self) -> Result<Option<Ended>, ConnectError> {
         match self.wait(Some(Duration::ZERO)) {
             Ok(ended) => Ok(Some(ended)),
@@ -98,27 +98,28 @@ impl Connection {
         }
     }
 
-    /// Whether the connection has ended, or can tell nothing any more ([`ended`](Self::ended) says what).
+    /// Whether the connection has ended, or its state can no longer be read ([`ended`](Self::ended) returns which).
     pub fn is_ended(&self) -> bool {
         !matches!(self.ended(), Ok(None))
     }
 
-    /// Whether the network device has another hardware address since (bonding), by what has come until now: a connection that is
-    /// made anew uses it.
+    /// Whether the network device's hardware address has changed since (bonding), according to the events so far. A new
+    /// connection uses the new address.
     pub fn has_address_changed(&self) -> bool {
         self.life.lock_known(|life| life.has_address_changed)
     }
 
-    /// `rdma_disconnect(id)` — ends the connection, and waits until the peer has answered; without limit where `timeout` is `None`,
-    /// which is at most the kernel's limit, a minute or two. Answers the peer, and does not wait, where the peer has ended it.
+    /// `rdma_disconnect(id)` — disconnects, and waits for the peer's confirmation. Without a `timeout` this takes at
+    /// most the kernel's limit of one or two minutes. If the peer disconnected first, the call confirms this and does
+    /// not wait.
     ///
-    /// A queue pair that was made through the identifier goes to the error state, and what is outstanding completes flushed: what is
-    /// to arrive has to have completed before.
+    /// A queue pair that was created through the identifier enters the error state, and its outstanding requests are
+    /// flushed. Wait for the completion of all data that must arrive before calling this.
     ///
     /// # Errors
     ///
-    /// - [`ConnectCause::TimedOut`]: the peer has not answered. The connection has ended all the same.
-    /// - [`ConnectCause::Verb`]: as [`Identifier::disconnect`].
+    /// - [`ConnectCause::TimedOut`]: the peer did not confirm. The connection has ended nevertheless.
+    /// - [`ConnectCause::Verb`]: as for [`Identifier::disconnect`].
     pub fn disconnect(&self, timeout: Option<Duration>) -> Result<Ended, ConnectError> {
         match (self.id.disconnect(), self.ended()) {
             (_, Ok(Some(ended))) => Ok(ended),
@@ -140,7 +141,7 @@ impl Connection {
 impl Life {
     fn learn(&mut self, id: &Arc<Identifier>, event: Event) {
         if !Arc::ptr_eq(event.cm_id(), id) {
-            log::warn!("{event}: an event of another identifier on a connection's channel is left out");
+            log::warn!("{event}: ignored an event of another identifier on a connection's channel");
             return;
         }
         let end = match event.kind() {
@@ -157,7 +158,7 @@ impl Life {
             }
             EventKind::TimewaitExit => return,
             _ => {
-                log::warn!("{event}: means nothing to a connection that is there");
+                log::warn!("{event}: ignored for an established connection");
                 return;
             }
         };

@@ -1,4 +1,4 @@
-//! The active side: the way to a peer.
+//! The active side: resolves and connects to a peer.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, ToSocketAddrs};
@@ -10,7 +10,7 @@ use super::watch::await_event;
 use super::{ConnectCause, ConnectError, ConnectStep, Resolved};
 use crate::rdmacm::communication_manager::{EventChannel, EventKind, Identifier, PortSpace};
 
-/// How to get to a peer. One serves for any number of connections, from any thread.
+/// Settings for connecting to peers. One connector can be used for any number of connections, from any thread.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -33,50 +33,52 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// For reliable connections, from the address that the routing table gives, within ten seconds.
+    /// Creates a connector for reliable connections, from the source address that the routing table selects, with a
+    /// timeout of ten seconds.
     pub fn new() -> Self {
         Self { port_space: PortSpace::Tcp, source: None, type_of_service: None, timeout: super::TIMEOUT }
     }
 
-    /// What the ports are ports of: [`PortSpace::Udp`] for [lookups](Resolved::lookup) of queue pairs for datagrams.
+    /// Sets the port space: use [`PortSpace::Udp`] to [look up](Resolved::lookup) queue pairs for datagrams.
     pub fn setup_port_space(&mut self, port_space: PortSpace) -> &mut Self {
         self.port_space = port_space;
         self
     }
 
-    /// The address of this machine that connections come from, and with it the device.
+    /// Sets the local address of connections, and with it the device.
     pub fn setup_source(&mut self, source: IpAddr) -> &mut Self {
         self.source = Some(source);
         self
     }
 
-    /// The type of service of the packets: see [`Identifier::set_type_of_service`].
+    /// Sets the type of service of the packets: see [`Identifier::set_type_of_service`].
     pub fn setup_type_of_service(&mut self, type_of_service: u8) -> &mut Self {
         self.type_of_service = Some(type_of_service);
         self
     }
 
-    /// How long it may take from here to the connection: ten seconds unless set. [`Duration::MAX`] is without limit.
+    /// Sets the time limit for the whole connection setup; the default is ten seconds. [`Duration::MAX`] means no
+    /// limit.
     ///
-    /// What the program does between [`resolve`](Self::resolve) and [`Resolved::connect`] does not count. A name is looked up
-    /// by the system in the time that it takes, which counts and is not cut short.
+    /// The time that the program spends between [`resolve`](Self::resolve) and [`Resolved::connect`] does not count.
+    /// The time of the system's name lookup counts, but a lookup is not interrupted.
     pub fn setup_timeout(&mut self, timeout: Duration) -> &mut Self {
         self.timeout = timeout;
         self
     }
 
-    /// `rdma_resolve_addr`, `rdma_resolve_route` — finds the way to a peer: an address, or a name and a port as in
-    /// `"server:7174"` or `("server", 7174)`. Of a name with several addresses each is tried in turn, until there is a way to one;
-    /// each has its share of the time.
+    /// `rdma_resolve_addr`, `rdma_resolve_route` — resolves the address and the route of a peer: an address, or a name
+    /// and a port as in `"server:7174"` or `("server", 7174)`. If a name has several addresses, each is tried in turn
+    /// until one succeeds; they share the time limit.
     ///
     /// # Errors
     ///
-    /// With the [step](ConnectError::step) at which the last address failed: `LookUpName`, `OpenChannel`, `ResolveAddress` or
-    /// `ResolveRoute`.
+    /// The [step](ConnectError::step) is the one at which the last address failed: `LookUpName`, `OpenChannel`,
+    /// `ResolveAddress` or `ResolveRoute`.
     ///
-    /// - [`ConnectCause::TimedOut`]: nobody answers at the address.
-    /// - [`ConnectCause::Verb`] with `ENETUNREACH`: no way there; with `ENODEV` (at `ResolveRoute`; or an event at
-    ///   `ResolveAddress`): the way does not go over an RDMA device, as that to 127.0.0.1.
+    /// - [`ConnectCause::TimedOut`]: no reply from the address.
+    /// - [`ConnectCause::Verb`] with `ENETUNREACH`: no route to the address; with `ENODEV` (at `ResolveRoute`; or an
+    ///   event at `ResolveAddress`): the route does not use an RDMA device, for example to 127.0.0.1.
     pub fn resolve(&self, peer: impl ToSocketAddrs + fmt::Debug) -> Result<Resolved, ConnectError> {
         let deadline = Deadline::within(Some(self.timeout));
         let addresses = look_up(&peer)?;
@@ -136,7 +138,7 @@ fn resolve_route(id: &Arc<Identifier>, deadline: &Deadline) -> Result<(), Connec
     })
 }
 
-/// The addresses of a name.
+/// Returns the addresses of a name.
 pub(super) fn look_up(name: &(impl ToSocketAddrs + fmt::Debug)) -> Result<Vec<SocketAddr>, ConnectError> {
     match name.to_socket_addrs() {
         Ok(addresses) => Ok(addresses.collect()),
@@ -144,7 +146,7 @@ pub(super) fn look_up(name: &(impl ToSocketAddrs + fmt::Debug)) -> Result<Vec<So
     }
 }
 
-/// The source with any port; link-local ones are of the link that the destination is on.
+/// Returns the source with port 0; a link-local one takes the destination's interface.
 fn source_for(source: IpAddr, destination: SocketAddr) -> SocketAddr {
     match (source, destination) {
         (IpAddr::V6(source), SocketAddr::V6(destination)) if source.is_unicast_link_local() => {
@@ -154,7 +156,7 @@ fn source_for(source: IpAddr, destination: SocketAddr) -> SocketAddr {
     }
 }
 
-/// As [`new`](Connector::new).
+/// As for [`new`](Connector::new).
 impl Default for Connector {
     fn default() -> Self {
         Self::new()

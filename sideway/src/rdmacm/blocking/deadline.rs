@@ -1,35 +1,35 @@
-//! How long a step may still take.
+//! The deadline of a step.
 
 use std::time::{Duration, Instant};
 
 use super::ConnectCause;
 
-/// The end of a wait; none where the time is longer than a clock can count.
+/// The end of a wait, or none if the time exceeds the clock's range.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
     at: Option<Instant>,
-    /// What was asked for in the first place.
+    /// The limit that the caller set.
     total: Duration,
 }
 
 impl Deadline {
-    /// Without limit where there is no `timeout`.
+    /// Sets the deadline `timeout` from now, or none without a `timeout`.
     pub(super) fn within(timeout: Option<Duration>) -> Self {
         let total = timeout.unwrap_or(Duration::MAX);
         Self::resume(total, timeout)
     }
 
-    /// One of `total` of which `left` is left.
+    /// Creates a deadline of which `left` of `total` remains.
     pub(super) fn resume(total: Duration, left: Option<Duration>) -> Self {
         Self { at: left.and_then(|left| Instant::now().checked_add(left)), total }
     }
 
-    /// What is left; `None` where there is no end.
+    /// Returns the remaining time; `None` without a deadline.
     pub(super) fn left(&self) -> Option<Duration> {
         self.at.map(|at| at.saturating_duration_since(Instant::now()))
     }
 
-    /// The same for who needs a number.
+    /// Returns the remaining time, or `Duration::MAX` without a deadline.
     pub(super) fn left_or_max(&self) -> Duration {
         self.left().unwrap_or(Duration::MAX)
     }
@@ -38,7 +38,7 @@ impl Deadline {
         self.left().is_some_and(|left| left.is_zero())
     }
 
-    /// What one of `shares` attempts gets that are still to be made.
+    /// Returns the share of the remaining time for one of the `shares` attempts that remain.
     pub(super) fn share(&self, shares: usize) -> Self {
         let shares = u32::try_from(shares).unwrap_or(u32::MAX);
         match self.left() {
@@ -47,7 +47,7 @@ impl Deadline {
         }
     }
 
-    /// Fails where nothing is left.
+    /// Fails if no time remains.
     pub(super) fn check(&self) -> Result<(), ConnectCause> {
         if self.has_passed() { Err(self.passed()) } else { Ok(()) }
     }
@@ -58,7 +58,7 @@ impl Deadline {
     }
 }
 
-/// For who reads it: the clock has run a little since the time was given.
+/// Rounds for display: some time has passed since the program set the limit.
 fn whole_milliseconds(time: Duration) -> Duration {
     let rounded = time.saturating_add(Duration::from_micros(500));
     Duration::new(rounded.as_secs(), rounded.subsec_millis() * 1_000_000)
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_that_no_clock_counts_has_no_end() {
+    fn unrepresentable_timeout_means_no_deadline() {
         for timeout in [None, Some(Duration::MAX)] {
             let deadline = Deadline::within(timeout);
             assert_eq!((deadline.left(), deadline.left_or_max()), (None, Duration::MAX));
@@ -79,14 +79,14 @@ mod tests {
     }
 
     #[test]
-    fn no_time_at_all_has_passed() {
+    fn zero_timeout_has_passed_at_once() {
         let deadline = Deadline::within(Some(Duration::ZERO));
         assert!(matches!(deadline.check(), Err(ConnectCause::TimedOut { after: Duration::ZERO })));
         assert_eq!(deadline.share(0).left(), Some(Duration::ZERO));
     }
 
     #[test]
-    fn attempts_share_what_is_left() {
+    fn attempts_share_remaining_time() {
         let deadline = Deadline::within(Some(Duration::from_secs(3000)));
         assert!(deadline.share(3).left_or_max() <= Duration::from_secs(1000));
         let told = whole_milliseconds(Duration::from_nanos(4_999_993_216));

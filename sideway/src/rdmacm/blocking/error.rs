@@ -1,4 +1,4 @@
-//! Why there is no connection.
+//! Errors of connection setup.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,19 +10,19 @@ use crate::rdmacm::communication_manager::{
     CreateEventChannelError, EventStatus, EventType, RejectReason, Rejection, Unreachable,
 };
 
-/// Why there is no connection: what was being done, for which address, and what came of it.
+/// An error of a connection: the step that failed, the address, and the cause.
 ///
-/// The text says what usually helps:
+/// The text includes the usual remedy:
 ///
 /// ```text
-/// connecting to 192.0.2.7:7174: rejected: nobody listens there
-/// resolving the address 192.0.2.8:7174: nobody answered within 10s: is the address right, and that machine up?
+/// connecting to 192.0.2.7:7174: rejected: no listener on that port
+/// resolving the address 192.0.2.8:7174: no reply within 10s; check the address, and that the machine is up
 /// rdma_bind_addr: EADDRNOTAVAIL (Cannot assign requested address): binding to 0.0.0.0:7174: the port is in use: …
 /// ```
 ///
 /// As an [`io::Error`] it has the kind that a socket would give: `ConnectionRefused`, `TimedOut`, `AddrInUse`, ….
 pub struct ConnectError(
-    // One pointer wide, so that a call which succeeds carries no room for its failure.
+    // One pointer wide, so that `Result`s stay small.
     Box<Failure>,
 );
 
@@ -37,41 +37,41 @@ struct Failure {
     earlier: Vec<ConnectError>,
 }
 
-/// What came of it.
+/// The cause of a [`ConnectError`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConnectCause {
-    /// The name could not be looked up.
+    /// The name lookup failed.
     Name(io::Error),
     /// The name has no address.
     NoAddress,
-    /// There is no event channel: no librdmacm, no device, too many files.
+    /// The event channel could not be created: no librdmacm, no device, or too many open files.
     Channel(CreateEventChannelError),
-    /// A call of the library failed.
+    /// A library call failed.
     Verb(VerbError),
     /// An event reported a failure.
     Event {
-        /// Which.
+        /// The type of the event.
         event_type: EventType,
         /// Its status.
         status: EventStatus,
     },
-    /// The peer, or its machine, said no.
+    /// The peer or its machine rejected the request.
     Rejected(Rejection),
-    /// The peer's machine does not answer; or (datagrams) said no.
+    /// The peer's machine does not respond; for datagrams: or it rejected the request.
     Unreachable(Unreachable),
-    /// The time has passed.
+    /// The time limit expired.
     TimedOut {
-        /// What there was.
+        /// The limit that was set.
         after: Duration,
     },
-    /// The peer has gone before the connection was there.
+    /// The peer disconnected before the connection was established.
     Disconnected,
-    /// The device is going away.
+    /// The device is being removed.
     DeviceRemoval,
-    /// An event came that cannot come here.
+    /// An unexpected event.
     Unexpected(EventType),
-    /// What the program did in between failed.
+    /// The program's own function failed ([`Resolved::connect_with`](super::Resolved::connect_with)).
     Program(Box<dyn error::Error + Send + Sync>),
 }
 
@@ -81,7 +81,7 @@ impl ConnectError {
         Self(Box::new(Failure { step, address, name: None, cause: cause.into(), earlier: Vec::new() }))
     }
 
-    /// A failure to find the addresses of `name`.
+    /// Creates the error of looking up `name`.
     #[cold]
     pub(super) fn of_name(name: &dyn fmt::Debug, cause: ConnectCause) -> Self {
         let mut error = Self::new(ConnectStep::LookUpName, None, cause);
@@ -89,7 +89,7 @@ impl ConnectError {
         error
     }
 
-    /// The last of several, of which each was tried.
+    /// Returns the last of several errors, one for each address; the others become its earlier ones.
     #[cold]
     pub(super) fn of_all(name: &dyn fmt::Debug, mut errors: Vec<Self>) -> Self {
         match errors.pop() {
@@ -101,27 +101,27 @@ impl ConnectError {
         }
     }
 
-    /// What was being done.
+    /// Returns the step that failed.
     pub fn step(&self) -> ConnectStep {
         self.0.step
     }
 
-    /// The address that it was for: the peer's, or this side's where it listens.
+    /// Returns the address: the peer's, or the local one of a listener.
     pub fn address(&self) -> Option<SocketAddr> {
         self.0.address
     }
 
-    /// What came of it.
+    /// Returns the cause.
     pub fn cause(&self) -> &ConnectCause {
         &self.0.cause
     }
 
-    /// What came of the addresses that were tried before, where a name has several.
+    /// Returns the errors of the addresses tried before, if the name has several.
     pub fn earlier(&self) -> &[ConnectError] {
         &self.0.earlier
     }
 
-    /// The no of the peer, if that is the cause.
+    /// Returns the peer's rejection, if that is the cause.
     pub fn rejection(&self) -> Option<&Rejection> {
         match self.cause() {
             ConnectCause::Rejected(rejection) => Some(rejection),
@@ -129,19 +129,19 @@ impl ConnectError {
         }
     }
 
-    /// Whether the time has passed that the program gave.
+    /// Whether the program's time limit expired.
     pub fn is_timed_out(&self) -> bool {
         matches!(self.cause(), ConnectCause::TimedOut { .. })
     }
 
-    /// The kind that a socket would give.
+    /// Returns the kind that a socket would report.
     pub fn kind(&self) -> io::ErrorKind {
         match self.cause() {
             ConnectCause::Name(error) => error.kind(),
             ConnectCause::NoAddress => io::ErrorKind::NotFound,
             ConnectCause::Channel(CreateEventChannelError::Verb(error)) => error.kind(),
             ConnectCause::Channel(_) => io::ErrorKind::Unsupported,
-            // So says the kernel of two that want one port at all addresses.
+            // The kernel's error for a port in use at all addresses.
             ConnectCause::Verb(error)
                 if error.errno() == Errno::EADDRNOTAVAIL
                     && self.address().is_some_and(|address| address.ip().is_unspecified()) =>
@@ -150,7 +150,7 @@ impl ConnectError {
             }
             ConnectCause::Verb(error) => error.kind(),
             ConnectCause::Event { status, .. } => status.errno().map_or(io::ErrorKind::Other, Errno::kind),
-            // An errno: iWARP's no, or no answer.
+            // iWARP reports an errno, for a rejection and for no response.
             ConnectCause::Rejected(Rejection { status, .. })
             | ConnectCause::Unreachable(Unreachable { status, .. }) => {
                 status.errno().map_or(io::ErrorKind::ConnectionRefused, Errno::kind)
@@ -163,8 +163,8 @@ impl ConnectError {
         }
     }
 
-    /// Whether the cause names the address itself.
-    fn cause_says_where(&self) -> bool {
+    /// Whether the cause's text contains the address.
+    fn cause_has_address(&self) -> bool {
         match (self.cause(), self.address()) {
             (ConnectCause::Verb(error), Some(address)) => {
                 error.hint().is_some_and(|hint| hint.contains(&address.to_string()))
@@ -176,7 +176,7 @@ impl ConnectError {
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.cause_says_where() {
+        if !self.cause_has_address() {
             self.step().write(f, self.address())?;
             if let Some(name) = &self.0.name {
                 write!(f, " {name}")?;
@@ -195,13 +195,10 @@ impl ConnectCause {
     fn write(&self, f: &mut fmt::Formatter<'_>, step: ConnectStep) -> fmt::Result {
         match self {
             Self::Name(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                write!(
-                    f,
-                    "{error}: it takes an address or a name, and a port, as in \"server:7174\" or (\"server\", 7174)"
-                )
+                write!(f, "{error}; pass an address or a name with a port, as in \"server:7174\" or (\"server\", 7174)")
             }
             Self::Name(error) => write!(f, "{error}"),
-            Self::NoAddress => f.write_str("it has no address"),
+            Self::NoAddress => f.write_str("the name has no address"),
             Self::Channel(error) => write!(f, "{error}"),
             Self::Verb(error) => write!(f, "{error}"),
             Self::Event { event_type, status } => {
@@ -210,56 +207,57 @@ impl ConnectCause {
             }
             Self::Rejected(rejection) => {
                 write!(f, "rejected: {rejection}")?;
-                // The kernel says the same where the port is right and the address is not.
+                // The kernel rejects a request to the right port at the wrong address with the same reason.
                 match rejection.reason() {
                     Some(RejectReason::ConsumerDefined) if rejection.private_data().trimmed().is_empty() => {
-                        f.write_str(", or listens at another address than this")
+                        f.write_str(", or listens on another address")
                     }
                     _ => Ok(()),
                 }
             }
             Self::Unreachable(unreachable) => match unreachable.status().errno().map(|errno| errno.raw()) {
                 Some(libc::ETIMEDOUT) => {
-                    f.write_str("unreachable: that machine does not answer, or the program there takes no requests")
+                    f.write_str("unreachable: the machine does not respond, or the program there takes no requests")
                 }
                 _ => write!(f, "unreachable: {unreachable}"),
             },
             Self::TimedOut { after } => match step {
                 ConnectStep::ResolveAddress => {
-                    write!(f, "nobody answered within {after:?}: is the address right, and that machine up?")
+                    write!(f, "no reply within {after:?}; check the address, and that the machine is up")
                 }
-                ConnectStep::ResolveRoute => write!(f, "no route was found within {after:?}"),
+                ConnectStep::ResolveRoute => write!(f, "no route found within {after:?}"),
                 ConnectStep::Connect | ConnectStep::Lookup => write!(
                     f,
-                    "no answer within {after:?}: perhaps the program there takes no requests, or something on the way drops them"
+                    "no response within {after:?}: the program there takes no requests, or the network drops them; \
+                    check both"
                 ),
-                ConnectStep::Accept => write!(f, "the peer has not confirmed within {after:?}"),
-                ConnectStep::AwaitRequest => write!(f, "nobody asked within {after:?}"),
-                ConnectStep::Disconnect => write!(f, "the peer has not answered within {after:?}"),
-                _ => write!(f, "nothing happened within {after:?}"),
+                ConnectStep::Accept => write!(f, "the peer did not confirm within {after:?}"),
+                ConnectStep::AwaitRequest => write!(f, "no request within {after:?}"),
+                ConnectStep::Disconnect => write!(f, "the peer did not respond within {after:?}"),
+                _ => write!(f, "no event within {after:?}"),
             },
-            Self::Disconnected => f.write_str("the peer has gone"),
-            Self::DeviceRemoval => f.write_str("the device is going away"),
-            Self::Unexpected(event_type) => write!(f, "an event came that cannot come here: {event_type}"),
+            Self::Disconnected => f.write_str("the peer disconnected"),
+            Self::DeviceRemoval => f.write_str("the device is being removed"),
+            Self::Unexpected(event_type) => write!(f, "unexpected event: {event_type}"),
             Self::Program(error) => write!(f, "{error}"),
         }
     }
 }
 
-/// What usually helps.
+/// Returns the usual remedy, as the end of the text.
 fn advice(step: ConnectStep, status: EventStatus) -> &'static str {
     match (step, status.errno().map(|errno| errno.raw())) {
         (ConnectStep::ResolveAddress, Some(libc::ENODEV)) => {
-            ": no RDMA device leads there (`rdma link` shows which network devices have one)"
+            ": no RDMA device leads there; use an address of a network device that `rdma link` lists"
         }
         (ConnectStep::ResolveAddress, Some(libc::EHOSTUNREACH | libc::ENETUNREACH)) => {
-            ": is the address right, and that machine up?"
+            "; check the address, and that the machine is up"
         }
         _ => "",
     }
 }
 
-// The text is that of the cause, and so is its source.
+// The text contains the cause's, so the source is the cause's source.
 impl error::Error for ConnectError {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         match self.cause() {
@@ -316,57 +314,55 @@ mod tests {
     }
 
     #[test]
-    fn a_no_reads_as_what_the_peer_meant() {
+    fn rejection_text_reports_reason_and_data() {
         let nobody = error(ConnectStep::Connect, rejected(RejectReason::InvalidServiceId, &[0; 148]));
-        assert_eq!(nobody.to_string(), "connecting to 192.0.2.7:7174: rejected: nobody listens there");
+        assert_eq!(nobody.to_string(), "connecting to 192.0.2.7:7174: rejected: no listener on that port");
         assert_eq!(nobody.kind(), io::ErrorKind::ConnectionRefused);
         let no = error(ConnectStep::Connect, rejected(RejectReason::ConsumerDefined, b"no\0\0"));
         assert_eq!(
             no.to_string(),
-            "connecting to 192.0.2.7:7174: rejected: the program there said no, with 2 bytes of data"
+            "connecting to 192.0.2.7:7174: rejected: the program there declined the request, with 2 bytes of data"
         );
         assert_eq!(no.rejection().map(|no| no.private_data().len()), Some(4));
         let silent = error(ConnectStep::Connect, rejected(RejectReason::ConsumerDefined, &[0; 148]));
         assert!(
-            silent.to_string().ends_with("the program there said no, or listens at another address than this"),
+            silent.to_string().ends_with("the program there declined the request, or listens on another address"),
             "{silent}"
         );
         let lookup = error(ConnectStep::Lookup, unreachable(1));
         assert_eq!(
             lookup.to_string(),
-            "looking up the queue pair at 192.0.2.7:7174: unreachable: nobody listens there"
+            "looking up the queue pair at 192.0.2.7:7174: unreachable: no listener on that port"
         );
         assert_eq!((lookup.kind(), lookup.rejection()), (io::ErrorKind::ConnectionRefused, None));
-        // iWARP's.
+        // As iWARP rejects.
         let status = EventStatus::new(-libc::ECONNRESET, 0);
         let reset = ConnectCause::Rejected(Rejection { status, private_data: PrivateData::default() });
         assert_eq!(error(ConnectStep::Connect, reset).kind(), io::ErrorKind::ConnectionReset);
     }
 
     #[test]
-    fn silence_says_who_was_silent_and_for_how_long() {
+    fn timeout_text_depends_on_step_and_has_limit() {
         let after = Duration::from_millis(1500);
         let texts = [
             (
                 ConnectStep::ResolveAddress,
-                "resolving the address 192.0.2.7:7174: nobody answered within 1.5s: is the address right, and that machine up?",
+                "resolving the address 192.0.2.7:7174: no reply within 1.5s; check the address, and that the \
+                machine is up",
             ),
-            (ConnectStep::ResolveRoute, "resolving the route to 192.0.2.7:7174: no route was found within 1.5s"),
+            (ConnectStep::ResolveRoute, "resolving the route to 192.0.2.7:7174: no route found within 1.5s"),
             (
                 ConnectStep::Connect,
-                "connecting to 192.0.2.7:7174: no answer within 1.5s: perhaps the program there takes no requests, or something \
-                 on the way drops them",
+                "connecting to 192.0.2.7:7174: no response within 1.5s: the program there takes no requests, or the \
+                network drops them; check both",
             ),
-            (
-                ConnectStep::Accept,
-                "accepting the connection from 192.0.2.7:7174: the peer has not confirmed within 1.5s",
-            ),
-            (ConnectStep::AwaitRequest, "waiting for a request on 192.0.2.7:7174: nobody asked within 1.5s"),
+            (ConnectStep::Accept, "accepting the connection from 192.0.2.7:7174: the peer did not confirm within 1.5s"),
+            (ConnectStep::AwaitRequest, "waiting for a request on 192.0.2.7:7174: no request within 1.5s"),
             (
                 ConnectStep::Disconnect,
-                "ending the connection with 192.0.2.7:7174: the peer has not answered within 1.5s",
+                "ending the connection with 192.0.2.7:7174: the peer did not respond within 1.5s",
             ),
-            (ConnectStep::Wait, "waiting on the connection with 192.0.2.7:7174: nothing happened within 1.5s"),
+            (ConnectStep::Wait, "waiting on the connection with 192.0.2.7:7174: no event within 1.5s"),
         ];
         for (step, text) in texts {
             let error = error(step, ConnectCause::TimedOut { after });
@@ -377,14 +373,15 @@ mod tests {
         let error = error(ConnectStep::Connect, unreachable(-libc::ETIMEDOUT));
         assert_eq!(
             error.to_string(),
-            "connecting to 192.0.2.7:7174: unreachable: that machine does not answer, or the program there takes no requests"
+            "connecting to 192.0.2.7:7174: unreachable: the machine does not respond, or the program there takes no \
+            requests"
         );
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(!error.is_timed_out());
     }
 
     #[test]
-    fn an_address_is_named_once() {
+    fn address_appears_once_in_text() {
         let hint = "binding to 192.0.2.7:7174: the port is in use";
         let named = error(ConnectStep::Bind, verb("rdma_bind_addr", libc::EADDRINUSE, hint));
         assert_eq!(
@@ -400,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_in_use_at_all_addresses_is_in_use() {
+    fn eaddrnotavail_at_unspecified_address_is_addr_in_use() {
         let error = |address: &str| {
             let cause = VerbError::new("rdma_bind_addr", Errno::EADDRNOTAVAIL);
             ConnectError::new(ConnectStep::Bind, address.parse().ok(), cause).kind()
@@ -411,23 +408,23 @@ mod tests {
     }
 
     #[test]
-    fn events_that_report_a_failure_say_which_device_is_missing() {
+    fn failure_event_text_names_missing_device() {
         let cause = |errno: i32| ConnectCause::Event {
             event_type: EventType::AddressError,
             status: EventStatus::new(-errno, 0),
         };
         assert_eq!(
             error(ConnectStep::ResolveAddress, cause(libc::ENODEV)).to_string(),
-            "resolving the address 192.0.2.7:7174: address error: ENODEV (No such device): no RDMA device leads there (`rdma link` \
-             shows which network devices have one)"
+            "resolving the address 192.0.2.7:7174: address error: ENODEV (No such device): no RDMA device leads \
+            there; use an address of a network device that `rdma link` lists"
         );
         let unreachable = error(ConnectStep::ResolveAddress, cause(libc::EHOSTUNREACH));
-        assert!(unreachable.to_string().ends_with("is the address right, and that machine up?"), "{unreachable}");
+        assert!(unreachable.to_string().ends_with("check the address, and that the machine is up"), "{unreachable}");
         assert_eq!(unreachable.kind(), io::ErrorKind::HostUnreachable);
     }
 
     #[test]
-    fn a_name_that_is_not_found_is_named() {
+    fn failed_name_lookup_text_has_name() {
         let cause = ConnectCause::Name(io::Error::other("no such name"));
         let error = ConnectError::of_name(&("no-host", 7174), cause);
         assert_eq!(error.to_string(), "looking up (\"no-host\", 7174): no such name");
@@ -435,16 +432,16 @@ mod tests {
         let invalid = ConnectCause::Name(io::Error::new(io::ErrorKind::InvalidInput, "invalid socket address"));
         assert_eq!(
             ConnectError::of_name(&"host", invalid).to_string(),
-            "looking up \"host\": invalid socket address: it takes an address or a name, and a port, as in \"server:7174\" or \
-             (\"server\", 7174)"
+            "looking up \"host\": invalid socket address; pass an address or a name with a port, as in \
+            \"server:7174\" or (\"server\", 7174)"
         );
         let error = ConnectError::of_all(&"no-host:1", Vec::new());
-        assert_eq!(error.to_string(), "looking up \"no-host:1\": it has no address");
+        assert_eq!(error.to_string(), "looking up \"no-host:1\": the name has no address");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
-    fn all_addresses_that_were_tried_are_told() {
+    fn text_lists_all_tried_addresses() {
         let errors = vec![
             error(ConnectStep::ResolveRoute, ConnectCause::Disconnected),
             error(ConnectStep::Connect, ConnectCause::DeviceRemoval),
@@ -452,15 +449,15 @@ mod tests {
         let error = ConnectError::of_all(&"name:1", errors);
         assert_eq!(
             error.to_string(),
-            "connecting to 192.0.2.7:7174: the device is going away; before that, resolving the route to 192.0.2.7:7174: the \
-             peer has gone"
+            "connecting to 192.0.2.7:7174: the device is being removed; before that, resolving the route to \
+            192.0.2.7:7174: the peer disconnected"
         );
         assert_eq!(error.earlier().len(), 1);
         assert_eq!(io::Error::from(error).kind(), io::ErrorKind::ConnectionAborted);
     }
 
     #[test]
-    fn all_of_it_moves_between_threads() {
+    fn connect_types_are_send_and_sync() {
         fn moves<T: Send + Sync + 'static>() {}
         use crate::rdmacm::{Connection, Connector, Listener, Request, Resolved};
         moves::<(Connection, Connector, Listener)>();
@@ -471,11 +468,11 @@ mod tests {
     }
 
     #[test]
-    fn what_the_program_did_wrong_is_its_own_text() {
+    fn program_error_keeps_its_text() {
         let error = error(ConnectStep::Connect, ConnectCause::Program("the queue pair is purple".into()));
         assert_eq!(error.to_string(), "connecting to 192.0.2.7:7174: the queue pair is purple");
         let error = ConnectError::new(ConnectStep::Wait, None, ConnectCause::Unexpected(EventType::RouteResolved));
-        assert_eq!(error.to_string(), "waiting on the connection: an event came that cannot come here: route resolved");
+        assert_eq!(error.to_string(), "waiting on the connection: unexpected event: route resolved");
         assert_eq!(error.step().to_string(), "waiting on the connection");
     }
 }

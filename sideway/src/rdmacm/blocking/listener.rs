@@ -1,4 +1,4 @@
-//! The passive side: who listens.
+//! The passive side: listens for requests.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,12 +12,12 @@ use super::watch::Watch;
 use super::{ConnectCause, ConnectError, ConnectStep, Request};
 use crate::rdmacm::communication_manager::{Event, EventChannel, EventKind, Identifier, PortSpace};
 
-/// How many events are kept that nobody asks for.
+/// The maximum number of kept events that the program has not taken.
 const KEPT: usize = 64;
 
-/// Who waits at an address for those who want to connect. Any number of threads may [`accept`](Self::accept).
+/// A listener on an address, which receives connection requests. Any number of threads may [`accept`](Self::accept).
 ///
-/// Dropping it rejects those who wait; connections that came of it stay.
+/// Dropping it rejects the waiting requests; accepted connections stay.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -45,25 +45,25 @@ pub struct Listener {
 
 #[derive(Debug, Default)]
 struct Inbox {
-    /// Those who wait, on the listener's channel.
+    /// Waiting requests, on the listener's channel.
     requests: VecDeque<Event>,
     others: VecDeque<Event>,
     is_device_gone: bool,
 }
 
 impl Listener {
-    /// `rdma_bind_addr`, `rdma_listen` — listens at an address of this machine for reliable connections: `"192.0.2.7:7174"`,
-    /// `("server", 7174)`; `"0.0.0.0:7174"` for all of IPv4, `"[::]:7174"` for all of IPv6 and IPv4. Port 0 is any port, which
-    /// [`local_address`](Self::local_address) tells.
+    /// `rdma_bind_addr`, `rdma_listen` — listens on an address of this machine for reliable connections:
+    /// `"192.0.2.7:7174"`, `("server", 7174)`; `"0.0.0.0:7174"` for all of IPv4, `"[::]:7174"` for all of IPv6 and
+    /// IPv4. Port 0 selects a free port, which [`local_address`](Self::local_address) returns.
     ///
     /// # Errors
     ///
-    /// As [`ListenerBuilder::bind`].
+    /// As for [`ListenerBuilder::bind`].
     pub fn bind(address: impl ToSocketAddrs + fmt::Debug) -> Result<Self, ConnectError> {
         Self::builder().bind(address)
     }
 
-    /// With other settings than those of [`bind`](Self::bind).
+    /// Creates a builder with the defaults of [`bind`](Self::bind).
     pub fn builder() -> ListenerBuilder {
         ListenerBuilder {
             port_space: PortSpace::Tcp,
@@ -74,14 +74,14 @@ impl Listener {
         }
     }
 
-    /// Waits for somebody who wants to connect; without limit where `timeout` is `None`.
+    /// Waits for a request, without limit if `timeout` is `None`.
     ///
     /// # Errors
     ///
-    /// - [`ConnectCause::TimedOut`]: nobody came.
-    /// - [`ConnectCause::Channel`]: there is no channel for the connection (`EMFILE`); whoever came still waits.
-    /// - [`ConnectCause::DeviceRemoval`]: nobody will come.
-    /// - [`ConnectCause::Verb`]: as [`EventChannel::get_cm_event`].
+    /// - [`ConnectCause::TimedOut`]: no request arrived.
+    /// - [`ConnectCause::Channel`]: the channel of the connection could not be created (`EMFILE`); the request is kept.
+    /// - [`ConnectCause::DeviceRemoval`]: the device is being removed, so no more requests will arrive.
+    /// - [`ConnectCause::Verb`]: as for [`EventChannel::get_cm_event`].
     pub fn accept(&self, timeout: Option<Duration>) -> Result<Request, ConnectError> {
         let deadline = Deadline::within(timeout);
         let accepted = self.inbox.wait(&self.id.event_channel(), &deadline, Inbox::next, |inbox, event| {
@@ -92,40 +92,40 @@ impl Listener {
         Request::new(event, self.timeout)
     }
 
-    /// What came on the listener's channel beside requests, the oldest first: events of identifiers that the program has made
-    /// there, and a change of the hardware address ([`EventKind::AddressChange`]). At most 64 are kept, the latest.
+    /// Takes the other events of the listener's channel, the oldest first: events of identifiers that the program
+    /// created there, and changes of the hardware address ([`EventKind::AddressChange`]). The listener keeps the latest 64.
     pub fn take_other_events(&self) -> Vec<Event> {
         self.inbox.lock_known(|inbox| inbox.others.drain(..).collect())
     }
 
-    /// The address that it listens at, with the port.
+    /// Returns the listener's address and port.
     pub fn local_address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The identifier that listens.
+    /// Returns the listening identifier.
     pub fn identifier(&self) -> &Arc<Identifier> {
         &self.id
     }
 
-    /// The channel of the identifier, for who waits for several things by poll(2): once it is readable,
-    /// [`accept(Some(Duration::ZERO))`](Self::accept) gives those who came, one by one, until the time has passed.
+    /// Returns the identifier's channel, for programs that poll(2) several things. Once it is readable, call
+    /// [`accept(Some(Duration::ZERO))`](Self::accept) until it times out.
     ///
-    /// Who came when there was [no channel](ConnectCause::Channel) for the connection does not make it readable again: the
-    /// next `accept` has them.
+    /// Requests that were kept because [no channel](ConnectCause::Channel) could be created do not make it readable
+    /// again; the next `accept` returns them.
     pub fn event_channel(&self) -> Arc<EventChannel> {
         self.id.event_channel()
     }
 }
 
 impl Inbox {
-    /// The next who waits, on a channel of its own from here on. Nobody takes events of it before: this runs under the lock that who
-    /// takes events learns under.
+    /// Takes the next request and moves it to its own channel. This runs under the lock that adds events, so no thread
+    /// takes events of the connection before.
     fn next(&mut self) -> Result<Option<Event>, ConnectCause> {
         if self.requests.is_empty() {
             return if self.is_device_gone { Err(ConnectCause::DeviceRemoval) } else { Ok(None) };
         }
-        // Without one, the request stays.
+        // If this fails, the request stays.
         let channel = EventChannel::new()?;
         let Some(request) = self.requests.pop_front() else { return Ok(None) };
         request.cm_id().migrate(&channel)?;
@@ -143,7 +143,7 @@ impl Inbox {
                 if self.others.len() == KEPT
                     && let Some(oldest) = self.others.pop_front()
                 {
-                    log::warn!("{oldest}: came to a listener, and nobody took it");
+                    log::warn!("{oldest}: dropped, because the program did not take it from its listener");
                 }
                 self.others.push_back(event);
             }
@@ -151,7 +151,7 @@ impl Inbox {
     }
 }
 
-/// How to listen.
+/// Builds a [`Listener`].
 #[derive(Clone, Debug)]
 pub struct ListenerBuilder {
     port_space: PortSpace,
@@ -162,48 +162,49 @@ pub struct ListenerBuilder {
 }
 
 impl ListenerBuilder {
-    /// What the ports are ports of: [`PortSpace::Udp`] for lookups of queue pairs for datagrams.
+    /// Sets the port space: use [`PortSpace::Udp`] for lookups of queue pairs for datagrams.
     pub fn setup_port_space(&mut self, port_space: PortSpace) -> &mut Self {
         self.port_space = port_space;
         self
     }
 
-    /// How many requests may wait; 0, unless set, is as many as the kernel allows (`net.rdma_ucm.max_backlog`, 1024). Those
-    /// beyond are not answered, and their side tries again after some seconds.
+    /// Sets the maximum number of waiting requests. The default, 0, is the kernel's limit (`net.rdma_ucm.max_backlog`,
+    /// 1024). The kernel drops further requests, and the peers retry after some seconds.
     pub fn setup_backlog(&mut self, backlog: i32) -> &mut Self {
         self.backlog = backlog;
         self
     }
 
-    /// Whether who listens at an address of IPv6 leaves IPv4 alone; unless set, as the system says: see
-    /// [`Identifier::set_af_only`].
+    /// Sets whether an IPv6 listener excludes IPv4. For the default see [`Identifier::set_af_only`].
     pub fn setup_af_only(&mut self, af_only: bool) -> &mut Self {
         self.is_af_only = Some(af_only);
         self
     }
 
-    /// The type of service of the packets of connections that come: see [`Identifier::set_type_of_service`].
+    /// Sets the type of service of accepted connections: see [`Identifier::set_type_of_service`].
     pub fn setup_type_of_service(&mut self, type_of_service: u8) -> &mut Self {
         self.type_of_service = Some(type_of_service);
         self
     }
 
-    /// How long a peer may take to confirm that it knows of its [acceptance](Request::accept): ten seconds unless set.
+    /// Sets how long a peer may take to confirm its [acceptance](Request::accept); the default is ten seconds.
     pub fn setup_timeout(&mut self, timeout: Duration) -> &mut Self {
         self.timeout = timeout;
         self
     }
 
-    /// `rdma_bind_addr`, `rdma_listen` — listens. Of a name with several addresses each is tried in turn, until one can be had.
+    /// `rdma_bind_addr`, `rdma_listen` — listens. If a name has several addresses, each is tried in turn until one
+    /// succeeds.
     ///
-    /// 127.0.0.1 and `::1` can be had, and nobody ever comes there: no way leads to them over an RDMA device.
+    /// 127.0.0.1 and `::1` can be bound, but no request arrives there, because no RDMA device leads to them.
     ///
     /// # Errors
     ///
-    /// - [`ConnectCause::Verb`] with `EADDRINUSE`, or `EADDRNOTAVAIL` for all addresses: the port is in use; `EADDRNOTAVAIL`:
-    ///   this machine does not have the address; `ENODEV`: it is not one of an RDMA device; `EACCES`: the port is below 1024.
+    /// - [`ConnectCause::Verb`] with `EADDRINUSE`, or `EADDRNOTAVAIL` for all addresses: the port is in use;
+    ///   `EADDRNOTAVAIL`: this machine does not have the address; `ENODEV`: the address does not belong to an RDMA
+    ///   device; `EACCES`: the port is below 1024.
     /// - [`ConnectCause::Name`]: the name has no address.
-    /// - [`ConnectCause::Channel`]: no librdmacm, no device.
+    /// - [`ConnectCause::Channel`]: no librdmacm, or no device.
     pub fn bind(&self, address: impl ToSocketAddrs + fmt::Debug) -> Result<Listener, ConnectError> {
         let addresses = look_up(&address)?;
         let channel = EventChannel::new().map_err(|error| ConnectError::new(ConnectStep::OpenChannel, None, error))?;
@@ -231,7 +232,7 @@ impl ListenerBuilder {
         };
         let id = bind().map_err(|error: ConnectCause| ConnectError::new(ConnectStep::Bind, Some(address), error))?;
         id.listen(self.backlog).map_err(|error| ConnectError::new(ConnectStep::Listen, Some(address), error))?;
-        // The library forgets the link that an address is of.
+        // The library does not keep the scope of a link-local address.
         address.set_port(id.port());
         Ok(Listener { id, address, timeout: self.timeout, inbox: Watch::default() })
     }

@@ -1,13 +1,13 @@
-//! Connections by calls that wait.
+//! Connections through blocking calls.
 //!
-//! | what | where |
+//! | task | types |
 //! |---|---|
-//! | connecting: to an address, then to the program there | [`Connector`], [`Resolved`] |
-//! | being connected to: listening, then a request that is taken or not | [`Listener`], [`ListenerBuilder`], [`Request`] |
-//! | the connection that both come to, and its end | [`Connection`], [`Ended`] |
-//! | what failed, and at which step | [`ConnectError`], [`ConnectCause`], [`ConnectStep`] |
-//! | the time until when all of it has to be done | `deadline`; of one step: `step` |
-//! | who else takes events of the channel meanwhile | `watch` |
+//! | connecting: resolving an address, then connecting to the program there | [`Connector`], [`Resolved`] |
+//! | accepting: listening, then accepting or rejecting a request | [`Listener`], [`ListenerBuilder`], [`Request`] |
+//! | the resulting connection, and its end | [`Connection`], [`Ended`] |
+//! | the cause of a failure, and its step | [`ConnectError`], [`ConnectCause`], [`ConnectStep`] |
+//! | the deadline of the whole setup; the current step | `deadline`; `step` |
+//! | several threads that take events of one channel | `watch` |
 
 mod connection;
 mod connector;
@@ -29,5 +29,5 @@ pub use self::request::Request;
 pub use self::resolved::Resolved;
 pub use self::step::ConnectStep;
 
-/// How long the other side may take, unless set.
+/// The default time limit for the peer.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! The passive side: who wants to connect.
+//! The passive side: a request of a peer.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::rdmacm::communication_manager::{
     ConnectionInfo, ConnectionParameter, Event, EventKind, Identifier, PrivateData,
 };
 
-/// Somebody who wants to connect, or to know a queue pair for datagrams, and waits for an answer: dropped, it is a no.
+/// A peer's request to connect, or to look up a queue pair for datagrams. Dropping it rejects the request.
 ///
-/// It is on an event channel of its own.
+/// It has its own event channel.
 #[derive(Debug)]
-#[must_use = "the peer waits for an answer; dropping the request is a no"]
+#[must_use = "the peer waits for a response; dropping the request rejects it"]
 pub struct Request {
     id: Arc<Identifier>,
     device: Arc<DeviceContext>,
@@ -45,33 +45,33 @@ impl Request {
         };
         let Some(device) = id.get_device_context() else {
             return Err(error(
-                VerbError::invalid("rdma_get_cm_event", "the request came over no device: it is rejected").into(),
+                VerbError::invalid("rdma_get_cm_event", "the request has no device and is rejected").into(),
             ));
         };
         Ok(Self { id, device, peer, ask, timeout })
     }
 
-    /// The identifier, through which the queue pair is made.
+    /// Returns the identifier; create the queue pair through it.
     pub fn identifier(&self) -> &Arc<Identifier> {
         &self.id
     }
 
-    /// The device that the request came over. All connections over it give the same.
+    /// Returns the device that received the request. It is the same object for all connections over this device.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         &self.device
     }
 
-    /// Who asks.
+    /// Returns the peer's address.
     pub fn peer_address(&self) -> Option<SocketAddr> {
         self.peer
     }
 
-    /// This side's address.
+    /// Returns this side's address.
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.id.local_address()
     }
 
-    /// What the peer wanted to be read here.
+    /// Returns the peer's private data.
     pub fn private_data(&self) -> &PrivateData {
         match &self.ask {
             Ask::Connection(info) => info.private_data(),
@@ -79,7 +79,7 @@ impl Request {
         }
     }
 
-    /// What the peer proposes; `None` of a lookup, which proposes nothing.
+    /// Returns the peer's parameters; `None` for a lookup, which has none.
     pub fn info(&self) -> Option<&ConnectionInfo> {
         match &self.ask {
             Ask::Connection(info) => Some(info),
@@ -87,21 +87,23 @@ impl Request {
         }
     }
 
-    /// Whether a queue pair for datagrams is looked up ([`accept_lookup`](Self::accept_lookup)).
+    /// Whether the request is a lookup of a queue pair for datagrams ([`accept_lookup`](Self::accept_lookup)).
     pub fn is_lookup(&self) -> bool {
         matches!(self.ask, Ask::Lookup(_))
     }
 
-    /// `rdma_accept(id, conn_param)` — says yes, and waits until the peer knows. The queue pair was made through the identifier, and
-    /// is ready to send afterwards; or it is the program's own, ready already, and `parameter` has its number.
+    /// `rdma_accept(id, conn_param)` — accepts the request, and waits for the peer's confirmation. A queue pair that
+    /// was created through the identifier is then ready to send. Otherwise the program moves its own queue pair to that
+    /// state before, and `parameter` has its number.
     ///
-    /// Where it fails, the peer is told once the queue pair has gone too.
+    /// If this fails, the peer is notified once the queue pair is dropped too.
     ///
     /// # Errors
     ///
-    /// - [`ConnectCause::Verb`]: as [`Identifier::accept`]; `EINVAL` where there is no queue pair, or the peer has given up.
-    /// - [`ConnectCause::TimedOut`]: the peer has not confirmed.
-    /// - [`ConnectCause::Disconnected`], [`ConnectCause::Rejected`], [`ConnectCause::Event`]: the peer has given up.
+    /// - [`ConnectCause::Verb`]: as for [`Identifier::accept`]; `EINVAL` if there is no queue pair, or the peer has
+    ///   given up.
+    /// - [`ConnectCause::TimedOut`]: the peer did not confirm.
+    /// - [`ConnectCause::Disconnected`], [`ConnectCause::Rejected`], [`ConnectCause::Event`]: the peer gave up.
     pub fn accept(self, parameter: &ConnectionParameter) -> Result<Connection, ConnectError> {
         let Self { id, peer, ask, timeout, .. } = self;
         let error = |cause| ConnectError::new(ConnectStep::Accept, peer, cause);
@@ -109,7 +111,7 @@ impl Request {
             Ask::Connection(info) => info,
             Ask::Lookup(_) => {
                 return Err(error(refuse(
-                    "the request is a lookup, of which no connection comes: Request::accept_lookup",
+                    "the request is a lookup, without a connection; call Request::accept_lookup",
                 )));
             }
         };
@@ -126,16 +128,17 @@ impl Request {
         Ok(Connection::new(id, info))
     }
 
-    /// `rdma_accept(id, conn_param)` — tells the peer the queue pair for datagrams that was made through the identifier, or whose
-    /// number `parameter` has. Nothing comes of it here but datagrams.
+    /// `rdma_accept(id, conn_param)` — sends the peer the number of the queue pair for datagrams that was created
+    /// through the identifier, or the number in `parameter`. No connection results.
     ///
     /// # Errors
     ///
-    /// [`ConnectCause::Verb`]: as [`Identifier::accept`]; `EINVAL` where there is no queue pair, or the request is not a lookup.
+    /// [`ConnectCause::Verb`]: as for [`Identifier::accept`]; `EINVAL` if there is no queue pair, or the request is not
+    /// a lookup.
     pub fn accept_lookup(self, parameter: &ConnectionParameter) -> Result<(), ConnectError> {
         let accept = || {
             if !self.is_lookup() {
-                return Err(refuse("the request is for a connection: Request::accept"));
+                return Err(refuse("the request is for a connection; call Request::accept"));
             }
             check_queue_pair(&self.id, parameter)?;
             Ok(self.id.accept(parameter)?)
@@ -143,12 +146,12 @@ impl Request {
         accept().map_err(|cause| ConnectError::new(ConnectStep::Accept, self.peer, cause))
     }
 
-    /// `rdma_reject(id, private_data, private_data_len)` — says no, with something to read: at most 148 bytes for a connection,
-    /// 136 for a lookup.
+    /// `rdma_reject(id, private_data, private_data_len)` — rejects the request with private data: at most 148 bytes for
+    /// a connection, 136 for a lookup.
     ///
     /// # Errors
     ///
-    /// [`ConnectCause::Verb`]: as [`Identifier::reject`]. It is a no all the same.
+    /// [`ConnectCause::Verb`]: as for [`Identifier::reject`]. The request is rejected nevertheless.
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
         self.id.reject(private_data).map_err(|error| ConnectError::new(ConnectStep::Reject, self.peer, error))
     }
@@ -159,7 +162,8 @@ fn check_queue_pair(id: &Arc<Identifier>, parameter: &ConnectionParameter) -> Re
         return Ok(());
     }
     Err(refuse(
-        "no queue pair was made through the identifier, and the parameter has no number of another: Identifier::create_qp",
+        "no queue pair was created through the identifier, and the parameter has no number of another; call \
+        Identifier::create_qp",
     ))
 }
 

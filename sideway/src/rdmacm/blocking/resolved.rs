@@ -1,4 +1,4 @@
-//! The active side: a peer to which the way is known.
+//! The active side: a peer with a resolved route.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -16,9 +16,9 @@ use crate::rdmacm::communication_manager::{
 
 const VERB: &str = "rdma_connect";
 
-/// A peer to which the way is known, and the device that leads there: on it, the program makes the connection's queue pair.
+/// A peer with a resolved route, and the device that leads to it. Create the connection's queue pair on this device.
 #[derive(Debug)]
-#[must_use = "nothing is asked of the peer yet"]
+#[must_use = "the peer has received no request yet"]
 pub struct Resolved {
     id: Arc<Identifier>,
     device: Arc<DeviceContext>,
@@ -39,49 +39,50 @@ impl Resolved {
             None => Err(ConnectError::new(
                 ConnectStep::ResolveAddress,
                 Some(address),
-                VerbError::invalid("rdma_resolve_addr", "the library named no device"),
+                VerbError::invalid("rdma_resolve_addr", "the library returned no device"),
             )),
         }
     }
 
-    /// The identifier, through which the queue pair is made.
+    /// Returns the identifier; create the queue pair through it.
     pub fn identifier(&self) -> &Arc<Identifier> {
         &self.id
     }
 
-    /// The device that leads to the peer. All connections over it give the same.
+    /// Returns the device that leads to the peer. It is the same object for all connections over this device.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         &self.device
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     pub fn peer_address(&self) -> SocketAddr {
         self.address
     }
 
-    /// This side's address.
+    /// Returns this side's address.
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.id.local_address()
     }
 
-    /// `rdma_connect(id, conn_param)` — connects the queue pair that was made through the identifier, which is ready to send
-    /// afterwards, within what is left of [the time](super::Connector::setup_timeout).
+    /// `rdma_connect(id, conn_param)` — connects the queue pair that was created through the identifier, within the
+    /// rest of [the time limit](super::Connector::setup_timeout). The queue pair is then ready to send.
     ///
-    /// Where it fails, the queue pair is of no more use: destroying it is what makes the kernel forget the attempt.
+    /// If this fails, destroy the queue pair, which cannot be used again: the kernel keeps the attempt until then.
     ///
     /// # Errors
     ///
-    /// - [`ConnectCause::Rejected`]: nobody listens at the port, or the program there said no, with data perhaps.
-    /// - [`ConnectCause::TimedOut`], [`ConnectCause::Unreachable`]: no answer.
-    /// - [`ConnectCause::Event`]: a side could not move its queue pair.
-    /// - [`ConnectCause::Verb`]: as [`Identifier::connect`]; `EINVAL` where the identifier has no queue pair.
+    /// - [`ConnectCause::Rejected`]: no listener on the port, or the program there declined, possibly with private
+    ///   data.
+    /// - [`ConnectCause::TimedOut`], [`ConnectCause::Unreachable`]: no response.
+    /// - [`ConnectCause::Event`]: one side could not move its queue pair.
+    /// - [`ConnectCause::Verb`]: as for [`Identifier::connect`]; `EINVAL` if the identifier has no queue pair.
     pub fn connect(self, parameter: &ConnectionParameter) -> Result<Connection, ConnectError> {
         let connect = || {
             self.check_connections()?;
             if !self.id.has_queue_pair() {
                 return Err(refuse(
-                    "no queue pair was made through the identifier: make one with Identifier::create_qp, or move one by hand in \
-                     Resolved::connect_with",
+                    "no queue pair was created through the identifier; create one with Identifier::create_qp, or \
+                    move your own in Resolved::connect_with",
                 ));
             }
             let deadline = self.begin(parameter)?;
@@ -94,12 +95,13 @@ impl Resolved {
         Ok(Connection::new(self.id, info))
     }
 
-    /// `rdma_connect`, `rdma_establish` — the same with a queue pair that was not made through the identifier, and whose number
-    /// `parameter` has: `prepare` moves it to ReadyToSend, as [`Identifier::get_qp_attr`] says, once the peer has accepted.
+    /// `rdma_connect`, `rdma_establish` — connects a queue pair that was not created through the identifier, and whose
+    /// number is in `parameter`. Once the peer has accepted, `prepare` moves it to ReadyToSend, as described at
+    /// [`Identifier::get_qp_attr`].
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect); [`ConnectCause::Program`] has those of `prepare`.
+    /// As for [`connect`](Self::connect); [`ConnectCause::Program`] contains the error of `prepare`.
     pub fn connect_with<E: Into<Box<dyn Error + Send + Sync>>>(
         self,
         parameter: &ConnectionParameter,
@@ -109,11 +111,14 @@ impl Resolved {
             self.check_connections()?;
             if self.id.has_queue_pair() {
                 return Err(refuse(
-                    "the queue pair was made through the identifier, which moves it: Resolved::connect",
+                    "the queue pair was created through the identifier, which moves it; call Resolved::connect",
                 ));
             }
             if parameter.qp_number() == 0 {
-                return Err(refuse("the peer has to know the queue pair: ConnectionParameter::setup_qp_number"));
+                return Err(refuse(
+                    "the peer needs the queue pair's number; set it with \
+                    ConnectionParameter::setup_qp_number",
+                ));
             }
             let deadline = self.begin(parameter)?;
             let info = await_event(&self.id, &deadline, |kind| match kind {
@@ -128,20 +133,19 @@ impl Resolved {
         Ok(Connection::new(self.id, info))
     }
 
-    /// `rdma_connect(id, conn_param)` — looks the peer's queue pair for datagrams up ([`PortSpace::Udp`]): where to send.
+    /// `rdma_connect(id, conn_param)` — looks up the peer's queue pair for datagrams ([`PortSpace::Udp`]), and returns
+    /// its destination address.
     ///
     /// # Errors
     ///
-    /// - [`ConnectCause::Unreachable`]: nobody listens at the port, the program there said no, or no answer.
-    /// - else as [`connect`](Self::connect).
+    /// - [`ConnectCause::Unreachable`]: no listener on the port, the program there declined, or no response.
+    /// - Otherwise as for [`connect`](Self::connect).
     ///
     /// [`PortSpace::Udp`]: crate::rdmacm::communication_manager::PortSpace::Udp
     pub fn lookup(self, parameter: &ConnectionParameter) -> Result<RemoteDatagram, ConnectError> {
         let lookup = || {
             if !self.id.port_space().is_datagram() {
-                return Err(refuse(
-                    "a queue pair for datagrams is looked up in PortSpace::Udp; here, Resolved::connect",
-                ));
+                return Err(refuse("lookups need PortSpace::Udp; call Resolved::connect in this port space"));
             }
             let deadline = self.begin(parameter)?;
             await_event(&self.id, &deadline, |kind| match kind {
@@ -154,12 +158,12 @@ impl Resolved {
 
     fn check_connections(&self) -> Result<(), ConnectCause> {
         if self.id.port_space().is_datagram() {
-            return Err(refuse("there are no connections in this port space: Resolved::lookup"));
+            return Err(refuse("this port space has no connections; call Resolved::lookup"));
         }
         Ok(())
     }
 
-    /// Asks the peer; gives the time that it has to answer.
+    /// Sends the request; returns the deadline of the response.
     fn begin(&self, parameter: &ConnectionParameter) -> Result<Deadline, ConnectCause> {
         let deadline = Deadline::resume(self.timeout, self.left);
         deadline.check()?;

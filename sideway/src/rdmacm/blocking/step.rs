@@ -1,42 +1,42 @@
-//! What was being done when it failed.
+//! The step of a connection that failed.
 
 use std::fmt;
 use std::net::SocketAddr;
 
-/// What was being done when it failed.
+/// The step of a connection that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConnectStep {
-    /// Asking the system what addresses a name has.
+    /// Looking up the addresses of a name.
     LookUpName,
-    /// Opening a channel to the connection manager.
+    /// Creating an event channel.
     OpenChannel,
-    /// Taking an address of this machine.
+    /// Binding to a local address.
     Bind,
-    /// Starting to listen there.
+    /// Starting to listen.
     Listen,
-    /// Waiting for somebody who wants to connect.
+    /// Waiting for a request.
     AwaitRequest,
-    /// Finding the device that leads to the peer, and the peer's hardware address.
+    /// Resolving the device that leads to the peer, and the peer's hardware address.
     ResolveAddress,
-    /// Finding the route.
+    /// Resolving the route.
     ResolveRoute,
-    /// Asking the peer for a connection.
+    /// Connecting to the peer.
     Connect,
-    /// Asking the peer for its queue pair for datagrams.
+    /// Looking up the peer's queue pair for datagrams.
     Lookup,
-    /// Saying yes to a peer.
+    /// Accepting a request.
     Accept,
-    /// Saying no to a peer.
+    /// Rejecting a request.
     Reject,
-    /// Waiting for what happens to a connection.
+    /// Waiting for events of a connection.
     Wait,
-    /// Ending a connection.
+    /// Disconnecting.
     Disconnect,
 }
 
 impl ConnectStep {
-    /// What is done, and the word that leads on to the address.
+    /// Returns the step's text, and the preposition before the address.
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::LookUpName => ("looking up", ""),
@@ -55,7 +55,7 @@ impl ConnectStep {
         }
     }
 
-    /// `connecting to 192.0.2.7:7174`.
+    /// Writes the step, as in `connecting to 192.0.2.7:7174`.
     pub(super) fn write(self, f: &mut fmt::Formatter<'_>, address: Option<SocketAddr>) -> fmt::Result {
         let (done, with) = self.words();
         match address {

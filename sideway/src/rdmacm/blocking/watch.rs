@@ -1,4 +1,4 @@
-//! Waiting for events, by one thread or by several.
+//! Waiting for events, by one or several threads.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,8 +7,8 @@ use super::ConnectCause;
 use super::deadline::Deadline;
 use crate::rdmacm::communication_manager::{Event, EventChannel, EventKind, Identifier};
 
-/// What events have told, and who looks for more: one thread waits at the channel, and the others for what it learns. Else an event
-/// for all of them would wake one.
+/// Shared state of the threads that wait on one channel. One thread takes the events; the others wait for its updates,
+/// because each event wakes only one waiter of the channel.
 #[derive(Debug, Default)]
 pub(super) struct Watch<S> {
     state: Mutex<State<S>>,
@@ -22,7 +22,7 @@ struct State<S> {
 }
 
 impl<S> Watch<S> {
-    /// Waits until `look` finds something in what is known, which `learn` adds the events to that come.
+    /// Waits until `look` finds something in the state. `learn` adds each event to the state.
     pub(super) fn wait<T>(
         &self,
         channel: &Arc<EventChannel>,
@@ -37,7 +37,7 @@ impl<S> Watch<S> {
             }
             if state.is_led {
                 deadline.check()?;
-                // Waits are cut, for a time that the condition variable could not count.
+                // Each wait is at most an hour, because the condition variable has a limited range.
                 let left = deadline.left_or_max().min(Duration::from_secs(3600));
                 (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
                 continue;
@@ -52,7 +52,7 @@ impl<S> Watch<S> {
         }
     }
 
-    /// What is known now.
+    /// Runs `look` on the state under the lock.
     pub(super) fn lock_known<T>(&self, look: impl FnOnce(&mut S) -> T) -> T {
         look(&mut self.lock().known)
     }
@@ -62,7 +62,7 @@ impl<S> Watch<S> {
     }
 }
 
-/// Waits for what `pick` wants of the events of one identifier, and fails with those that tell of a failure.
+/// Waits for an event of the identifier that `pick` accepts, and fails on an event that reports a failure.
 pub(super) fn await_event<T>(
     id: &Arc<Identifier>,
     deadline: &Deadline,
@@ -72,7 +72,7 @@ pub(super) fn await_event<T>(
     loop {
         let event = next_event(&channel, deadline)?;
         if !Arc::ptr_eq(event.cm_id(), id) {
-            log::warn!("{event}: an event of another identifier, which nobody waits for, is left out");
+            log::warn!("{event}: ignored an event of an identifier that no thread waits for");
             continue;
         }
         let (event_type, status) = (event.event_type(), event.status());
@@ -82,7 +82,7 @@ pub(super) fn await_event<T>(
             Err(EventKind::AddressError(status) | EventKind::RouteError(status))
                 if status.errno().is_some_and(|errno| errno.raw() == libc::ETIMEDOUT) =>
             {
-                // The kernel's clock was first.
+                // The kernel's timeout expired first.
                 deadline.passed()
             }
             Err(EventKind::AddressError(_) | EventKind::RouteError(_) | EventKind::ConnectError(_)) => {
@@ -93,7 +93,7 @@ pub(super) fn await_event<T>(
             Err(EventKind::Disconnected(_)) => ConnectCause::Disconnected,
             Err(EventKind::DeviceRemoval) => ConnectCause::DeviceRemoval,
             Err(EventKind::AddressChange | EventKind::TimewaitExit | EventKind::Other) => {
-                log::debug!("{event_type}: left out while a connection is made");
+                log::debug!("{event_type}: ignored during connection setup");
                 continue;
             }
             Err(_) => ConnectCause::Unexpected(event_type),
@@ -101,7 +101,7 @@ pub(super) fn await_event<T>(
     }
 }
 
-/// The next event of a channel.
+/// Returns the next event of a channel.
 fn next_event(channel: &Arc<EventChannel>, deadline: &Deadline) -> Result<Event, ConnectCause> {
     channel.get_cm_event(deadline.left()).map_err(|error| match error.errno().raw() {
         libc::ETIMEDOUT if deadline.has_passed() => deadline.passed(),

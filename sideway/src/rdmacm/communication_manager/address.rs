@@ -1,4 +1,4 @@
-//! The addresses that the connection manager knows.
+//! The addresses of the connection manager.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,9 +7,9 @@ use super::InfiniBandAddress;
 use crate::ffi::open_enum;
 
 open_enum! {
-    /// `ai_family` — which addresses are meant.
+    /// `ai_family` — an address family.
     pub enum AddressFamily {
-        /// Whichever there is.
+        /// Any family.
         Unspecified = libc::AF_UNSPEC => "any family",
         /// `AF_INET`.
         Ipv4 = libc::AF_INET => "IPv4",
@@ -20,18 +20,18 @@ open_enum! {
     }
 }
 
-/// `struct sockaddr` — an address of one of the families that the connection manager knows.
+/// `struct sockaddr` — an address of a family that the connection manager supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Address {
-    /// An address of IP, with a port.
+    /// An IP address with a port.
     Ip(SocketAddr),
-    /// An address of InfiniBand's own.
+    /// A native InfiniBand address.
     InfiniBand(InfiniBandAddress),
 }
 
 impl Address {
-    /// Which family it is of.
+    /// Returns the family.
     pub fn family(&self) -> AddressFamily {
         match self {
             Self::Ip(SocketAddr::V4(_)) => AddressFamily::Ipv4,
@@ -40,7 +40,7 @@ impl Address {
         }
     }
 
-    /// The address, if it is one of IP.
+    /// Returns the address if it is an IP address.
     pub fn ip(&self) -> Option<SocketAddr> {
         match self {
             Self::Ip(address) => Some(*address),
@@ -48,7 +48,7 @@ impl Address {
         }
     }
 
-    /// The address, if it is one of InfiniBand's own.
+    /// Returns the address if it is a native InfiniBand address.
     pub fn infiniband(&self) -> Option<InfiniBandAddress> {
         match self {
             Self::Ip(_) => None,
@@ -56,7 +56,7 @@ impl Address {
         }
     }
 
-    /// Whether it stands for all addresses of this machine.
+    /// Whether this is the unspecified address, which stands for all addresses of this machine.
     pub(super) fn is_unspecified(&self) -> bool {
         match self {
             Self::Ip(address) => address.ip().is_unspecified(),

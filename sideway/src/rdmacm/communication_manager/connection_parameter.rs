@@ -1,4 +1,4 @@
-//! `struct rdma_conn_param`: what two sides agree on.
+//! `struct rdma_conn_param`: the parameters of a connection.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use rdma_mummy_sys::rdma_conn_param;
 
 use crate::error::VerbError;
 
-/// `struct rdma_conn_param` — what a side proposes with [`connect`](super::Identifier::connect), or answers with
+/// `struct rdma_conn_param` — the parameters that one side sends with [`connect`](super::Identifier::connect) or
 /// [`accept`](super::Identifier::accept).
 ///
 /// ```
@@ -31,13 +31,15 @@ pub struct ConnectionParameter {
 }
 
 impl ConnectionParameter {
-    /// As [`responder_resources`](Self::setup_responder_resources) or [`initiator_depth`](Self::setup_initiator_depth): as many
-    /// as the device has; when accepting, no more than the peer asked for.
+    /// The largest value for [`responder_resources`](Self::setup_responder_resources) and
+    /// [`initiator_depth`](Self::setup_initiator_depth): the device's maximum. When accepting, at most the peer's
+    /// request.
     #[doc(alias = "RDMA_MAX_RESP_RES")]
     #[doc(alias = "RDMA_MAX_INIT_DEPTH")]
     pub const MAX_DEPTH: u8 = u8::MAX;
 
-    /// All numbers zero: no reads or atomics in either direction, and no retries. See [`default`](Self::default).
+    /// Creates parameters with all numbers zero: no reads or atomics in either direction, and no retries. See
+    /// [`default`](Self::default).
     pub fn new() -> Self {
         Self {
             private_data: Vec::new(),
@@ -51,107 +53,109 @@ impl ConnectionParameter {
         }
     }
 
-    /// `private_data`: what the peer gets to read, at most 255 bytes; the transport has less room, see
+    /// `private_data`: sets the data for the peer, at most 255 bytes. The transport allows less, see
     /// [`PrivateData`](super::PrivateData).
     pub fn setup_private_data(&mut self, private_data: &[u8]) -> &mut Self {
         private_data.clone_into(&mut self.private_data);
         self
     }
 
-    /// What the peer gets to read.
+    /// Returns the private data.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }
 
-    /// `responder_resources`: reads and atomics of the peer's that this side serves at once. At most what the device has
-    /// ([`max_qp_rd_atom`](crate::ibverbs::device_context::DeviceAttr::max_qp_rd_atom)), or
+    /// `responder_resources`: sets how many reads and atomics of the peer this side serves at once. At most the
+    /// device's [`max_qp_rd_atom`](crate::ibverbs::device_context::DeviceAttr::max_qp_rd_atom), or
     /// [`MAX_DEPTH`](Self::MAX_DEPTH).
     pub fn setup_responder_resources(&mut self, responder_resources: u8) -> &mut Self {
         self.responder_resources = responder_resources;
         self
     }
 
-    /// Reads and atomics of the peer's that this side serves at once.
+    /// Returns how many reads and atomics of the peer this side serves at once.
     pub fn responder_resources(&self) -> u8 {
         self.responder_resources
     }
 
-    /// `initiator_depth`: reads and atomics that this side has outstanding at once. At most what the device has
-    /// ([`max_qp_init_rd_atom`](crate::ibverbs::device_context::DeviceAttr::max_qp_init_rd_atom)), or
-    /// [`MAX_DEPTH`](Self::MAX_DEPTH); when accepting, at most what the request offers.
+    /// `initiator_depth`: sets how many reads and atomics this side has outstanding. At most the device's
+    /// [`max_qp_init_rd_atom`](crate::ibverbs::device_context::DeviceAttr::max_qp_init_rd_atom), or
+    /// [`MAX_DEPTH`](Self::MAX_DEPTH). When accepting, at most what the request offers.
     pub fn setup_initiator_depth(&mut self, initiator_depth: u8) -> &mut Self {
         self.initiator_depth = initiator_depth;
         self
     }
 
-    /// Reads and atomics that this side has outstanding at once.
+    /// Returns how many reads and atomics this side has outstanding.
     pub fn initiator_depth(&self) -> u8 {
         self.initiator_depth
     }
 
-    /// `flow_control`: whether the hardware has flow control from end to end; said to the peer and without effect here.
+    /// `flow_control`: sets whether the hardware has end-to-end flow control. The peer receives the value; it has no
+    /// effect here.
     pub fn setup_flow_control(&mut self, flow_control: bool) -> &mut Self {
         self.flow_control = flow_control;
         self
     }
 
-    /// Whether the hardware has flow control from end to end.
+    /// Whether the hardware has end-to-end flow control.
     pub fn flow_control(&self) -> bool {
         self.flow_control
     }
 
-    /// `retry_count`: how often a request is sent again that nobody acknowledges, 0 to 7. The active side decides for both.
+    /// `retry_count`: sets how often an unacknowledged request is retransmitted, 0 to 7. The active side's value
+    /// applies to both sides.
     pub fn setup_retry_count(&mut self, retry_count: u8) -> &mut Self {
         self.retry_count = retry_count;
         self
     }
 
-    /// How often a request is sent again that nobody acknowledges.
+    /// Returns how often an unacknowledged request is retransmitted.
     pub fn retry_count(&self) -> u8 {
         self.retry_count
     }
 
-    /// `rnr_retry_count`: how often a message is sent again that found no receive posted, 0 to 7; 7 is without end. The
-    /// active side decides for both.
+    /// `rnr_retry_count`: sets how often a message is retransmitted if the receiver has no receive posted, 0 to 7; 7
+    /// means no limit. The active side's value applies to both sides.
     pub fn setup_rnr_retry_count(&mut self, rnr_retry_count: u8) -> &mut Self {
         self.rnr_retry_count = rnr_retry_count;
         self
     }
 
-    /// How often a message is sent again that found no receive posted.
+    /// Returns how often a message is retransmitted if the receiver has no receive posted.
     pub fn rnr_retry_count(&self) -> u8 {
         self.rnr_retry_count
     }
 
-    /// `srq`: whether the queue pair receives from a shared queue. Known, and ignored here, where the queue pair was made
-    /// through the identifier.
+    /// `srq`: sets whether the queue pair receives from a shared receive queue. Ignored if the queue pair was created
+    /// through the identifier, which has this information.
     pub fn setup_srq(&mut self, srq: bool) -> &mut Self {
         self.srq = srq;
         self
     }
 
-    /// Whether the queue pair receives from a shared queue.
+    /// Whether the queue pair receives from a shared receive queue.
     pub fn srq(&self) -> bool {
         self.srq
     }
 
-    /// `qp_num`: the number of the queue pair, 24 bits. Known, and ignored here, where the queue pair was made through the
-    /// identifier.
+    /// `qp_num`: sets the queue pair number, 24 bits. Ignored if the queue pair was created through the identifier,
+    /// which has this information.
     pub fn setup_qp_number(&mut self, qp_number: u32) -> &mut Self {
         self.qp_number = qp_number;
         self
     }
 
-    /// The number of the queue pair.
+    /// Returns the queue pair number.
     pub fn qp_number(&self) -> u32 {
         self.qp_number
     }
 
-    /// The C struct. It points to the private data of `self`.
+    /// Returns the C struct. It points to the private data of `self`.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the private data has more than 255 bytes, `before` of which the library adds.
+    /// `EINVAL`: the private data, with the `before` bytes that the library prepends, exceeds 255 bytes.
     pub(super) fn to_raw(&self, verb: &'static str, before: usize) -> Result<rdma_conn_param, VerbError> {
         let private_data_len = private_data_len(verb, &self.private_data, before)?;
         Ok(rdma_conn_param {
@@ -168,14 +172,14 @@ impl ConnectionParameter {
     }
 }
 
-/// The length for C, which copies so much into a buffer of 256 bytes, behind `before` of its own.
+/// Returns the length for C, which copies the data into a 256-byte buffer, after `before` bytes of its own.
 pub(super) fn private_data_len(verb: &'static str, private_data: &[u8], before: usize) -> Result<u8, VerbError> {
     match u8::try_from(private_data.len().saturating_add(before)) {
         Ok(_) => Ok(private_data.len() as u8),
         Err(_) => Err(VerbError::invalid(
             verb,
             format!(
-                "{} bytes of private data: at most {}",
+                "{} bytes of private data are too many; use at most {}",
                 private_data.len(),
                 usize::from(u8::MAX).saturating_sub(before)
             ),
@@ -183,7 +187,7 @@ pub(super) fn private_data_len(verb: &'static str, private_data: &[u8], before: 
     }
 }
 
-/// One read or atomic at once in either direction, 7 retries, and retries without end where no receive is posted.
+/// One outstanding read or atomic in each direction, 7 retries, and unlimited retries if no receive is posted.
 impl Default for ConnectionParameter {
     fn default() -> Self {
         Self { responder_resources: 1, initiator_depth: 1, retry_count: 7, rnr_retry_count: 7, ..Self::new() }
@@ -210,17 +214,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_private_data_than_c_has_room_for_is_refused() {
+    fn too_long_private_data_is_refused() {
         let mut parameter = ConnectionParameter::default();
         parameter.setup_private_data(&[7; 255]);
         assert_eq!(parameter.to_raw("rdma_connect", 0).unwrap().private_data_len, 255);
         let error = parameter.to_raw("rdma_connect", 1).unwrap_err();
-        assert_eq!(error.hint(), Some("255 bytes of private data: at most 254"));
+        assert_eq!(error.hint(), Some("255 bytes of private data are too many; use at most 254"));
         parameter.setup_private_data(&[7; 256]);
         let error = parameter.to_raw("rdma_connect", 0).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "rdma_connect: EINVAL (Invalid argument): 256 bytes of private data: at most 255"
+            "rdma_connect: EINVAL (Invalid argument): 256 bytes of private data are too many; use at most 255"
         );
     }
 }

@@ -15,32 +15,32 @@ use crate::ibverbs::queue_pair::QueuePairType;
 
 const VERB: &str = "rdma_create_ep";
 
-/// How many bytes the library has room for, connect data and private data together: it copies without looking.
+/// The size of the library's buffer for connect data and private data together; it copies without checking.
 const CONNECT_DATA: usize = u8::MAX as usize;
 
 impl EventChannel {
-    /// `rdma_create_ep(&id, res, pd, qp_init_attr)` — makes an identifier as [`getaddrinfo`](super::getaddrinfo) found it, whose
-    /// events come here. For listening it is bound; else address and route are resolved, which this call waits for, up to two
-    /// seconds each.
+    /// `rdma_create_ep(&id, res, pd, qp_init_attr)` — creates an identifier on this channel from a result of
+    /// [`getaddrinfo`](super::getaddrinfo). A passive one is bound. For an active one the call waits until address and
+    /// route are resolved, up to two seconds each.
     ///
-    /// The library makes the identifier for calls that wait, on a channel of its own; it is moved to this one
-    /// (`rdma_migrate_id`) before anybody sees it.
+    /// The library creates the identifier in synchronous mode, on a channel of its own. It is moved to this one
+    /// (`rdma_migrate_id`) before the call returns.
     ///
-    /// What C offers besides, and why it is not here:
+    /// The crate omits these parts of the C interface:
     ///
-    /// - Attributes of a queue pair: it would be the library's, and destroyed behind whoever posts to it.
-    ///   [`create_qp`](Identifier::create_qp) makes one that has an owner.
-    /// - `rdma_destroy_ep` destroys such queue pairs, and reports no failure. Dropping the last owner is enough.
-    /// - `rdma_get_request` waits without limit, and loses any event that is not a request.
-    ///   [`ConnectRequest`](super::EventKind::ConnectRequest) comes on this channel.
+    /// - Attributes of a queue pair: the library would own it and could destroy it while threads post to it. Use
+    ///   [`create_qp`](Identifier::create_qp).
+    /// - `rdma_destroy_ep`, which destroys such queue pairs and reports no errors: drop the last owner instead.
+    /// - `rdma_get_request`, which waits without limit and loses all other events: wait for
+    ///   [`ConnectRequest`](super::EventKind::ConnectRequest) on this channel.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the information has no address to use, no port space or no type of queue pair; what it has does not fit each
-    ///   other; it has more connect data than a connect request has room for.
-    /// - `EOPNOTSUPP`: identifiers are not for this type of queue pair.
-    /// - `ETIMEDOUT`: nobody answers, within two seconds.
-    /// - else as [`bind_addr`](Identifier::bind_addr), or [`resolve_addr`](Identifier::resolve_addr) and
+    /// - `EINVAL`: the information has no usable address, port space or queue pair type; its parts contradict each
+    ///   other; or it has more connect data than a connect request can hold.
+    /// - `EOPNOTSUPP`: identifiers do not support this queue pair type.
+    /// - `ETIMEDOUT`: no reply within two seconds.
+    /// - Otherwise as for [`bind_addr`](Identifier::bind_addr), or [`resolve_addr`](Identifier::resolve_addr) and
     ///   [`resolve_route`](Identifier::resolve_route).
     ///
     /// # References
@@ -53,19 +53,19 @@ impl EventChannel {
         check(info)?;
         let mut id = ptr::null_mut();
         clear_errno();
-        // SAFETY: the information can be read for the whole call, and its addresses are whole, of the family that it says, and not
-        // longer than an address can be; no queue pair is asked for; `id` is there to be written.
+        // SAFETY: the information is readable for the whole call, and its addresses are complete, of the stated family,
+        // and not longer than an address can be; no queue pair is requested; `id` is writable.
         let ret = info.with_raw(|info| unsafe { sys::rdma_create_ep(&mut id, info, ptr::null_mut(), ptr::null_mut()) });
         if ret != 0 {
             return Err(explain(VerbError::new(VERB, errno_of(ret)), info));
         }
         let id = check_pointer(VERB, id)?;
-        // Nobody takes an event of the identifier here before the channel knows it.
+        // Prevents other threads from taking an event of the identifier before the channel has registered it.
         let calls = self.lock_calls();
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: just created, and not shared.
         if let Err(error) = unsafe { self.take_over(id) } {
             drop(calls);
-            // SAFETY: as above, and this is its end.
+            // SAFETY: as above; it is not used afterwards.
             if let Err(error) = unsafe { event_channel::destroy(id) } {
                 log::warn!("{error}; the identifier is leaked");
             }
@@ -76,14 +76,14 @@ impl EventChannel {
         Ok(unsafe { Identifier::adopt_endpoint(id, self, before) })
     }
 
-    /// Moves an identifier here.
+    /// Moves an identifier to this channel.
     ///
     /// # Safety
     ///
-    /// It is live, nobody else uses it, and none of its events is unacknowledged but what it holds itself.
+    /// It is live and not used elsewhere, and has no unacknowledged event except the one that it stores itself.
     unsafe fn take_over(&self, id: NonNull<rdma_cm_id>) -> Result<(), VerbError> {
         clear_errno();
-        // SAFETY: the caller's promise; the channel is live.
+        // SAFETY: by the contract of this function; the channel is live.
         match unsafe { sys::rdma_migrate_id(id.as_ptr(), self.raw()) } {
             0 => Ok(()),
             ret => Err(VerbError::new("rdma_migrate_id", errno_of(ret))),
@@ -91,13 +91,14 @@ impl EventChannel {
     }
 }
 
-/// Refuses what the library would take without looking, and what the crate could not hold.
+/// Refuses what the library does not check, and what the crate cannot represent.
 fn check(info: &AddressInfo) -> Result<(), VerbError> {
     check_families(VERB, info)?;
     let invalid = |hint: String| Err(VerbError::invalid(VERB, hint));
     let (Some(port_space), Some(qp_type)) = (info.port_space(), info.qp_type()) else {
         return invalid(
-            "the information has no port space or no type of queue pair: getaddrinfo fills them in".to_owned(),
+            "the information has no port space or no queue pair type; take it from getaddrinfo, which sets both"
+                .to_owned(),
         );
     };
     match qp_type {
@@ -107,23 +108,34 @@ fn check(info: &AddressInfo) -> Result<(), VerbError> {
         | QueuePairType::ReliableConnectionExtendedSend => {}
         _ => {
             return Err(VerbError::new(VERB, Errno::EOPNOTSUPP)
-                .with_hint(format!("no queue pair of type {qp_type:?} is made through an identifier")));
+                .with_hint(format!("identifiers do not support queue pairs of type {qp_type:?}")));
         }
     }
     let is_datagram = qp_type == QueuePairType::UnreliableDatagram;
     if port_space != PortSpace::InfiniBand && port_space.is_datagram() != is_datagram {
-        return invalid(format!("a queue pair of type {qp_type:?} has no ports of {port_space:?}"));
+        return invalid(format!(
+            "queue pairs of type {qp_type:?} cannot use port space {port_space:?}; use one that \
+            fits"
+        ));
     }
     match info.is_passive() {
         true if info.source().is_none() => {
-            return invalid("the information has no source, where an identifier could listen".to_owned());
+            return invalid(
+                "the information has no source address to listen on; set one with AddressInfo::setup_source".to_owned(),
+            );
         }
-        false if info.destination().is_none() => return invalid("the information has no destination".to_owned()),
+        false if info.destination().is_none() => {
+            return invalid(
+                "the information has no destination; set one with \
+            AddressInfo::setup_destination"
+                    .to_owned(),
+            );
+        }
         _ => {}
     }
     let length = info.connect_data().len();
     if length > CONNECT_DATA {
-        return invalid(format!("{length} bytes of connect data: at most {CONNECT_DATA}"));
+        return invalid(format!("{length} bytes of connect data are too many; use at most {CONNECT_DATA}"));
     }
     Ok(())
 }
@@ -133,7 +145,10 @@ fn explain(error: VerbError, info: &AddressInfo) -> VerbError {
     match (info.is_passive(), info.source(), info.destination()) {
         (true, Some(source), _) => explain_bind(error, source),
         (false, source, Some(destination)) => match error.errno().raw() {
-            libc::ETIMEDOUT => error.with_hint(format!("nobody answers at {destination}")),
+            libc::ETIMEDOUT => error.with_hint(format!(
+                "no reply from {destination}; check the address, and that \
+                the machine is up"
+            )),
             _ => explain_address(error, source, destination),
         },
         _ => error,
@@ -164,28 +179,33 @@ mod tests {
     }
 
     #[test]
-    fn what_the_library_would_not_look_at_is_refused() {
+    fn unchecked_library_input_is_refused() {
         check(&info()).unwrap();
-        refused(|info| *info = AddressInfo::new(), libc::EINVAL, "getaddrinfo fills them in");
-        refused(|info| _ = info.setup_flags(AddressInfoFlags::Passive), libc::EINVAL, "no source");
+        refused(|info| *info = AddressInfo::new(), libc::EINVAL, "take it from getaddrinfo");
+        refused(|info| _ = info.setup_flags(AddressInfoFlags::Passive), libc::EINVAL, "no source address");
         let without = |info: &mut AddressInfo| {
             *info = AddressInfo::new();
             info.setup_port_space(PortSpace::Tcp).setup_qp_type(QueuePairType::ReliableConnection);
         };
         refused(without, libc::EINVAL, "no destination");
-        refused(|info| _ = info.setup_connect_data(&[7; 256]), libc::EINVAL, "256 bytes of connect data: at most 255");
+        refused(
+            |info| _ = info.setup_connect_data(&[7; 256]),
+            libc::EINVAL,
+            "256 bytes of connect data are too \
+            many; use at most 255",
+        );
         check(info().setup_connect_data(&[7; 255])).unwrap();
     }
 
     #[test]
-    fn queue_pairs_that_identifiers_do_not_make_are_refused() {
+    fn unsupported_queue_pair_types_are_refused() {
         let qp_type = |qp_type| move |info: &mut AddressInfo| _ = info.setup_qp_type(qp_type);
         for refusal in
             [QueuePairType::ReliableConnectionExtendedRecv, QueuePairType::RawPacket, QueuePairType::from_raw(0x77)]
         {
-            refused(qp_type(refusal), libc::EOPNOTSUPP, "no queue pair of type");
+            refused(qp_type(refusal), libc::EOPNOTSUPP, "do not support queue pairs of type");
         }
-        refused(qp_type(QueuePairType::UnreliableDatagram), libc::EINVAL, "has no ports of Tcp");
+        refused(qp_type(QueuePairType::UnreliableDatagram), libc::EINVAL, "cannot use port space Tcp");
         check(info().setup_qp_type(QueuePairType::UnreliableDatagram).setup_port_space(PortSpace::InfiniBand)).unwrap();
         check(info().setup_qp_type(QueuePairType::UnreliableDatagram).setup_port_space(PortSpace::Udp)).unwrap();
     }

@@ -1,4 +1,4 @@
-//! `struct rdma_event_channel`: where the events of identifiers come.
+//! `struct rdma_event_channel`: receives the events of identifiers.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::{self, NonNull};
@@ -21,34 +21,34 @@ use crate::ibverbs::fork;
 
 const GET_EVENT: &str = "rdma_get_cm_event";
 
-/// `struct rdma_event_channel` — where the events of identifiers come, in the order in which they happened.
+/// `struct rdma_event_channel` — receives the events of identifiers, in the order in which they happened.
 ///
-/// The descriptor becomes readable when an event comes and is in non-blocking mode, so that it fits `poll(2)`, `epoll(7)` and
-/// async runtimes through [`AsRawFd`]; [`get_cm_event`](Self::get_cm_event) waits by itself. There is no
-/// [`AsFd`](std::os::fd::AsFd): what is written to the descriptor are commands of librdmacm with addresses in them, which the kernel
-/// gives back and librdmacm follows.
+/// The descriptor becomes readable when an event arrives. It is non-blocking, for use with `poll(2)`, `epoll(7)` and
+/// async runtimes through [`AsRawFd`]; [`get_cm_event`](Self::get_cm_event) waits itself. The channel does not
+/// implement [`AsFd`](std::os::fd::AsFd): librdmacm writes commands to the descriptor that contain addresses, and
+/// dereferences the addresses that the kernel returns.
 ///
-/// Several threads may take events from one channel: each event goes to one of them.
+/// Several threads can take events from one channel: each event goes to one of them.
 #[doc(alias = "rdma_event_channel")]
 #[doc(alias = "rdma_destroy_event_channel")]
 #[derive(Debug)]
 pub struct EventChannel {
     raw: NonNull<rdma_event_channel>,
-    /// Which identifiers there are, by the address that C has for them.
+    /// The identifiers, by the address of their C object.
     identifiers: Registry<Identifier>,
-    /// While an event is taken, C writes to the identifier that it is of, unknown until then: no other call on an identifier of
-    /// this channel may run. Calls on different identifiers may.
+    /// Taking an event writes to its identifier, which is unknown until then. So no other call on an identifier of this
+    /// channel may run at that time; calls on different identifiers may run in parallel.
     calls: RwLock<()>,
-    /// Identifiers of which an event may come that the library would look up in memory that it has freed: no event is taken until
-    /// they are gone.
+    /// The number of identifiers of which an event may arrive that the library would look up in freed memory. While it
+    /// is not zero, no event is taken.
     holds: AtomicUsize,
     /// One of these could not be destroyed.
     is_lost: AtomicBool,
 }
 
-// SAFETY: the channel belongs to no thread; the library reads its descriptor alone, which does not change.
+// SAFETY: the channel is not bound to a thread; the library only reads its descriptor, which does not change.
 unsafe impl Send for EventChannel {}
-// SAFETY: as for Send; what the library writes while an event is taken is behind `calls`.
+// SAFETY: as for Send; `calls` guards what the library writes while an event is taken.
 unsafe impl Sync for EventChannel {}
 
 impl EventChannel {
@@ -56,9 +56,9 @@ impl EventChannel {
     ///
     /// # Errors
     ///
-    /// - [`CreateEventChannelError::Load`] where librdmacm cannot be loaded.
-    /// - [`CreateEventChannelError::Verb`] otherwise: `ENODEV` where there is no RDMA device; `ENOENT` or `EPERM` where the
-    ///   kernel has no connection manager; `EACCES` where its device file may not be opened; `EMFILE`.
+    /// - [`CreateEventChannelError::Load`]: librdmacm cannot be loaded.
+    /// - [`CreateEventChannelError::Verb`] otherwise: `ENODEV`: there is no RDMA device; `ENOENT` or `EPERM`: the
+    ///   kernel has no connection manager; `EACCES`: no permission to open its device file; `EMFILE`.
     ///
     /// # References
     ///
@@ -67,7 +67,7 @@ impl EventChannel {
     pub fn new() -> Result<Arc<Self>, CreateEventChannelError> {
         fork::before_device();
         clear_errno();
-        // SAFETY: the function takes nothing.
+        // SAFETY: the function has no arguments.
         let raw = unsafe { sys::rdma_create_event_channel() };
         let raw = check_pointer("rdma_create_event_channel", raw).map_err(create_error)?;
         let channel = Self {
@@ -81,11 +81,11 @@ impl EventChannel {
         Ok(Arc::new(channel))
     }
 
-    /// `rdma_create_id(channel, &id, context, ps)` — makes an identifier, whose events come here.
+    /// `rdma_create_id(channel, &id, context, ps)` — creates an identifier on this channel.
     ///
     /// # Errors
     ///
-    /// The errno of the library: `ENOMEM`, or `EINVAL` for a port space that the kernel does not know.
+    /// The errno of the library: `ENOMEM`, or `EINVAL` for a port space that the kernel does not support.
     ///
     /// # References
     ///
@@ -94,7 +94,7 @@ impl EventChannel {
     pub fn create_id(self: &Arc<Self>, port_space: PortSpace) -> Result<Arc<Identifier>, VerbError> {
         const VERB: &str = "rdma_create_id";
         let mut id = ptr::null_mut();
-        // SAFETY: the channel is live, and `id` is there to be written.
+        // SAFETY: the channel is live, and `id` is writable.
         let ret = unsafe {
             sys::rdma_create_id(self.raw(), &mut id, ptr::null_mut(), sys::rdma_port_space(port_space.raw()))
         };
@@ -102,22 +102,23 @@ impl EventChannel {
             return Err(VerbError::new(VERB, errno_of(ret)));
         }
         let id = check_pointer(VERB, id)?;
-        // SAFETY: just made on this channel, and nobody else's.
+        // SAFETY: just created on this channel, and not shared.
         Ok(unsafe { Identifier::adopt(id, self, None) })
     }
 
-    /// `rdma_get_cm_event(channel, &event)` — waits for the next event, without limit where `timeout` is `None`, and
-    /// acknowledges it (`rdma_ack_cm_event`).
+    /// `rdma_get_cm_event(channel, &event)` — waits for the next event and acknowledges it (`rdma_ack_cm_event`);
+    /// without limit if `timeout` is `None`.
     ///
-    /// Events of identifiers that are being destroyed are left out.
+    /// Skips events of identifiers that are being destroyed.
     ///
     /// # Errors
     ///
-    /// - `ETIMEDOUT`: `timeout` has passed.
-    /// - `EIO`, `ENODEV`: no event will come any more.
-    /// - `EBUSY`: the kernel has refused to let an identifier [leave](Identifier::leave_multicast) a multicast group, as it does once
-    ///   the device is gone. Events come again when the identifier is gone too; where the kernel refuses that as well, never.
-    /// - else the errno of the library or of `poll(2)`.
+    /// - `ETIMEDOUT`: `timeout` expired.
+    /// - `EIO`, `ENODEV`: no more events will arrive.
+    /// - `EBUSY`: the kernel failed to [leave](Identifier::leave_multicast) a multicast group of an identifier, as
+    ///   happens after the device's removal. The channel delivers events again once the identifier is destroyed. If the
+    ///   kernel fails to destroy it too, the channel never delivers events again.
+    /// - Otherwise the errno of the library or of `poll(2)`.
     ///
     /// # References
     ///
@@ -128,11 +129,11 @@ impl EventChannel {
         wait_for(GET_EVENT, "event of the connection manager", self.as_raw_fd(), timeout, || self.next_event())
     }
 
-    /// The next event if there is one now.
+    /// Returns the next event, if one is waiting.
     ///
     /// # Errors
     ///
-    /// As [`get_cm_event`](Self::get_cm_event); `EAGAIN` is `Ok(None)`.
+    /// As for [`get_cm_event`](Self::get_cm_event), except that `EAGAIN` is `Ok(None)`.
     pub fn try_get_cm_event(self: &Arc<Self>) -> Result<Option<Event>, VerbError> {
         let event = self.next_event()?;
         if event.is_none() {
@@ -141,20 +142,20 @@ impl EventChannel {
         Ok(event)
     }
 
-    /// The next event if there is one now; where the device is gone there is none.
+    /// Returns the next event, if one is waiting; `None` also after the device's removal.
     fn next_event(self: &Arc<Self>) -> Result<Option<Event>, VerbError> {
         loop {
             match self.take_event()? {
                 Taken::Nothing => return Ok(None),
                 Taken::Event(event) => return Ok(Some(*event)),
-                // The identifier is being destroyed: its event interests nobody.
+                // The identifier is being destroyed, so its event is dropped.
                 Taken::OfOneThatLeaves => {}
             }
         }
     }
 
-    /// Takes an event, and acknowledges it. What it gives is dropped after the lock has gone, on which identifiers wait when they
-    /// are dropped.
+    /// Takes an event, and acknowledges it. The caller drops the result after the lock is released, because dropping an
+    /// identifier takes the lock.
     fn take_event(self: &Arc<Self>) -> Result<Taken, VerbError> {
         let alone = self.calls.write().unwrap_or_else(PoisonError::into_inner);
         if self.holds.load(Ordering::Acquire) > 0 {
@@ -163,9 +164,9 @@ impl EventChannel {
         let mut raw = ptr::null_mut();
         let mut errno = 0;
         let is_taken = take_event(GET_EVENT, self.as_raw_fd(), || {
-            // SAFETY: the channel is live, and `raw` is there to be written. No other call on its identifiers runs.
+            // SAFETY: the channel is live, `raw` is writable, and no other call on its identifiers runs.
             let ret = unsafe { sys::rdma_get_cm_event(self.raw(), &mut raw) };
-            // A step of the library's own that failed has left its errno here, and -1 in the event.
+            // If a step inside the library failed, errno has its cause and the event's status is -1.
             errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
             ret
         })?;
@@ -173,9 +174,9 @@ impl EventChannel {
             return Ok(Taken::Nothing);
         }
         if raw.is_null() {
-            return Err(strange("the library reported an event and gave none"));
+            return Err(strange("the library reported success without an event"));
         }
-        // SAFETY: taken just now: the library keeps its identifier until it is acknowledged.
+        // SAFETY: just taken: the library keeps its identifier until the acknowledgement.
         let mut event = unsafe { RawEvent::copy(raw, errno) };
         let listener = self.identifiers.find(event.listen_id);
         let id = match self.identifiers.find(event.id) {
@@ -188,76 +189,75 @@ impl EventChannel {
                 id.set_answered();
             }
         }
-        // No code of the program ran since the event was taken, so that nothing which waits for this acknowledgement (the
-        // destruction of the identifier on another thread) can be something that this thread waits for.
-        // SAFETY: taken just now, and acknowledged once.
+        // No code of the program has run since the event was taken. So a thread that waits for this acknowledgement (to
+        // destroy the identifier) cannot be one that this thread waits for.
+        // SAFETY: just taken, and acknowledged once.
         let ret = unsafe { sys::rdma_ack_cm_event(raw) };
         if ret != 0 {
-            log::warn!("rdma_ack_cm_event: {}: destroying the identifier may wait for ever", errno_of(ret));
+            log::warn!("rdma_ack_cm_event: {}: destroying the identifier may block forever", errno_of(ret));
         }
-        // Before anything is dropped: an identifier that nobody took wants the lock.
+        // Released before anything is dropped: dropping an untaken identifier takes the lock.
         drop(alone);
         match id {
             Found::Object(id) => Ok(Taken::Event(Box::new(event.of(id, listener)?))),
             Found::Leaving => Ok(Taken::OfOneThatLeaves),
-            Found::Foreign if event.id.is_null() => {
-                Err(strange("the library reported an event and named no identifier"))
-            }
+            Found::Foreign if event.id.is_null() => Err(strange("the library reported an event without an identifier")),
             Found::Foreign => {
-                Err(strange("the library reported an event of an identifier that is not of this channel"))
+                Err(strange("the library reported an event of an identifier that is not on this channel"))
             }
         }
     }
 
-    /// Why no event is taken.
+    /// Returns why no event is taken.
     #[cold]
     fn held(&self) -> VerbError {
         let error = VerbError::new(GET_EVENT, Errno::EBUSY);
         if self.is_lost.load(Ordering::Relaxed) {
             return error.with_hint(
-                "the kernel has refused to let an identifier leave a multicast group, and then to destroy it: no event comes on this \
-                 channel any more; make another, and move what is still in use there (Identifier::migrate)",
+                "the kernel could neither leave a multicast group of an identifier nor destroy it, and no more \
+                events arrive on this channel; create another, and move the other identifiers there \
+                (Identifier::migrate)",
             );
         }
         error.with_hint(
-            "the kernel has refused to let an identifier leave a multicast group, which the library has forgotten: drop that \
-             identifier first",
+            "the kernel could not leave a multicast group of an identifier, and the library no longer tracks it; \
+            drop that identifier first",
         )
     }
 
-    /// The new identifier of a connect request, which is entered before anybody else can take an event of it.
+    /// Registers the new identifier of a connect request before another thread can take an event of it.
     fn adopt_request(self: &Arc<Self>, event: &RawEvent, listener: &Found<Identifier>) -> Found<Identifier> {
         let is_new = event.event_type == EventType::ConnectRequest && event.id != event.listen_id;
         let listener = match listener {
             Found::Object(listener) => Some(listener),
-            // It is on its way out. The request ends with the event, which says no.
+            // The listener is being destroyed. The request ends with the event, which rejects it.
             Found::Leaving => None,
             Found::Foreign => return Found::Foreign,
         };
         match NonNull::new(event.id).filter(|_| is_new) {
-            // SAFETY: the library has made it for this event, on this channel, and it is nobody else's.
+            // SAFETY: the library created it for this event, on this channel, and it is not shared.
             Some(id) => Found::Object(unsafe { Identifier::adopt(id, self, Some(listener)) }),
             None => Found::Foreign,
         }
     }
 
-    /// Keeps calls on identifiers apart from the taking of an event.
+    /// Locks out the taking of events during a call on an identifier.
     pub(super) fn lock_calls(&self) -> RwLockReadGuard<'_, ()> {
         self.calls.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes no events from here on, for an identifier of which one may come that the library would look up in freed memory. The
-    /// caller has [the lock of the calls](Self::lock_calls), so that none is being taken.
+    /// Stops the taking of events, because one may arrive for an identifier that the library would look up in freed
+    /// memory. The caller has [the lock of the calls](Self::lock_calls), so no event is being taken.
     pub(super) fn hold(&self) {
         self.holds.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// An identifier for which the channel [holds](Self::hold) is there for good.
+    /// Records that an identifier for which the channel [holds](Self::hold) is never destroyed.
     pub(super) fn lose(&self) {
         self.is_lost.store(true, Ordering::Relaxed);
     }
 
-    /// The identifier is destroyed, with its events, or has moved, with its events.
+    /// Resumes after the identifier was destroyed or moved, with its events.
     pub(super) fn release(&self) {
         self.holds.fetch_sub(1, Ordering::Release);
     }
@@ -266,12 +266,12 @@ impl EventChannel {
         &self.identifiers
     }
 
-    /// The C object.
+    /// Returns the C object.
     ///
     /// # Safety
     ///
-    /// - It is used only while `self` lives, and not destroyed.
-    /// - Events are taken from it, and identifiers made on it or migrated to it, only through `self`.
+    /// - Use it only while `self` lives, and do not destroy it.
+    /// - Take events from it, and create identifiers on it or migrate them to it, only through `self`.
     pub unsafe fn event_channel(&self) -> NonNull<rdma_event_channel> {
         self.raw
     }
@@ -281,7 +281,7 @@ impl EventChannel {
     }
 }
 
-/// What was taken from a channel.
+/// The result of taking an event.
 enum Taken {
     Nothing,
     Event(Box<Event>),
@@ -290,7 +290,7 @@ enum Taken {
 
 impl Drop for EventChannel {
     fn drop(&mut self) {
-        // SAFETY: the channel is ours, and its identifiers, each of which holds it, have gone.
+        // SAFETY: the channel is ours, and its identifiers, which keep it alive, are dropped.
         unsafe { sys::rdma_destroy_event_channel(self.raw()) };
     }
 }
@@ -302,11 +302,11 @@ impl AsRawFd for EventChannel {
     }
 }
 
-/// Why there is no event channel.
+/// An error of creating an event channel.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateEventChannelError {
-    /// librdmacm could not be loaded; the text says what was tried and what to install.
+    /// librdmacm could not be loaded; the text lists what was tried and what to install.
     #[error(transparent)]
     Load(LoadError),
     /// `rdma_create_event_channel` failed.
@@ -316,7 +316,7 @@ pub enum CreateEventChannelError {
 
 crate::error::debug_is_text!(CreateEventChannelError);
 
-/// Tells a library that is not there from one that fails.
+/// Distinguishes a missing library from a failure of the library.
 #[cold]
 fn create_error(error: VerbError) -> CreateEventChannelError {
     if error.errno().raw() == libc::EOPNOTSUPP
@@ -326,14 +326,15 @@ fn create_error(error: VerbError) -> CreateEventChannelError {
     }
     let hint = match error.errno().raw() {
         libc::ENODEV if is_set(sys::load::rdmacm::VARIABLE) => {
-            "there is no provider of the name that the environment variable RDMA_MUMMY_RDMACM has, or it has no device"
+            "the provider that the environment variable RDMA_MUMMY_RDMACM selects does not exist or has no device; \
+            check the variable"
         }
-        libc::ENODEV => "there is no RDMA device",
+        libc::ENODEV => "there is no RDMA device; check with `rdma link`",
         libc::ENOENT | libc::EPERM => {
-            "the kernel has no connection manager for programs, or its module rdma_ucm is not loaded (`modprobe rdma_ucm`)"
+            "the kernel has no connection manager for programs; load its module with `modprobe rdma_ucm`"
         }
-        libc::EACCES => "the file /dev/infiniband/rdma_cm may not be opened by this user",
-        libc::EMFILE => "too many files are open: see `ulimit -n`",
+        libc::EACCES => "no permission to open /dev/infiniband/rdma_cm; give this user access to it",
+        libc::EMFILE => "too many open files; raise the limit with `ulimit -n`",
         _ => return CreateEventChannelError::Verb(error),
     };
     CreateEventChannelError::Verb(error.with_hint(hint))
@@ -348,14 +349,14 @@ fn strange(hint: &'static str) -> VerbError {
     VerbError::new(GET_EVENT, Errno::EIO).with_hint(hint)
 }
 
-/// Destroys an identifier, and reports.
+/// Destroys an identifier, and returns errors.
 ///
 /// # Safety
 ///
-/// It is live, nobody uses it any more, and its queue pair has gone.
+/// It is live, is not used any more, and its queue pair is destroyed.
 pub(super) unsafe fn destroy(id: NonNull<rdma_cm_id>) -> Result<(), VerbError> {
     clear_errno();
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of this function.
     match unsafe { sys::rdma_destroy_id(id.as_ptr()) } {
         0 => Ok(()),
         _ => Err(VerbError::new("rdma_destroy_id", last_errno())),

@@ -1,4 +1,4 @@
-//! `struct sockaddr_ib`: an address of InfiniBand's own.
+//! `struct sockaddr_ib`: a native InfiniBand address.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use rdma_mummy_sys::{ib_addr, ib_addr__bindgen_ty_1, sockaddr_ib};
 use super::PortSpace;
 use crate::ibverbs::address::Gid;
 
-/// `struct sockaddr_ib` — an address of InfiniBand's own: a GID, and a service there. For InfiniBand without IP over it:
-/// with RoCE such an address may be resolved, and no route to it.
+/// `struct sockaddr_ib` — a native InfiniBand address: a GID, and a service there. Use it for InfiniBand without IP
+/// over InfiniBand. With RoCE such an address may be resolved, but no route to it.
 ///
-/// All numbers are in host order here.
+/// All numbers are in host order.
 ///
 /// ```
 /// use sideway::rdmacm::communication_manager::{InfiniBandAddress, PortSpace};
@@ -34,76 +34,77 @@ pub struct InfiniBandAddress {
 }
 
 impl InfiniBandAddress {
-    /// The partition that every port is in, as a full member.
+    /// The default partition, with full membership.
     const DEFAULT_PKEY: u16 = 0xffff;
 
-    /// This GID, in the default partition, and no service yet.
+    /// Creates an address with this GID, in the default partition, without a service.
     pub fn new(gid: Gid) -> Self {
         Self { gid, pkey: Self::DEFAULT_PKEY, flow_info: 0, service_id: 0, service_id_mask: 0, scope_id: 0 }
     }
 
-    /// `sib_sid`, as a port of the space: what the library makes of the port of an IP address. Port 0 is any.
+    /// `sib_sid`: sets the service identifier for a port of the space, as the library does for the port of an IP
+    /// address. Port 0 matches any port.
     pub fn setup_port(&mut self, port_space: PortSpace, port: u16) -> &mut Self {
         self.service_id = u64::from(port_space.raw()) << 16 | u64::from(port);
         self.service_id_mask = if port == 0 { !0xffff } else { !0 };
         self
     }
 
-    /// `sib_sid` and `sib_sid_mask`: the service identifier, and which of its bits count.
+    /// `sib_sid` and `sib_sid_mask`: sets the service identifier, and which of its bits are compared.
     pub fn setup_service_id(&mut self, service_id: u64, mask: u64) -> &mut Self {
         (self.service_id, self.service_id_mask) = (service_id, mask);
         self
     }
 
-    /// `sib_pkey`: the key of the partition; 0xffff unless set.
+    /// `sib_pkey`: sets the partition key; the default is 0xffff.
     pub fn setup_pkey(&mut self, pkey: u16) -> &mut Self {
         self.pkey = pkey;
         self
     }
 
-    /// `sib_flowinfo`: the flow label, 20 bits, with the traffic class above it.
+    /// `sib_flowinfo`: sets the flow label, 20 bits, with the traffic class above it.
     pub fn setup_flow_info(&mut self, flow_info: u32) -> &mut Self {
         self.flow_info = flow_info;
         self
     }
 
-    /// `sib_scope_id`: which link a link-local address is of.
+    /// `sib_scope_id`: sets the link of a link-local address.
     pub fn setup_scope_id(&mut self, scope_id: u64) -> &mut Self {
         self.scope_id = scope_id;
         self
     }
 
-    /// The GID.
+    /// Returns the GID.
     pub fn gid(&self) -> Gid {
         self.gid
     }
 
-    /// The key of the partition.
+    /// Returns the partition key.
     pub fn pkey(&self) -> u16 {
         self.pkey
     }
 
-    /// The flow label, with the traffic class above it.
+    /// Returns the flow label, with the traffic class above it.
     pub fn flow_info(&self) -> u32 {
         self.flow_info
     }
 
-    /// The service identifier.
+    /// Returns the service identifier.
     pub fn service_id(&self) -> u64 {
         self.service_id
     }
 
-    /// Which bits of the service identifier count.
+    /// Returns which bits of the service identifier are compared.
     pub fn service_id_mask(&self) -> u64 {
         self.service_id_mask
     }
 
-    /// The port, if the service identifier is that of a port: its lowest 16 bits.
+    /// Returns the lowest 16 bits of the service identifier: its port, if it stands for one.
     pub fn port(&self) -> u16 {
         self.service_id as u16
     }
 
-    /// Which link a link-local address is of.
+    /// Returns the link of a link-local address.
     pub fn scope_id(&self) -> u64 {
         self.scope_id
     }
@@ -123,11 +124,11 @@ impl From<InfiniBandAddress> for sockaddr_ib {
     }
 }
 
-/// The family is taken for granted.
+/// Converts the C struct; does not check the family.
 impl From<sockaddr_ib> for InfiniBandAddress {
     fn from(raw: sockaddr_ib) -> Self {
         Self {
-            // SAFETY: every member of the union is sixteen bytes of plain integers, for which any bits are a value.
+            // SAFETY: each member of the union is sixteen bytes of integers, for which all bits are valid.
             gid: Gid { raw: unsafe { raw.sib_addr.ib_u.uib_addr8 } },
             pkey: u16::from_be(raw.sib_pkey),
             flow_info: u32::from_be(raw.sib_flowinfo),
@@ -138,7 +139,7 @@ impl From<sockaddr_ib> for InfiniBandAddress {
     }
 }
 
-/// `fe80:0000:0000:0000:0002:c903:0033:1045 service 0x01061d2f`.
+/// Writes as in `fe80:0000:0000:0000:0002:c903:0033:1045 service 0x01061d2f`.
 impl fmt::Display for InfiniBandAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} service {:#010x}", self.gid, self.service_id)
@@ -157,13 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn an_address_comes_back_as_it_was() {
+    fn infiniband_address_survives_round_trip() {
         assert_eq!(InfiniBandAddress::from(sockaddr_ib::from(address())), address());
         assert_eq!(address().to_string(), "fe80:0000:0000:0000:0002:c903:0033:1045 service 0x013f0102");
     }
 
     #[test]
-    fn numbers_are_in_network_order_for_c_but_for_the_scope() {
+    fn only_scope_is_in_host_order_in_c_struct() {
         let raw = sockaddr_ib::from(address());
         assert_eq!(i32::from(raw.sib_family), libc::AF_IB);
         assert_eq!(raw.sib_pkey.to_ne_bytes(), [0x80, 1]);
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn any_port_leaves_the_bits_of_the_port_open() {
+    fn port_zero_masks_port_bits() {
         let mut address = address();
         assert_eq!(address.setup_port(PortSpace::Udp, 0).service_id_mask(), 0xffff_ffff_ffff_0000);
         assert_eq!((address.service_id(), address.port()), (0x0111_0000, 0));

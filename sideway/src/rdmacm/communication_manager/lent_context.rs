@@ -1,4 +1,4 @@
-//! The device contexts that librdmacm has opened.
+//! The device contexts that librdmacm opened.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -13,15 +13,16 @@ use crate::ffi::{check_pointer, clear_errno};
 use crate::ibverbs::device_context::DeviceContext;
 use crate::ibverbs::fork;
 
-/// Those that somebody holds, by the address of the C object: events of a device find their objects in one of them.
+/// The contexts in use, by the address of the C object. Device events find their objects through them.
 static LENT: Mutex<BTreeMap<usize, Weak<DeviceContext>>> = Mutex::new(BTreeMap::new());
 
-/// `rdma_get_devices(num_devices)` — opens all RDMA devices that the connection manager serves. Each stays open as long as
-/// somebody holds it, or an identifier is on it.
+/// `rdma_get_devices(num_devices)` — opens all RDMA devices that the connection manager supports. Each stays open while
+/// it has an owner or an identifier.
 ///
 /// # Errors
 ///
-/// `ENODEV` where there is none; else the errno of the library, which gives none where one cannot be opened.
+/// `ENODEV` if there is no device; otherwise the errno of the library, which returns no devices at all if it cannot
+/// open one of them.
 ///
 /// # References
 ///
@@ -34,7 +35,7 @@ pub fn devices() -> Result<Vec<Arc<DeviceContext>>, VerbError> {
     Ok(list.contexts().map(|context| unsafe { enter(context, || Arc::clone(&list) as _) }).collect())
 }
 
-/// The context of an identifier, which may outlive it.
+/// Returns the context of an identifier; it may outlive the identifier.
 ///
 /// # Safety
 ///
@@ -42,16 +43,17 @@ pub fn devices() -> Result<Vec<Arc<DeviceContext>>, VerbError> {
 pub(super) unsafe fn lend(context: NonNull<ibv_context>, id: &Arc<Identifier>) -> Arc<DeviceContext> {
     let lender = || match List::get() {
         Ok(list) if list.contexts().any(|other| other == context) => Arc::new(list) as _,
-        // The library has no list where one device of several cannot be opened. The identifier keeps its device open too.
+        // The library returns no list if it cannot open one of several devices. The identifier also keeps its device
+        // open.
         _ => Arc::clone(id) as _,
     };
-    // SAFETY: the library counts who has got the context from it, by list or by identifier.
+    // SAFETY: the library reference-counts the users of its context, lists and identifiers.
     unsafe { enter(context, lender) }
 }
 
 /// # Safety
 ///
-/// What `lender` gives keeps the context open.
+/// The result of `lender` keeps the context open.
 unsafe fn enter(
     context: NonNull<ibv_context>,
     lender: impl FnOnce() -> Arc<dyn std::any::Any + Send + Sync>,
@@ -62,17 +64,17 @@ unsafe fn enter(
         return context;
     }
     lent.retain(|_, context| context.strong_count() > 0);
-    // SAFETY: the caller's promise; nobody holds another of this address.
+    // SAFETY: follows from the contract of this function; no other object for this address exists.
     let context = Arc::new(unsafe { DeviceContext::lent(context, lender()) });
     lent.insert(address, Arc::downgrade(&context));
     context
 }
 
-/// The list that the library gives, whose contexts it keeps open until the list is freed.
+/// The library's list, which keeps its contexts open until it is freed.
 #[derive(Debug)]
 struct List(NonNull<*mut ibv_context>);
 
-// SAFETY: the list belongs to no thread; it is only read, and freed once by its owner.
+// SAFETY: the list is not bound to a thread; it is only read, and its owner frees it once.
 unsafe impl Send for List {}
 // SAFETY: as for Send; a shared list is only read.
 unsafe impl Sync for List {}
@@ -81,24 +83,24 @@ impl List {
     fn get() -> Result<Self, VerbError> {
         fork::before_device();
         clear_errno();
-        // SAFETY: nothing is asked for but the list.
+        // SAFETY: the count pointer may be null.
         let list = unsafe { sys::rdma_get_devices(std::ptr::null_mut()) };
         check_pointer("rdma_get_devices", list).map(Self).map_err(|error| match error.errno().raw() {
             libc::ENODEV => error.with_hint("there is no RDMA device"),
-            libc::EOPNOTSUPP => error.with_hint("librdmacm is not there: see EventChannel::new"),
+            libc::EOPNOTSUPP => error.with_hint("librdmacm is not loaded; EventChannel::new reports why"),
             _ => error,
         })
     }
 
     fn contexts(&self) -> impl Iterator<Item = NonNull<ibv_context>> {
-        // SAFETY: each element up to the null one is there to be read.
+        // SAFETY: all elements up to the null one are readable.
         (0..).map_while(|index| NonNull::new(unsafe { *self.0.as_ptr().add(index) }))
     }
 }
 
 impl Drop for List {
     fn drop(&mut self) {
-        // SAFETY: the library made the list, it is freed once, and nobody uses its contexts by it any more.
+        // SAFETY: the library created the list, it is freed once, and its contexts are not used through it any more.
         unsafe { sys::rdma_free_devices(self.0.as_ptr()) };
     }
 }

@@ -1,4 +1,4 @@
-//! The connection manager: an [`EventChannel`], the [`Identifier`]s made on it, and the [`Event`]s that tell how they fare.
+//! The connection manager: an [`EventChannel`], its [`Identifier`]s, and their [`Event`]s.
 //!
 //! ```text
 //! active side                                                 passive side
@@ -13,19 +13,21 @@
 //!   disconnect     ──────────────────────────────────────────►  Disconnected
 //! ```
 //!
-//! Every call on an identifier returns at once; what it leads to comes as an event on its channel. [`getaddrinfo`], which asks
-//! for names, and [`EventChannel::create_ep`], which takes what that found and does the steps up to the route, wait.
+//! Calls on an identifier return at once; the result arrives as an event on its channel. Two calls wait:
+//! [`getaddrinfo`], which looks up names, and [`EventChannel::create_ep`], which takes the result of a lookup and
+//! resolves the address and the route.
 //!
-//! # Who holds what
+//! # Ownership
 //!
-//! An identifier holds its channel, and an event its identifier. A queue pair that was made through an identifier holds it. An
-//! event is acknowledged before it is handed out: destroying an identifier never waits for a program that has taken an event and
-//! forgotten it.
+//! An identifier keeps its channel alive, and an event its identifier. A queue pair that was created through an
+//! identifier keeps it alive. Events are acknowledged before they are returned, so destroying an identifier never waits
+//! for a program that has not dropped an event.
 //!
 //! # Threads
 //!
-//! All of it may be used from any thread. While one thread takes an event, in the library and without waiting there, other
-//! threads' calls on identifiers of that channel wait for it: the library writes to the identifier then.
+//! All types can be used from any thread. While one thread takes an event inside the library, calls on identifiers of
+//! that channel wait: the library writes to the identifier then. The thread does not wait inside the library, so this
+//! is short.
 
 mod address;
 mod address_info;

@@ -1,4 +1,4 @@
-//! `struct ibv_sa_path_rec`: a way through the fabric.
+//! `struct ibv_sa_path_rec`: a path through the fabric.
 
 use std::{fmt, mem};
 
@@ -8,11 +8,11 @@ use rdma_mummy_sys::{ibv_path_data, ibv_path_record, ibv_sa_path_rec};
 use crate::ibverbs::address::{Gid, StaticRate};
 use crate::ibverbs::device_context::Mtu;
 
-/// "Exactly so", of the three numbers that can also be bounds.
+/// The selector "exactly" of the three numbers that can also be bounds.
 const EXACTLY: u8 = 2;
 
-/// `struct ibv_sa_path_rec` — a way to a peer, as InfiniBand's subnet manager knows it, or as the kernel writes one for RoCE. All
-/// numbers are in host order.
+/// `struct ibv_sa_path_rec` — a path to a peer, as InfiniBand's subnet manager returns it, or as the kernel creates one
+/// for RoCE. All numbers are in host order.
 ///
 /// ```
 /// use sideway::ibverbs::address::StaticRate;
@@ -34,10 +34,10 @@ const EXACTLY: u8 = 2;
 pub struct PathRecord(ibv_sa_path_rec);
 
 impl PathRecord {
-    /// A way between two ports that works in both directions, in the default partition; the MTU is 256 bytes and the LIDs, the
-    /// service level, the rate and the life time of packets are 0.
+    /// Creates a path between two ports that works in both directions, in the default partition. The MTU is 256 bytes;
+    /// the LIDs, the service level, the rate and the packet life time are 0.
     pub fn new(source_gid: Gid, dest_gid: Gid) -> Self {
-        // SAFETY: all-zero is legal: the struct has integers alone.
+        // SAFETY: all zeros are valid: the struct has only integers.
         let mut raw: ibv_sa_path_rec = unsafe { mem::zeroed() };
         (raw.sgid, raw.dgid) = (source_gid.into(), dest_gid.into());
         (raw.reversible, raw.numb_path, raw.pkey) = (1, 1, u16::MAX);
@@ -50,139 +50,139 @@ impl PathRecord {
         Self(raw)
     }
 
-    /// `sgid`: the GID of this side's port.
+    /// `sgid`: returns the GID of this side's port.
     pub fn source_gid(&self) -> Gid {
         self.0.sgid.into()
     }
 
-    /// `dgid`: the GID of the peer's port.
+    /// `dgid`: returns the GID of the peer's port.
     pub fn dest_gid(&self) -> Gid {
         self.0.dgid.into()
     }
 
-    /// `slid`: the LID of this side's port. Means nothing for RoCE: kernels have been seen to leave what they had there.
+    /// `slid`: returns the LID of this side's port. Undefined for RoCE: some kernels leave it uninitialised.
     pub fn source_lid(&self) -> u16 {
         u16::from_be(self.0.slid)
     }
 
-    /// `slid`: the LID of this side's port.
+    /// `slid`: sets the LID of this side's port.
     pub fn setup_source_lid(&mut self, lid: u16) -> &mut Self {
         self.0.slid = lid.to_be();
         self
     }
 
-    /// `dlid`: the LID of the peer's port, or of the router there. Means nothing for RoCE.
+    /// `dlid`: returns the LID of the peer's port, or of the router to it. Undefined for RoCE.
     pub fn dest_lid(&self) -> u16 {
         u16::from_be(self.0.dlid)
     }
 
-    /// `dlid`: the LID of the peer's port, or of the router there.
+    /// `dlid`: sets the LID of the peer's port, or of the router to it.
     pub fn setup_dest_lid(&mut self, lid: u16) -> &mut Self {
         self.0.dlid = lid.to_be();
         self
     }
 
-    /// `flow_label`: what packets of one flow have in common, 20 bits.
+    /// `flow_label`: returns the flow label, 20 bits.
     pub fn flow_label(&self) -> u32 {
         u32::from_be(self.0.flow_label)
     }
 
-    /// `flow_label`: what packets of one flow have in common, 20 bits; bits above are left out.
+    /// `flow_label`: sets the flow label, 20 bits; higher bits are ignored.
     pub fn setup_flow_label(&mut self, flow_label: u32) -> &mut Self {
         self.0.flow_label = (flow_label & 0xf_ffff).to_be();
         self
     }
 
-    /// `hop_limit`: how many routers packets pass at most.
+    /// `hop_limit`: returns the maximum number of routers on the path.
     pub fn hop_limit(&self) -> u8 {
         self.0.hop_limit
     }
 
-    /// `hop_limit`: how many routers packets pass at most.
+    /// `hop_limit`: sets the maximum number of routers on the path.
     pub fn setup_hop_limit(&mut self, hop_limit: u8) -> &mut Self {
         self.0.hop_limit = hop_limit;
         self
     }
 
-    /// `traffic_class`: the traffic class in the global routing header.
+    /// `traffic_class`: returns the traffic class of the global routing header.
     pub fn traffic_class(&self) -> u8 {
         self.0.traffic_class
     }
 
-    /// `traffic_class`: the traffic class in the global routing header.
+    /// `traffic_class`: sets the traffic class of the global routing header.
     pub fn setup_traffic_class(&mut self, traffic_class: u8) -> &mut Self {
         self.0.traffic_class = traffic_class;
         self
     }
 
-    /// `reversible`: whether it works in both directions.
+    /// `reversible`: whether the path works in both directions.
     pub fn is_reversible(&self) -> bool {
         self.0.reversible != 0
     }
 
-    /// `pkey`: the P_Key of the partition.
+    /// `pkey`: returns the P_Key of the partition.
     pub fn pkey(&self) -> u16 {
         u16::from_be(self.0.pkey)
     }
 
-    /// `pkey`: the P_Key of the partition.
+    /// `pkey`: sets the P_Key of the partition.
     pub fn setup_pkey(&mut self, pkey: u16) -> &mut Self {
         self.0.pkey = pkey.to_be();
         self
     }
 
-    /// `sl`: the service level, 4 bits.
+    /// `sl`: returns the service level, 4 bits.
     pub fn service_level(&self) -> u8 {
         self.0.sl
     }
 
-    /// `sl`: the service level, 4 bits; bits above are left out.
+    /// `sl`: sets the service level, 4 bits; higher bits are ignored.
     pub fn setup_service_level(&mut self, service_level: u8) -> &mut Self {
         self.0.sl = service_level & 0xf;
         self
     }
 
-    /// `mtu`: how many bytes packets carry at most.
+    /// `mtu`: returns the maximum payload of a packet.
     pub fn mtu(&self) -> Mtu {
         Mtu::from_raw(self.0.mtu.into())
     }
 
-    /// `mtu`: how many bytes packets carry at most; the value has 6 bits, and bits above are left out.
+    /// `mtu`: sets the maximum payload of a packet; the value has 6 bits, and higher bits are ignored.
     pub fn setup_mtu(&mut self, mtu: Mtu) -> &mut Self {
         (self.0.mtu_selector, self.0.mtu) = (EXACTLY, six_bits(mtu.raw()));
         self
     }
 
-    /// `rate`: the rate of the slowest link.
+    /// `rate`: returns the rate of the slowest link.
     pub fn rate(&self) -> StaticRate {
         StaticRate::from_raw(self.0.rate.into())
     }
 
-    /// `rate`: the rate of the slowest link; the value has 6 bits, and bits above are left out.
+    /// `rate`: sets the rate of the slowest link; the value has 6 bits, and higher bits are ignored.
     pub fn setup_rate(&mut self, rate: StaticRate) -> &mut Self {
         (self.0.rate_selector, self.0.rate) = (EXACTLY, six_bits(rate.raw()));
         self
     }
 
-    /// `packet_life_time`: how long a packet is on its way at most: 4.096 µs × 2^n.
+    /// `packet_life_time`: returns the maximum time of a packet in the fabric, as n in 4.096 µs × 2^n.
     pub fn packet_life_time(&self) -> u8 {
         self.0.packet_life_time
     }
 
-    /// `packet_life_time`: how long a packet is on its way at most: 4.096 µs × 2^n, 6 bits; bits above are left out.
+    /// `packet_life_time`: sets the maximum time of a packet in the fabric, as n in 4.096 µs × 2^n, 6 bits; higher bits
+    /// are ignored.
     pub fn setup_packet_life_time(&mut self, packet_life_time: u8) -> &mut Self {
         let packet_life_time = six_bits(packet_life_time.into());
         (self.0.packet_life_time_selector, self.0.packet_life_time) = (EXACTLY, packet_life_time);
         self
     }
 
-    /// `preference`: of several ways, the one with the lowest is the best.
+    /// `preference`: returns the preference; the path with the lowest is the best.
     pub fn preference(&self) -> u8 {
         self.0.preference
     }
 
-    /// What the kernel is to be told: the record as it is on the wire, as the way for connections and their making, there and
-    /// back.
+    /// Returns the record in wire format, as the path for the connection and its setup, in both directions.
     pub(super) fn to_data(self) -> ibv_path_data {
         let raw = &self.0;
         let with_selector = |selector: u8, value: u8| selector << 6 | value & 0x3f;
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_gives_back_what_was_set() {
+    fn record_returns_set_values() {
         let path = path();
         assert_eq!(path.source_gid(), "fe80::1".parse().unwrap());
         assert_eq!(path.dest_gid(), "fe80::2".parse().unwrap());
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn on_the_wire_numbers_are_big_endian_and_share_their_bytes() {
+    fn wire_numbers_are_big_endian_and_packed() {
         let data = path().to_data();
         assert_eq!(data.flags, 1 | 2 | 40);
         let path = data.path;
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_changes_nothing_beside_it() {
+    fn excess_bits_do_not_change_neighbours() {
         let mut path = path();
         path.setup_mtu(Mtu::from_raw(0x145)).setup_service_level(0xf5).setup_flow_label(u32::MAX);
         assert_eq!((path.mtu(), path.service_level(), path.flow_label()), (Mtu::Mtu4096, 5, 0xf_ffff));

@@ -1,12 +1,12 @@
-//! What the two sides tell each other beside the connection.
+//! Private data of a connection request or reply.
 
 use std::fmt;
 use std::ops::Deref;
 
-/// The bytes that came with an event. InfiniBand and RoCE have a field of fixed length for them, which arrives whole: what the
-/// peer sent, and zeros.
+/// The private data of an event. InfiniBand and RoCE use a field of fixed length, which arrives whole: the peer's data,
+/// padded with zeros.
 ///
-/// | with | bytes for TCP's port space | for UDP's |
+/// | with | bytes for the TCP port space | for UDP |
 /// |---|---|---|
 /// | `connect` | 56 | 180 |
 /// | `accept` | 196 | 136 |
@@ -15,20 +15,20 @@ use std::ops::Deref;
 pub struct PrivateData(Box<[u8]>);
 
 impl PrivateData {
-    /// What C points to.
+    /// Copies the data of an event.
     ///
     /// # Safety
     ///
-    /// `data` is null, or so many bytes can be read there.
+    /// `data` is null, or `length` bytes can be read there.
     pub(super) unsafe fn copy(data: *const libc::c_void, length: u8) -> Self {
         if data.is_null() || length == 0 {
             return Self::default();
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         Self(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length.into()) }.into())
     }
 
-    /// The bytes without the zeros at their end: what was sent, if that did not end with zeros.
+    /// Returns the bytes without trailing zeros: the original data, unless it ended with zeros.
     pub fn trimmed(&self) -> &[u8] {
         let length = self.0.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         &self.0[..length]
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zeros_at_the_end_are_left_out_and_others_stay() {
+    fn trailing_zeros_are_trimmed_and_others_kept() {
         let data = PrivateData::from(&b"a\0b\0\0"[..]);
         assert_eq!(data.trimmed(), b"a\0b");
         assert_eq!(data.len(), 5);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_at_a_null_pointer() {
+    fn null_pointer_is_empty_private_data() {
         // SAFETY: the pointer is null.
         assert!(unsafe { PrivateData::copy(std::ptr::null(), 56) }.is_empty());
     }

@@ -1,4 +1,4 @@
-//! Addresses as C has them.
+//! C socket addresses.
 
 use std::mem;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -8,17 +8,17 @@ use rdma_mummy_sys::sockaddr_ib;
 
 use super::{Address, AddressFamily, InfiniBandAddress};
 
-/// An address for C to read.
+/// An address in C form.
 #[derive(Clone, Copy)]
 pub(super) struct RawAddress(sockaddr_storage);
 
 impl RawAddress {
-    /// What C is to be given; it takes the address to be writable and does not write.
+    /// Returns a pointer for C, which takes it as mutable but does not write.
     pub(super) fn as_mut_ptr(&mut self) -> *mut sockaddr {
         (&raw mut self.0).cast()
     }
 
-    /// How many bytes the address has, by its family.
+    /// Returns the length of the address, by its family.
     pub(super) fn length(&self) -> usize {
         length_of(self.0.ss_family).unwrap_or(size_of::<sockaddr_storage>())
     }
@@ -38,7 +38,7 @@ impl From<InfiniBandAddress> for RawAddress {
 
 impl From<Address> for RawAddress {
     fn from(address: Address) -> Self {
-        // SAFETY: all-zero is legal: the struct has integers alone.
+        // SAFETY: all zeros are valid: the struct has only integers.
         let mut storage: sockaddr_storage = unsafe { mem::zeroed() };
         match address {
             Address::Ip(SocketAddr::V4(address)) => {
@@ -71,23 +71,23 @@ impl From<Address> for RawAddress {
     }
 }
 
-/// The address that C has stored in `length` bytes; `None` where it is of another family, of none yet, or not all there.
+/// Reads the address that C stored in `length` bytes; `None` for another family, no address, or an incomplete one.
 ///
 /// # Safety
 ///
-/// `raw` is null, or so many bytes can be read there.
+/// `raw` is null, or `length` bytes can be read there.
 pub(super) unsafe fn read(raw: *const sockaddr, length: usize) -> Option<Address> {
     if raw.is_null() || length < size_of::<sa_family_t>() {
         return None;
     }
-    // SAFETY: the caller's promise; nothing is said of the alignment. The family comes first.
+    // SAFETY: follows from the contract of this function; the alignment is unknown. The family comes first.
     let family = unsafe { raw.cast::<sa_family_t>().read_unaligned() };
     if length < length_of(family)? {
         return None;
     }
     match AddressFamily::from_raw(family.into()) {
         AddressFamily::Ipv4 => {
-            // SAFETY: the caller's promise; an address of this family is not longer.
+            // SAFETY: follows from the contract of this function; an address of this family fits the length.
             let raw = unsafe { raw.cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(raw.sin_addr.s_addr.to_ne_bytes());
             Some(SocketAddr::from(SocketAddrV4::new(ip, u16::from_be(raw.sin_port))).into())
@@ -107,7 +107,7 @@ pub(super) unsafe fn read(raw: *const sockaddr, length: usize) -> Option<Address
     }
 }
 
-/// How long an address of this family is.
+/// Returns the length of an address of this family.
 fn length_of(family: sa_family_t) -> Option<usize> {
     match AddressFamily::from_raw(family.into()) {
         AddressFamily::Ipv4 => Some(size_of::<sockaddr_in>()),
@@ -133,43 +133,43 @@ mod tests {
     }
 
     #[test]
-    fn an_address_comes_back_as_it_was() {
+    fn socket_address_survives_round_trip() {
         for address in addresses() {
             let mut raw = RawAddress::from(address);
-            // SAFETY: just made.
+            // SAFETY: just created.
             assert_eq!(unsafe { read(raw.as_mut_ptr(), raw.length()) }, Some(address));
         }
     }
 
     #[test]
-    fn an_address_that_is_cut_off_is_none() {
+    fn truncated_address_is_none() {
         for address in addresses() {
             let mut raw = RawAddress::from(address);
             for length in 0..raw.length() {
-                // Nothing is behind the bytes, which stand where they happen to.
-                // SAFETY: so many bytes are there.
+                // An exact, unaligned copy.
+                // SAFETY: the storage has `length` bytes.
                 let cut = unsafe { std::slice::from_raw_parts(raw.as_mut_ptr().cast::<u8>(), length) }.to_vec();
-                // SAFETY: so many bytes are there.
+                // SAFETY: the copy has `length` bytes.
                 assert_eq!(unsafe { read(cut.as_ptr().cast(), length) }, None, "{length} bytes of {address}");
             }
         }
     }
 
     #[test]
-    fn bytes_on_the_wire_are_in_network_order() {
+    fn wire_bytes_are_in_network_order() {
         let mut raw = RawAddress::from("1.2.3.4:258".parse::<SocketAddr>().unwrap());
-        // SAFETY: so many bytes are there.
+        // SAFETY: the storage has 8 bytes.
         let bytes = unsafe { std::slice::from_raw_parts(raw.as_mut_ptr().cast::<u8>(), 8) };
         assert_eq!(bytes[2..], [1, 2, 1, 2, 3, 4]);
     }
 
     #[test]
-    fn an_address_of_no_family_is_none() {
-        // SAFETY: all-zero is legal: the struct has integers alone.
+    fn address_without_family_is_none() {
+        // SAFETY: all zeros are valid: the struct has only integers.
         let mut raw = RawAddress(unsafe { mem::zeroed() });
-        // SAFETY: it is there, and says no family.
+        // SAFETY: it is readable, and has no family.
         assert_eq!(unsafe { read(raw.as_mut_ptr(), raw.length()) }, None);
-        // SAFETY: a null pointer is not followed.
+        // SAFETY: a null pointer is not dereferenced.
         assert_eq!(unsafe { read(std::ptr::null(), 128) }, None);
     }
 }

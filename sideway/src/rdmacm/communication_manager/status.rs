@@ -1,4 +1,4 @@
-//! What the status of an event means.
+//! The status of an event.
 
 use std::fmt;
 
@@ -8,101 +8,101 @@ use crate::error::Errno;
 use crate::ffi::open_enum;
 
 open_enum! {
-    /// Why a peer, or its machine, rejected a connection: the reasons of the REJ message (InfiniBand specification, volume 1,
-    /// 12.6.7.2).
+    /// The reason for which a peer or its machine rejected a connection: the reasons of the REJ message (InfiniBand
+    /// specification, volume 1, 12.6.7.2).
     pub enum RejectReason {
-        /// Out of queue pairs.
+        /// The peer has no free queue pair.
         NoQueuePair = 1 => "the peer has no queue pair",
-        /// Out of end-to-end contexts.
+        /// The peer has no free end-to-end context.
         NoEndToEndContext = 2 => "the peer has no end-to-end context",
-        /// Out of something else.
+        /// The peer has no other resource left.
         NoResources = 3 => "the peer is out of resources",
-        /// Somebody waited for too long.
-        Timeout = 4 => "a side took too long",
-        /// The request was not understood.
+        /// One side exceeded its time limit.
+        Timeout = 4 => "one side timed out",
+        /// The peer does not support the request.
         UnsupportedRequest = 5 => "the peer does not support the request",
-        /// A message of a connection that is not there.
+        /// The message belongs to an unknown connection.
         InvalidCommunicationId = 6 => "unknown communication identifier",
-        /// A message of another connection.
+        /// The message belongs to another connection.
         InvalidCommunicationInstance = 7 => "unknown communication instance",
-        /// Nobody listens.
-        InvalidServiceId = 8 => "nobody listens there",
-        /// Another transport than the listener's.
-        InvalidTransportServiceType = 9 => "the listener serves another transport",
-        /// The queue pair has been in this connection a moment ago.
-        StaleConnection = 10 => "the queue pair is still known from an earlier connection",
-        /// No such reliable datagram channel.
+        /// No program listens on the port.
+        InvalidServiceId = 8 => "no listener on that port",
+        /// The listener uses another transport.
+        InvalidTransportServiceType = 9 => "the listener uses another transport",
+        /// The queue pair was used by another connection shortly before.
+        StaleConnection = 10 => "the queue pair still belongs to an earlier connection",
+        /// The reliable datagram channel does not exist.
         ReliableDatagramChannelDoesNotExist = 11 => "no such reliable datagram channel",
         /// The GID of the path is not the peer's.
         InvalidGid = 12 => "the peer does not have that GID",
         /// The LID of the path is not the peer's.
         InvalidLid = 13 => "the peer does not have that LID",
-        /// The service level of the path does not fit.
+        /// The service level of the path is invalid.
         InvalidServiceLevel = 14 => "invalid service level",
-        /// The traffic class of the path does not fit.
+        /// The traffic class of the path is invalid.
         InvalidTrafficClass = 15 => "invalid traffic class",
-        /// The hop limit of the path does not fit.
+        /// The hop limit of the path is invalid.
         InvalidHopLimit = 16 => "invalid hop limit",
-        /// The packet rate of the path does not fit.
+        /// The packet rate of the path is invalid.
         InvalidPacketRate = 17 => "invalid packet rate",
         /// The GID of the alternate path is not the peer's.
         InvalidAlternateGid = 18 => "invalid GID of the alternate path",
         /// The LID of the alternate path is not the peer's.
         InvalidAlternateLid = 19 => "invalid LID of the alternate path",
-        /// The service level of the alternate path does not fit.
+        /// The service level of the alternate path is invalid.
         InvalidAlternateServiceLevel = 20 => "invalid service level of the alternate path",
-        /// The traffic class of the alternate path does not fit.
+        /// The traffic class of the alternate path is invalid.
         InvalidAlternateTrafficClass = 21 => "invalid traffic class of the alternate path",
-        /// The hop limit of the alternate path does not fit.
+        /// The hop limit of the alternate path is invalid.
         InvalidAlternateHopLimit = 22 => "invalid hop limit of the alternate path",
-        /// The packet rate of the alternate path does not fit.
+        /// The packet rate of the alternate path is invalid.
         InvalidAlternatePacketRate = 23 => "invalid packet rate of the alternate path",
-        /// The peer is at another port.
-        PortCmRedirect = 24 => "the peer is at another port",
-        /// The peer's service is at another port.
-        PortRedirect = 25 => "the service is at another port",
-        /// The path MTU does not fit.
-        InvalidMtu = 26 => "the peer cannot have that path MTU",
-        /// Too many reads and atomics at once.
-        InsufficientResponderResources = 27 => "more reads at once were asked for than the peer serves",
-        /// The program on the other side said no; or its kernel, where a program listens at the port of another address (seen with
-        /// Linux 6.1).
-        ConsumerDefined = 28 => "the program there said no",
-        /// The retry count for absent receives does not fit.
-        InvalidRnrRetry = 29 => "invalid count of retries for want of a receive",
+        /// The peer is on another port.
+        PortCmRedirect = 24 => "the peer is on another port",
+        /// The peer's service is on another port.
+        PortRedirect = 25 => "the service is on another port",
+        /// The peer does not support the path MTU.
+        InvalidMtu = 26 => "the peer does not support that path MTU",
+        /// The request asks for more outstanding reads and atomics than the peer serves.
+        InsufficientResponderResources = 27 => "more outstanding reads were requested than the peer serves",
+        /// The peer's program rejected the request; or its kernel did, because a program listens on the port at another
+        /// address (seen with Linux 6.1).
+        ConsumerDefined = 28 => "the program there declined the request",
+        /// The receiver-not-ready retry count is invalid.
+        InvalidRnrRetry = 29 => "invalid receiver-not-ready retry count",
         /// The local communication identifier is in use.
         DuplicateLocalCommunicationId = 30 => "a communication identifier was used twice",
-        /// The class version does not fit.
-        InvalidClassVersion = 31 => "invalid version of the connection manager's class",
-        /// The flow label does not fit.
+        /// The class version of the connection manager is invalid.
+        InvalidClassVersion = 31 => "invalid class version of the connection manager",
+        /// The flow label is invalid.
         InvalidFlowLabel = 32 => "invalid flow label",
-        /// The flow label of the alternate path does not fit.
+        /// The flow label of the alternate path is invalid.
         InvalidAlternateFlowLabel = 33 => "invalid flow label of the alternate path",
-        /// The vendor's options do not fit (ECE).
+        /// The peer does not support the vendor's options (ECE).
         VendorOptionNotSupported = 35 => "the peer does not support the vendor's options",
     }
 }
 
 open_enum! {
-    /// Why a lookup of a queue pair for datagrams was refused: the status of the SIDR_REP message (InfiniBand specification,
-    /// volume 1, 12.11.2.1).
+    /// The result of a lookup of a queue pair for datagrams: the status of the SIDR_REP message (InfiniBand
+    /// specification, volume 1, 12.11.2.1).
     pub enum SidrStatus {
         /// Found.
         Success = 0 => "found",
-        /// Nobody listens.
-        UnsupportedServiceId = 1 => "nobody listens there",
-        /// The program on the other side said no.
-        Rejected = 2 => "the program there said no",
-        /// There is no queue pair.
+        /// No program listens on the port.
+        UnsupportedServiceId = 1 => "no listener on that port",
+        /// The peer's program rejected the lookup.
+        Rejected = 2 => "the program there declined the request",
+        /// The peer has no queue pair.
         NoQueuePair = 3 => "the peer has no queue pair",
-        /// The peer is at another port.
-        Redirected = 4 => "the peer is at another port",
-        /// The version is not supported.
+        /// The peer is on another port.
+        Redirected = 4 => "the peer is on another port",
+        /// The peer does not support the version.
         UnsupportedVersion = 5 => "the peer does not support the version",
     }
 }
 
-/// The status of an event: 0, an errno below zero, or above zero what the transport says.
+/// The status of an event: 0 for success, a negative errno, or a positive code of the transport.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EventStatus {
     raw: c_int,
@@ -110,22 +110,22 @@ pub struct EventStatus {
 }
 
 impl EventStatus {
-    /// `errno` is what the call that brought the event left: the library stores -1 where a step of its own has failed.
+    /// `errno` is the one of the call that returned the event: the library stores -1 if a step inside it failed.
     pub(in crate::rdmacm) fn new(raw: c_int, errno: c_int) -> Self {
         Self { raw, errno }
     }
 
-    /// The number as C has it.
+    /// Returns the C value.
     pub fn raw(self) -> c_int {
         self.raw
     }
 
-    /// Whether nothing is wrong.
+    /// Whether the status is success.
     pub fn is_success(self) -> bool {
         self.raw == 0
     }
 
-    /// The errno, where it is one.
+    /// Returns the errno, if the status is one.
     pub fn errno(self) -> Option<Errno> {
         match self.raw {
             0.. => None,
@@ -134,12 +134,12 @@ impl EventStatus {
         }
     }
 
-    /// Why the peer rejected a connection, where it is that: InfiniBand and RoCE give a reason, iWARP an errno.
+    /// Returns the reason of a rejection, if the status is one: InfiniBand and RoCE report a reason, iWARP an errno.
     pub fn reject_reason(self) -> Option<RejectReason> {
         u32::try_from(self.raw).ok().filter(|&raw| raw > 0).map(RejectReason::from_raw)
     }
 
-    /// Why the peer refused a lookup, where it is that.
+    /// Returns the reason of a refused lookup, if the status is one.
     pub fn sidr_status(self) -> Option<SidrStatus> {
         u32::try_from(self.raw).ok().filter(|&raw| raw > 0).map(SidrStatus::from_raw)
     }
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_is_an_errno_a_reason_or_nothing() {
+    fn status_is_errno_or_reason_or_success() {
         let timed_out = EventStatus::new(-libc::ETIMEDOUT, 0);
         assert_eq!(timed_out.errno(), Some(Errno::ETIMEDOUT));
         assert_eq!(timed_out.reject_reason(), None);
@@ -179,15 +179,15 @@ mod tests {
     }
 
     #[test]
-    fn minus_one_is_the_errno_of_the_step_that_failed() {
+    fn minus_one_is_errno_of_failed_step() {
         assert_eq!(EventStatus::new(-1, libc::EMFILE).errno(), Some(Errno::EMFILE));
         assert_eq!(EventStatus::new(-1, 0).errno(), Some(Errno::EPERM));
         assert_eq!(EventStatus::new(c_int::MIN, 0).errno(), Some(Errno::EIO));
     }
 
     #[test]
-    fn reasons_that_nobody_has_named_print_their_number() {
-        assert_eq!(RejectReason::InvalidServiceId.to_string(), "nobody listens there");
+    fn unknown_reasons_print_their_number() {
+        assert_eq!(RejectReason::InvalidServiceId.to_string(), "no listener on that port");
         assert_eq!(RejectReason::from_raw(999).to_string(), "unknown (999)");
         assert_eq!(SidrStatus::from_raw(77).to_string(), "unknown (77)");
     }

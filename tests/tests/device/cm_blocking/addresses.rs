@@ -55,7 +55,7 @@ fn global_ipv6_address_connects_and_the_ipv6_wildcard_covers_ipv4() {
         let active = scope.spawn(move || connector().resolve(to).unwrap().connect(&Default::default()).unwrap_err());
         // Without a queue pair there is no request.
         let error = active.join().unwrap();
-        assert!(error.to_string().contains("no queue pair was made through the identifier"), "{error}");
+        assert!(error.to_string().contains("no queue pair was created through the identifier"), "{error}");
         let active = scope.spawn(move || {
             let resolved = connector().resolve(to).unwrap();
             let end = sideway_tests::connections::End::of(resolved.identifier().clone());
@@ -91,7 +91,7 @@ fn loopback_address_has_no_device() {
     assert_eq!(
         error.to_string(),
         "rdma_resolve_route: ENODEV (No such device): resolving the route to 127.0.0.1:7174: the address leads to no RDMA \
-         device: use one that a device has"
+         device; use the address of a device"
     );
 }
 
@@ -148,9 +148,7 @@ fn unanswered_request_uses_the_programs_deadline() {
     assert!(error.is_timed_out());
     assert_eq!(
         error.to_string(),
-        format!(
-            "resolving the address {nobody}: nobody answered within 300ms: is the address right, and that machine up?"
-        )
+        format!("resolving the address {nobody}: no reply within 300ms; check the address, and that the machine is up")
     );
     // An unresponsive address leaves time for the next.
     let listener = listener();

@@ -51,7 +51,7 @@ fn port_without_a_listener_has_no_queue_pair() {
     let error = connector().resolve(to).unwrap().lookup(&Default::default()).unwrap_err();
     assert_eq!(error.step(), ConnectStep::Lookup);
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
-    assert_eq!(error.to_string(), format!("looking up the queue pair at {to}: unreachable: nobody listens there"));
+    assert_eq!(error.to_string(), format!("looking up the queue pair at {to}: unreachable: no listener on that port"));
     let error = connector().resolve(to).unwrap().connect(&Default::default()).unwrap_err();
     assert!(error.to_string().contains("Resolved::lookup"), "{error}");
 }

@@ -46,7 +46,7 @@ fn port_without_a_listener_refuses() {
     let error = fail(&connector(), to);
     assert_eq!(error.rejection().unwrap().reason(), Some(RejectReason::InvalidServiceId));
     assert_eq!((error.step(), error.address()), (ConnectStep::Connect, Some(to)));
-    assert_eq!(error.to_string(), format!("connecting to {to}: rejected: nobody listens there"));
+    assert_eq!(error.to_string(), format!("connecting to {to}: rejected: no listener on that port"));
     let error = io::Error::from(error);
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     assert!(error.get_ref().unwrap().downcast_ref::<ConnectError>().is_some());
@@ -62,7 +62,10 @@ fn rejection_arrives_with_its_reason() {
         let rejection = error.rejection().unwrap();
         assert_eq!(rejection.reason(), Some(RejectReason::ConsumerDefined));
         assert_eq!(rejection.private_data().trimmed(), b"come back tomorrow");
-        assert!(error.to_string().ends_with("rejected: the program there said no, with 18 bytes of data"), "{error}");
+        assert!(
+            error.to_string().ends_with("rejected: the program there declined the request, with 18 bytes of data"),
+            "{error}"
+        );
 
         // Dropping a request rejects it too.
         let active = scope.spawn(|| fail(&connector(), listener.local_address()));
@@ -86,7 +89,13 @@ fn port_in_use_is_an_error() {
     assert_eq!((error.step(), error.kind()), (ConnectStep::Bind, ErrorKind::AddrInUse));
     let text = error.to_string();
     assert!(text.starts_with("rdma_bind_addr: EADDRINUSE"), "{text}");
-    assert!(text.ends_with(&format!("binding to {}: the port is in use", listener.local_address())), "{text}");
+    assert!(
+        text.ends_with(&format!(
+            "binding to {}: the port is in use; use another port, or 0 for any",
+            listener.local_address()
+        )),
+        "{text}"
+    );
 
     let all = Listener::bind("0.0.0.0:0").unwrap();
     let error = Listener::bind(all.local_address()).unwrap_err();
@@ -102,7 +111,7 @@ fn missing_response_times_out_after_the_given_time() {
     // The kernel receives the request, but no program does.
     let (error, within) = fail_without_answer(listener.local_address());
     assert_eq!(error.step(), ConnectStep::Connect);
-    assert!(error.to_string().contains(&format!("no answer within {within:?}")), "{error}");
+    assert!(error.to_string().contains(&format!("no response within {within:?}")), "{error}");
 }
 
 #[test]
@@ -137,7 +146,7 @@ fn disconnect_before_accept_is_an_error_of_the_accept() {
     let error = request.accept(&ConnectionParameter::default()).unwrap_err();
     assert_eq!((error.step(), error.address()), (ConnectStep::Accept, peer));
     match error.cause() {
-        ConnectCause::Verb(error) => assert_eq!(error.hint(), Some("perhaps the peer has given up")),
+        ConnectCause::Verb(error) => assert_eq!(error.hint(), Some("the peer may have given up")),
         // It arrived late.
         cause => assert!(matches!(cause, ConnectCause::Rejected(_)), "{cause:?}"),
     }
@@ -158,7 +167,7 @@ fn disconnect_before_accept_is_an_error_of_the_accept() {
     let cq = request.device_context().create_cq_builder().build_generic().unwrap();
     let mut builder = pd.create_qp_builder();
     let error = request.identifier().create_qp_generic(builder.setup_send_cq(&cq).setup_recv_cq(&cq)).unwrap_err();
-    assert_eq!(error.hint(), Some("perhaps the peer has given up"), "{error}");
+    assert_eq!(error.hint(), Some("the peer may have given up"), "{error}");
     let error = request.identifier().get_qp_attr(QueuePairState::Init).unwrap_err();
     assert!(error.to_string().ends_with("or the peer has given up"), "{error}");
     drop(request);
@@ -188,5 +197,5 @@ fn impossible_request_is_refused_before_it_is_sent() {
     resolved.identifier().connect(&parameter).unwrap();
     let request = listener.accept(Some(LONG)).unwrap();
     let error = request.accept(&parameter).unwrap_err();
-    assert!(error.to_string().contains("no queue pair was made through the identifier"), "{error}");
+    assert!(error.to_string().contains("no queue pair was created through the identifier"), "{error}");
 }

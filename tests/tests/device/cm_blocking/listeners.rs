@@ -20,7 +20,7 @@ fn listener_without_a_request_times_out() {
         let error = listener.accept(Some(timeout)).unwrap_err();
         assert!(error.is_timed_out());
         assert_eq!((error.step(), error.address()), (ConnectStep::AwaitRequest, Some(listener.local_address())));
-        assert!(error.to_string().contains(&format!("nobody asked within {timeout:?}")), "{error}");
+        assert!(error.to_string().contains(&format!("no request within {timeout:?}")), "{error}");
     }
     thread::scope(|scope| {
         let waiting: Vec<_> =
@@ -96,9 +96,9 @@ fn ipv6_only_listener_rejects_ipv4() {
     let end = End::of(resolved.identifier().clone());
     let error = resolved.connect(&ConnectionParameter::default()).unwrap_err();
     let why = match device::is_soft_nic(&end.context) {
-        true => "nobody listens there",
+        true => "no listener on that port",
         // The kernel has chosen the port.
-        false => "listens at another address than this",
+        false => "listens on another address",
     };
     assert!(error.to_string().ends_with(why), "{error}");
 }

@@ -22,7 +22,10 @@ fn ping(host: &str, options: &str) -> Ended {
 fn missing_server_is_an_error() {
     let address = address();
     for options in ["", "-q"] {
-        fails(&ping(&address.to_string(), options), &["connecting to", &address.to_string(), "nobody listens there"]);
+        fails(
+            &ping(&address.to_string(), options),
+            &["connecting to", &address.to_string(), "no listener on that port"],
+        );
     }
     // No route leads there.
     fails(&ping("203.0.113.1", ""), &["203.0.113.1", "ENETUNREACH"]);
@@ -30,7 +33,7 @@ fn missing_server_is_an_error() {
         // No RDMA device does.
         fails(&ping("127.0.0.1", ""), &["127.0.0.1", "ENODEV"]);
         // There is a route, but no host at its end.
-        fails(&ping("10.71.0.77", "--timeout 0.5"), &["10.71.0.77", "nobody answered within 500ms"]);
+        fails(&ping("10.71.0.77", "--timeout 0.5"), &["10.71.0.77", "no reply within 500ms"]);
     }
     fails(&ping("no-such-host.invalid", ""), &["no-such-host.invalid"]);
     fails(&ping(&address.to_string(), "-I no-such-host.invalid"), &["--source: cannot resolve no-such-host.invalid"]);
@@ -42,7 +45,7 @@ fn server_without_a_port_or_a_client_is_an_error() {
     let run = |options: &str, port| child::run(server(Ours, port, options), LIMIT);
     fails(&run("-a 192.0.2.1", port()), &["binding to 192.0.2.1"]);
     for options in ["", "-P"] {
-        fails(&run(&format!("--wait 0.3 {options}"), port()), &["nobody asked within 300ms"]);
+        fails(&run(&format!("--wait 0.3 {options}"), port()), &["no request within 300ms"]);
     }
     for whose in [Ours, Theirs].into_iter().filter(|whose| whose.is_here()) {
         let port = port();

@@ -276,5 +276,5 @@ fn rejecting_server_is_reported() {
     let mut client = Program::start(client(Ours, port, "-C 1"), LIMIT);
     listener.accept(Some(LONG)).unwrap().reject(b"busy").unwrap();
     let ended = client.wait().unwrap();
-    fails(&ended, &["rejected: the program there said no"]);
+    fails(&ended, &["rejected: the program there declined the request"]);
 }

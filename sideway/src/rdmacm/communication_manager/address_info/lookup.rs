@@ -1,4 +1,4 @@
-//! `rdma_getaddrinfo`: from names to addresses.
+//! `rdma_getaddrinfo`: looks up names.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, CString};
@@ -16,12 +16,14 @@ use crate::error::{Errno, VerbError};
 use crate::ffi::{check_pointer, clear_errno, last_errno};
 use crate::rdmacm::communication_manager::AddressFamily;
 
-/// `rdma_getaddrinfo(node, service, hints, res)` — the addresses of a name, with what can be connected there: one, or more where
-/// the service ibacm runs. `node` is the name of a host or an address, `service` the name of a service or a port; one of them
-/// is left out, or both where the hints have addresses. Waits for the name service as long as that takes, unless the hints say
+/// `rdma_getaddrinfo(node, service, hints, res)` — looks up the addresses of a name, with the parameters for
+/// connecting: one result, or more if the service ibacm runs.
+///
+/// `node` is a host name or an address, `service` a service name or a port. One of them may be `None`, or both if the
+/// hints have addresses. The call waits for the name service without limit, unless the hints contain
 /// [`NumericHost`](AddressInfoFlags::NumericHost).
 ///
-/// What C gives is copied, and freed (`rdma_freeaddrinfo`).
+/// The C results are copied and freed (`rdma_freeaddrinfo`).
 ///
 /// ```no_run
 /// use sideway::rdmacm::communication_manager::{AddressInfo, EventChannel, getaddrinfo};
@@ -33,9 +35,9 @@ use crate::rdmacm::communication_manager::AddressFamily;
 ///
 /// # Errors
 ///
-/// - [`GetAddressInfoError::Lookup`]: the name service does not know the node or the service, or did not answer.
-/// - [`GetAddressInfoError::Verb`] otherwise: `EINVAL` where too little is given, a name has a NUL in it, or the hints do not fit
-///   each other; `ENODEV` where there is no RDMA device; `ENOMEM`.
+/// - [`GetAddressInfoError::Lookup`]: the name service has no such node or service, or did not respond.
+/// - [`GetAddressInfoError::Verb`] otherwise: `EINVAL` if there is nothing to look up, a name contains a NUL, or the
+///   hints contradict each other; `ENODEV` if there is no RDMA device; `ENOMEM`.
 ///
 /// # References
 ///
@@ -49,15 +51,15 @@ pub fn getaddrinfo(
 ) -> Result<Vec<AddressInfo>, GetAddressInfoError> {
     let lookup = Lookup::new("rdma_getaddrinfo", node, service, hints)?;
     let mut list = ptr::null_mut();
-    // SAFETY: names and hints can be read for the whole call, and `list` is there to be written.
+    // SAFETY: names and hints are readable for the whole call, and `list` is writable.
     lookup.run(|node, service, hints| unsafe { sys::rdma_getaddrinfo(node, service, hints, &mut list) })?;
     clear_errno();
     let list = check_pointer(lookup.verb, list)?;
-    // SAFETY: given just now.
+    // SAFETY: just returned by the library.
     Ok(unsafe { List::new(list) }.copy())
 }
 
-/// A lookup that the library can be asked for.
+/// A lookup with checked arguments.
 pub(in crate::rdmacm::communication_manager) struct Lookup<'a> {
     verb: &'static str,
     node: Option<CString>,
@@ -68,7 +70,7 @@ pub(in crate::rdmacm::communication_manager) struct Lookup<'a> {
 impl<'a> Lookup<'a> {
     /// # Errors
     ///
-    /// `EINVAL`: a NUL in a name; or something that the library does not survive.
+    /// `EINVAL`: a NUL in a name; or arguments with which the library would crash.
     pub(in crate::rdmacm::communication_manager) fn new(
         verb: &'static str,
         node: Option<&str>,
@@ -82,17 +84,17 @@ impl<'a> Lookup<'a> {
         let text = |what, text: Option<&str>| {
             text.map(CString::new).transpose().map_err(|error| {
                 let place = error.nul_position();
-                VerbError::invalid(verb, format!("the {what} has a NUL at byte {place}"))
+                VerbError::invalid(verb, format!("the {what} contains a NUL at byte {place}; remove it"))
             })
         };
         Ok(Self { verb, node: text("node", node)?, service: text("service", service)?, hints })
     }
 
-    /// Asks the library.
+    /// Runs the lookup with a library function.
     ///
     /// # Errors
     ///
-    /// What it gave: -1 and an errno, a code of `getaddrinfo(3)`, or -1 and such a code for an errno.
+    /// The result of the function: -1 and an errno, a code of `getaddrinfo(3)`, or -1 and such a code as errno.
     pub(in crate::rdmacm::communication_manager) fn run(
         &self,
         call: impl FnOnce(*const c_char, *const c_char, *const rdma_addrinfo) -> c_int,
@@ -110,7 +112,7 @@ impl<'a> Lookup<'a> {
     fn error(&self, code: c_int) -> GetAddressInfoError {
         if code < 0 {
             let [node, service] = [&self.node, &self.service].map(|text| {
-                // They were text.
+                // Created from text.
                 text.as_ref().map(|text| text.to_string_lossy().into())
             });
             return GetAddressInfoError::Lookup(LookupError { verb: self.verb, code, node, service });
@@ -119,16 +121,16 @@ impl<'a> Lookup<'a> {
         let names = Names(self.node.as_deref(), self.service.as_deref());
         GetAddressInfoError::Verb(match code {
             libc::EOPNOTSUPP if self.verb != "rdma_getaddrinfo" => {
-                error.with_hint("librdmacm is older than RDMACM_1.4: use getaddrinfo, which waits")
+                error.with_hint("librdmacm is older than RDMACM_1.4; use getaddrinfo, which waits")
             }
-            libc::EOPNOTSUPP => error.with_hint("librdmacm is not there: see EventChannel::new"),
-            libc::ENODEV => error.with_hint("there is no RDMA device"),
-            _ => error.with_hint(format!("looking for {names}")),
+            libc::EOPNOTSUPP => error.with_hint("librdmacm is not loaded; EventChannel::new reports why"),
+            libc::ENODEV => error.with_hint("there is no RDMA device; check with `rdma link`"),
+            _ => error.with_hint(format!("looking up {names}")),
         })
     }
 }
 
-/// What the library does not survive.
+/// Refuses arguments with which the library would crash.
 fn check_node(
     verb: &'static str,
     node: Option<&str>,
@@ -140,40 +142,40 @@ fn check_node(
         return Err(VerbError::invalid(
             verb,
             match hints.is_passive() {
-                true => "neither node nor service is given, and the hints have no source",
-                false => "neither node nor service is given, and the hints have no destination",
+                true => "there is neither a node nor a service, and the hints have no source; set one of them",
+                false => "there is neither a node nor a service, and the hints have no destination; set one of them",
             },
         ));
     }
     let wants_gid = hints.family() == AddressFamily::InfiniBand
         && hints.flags().contains(AddressInfoFlags::Family | AddressInfoFlags::NumericHost);
-    // The library takes what it finds to be an address of IPv6, and reads it to that length.
+    // The library assumes that its result is an IPv6 address, and reads that many bytes.
     let is_gid = |node: &str| node.split('%').next().is_some_and(|node| node.parse::<Ipv6Addr>().is_ok());
     if wants_gid && (node.is_some() || service.is_some()) && !node.is_some_and(is_gid) {
         return Err(VerbError::invalid(
             verb,
             match node {
-                Some(node) => format!("{node:?} is no GID: it is written as an address of IPv6"),
-                None => "no node is given: it is a GID, written as an address of IPv6".to_owned(),
+                Some(node) => format!("{node:?} is no GID; write it like an IPv6 address"),
+                None => "there is no node; pass a GID, written like an IPv6 address".to_owned(),
             },
         ));
     }
     Ok(())
 }
 
-/// Why there is no address.
+/// An error of a lookup.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GetAddressInfoError {
-    /// The name service says no, or nothing.
+    /// The name service reported an error or did not respond.
     #[error(transparent)]
     Lookup(LookupError),
-    /// The library says no.
+    /// The library reported an error.
     #[error(transparent)]
     Verb(#[from] VerbError),
 }
 
-/// A failure of `getaddrinfo(3)`.
+/// An error of `getaddrinfo(3)`.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{verb}: {}: {}", text(*.code), Names(.node.as_deref(), .service.as_deref()))]
 pub struct LookupError {
@@ -186,36 +188,36 @@ pub struct LookupError {
 crate::error::debug_is_text!(GetAddressInfoError, LookupError);
 
 impl LookupError {
-    /// The code, such as [`libc::EAI_NONAME`].
+    /// Returns the code, such as [`libc::EAI_NONAME`].
     pub fn code(&self) -> i32 {
         self.code
     }
 
-    /// Whether the name service did not answer, so that another attempt may help.
+    /// Whether the name service did not respond, so another attempt may succeed.
     pub fn is_temporary(&self) -> bool {
         self.code == libc::EAI_AGAIN
     }
 
-    /// The node that was looked for.
+    /// Returns the node of the lookup.
     pub fn node(&self) -> Option<&str> {
         self.node.as_deref()
     }
 
-    /// The service that was looked for.
+    /// Returns the service of the lookup.
     pub fn service(&self) -> Option<&str> {
         self.service.as_deref()
     }
 }
 
-/// What `getaddrinfo(3)` says of a code.
+/// Returns the text of `gai_strerror(3)` for a code.
 fn text(code: c_int) -> Cow<'static, str> {
-    // SAFETY: the function takes any number, and gives a text that ends and stays.
+    // SAFETY: the function accepts any number, and returns a static C string.
     NonNull::new(unsafe { libc::gai_strerror(code) }.cast_mut())
         .map_or(c"unknown error", |text| unsafe { CStr::from_ptr(text.as_ptr()) })
         .to_string_lossy()
 }
 
-/// `node "nowhere", service "7471"`.
+/// Writes as in `node "nowhere", service "7471"`.
 struct Names<T>(Option<T>, Option<T>);
 
 impl<T: fmt::Debug> fmt::Display for Names<T> {
@@ -236,12 +238,12 @@ mod tests {
 
     const VERB: &str = "rdma_getaddrinfo";
 
-    /// What a lookup gives where C returns `code` with this errno.
+    /// Returns the result of a lookup if C returns `code` with this errno.
     fn given(code: c_int, errno: c_int) -> GetAddressInfoError {
         let hints = AddressInfo::new();
         let lookup = Lookup::new(VERB, Some("host"), Some("7471"), &hints).unwrap();
         let answer = lookup.run(|node, service, hints| {
-            // SAFETY: both are strings that end, and the hints can be read.
+            // SAFETY: both are C strings, and the hints are readable.
             unsafe {
                 assert_eq!((CStr::from_ptr(node), CStr::from_ptr(service)), (c"host", c"7471"));
                 assert_eq!((*hints).ai_flags, 0);
@@ -254,13 +256,13 @@ mod tests {
 
     fn refused(node: Option<&str>, service: Option<&str>, hints: &AddressInfo) -> String {
         match Lookup::new(VERB, node, service, hints) {
-            Ok(_) => panic!("it is asked for"),
+            Ok(_) => panic!("the function is called"),
             Err(error) => error.hint().unwrap().to_owned(),
         }
     }
 
     #[test]
-    fn a_code_of_the_name_service_is_told_from_an_errno() {
+    fn name_service_code_and_errno_are_distinguished() {
         let errno = |error| match error {
             GetAddressInfoError::Verb(error) => error.errno().raw(),
             GetAddressInfoError::Lookup(error) => panic!("{error}"),
@@ -275,16 +277,16 @@ mod tests {
         assert_eq!(errno(given(-1, libc::ENOMEM)), libc::ENOMEM);
         assert_eq!(errno(given(libc::ENOMEM, 0)), libc::ENOMEM);
         assert_eq!(errno(given(-1, 0)), libc::EIO);
-        // As librdmacm gives them, and as its manual page has it.
+        // As librdmacm returns them, and as its manual page documents.
         assert_eq!(code(given(-1, libc::EAI_NONAME)), (libc::EAI_NONAME, false));
         assert_eq!(code(given(libc::EAI_AGAIN, 0)), (libc::EAI_AGAIN, true));
-        let GetAddressInfoError::Verb(error) = given(-1, libc::ENXIO) else { panic!("it is an errno") };
-        assert_eq!(error.hint(), Some("looking for node \"host\", service \"7471\""));
+        let GetAddressInfoError::Verb(error) = given(-1, libc::ENXIO) else { panic!("an errno") };
+        assert_eq!(error.hint(), Some("looking up node \"host\", service \"7471\""));
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the C library for the text")]
-    fn a_failed_lookup_names_what_was_looked_for() {
+    #[cfg_attr(miri, ignore = "gai_strerror returns the text")]
+    fn failed_lookup_text_has_node_and_service() {
         let text = given(-1, libc::EAI_NONAME).to_string();
         assert!(
             text.starts_with("rdma_getaddrinfo: ") && text.ends_with(": node \"host\", service \"7471\""),
@@ -294,14 +296,14 @@ mod tests {
     }
 
     #[test]
-    fn a_nul_in_a_name_is_refused() {
+    fn nul_in_name_is_refused() {
         let hints = AddressInfo::new();
-        assert_eq!(refused(Some("a\0b"), None, &hints), "the node has a NUL at byte 1");
-        assert_eq!(refused(Some("a"), Some("\0"), &hints), "the service has a NUL at byte 0");
+        assert_eq!(refused(Some("a\0b"), None, &hints), "the node contains a NUL at byte 1; remove it");
+        assert_eq!(refused(Some("a"), Some("\0"), &hints), "the service contains a NUL at byte 0; remove it");
     }
 
     #[test]
-    fn nothing_to_look_for_is_refused() {
+    fn empty_lookup_is_refused() {
         let mut hints = AddressInfo::new();
         assert!(refused(None, None, &hints).contains("no destination"));
         hints.setup_flags(AddressInfoFlags::Passive);
@@ -310,12 +312,12 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_infiniband_is_looked_up_as_a_gid() {
+    fn infiniband_lookup_requires_gid() {
         let mut hints = AddressInfo::new();
         hints.setup_family(AddressFamily::InfiniBand);
         hints.setup_flags(AddressInfoFlags::Family | AddressInfoFlags::NumericHost);
         assert!(refused(Some("192.0.2.1"), None, &hints).contains("no GID"));
-        assert!(refused(None, Some("7471"), &hints).contains("no node is given"));
+        assert!(refused(None, Some("7471"), &hints).contains("there is no node"));
         for gid in ["fe80::1", "fe80::1%eth0"] {
             Lookup::new(VERB, Some(gid), Some("7471"), &hints).unwrap_or_else(|error| panic!("{error}"));
         }

@@ -1,4 +1,4 @@
-//! `struct rdma_addrinfo`: where to connect to, or to listen.
+//! `struct rdma_addrinfo`: a destination to connect to, or an address to listen on.
 
 mod flags;
 mod lookup;
@@ -13,8 +13,8 @@ pub(super) use self::raw::{List, check_families};
 use super::{Address, AddressFamily, PortSpace};
 use crate::ibverbs::queue_pair::QueuePairType;
 
-/// `struct rdma_addrinfo` — where to connect to or to listen, and with what: what [`getaddrinfo`] is asked for (the hints of C), and
-/// what it gives. It is plain data of its own, copied from C and to it.
+/// `struct rdma_addrinfo` — an address to connect to or listen on, with its parameters: the hints and the results of
+/// [`getaddrinfo`]. It is plain data, copied from and to C.
 ///
 /// ```
 /// use sideway::rdmacm::communication_manager::{AddressInfo, AddressInfoFlags, PortSpace};
@@ -40,110 +40,111 @@ pub struct AddressInfo {
 }
 
 impl AddressInfo {
-    /// Nothing in particular: as hints, reliable connections to any address that is found.
+    /// Creates empty information. As hints: reliable connections to any address.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// `ai_flags`: what is wanted.
+    /// `ai_flags`: sets the flags.
     pub fn setup_flags(&mut self, flags: AddressInfoFlags) -> &mut Self {
         self.flags = flags;
         self
     }
 
-    /// `ai_family`: addresses of this family alone. [`InfiniBand`](AddressFamily::InfiniBand) is looked up with
-    /// [`Family`](AddressInfoFlags::Family) and [`NumericHost`](AddressInfoFlags::NumericHost): the node is a GID then, written as
-    /// an address of IPv6.
+    /// `ai_family`: restricts the lookup to this family. Look up [`InfiniBand`](AddressFamily::InfiniBand) with
+    /// [`Family`](AddressInfoFlags::Family) and [`NumericHost`](AddressInfoFlags::NumericHost): the node is then a GID,
+    /// written like an IPv6 address.
     pub fn setup_family(&mut self, family: AddressFamily) -> &mut Self {
         self.family = (family != AddressFamily::Unspecified).then_some(family);
         self
     }
 
-    /// `ai_qp_type`: what is to be connected.
+    /// `ai_qp_type`: sets the queue pair type.
     pub fn setup_qp_type(&mut self, qp_type: QueuePairType) -> &mut Self {
         self.qp_type = Some(qp_type);
         self
     }
 
-    /// `ai_port_space`: what the port is one of.
+    /// `ai_port_space`: sets the port space.
     pub fn setup_port_space(&mut self, port_space: PortSpace) -> &mut Self {
         self.port_space = Some(port_space);
         self
     }
 
-    /// `ai_src_addr`: this side's address.
+    /// `ai_src_addr`: sets the local address.
     pub fn setup_source(&mut self, source: impl Into<Address>) -> &mut Self {
         self.source = Some(source.into());
         self
     }
 
-    /// `ai_dst_addr`: the other side's address. As a hint it counts where neither node nor service is given.
+    /// `ai_dst_addr`: sets the peer's address. As a hint it is used if there is neither a node nor a service.
     pub fn setup_destination(&mut self, destination: impl Into<Address>) -> &mut Self {
         self.destination = Some(destination.into());
         self
     }
 
-    /// `ai_connect`: what [`connect`](super::Identifier::connect) sends before the private data, at most 255 bytes together. As a
-    /// hint it says nothing.
+    /// `ai_connect`: sets the data that [`connect`](super::Identifier::connect) sends before the private data, at most
+    /// 255 bytes together. Ignored as a hint.
     pub fn setup_connect_data(&mut self, connect_data: &[u8]) -> &mut Self {
         connect_data.clone_into(&mut self.connect_data);
         self
     }
 
-    /// What is wanted, or what it is.
+    /// Returns the flags.
     pub fn flags(&self) -> AddressInfoFlags {
         self.flags
     }
 
-    /// Whether it is for listening.
+    /// Whether the information is for listening.
     pub fn is_passive(&self) -> bool {
         self.flags.contains(AddressInfoFlags::Passive)
     }
 
-    /// The family of the addresses: [`Unspecified`](AddressFamily::Unspecified) where there are none and none was set.
+    /// Returns the family of the addresses: [`Unspecified`](AddressFamily::Unspecified) if there are no addresses and
+    /// no family was set.
     pub fn family(&self) -> AddressFamily {
         let address =
             if self.is_passive() { self.source.or(self.destination) } else { self.destination.or(self.source) };
         self.family.or(address.map(|address| address.family())).unwrap_or(AddressFamily::Unspecified)
     }
 
-    /// What is to be connected.
+    /// Returns the queue pair type.
     pub fn qp_type(&self) -> Option<QueuePairType> {
         self.qp_type
     }
 
-    /// What the port is one of.
+    /// Returns the port space.
     pub fn port_space(&self) -> Option<PortSpace> {
         self.port_space
     }
 
-    /// This side's address; `None` also for one of a family that this crate does not know.
+    /// Returns the local address; `None` also for an unsupported family.
     pub fn source(&self) -> Option<Address> {
         self.source
     }
 
-    /// The other side's address; `None` also for one of a family that this crate does not know.
+    /// Returns the peer's address; `None` also for an unsupported family.
     pub fn destination(&self) -> Option<Address> {
         self.destination
     }
 
-    /// `ai_src_canonname`: this side's name, where one was found. Nothing says that it is UTF-8.
+    /// `ai_src_canonname`: returns the local name, if one was found. It may not be UTF-8.
     pub fn source_name(&self) -> Option<&CStr> {
         self.source_name.as_deref()
     }
 
-    /// `ai_dst_canonname`: the other side's name, where one was found. Nothing says that it is UTF-8.
+    /// `ai_dst_canonname`: returns the peer's name, if one was found. It may not be UTF-8.
     pub fn destination_name(&self) -> Option<&CStr> {
         self.destination_name.as_deref()
     }
 
-    /// `ai_route`: the route, where the lookup found one (InfiniBand, with the service ibacm): `struct ibv_path_data`, one after
-    /// the other.
+    /// `ai_route`: returns the route, if the lookup found one (InfiniBand, with the service ibacm): consecutive
+    /// `struct ibv_path_data`.
     pub fn route(&self) -> &[u8] {
         &self.route
     }
 
-    /// `ai_connect`: what [`connect`](super::Identifier::connect) sends before the private data.
+    /// `ai_connect`: returns the data that [`connect`](super::Identifier::connect) sends before the private data.
     pub fn connect_data(&self) -> &[u8] {
         &self.connect_data
     }

@@ -1,4 +1,4 @@
-//! Address information as C has it.
+//! Address information in C form.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -14,7 +14,8 @@ use crate::rdmacm::communication_manager::socket_address::{self, RawAddress};
 use crate::rdmacm::communication_manager::{Address, AddressFamily, PortSpace};
 
 impl AddressInfo {
-    /// Runs `call` with the C struct, a list of one. What it points to can be read for the whole call; the two names are left out.
+    /// Runs `call` with the C struct, a list of one element, which is readable for the whole call; the two names are
+    /// omitted.
     pub(in crate::rdmacm::communication_manager) fn with_raw<R>(
         &self,
         call: impl FnOnce(*mut rdma_addrinfo) -> R,
@@ -45,10 +46,10 @@ impl AddressInfo {
 
     /// # Safety
     ///
-    /// Each pointer of `raw` is null, or as much can be read there as the length beside it says; names end.
+    /// Each pointer of `raw` is null, or has as many readable bytes as its length field; names are C strings.
     unsafe fn copy(raw: &rdma_addrinfo) -> Self {
         let non_zero = |value: c_int| (value != 0).then_some(value as u32);
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe {
             Self {
                 flags: AddressInfoFlags::from_bits_retain(raw.ai_flags as u32),
@@ -67,48 +68,48 @@ impl AddressInfo {
 }
 
 fn parts(address: Option<&mut RawAddress>) -> (*mut libc::sockaddr, socklen_t) {
-    // An address has 48 bytes at most.
+    // An address has at most 48 bytes.
     address.map_or((ptr::null_mut(), 0), |address| (address.as_mut_ptr(), address.length() as socklen_t))
 }
 
-/// C takes the bytes to be writable and does not write.
+/// Returns a pointer for C, which takes it as mutable but does not write.
 fn bytes(bytes: &[u8]) -> *mut c_void {
     if bytes.is_empty() { ptr::null_mut() } else { bytes.as_ptr().cast_mut().cast() }
 }
 
 /// # Safety
 ///
-/// `name` is null, or ends.
+/// `name` is null, or a C string.
 unsafe fn copy_name(name: *const c_char) -> Option<CString> {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of this function.
     (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_owned())
 }
 
 /// # Safety
 ///
-/// `data` is null, or so many bytes can be read there.
+/// `data` is null, or `length` bytes can be read there.
 unsafe fn copy_bytes(data: *const c_void, length: usize) -> Vec<u8> {
     if data.is_null() || length == 0 {
         return Vec::new();
     }
-    // SAFETY: the caller's promise; what can be read is not longer than a slice may be.
+    // SAFETY: follows from the contract of this function; readable memory is not longer than a slice may be.
     unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) }.to_vec()
 }
 
-/// A list that the library gave.
+/// A list that the library returned.
 pub(in crate::rdmacm::communication_manager) struct List(NonNull<rdma_addrinfo>);
 
 impl List {
     /// # Safety
     ///
-    /// `raw` was given by `rdma_getaddrinfo` or `rdma_query_addrinfo` just now, and is nobody else's.
+    /// `raw` was just returned by `rdma_getaddrinfo` or `rdma_query_addrinfo`, and is not shared.
     pub(in crate::rdmacm::communication_manager) unsafe fn new(raw: NonNull<rdma_addrinfo>) -> Self {
         Self(raw)
     }
 
-    /// All of it.
+    /// Copies all elements.
     pub(in crate::rdmacm::communication_manager) fn copy(&self) -> Vec<AddressInfo> {
-        // SAFETY: by the promise of `new`, elements are live until the list is freed, and tell what they point to.
+        // SAFETY: by the contract of `new`, elements are live until the list is freed, and describe what they point to.
         let elements = std::iter::successors(Some(unsafe { self.0.as_ref() }), |raw| unsafe { raw.ai_next.as_ref() });
         // SAFETY: as above.
         elements.map(|raw| unsafe { AddressInfo::copy(raw) }).collect()
@@ -122,7 +123,7 @@ impl Drop for List {
     }
 }
 
-/// Refuses what would make the library read what is not there: addresses of another family than the information says.
+/// Refuses addresses of another family than the information's: the library would read beyond them.
 pub(in crate::rdmacm::communication_manager) fn check_families(
     verb: &'static str,
     info: &AddressInfo,
@@ -132,7 +133,7 @@ pub(in crate::rdmacm::communication_manager) fn check_families(
         None => Ok(()),
         Some(address) => Err(VerbError::invalid(
             verb,
-            format!("the address {address} is of {}, and the rest of {}", address.family(), info.family()),
+            format!("the address {address} is {}, and the rest is {}; use one family", address.family(), info.family()),
         )),
     }
 }
@@ -142,7 +143,7 @@ mod tests {
     use super::*;
     use crate::rdmacm::communication_manager::InfiniBandAddress;
 
-    /// Everything that can be said.
+    /// Returns information with all fields set.
     fn whole() -> AddressInfo {
         let mut info = AddressInfo::new();
         info.setup_flags(AddressInfoFlags::NoRoute | AddressInfoFlags::from_bits_retain(1 << 30));
@@ -156,8 +157,8 @@ mod tests {
 
     fn copied(change: impl FnOnce(&mut rdma_addrinfo)) -> AddressInfo {
         whole().with_raw(|raw| {
-            // SAFETY: it is there to be written and read; the changes below keep what pointers and lengths promise, but for null
-            // pointers and short lengths.
+            // SAFETY: the struct is readable and writable; the changes below only set pointers to null and shorten
+            // lengths, so both stay valid.
             unsafe {
                 change(&mut *raw);
                 AddressInfo::copy(&*raw)
@@ -166,12 +167,12 @@ mod tests {
     }
 
     #[test]
-    fn information_comes_back_as_it_was() {
+    fn address_info_survives_round_trip() {
         assert_eq!(copied(|_| {}), whole());
         let mut info = AddressInfo::new();
         info.setup_destination(InfiniBandAddress::new("fe80::7".parse().unwrap()));
         info.with_raw(|raw| {
-            // SAFETY: it is there to be read.
+            // SAFETY: it is readable.
             let raw = unsafe { &*raw };
             assert_eq!((raw.ai_family, raw.ai_dst_len, raw.ai_src_len), (libc::AF_IB, 48, 0));
             assert!(raw.ai_src_addr.is_null() && raw.ai_route.is_null() && raw.ai_connect.is_null());
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_null_is_not_there_whatever_the_length_says() {
+    fn null_pointers_are_absent_at_any_length() {
         let info = copied(|raw| {
             (raw.ai_src_addr, raw.ai_dst_addr) = (ptr::null_mut(), ptr::null_mut());
             (raw.ai_route, raw.ai_connect) = (ptr::null_mut(), ptr::null_mut());
@@ -192,12 +193,12 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_not_all_there_or_of_no_known_family_is_none() {
+    fn truncated_or_unknown_address_is_none() {
         for length in [0, 1, 2, 15] {
             assert_eq!(copied(|raw| raw.ai_dst_len = length).destination(), None, "{length} bytes");
         }
         let info = copied(|raw| {
-            // SAFETY: the address is there to be written.
+            // SAFETY: the address is writable.
             unsafe { (*raw.ai_src_addr).sa_family = 77 };
             raw.ai_family = 77;
         });
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_nobody_has_named_pass_through() {
+    fn unknown_values_pass_through() {
         let info = copied(|raw| (raw.ai_qp_type, raw.ai_port_space, raw.ai_flags) = (-1, 0x7777, -1));
         assert_eq!(info.qp_type(), Some(QueuePairType::from_raw(u32::MAX)));
         assert_eq!(info.port_space(), Some(PortSpace::from_raw(0x7777)));
@@ -222,12 +223,12 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_two_families_are_refused() {
+    fn mixed_address_families_are_refused() {
         check_families("verb", &whole()).unwrap();
         let mut info = whole();
         info.setup_source("[::1]:0".parse::<std::net::SocketAddr>().unwrap());
         let error = check_families("verb", &info).unwrap_err();
-        assert_eq!(error.hint(), Some("the address [::1]:0 is of IPv6, and the rest of IPv4"));
+        assert_eq!(error.hint(), Some("the address [::1]:0 is IPv6, and the rest is IPv4; use one family"));
         let error = check_families("verb", info.setup_family(AddressFamily::Unspecified)).unwrap_err();
         assert!(error.hint().unwrap().contains("the address [::1]:0"), "{error}");
     }

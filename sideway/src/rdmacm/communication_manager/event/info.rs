@@ -1,4 +1,4 @@
-//! What comes along with an event.
+//! The data of events.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,9 +8,9 @@ use rdma_mummy_sys::{rdma_conn_param, rdma_ud_param};
 use crate::ibverbs::address::AddressHandleAttribute;
 use crate::rdmacm::communication_manager::{EventStatus, Identifier, PrivateData, RejectReason, SidrStatus};
 
-/// What the peer said of the connection: the other side of its
-/// [`ConnectionParameter`](crate::rdmacm::communication_manager::ConnectionParameter), with the two depths as they look from
-/// here.
+/// The peer's connection parameters: its
+/// [`ConnectionParameter`](crate::rdmacm::communication_manager::ConnectionParameter), with the two depths seen from
+/// this side.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ConnectionInfo {
     private_data: PrivateData,
@@ -32,10 +32,10 @@ struct RawNumbers {
 impl ConnectionInfo {
     /// # Safety
     ///
-    /// As many bytes can be read at the private data of `raw` as it says.
+    /// The private data of `raw` has as many readable bytes as its length.
     pub(super) unsafe fn copy(raw: &rdma_conn_param) -> Self {
         Self {
-            // SAFETY: the caller's promise.
+            // SAFETY: by the contract of this function.
             private_data: unsafe { PrivateData::copy(raw.private_data, raw.private_data_len) },
             raw: RawNumbers {
                 responder_resources: raw.responder_resources,
@@ -49,42 +49,42 @@ impl ConnectionInfo {
         }
     }
 
-    /// What the peer wanted to be read here.
+    /// Returns the peer's private data.
     pub fn private_data(&self) -> &PrivateData {
         &self.private_data
     }
 
-    /// Reads and atomics that the peer will have outstanding at once: at least so many this side is to serve.
+    /// Returns how many reads and atomics the peer will have outstanding. This side must serve at least this number.
     pub fn responder_resources(&self) -> u8 {
         self.raw.responder_resources
     }
 
-    /// Reads and atomics that the peer serves at once: at most so many this side may have outstanding.
+    /// Returns how many reads and atomics the peer serves at once. This side may have at most this number outstanding.
     pub fn initiator_depth(&self) -> u8 {
         self.raw.initiator_depth
     }
 
-    /// Whether the peer's hardware has flow control from end to end.
+    /// Whether the peer's hardware has end-to-end flow control.
     pub fn flow_control(&self) -> bool {
         self.raw.flow_control != 0
     }
 
-    /// How often a request is to be sent again that nobody acknowledges; in a connect request only.
+    /// Returns how often to retransmit an unacknowledged request; only in a connect request.
     pub fn retry_count(&self) -> u8 {
         self.raw.retry_count
     }
 
-    /// How often a message is to be sent again that found no receive posted.
+    /// Returns how often to retransmit a message if the receiver has no receive posted.
     pub fn rnr_retry_count(&self) -> u8 {
         self.raw.rnr_retry_count
     }
 
-    /// Whether the peer receives from a shared queue.
+    /// Whether the peer receives from a shared receive queue.
     pub fn srq(&self) -> bool {
         self.raw.srq != 0
     }
 
-    /// The number of the peer's queue pair.
+    /// Returns the number of the peer's queue pair.
     pub fn qp_number(&self) -> u32 {
         self.raw.qp_num
     }
@@ -105,7 +105,7 @@ impl fmt::Debug for ConnectionInfo {
     }
 }
 
-/// A queue pair for datagrams that was looked up: where to send.
+/// The result of a lookup: the destination of datagrams.
 #[derive(Clone, Debug)]
 pub struct RemoteDatagram {
     private_data: PrivateData,
@@ -117,10 +117,10 @@ pub struct RemoteDatagram {
 impl RemoteDatagram {
     /// # Safety
     ///
-    /// As many bytes can be read at the private data of `raw` as it says.
+    /// The private data of `raw` has as many readable bytes as its length.
     pub(super) unsafe fn copy(raw: &rdma_ud_param) -> Self {
         Self {
-            // SAFETY: the caller's promise.
+            // SAFETY: by the contract of this function.
             private_data: unsafe { PrivateData::copy(raw.private_data, raw.private_data_len) },
             address: AddressHandleAttribute::from_raw(raw.ah_attr),
             qp_number: raw.qp_num,
@@ -128,28 +128,28 @@ impl RemoteDatagram {
         }
     }
 
-    /// What the peer wanted to be read here.
+    /// Returns the peer's private data.
     pub fn private_data(&self) -> &PrivateData {
         &self.private_data
     }
 
-    /// The way there: what an address handle is made from.
+    /// Returns the path to the peer: the attributes for creating an address handle.
     pub fn address_handle_attribute(&self) -> &AddressHandleAttribute {
         &self.address
     }
 
-    /// The number of the queue pair.
+    /// Returns the queue pair number.
     pub fn qp_number(&self) -> u32 {
         self.qp_number
     }
 
-    /// The key that datagrams to it carry.
+    /// Returns the key for datagrams to the queue pair.
     pub fn qkey(&self) -> u32 {
         self.qkey
     }
 }
 
-/// A multicast group that an identifier is in: where to send, for the group to receive.
+/// The membership of an identifier in a multicast group: the destination of datagrams to the group.
 #[derive(Clone, Debug)]
 pub struct MulticastMembership {
     key: usize,
@@ -160,7 +160,7 @@ pub struct MulticastMembership {
 }
 
 impl MulticastMembership {
-    /// C's private data here is the context that the group was joined with.
+    /// Copies the C struct, whose private data field holds the context of the join.
     pub(super) fn copy(raw: &rdma_ud_param) -> Self {
         Self {
             key: raw.private_data.addr(),
@@ -171,33 +171,34 @@ impl MulticastMembership {
         }
     }
 
-    /// Asks the identifier where the group is.
+    /// Adds the group's address, which the identifier has.
     pub(super) fn name_group(&mut self, id: &Identifier) {
         self.group = id.group_of(self.key, false);
     }
 
-    /// The address that it was [joined](Identifier::join_multicast) by; `None` where it was not joined through this crate.
+    /// Returns the address with which the group was [joined](Identifier::join_multicast); `None` if it was not joined
+    /// through this crate.
     pub fn group(&self) -> Option<SocketAddr> {
         self.group
     }
 
-    /// The way to the group: what an address handle is made from. Its GID is the group's.
+    /// Returns the path to the group: the attributes for creating an address handle. Its GID is the group's.
     pub fn address_handle_attribute(&self) -> &AddressHandleAttribute {
         &self.address
     }
 
-    /// The number that datagrams to the group are sent to: 0xffffff.
+    /// Returns the queue pair number of the group: 0xffffff.
     pub fn qp_number(&self) -> u32 {
         self.qp_number
     }
 
-    /// The key that datagrams to the group carry.
+    /// Returns the key for datagrams to the group.
     pub fn qkey(&self) -> u32 {
         self.qkey
     }
 }
 
-/// A multicast group that an identifier could not join, or has lost.
+/// A multicast group that an identifier could not join, or lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MulticastFailure {
     key: usize,
@@ -206,22 +207,23 @@ pub struct MulticastFailure {
 }
 
 impl MulticastFailure {
-    /// C's private data here is the context that the group was joined with.
+    /// Copies the C struct, whose private data field holds the context of the join.
     pub(super) fn copy(raw: &rdma_ud_param, status: EventStatus) -> Self {
         Self { key: raw.private_data.addr(), group: None, status }
     }
 
-    /// Asks the identifier where the group is, and says that it is lost.
+    /// Adds the group's address, which the identifier has, and marks the group as lost.
     pub(super) fn name_group(&mut self, id: &Identifier) {
         self.group = id.group_of(self.key, true);
     }
 
-    /// The address that it was [joined](Identifier::join_multicast) by; `None` where it was not joined through this crate.
+    /// Returns the address with which the group was [joined](Identifier::join_multicast); `None` if it was not joined
+    /// through this crate.
     pub fn group(&self) -> Option<SocketAddr> {
         self.group
     }
 
-    /// The status of the event.
+    /// Returns the status of the event.
     pub fn status(&self) -> EventStatus {
         self.status
     }
@@ -236,7 +238,7 @@ impl fmt::Display for MulticastFailure {
     }
 }
 
-/// A no from the peer, or from its machine.
+/// A rejection by the peer or its machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     pub(in crate::rdmacm) status: EventStatus,
@@ -244,17 +246,17 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    /// Why. `None` on iWARP, which gives an errno: [`status`](Self::status).
+    /// Returns the reason; `None` on iWARP, which reports an errno: see [`status`](Self::status).
     pub fn reason(&self) -> Option<RejectReason> {
         self.status.reject_reason()
     }
 
-    /// The status of the event.
+    /// Returns the status of the event.
     pub fn status(&self) -> EventStatus {
         self.status
     }
 
-    /// What the peer's program wanted to be read here; empty where its machine said no.
+    /// Returns the private data of the peer's program; empty if its machine rejected the request.
     pub fn private_data(&self) -> &PrivateData {
         &self.private_data
     }
@@ -273,7 +275,7 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// No answer from the peer, or a no to a lookup.
+/// No response from the peer, or a refused lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreachable {
     pub(in crate::rdmacm) status: EventStatus,
@@ -281,17 +283,17 @@ pub struct Unreachable {
 }
 
 impl Unreachable {
-    /// Why a lookup for datagrams was refused; `None` where nobody answered.
+    /// Returns the reason of a refused lookup; `None` if the peer did not respond.
     pub fn sidr_status(&self) -> Option<SidrStatus> {
         self.status.sidr_status()
     }
 
-    /// The status of the event.
+    /// Returns the status of the event.
     pub fn status(&self) -> EventStatus {
         self.status
     }
 
-    /// What the peer's program wanted to be read here.
+    /// Returns the peer's private data.
     pub fn private_data(&self) -> &PrivateData {
         &self.private_data
     }

@@ -3,55 +3,56 @@
 use super::info::{ConnectionInfo, MulticastFailure, MulticastMembership, Rejection, RemoteDatagram, Unreachable};
 use crate::rdmacm::communication_manager::{EventStatus, PrivateData};
 
-/// What happened to an identifier, with what comes along.
+/// The kind of an event, with its data.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// After [`resolve_addr`](crate::rdmacm::communication_manager::Identifier::resolve_addr): the identifier is on a device.
+    /// After [`resolve_addr`](crate::rdmacm::communication_manager::Identifier::resolve_addr): the identifier has a
+    /// device.
     AddressResolved,
-    /// No device leads to the address, or nobody there answers.
+    /// No device leads to the address, or no machine there replied.
     AddressError(EventStatus),
     /// After [`resolve_route`](crate::rdmacm::communication_manager::Identifier::resolve_route): the identifier can connect.
     RouteResolved,
-    /// There is no route.
+    /// No route was found.
     RouteError(EventStatus),
-    /// Somebody wants to connect. The event's identifier is a new one: it is accepted or rejected, and rejected when it is
-    /// dropped.
+    /// A peer requests a connection. The event has a new identifier to accept or reject; dropping it rejects the
+    /// request.
     ConnectRequest(ConnectionInfo),
-    /// Somebody looks a queue pair for datagrams up. As above; there is no connection afterwards.
+    /// A peer looks up a queue pair for datagrams. As for `ConnectRequest`, but no connection results.
     LookupRequest(PrivateData),
-    /// The peer has accepted, and this side moves its queue pair by itself: it does so, and calls
+    /// The peer accepted, and the program must move its own queue pair and then call
     /// [`establish`](crate::rdmacm::communication_manager::Identifier::establish).
     ConnectResponse(ConnectionInfo),
-    /// The connection could not be made: a side ran out of something, or a step of this side's failed.
+    /// The connection could not be established: one side lacks a resource, or a step on this side failed.
     ConnectError(EventStatus),
-    /// The peer does not answer, or (datagrams) says no.
+    /// The peer does not respond; for datagrams: or it rejected the lookup.
     Unreachable(Unreachable),
-    /// The peer says no.
+    /// The peer rejected the connection.
     Rejected(Rejection),
-    /// The connection is there. On the passive side of InfiniBand and RoCE nothing comes along.
+    /// The connection is established. On the passive side of InfiniBand and RoCE the parameters are empty.
     Established(ConnectionInfo),
-    /// The queue pair for datagrams is found.
+    /// The queue pair for datagrams was found.
     LookupResponse(RemoteDatagram),
-    /// The connection has ended, by whichever side.
+    /// One side ended the connection.
     Disconnected(PrivateData),
-    /// The device is going away; so should everything that is on it.
+    /// The device is being removed: destroy all objects on it.
     DeviceRemoval,
     /// The multicast group is joined.
     MulticastJoin(MulticastMembership),
-    /// The multicast group could not be joined, or is lost: joining it again may help.
+    /// The multicast group could not be joined, or was lost: joining it again may succeed.
     MulticastError(MulticastFailure),
-    /// The network device has another hardware address now (bonding): connections that are made from now on use it.
+    /// The network device's hardware address changed (bonding): new connections use the new one.
     AddressChange,
-    /// The queue pair of a connection that has ended may be used again: packets of the connection are not on their way any more.
+    /// The queue pair of an ended connection can be used again: no packets of the connection are in flight any more.
     TimewaitExit,
     /// After [`resolve_addrinfo`](crate::rdmacm::communication_manager::Identifier::resolve_addrinfo):
-    /// [`query_addrinfo`](crate::rdmacm::communication_manager::Identifier::query_addrinfo) gives what was found.
+    /// [`query_addrinfo`](crate::rdmacm::communication_manager::Identifier::query_addrinfo) returns the result.
     AddressInfoResolved,
-    /// No addresses were found.
+    /// The lookup found no addresses.
     AddressInfoError(EventStatus),
-    /// What [`write_cm_event`](crate::rdmacm::communication_manager::Identifier::write_cm_event) was given, beside the status.
+    /// The argument of [`write_cm_event`](crate::rdmacm::communication_manager::Identifier::write_cm_event).
     User(u64),
-    /// One that this version of the crate has no name for: see the type and the status of the event.
+    /// An unknown event: see its type and its status.
     Other,
 }

@@ -1,4 +1,4 @@
-//! `struct rdma_cm_event`: what happened to an identifier.
+//! `struct rdma_cm_event`: an event of an identifier.
 
 mod info;
 mod kind;
@@ -13,13 +13,13 @@ pub(super) use raw::RawEvent;
 
 use super::{EventChannel, EventStatus, EventType, Identifier};
 
-/// `struct rdma_cm_event` — what happened to an identifier, with all that C points to.
+/// `struct rdma_cm_event` — an event of an identifier, with a copy of its C data.
 ///
-/// It is acknowledged already (`rdma_ack_cm_event`), and holds its identifier, which holds the channel; a connect request also holds
-/// who listened, who goes on listening meanwhile.
+/// The event is already acknowledged (`rdma_ack_cm_event`). It keeps its identifier alive, which keeps the channel
+/// alive. A connect request also keeps its listener alive.
 ///
-/// A connect request that nobody takes is rejected: the new identifier is in [`cm_id`](Self::cm_id), and dropping its last
-/// owner, this event perhaps, says no to the peer.
+/// If the program drops a connect request, it is rejected: the new identifier is in [`cm_id`](Self::cm_id), and
+/// dropping its last owner rejects the request.
 #[doc(alias = "rdma_cm_event")]
 #[derive(Clone)]
 pub struct Event {
@@ -31,42 +31,42 @@ pub struct Event {
 }
 
 impl Event {
-    /// The identifier that it happened to; the new one of a connect request.
+    /// Returns the event's identifier; the new one of a connect request.
     pub fn cm_id(&self) -> &Arc<Identifier> {
         &self.id
     }
 
-    /// Of a connect request: who listened.
+    /// Returns the listener of a connect request.
     pub fn listener_id(&self) -> Option<&Arc<Identifier>> {
         self.listener.as_ref()
     }
 
-    /// The channel of the identifier.
+    /// Returns the identifier's channel.
     pub fn event_channel(&self) -> Arc<EventChannel> {
         self.id.event_channel()
     }
 
-    /// What happened, as C has it.
+    /// Returns the C type of the event.
     pub fn event_type(&self) -> EventType {
         self.event_type
     }
 
-    /// The status, as C has it; what it means, the [`kind`](Self::kind) tells.
+    /// Returns the C status of the event; [`kind`](Self::kind) interprets it.
     pub fn status(&self) -> EventStatus {
         self.status
     }
 
-    /// What happened, with what came along.
+    /// Returns the kind of the event, with its data.
     pub fn kind(&self) -> &EventKind {
         &self.kind
     }
 
-    /// The same to keep, with the identifier.
+    /// Splits the event into its identifier and its kind.
     pub fn into_parts(self) -> (Arc<Identifier>, EventKind) {
         (self.id, self.kind)
     }
 
-    /// Lets go of the event. It was acknowledged before it was handed out, so that this is what dropping does.
+    /// Drops the event. It was acknowledged before it was returned.
     #[doc(alias = "rdma_ack_cm_event")]
     pub fn ack(self) {}
 }
@@ -82,7 +82,7 @@ impl fmt::Debug for Event {
     }
 }
 
-/// `rejected: nobody listens there`.
+/// Writes as in `rejected: no listener on that port`.
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.event_type.fmt(f)?;

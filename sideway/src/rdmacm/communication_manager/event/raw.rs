@@ -1,4 +1,4 @@
-//! An event as C gives it, copied before it is acknowledged.
+//! A copy of a C event, made before the acknowledgement.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::error::{Errno, VerbError};
 use crate::ffi::Found;
 use crate::rdmacm::communication_manager::{EventStatus, EventType, Identifier, PrivateData};
 
-/// What C said, with nothing in it that C may free but the two addresses.
+/// A copied event, whose only pointers to C memory are two identifiers' addresses.
 pub(in crate::rdmacm::communication_manager) struct RawEvent {
     pub(in crate::rdmacm::communication_manager) id: *mut rdma_cm_id,
     pub(in crate::rdmacm::communication_manager) listen_id: *mut rdma_cm_id,
@@ -20,21 +20,21 @@ pub(in crate::rdmacm::communication_manager) struct RawEvent {
 }
 
 impl RawEvent {
-    /// Copies an event; `errno` is what the call that brought it left.
+    /// Copies an event; `errno` is the one of the call that returned it.
     ///
     /// # Safety
     ///
-    /// The event is not acknowledged yet, and its identifier, where it names one, is live.
+    /// The event is not acknowledged yet, and its identifier, if it has one, is live.
     pub(in crate::rdmacm::communication_manager) unsafe fn copy(raw: *const rdma_cm_event, errno: i32) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         let (id, listen_id, event_type, status) =
             unsafe { ((*raw).id, (*raw).listen_id, EventType::from_raw((*raw).event.0), (*raw).status) };
-        // The status of an event of the program's is the program's.
+        // The program sets the status of a user event.
         let status = EventStatus::new(status, if event_type == EventType::User { 0 } else { errno });
-        // SAFETY: the caller's promise; the field is written when the identifier is made.
+        // SAFETY: follows from the contract of this function; the field is written only when the identifier is created.
         let is_datagram = !id.is_null() && unsafe { (*id).qp_type } == ibv_qp_type::IBV_QPT_UD;
-        // SAFETY: the caller's promise: the library has filled in the member that goes with the type of event and of identifier,
-        // on memory that it has zeroed; both members are integers and a pointer to as many bytes as they say.
+        // SAFETY: by the contract of this function, the library has filled in the member that belongs to the types of
+        // the event and of the identifier, in zeroed memory. Both members are integers and a pointer with its length.
         let kind = unsafe {
             let connection = || ConnectionInfo::copy(&(*raw).param.conn);
             let private_data = || match is_datagram {
@@ -66,7 +66,7 @@ impl RawEvent {
                 EventType::TimewaitExit => EventKind::TimewaitExit,
                 EventType::AddressInfoResolved => EventKind::AddressInfoResolved,
                 EventType::AddressInfoError => EventKind::AddressInfoError(status),
-                // A member that the union got later; the other two have its eight bytes.
+                // A later member of the union; the other two members also have these eight bytes.
                 EventType::User => EventKind::User((&raw const (*raw).param).cast::<u64>().read()),
                 _ => EventKind::Other,
             }
@@ -74,7 +74,7 @@ impl RawEvent {
         Self { id, listen_id, event_type, status, kind }
     }
 
-    /// Says which multicast group it is of, where it is of one, and tells the identifier if the group is lost.
+    /// Adds the address of the event's multicast group, if it has one, and marks a lost group in the identifier.
     pub(in crate::rdmacm::communication_manager) fn name_group(&mut self, id: &Identifier) {
         match &mut self.kind {
             EventKind::MulticastJoin(membership) => membership.name_group(id),
@@ -83,11 +83,11 @@ impl RawEvent {
         }
     }
 
-    /// The event of this identifier.
+    /// Returns the event of this identifier.
     ///
     /// # Errors
     ///
-    /// `EIO` where it is a connect request and the identifier is not a new one.
+    /// `EIO` if it is a connect request and the identifier is not a new one.
     pub(in crate::rdmacm::communication_manager) fn of(
         self,
         id: Arc<Identifier>,
@@ -96,7 +96,7 @@ impl RawEvent {
         let is_request = self.event_type == EventType::ConnectRequest;
         if is_request && !id.is_request() {
             return Err(VerbError::new("rdma_get_cm_event", Errno::EIO)
-                .with_hint("the library reported a connect request and named no new identifier"));
+                .with_hint("the library reported a connect request without a new identifier"));
         }
         let listener = match listener {
             Found::Object(listener) if is_request => Some(listener),

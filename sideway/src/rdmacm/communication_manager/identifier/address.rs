@@ -10,7 +10,8 @@ use super::Identifier;
 use crate::rdmacm::communication_manager::{Address, InfiniBandAddress, socket_address};
 
 impl Identifier {
-    /// `rdma_get_local_addr(id)` — this side's address, with its port; `None` where there is none yet, or not one of IP.
+    /// `rdma_get_local_addr(id)` — returns the local IP address and port; `None` if there is none yet, or it is no IP
+    /// address.
     ///
     /// # References
     ///
@@ -20,7 +21,8 @@ impl Identifier {
         self.address(sys::rdma_get_local_addr)?.ip()
     }
 
-    /// `rdma_get_peer_addr(id)` — the other side's address, with its port; `None` where there is none yet, or not one of IP.
+    /// `rdma_get_peer_addr(id)` — returns the peer's IP address and port; `None` if there is none yet, or it is no IP
+    /// address.
     ///
     /// # References
     ///
@@ -30,7 +32,8 @@ impl Identifier {
         self.peer()?.ip()
     }
 
-    /// `rdma_get_local_addr(id)` — this side's address, where it is one of InfiniBand's own; `None` where there is none yet.
+    /// `rdma_get_local_addr(id)` — returns the local native InfiniBand address; `None` if there is none yet, or it is
+    /// an IP address.
     ///
     /// # References
     ///
@@ -40,7 +43,8 @@ impl Identifier {
         self.address(sys::rdma_get_local_addr)?.infiniband()
     }
 
-    /// `rdma_get_peer_addr(id)` — the other side's address, where it is one of InfiniBand's own; `None` where there is none yet.
+    /// `rdma_get_peer_addr(id)` — returns the peer's native InfiniBand address; `None` if there is none yet, or it is
+    /// an IP address.
     ///
     /// # References
     ///
@@ -50,35 +54,35 @@ impl Identifier {
         self.peer()?.infiniband()
     }
 
-    /// `rdma_get_src_port(id)` — this side's port, in host order; 0 where there is none yet.
+    /// `rdma_get_src_port(id)` — returns the local port, in host order; 0 if there is none yet.
     ///
     /// # References
     ///
     /// [rdma_get_src_port(3)](https://man7.org/linux/man-pages/man3/rdma_get_src_port.3.html)
     #[doc(alias = "rdma_get_src_port")]
     pub fn port(&self) -> u16 {
-        // SAFETY: the identifier is live, and nobody else uses it.
+        // SAFETY: the identifier is live and locked.
         u16::from_be(self.with(|id| unsafe { sys::rdma_get_src_port(id) }))
     }
 
-    /// `rdma_get_dst_port(id)` — the other side's port, in host order; 0 where there is none yet.
+    /// `rdma_get_dst_port(id)` — returns the peer's port, in host order; 0 if there is none yet.
     ///
     /// # References
     ///
     /// [rdma_get_dst_port(3)](https://man7.org/linux/man-pages/man3/rdma_get_dst_port.3.html)
     #[doc(alias = "rdma_get_dst_port")]
     pub fn peer_port(&self) -> u16 {
-        // SAFETY: the identifier is live, and nobody else uses it.
+        // SAFETY: the identifier is live and locked.
         u16::from_be(self.with(|id| unsafe { sys::rdma_get_dst_port(id) }))
     }
 
-    /// The other side's address, of whichever family.
+    /// Returns the peer's address of any family.
     pub(super) fn peer(&self) -> Option<Address> {
         self.address(sys::rdma_get_peer_addr)
     }
 
     fn address(&self, get: unsafe fn(*mut rdma_cm_id) -> *mut sockaddr) -> Option<Address> {
-        // SAFETY: the identifier is live, nobody else uses it, and the address is stored in room for any.
+        // SAFETY: the identifier is live and locked, and the storage of the address has room for any family.
         self.with(|id| unsafe { socket_address::read(get(id), size_of::<sockaddr_storage>()) })
     }
 }

@@ -1,4 +1,4 @@
-//! Looking for addresses by events: RDMACM_1.4.
+//! Asynchronous address lookups: RDMACM_1.4.
 
 use std::ptr;
 
@@ -11,23 +11,24 @@ use crate::rdmacm::communication_manager::address_info::{List, Lookup};
 use crate::rdmacm::communication_manager::{AddressInfo, GetAddressInfoError};
 
 impl Identifier {
-    /// `rdma_resolve_addrinfo(id, node, service, hints)` — looks for addresses, as [`getaddrinfo`](super::super::getaddrinfo) does,
-    /// and tells by an event: [`AddressInfoResolved`](super::super::EventKind::AddressInfoResolved) or
+    /// `rdma_resolve_addrinfo(id, node, service, hints)` — starts an address lookup like that of
+    /// [`getaddrinfo`](super::super::getaddrinfo). It ends with an event:
+    /// [`AddressInfoResolved`](super::super::EventKind::AddressInfoResolved) or
     /// [`AddressInfoError`](super::super::EventKind::AddressInfoError). RDMACM_1.4 (after rdma-core 56).
     ///
-    /// With [`SubnetAdministrator`](super::super::AddressInfoFlags::SubnetAdministrator) the subnet administrator is asked, about an
-    /// identifier that is bound to a port of InfiniBand: `node` is left out, `service` is the name or the number of a service, and
-    /// the kernel is 6.18 or later. The first that is found becomes the identifier's destination, so that
+    /// With [`SubnetAdministrator`](super::super::AddressInfoFlags::SubnetAdministrator) the call queries the subnet
+    /// administrator. This needs Linux 6.18, and an identifier bound to an InfiniBand port; `node` is `None`, and
+    /// `service` is the name or the number of a service. The first result becomes the identifier's destination, so
     /// [`resolve_route`](Self::resolve_route) may follow.
     ///
-    /// Without it the name service is asked, and the library waits for that in this call, which keeps others from taking events
-    /// of the channel: where the node is not in numbers, a thread of the program's that calls
-    /// [`getaddrinfo`](super::super::getaddrinfo) disturbs nobody.
+    /// Without this flag the library queries the name service and waits inside this call, during which no thread can
+    /// take events of the channel. For a node that is not numeric, call [`getaddrinfo`](super::super::getaddrinfo) on
+    /// another thread instead.
     ///
     /// # Errors
     ///
     /// - `EOPNOTSUPP`: librdmacm is older.
-    /// - else as [`getaddrinfo`](super::super::getaddrinfo).
+    /// - Otherwise as for [`getaddrinfo`](super::super::getaddrinfo).
     ///
     /// # References
     ///
@@ -41,18 +42,18 @@ impl Identifier {
     ) -> Result<(), GetAddressInfoError> {
         let lookup = Lookup::new("rdma_resolve_addrinfo", node, service, hints)?;
         self.with(|id| {
-            // SAFETY: the identifier is live and nobody else uses it; names and hints can be read for the whole call.
+            // SAFETY: the identifier is live and locked; names and hints are readable for the whole call.
             lookup.run(|node, service, hints| unsafe { since_v44::rdma_resolve_addrinfo(id, node, service, hints) })
         })
     }
 
-    /// `rdma_query_addrinfo(id, &info)` — what [`resolve_addrinfo`](Self::resolve_addrinfo) has found, after
-    /// [`AddressInfoResolved`](super::super::EventKind::AddressInfoResolved). What C gives is copied, and freed.
+    /// `rdma_query_addrinfo(id, &info)` — returns the result of [`resolve_addrinfo`](Self::resolve_addrinfo), after
+    /// [`AddressInfoResolved`](super::super::EventKind::AddressInfoResolved). The C results are copied and freed.
     ///
     /// # Errors
     ///
     /// - `EOPNOTSUPP`: librdmacm is older.
-    /// - else the errno of the library: nothing was found.
+    /// - Otherwise the errno of the library: there is no result.
     ///
     /// # References
     ///
@@ -61,16 +62,16 @@ impl Identifier {
     pub fn query_addrinfo(&self) -> Result<Vec<AddressInfo>, VerbError> {
         const VERB: &str = "rdma_query_addrinfo";
         let mut list = ptr::null_mut();
-        // SAFETY: the identifier is live, and `list` is there to be written.
+        // SAFETY: the identifier is live, and `list` is writable.
         self.call(VERB, |id| unsafe { since_v44::rdma_query_addrinfo(id, &mut list) }).map_err(|error| match error
             .errno()
             .raw()
         {
-            libc::EOPNOTSUPP => error.with_hint("librdmacm is older than RDMACM_1.4"),
-            _ => error.with_hint("perhaps nothing has been looked for, or AddressInfoResolved has not come yet"),
+            libc::EOPNOTSUPP => error.with_hint("librdmacm is older than RDMACM_1.4; upgrade rdma-core"),
+            _ => error.with_hint("there is no result; call resolve_addrinfo first and wait for AddressInfoResolved"),
         })?;
         let list = check_pointer(VERB, list)?;
-        // SAFETY: given just now.
+        // SAFETY: just returned by the library.
         Ok(unsafe { List::new(list) }.copy())
     }
 }

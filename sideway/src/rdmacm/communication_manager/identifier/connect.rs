@@ -1,4 +1,4 @@
-//! Making connections, and ending them.
+//! Connecting and disconnecting.
 
 use std::sync::atomic::Ordering;
 
@@ -12,22 +12,24 @@ use crate::rdmacm::communication_manager::ConnectionParameter;
 use crate::rdmacm::communication_manager::connection_parameter::private_data_len;
 
 impl Identifier {
-    /// `rdma_connect(id, conn_param)` — asks the peer for a connection, or looks its queue pair for datagrams up. What comes:
+    /// `rdma_connect(id, conn_param)` — requests a connection from the peer, or looks up its queue pair for datagrams.
+    /// The result is an event:
     ///
-    /// | queue pair | event | then |
+    /// | queue pair | event | next step |
     /// |---|---|---|
-    /// | made through the identifier | [`Established`](super::super::EventKind::Established) | it is ready to send |
+    /// | created through the identifier | [`Established`](super::super::EventKind::Established) | none: it is ready to send |
     /// | the program's own | [`ConnectResponse`](super::super::EventKind::ConnectResponse) | the program moves it ([`get_qp_attr`](Self::get_qp_attr)) and calls [`establish`](Self::establish) |
-    /// | datagrams | [`LookupResponse`](super::super::EventKind::LookupResponse) | it says where to send |
+    /// | datagrams | [`LookupResponse`](super::super::EventKind::LookupResponse) | none: the event has the destination |
     ///
-    /// or [`Rejected`](super::super::EventKind::Rejected), [`Unreachable`](super::super::EventKind::Unreachable),
+    /// On failure the event is [`Rejected`](super::super::EventKind::Rejected),
+    /// [`Unreachable`](super::super::EventKind::Unreachable) or
     /// [`ConnectError`](super::super::EventKind::ConnectError).
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the route is not resolved; a depth is above what the device has; more private data than the transport has room
-    ///   for.
-    /// - else the errno of the library.
+    /// - `EINVAL`: the route is not resolved; a depth is above the device's maximum; or there is more private data than
+    ///   the transport allows.
+    /// - Otherwise the errno of the library.
     ///
     /// # References
     ///
@@ -36,23 +38,24 @@ impl Identifier {
     pub fn connect(&self, parameter: &ConnectionParameter) -> Result<(), VerbError> {
         const VERB: &str = "rdma_connect";
         let mut raw = parameter.to_raw(VERB, self.connect_data_len())?;
-        // SAFETY: the identifier is live and on a device, which the library looks at; the parameters, with what they point to, can
-        // be read for the whole call.
+        // SAFETY: the identifier is live and on a device, which the library reads; the parameters, with what they point
+        // to, are readable for the whole call.
         self.call_on_device(VERB, |id| unsafe { sys::rdma_connect(id, &mut raw) })
-            .map_err(|error| self.explain_parameter(error, parameter, "the route is not resolved"))
+            .map_err(|error| self.explain_parameter(error, parameter, "the route is not resolved (see resolve_route)"))
     }
 
-    /// `rdma_accept(id, conn_param)` — says yes to a connect request, or to a lookup.
-    /// [`Established`](super::super::EventKind::Established) comes once the peer knows, but not for a lookup.
+    /// `rdma_accept(id, conn_param)` — accepts a connect request or a lookup.
+    /// [`Established`](super::super::EventKind::Established) follows once the peer has confirmed, but not for a lookup.
     ///
-    /// A queue pair that was made through the identifier is moved to ReadyToSend first; one of the program's own has to be there
-    /// already. A yes that the kernel refuses, as for its private data, is a no to the peer.
+    /// A queue pair that was created through the identifier is moved to ReadyToSend first; move your own to that state
+    /// before the call. If the kernel refuses the call, for example because of its private data, the request is
+    /// rejected.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the identifier did not come with a request, or it has an answer; a depth is above what the device has; more
-    ///   private data than the transport has room for.
-    /// - else the errno of the library, or of moving the queue pair.
+    /// - `EINVAL`: the identifier does not belong to a request, or the request is already answered; a depth is above
+    ///   the device's maximum; or there is more private data than the transport allows.
+    /// - Otherwise the errno of the library, or of moving the queue pair.
     ///
     /// # References
     ///
@@ -63,18 +66,18 @@ impl Identifier {
         let mut raw = parameter.to_raw(VERB, 0)?;
         // SAFETY: as in `connect`.
         self.answer(VERB, |id| unsafe { sys::rdma_accept(id, &mut raw) })
-            .map_err(|error| self.explain_parameter(error, parameter, "perhaps the peer has given up"))
+            .map_err(|error| self.explain_parameter(error, parameter, "the peer may have given up"))
     }
 
-    /// `rdma_reject(id, private_data, private_data_len)` — says no to a connect request, or to a lookup. The peer gets
-    /// [`Rejected`](super::super::EventKind::Rejected), or [`Unreachable`](super::super::EventKind::Unreachable), with up to 148
-    /// bytes to read.
+    /// `rdma_reject(id, private_data, private_data_len)` — rejects a connect request or a lookup, with up to 148 bytes
+    /// of private data. The peer receives [`Rejected`](super::super::EventKind::Rejected) or
+    /// [`Unreachable`](super::super::EventKind::Unreachable).
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the identifier did not come with a request, or it has an answer; more private data than the transport has room
-    ///   for.
-    /// - else the errno of the library.
+    /// - `EINVAL`: the identifier does not belong to a request, or the request is already answered; or there is more
+    ///   private data than the transport allows.
+    /// - Otherwise the errno of the library.
     ///
     /// # References
     ///
@@ -84,7 +87,7 @@ impl Identifier {
         self.reject_by("rdma_reject", sys::rdma_reject, private_data)
     }
 
-    /// Says no by `function`, which does as `rdma_reject`.
+    /// Rejects through `function`, which has the signature of `rdma_reject`.
     pub(super) fn reject_by(
         &self,
         verb: &'static str,
@@ -92,38 +95,36 @@ impl Identifier {
         private_data: &[u8],
     ) -> Result<(), VerbError> {
         let length = private_data_len(verb, private_data, 0)?;
-        // SAFETY: the identifier is live, and so many bytes can be read.
+        // SAFETY: the identifier is live, and `length` bytes are readable.
         self.answer(verb, |id| unsafe { function(id, private_data.as_ptr().cast(), length) }).map_err(|error| {
             if error.errno().raw() == libc::EINVAL && error.hint().is_none() {
                 let sent = private_data.len();
                 return error.with_hint(match sent {
-                    0 => "perhaps the peer has given up".to_owned(),
-                    _ => format!(
-                        "perhaps {sent} bytes of private data are more than there is room for (see PrivateData)"
-                    ),
+                    0 => "the peer may have given up".to_owned(),
+                    _ => format!("{sent} bytes of private data may be too many (see PrivateData)"),
                 });
             }
             error
         })
     }
 
-    /// `rdma_establish(id)` — tells the peer that this side's queue pair is ready, after
-    /// [`ConnectResponse`](super::super::EventKind::ConnectResponse). No event comes for it.
+    /// `rdma_establish(id)` — notifies the peer that this side's queue pair is ready, after
+    /// [`ConnectResponse`](super::super::EventKind::ConnectResponse). No event follows.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the queue pair was made through the identifier, which does this by itself; or no response came, or the
-    ///   peer was told already.
-    /// - else the errno of the library.
+    /// - `EINVAL`: the queue pair was created through the identifier, and is established automatically; no response
+    ///   arrived; or the peer was already notified.
+    /// - Otherwise the errno of the library.
     ///
     /// # References
     ///
     /// [rdma_establish(3)](https://man7.org/linux/man-pages/man3/rdma_establish.3.html)
     #[doc(alias = "rdma_establish")]
     pub fn establish(&self) -> Result<(), VerbError> {
-        // The kernel takes a word that it does not wait for to be a no to the peer. From the side that has said yes it then never
-        // finishes destroying the identifier (`cm_destroy_id`, seen with Linux 6.1).
-        // SAFETY: the identifier is live, and nobody else uses it.
+        // If the kernel does not expect this call, it rejects the connection. If this side had accepted it, destroying
+        // the identifier then never finishes (`cm_destroy_id`, seen with Linux 6.1).
+        // SAFETY: the identifier is live and locked.
         let establish = |id: *mut rdma_cm_id| unsafe {
             if (*id).qp.is_null() && self.is_answered.swap(false, Ordering::Relaxed) {
                 return sys::rdma_establish(id);
@@ -134,30 +135,31 @@ impl Identifier {
         self.call("rdma_establish", establish).map_err(|error| {
             if error.errno().raw() == libc::EINVAL {
                 return error.with_hint(
-                    "no ConnectResponse came, or the peer was told already, or the queue pair was made through the identifier, which is then \
-                     established by itself",
+                    "no ConnectResponse is waiting: none arrived, the peer was already notified, or the queue pair \
+                    was created through the identifier, which needs no call",
                 );
             }
             error
         })
     }
 
-    /// `rdma_disconnect(id)` — ends the connection. A queue pair that was made through the identifier goes to the error state, and
-    /// what is outstanding is flushed. The other side gets [`Disconnected`](super::super::EventKind::Disconnected) and answers with
-    /// a call of its own, or by destroying its identifier; then this side gets it too. Where it does not answer, that takes the
-    /// kernel's time-out: a minute or two.
+    /// `rdma_disconnect(id)` — disconnects. A queue pair that was created through the identifier enters the error
+    /// state, and its outstanding requests are flushed. The peer receives
+    /// [`Disconnected`](super::super::EventKind::Disconnected) and confirms it by the same call, or by destroying its
+    /// identifier; then this side receives the event too. If the peer does not confirm, the event follows after the
+    /// kernel's timeout of one or two minutes.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: there is no connection, or the identifier is on no device.
-    /// - else the errno of the library.
+    /// - `EINVAL`: there is no connection, or the identifier has no device.
+    /// - Otherwise the errno of the library.
     ///
     /// # References
     ///
     /// [rdma_disconnect(3)](https://man7.org/linux/man-pages/man3/rdma_disconnect.3.html)
     #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&self) -> Result<(), VerbError> {
-        // SAFETY: the identifier is live, and on a device, which the library looks at.
+        // SAFETY: the identifier is live, and on a device, which the library reads.
         self.call_on_device("rdma_disconnect", |id| unsafe { sys::rdma_disconnect(id) }).map_err(|error| {
             if error.errno().raw() == libc::EINVAL && error.hint().is_none() {
                 return error.with_hint("there is no connection");
@@ -166,14 +168,15 @@ impl Identifier {
         })
     }
 
-    /// `rdma_notify(id, event)` — tells the connection manager of an asynchronous event of the connection's queue pair. Only
-    /// [`CommunicationEstablished`](AsyncEventType::CommunicationEstablished) means something to it: data came before the peer's
-    /// word that it is ready, which may have been lost.
+    /// `rdma_notify(id, event)` — notifies the connection manager of an asynchronous event of the connection's queue
+    /// pair. It only uses [`CommunicationEstablished`](AsyncEventType::CommunicationEstablished): data arrived before
+    /// the peer's message that it is ready, which may have been lost.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: another event, or no connection is being made.
-    /// - else the errno of the library. `EISCONN`, which tells that the connection is there already, is not one.
+    /// - `EINVAL`: another event, or no connection is being established.
+    /// - Otherwise the errno of the library. `EISCONN`, which reports that the connection is already established, is
+    ///   not an error.
     ///
     /// # References
     ///
@@ -198,22 +201,24 @@ impl Identifier {
             let (serves, begins) = (parameter.responder_resources(), parameter.initiator_depth());
             if serves != ConnectionParameter::MAX_DEPTH && u32::from(serves) > device.max_qp_rd_atom() {
                 return error.with_hint(format!(
-                    "responder_resources is {serves} and the device has {}; ConnectionParameter::MAX_DEPTH is as many as it has",
+                    "responder_resources is {serves}, and the device has {}; use at most that, or \
+                    ConnectionParameter::MAX_DEPTH",
                     device.max_qp_rd_atom()
                 ));
             }
             if begins != ConnectionParameter::MAX_DEPTH && u32::from(begins) > device.max_qp_init_rd_atom() {
                 return error.with_hint(format!(
-                    "initiator_depth is {begins} and the device has {}; ConnectionParameter::MAX_DEPTH is as many as it has",
+                    "initiator_depth is {begins}, and the device has {}; use at most that, or \
+                    ConnectionParameter::MAX_DEPTH",
                     device.max_qp_init_rd_atom()
                 ));
             }
         }
         match parameter.private_data().len() {
             0 => error.with_hint(state.to_owned()),
-            length => error.with_hint(format!(
-                "{state}, or {length} bytes of private data are more than there is room for (see PrivateData)"
-            )),
+            length => {
+                error.with_hint(format!("{state}, or {length} bytes of private data are too many (see PrivateData)"))
+            }
         }
     }
 }

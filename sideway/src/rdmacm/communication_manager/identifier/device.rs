@@ -1,4 +1,4 @@
-//! The device that an identifier is on.
+//! The device of an identifier.
 
 use std::mem;
 use std::sync::Arc;
@@ -13,41 +13,43 @@ use crate::ibverbs::device_context::DeviceContext;
 use crate::ibverbs::queue_pair::{QueuePairAttribute, QueuePairAttributeMask, QueuePairState};
 use crate::rdmacm::communication_manager::lent_context;
 
-/// Bits of the kernel's own that it gives for RoCE, and refuses.
+/// Bits that the kernel returns for RoCE but rejects when they are set.
 const KERNEL_ONLY: u32 = 0b1111 << 21;
 
 impl Identifier {
-    /// `id->verbs` — the device that the identifier is on, open: everything for the connection's queue pair is made in it. The
-    /// context is librdmacm's; identifiers on one device have one. `None` before the address is resolved, or the identifier bound to
-    /// an address of a device.
+    /// `id->verbs` — returns the open device of the identifier: create all objects of the connection's queue pair on
+    /// it. librdmacm owns the context; identifiers on one device share it. `None` before the address is resolved, or
+    /// the identifier is bound to a device's address.
     ///
-    /// It lives as long as what is made in it, whatever becomes of the identifier. (Where librdmacm gives no list of its devices,
-    /// because one of several cannot be opened, the context keeps the first identifier that it was asked of.)
+    /// The context lives as long as the objects on it, independently of the identifier. (If librdmacm cannot open one
+    /// of several devices, it returns no device list; then the context keeps alive the identifier that first returned
+    /// it.)
     pub fn get_device_context(self: &Arc<Self>) -> Option<Arc<DeviceContext>> {
-        // SAFETY: the identifier is live, and nobody else uses it.
+        // SAFETY: the identifier is live and locked.
         let context = self.with(|id| unsafe { verbs(id) })?;
-        // SAFETY: the library keeps the context open as long as the identifier is on the device, from which it does not go.
+        // SAFETY: the library keeps the context open while the identifier is on the device, which never changes.
         Some(unsafe { lent_context::lend(context, self) })
     }
 
-    /// `id->port_num` — the port of the device, from 1; `None` before the identifier is on one.
+    /// `id->port_num` — returns the port of the device, from 1; `None` before the identifier has one.
     pub fn port_num(&self) -> Option<u8> {
-        // SAFETY: the identifier is live, and nobody else uses it.
+        // SAFETY: the identifier is live and locked.
         let port = self.with(|id| unsafe { (*id).port_num });
         (port > 0).then_some(port)
     }
 
-    /// `rdma_init_qp_attr(id, qp_attr, qp_attr_mask)` — what the connection's queue pair is to be told on its way to `state`:
-    /// [`Init`](QueuePairState::Init), [`ReadyToReceive`](QueuePairState::ReadyToReceive) or
-    /// [`ReadyToSend`](QueuePairState::ReadyToSend). For queue pairs of the program's own; those that are made through the
-    /// identifier are moved by the library.
+    /// `rdma_init_qp_attr(id, qp_attr, qp_attr_mask)` — returns the attributes that move the connection's queue pair to
+    /// `state`: [`Init`](QueuePairState::Init), [`ReadyToReceive`](QueuePairState::ReadyToReceive) or
+    /// [`ReadyToSend`](QueuePairState::ReadyToSend). Use it for your own queue pairs; the library moves those that were
+    /// created through the identifier.
     ///
-    /// Attributes that the mask does not name are zero.
+    /// Attributes outside the mask are zero.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the identifier is on no device, or not so far; of a connect request also: the peer has given up.
-    /// - else the errno of the library.
+    /// - `EINVAL`: the identifier has no device, or the connection has not progressed far enough; for a connect request
+    ///   also: the peer has given up.
+    /// - Otherwise the errno of the library.
     ///
     /// # References
     ///
@@ -55,16 +57,16 @@ impl Identifier {
     #[doc(alias = "rdma_init_qp_attr")]
     pub fn get_qp_attr(&self, state: QueuePairState) -> Result<QueuePairAttribute, VerbError> {
         const VERB: &str = "rdma_init_qp_attr";
-        // SAFETY: all-zero is legal: the struct has integers alone. The library does not write all of it.
+        // SAFETY: all zeros are valid: the struct has only integers. The library does not write all of it.
         let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
         attr.qp_state = ibv_qp_state(state.raw());
         let mut mask: c_int = 0;
-        // SAFETY: the identifier is live and on a device, and both are there to be written.
+        // SAFETY: the identifier is live and on a device, and both are writable.
         self.call_on_device(VERB, |id| unsafe { sys::rdma_init_qp_attr(id, &mut attr, &mut mask) }).map_err(
             |error| match error.errno().raw() {
                 libc::EINVAL if error.hint().is_none() => {
                     let gone = if self.is_request() { ", or the peer has given up" } else { "" };
-                    let hint = format!("the connection is not so far that a queue pair can go to {state:?}{gone}");
+                    let hint = format!("the connection has not progressed far enough for {state:?}{gone}");
                     error.with_hint(hint)
                 }
                 _ => error,
@@ -74,16 +76,17 @@ impl Identifier {
         Ok(QueuePairAttribute::from_raw(attr, mask))
     }
 
-    /// Asks the device something, where there is one.
+    /// Queries the device, if there is one.
     pub(super) fn with_device<R>(&self, ask: impl FnOnce(&DeviceContext) -> Option<R>) -> Option<R> {
-        // SAFETY: the identifier is live, and nobody else uses it.
+        // SAFETY: the identifier is live and locked.
         let context = self.with(|id| unsafe { verbs(id) })?;
-        // SAFETY: the library keeps the context open as long as the identifier, which outlives what is asked here: nothing is made.
+        // SAFETY: the library keeps the context open as long as the identifier, which outlives the query: nothing is
+        // created.
         ask(&unsafe { DeviceContext::lent(context, Arc::new(())) })
     }
 }
 
-/// The hint for those who need a device before there is one.
+/// Adds a hint to errors of calls that need a device.
 pub(super) fn require_device(
     verb: &'static str,
     context: Option<Arc<DeviceContext>>,

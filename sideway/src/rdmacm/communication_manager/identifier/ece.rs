@@ -1,4 +1,4 @@
-//! Enhanced connection establishment: options of a vendor that travel with the making of a connection.
+//! Enhanced connection establishment: vendor options that are exchanged when connecting.
 
 use std::mem;
 
@@ -10,15 +10,15 @@ use crate::error::VerbError;
 use crate::ibverbs::queue_pair::Ece;
 
 impl Identifier {
-    /// `rdma_set_local_ece(id, ece)` — the options that [`connect`](Self::connect) offers, or that [`accept`](Self::accept) says
-    /// were taken. For queue pairs of the program's own, which tells them itself
+    /// `rdma_set_local_ece(id, ece)` — sets the options that [`connect`](Self::connect) offers, or that
+    /// [`accept`](Self::accept) confirms. Use it for your own queue pairs, which have the options
     /// ([`query_ece`](crate::ibverbs::queue_pair::QueuePair::query_ece),
-    /// [`set_ece`](crate::ibverbs::queue_pair::QueuePair::set_ece)); for one that was made through the identifier the library does
-    /// all of it.
+    /// [`set_ece`](crate::ibverbs::queue_pair::QueuePair::set_ece)). For a queue pair that was created through the
+    /// identifier, the library does all of this.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: a queue pair was made through the identifier; the vendor is 0, or `comp_mask` is not.
+    /// - `EINVAL`: a queue pair was created through the identifier; the vendor is 0; or `comp_mask` is not 0.
     /// - `EOPNOTSUPP`: librdmacm is older than rdma-core 31.
     ///
     /// # References
@@ -28,26 +28,23 @@ impl Identifier {
     pub fn set_local_ece(&self, ece: Ece) -> Result<(), VerbError> {
         const VERB: &str = "rdma_set_local_ece";
         if ece.vendor_id == 0 {
-            return Err(VerbError::invalid(VERB, "the vendor is 0: who has no options sets none"));
+            return Err(VerbError::invalid(VERB, "the vendor is 0; do not set options without a vendor"));
         }
         let mut raw = ibv_ece { vendor_id: ece.vendor_id, options: ece.options, comp_mask: ece.comp_mask };
-        // SAFETY: the identifier is live, and the options can be read for the whole call.
+        // SAFETY: the identifier is live, and the options are readable for the whole call.
         self.call(VERB, |id| unsafe { sys::rdma_set_local_ece(id, &mut raw) }).map_err(|error| {
             let no_fields = ece.comp_mask == 0;
-            self.explain_ece(
-                error,
-                if no_fields { None } else { Some("comp_mask names fields that there are none of") },
-            )
+            self.explain_ece(error, if no_fields { None } else { Some("comp_mask names unknown fields; set it to 0") })
         })
     }
 
-    /// `rdma_get_remote_ece(id, ece)` — the options that came with the peer's word: what it offers, after a connect request; what
-    /// it has taken, after [`ConnectResponse`](super::super::EventKind::ConnectResponse). All of it is 0 where it has none, or
-    /// nothing has come yet. For queue pairs of the program's own, as [`set_local_ece`](Self::set_local_ece).
+    /// `rdma_get_remote_ece(id, ece)` — returns the peer's options: those that it offers, after a connect request;
+    /// those that it confirmed, after [`ConnectResponse`](super::super::EventKind::ConnectResponse). All fields are 0
+    /// if it has none, or none arrived yet. Use it for your own queue pairs, as [`set_local_ece`](Self::set_local_ece).
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: a queue pair was made through the identifier.
+    /// - `EINVAL`: a queue pair was created through the identifier.
     /// - `EOPNOTSUPP`: librdmacm is older than rdma-core 31.
     ///
     /// # References
@@ -55,21 +52,21 @@ impl Identifier {
     /// [rdma_get_remote_ece(3)](https://man7.org/linux/man-pages/man3/rdma_get_remote_ece.3.html)
     #[doc(alias = "rdma_get_remote_ece")]
     pub fn remote_ece(&self) -> Result<Ece, VerbError> {
-        // SAFETY: all-zero is legal: the struct has integers alone.
+        // SAFETY: all zeros are valid: the struct has only integers.
         let mut raw: ibv_ece = unsafe { mem::zeroed() };
-        // SAFETY: the identifier is live, and the struct is there to be written.
+        // SAFETY: the identifier is live, and the struct is writable.
         self.call("rdma_get_remote_ece", |id| unsafe { sys::rdma_get_remote_ece(id, &mut raw) })
             .map_err(|error| self.explain_ece(error, None))?;
         Ok(raw.into())
     }
 
-    /// `rdma_reject_ece(id, private_data, private_data_len)` — as [`reject`](Self::reject), because this side does not take the
-    /// options that the peer offers: it sees
-    /// [`VendorOptionNotSupported`](super::super::RejectReason::VendorOptionNotSupported), and may connect without.
+    /// `rdma_reject_ece(id, private_data, private_data_len)` — rejects a request because of the peer's options. The
+    /// peer receives [`VendorOptionNotSupported`](super::super::RejectReason::VendorOptionNotSupported), and may
+    /// connect without them.
     ///
     /// # Errors
     ///
-    /// As [`reject`](Self::reject); `EOPNOTSUPP`: librdmacm is older than rdma-core 31.
+    /// As for [`reject`](Self::reject); `EOPNOTSUPP`: librdmacm is older than rdma-core 31.
     ///
     /// # References
     ///
@@ -85,12 +82,12 @@ impl Identifier {
         if is_missing(&error) {
             return too_old(error);
         }
-        // SAFETY: the identifier is live, and nobody else uses it.
+        // SAFETY: the identifier is live and locked.
         let has_qp = self.with(|id: *mut rdma_cm_id| unsafe { !(*id).qp.is_null() });
         match (error.errno().raw(), has_qp, wrong) {
             (libc::EINVAL, true, _) => error.with_hint(
-                "a queue pair was made through the identifier, so that the library itself settles its options: ask that \
-                 (QueuePair::query_ece)",
+                "a queue pair was created through the identifier, so the library negotiates its options; read them \
+                with QueuePair::query_ece",
             ),
             (libc::EINVAL, false, Some(wrong)) => error.with_hint(wrong),
             _ => error,
@@ -104,5 +101,5 @@ fn is_missing(error: &VerbError) -> bool {
 
 #[cold]
 fn too_old(error: VerbError) -> VerbError {
-    error.with_hint("librdmacm has this since rdma-core 31: the one that is loaded is older, or none is")
+    error.with_hint("librdmacm is not loaded, or older than rdma-core 31; upgrade rdma-core")
 }

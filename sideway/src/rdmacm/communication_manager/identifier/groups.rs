@@ -1,9 +1,10 @@
-//! The multicast groups that an identifier is in, as the library has them.
+//! The multicast groups of an identifier, as the library tracks them.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What the library was told, in step with what it has: written while nobody else calls on the identifier or takes an event.
+/// The groups, in step with the library's list: written only while no other thread calls on the identifier or takes an
+/// event.
 #[derive(Debug, Default)]
 pub(super) struct Groups(Mutex<State>);
 
@@ -13,56 +14,56 @@ struct State {
     joined: Vec<Group>,
 }
 
-/// A group, with what the library was given for it.
+/// A group, with the library's parameters for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Group {
-    /// What its events name it by.
+    /// The key of its events.
     key: usize,
-    /// Where it is, by which the library knows it.
+    /// Its address, by which the library finds it.
     pub(super) address: SocketAddr,
-    /// Whether an event has said that it could not be joined, or is lost. The library has it still.
+    /// Whether an event reported a failed join or the loss of the group. The library still tracks it.
     pub(super) is_lost: bool,
 }
 
 impl Groups {
-    /// A key that no group of the identifier has had. Never 0.
+    /// Returns a key that no group of the identifier has had; never 0.
     pub(super) fn next_key(&self) -> usize {
         let mut state = self.lock();
         state.last_key = state.last_key.wrapping_add(1).max(1);
         state.last_key
     }
 
-    /// Enters a group that the library has.
+    /// Adds a group that the library tracks.
     pub(super) fn insert(&self, key: usize, address: SocketAddr) {
         self.lock().joined.push(Group { key, address, is_lost: false });
     }
 
-    /// The group of this address, whatever the port.
+    /// Returns the group with this address; ignores the port.
     pub(super) fn find(&self, address: SocketAddr) -> Option<Group> {
         self.lock().joined.iter().find(|group| group.address.ip() == address.ip()).copied()
     }
 
-    /// Takes a group out, which the library is about to forget.
+    /// Removes a group before the library removes it.
     pub(super) fn remove(&self, group: Group) {
         self.lock().joined.retain(|other| other.key != group.key);
     }
 
-    /// All groups.
+    /// Returns all groups.
     pub(super) fn all(&self) -> Vec<Group> {
         self.lock().joined.clone()
     }
 
-    /// Whether it is in none.
+    /// Whether there are no groups.
     pub(super) fn is_empty(&mut self) -> bool {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner).joined.is_empty()
     }
 
-    /// Where the group is that an event is of.
+    /// Returns the address of an event's group.
     pub(super) fn address(&self, key: usize) -> Option<SocketAddr> {
         self.lock().joined.iter().find(|group| group.key == key).map(|group| group.address)
     }
 
-    /// The same for an event that says that the group is lost.
+    /// Marks an event's group as lost, and returns its address.
     pub(super) fn lose(&self, key: usize) -> Option<SocketAddr> {
         let mut state = self.lock();
         let group = state.joined.iter_mut().find(|group| group.key == key)?;
@@ -71,7 +72,7 @@ impl Groups {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing panics under the lock, and a list that was left whole is usable.
+        // Nothing panics under the lock, so a poisoned list is consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_is_known_by_its_address_and_its_key() {
+    fn groups_are_found_by_address_and_by_key() {
         let groups = Groups::default();
         let (first, second) = (groups.next_key(), groups.next_key());
         assert_eq!((first, second), (1, 2));

@@ -1,4 +1,4 @@
-//! The passive side: an address, and listening there.
+//! The passive side: binding and listening.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -11,15 +11,16 @@ use crate::rdmacm::communication_manager::socket_address::RawAddress;
 use crate::rdmacm::communication_manager::{Address, InfiniBandAddress};
 
 impl Identifier {
-    /// `rdma_bind_addr(id, addr)` — gives the identifier an address of this machine. An address of a device also puts it on that
-    /// device; the unspecified address (`0.0.0.0`, `::`) stands for all. Port 0 is any port: [`port`](Self::port) tells which.
+    /// `rdma_bind_addr(id, addr)` — binds the identifier to an address of this machine. A device's address also selects
+    /// the device; the unspecified address (`0.0.0.0`, `::`) stands for all. Port 0 selects a free port, which
+    /// [`port`](Self::port) returns.
     ///
     /// # Errors
     ///
     /// - `EADDRINUSE`, `EADDRNOTAVAIL`: the port is in use; or no device has the address.
     /// - `ENODEV`: no RDMA device has the address.
     /// - `EACCES`: the port is below 1024.
-    /// - `EINVAL`: the identifier has an address already.
+    /// - `EINVAL`: the identifier already has an address.
     ///
     /// # References
     ///
@@ -29,11 +30,13 @@ impl Identifier {
         self.bind(address.into())
     }
 
-    /// `rdma_bind_addr(id, addr)` — the same with an address of InfiniBand's own, as every port of an InfiniBand device has one.
+    /// `rdma_bind_addr(id, addr)` — binds the identifier to a native InfiniBand address; each port of an InfiniBand
+    /// device has one.
     ///
     /// # Errors
     ///
-    /// As [`bind_addr`](Self::bind_addr); `EINVAL` also where the service identifier is not of the identifier's port space.
+    /// As for [`bind_addr`](Self::bind_addr); `EINVAL` also if the service identifier is outside the identifier's port
+    /// space.
     ///
     /// # References
     ///
@@ -45,20 +48,20 @@ impl Identifier {
 
     fn bind(&self, address: Address) -> Result<(), VerbError> {
         let mut raw = RawAddress::from(address);
-        // SAFETY: the identifier is live, and the address can be read for the whole call.
+        // SAFETY: the identifier is live, and the address is readable for the whole call.
         self.call("rdma_bind_addr", |id| unsafe { sys::rdma_bind_addr(id, raw.as_mut_ptr()) })
             .map_err(|error| explain_bind(error, address))
     }
 
-    /// `rdma_listen(id, backlog)` — listens for connections, and for lookups of queue pairs for datagrams. They come as
-    /// [`ConnectRequest`](super::super::EventKind::ConnectRequest) and
-    /// [`LookupRequest`](super::super::EventKind::LookupRequest). At most `backlog` of them wait to be taken from the channel; the
-    /// kernel takes 0 or less, or more than it has, for its own limit (`net.rdma_ucm.max_backlog`, 1024).
+    /// `rdma_listen(id, backlog)` — listens for connections, and for lookups of queue pairs for datagrams. They arrive
+    /// as [`ConnectRequest`](super::super::EventKind::ConnectRequest) and
+    /// [`LookupRequest`](super::super::EventKind::LookupRequest). At most `backlog` of them wait on the channel. The
+    /// kernel replaces 0, negative and too large values by its limit (`net.rdma_ucm.max_backlog`, 1024).
     ///
     /// # Errors
     ///
-    /// - `EADDRINUSE`, or `EADDRNOTAVAIL` for all addresses: another identifier listens there.
-    /// - `EINVAL`: it listens already, or is connected.
+    /// - `EADDRINUSE`, or `EADDRNOTAVAIL` for all addresses: another identifier listens on the port.
+    /// - `EINVAL`: the identifier already listens, or is connected.
     /// - `ENODEV`: there is no device.
     ///
     /// # References
@@ -70,9 +73,10 @@ impl Identifier {
         // SAFETY: the identifier is live.
         self.call("rdma_listen", |id| unsafe { sys::rdma_listen(id, backlog) }).map_err(|error| {
             match (error.errno().raw(), self.local_address()) {
-                (libc::EADDRINUSE | libc::EADDRNOTAVAIL, Some(address)) => {
-                    error.with_hint(format!("another identifier listens on {address}, perhaps of another process"))
-                }
+                (libc::EADDRINUSE | libc::EADDRNOTAVAIL, Some(address)) => error.with_hint(format!(
+                    "another identifier listens on {address}, perhaps in another process; \
+                        use another port"
+                )),
                 _ => error,
             }
         })
@@ -82,18 +86,16 @@ impl Identifier {
 #[cold]
 pub(in crate::rdmacm::communication_manager) fn explain_bind(error: VerbError, address: Address) -> VerbError {
     let why = match error.errno().raw() {
-        libc::EADDRINUSE => "the port is in use",
-        libc::EADDRNOTAVAIL if address.is_unspecified() => "the port is in use: choose another, or 0 for any",
-        libc::EADDRNOTAVAIL => {
-            "the port is in use, or this machine does not have the address (`ip address` shows those it has)"
-        }
+        libc::EADDRINUSE => "the port is in use; use another port, or 0 for any",
+        libc::EADDRNOTAVAIL if address.is_unspecified() => "the port is in use; use another port, or 0 for any",
+        libc::EADDRNOTAVAIL => "the port is in use, or this machine does not have the address; check with `ip address`",
         libc::ENODEV if address.infiniband().is_some() => "no port of an InfiniBand device has this GID",
-        libc::ENODEV => "no RDMA device has this address (`rdma link` shows which network devices have one)",
-        libc::EACCES => "ports below 1024 need the right CAP_NET_BIND_SERVICE",
+        libc::ENODEV => "no RDMA device has this address; use an address of a network device that `rdma link` lists",
+        libc::EACCES => "ports below 1024 need the capability CAP_NET_BIND_SERVICE; use another port",
         libc::EINVAL if address.infiniband().is_some() => {
-            "perhaps the identifier has an address already, or the service identifier is not of its port space"
+            "the identifier may already have an address, or the service identifier is outside its port space"
         }
-        libc::EINVAL => "perhaps the identifier has an address already",
+        libc::EINVAL => "the identifier may already have an address; create another",
         _ => return error.with_hint(format!("binding to {address}")),
     };
     error.with_hint(format!("binding to {address}: {why}"))

@@ -12,23 +12,23 @@ use crate::ffi::{clear_errno, errno_of};
 use crate::rdmacm::communication_manager::EventChannel;
 
 impl Identifier {
-    /// `rdma_migrate_id(id, channel)` — moves the identifier to `channel`: its events come there from now on, and so do those
-    /// that were waiting to be taken from the channel that it was on. Nothing happens where it is there already.
+    /// `rdma_migrate_id(id, channel)` — moves the identifier to `channel`. Its new events arrive there, and so do those
+    /// that were waiting on the old channel. Nothing happens if it is already there.
     ///
-    /// The identifiers that come with connect requests are on their listener's channel. Each may be moved to a channel of its own.
+    /// Identifiers of connect requests are on their listener's channel. Each can be moved to its own channel.
     ///
-    /// Connect requests that wait to be taken when their *listener* moves are lost (seen with Linux 6.1: the kernel has them on the
-    /// old channel, and the library does not find them), and their peers wait until the listener goes: take them first. The old
-    /// channel stays open as long as the listener.
+    /// Take all waiting connect requests before moving a *listener*: they are lost otherwise. Their peers then wait
+    /// until the listener is dropped. (Seen with Linux 6.1: the kernel keeps the requests on the old channel, and the
+    /// library does not find them.) The old channel stays open as long as the listener.
     ///
-    /// C's null channel, which makes the calls on an identifier wait, cannot be given.
+    /// C's null channel, which makes calls on the identifier synchronous, is unsupported.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the channel is of another provider than the identifier.
-    /// - else the errno of the library.
+    /// - `EINVAL`: the channel and the identifier belong to different providers.
+    /// - Otherwise the errno of the library.
     ///
-    /// The identifier stays where it is then.
+    /// On errors the identifier stays where it is.
     ///
     /// # References
     ///
@@ -40,17 +40,18 @@ impl Identifier {
             return Ok(());
         }
         {
-            // No event is taken from either. So none of this identifier's waits for its acknowledgement, for which the library
-            // waits here, and it is found on the new channel by whoever takes the first.
+            // No event is taken from either channel. So no event of this identifier waits for its acknowledgement, for
+            // which the library waits here, and the thread that takes the first event on the new channel finds the
+            // identifier.
             let _calls = lock_both(&home, channel);
-            // What no event may be taken for moves along.
+            // A hold on the taking of events moves along.
             let holds = self.holds.load(Ordering::Relaxed);
             if holds {
                 channel.hold();
             }
             channel.identifiers().insert(self.raw, self);
             clear_errno();
-            // SAFETY: the identifier and both channels are live, and nobody else uses the identifier.
+            // SAFETY: the identifier and both channels are live, and the identifier is locked.
             let ret = unsafe { sys::rdma_migrate_id(self.raw.as_ptr(), channel.raw()) };
             if ret != 0 {
                 let errno = errno_of(ret);
@@ -60,9 +61,10 @@ impl Identifier {
                 }
                 let error = VerbError::new("rdma_migrate_id", errno);
                 return Err(match errno.raw() {
-                    libc::EINVAL => {
-                        error.with_hint("perhaps the channel belongs to another provider than the identifier")
-                    }
+                    libc::EINVAL => error.with_hint(
+                        "the channel may belong to another provider than the identifier; use a \
+                            channel of the same",
+                    ),
                     _ => error,
                 });
             }
@@ -73,13 +75,13 @@ impl Identifier {
         }
         let before = mem::replace(&mut *home, Arc::clone(channel));
         drop(home);
-        // Without the lock: its last owner closes it.
+        // Without the lock: dropping the last owner closes the channel.
         self.keep_open(before);
         Ok(())
     }
 
-    /// A channel on which the kernel may have requests for this listener is not closed before it: the kernel would free them, and
-    /// look at them again when the listener goes.
+    /// Keeps a channel open on which the kernel may have requests for this listener. On close the kernel would free
+    /// them, and access them again when the listener is destroyed.
     fn keep_open(&self, channel: Arc<EventChannel>) {
         if self.listens.load(Ordering::Relaxed) {
             let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,8 +92,8 @@ impl Identifier {
     }
 }
 
-/// Keeps calls on identifiers of two channels apart from the taking of their events, in one order for all: who waits to take an
-/// event lets nobody in after him, so that two who hold one each and want the other's would wait for ever.
+/// Locks out the taking of events on two channels. All threads lock in the same order: a thread that waits to take an
+/// event blocks new lock holders, so two threads that hold one lock each and wait for the other would deadlock.
 fn lock_both<'a>(a: &'a Arc<EventChannel>, b: &'a Arc<EventChannel>) -> [RwLockReadGuard<'a, ()>; 2] {
     if Arc::as_ptr(a) < Arc::as_ptr(b) {
         let first = a.lock_calls();

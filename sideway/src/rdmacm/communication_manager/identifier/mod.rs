@@ -1,4 +1,4 @@
-//! `struct rdma_cm_id`: one end of a connection, or who listens for them.
+//! `struct rdma_cm_id`: a connection endpoint or a listener.
 
 mod address;
 mod address_info;
@@ -38,72 +38,72 @@ use crate::ibverbs::shared_receive_queue::SharedReceiveQueueCore;
 
 type Context = Arc<dyn Any + Send + Sync>;
 
-/// `struct rdma_cm_id` — one end of a connection, or who listens for them; the counterpart of a socket.
+/// `struct rdma_cm_id` — a connection endpoint or a listener; the counterpart of a socket.
 ///
-/// The last owner destroys it, which ends a connection. Who holds it: the program, events, and the queue pair or shared receive
-/// queue that was made through it. One that came with a connect request and was neither accepted nor rejected rejects the
-/// connection then.
+/// The last owner destroys it, which disconnects. Owners are the program, events, and the queue pair or shared receive
+/// queue that was created through it. If it belongs to a connect request that was neither accepted nor rejected,
+/// destroying it rejects the request.
 #[doc(alias = "rdma_cm_id")]
 #[doc(alias = "rdma_destroy_id")]
 pub struct Identifier {
     raw: NonNull<rdma_cm_id>,
-    /// The channel that it is on. Held during each call on the identifier.
+    /// The current channel. Locked during each call on the identifier.
     home: Mutex<Arc<EventChannel>>,
-    /// Those that it has left and that stay open as long as it does: see `migrate`.
+    /// Former channels that stay open as long as the identifier: see `migrate`.
     left: Mutex<Vec<Arc<EventChannel>>>,
-    /// Whether it has begun to listen.
+    /// Whether it has started to listen.
     listens: AtomicBool,
-    /// Whether a peer waits for an answer.
+    /// Whether a peer waits for a response.
     is_request: AtomicBool,
-    /// Whether a response has come that waits for this side to be ready.
+    /// Whether a response arrived that waits for this side to be ready.
     is_answered: AtomicBool,
-    /// Bytes that the library puts before the private data of a connect request.
+    /// The number of bytes that the library prepends to the private data of a connect request.
     connect_data_len: usize,
-    /// What the program has kept here.
+    /// The program's context.
     context: Mutex<Option<Context>>,
-    /// The queue that was made through it.
+    /// The shared receive queue that was created through it.
     srq: Mutex<Weak<SharedReceiveQueueCore>>,
-    /// The multicast groups that it is in.
+    /// Its multicast groups.
     groups: Groups,
-    /// Whether the channel is [held](EventChannel::hold) on its account.
+    /// Whether the identifier [holds](EventChannel::hold) its channel.
     holds: AtomicBool,
 }
 
-// SAFETY: identifiers belong to no thread. What the library keeps of one is read and written under `home` and the lock of its
-// channel alone.
+// SAFETY: identifiers are not bound to a thread. The library's state of one is accessed only under `home` and the lock
+// of its channel.
 unsafe impl Send for Identifier {}
 // SAFETY: as for Send.
 unsafe impl Sync for Identifier {}
 
 impl Identifier {
-    /// Takes a new identifier over; `listener` is there where it came with a connect request, and is who listened, if that is
-    /// known.
+    /// Takes ownership of a new identifier. `listener` is set if it belongs to a connect request, and contains the
+    /// listener, if that is still alive.
     ///
     /// # Safety
     ///
-    /// `raw` was just made on `channel`, and is nobody else's.
+    /// `raw` was just created on `channel`, and is not shared.
     pub(super) unsafe fn adopt(
         raw: NonNull<rdma_cm_id>,
         channel: &Arc<EventChannel>,
         listener: Option<Option<&Arc<Self>>>,
     ) -> Arc<Self> {
         let context = listener.flatten().and_then(|listener| listener.lock_context().clone());
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { Self::enter(raw, channel, listener.is_some(), 0, context) }
     }
 
-    /// Takes one over that came with addresses; the library puts `connect_data_len` bytes before the private data of its connect
-    /// request.
+    /// Takes ownership of an identifier that was created from address information. The library prepends
+    /// `connect_data_len` bytes to the private data of its connect request.
     ///
     /// # Safety
     ///
-    /// `raw` was just made on `channel`, or moved there, and is nobody else's.
+    /// `raw` was just created on `channel`, or moved there, and is not shared.
     pub(super) unsafe fn adopt_endpoint(
         raw: NonNull<rdma_cm_id>,
         channel: &Arc<EventChannel>,
         connect_data_len: usize,
     ) -> Arc<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe { Self::enter(raw, channel, false, connect_data_len, None) }
     }
 
@@ -134,55 +134,55 @@ impl Identifier {
         id
     }
 
-    /// The channel that its events come on.
+    /// Returns the current channel.
     pub fn event_channel(&self) -> Arc<EventChannel> {
         Arc::clone(&self.home.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The port space that it was made in.
+    /// Returns the port space.
     pub fn port_space(&self) -> PortSpace {
-        // SAFETY: the identifier is live; the field is written when it is made, and not again.
+        // SAFETY: the identifier is live; the field is written only when it is created.
         PortSpace::from_raw(unsafe { (*self.raw.as_ptr()).ps }.0)
     }
 
-    /// Keeps something of the program's with the identifier, for whoever has its events. Identifiers of connect requests begin with
-    /// what their listener has.
+    /// Stores a value of the program with the identifier, for the threads that handle its events. Identifiers of
+    /// connect requests start with their listener's value.
     pub fn setup_context<C: Any + Send + Sync>(&self, context: C) {
         let before = self.lock_context().replace(Arc::new(context));
-        // Without the lock: it is the program's, and may look here as it goes.
+        // Without the lock: dropping runs code of the program, which may use this identifier.
         drop(before);
     }
 
-    /// What was kept, if it is a `C`.
+    /// Returns the stored value, if it is a `C`.
     pub fn get_context<C: Any + Send + Sync>(&self) -> Option<Arc<C>> {
         self.lock_context().clone()?.downcast().ok()
     }
 
-    /// The C object.
+    /// Returns the C object.
     ///
     /// # Safety
     ///
-    /// - It is used only while `self` lives, and not destroyed.
-    /// - Its fields are not read while another thread may take an event from its channel or call on it.
-    /// - Its context, its channel and its queue pair stay as they are.
+    /// - Use it only while `self` lives, and do not destroy it.
+    /// - Do not read its fields while another thread may take an event from its channel or call on it.
+    /// - Do not change its context, its channel or its queue pair.
     pub unsafe fn cm_id(&self) -> NonNull<rdma_cm_id> {
         self.raw
     }
 
-    /// Runs `call` while nobody else reads or writes the C object. `call` calls nothing else of this identifier. errno is afterwards
-    /// what `call` left.
+    /// Runs `call` while no other thread accesses the C object. `call` must not call on this identifier. Afterwards
+    /// errno has the value that `call` left.
     pub(super) fn with<R>(&self, call: impl FnOnce(*mut rdma_cm_id) -> R) -> R {
         self.with_channel(|id, _| call(id))
     }
 
-    /// The same for one that looks at the channel.
+    /// Like [`with`](Self::with), with the channel.
     fn with_channel<R>(&self, call: impl FnOnce(*mut rdma_cm_id, &EventChannel) -> R) -> R {
         let home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
         let _taken = home.lock_calls();
         call(self.raw.as_ptr(), &home)
     }
 
-    /// The same with a function of the library's, by the name of `verb`, that gives 0 or -1 with errno set.
+    /// Calls a function of the library, by the name of `verb`, that returns 0, or -1 with errno set.
     pub(super) fn call(
         &self,
         verb: &'static str,
@@ -197,14 +197,14 @@ impl Identifier {
         })
     }
 
-    /// The same with a function that follows the identifier's device, which must be there.
+    /// Like [`call`](Self::call), for a function that dereferences the identifier's device; fails without a device.
     pub(super) fn call_on_device(
         &self,
         verb: &'static str,
         call: impl FnOnce(*mut rdma_cm_id) -> c_int,
     ) -> Result<(), VerbError> {
         self.with(|id| {
-            // SAFETY: nobody else uses the identifier.
+            // SAFETY: the identifier is locked.
             if unsafe { verbs(id) }.is_none() {
                 return Err(not_on_a_device(verb));
             }
@@ -216,18 +216,19 @@ impl Identifier {
         })
     }
 
-    /// Whether it came with a connect request that has no answer yet.
+    /// Whether it belongs to a connect request without a response yet.
     pub(super) fn is_request(&self) -> bool {
         self.is_request.load(Ordering::Relaxed)
     }
 
-    /// Bytes that the library puts before the private data of a connect request.
+    /// Returns the number of bytes that the library prepends to the private data of a connect request.
     fn connect_data_len(&self) -> usize {
         self.connect_data_len
     }
 
-    /// Answers the peer that waits, with a function as [`call`](Self::call) takes it. One answer only: the kernel lets a no follow
-    /// a yes and then never finishes destroying the identifier (`cm_destroy_id`, seen with Linux 6.1).
+    /// Responds to the waiting peer, with a function as [`call`](Self::call) takes it. Allows only one response: the
+    /// kernel accepts a rejection after an acceptance, and then never finishes destroying the identifier
+    /// (`cm_destroy_id`, seen with Linux 6.1).
     fn answer(&self, verb: &'static str, answer: impl FnOnce(*mut rdma_cm_id) -> c_int) -> Result<(), VerbError> {
         self.call_on_device(verb, |id| {
             if !self.is_request() {
@@ -243,18 +244,19 @@ impl Identifier {
         })
         .map_err(|error| match error.errno().raw() {
             libc::EINVAL if !self.is_request() && error.hint().is_none() => error.with_hint(
-                "no request waits for an answer: the identifier did not come with one, or it has been answered",
+                "no request waits for a response: the identifier does not belong to one, or the request is already \
+                answered",
             ),
             _ => error,
         })
     }
 
-    /// A response has come. Called while nobody else calls on the identifier.
+    /// Records that a response arrived. The caller excludes other calls on the identifier.
     pub(super) fn set_answered(&self) {
         self.is_answered.store(true, Ordering::Relaxed);
     }
 
-    /// The multicast group that an event names by the key it was joined with; `is_lost` where the event says that it is.
+    /// Returns the multicast group of an event, by the key of its join; `is_lost` if the event reports its loss.
     pub(super) fn group_of(&self, key: usize, is_lost: bool) -> Option<SocketAddr> {
         if is_lost { self.groups.lose(key) } else { self.groups.address(key) }
     }
@@ -264,13 +266,13 @@ impl Identifier {
     }
 }
 
-/// The device that an identifier is on.
+/// Returns the device of an identifier.
 ///
 /// # Safety
 ///
-/// The identifier is live, and nobody else writes to it.
+/// The identifier is live, and no other thread writes to it.
 unsafe fn verbs(id: *mut rdma_cm_id) -> Option<NonNull<ibv_context>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of this function.
     NonNull::new(unsafe { (*id).verbs })
 }
 
@@ -278,8 +280,8 @@ unsafe fn verbs(id: *mut rdma_cm_id) -> Option<NonNull<ibv_context>> {
 fn not_on_a_device(verb: &'static str) -> VerbError {
     VerbError::invalid(
         verb,
-        "the identifier is on no device: resolve the peer's address first and wait for AddressResolved, or bind it to an address \
-         of a device",
+        "the identifier has no device; resolve the peer's address and wait for AddressResolved, or bind it to an \
+        address of a device",
     )
 }
 
@@ -287,25 +289,25 @@ impl Drop for Identifier {
     fn drop(&mut self) {
         if *self.is_request.get_mut() {
             let rejected = self.call("rdma_reject", |id| {
-                // SAFETY: the identifier is live, and nothing is to be sent.
+                // SAFETY: the identifier is live, and there is no private data.
                 unsafe { sys::rdma_reject(id, std::ptr::null(), 0) }
             });
             if let Err(error) = rejected {
-                // The peer may have given up; destroying the identifier is a no too.
-                log::debug!("{error}: a connect request that nobody took");
+                // The peer may have given up; destroying the identifier rejects too.
+                log::debug!("{error}: rejecting an untaken connect request");
             }
         }
         if !self.groups.is_empty() {
-            // The library would never free what it has of them.
+            // The library would otherwise never free its state of them.
             self.with_channel(|id, channel| self.leave_all(id, channel));
         }
         let this: *const Self = self;
         let home = self.home.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // While no event is taken: the library would otherwise ask the kernel for the addresses and the device of an identifier that
-        // is going, gets none, and follows a null pointer (seen with rdma-core 44). So none that was taken waits for its
-        // acknowledgement either, which is what the library waits for here.
+        // While no event is taken: otherwise the library would query the kernel for the addresses and the device of an
+        // identifier that is being destroyed, receive none, and dereference a null pointer (seen with rdma-core 44). So
+        // no taken event waits for its acknowledgement either, for which the library waits here.
         let calls = home.lock_calls();
-        // SAFETY: the identifier is live, this is its last owner, and a queue pair would be another.
+        // SAFETY: the identifier is live and this is its last owner; so it has no queue pair, which would be another.
         let destroyed = unsafe { super::event_channel::destroy(self.raw) };
         if let Err(error) = destroyed {
             drop(calls);
@@ -315,8 +317,8 @@ impl Drop for Identifier {
             }
             return;
         }
-        // The next may have the address already, and be on its way out too. It is to be found by the event that brings it, a
-        // connect request, so that this one goes before any event is taken again.
+        // A new identifier may already have the same address, and may also be about to be destroyed. Its event, a
+        // connect request, must find it, so this entry is removed before any event is taken again.
         home.identifiers().move_out(self.raw, this);
         drop(calls);
         if *self.holds.get_mut() {

@@ -19,55 +19,57 @@ const JOIN: &str = "rdma_join_multicast";
 const JOIN_EX: &str = "rdma_join_multicast_ex";
 const LEAVE: &str = "rdma_leave_multicast";
 
-/// `enum rdma_cm_mc_join_flags` — what a member of a multicast group is there for.
+/// `enum rdma_cm_mc_join_flags` — the kind of a group's member.
 #[doc(alias = "rdma_cm_mc_join_flags")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MulticastJoinFlag {
-    /// To send and to receive.
+    /// The member sends and receives.
     #[doc(alias = "RDMA_MC_JOIN_FLAG_FULLMEMBER")]
     #[default]
     FullMember,
-    /// To send only: switches need not bring what others send.
+    /// The member only sends: switches need not forward the group's messages to it.
     #[doc(alias = "RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER")]
     SendOnlyFullMember,
 }
 
 impl Identifier {
     /// `rdma_join_multicast(id, addr, context)` — joins a multicast group with an identifier for datagrams.
-    /// [`MulticastJoin`](super::super::EventKind::MulticastJoin), which says how to send to it, or
-    /// [`MulticastError`](super::super::EventKind::MulticastError) comes; both name the group. The port of `group` means nothing.
+    /// [`MulticastJoin`](super::super::EventKind::MulticastJoin), which has the destination for sends, or
+    /// [`MulticastError`](super::super::EventKind::MulticastError) follows; both contain the group. The port of `group`
+    /// is ignored.
     ///
-    /// Before that, the identifier is [bound](Self::bind_addr) to an address of a device, or [resolves](Self::resolve_addr) the
-    /// group's address, which takes a route to it. A queue pair that was [made through it](Self::create_qp) by the time of the
-    /// event receives what is sent to the group; the program's own is
-    /// [attached](crate::ibverbs::queue_pair::QueuePair::attach_mcast) by the program.
+    /// Before joining, [bind](Self::bind_addr) the identifier to an address of a device, or
+    /// [resolve](Self::resolve_addr) the group's address, which needs a route to it. A queue pair that was [created
+    /// through it](Self::create_qp) before the event receives the group's messages;
+    /// [attach](crate::ibverbs::queue_pair::QueuePair::attach_mcast) your own queue pair yourself.
     ///
-    /// Groups are left by [`leave_multicast`](Self::leave_multicast), and when the queue pair that was made through the identifier
-    /// or the identifier itself is destroyed. One that an error event has named may be joined again; it is left first.
+    /// The identifier leaves its groups by [`leave_multicast`](Self::leave_multicast), and when it or the queue pair
+    /// created through it is destroyed. To join a group again after an error event, leave it first.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the address is none of a group; the identifier is on no device, is not for datagrams, or is connected.
-    /// - `EADDRINUSE`: the identifier is in the group, or joins it already.
-    /// - 524 (`ENOTSUPP` of the kernel): the port has no such groups. RoCE v2 has those of IPv4.
-    /// - else the errno of the library.
+    /// - `EINVAL`: the address is no multicast address; the identifier has no device, is not for datagrams, or is
+    ///   connected.
+    /// - `EADDRINUSE`: the identifier is in the group, or is joining it.
+    /// - 524 (`ENOTSUPP` of the kernel): the port does not support such groups. RoCE v2 supports those of IPv4.
+    /// - Otherwise the errno of the library.
     ///
     /// # References
     ///
     /// [rdma_join_multicast(3)](https://man7.org/linux/man-pages/man3/rdma_join_multicast.3.html)
     #[doc(alias = "rdma_join_multicast")]
     pub fn join_multicast(&self, group: SocketAddr) -> Result<(), VerbError> {
-        // SAFETY: by `join`, the identifier is live and on a device, and the address can be read for the whole call.
+        // SAFETY: by `join`, the identifier is live and on a device, and the address is readable for the whole call.
         self.join(JOIN, group, |id, address, context| unsafe {
             sys::rdma_join_multicast(id, address.as_mut_ptr(), context)
         })
     }
 
-    /// `rdma_join_multicast_ex(id, mc_join_attr, context)` — the same as one or the other kind of member.
+    /// `rdma_join_multicast_ex(id, mc_join_attr, context)` — joins a multicast group as this kind of member.
     ///
     /// # Errors
     ///
-    /// As [`join_multicast`](Self::join_multicast); `EOPNOTSUPP`: librdmacm is older than rdma-core 16.
+    /// As for [`join_multicast`](Self::join_multicast); `EOPNOTSUPP`: librdmacm is older than rdma-core 16.
     ///
     /// # References
     ///
@@ -84,28 +86,28 @@ impl Identifier {
         self.join(JOIN_EX, group, |id, address, context| {
             let mut attr =
                 rdma_cm_join_mc_attr_ex { comp_mask: mask, join_flags: join_flags.0, addr: address.as_mut_ptr() };
-            // SAFETY: as above; what the mask names is there.
+            // SAFETY: as above; the fields in the mask are set.
             unsafe { sys::rdma_join_multicast_ex(id, &mut attr, context) }
         })
         .map_err(|error| match error.errno().raw() {
             libc::EOPNOTSUPP if error.hint().is_none() => {
-                error.with_hint("librdmacm is older than rdma-core 16: use join_multicast")
+                error.with_hint("librdmacm is older than rdma-core 16; use join_multicast")
             }
             _ => error,
         })
     }
 
-    /// `rdma_leave_multicast(id, addr)` — leaves a group. Nothing comes for it, nor of the group any more.
+    /// `rdma_leave_multicast(id, addr)` — leaves a group. No event follows, and no more events of the group arrive.
     ///
-    /// Where the kernel refuses, the library has forgotten the group all the same, and could not be told of an event that the
-    /// kernel has of it yet: the channel gives no events then until the identifier is gone
+    /// If the kernel refuses, the library has removed the group nevertheless, and would crash on an event of it that
+    /// the kernel still has. So the channel then delivers no events until the identifier is destroyed
     /// ([`EBUSY`](EventChannel::get_cm_event)).
     ///
     /// # Errors
     ///
     /// - `EADDRNOTAVAIL`: the identifier is not in the group.
-    /// - `ENXIO`: the device is gone.
-    /// - else the errno of the library.
+    /// - `ENXIO`: the device was removed.
+    /// - Otherwise the errno of the library.
     ///
     /// # References
     ///
@@ -127,19 +129,22 @@ impl Identifier {
         group: SocketAddr,
         join: impl FnOnce(*mut rdma_cm_id, &mut RawAddress, *mut c_void) -> c_int,
     ) -> Result<(), VerbError> {
-        // A group without an address is one that InfiniBand's subnet manager is to make.
+        // The unspecified address asks InfiniBand's subnet manager to create a group.
         if !group.ip().is_multicast() && !group.ip().is_unspecified() {
-            return Err(VerbError::invalid(verb, format!("{} is no address of a multicast group", group.ip())));
+            return Err(VerbError::invalid(verb, format!("{} is no multicast address", group.ip())));
         }
         let joined = self.with_channel(|id, channel| {
-            // SAFETY: nobody else uses the identifier.
+            // SAFETY: the identifier is locked.
             if unsafe { verbs(id) }.is_none() {
                 return Err(not_on_a_device(verb));
             }
             match self.groups.find(group) {
                 Some(joined) if joined.is_lost => self.leave(id, channel, joined)?,
                 Some(_) => {
-                    let hint = format!("the identifier is in the group {}, or joins it already", group.ip());
+                    let hint = format!(
+                        "the identifier is in the group {} or is joining it; leave the group first",
+                        group.ip()
+                    );
                     return Err(VerbError::new(verb, Errno::EADDRINUSE).with_hint(hint));
                 }
                 None => {}
@@ -147,10 +152,10 @@ impl Identifier {
             let key = self.groups.next_key();
             let mut address = RawAddress::from(group);
             clear_errno();
-            // The events of the group bring the key; it is not followed.
+            // The group's events contain the key; it is not dereferenced.
             match join(id, &mut address, ptr::without_provenance_mut(key)) {
                 0 => {
-                    // No event can have been taken meanwhile.
+                    // No event can have been taken before this.
                     self.groups.insert(key, group);
                     Ok(())
                 }
@@ -160,7 +165,7 @@ impl Identifier {
         joined.map_err(|error| self.explain_join(error, group))
     }
 
-    /// Leaves all groups, which somebody must not be in any more.
+    /// Leaves all groups.
     pub(super) fn leave_all(&self, id: *mut rdma_cm_id, channel: &EventChannel) {
         for group in self.groups.all() {
             if let Err(error) = self.leave(id, channel, group) {
@@ -169,15 +174,16 @@ impl Identifier {
         }
     }
 
-    /// `id` is the identifier, and nobody else uses it.
+    /// `id` is the identifier, and it is locked.
     fn leave(&self, id: *mut rdma_cm_id, channel: &EventChannel, group: Group) -> Result<(), VerbError> {
         let mut address = RawAddress::from(group.address);
         self.groups.remove(group);
         clear_errno();
-        // SAFETY: the identifier is live, and the address can be read for the whole call. The library then frees what it has of the
-        // group, which nobody points to: events are taken and acknowledged under one lock of the channel, which this call shares, so
-        // that none is half way. For the same reason the call, which waits for events that are taken and not acknowledged, returns.
-        // The kernel drops the events that nobody has taken; where it refuses, none is taken any more, see `hold`.
+        // SAFETY: the identifier is live, and the address is readable for the whole call. The library then frees its
+        // state of the group, to which no other pointer exists: events are taken and acknowledged under one lock of the
+        // channel, which this call shares, so no event is between the two. For the same reason the call, which waits
+        // for taken and unacknowledged events, returns. The kernel drops untaken events; if it refuses, no event is
+        // taken any more, see `hold`.
         let ret = unsafe { sys::rdma_leave_multicast(id, address.as_mut_ptr()) };
         if ret == 0 {
             return Ok(());
@@ -187,28 +193,29 @@ impl Identifier {
             channel.hold();
         }
         Err(VerbError::new(LEAVE, errno).with_hint(format!(
-            "leaving {}: the kernel refuses and the library has forgotten the group; the channel gives no events until the \
-             identifier is dropped",
+            "leaving {}: the kernel refused, and the library no longer tracks the group; drop the identifier, until \
+            which the channel delivers no events",
             group.address.ip()
         )))
     }
 
     #[cold]
     fn explain_join(&self, error: VerbError, group: SocketAddr) -> VerbError {
-        /// The kernel's own, that programs should not see.
+        /// An errno of the kernel that should not reach programs.
         const ENOTSUPP: i32 = 524;
         let why = match error.errno().raw() {
             _ if error.hint().is_some() => return error,
             libc::EINVAL if !self.port_space().is_datagram() => {
-                "identifiers of this port space are for connections: make the identifier in PortSpace::Udp"
+                "this port space is for connections; create the identifier in PortSpace::Udp"
             }
             libc::EINVAL => {
-                "the identifier is neither bound nor is an address resolved, or a peer is looked up already"
+                "the identifier is neither bound nor has it a resolved address, or it already looks up a peer; call \
+                bind_addr or resolve_addr first"
             }
             ENOTSUPP | libc::EOPNOTSUPP if group.is_ipv6() => {
-                "the port has no multicast groups of IPv6 (RoCE v2 has those of IPv4)"
+                "the port does not support IPv6 multicast groups; with RoCE v2 use an IPv4 group"
             }
-            ENOTSUPP => "the port has no such multicast groups",
+            ENOTSUPP => "the port does not support such multicast groups",
             _ => return error,
         };
         error.with_hint(format!("joining {}: {why}", group.ip()))

@@ -1,4 +1,4 @@
-//! `rdma_set_option`: how an identifier behaves.
+//! `rdma_set_option`: options of an identifier.
 
 use libc::c_int;
 use rdma_mummy_sys as sys;
@@ -10,18 +10,18 @@ use crate::ibverbs::device_context::LinkLayer;
 use crate::rdmacm::communication_manager::PathRecord;
 
 const VERB: &str = "rdma_set_option";
-/// The bits that queue pairs have for the time of an acknowledgement.
+/// Queue pairs have 5 bits for the acknowledgement timeout.
 const MAX_ACK_TIMEOUT: u8 = 31;
 
 impl Identifier {
-    /// `rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, …)` — whether the identifier may have an address and port
-    /// that others have too which allow it, as `SO_REUSEADDR` does for sockets. Before it is
-    /// [bound](Self::bind_addr); not with one that listens.
+    /// `rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR,
+    /// …)` — sets whether the identifier may share its address and port with others that also allow it, as
+    /// `SO_REUSEADDR` does for sockets. Call it before [`bind_addr`](Self::bind_addr); it does not apply to listeners.
     ///
     /// # Errors
     ///
     /// - `EINVAL`: the identifier listens or is connected; or it is bound, and `reuse` is false.
-    /// - else the errno of the library.
+    /// - Otherwise the errno of the library.
     ///
     /// # References
     ///
@@ -30,17 +30,22 @@ impl Identifier {
     #[doc(alias = "RDMA_OPTION_ID_REUSEADDR")]
     pub fn set_reuse_address(&self, reuse: bool) -> Result<(), VerbError> {
         let option = (sys::RDMA_OPTION_ID, sys::RDMA_OPTION_ID_REUSEADDR);
-        self.set_option(option, c_int::from(reuse), "the identifier has an address already: choose before it is bound")
+        self.set_option(
+            option,
+            c_int::from(reuse),
+            "the identifier already has an address; set the option before \
+            bind_addr",
+        )
     }
 
-    /// `rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, …)` — whether an identifier that listens on an address of IPv6
-    /// leaves IPv4 alone, as `IPV6_V6ONLY` does for sockets. Without a choice, the system's is taken (`net.ipv6.bindv6only`).
-    /// Before it is [bound](Self::bind_addr).
+    /// `rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, …)` — sets whether a listener on an IPv6 address
+    /// excludes IPv4, as `IPV6_V6ONLY` does for sockets. The default is the system's (`net.ipv6.bindv6only`). Call it
+    /// before [`bind_addr`](Self::bind_addr).
     ///
     /// # Errors
     ///
     /// - `EINVAL`: the identifier listens or is connected.
-    /// - else the errno of the library.
+    /// - Otherwise the errno of the library.
     ///
     /// # References
     ///
@@ -48,13 +53,13 @@ impl Identifier {
     #[doc(alias = "RDMA_OPTION_ID_AFONLY")]
     pub fn set_af_only(&self, af_only: bool) -> Result<(), VerbError> {
         let option = (sys::RDMA_OPTION_ID, sys::RDMA_OPTION_ID_AFONLY);
-        let state = "the identifier listens or has a connection: choose before it is bound";
+        let state = "the identifier listens or is connected; set the option before bind_addr";
         self.set_option(option, c_int::from(af_only), state)
     }
 
-    /// `rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, …)` — the type of service of the connection's packets: the byte of
-    /// IPv4's header (traffic class in IPv6's), with six bits of DSCP at the top. It counts where it is set before
-    /// [`resolve_route`](Self::resolve_route); connections that come to who listens have what the listener has.
+    /// `rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, …)` — sets the type of service of the connection's
+    /// packets: the byte in the IPv4 header (the traffic class in IPv6), with the DSCP in its upper six bits. Call it
+    /// before [`resolve_route`](Self::resolve_route). Accepted connections inherit the listener's value.
     ///
     /// # Errors
     ///
@@ -66,19 +71,24 @@ impl Identifier {
     #[doc(alias = "RDMA_OPTION_ID_TOS")]
     pub fn set_type_of_service(&self, type_of_service: u8) -> Result<(), VerbError> {
         let option = (sys::RDMA_OPTION_ID, sys::RDMA_OPTION_ID_TOS);
-        self.set_option(option, type_of_service, "the identifier does not take it in this state")
+        self.set_option(
+            option,
+            type_of_service,
+            "the identifier does not accept it in this state; set it before \
+            resolve_route",
+        )
     }
 
-    /// `rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, …)` — how long the connection's queue pair waits for an
-    /// acknowledgement before it sends again: 4.096 µs × 2^`timeout`, at most 31; 0 is without end. In place of what the connection
-    /// manager finds by the length of the way. Before [`connect`](Self::connect) or [`accept`](Self::accept), on either side for
-    /// itself.
+    /// `rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT,
+    /// …)` — sets the acknowledgement timeout of the connection's queue pair before it retransmits: 4.096 µs ×
+    /// 2^`timeout`, at most 31; 0 means infinite. It replaces the connection manager's estimate. Call it before
+    /// [`connect`](Self::connect) or [`accept`](Self::accept); each side sets its own.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: it is above 31; or the identifier is for datagrams, which nobody acknowledges.
-    /// - `ENOSYS`: the kernel does not have the option: before Linux 5.1.
-    /// - else the errno of the library.
+    /// - `EINVAL`: the value is above 31; or the identifier is for datagrams, which are not acknowledged.
+    /// - `ENOSYS`: the kernel is older than Linux 5.1, which added the option.
+    /// - Otherwise the errno of the library.
     ///
     /// # References
     ///
@@ -87,24 +97,25 @@ impl Identifier {
     pub fn set_ack_timeout(&self, timeout: u8) -> Result<(), VerbError> {
         if timeout > MAX_ACK_TIMEOUT {
             let hint = format!(
-                "the timeout is {timeout}, and queue pairs have 5 bits for it: at most {MAX_ACK_TIMEOUT} (4.096 us times 2 to \
-                 the power of it; 0 is without end)"
+                "the timeout {timeout} is too large; use at most {MAX_ACK_TIMEOUT} (4.096 us times 2 to the power \
+                of it; 0 is infinite)"
             );
             return Err(VerbError::invalid(VERB, hint));
         }
         let option = (sys::RDMA_OPTION_ID, sys::RDMA_OPTION_ID_ACK_TIMEOUT);
-        let state = "only queue pairs for reliable connections wait for acknowledgements, not those for datagrams";
+        let state = "datagrams are not acknowledged; set the option for reliable connections only";
         self.set_option(option, timeout, state)
     }
 
-    /// `rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, …)` — the route to the resolved address, for both directions, in
-    /// place of [`resolve_route`](Self::resolve_route): InfiniBand's subnet manager is not asked.
-    /// [`RouteResolved`](super::super::EventKind::RouteResolved) comes.
+    /// `rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, …)` — sets the route to the resolved address, for both
+    /// directions, instead of [`resolve_route`](Self::resolve_route): InfiniBand's subnet manager is not queried.
+    /// [`RouteResolved`](super::super::EventKind::RouteResolved) follows.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the identifier is on no port of InfiniBand; no address is resolved, or a route is already.
-    /// - else the errno of the library.
+    /// - `EINVAL`: the identifier is not on an InfiniBand port; the address is not resolved; or the route is already
+    ///   resolved.
+    /// - Otherwise the errno of the library.
     ///
     /// # References
     ///
@@ -114,34 +125,40 @@ impl Identifier {
     pub fn set_path(&self, path: &PathRecord) -> Result<(), VerbError> {
         let port = self.port_num();
         let link_layer = self.with_device(|context| context.query_port(port?).ok()).map(|port| port.link_layer());
-        // The kernel takes it for other links too, and then has a route of a kind that they do not have.
+        // The kernel accepts it for other links too, and then has a route of the wrong kind.
         if link_layer == Some(LinkLayer::Ethernet) {
             return Err(VerbError::invalid(
                 VERB,
-                "the identifier is not on a port of InfiniBand: elsewhere the routing table has the route, see resolve_route",
+                "the identifier is not on an InfiniBand port; call resolve_route, which uses the routing table",
             ));
         }
         let mut data = path.to_data();
-        // SAFETY: the identifier is live, and the struct, which has integers alone, can be read for the whole call.
+        // SAFETY: the identifier is live, and the struct, which has only integers, is readable for the whole call.
         let set = self.call_on_device(VERB, |id| unsafe {
             raw_option(id, (sys::RDMA_OPTION_IB, sys::RDMA_OPTION_IB_PATH), &mut data)
         });
-        set.map_err(|error| explain(error, "no address is resolved, or there is a route already"))
+        set.map_err(|error| {
+            explain(
+                error,
+                "the address is not resolved, or the route already is; call this between \
+            the two",
+            )
+        })
     }
 
-    /// An option of integers, as C has it; `state` is what `EINVAL` means.
+    /// Sets an integer option in C form; `state` explains `EINVAL`.
     fn set_option<T: Copy>(&self, option: (u32, u32), mut value: T, state: &'static str) -> Result<(), VerbError> {
-        // SAFETY: the identifier is live, and the value, an integer, can be read for the whole call.
+        // SAFETY: the identifier is live, and the value, an integer, is readable for the whole call.
         self.call(VERB, |id| unsafe { raw_option(id, option, &mut value) }).map_err(|error| explain(error, state))
     }
 }
 
 /// # Safety
 ///
-/// The identifier is live, and all bytes of the value are written.
+/// The identifier is live, and all bytes of the value are initialised.
 unsafe fn raw_option<T>(id: *mut rdma_cm_id, (level, name): (u32, u32), value: &mut T) -> c_int {
     let value: *mut T = value;
-    // SAFETY: the caller's promise; so many bytes are there, and the library does not write them.
+    // SAFETY: follows from the contract of this function; the size matches, and the library does not write the value.
     unsafe { sys::rdma_set_option(id, level as c_int, name as c_int, value.cast(), size_of::<T>()) }
 }
 
@@ -149,10 +166,10 @@ unsafe fn raw_option<T>(id: *mut rdma_cm_id, (level, name): (u32, u32), value: &
 fn explain(error: VerbError, state: &'static str) -> VerbError {
     match error.errno().raw() {
         libc::EINVAL if error.hint().is_none() => error.with_hint(state),
-        libc::ENOSYS => error.with_hint("the kernel does not have the option"),
+        libc::ENOSYS => error.with_hint("the kernel does not support the option; upgrade it"),
         _ => error,
     }
 }
 
-// What the kernel looks for among those that it is given: the length is that of one.
+// The kernel checks that the length is that of one struct.
 const _: () = assert!(size_of::<ibv_path_data>() == 72);

@@ -1,4 +1,4 @@
-//! The queue pair that an identifier moves by itself.
+//! Queue pairs that an identifier moves.
 
 use std::mem;
 use std::ptr::{self, NonNull};
@@ -20,24 +20,26 @@ const VERB: &str = "rdma_create_qp";
 const EX: &str = "rdma_create_qp_ex";
 
 impl Identifier {
-    /// `rdma_create_qp(id, pd, qp_init_attr)` — makes a basic queue pair as the builder says, which the identifier moves through its
-    /// states: to Init here, to ReadyToSend while the connection is made, to the error state with
+    /// `rdma_create_qp(id, pd, qp_init_attr)` — creates a basic queue pair from the builder. The identifier moves it
+    /// through its states: to Init here, to ReadyToSend while connecting, and to the error state in
     /// [`disconnect`](Self::disconnect). One for datagrams is ready to send at once.
     ///
-    /// The builder's domain is one of [`get_device_context`](Self::get_device_context). Where it names no shared receive queue and
-    /// one was made through the identifier, that is taken, but for one of XRC.
+    /// The builder's domain must belong to [`get_device_context`](Self::get_device_context). If the builder has no
+    /// shared receive queue and one was created through the identifier, the queue pair uses it, unless it is an XRC
+    /// one.
     ///
-    /// The queue pair holds the identifier. Destroying it ([`rdma_destroy_qp`] in C, which reports no failure) makes the identifier
-    /// leave its multicast groups and forget the queue pair first.
+    /// The queue pair keeps the identifier alive. Destroying it ([`rdma_destroy_qp`] in C, which reports no errors)
+    /// first makes the identifier leave its multicast groups and drop its reference to the queue pair.
     ///
-    /// An [allocator](crate::ibverbs::parent_domain::DomainAllocator) of the domain is asked meanwhile. It asks nothing of the
-    /// identifier or its channel: that would wait for this call, which waits for it.
+    /// The call runs the domain's [allocator](crate::ibverbs::parent_domain::DomainAllocator), if it has one. The
+    /// allocator must not use the identifier or its channel, which would deadlock.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the identifier is on no device, on another than the builder's domain, or has a queue pair; a queue pair for
-    ///   datagrams for an identifier of connections, or the other way round. Of a connect request: the peer has given up.
-    /// - else as [`QueuePairBuilder::build`], or of moving it.
+    /// - `EINVAL`: the identifier has no device, another device than the builder's domain, or already a queue pair; or
+    ///   a queue pair for datagrams for an identifier of connections, or vice versa. For a connect request: the peer
+    ///   has given up.
+    /// - Otherwise as for [`QueuePairBuilder::build`], or of moving it.
     ///
     /// # References
     ///
@@ -53,11 +55,12 @@ impl Identifier {
         self.make(VERB, builder, |builder, maker| builder.build_by(maker))
     }
 
-    /// `rdma_create_qp_ex(id, qp_init_attr)` — the same with an extended queue pair.
+    /// `rdma_create_qp_ex(id, qp_init_attr)` — creates an extended queue pair, otherwise as
+    /// [`create_qp`](Self::create_qp).
     ///
     /// # Errors
     ///
-    /// As [`create_qp`](Self::create_qp) and [`QueuePairBuilder::build_ex`].
+    /// As for [`create_qp`](Self::create_qp) and [`QueuePairBuilder::build_ex`].
     ///
     /// # References
     ///
@@ -70,11 +73,11 @@ impl Identifier {
         self.make(EX, builder, |builder, maker| builder.build_ex_by(maker))
     }
 
-    /// The same with an extended queue pair where the device has them, without known faults; else with a basic one.
+    /// Creates an extended queue pair if the device supports them without known faults; otherwise a basic one.
     ///
     /// # Errors
     ///
-    /// As [`create_qp`](Self::create_qp).
+    /// As for [`create_qp`](Self::create_qp).
     pub fn create_qp_generic<T: BasicService>(
         self: &Arc<Self>,
         builder: &QueuePairBuilder<T>,
@@ -82,9 +85,9 @@ impl Identifier {
         self.make(EX, builder, |builder, maker| builder.build_generic_by(maker))
     }
 
-    /// Whether a queue pair was made through the identifier.
+    /// Whether a queue pair was created through the identifier.
     pub(in crate::rdmacm) fn has_queue_pair(&self) -> bool {
-        // SAFETY: the identifier is live, and nobody else uses it.
+        // SAFETY: the identifier is live and locked.
         self.with(|id| unsafe { !(*id).qp.is_null() })
     }
 
@@ -96,7 +99,7 @@ impl Identifier {
     ) -> Result<Q, VerbError> {
         self.check_builder(verb, builder)?;
         let mut with_srq = None;
-        // Those of XRC are named by the sender, and no queue pair is made with one.
+        // The sender selects an XRC queue, so no queue pair is created with one.
         let feeds = |srq: &SharedReceiveQueueCore| {
             !builder.has_srq()
                 && builder.qp_type() != QueuePairType::ReliableConnectionExtendedSend
@@ -107,38 +110,40 @@ impl Identifier {
             None => builder,
         };
         let create = |pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr| {
-            // SAFETY: the identifier is live and on the device of the domain, and the builder has made the attributes complete.
+            // SAFETY: the identifier is live and on the device of the domain, and the builder initialised the
+            // attributes.
             self.new_qp(|id| unsafe { sys::rdma_create_qp(id, pd, attr) })
         };
         let create_ex = |_: *mut ibv_context, attr: &mut ibv_qp_init_attr_ex| {
-            // SAFETY: as above; the attributes name the domain.
+            // SAFETY: as above; the attributes contain the domain.
             self.new_qp(|id| unsafe { sys::rdma_create_qp_ex(id, attr) })
         };
-        // SAFETY: the functions make the queue pair with the attributes and move it to its next state; the identifier, which is
-        // attached, has its address.
+        // SAFETY: the functions create the queue pair with the attributes and move it to its next state; the attached
+        // identifier has its address.
         let maker =
             unsafe { Maker::new((VERB, &create), (EX, &create_ex), Arc::clone(self) as Arc<dyn Attachment<ibv_qp>>) };
         build(builder, &maker).map_err(|error| match error.errno().raw() {
-            // It is moved to Init by what the kernel still knows of the request.
+            // The kernel moves it to Init from its state of the request.
             libc::EINVAL if self.is_request() && error.hint().is_none() => {
-                error.with_hint("perhaps the peer has given up")
+                error.with_hint("the peer may have given up")
             }
             _ => error,
         })
     }
 
-    /// The queue pair that `call` has made, or null with errno set.
+    /// Returns the queue pair that `call` created, or null with errno set.
     fn new_qp(&self, call: impl FnOnce(*mut rdma_cm_id) -> c_int) -> *mut ibv_qp {
         self.with(|id| {
-            // SAFETY: the identifier is live, and nobody else uses it.
+            // SAFETY: the identifier is live and locked.
             let has_one = |id: *mut rdma_cm_id| unsafe { !(*id).qp.is_null() };
             if has_one(id) {
                 // SAFETY: this thread's errno.
                 unsafe { *libc::__errno_location() = libc::EINVAL };
                 return ptr::null_mut();
             }
-            // SAFETY: as above. Where the attributes name no shared queue, the library would take the identifier's, which nobody has
-            // told the queue pair of, and nobody keeps for it: one that is on its way out is there until `detach`.
+            // SAFETY: as above. If the attributes have no shared receive queue, the library would use the identifier's,
+            // which the queue pair would neither record nor keep alive: one that is being destroyed stays until
+            // `detach`.
             unsafe {
                 let srq = mem::replace(&mut (*id).srq, ptr::null_mut());
                 let ret = call(id);
@@ -148,33 +153,33 @@ impl Identifier {
         })
     }
 
-    /// What the library would not survive, or would say EINVAL to without more.
+    /// Refuses input with which the library would crash, or fail with only EINVAL.
     fn check_builder<T>(self: &Arc<Self>, verb: &'static str, builder: &QueuePairBuilder<T>) -> Result<(), VerbError>
     where
         T: BasicService,
     {
-        // SAFETY: the identifier is live, and nobody else uses it.
+        // SAFETY: the identifier is live and locked.
         let (context, qp, qp_type) = self.with(|id| unsafe { (verbs(id), (*id).qp, (*id).qp_type) });
         let context = context.ok_or_else(|| not_on_a_device(verb))?;
         if builder.protection_domain().device_context().raw() != context.as_ptr() {
             return Err(VerbError::invalid(
                 verb,
-                "the protection domain belongs to another device context than the identifier: allocate it from \
-                 Identifier::get_device_context",
+                "the protection domain belongs to another device context than the identifier; allocate it from \
+                Identifier::get_device_context",
             ));
         }
         if !qp.is_null() {
-            return Err(VerbError::invalid(verb, "the identifier has a queue pair: it takes one"));
+            return Err(VerbError::invalid(verb, "the identifier already has a queue pair; create another identifier"));
         }
         let wants_datagrams = qp_type == ibv_qp_type::IBV_QPT_UD;
         if wants_datagrams != (builder.qp_type() == QueuePairType::UnreliableDatagram) {
             return Err(VerbError::invalid(
                 verb,
                 if wants_datagrams {
-                    "identifiers of this port space are for datagrams: use ProtectionDomain::create_ud_qp_builder"
+                    "this port space is for datagrams; use ProtectionDomain::create_ud_qp_builder"
                 } else {
-                    "identifiers of this port space are for connections, and the queue pair for datagrams: make the identifier in \
-                     PortSpace::Udp"
+                    "this port space is for connections, and the queue pair is for datagrams; create the identifier \
+                    in PortSpace::Udp"
                 },
             ));
         }
@@ -185,11 +190,12 @@ impl Identifier {
 impl Attachment<ibv_qp> for Identifier {
     fn detach(&self, qp: NonNull<ibv_qp>) {
         self.with_channel(|id, channel| {
-            // SAFETY: the identifier is live, and nobody else uses it.
+            // SAFETY: the identifier is live and locked.
             if unsafe { (*id).qp } != qp.as_ptr() {
                 return;
             }
-            // The library has attached the queue pair to them, and the kernel does not destroy it before it is detached.
+            // The library has attached the queue pair to them, and the kernel does not destroy it before it is
+            // detached.
             self.leave_all(id, channel);
             // SAFETY: as above.
             unsafe { (*id).qp = ptr::null_mut() };

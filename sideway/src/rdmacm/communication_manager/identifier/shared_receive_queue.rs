@@ -15,16 +15,18 @@ use crate::ibverbs::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueu
 const EX: &str = "rdma_create_srq_ex";
 
 impl Identifier {
-    /// `rdma_create_srq_ex(id, srq_init_attr_ex)` — makes a shared receive queue as the builder says, from which queue pairs take
-    /// their receives that are [made through the identifier](Self::create_qp) afterwards and name no other.
+    /// `rdma_create_srq_ex(id, srq_init_attr_ex)` — creates a shared receive queue from the builder. Queue pairs that
+    /// are later [created through the identifier](Self::create_qp) without their own use it.
     ///
-    /// The builder's domain is one of [`get_device_context`](Self::get_device_context). The queue holds the identifier; destroying
-    /// it (`rdma_destroy_srq` in C, which reports no failure) makes the identifier forget it first.
+    /// The builder's domain must belong to [`get_device_context`](Self::get_device_context). The queue keeps the
+    /// identifier alive. Destroying it (`rdma_destroy_srq` in C, which reports no errors) first removes it from the
+    /// identifier.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the identifier is on no device, on another than the builder's domain, or has a shared receive queue.
-    /// - else as [`SharedReceiveQueueBuilder::build_ex`].
+    /// - `EINVAL`: the identifier has no device, another device than the builder's domain, or already a shared receive
+    ///   queue.
+    /// - Otherwise as for [`SharedReceiveQueueBuilder::build_ex`].
     ///
     /// # References
     ///
@@ -37,14 +39,14 @@ impl Identifier {
         if builder.context().raw() != context.raw() {
             return Err(VerbError::invalid(
                 EX,
-                "the protection domain belongs to another device context than the identifier: allocate it from \
-                 Identifier::get_device_context",
+                "the protection domain belongs to another device context than the identifier; allocate it from \
+                Identifier::get_device_context",
             ));
         }
         let create = |_: *mut ibv_context, attr: &mut ibv_srq_init_attr_ex| {
             self.with(|id| {
-                // SAFETY: the identifier is live and on the device of the domain, nobody else uses it, and the builder has made
-                // the attributes complete.
+                // SAFETY: the identifier is live and on the device of the domain, it is locked, and the builder
+                // initialised the attributes.
                 unsafe {
                     if !(*id).srq.is_null() {
                         *libc::__errno_location() = libc::EINVAL;
@@ -58,13 +60,13 @@ impl Identifier {
             })
         };
         let attachment = Arc::clone(self) as Arc<dyn Attachment<ibv_srq>>;
-        // SAFETY: the function makes the queue with the attributes; the identifier, which is attached, has its address.
+        // SAFETY: the function creates the queue with the attributes; the attached identifier has its address.
         let srq = unsafe { builder.build_ex_by(EX, create, Some(attachment)) }?;
         *self.srq.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(srq.core());
         Ok(srq)
     }
 
-    /// The queue that was made through the identifier, if it is there.
+    /// Returns the queue that was created through the identifier, if it still exists.
     pub(super) fn made_srq(&self) -> Option<Arc<SharedReceiveQueueCore>> {
         self.srq.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
@@ -73,7 +75,7 @@ impl Identifier {
 impl Attachment<ibv_srq> for Identifier {
     fn detach(&self, srq: NonNull<ibv_srq>) {
         self.with(|id| {
-            // SAFETY: the identifier is live, and nobody else uses it.
+            // SAFETY: the identifier is live and locked.
             unsafe {
                 if (*id).srq == srq.as_ptr() {
                     (*id).srq = ptr::null_mut();

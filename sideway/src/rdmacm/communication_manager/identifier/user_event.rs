@@ -1,4 +1,4 @@
-//! Events that the program writes: RDMACM_1.4.
+//! User events: RDMACM_1.4.
 
 use rdma_mummy_sys::{rdma_cm_event_type, since_v44};
 
@@ -6,30 +6,30 @@ use super::Identifier;
 use crate::error::VerbError;
 
 impl Identifier {
-    /// `rdma_write_cm_event(id, event, status, arg)` — puts an event on the identifier's channel, behind those that are there, for
-    /// whoever takes it: [`User`](super::super::EventKind::User) with `argument`, and `status` as it is. It wakes a thread that
-    /// waits. RDMACM_1.4 (after rdma-core 56), and Linux 6.18.
+    /// `rdma_write_cm_event(id, event, status, arg)` — appends a user event to the identifier's channel:
+    /// [`User`](super::super::EventKind::User) with `argument`, and with `status` unchanged. It wakes a waiting thread.
+    /// RDMACM_1.4 (after rdma-core 56), and Linux 6.18.
     ///
-    /// The type of event is `RDMA_CM_EVENT_USER`: the library takes no other.
+    /// The event type is `RDMA_CM_EVENT_USER`, the only one that the library allows.
     ///
     /// # Errors
     ///
     /// - `EOPNOTSUPP`: librdmacm is older.
     /// - `EINVAL`: the kernel is older.
-    /// - else the errno of the library.
+    /// - Otherwise the errno of the library.
     ///
     /// # References
     ///
     /// [rdma_write_cm_event(3)](https://github.com/linux-rdma/rdma-core/blob/master/librdmacm/man/rdma_write_cm_event.3.in.rst)
     #[doc(alias = "rdma_write_cm_event")]
     pub fn write_cm_event(&self, status: i32, argument: u64) -> Result<(), VerbError> {
-        // SAFETY: the identifier is live; nothing is pointed to.
+        // SAFETY: the identifier is live; the call takes no pointers.
         self.call("rdma_write_cm_event", |id| unsafe {
             since_v44::rdma_write_cm_event(id, rdma_cm_event_type::RDMA_CM_EVENT_USER, status, argument)
         })
         .map_err(|error| match error.errno().raw() {
-            libc::EOPNOTSUPP => error.with_hint("librdmacm is older than RDMACM_1.4"),
-            libc::EINVAL | libc::ENOSYS => error.with_hint("the kernel is older than Linux 6.18"),
+            libc::EOPNOTSUPP => error.with_hint("librdmacm is older than RDMACM_1.4; upgrade rdma-core"),
+            libc::EINVAL | libc::ENOSYS => error.with_hint("the kernel is older than Linux 6.18; upgrade it"),
             _ => error,
         })
     }
