@@ -120,7 +120,8 @@ fn ucmatose_reports_differing_options_of_the_sides() {
     assert_eq!((server.status.code(), client.status.code()), (Some(1), Some(1)), "{}", server.output);
     // The server exits after the first rejection's report, and refuses the third connection; the client gets either
     // error first.
-    let causes = ["the server was started with -c 2\n", "connection 2: rejected: the program there declined the request\n"];
+    let causes =
+        ["the server was started with -c 2\n", "connection 2: rejected: the program there declined the request\n"];
     assert!(causes.iter().any(|cause| client.output.contains(cause)), "{}", client.output);
 }
 
