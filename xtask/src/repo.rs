@@ -149,11 +149,19 @@ pub(crate) fn packages(root: &Path) -> Result<Vec<Package>> {
             rust_version: package["rust_version"].as_str().map(str::to_owned),
             features: features.filter(|name| *name != "default").cloned().collect(),
             dependencies: ours.map(|one| (text(&one["name"]), one["kind"] == "dev")).collect(),
-            tests: tests.map(|target| (text(&target["kind"][0]), text(&target["name"]))).collect(),
+            tests: tests.map(|target| (target_kind(target).to_owned(), text(&target["name"]))).collect(),
             has_documents: targets.iter().any(|target| is_true(&target["doctest"])),
         })
     };
     list(&metadata["packages"]).iter().map(package).collect()
+}
+
+/// The kind of a target as cargo's options name it: a library of any form is `lib`.
+pub(crate) fn target_kind(target: &Value) -> &str {
+    match target["kind"][0].as_str().unwrap_or_default() {
+        "rlib" | "dylib" | "cdylib" | "staticlib" => "lib",
+        kind => kind,
+    }
 }
 
 /// `--package NAME` for each.

@@ -101,7 +101,7 @@ fn executable(line: &str) -> Option<(PathBuf, String, String, PathBuf)> {
     let file = message["executable"].as_str().filter(|_| is_test)?;
     let folder = Path::new(message["manifest_path"].as_str()?).parent()?;
     let target = &message["target"];
-    let (kind, name) = (target["kind"][0].as_str()?, target["name"].as_str()?);
+    let (kind, name) = (repo::target_kind(target), target["name"].as_str()?);
     Some((folder.into(), kind.into(), name.into(), file.into()))
 }
 
