@@ -1,4 +1,5 @@
-//! The error of a failed verb: the verb, the errno, and a hint if this crate knows more than the kernel reported.
+//! The error of a failed verb: the verb, the errno, and a hint if this crate can add to what the kernel
+//! reported.
 
 use std::borrow::Cow;
 use std::{fmt, io};

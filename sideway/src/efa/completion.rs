@@ -1,4 +1,4 @@
-//! Completions that tell who sent what was received.
+//! Completions with the sender of a message.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -18,14 +18,15 @@ use crate::ibverbs::completion::{
 const VERB: &str = "efadv_create_cq";
 
 impl CompletionQueueBuilder {
-    /// `efadv_create_cq(context, attr_ex, {EFADV_WC_EX_WITH_SGID}, inlen)` — makes an extended queue whose completions tell the
-    /// GID of a sender, and what reads it.
+    /// `efadv_create_cq(context, attr_ex, {EFADV_WC_EX_WITH_SGID}, inlen)` — creates an extended queue whose
+    /// completions have the sender's GID, with a reader of this field.
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: the device is not one of EFA, libefa is not installed (the hint tells which), or the device does not tell
+    /// - `EOPNOTSUPP`: the device is not an EFA device, libefa is not installed (the hint reports which), or the device
+    ///   does not support the field
     ///   ([`CompletionWithSourceGid`](super::EfaDeviceCapabilityFlags::CompletionWithSourceGid)).
-    /// - else as [`build_ex`](Self::build_ex).
+    /// - Otherwise as for [`build_ex`](Self::build_ex).
     ///
     /// # References
     ///
@@ -33,7 +34,8 @@ impl CompletionQueueBuilder {
     #[doc(alias = "efadv_create_cq")]
     pub fn build_efa_with_source_gid(&self) -> Result<(ExtendedCompletionQueue, SourceGidReader), VerbError> {
         let size = size_of::<efadv_cq_init_attr>() as u32;
-        // SAFETY: the library makes an extended queue of the attributes, or gives null. It is told the size of its struct.
+        // SAFETY: the library creates an extended queue from the attributes, or returns null. It receives the size of
+        // its struct.
         let built = unsafe {
             self.build_ex_with(VERB, |context, attr_ex| {
                 let mut attr = efadv_cq_init_attr { comp_mask: 0, wc_flags: sys::EFADV_WC_EX_WITH_SGID.into() };
@@ -41,12 +43,12 @@ impl CompletionQueueBuilder {
             })
         };
         let queue = built.map_err(|error| explain(error, self.device_context()))?;
-        // SAFETY: the queue is kept alive beside the pointer.
+        // SAFETY: the reader keeps the queue alive along with the pointer.
         let cq: NonNull<ibv_cq_ex> = unsafe { queue.cq() }.cast();
-        // SAFETY: a live queue that libefa has made.
+        // SAFETY: a live queue that libefa created.
         let efa = NonNull::new(unsafe { sys::efadv_cq_from_ibv_cq_ex(cq.as_ptr()) });
         let efa = efa.ok_or_else(|| missing("efadv_cq_from_ibv_cq_ex"))?;
-        // SAFETY: a part of the queue, made with this field.
+        // SAFETY: a part of the queue, which was created with this field.
         let read = unsafe { (*efa.as_ptr()).wc_read_sgid }.ok_or_else(|| missing("wc_read_sgid"))?;
         let reader = SourceGidReader { cq, efa, read, _queue: queue.keep_alive() };
         Ok((queue, reader))
@@ -55,10 +57,13 @@ impl CompletionQueueBuilder {
 
 #[cold]
 fn missing(function: &str) -> VerbError {
-    VerbError::new(VERB, Errno::EOPNOTSUPP).with_hint(format!("libefa made the queue without the function {function}"))
+    VerbError::new(VERB, Errno::EOPNOTSUPP).with_hint(format!(
+        "libefa created the queue without the function \
+        {function}; upgrade rdma-core"
+    ))
 }
 
-/// Reads the GID of a sender from completions of one queue, whose C object it keeps alive.
+/// Reads the sender's GID from completions of one queue, whose C object it keeps alive.
 #[derive(Clone, Debug)]
 pub struct SourceGidReader {
     cq: NonNull<ibv_cq_ex>,
@@ -67,26 +72,26 @@ pub struct SourceGidReader {
     _queue: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the queue is only read through it, with a completion at hand, which does not leave the thread that polls.
+// SAFETY: the queue is only read through it, with a current completion, which stays on the polling thread.
 unsafe impl Send for SourceGidReader {}
 // SAFETY: as for Send.
 unsafe impl Sync for SourceGidReader {}
 
 impl SourceGidReader {
-    /// `efadv_wc_read_sgid(efadv_cq, sgid)` — the GID of the sender of a message; `None` where the device knows the sender
-    /// ([`slid`](ExtendedWorkCompletion::slid) has the number of its address handle then), where nothing was received, and for
-    /// completions of other queues.
+    /// `efadv_wc_read_sgid(efadv_cq, sgid)` — returns the GID of a message's sender. `None` if the device has an
+    /// address handle of the sender ([`slid`](ExtendedWorkCompletion::slid) is then its number), if the completion is
+    /// no receive, or if it belongs to another queue.
     #[doc(alias = "efadv_wc_read_sgid")]
     #[inline]
     pub fn read(&self, completion: &ExtendedWorkCompletion<'_>) -> Option<Gid> {
-        // SAFETY: the pointer is compared alone.
+        // SAFETY: the pointer is only compared.
         if unsafe { completion.cq_ex() } != self.cq {
             return None;
         }
         let mut gid = ibv_gid { raw: [0; 16] };
-        // SAFETY: the queue is live, its cursor is on the completion, and the function was there when the queue was made.
+        // SAFETY: the queue is live, its cursor is on the completion, and the queue was created with the function.
         let ret = unsafe { (self.read)(self.efa.as_ptr(), &mut gid) };
-        // SAFETY: all bytes are set: they were zero before.
+        // SAFETY: all bytes are initialised: they were zero before.
         let raw = unsafe { gid.raw };
         (ret == 0).then_some(Gid { raw })
     }

@@ -1,4 +1,4 @@
-//! What an EFA device reports beyond the verbs.
+//! Attributes of EFA devices beyond the verbs.
 
 use std::mem;
 
@@ -12,25 +12,25 @@ use crate::ibverbs::device::DeviceInfo;
 use crate::ibverbs::device_context::DeviceContext;
 
 bitflags::bitflags! {
-    /// `EFADV_DEVICE_ATTR_CAPS_…`: what a device has.
+    /// `EFADV_DEVICE_ATTR_CAPS_…`: features of a device.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct EfaDeviceCapabilityFlags: u32 {
-        /// Reads.
+        /// The device supports RDMA reads.
         const Read = sys::EFADV_DEVICE_ATTR_CAPS_RDMA_READ;
-        /// A queue pair can be told how often to try again where the peer has posted no receive.
+        /// The retry count for a peer without a posted receive can be set for a queue pair.
         const ResponderNotReadyRetry = sys::EFADV_DEVICE_ATTR_CAPS_RNR_RETRY;
-        /// Completions tell the GID of a sender who is not known.
+        /// Completions can have the GID of an unknown sender.
         const CompletionWithSourceGid = sys::EFADV_DEVICE_ATTR_CAPS_CQ_WITH_SGID;
-        /// Writes.
+        /// The device supports RDMA writes.
         const Write = 1 << 3;
-        /// A write with immediate data takes no receive, where the queue pair is made so.
+        /// A queue pair can be created for which writes with immediate data consume no receive.
         const UnsolicitedWriteReceive = 1 << 4;
-        // Later rdma-core versions' flags pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
-/// `struct efadv_device_attr`: what an EFA device says of itself beyond the verbs.
+/// `struct efadv_device_attr`: attributes of an EFA device beyond the verbs.
 #[doc(alias = "efadv_device_attr")]
 #[derive(Clone, Copy, Debug)]
 pub struct EfaDeviceAttr {
@@ -38,66 +38,66 @@ pub struct EfaDeviceAttr {
 }
 
 impl EfaDeviceAttr {
-    /// Send requests that a queue pair can have outstanding.
+    /// Returns the maximum number of outstanding send requests of a queue pair.
     pub fn max_sq_wr(&self) -> u32 {
         self.raw.max_sq_wr
     }
 
-    /// Receive requests that a queue pair can have outstanding.
+    /// Returns the maximum number of outstanding receive requests of a queue pair.
     pub fn max_rq_wr(&self) -> u32 {
         self.raw.max_rq_wr
     }
 
-    /// Entries of a send request's gather list.
+    /// Returns the maximum number of entries in a send request's gather list.
     pub fn max_sq_sge(&self) -> u16 {
         self.raw.max_sq_sge
     }
 
-    /// Entries of a receive request's scatter list.
+    /// Returns the maximum number of entries in a receive request's scatter list.
     pub fn max_rq_sge(&self) -> u16 {
         self.raw.max_rq_sge
     }
 
-    /// Bytes that a send request can carry in itself.
+    /// Returns the maximum length of inline data in a send request.
     pub fn inline_buf_size(&self) -> u16 {
         self.raw.inline_buf_size
     }
 
-    /// What the device has.
+    /// Returns the device's features.
     pub fn device_caps(&self) -> EfaDeviceCapabilityFlags {
         EfaDeviceCapabilityFlags::from_bits_retain(self.raw.device_caps)
     }
 
-    /// Bytes of a read or write.
+    /// Returns the maximum length of a read or write.
     pub fn max_rdma_size(&self) -> u32 {
         self.raw.max_rdma_size
     }
 }
 
 impl DeviceContext {
-    /// `efadv_query_device(ibvctx, attr, inlen)` — asks an EFA device what it has beyond the verbs. What the library does not
-    /// know reads as 0.
+    /// `efadv_query_device(ibvctx, attr, inlen)` — queries the attributes of an EFA device beyond the verbs. Attributes
+    /// that the library does not support are 0.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` where the device is not one of EFA, or libefa is not installed: the hint tells which.
+    /// `EOPNOTSUPP`: the device is not an EFA device, or libefa is not installed; the hint reports which.
     ///
     /// # References
     ///
     /// [efadv_query_device(3)](https://man7.org/linux/man-pages/man3/efadv_query_device.3.html)
     #[doc(alias = "efadv_query_device")]
     pub fn query_efa_device(&self) -> Result<EfaDeviceAttr, VerbError> {
-        // SAFETY: all-zero is legal: the struct has integers alone.
+        // SAFETY: all zeros are valid: the struct has only integers.
         let mut raw: efadv_device_attr = unsafe { mem::zeroed() };
         let size = size_of::<efadv_device_attr>() as u32;
-        // SAFETY: the context is open as long as `self`; the library is told the size of the struct.
+        // SAFETY: the context is open as long as `self`; the library receives the size of the struct.
         let ret = unsafe { sys::efadv_query_device(self.raw(), &mut raw, size) };
         check_errno("efadv_query_device", ret).map_err(|error| explain(error, self))?;
         Ok(EfaDeviceAttr { raw })
     }
 }
 
-/// Says why libefa does not have a function for a device.
+/// Adds the reason for which libefa does not support a function on a device.
 #[cold]
 pub(super) fn explain(error: VerbError, context: &DeviceContext) -> VerbError {
     if error.errno().raw() != libc::EOPNOTSUPP || error.hint().is_some() {
@@ -113,22 +113,23 @@ pub(super) fn explain(error: VerbError, context: &DeviceContext) -> VerbError {
 }
 
 impl AddressHandle {
-    /// `efadv_query_ah(ibvah, attr, inlen)` — the number by which the device knows the way (AHN): completions of receives have
-    /// that of their sender in place of a LID ([`slid`](crate::ibverbs::completion::ExtendedWorkCompletion::slid)).
+    /// `efadv_query_ah(ibvah, attr, inlen)` — returns the device's number of the address handle (AHN). Completions of
+    /// receives contain the number of their sender instead of a LID
+    /// ([`slid`](crate::ibverbs::completion::ExtendedWorkCompletion::slid)).
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` where the device is not one of EFA, or libefa is not installed: the hint tells which.
+    /// `EOPNOTSUPP`: the device is not an EFA device, or libefa is not installed; the hint reports which.
     ///
     /// # References
     ///
     /// [efadv_query_ah(3)](https://man7.org/linux/man-pages/man3/efadv_query_ah.3.html)
     #[doc(alias = "efadv_query_ah")]
     pub fn efa_ahn(&self) -> Result<u16, VerbError> {
-        // SAFETY: all-zero is legal: the struct has integers alone.
+        // SAFETY: all zeros are valid: the struct has only integers.
         let mut attr: efadv_ah_attr = unsafe { mem::zeroed() };
         let size = size_of::<efadv_ah_attr>() as u32;
-        // SAFETY: the handle is live as long as `self`; the library is told the size of the struct.
+        // SAFETY: the handle is live as long as `self`; the library receives the size of the struct.
         let ret = unsafe { sys::efadv_query_ah(self.raw(), &mut attr, size) };
         check_errno("efadv_query_ah", ret)
             .map_err(|error| explain(error, self.protection_domain().device_context()))?;

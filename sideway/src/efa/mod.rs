@@ -1,16 +1,16 @@
-//! What EFA devices (Elastic Fabric Adapter) can do beyond the verbs: libefa, opened when it is first needed.
+//! Features of EFA devices (Elastic Fabric Adapter) beyond the verbs, through libefa, which is opened on first use.
 //!
-//! | what | where |
+//! | feature | functions |
 //! |---|---|
-//! | what the device has | [`DeviceContext::query_efa_device`] |
+//! | attributes of the device | [`DeviceContext::query_efa_device`] |
 //! | scalable reliable datagrams (SRD) | [`ProtectionDomain::create_srd_qp_builder`] |
-//! | the number of an address handle, as completions name it | [`AddressHandle::efa_ahn`] |
-//! | the GID of a sender who is not known yet | [`CompletionQueueBuilder::build_efa_with_source_gid`] |
+//! | the number of an address handle, as in completions | [`AddressHandle::efa_ahn`] |
+//! | the GID of an unknown sender | [`CompletionQueueBuilder::build_efa_with_source_gid`] |
 //!
 //! # Scalable reliable datagrams
 //!
-//! A queue pair sends to any other, as with datagrams, and what it sends arrives, though in any order. Requests say where they go
-//! with [`setup_ud_addr`](crate::ibverbs::work_request::LocalBufferHandle::setup_ud_addr).
+//! A queue pair can send to any other, as with datagrams. Delivery is reliable but unordered. Set the destination of
+//! each request with [`setup_ud_addr`](crate::ibverbs::work_request::LocalBufferHandle::setup_ud_addr).
 //!
 //! ```no_run
 //! use sideway::efa::ScalableReliableDatagram;
@@ -18,14 +18,14 @@
 //! use sideway::ibverbs::queue_pair::{ExtendedQueuePair, PostSendGuard, QueuePair, SetInlineData};
 //! use sideway::ibverbs::work_request::{PostSendError, WorkRequestFlags};
 //!
-//! fn greet(
+//! fn send_hello(
 //!     qp: &mut ExtendedQueuePair<ScalableReliableDatagram>,
-//!     way: &AddressHandle,
+//!     handle: &AddressHandle,
 //!     (number, qkey): (u32, u32),
 //! ) -> Result<(), PostSendError> {
 //!     let mut guard = qp.start_post_send();
 //!     let request = guard.construct_wr(1, WorkRequestFlags::Signaled).setup_send();
-//!     request.setup_ud_addr(way, number, qkey).setup_inline_data(b"hello");
+//!     request.setup_ud_addr(handle, number, qkey).setup_inline_data(b"hello");
 //!     guard.post()
 //! }
 //! ```

@@ -16,22 +16,24 @@ use crate::ibverbs::queue_pair::{
 use crate::ibverbs::work_request::{Addressed, DatagramAddress, Read, Send, SendImm, Write, WriteImm};
 
 impl ProtectionDomain {
-    /// A builder of queue pairs for scalable reliable datagrams (SRD).
+    /// Creates a builder of queue pairs for scalable reliable datagrams (SRD).
     pub fn create_srd_qp_builder(self: &Arc<Self>) -> QueuePairBuilder<ScalableReliableDatagram> {
-        // SAFETY: the service has no builder but `build_srd`, which makes nothing else of the type.
+        // SAFETY: the only builder method of the service is `build_srd`, which creates no other queue pairs of the
+        // type.
         unsafe { QueuePairBuilder::of_service(self, &[QueuePairType::Driver]) }
     }
 }
 
 impl QueuePairBuilder<ScalableReliableDatagram> {
-    /// `efadv_create_qp_ex(ibvctx, attr_ex, {EFADV_QP_DRIVER_TYPE_SRD}, inlen)` — makes a queue pair, for sends, and for reads
-    /// and writes as the device has them, where nothing is asked for.
+    /// `efadv_create_qp_ex(ibvctx, attr_ex, {EFADV_QP_DRIVER_TYPE_SRD},
+    /// inlen)` — creates a queue pair. By default it supports sends, and the reads and writes that the device supports.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: no completion queue, or one of another device; more of something than the device has.
-    /// - `EOPNOTSUPP`: the device is not one of EFA, or libefa is not installed (the hint tells which); operations that the
-    ///   device has not.
+    /// - `EINVAL`: there is no completion queue, or it belongs to another device; or a value exceeds the device's
+    ///   limit.
+    /// - `EOPNOTSUPP`: the device is not an EFA device, or libefa is not installed (the hint reports which); or the
+    ///   device does not support the operations.
     /// - `ENOMEM`: out of resources.
     ///
     /// # References
@@ -45,12 +47,12 @@ impl QueuePairBuilder<ScalableReliableDatagram> {
         if !self.has_operations() {
             builder.setup_send_ops_flags(operations(device.query_efa_device()?.device_caps()));
         }
-        // SAFETY: all-zero is legal: the struct has integers alone.
+        // SAFETY: all zeros are valid: the struct has only integers.
         let mut attr: efadv_qp_init_attr = unsafe { mem::zeroed() };
         attr.driver_qp_type = sys::EFADV_QP_DRIVER_TYPE_SRD;
         let size = size_of::<efadv_qp_init_attr>() as u32;
-        // SAFETY: the library makes a queue pair for these datagrams of the attributes, in the domain and with the queues that
-        // they name, or gives null. It is told the size of its struct. There is nothing to attach.
+        // SAFETY: the library creates an SRD queue pair from the attributes, in their domain and with their queues, or
+        // returns null. It receives the size of its struct. Nothing is attached.
         let built = unsafe {
             builder.build_with(
                 VERB,
@@ -62,7 +64,7 @@ impl QueuePairBuilder<ScalableReliableDatagram> {
     }
 }
 
-/// All that the device has.
+/// Returns all operations that the device supports.
 fn operations(capabilities: Capability) -> SendOperationFlags {
     let mut operations = SendOperationFlags::Send | SendOperationFlags::SendWithImmediate;
     if capabilities.contains(Capability::Read) {
@@ -74,7 +76,7 @@ fn operations(capabilities: Capability) -> SendOperationFlags {
     operations
 }
 
-/// Scalable reliable datagrams (SRD): each request names an address handle, a queue pair and its Q_Key.
+/// Scalable reliable datagrams (SRD): each request has an address handle, a queue pair number and its Q_Key.
 #[doc(alias = "EFADV_QP_DRIVER_TYPE_SRD")]
 #[derive(Clone, Copy, Debug)]
 pub enum ScalableReliableDatagram {}
@@ -83,8 +85,8 @@ impl crate::ffi::Sealed for ScalableReliableDatagram {}
 
 // SAFETY: only operations with an address are offered.
 unsafe impl Service for ScalableReliableDatagram {
-    /// Those of datagrams; on the way to ReadyToSend one can also say how often to try again where the peer has posted no
-    /// receive.
+    /// The transitions of datagrams. The transition to ReadyToSend also accepts the retry count for a peer without a
+    /// posted receive.
     fn transition(_: QueuePairType, from: State, to: State) -> Option<Transition> {
         let mut transition = standard_transition(QueuePairType::UnreliableDatagram, from, to)?;
         if (from, to) == (State::ReadyToReceive, State::ReadyToSend) {
@@ -97,7 +99,7 @@ unsafe impl Service for ScalableReliableDatagram {
 macro_rules! offers_with_ud_addr {
     ($($Operation:ty),+ $(,)?) => {
         $(
-            // SAFETY: the address is there.
+            // SAFETY: the operation has an address.
             unsafe impl<const CHECKED: bool> Offers<Addressed<$Operation, DatagramAddress<'_, CHECKED>>>
                 for ScalableReliableDatagram {}
         )+
@@ -111,7 +113,7 @@ mod service_tests {
     use super::*;
 
     #[test]
-    fn the_states_are_those_of_datagrams_with_one_attribute_more() {
+    fn srd_transitions_are_datagram_transitions_with_retry_count() {
         let srd = |from, to| ScalableReliableDatagram::transition(QueuePairType::Driver, from, to);
         let ud = |from, to| standard_transition(QueuePairType::UnreliableDatagram, from, to);
         for &from in State::KNOWN {

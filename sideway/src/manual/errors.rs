@@ -2,7 +2,7 @@
 //!
 //! # Reading an error
 //!
-//! A failed verb returns a [`VerbError`]: the C function, the errno and, if this crate knows more than the kernel
+//! A failed verb returns a [`VerbError`]: the C function, the errno and, if this crate can add to what the kernel
 //! reported, a hint. Its `Display` prints all three. Errors that programs branch on have their own types, with the
 //! `VerbError` inside: [`GetDeviceListError`], [`OpenDeviceError`], [`ModifyQueuePairError`], [`PostError`],
 //! [`PollCompletionQueueError`], [`ConnectError`].
@@ -166,7 +166,7 @@
 //! | [`Unreachable`](EventType::Unreachable) | the machine does not reply, or UDP port 4791 is filtered; or its program takes no events (`ETIMEDOUT`) | check the firewall and the listener's event loop |
 //! | [`Rejected`](EventType::Rejected), [`InvalidServiceId`](RejectReason::InvalidServiceId) | no listener on the port in this port space | check the port and [`PortSpace`](crate::rdmacm::PortSpace) |
 //! | …, [`ConsumerDefined`](RejectReason::ConsumerDefined) | the peer's program rejected or dropped the request, or failed to accept it; or it listens on another address | read its log and the private data |
-//! | …, [`StaleConnection`](RejectReason::StaleConnection) | the peer still knows the queue pair from a connection that has just ended | use another queue pair, or wait for `TimewaitExit` |
+//! | …, [`StaleConnection`](RejectReason::StaleConnection) | the peer still has the queue pair in a connection that has just ended | use another queue pair, or wait for `TimewaitExit` |
 //! | …, [`InsufficientResponderResources`](RejectReason::InsufficientResponderResources) | `initiator_depth` exceeds the peer's limit | [`ConnectionParameter::MAX_DEPTH`](crate::rdmacm::ConnectionParameter::MAX_DEPTH) |
 //! | …, [`NoQueuePair`](RejectReason::NoQueuePair), [`NoResources`](RejectReason::NoResources) | the peer is out of resources | check the peer |
 //! | …, [`InvalidGid`](RejectReason::InvalidGid), [`InvalidMtu`](RejectReason::InvalidMtu), and the other `Invalid…` | the sides disagree on the path | compare GIDs and MTU |

@@ -1,4 +1,4 @@
-//! Where a request of an initiator goes.
+//! The destination of an initiator's request.
 
 use std::marker::PhantomData;
 
@@ -15,19 +15,19 @@ use crate::ibverbs::work_request::{
 type SetAddress = unsafe extern "C" fn(*mut mlx5dv_qp_ex, *mut ibv_ah, u32, u64);
 type SetStreamAddress = unsafe extern "C" fn(*mut mlx5dv_qp_ex, *mut ibv_ah, u32, u64, u16);
 
-/// How a queue pair is told addresses, as was seen when it was built.
+/// The functions of a queue pair for setting addresses, found when it was built.
 #[derive(Debug)]
 pub(super) struct DciFunctions {
     pub(super) qp: *mut mlx5dv_qp_ex,
     pub(super) set_address: SetAddress,
-    /// Where the queue pair was built with streams.
+    /// Set if the queue pair was built with streams.
     pub(super) set_stream_address: Option<SetStreamAddress>,
 }
 
-// SAFETY: the pointer is to a part of the queue pair, and used by who has its send queue alone.
+// SAFETY: the pointer refers to a part of the queue pair, and is used only with exclusive access to its send queue.
 unsafe impl Send for DciFunctions {}
 
-/// `mlx5dv_wr_set_dc_addr`: the address of a target. `CHECKED` where the device of the handle is still to be compared.
+/// `mlx5dv_wr_set_dc_addr`: the address of a target. With `CHECKED`, posting compares the device of the handle.
 #[derive(Clone, Copy, Debug)]
 pub struct DcAddress<'a, const CHECKED: bool> {
     ah: *mut ibv_ah,
@@ -46,13 +46,14 @@ impl<'a, const CHECKED: bool> DcAddress<'a, CHECKED> {
 
 impl<const CHECKED: bool> Sealed for DcAddress<'_, CHECKED> {}
 
-// SAFETY: the handle lives as long as the lifetime in the type, and is of the queue pair's device: seen here, or promised by
-// who made an unchecked address. The driver's function is called only while the batch is not refused.
+// SAFETY: the handle lives as long as the lifetime in the type, and belongs to the queue pair's device: either checked
+// here, or guaranteed by the caller of the unchecked function. The driver's function is called only while the
+// batch is not refused.
 unsafe impl<const CHECKED: bool> SendAddress for DcAddress<'_, CHECKED> {
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
         let Self { ah, remote_dctn, remote_dc_key, stream, .. } = self;
-        // SAFETY: only queue pairs of `build_dci` take such addresses, and their data is this; the handle is live.
+        // SAFETY: only queue pairs of `build_dci` accept such addresses, and their data is this; the handle is live.
         unsafe {
             let Some(functions) = vendor::data::<DciFunctions>(qp) else { return };
             if CHECKED && let Err(reason) = vendor::check_device((*ah).context, &raw mut (*qp).qp_base) {
@@ -67,21 +68,21 @@ unsafe impl<const CHECKED: bool> SendAddress for DcAddress<'_, CHECKED> {
         }
     }
 
-    /// The basic verbs have no room for it.
+    /// Fails: the basic verbs do not support it.
     unsafe fn write(self, _wr: &mut ibv_send_wr, _qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-        Err(RefusalReason::DriverFault("the basic verbs have no dynamic connections"))
+        Err(RefusalReason::DriverFault("the basic verbs do not support dynamic connections"))
     }
 }
 
 const NO_STREAMS: RefusalReason =
-    RefusalReason::DriverFault("the queue pair was built without streams: use build_dci_with_streams");
+    RefusalReason::DriverFault("the queue pair was built without streams; build it with build_dci_with_streams");
 
-/// Naming the target of a dynamic connection.
+/// Sets the target of a request.
 impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
-    /// `mlx5dv_wr_set_dc_addr(mqp, ah, remote_dctn, remote_dc_key)` — where the request goes: the way, the number of the target
-    /// (24 bits) and its key (host byte order).
+    /// `mlx5dv_wr_set_dc_addr(mqp, ah, remote_dctn, remote_dc_key)` — sets the request's target: the address handle,
+    /// the number of the target (24 bits) and its key (host byte order).
     ///
-    /// A handle of another device is refused when the batch is posted.
+    /// Posting the batch fails if the handle belongs to another device.
     ///
     /// # References
     ///
@@ -100,11 +101,11 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
         self.setup_address(DcAddress::new(ah, remote_dctn, remote_dc_key, None))
     }
 
-    /// The same without a look at the handle's device, which costs a comparison.
+    /// Sets the request's target without comparing the handle's device, which saves a comparison.
     ///
     /// # Safety
     ///
-    /// `ah` is of the device context that the queue pair is of.
+    /// `ah` belongs to the queue pair's device context.
     #[inline]
     pub unsafe fn setup_dc_addr_unchecked<'q>(
         self,
@@ -118,8 +119,9 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
         self.setup_address(DcAddress::new(ah, remote_dctn, remote_dc_key, None))
     }
 
-    /// `mlx5dv_wr_set_dc_addr_stream(mqp, ah, remote_dctn, remote_dc_key, stream_id)` — the same, on one of the streams that
-    /// the queue pair was built with: requests of one stream keep their order, and an error stops its stream alone.
+    /// `mlx5dv_wr_set_dc_addr_stream(mqp, ah, remote_dctn, remote_dc_key,
+    /// stream_id)` — sets the request's target and one of the queue pair's streams. Requests of one stream stay in
+    /// order, and an error stops only its stream.
     ///
     /// # References
     ///

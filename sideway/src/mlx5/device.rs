@@ -1,4 +1,4 @@
-//! Whether a device is one of mlx5, what it reports beyond the verbs, and its clock.
+//! Detecting mlx5 devices, their attributes beyond the verbs, and their clock.
 
 use std::mem;
 
@@ -12,8 +12,8 @@ use crate::ffi::check_errno;
 use crate::ibverbs::device::DeviceInfo;
 use crate::ibverbs::device_context::DeviceContext;
 
-/// `mlx5dv_is_supported(device)` — whether a device is one of mlx5: `false` where libmlx5 is not installed, and for devices of
-/// providers in this process.
+/// `mlx5dv_is_supported(device)` — whether a device is an mlx5 device: `false` if libmlx5 is not installed, and for
+/// devices of in-process providers.
 ///
 /// # References
 ///
@@ -24,11 +24,11 @@ pub fn is_mlx5<D: DeviceInfo>(device: &D) -> bool {
     unsafe { sys::mlx5dv_is_supported(device.device()) }
 }
 
-/// Sees to it that a device is one of mlx5.
+/// Fails unless the device is an mlx5 device.
 ///
 /// # Errors
 ///
-/// `EOPNOTSUPP` with the reason, as `verb` would have it.
+/// `EOPNOTSUPP` with the reason, as an error of `verb`.
 pub(super) fn require(verb: &'static str, context: &DeviceContext) -> Result<(), VerbError> {
     if is_mlx5(context) {
         return Ok(());
@@ -36,7 +36,7 @@ pub(super) fn require(verb: &'static str, context: &DeviceContext) -> Result<(),
     Err(explain(VerbError::new(verb, Errno::EOPNOTSUPP), context))
 }
 
-/// Says why libmlx5 does not have a function for a device.
+/// Adds the reason for which libmlx5 does not support a function on a device.
 #[cold]
 pub(super) fn explain(error: VerbError, context: &DeviceContext) -> VerbError {
     if error.errno().raw() != libc::EOPNOTSUPP || error.hint().is_some() {
@@ -45,46 +45,49 @@ pub(super) fn explain(error: VerbError, context: &DeviceContext) -> VerbError {
     match load::mlx5::library() {
         Err(missing) => error.with_hint(missing.to_string()),
         Ok(_) if !is_mlx5(context) => error.with_hint(format!("{} is not an mlx5 device", context.name())),
-        Ok(_) => error.with_hint("the device, its kernel driver or libmlx5 is too old for it"),
+        Ok(_) => error.with_hint(
+            "the device, its kernel driver or libmlx5 is too old for this; upgrade the driver \
+            and rdma-core",
+        ),
     }
 }
 
 bitflags::bitflags! {
-    /// `enum mlx5dv_context_flags`: what a device has.
+    /// `enum mlx5dv_context_flags`: features of a device.
     #[doc(alias = "mlx5dv_context_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Mlx5DeviceFlags: u64 {
-        /// Completions are of version 1.
+        /// Completions have the layout of version 1.
         const CompletionVersion1 = flag_bits::MLX5DV_CONTEXT_FLAGS_CQE_V1.0 as u64;
-        /// Several packets in one request.
+        /// One request can contain several packets.
         const MultiPacketAllowed = flag_bits::MLX5DV_CONTEXT_FLAGS_MPW_ALLOWED.0 as u64;
-        /// The same, with inline data.
+        /// One request can contain several packets with inline data.
         const EnhancedMultiPacket = flag_bits::MLX5DV_CONTEXT_FLAGS_ENHANCED_MPW.0 as u64;
         /// Compressed completions of 128 bytes.
         const Compressed128ByteCompletions = flag_bits::MLX5DV_CONTEXT_FLAGS_CQE_128B_COMP.0 as u64;
         /// Padded completions of 128 bytes.
         const Padded128ByteCompletions = flag_bits::MLX5DV_CONTEXT_FLAGS_CQE_128B_PAD.0 as u64;
-        /// Credits by packet.
+        /// Packet-based credits.
         const PacketBasedCreditMode = flag_bits::MLX5DV_CONTEXT_FLAGS_PACKET_BASED_CREDIT_MODE.0 as u64;
-        /// Time stamps of completions are nanoseconds, not cycles.
+        /// Completion timestamps are in nanoseconds, not in cycles.
         const RealTimeTimestamps = flag_bits::MLX5DV_CONTEXT_FLAGS_REAL_TIME_TS.0 as u64;
-        // Later rdma-core versions' flags pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
-/// `struct mlx5dv_dci_streams`: how many streams of an initiator work side by side, and how many may fail before it does, as
-/// powers of two (binary logarithms).
+/// `struct mlx5dv_dci_streams`: the number of concurrent streams of an initiator, and the number of failed streams that
+/// put it into the error state. Both are binary logarithms.
 #[doc(alias = "mlx5dv_dci_streams")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DciStreams {
-    /// The logarithm of the number of streams.
+    /// The logarithm of the number of concurrent streams.
     pub log_num_concurrent: u8,
-    /// The logarithm of the number of streams in error.
+    /// The logarithm of the number of failed streams.
     pub log_num_errored: u8,
 }
 
-/// `struct mlx5dv_context`: what an mlx5 device says of itself beyond the verbs.
+/// `struct mlx5dv_context`: attributes of an mlx5 device beyond the verbs.
 #[doc(alias = "mlx5dv_context")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mlx5DeviceAttr {
@@ -95,7 +98,7 @@ pub struct Mlx5DeviceAttr {
     dci_streams: Option<DciStreams>,
 }
 
-/// The fields that are asked for.
+/// The requested fields.
 const ASKED: mask = mask(
     mask::MLX5DV_CONTEXT_MASK_CLOCK_INFO_UPDATE.0
         | mask::MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS.0
@@ -120,38 +123,38 @@ impl Mlx5DeviceAttr {
         }
     }
 
-    /// The version of the layout of the device's queues.
+    /// Returns the layout version of the device's queues.
     pub fn version(&self) -> u8 {
         self.version
     }
 
-    /// What the device has.
+    /// Returns the device's features.
     pub fn flags(&self) -> Mlx5DeviceFlags {
         self.flags
     }
 
-    /// Nanoseconds for which a [`ClockInfo`](super::ClockInfo) is good at most; `None` where it is not known.
+    /// Returns the maximum validity of a [`ClockInfo`](super::ClockInfo) in nanoseconds; `None` if unknown.
     pub fn max_clock_info_update_nsec(&self) -> Option<u64> {
         self.max_clock_info_update_nsec
     }
 
-    /// Ports that the device bundles into one; `None` where it is not known.
+    /// Returns the number of ports that are aggregated into one (LAG); `None` if unknown.
     pub fn num_lag_ports(&self) -> Option<u8> {
         self.num_lag_ports
     }
 
-    /// The most streams that an initiator of dynamic connections can have; `None` where it is not known, or there are none.
+    /// Returns the maximum numbers of streams of an initiator; `None` if unknown or unsupported.
     pub fn dci_streams(&self) -> Option<DciStreams> {
         self.dci_streams
     }
 }
 
 impl DeviceContext {
-    /// `mlx5dv_query_device(ctx_in, attrs_out)` — asks an mlx5 device what it has beyond the verbs.
+    /// `mlx5dv_query_device(ctx_in, attrs_out)` — queries the attributes of an mlx5 device beyond the verbs.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` where the device is not one of mlx5, or libmlx5 is not installed: the hint tells which.
+    /// `EOPNOTSUPP`: the device is not an mlx5 device, or libmlx5 is not installed; the hint reports which.
     ///
     /// # References
     ///
@@ -162,14 +165,16 @@ impl DeviceContext {
         // SAFETY: all-zero is legal: the struct has integers and a nullable pointer alone.
         let mut raw: mlx5dv_context = unsafe { mem::zeroed() };
         raw.comp_mask = ASKED.0.into();
-        // SAFETY: the context is open as long as `self`. The library fills in fields that were asked for, which the struct has.
+        // SAFETY: the context is open as long as `self`. The library fills in the requested fields, which the struct
+        // has.
         let ret = unsafe { sys::mlx5dv_query_device(self.raw(), &mut raw) };
         check_errno(VERB, ret).map_err(|error| explain(error, self))?;
         Ok(Mlx5DeviceAttr::from_raw(&raw))
     }
 }
 
-/// `struct mlx5dv_clock_info`: how cycles of the device's clock become nanoseconds, as of the moment when it was asked for.
+/// `struct mlx5dv_clock_info`: parameters for converting cycles of the device's clock to nanoseconds, at the time of
+/// the query.
 #[doc(alias = "mlx5dv_clock_info")]
 #[derive(Clone, Copy, Debug)]
 pub struct ClockInfo {
@@ -177,9 +182,10 @@ pub struct ClockInfo {
 }
 
 impl ClockInfo {
-    /// `mlx5dv_ts_to_ns(clock_info, device_timestamp)` — the time stamp of a completion, in cycles of the device's clock, as
-    /// nanoseconds of the wall clock. It may lie before or behind the moment when the information was asked for; the further
-    /// off, the less exact, up to [`max_clock_info_update_nsec`](super::Mlx5DeviceAttr::max_clock_info_update_nsec).
+    /// `mlx5dv_ts_to_ns(clock_info, device_timestamp)` — converts the timestamp of a completion, in cycles of the
+    /// device's clock, to nanoseconds of the wall clock. The timestamp may be before or after the query. The result
+    /// becomes less exact with their distance, which must not exceed
+    /// [`max_clock_info_update_nsec`](super::Mlx5DeviceAttr::max_clock_info_update_nsec).
     ///
     /// # References
     ///
@@ -193,23 +199,23 @@ impl ClockInfo {
 }
 
 impl DeviceContext {
-    /// `mlx5dv_get_clock_info(context, clock_info)` — asks how the device's clock stands against the wall's. The driver keeps
-    /// that in memory: no device is asked, and asking often is cheap.
+    /// `mlx5dv_get_clock_info(context, clock_info)` — queries the parameters of the device's clock. The driver keeps
+    /// them in memory, so the call does not access the device and is cheap.
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: the device is not one of mlx5, or libmlx5 is not installed (the hint tells which), or the kernel does not
-    ///   tell.
-    /// - `EINVAL`: the kernel does not tell.
+    /// - `EOPNOTSUPP`: the device is not an mlx5 device, or libmlx5 is not installed (the hint reports which); or the
+    ///   kernel does not support the query.
+    /// - `EINVAL`: the kernel does not support the query.
     ///
     /// # References
     ///
     /// [mlx5dv_get_clock_info(3)](https://man7.org/linux/man-pages/man3/mlx5dv_get_clock_info.3.html)
     #[doc(alias = "mlx5dv_get_clock_info")]
     pub fn mlx5_clock_info(&self) -> Result<ClockInfo, VerbError> {
-        // SAFETY: all-zero is legal: the struct has integers alone.
+        // SAFETY: all zeros are valid: the struct has only integers.
         let mut raw: mlx5dv_clock_info = unsafe { mem::zeroed() };
-        // SAFETY: the context is open as long as `self`, and the struct can be written.
+        // SAFETY: the context is open as long as `self`, and the struct is writable.
         let ret = unsafe { sys::mlx5dv_get_clock_info(self.raw(), &mut raw) };
         check_errno("mlx5dv_get_clock_info", ret).map_err(|error| explain(error, self))?;
         Ok(ClockInfo { raw })

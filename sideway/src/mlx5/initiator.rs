@@ -26,16 +26,17 @@ const MESSAGES_AND_MEMORY: SendOperationFlags = SendOperationFlags::Send
     .union(SendOperationFlags::Read);
 
 impl ProtectionDomain {
-    /// A builder of initiators of dynamic connections (DCI), for the operations that a reliable connection has where nothing is
-    /// asked for. They have no receive queue: completions of receives go where those of sends go unless another queue is given,
-    /// and [`setup_max_recv_wr`](QueuePairBuilder::setup_max_recv_wr) must stay 0.
+    /// Creates a builder of initiators of dynamic connections (DCI). By default they support the operations of a
+    /// reliable connection. They have no receive queue: [`setup_max_recv_wr`](QueuePairBuilder::setup_max_recv_wr) must
+    /// stay 0, and the completion queue of the receives defaults to that of the sends.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` where the device is not one of mlx5, or libmlx5 is not installed: the hint tells which.
+    /// `EOPNOTSUPP`: the device is not an mlx5 device, or libmlx5 is not installed; the hint reports which.
     pub fn create_dci_builder(self: &Arc<Self>) -> Result<QueuePairBuilder<DynamicallyConnected>, VerbError> {
         require(VERB, self.device_context())?;
-        // SAFETY: the service has no builder but `build_dci`, which makes nothing else of the type.
+        // SAFETY: the only builder method of the service is `build_dci`, which creates no other queue pairs of the
+        // type.
         let mut builder = unsafe { QueuePairBuilder::of_service(self, &[QueuePairType::Driver]) };
         builder.setup_max_recv_wr(0).setup_max_recv_sge(0);
         Ok(builder)
@@ -43,13 +44,13 @@ impl ProtectionDomain {
 }
 
 impl QueuePairBuilder<DynamicallyConnected> {
-    /// `mlx5dv_create_qp(context, qp_attr, {MLX5DV_DCTYPE_DCI})` — makes an initiator.
+    /// `mlx5dv_create_qp(context, qp_attr, {MLX5DV_DCTYPE_DCI})` — creates an initiator.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: no completion queue of sends, or one of another device; receives were asked for; more of something than the
-    ///   device has.
-    /// - `EOPNOTSUPP`: the device has no dynamic connections, or not these operations; or
+    /// - `EINVAL`: there is no completion queue of sends, or it belongs to another device; receives were requested; or
+    ///   a value exceeds the device's limit.
+    /// - `EOPNOTSUPP`: the device does not support dynamic connections or these operations; or
     ///   [`assume_send_room`](QueuePairBuilder::assume_send_room), which libmlx5 needs, was not called.
     /// - `ENOMEM`: out of resources.
     ///
@@ -62,12 +63,14 @@ impl QueuePairBuilder<DynamicallyConnected> {
         self.build_initiator(None)
     }
 
-    /// The same with streams, as many as [`dci_streams`](super::Mlx5DeviceAttr::dci_streams) at most: requests with
-    /// [`setup_dc_addr_stream`](crate::ibverbs::work_request::LocalBufferHandle::setup_dc_addr_stream) go on side by side.
+    /// `mlx5dv_create_qp` — creates an initiator with streams, at most the device's
+    /// [`dci_streams`](super::Mlx5DeviceAttr::dci_streams). Requests with
+    /// [`setup_dc_addr_stream`](crate::ibverbs::work_request::LocalBufferHandle::setup_dc_addr_stream) on different
+    /// streams run concurrently.
     ///
     /// # Errors
     ///
-    /// As [`build_dci`](Self::build_dci); `EOPNOTSUPP` also where libmlx5 is older than streams.
+    /// As for [`build_dci`](Self::build_dci); `EOPNOTSUPP` also if libmlx5 is older than streams.
     ///
     /// # References
     ///
@@ -87,7 +90,8 @@ impl QueuePairBuilder<DynamicallyConnected> {
         if !self.has_no_receives() {
             return Err(VerbError::invalid(
                 VERB,
-                "an initiator of dynamic connections has no receive queue: leave setup_max_recv_wr and setup_max_recv_sge at 0",
+                "an initiator of dynamic connections has no receive queue; leave setup_max_recv_wr and \
+                setup_max_recv_sge at 0",
             ));
         }
         let mut builder = self.clone();
@@ -97,10 +101,10 @@ impl QueuePairBuilder<DynamicallyConnected> {
         }
         builder.setup_send_ops_flags(MESSAGES_AND_MEMORY | SendOperationFlags::ATOMICS);
         match builder.create_initiator(streams) {
-            // Not every device has atomics.
+            // Not every device supports atomics.
             Err(error) if error.errno().raw() == libc::EOPNOTSUPP => {
                 builder.setup_send_ops_flags(MESSAGES_AND_MEMORY);
-                // Another reason than before is news: the first one was about the atomics.
+                // If the errno is the same, the atomics were not the reason.
                 let built = builder.create_initiator(streams);
                 built.map_err(|second| if second.errno() == error.errno() { error } else { second })
             }
@@ -112,7 +116,7 @@ impl QueuePairBuilder<DynamicallyConnected> {
         &self,
         streams: Option<DciStreams>,
     ) -> Result<ExtendedQueuePair<DynamicallyConnected>, VerbError> {
-        // SAFETY: all-zero is legal: the struct has integers alone.
+        // SAFETY: all zeros are valid: the struct has only integers.
         let mut attr: mlx5dv_qp_init_attr = unsafe { mem::zeroed() };
         attr.comp_mask = mask::MLX5DV_QP_INIT_ATTR_MASK_DC.0.into();
         attr.dc_init_attr.dc_type = mlx5dv_dc_type::MLX5DV_DCTYPE_DCI;
@@ -124,8 +128,8 @@ impl QueuePairBuilder<DynamicallyConnected> {
                 __bindgen_anon_1: mlx5dv_dc_init_attr__bindgen_ty_1 { dci_streams },
             };
         }
-        // SAFETY: the library makes an initiator of the attributes, in the domain and with the queues that they name, or gives
-        // null. Both structs are complete for their masks. `attach` reads alone.
+        // SAFETY: the library creates an initiator from the attributes, in their domain and with their queues, or
+        // returns null. Both structs are initialised according to their masks. `attach` only reads.
         let built = unsafe {
             self.build_with(
                 VERB,
@@ -137,17 +141,17 @@ impl QueuePairBuilder<DynamicallyConnected> {
     }
 }
 
-/// Finds the functions for addresses.
+/// Finds the functions for setting addresses.
 ///
 /// # Safety
 ///
-/// `qp` was just made by `mlx5dv_create_qp`, with streams where `has_streams`.
+/// `qp` was just created by `mlx5dv_create_qp`, with streams if `has_streams`.
 unsafe fn attach(qp: NonNull<ibv_qp_ex>, has_streams: bool) -> Result<DciFunctions, VerbError> {
-    // SAFETY: a live queue pair of mlx5.
+    // SAFETY: `qp` is a live mlx5 queue pair.
     let mlx5 = NonNull::new(unsafe { sys::mlx5dv_qp_ex_from_ibv_qp_ex(qp.as_ptr()) })
         .ok_or_else(|| missing("mlx5dv_qp_ex_from_ibv_qp_ex"))?;
-    // SAFETY: a part of the queue pair. The first function is as old as the struct; a library that has no room for the second
-    // refuses streams.
+    // SAFETY: it is a part of the queue pair. The first function is as old as the struct; a library without the second
+    // field refuses streams.
     let (set_address, set_stream_address) = unsafe {
         let mlx5 = mlx5.as_ptr();
         ((*mlx5).wr_set_dc_addr, if has_streams { (*mlx5).wr_set_dc_addr_stream } else { None })
@@ -162,5 +166,5 @@ unsafe fn attach(qp: NonNull<ibv_qp_ex>, has_streams: bool) -> Result<DciFunctio
 #[cold]
 fn missing(function: &str) -> VerbError {
     VerbError::new(VERB, Errno::EOPNOTSUPP)
-        .with_hint(format!("libmlx5 made the queue pair without the function {function}"))
+        .with_hint(format!("libmlx5 created the queue pair without the function {function}; upgrade rdma-core"))
 }

@@ -1,15 +1,16 @@
-//! What mlx5 devices (ConnectX, BlueField) can do beyond the verbs: libmlx5, opened when it is first needed.
+//! Features of mlx5 devices (ConnectX, BlueField) beyond the verbs, through libmlx5, which is opened on first use.
 //!
-//! | what | where |
+//! | feature | functions |
 //! |---|---|
-//! | whether a device is one | [`is_mlx5`], [`DeviceContext::query_mlx5_device`] |
+//! | detecting mlx5 devices, and their attributes | [`is_mlx5`], [`DeviceContext::query_mlx5_device`] |
 //! | dynamic connections (DC): one queue pair that sends to many | [`ProtectionDomain::create_dci_builder`], [`ProtectionDomain::create_dct_builder`] |
-//! | time stamps of completions in nanoseconds | [`DeviceContext::mlx5_clock_info`] |
+//! | completion timestamps in nanoseconds | [`DeviceContext::mlx5_clock_info`] |
 //!
 //! # Dynamic connections
 //!
-//! An initiator (DCI) connects for each request to the target (DCT) that the request names: by an address handle, the number of
-//! the target, and its key. It is reliable, and has all operations of a reliable connection, except receives.
+//! An initiator (DCI) connects to the target (DCT) of each request. A request selects its target by an address handle,
+//! the target's number and its key. The service is reliable, and supports all operations of a reliable connection
+//! except receives.
 //!
 //! ```no_run
 //! use sideway::ibverbs::address::AddressHandle;
@@ -17,14 +18,14 @@
 //! use sideway::ibverbs::work_request::{PostSendError, WorkRequestFlags};
 //! use sideway::mlx5::DynamicallyConnected;
 //!
-//! fn greet(
+//! fn send_hello(
 //!     dci: &mut ExtendedQueuePair<DynamicallyConnected>,
-//!     way: &AddressHandle,
+//!     handle: &AddressHandle,
 //!     (number, key): (u32, u64),
 //! ) -> Result<(), PostSendError> {
 //!     let mut guard = dci.start_post_send();
 //!     let request = guard.construct_wr(1, WorkRequestFlags::Signaled).setup_send();
-//!     request.setup_dc_addr(way, number, key).setup_inline_data(b"hello");
+//!     request.setup_dc_addr(handle, number, key).setup_inline_data(b"hello");
 //!     guard.post()
 //! }
 //! ```

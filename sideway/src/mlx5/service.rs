@@ -1,4 +1,4 @@
-//! The service of dynamic connections: what its requests look like, and its states.
+//! The services of dynamic connections: their requests and their states.
 
 use super::DcAddress;
 use crate::ffi::Sealed;
@@ -9,7 +9,8 @@ use crate::ibverbs::work_request::{
     Addressed, BindMemoryWindow, CompareSwap, FetchAdd, LocalInvalidate, Read, Send, SendImm, SendInv, Write, WriteImm,
 };
 
-/// The initiator of dynamic connections (DCI): each request with data names an address handle, a target and its key.
+/// The initiator of dynamic connections (DCI): each request that accesses a peer has an address handle, a target and
+/// its key.
 #[derive(Clone, Copy, Debug)]
 pub enum DynamicallyConnected {}
 
@@ -20,10 +21,10 @@ pub enum DynamicallyConnectedTarget {}
 impl Sealed for DynamicallyConnected {}
 impl Sealed for DynamicallyConnectedTarget {}
 
-// SAFETY: operations with data are offered with an address alone; the others go to no peer. The driver reads the address handle
-// at once.
+// SAFETY: operations that access a peer are offered only with an address; the others access no peer. The driver reads
+// the address handle at once.
 unsafe impl Service for DynamicallyConnected {
-    /// As the kernel's mlx5 driver checks it.
+    /// Follows the checks of the kernel's mlx5 driver.
     fn transition(_: QueuePairType, from: State, to: State) -> Option<Transition> {
         let way = Mask::PartitionKeyIndex | Mask::Port;
         let (needed, optional) = match (from, to) {
@@ -47,10 +48,10 @@ unsafe impl Service for DynamicallyConnected {
     }
 }
 
-// SAFETY: it takes no requests.
+// SAFETY: it has no requests.
 unsafe impl Service for DynamicallyConnectedTarget {
-    /// As the kernel's mlx5 driver checks it: the device learns of the target when it becomes ready to receive, and it stays so
-    /// until it is destroyed.
+    /// Follows the checks of the kernel's mlx5 driver. The device creates the target when it becomes ready to receive;
+    /// it stays in this state until it is destroyed.
     fn transition(_: QueuePairType, from: State, to: State) -> Option<Transition> {
         let needed = match (from, to) {
             (State::Reset, State::Init) => Mask::PartitionKeyIndex | Mask::Port | Mask::AccessFlags,
@@ -70,7 +71,7 @@ fn is_known(state: State) -> bool {
 macro_rules! offers_with_dc_address {
     ($($Operation:ty),+ $(,)?) => {
         $(
-            // SAFETY: the address is there.
+            // SAFETY: the operation has an address.
             unsafe impl<const CHECKED: bool> Offers<Addressed<$Operation, DcAddress<'_, CHECKED>>> for DynamicallyConnected {}
         )+
     };
@@ -78,7 +79,7 @@ macro_rules! offers_with_dc_address {
 
 offers_with_dc_address!(Send, SendImm, SendInv, Write, WriteImm, Read, CompareSwap, FetchAdd);
 
-// SAFETY: the operation goes to no peer.
+// SAFETY: the operation accesses no peer.
 unsafe impl Offers<LocalInvalidate> for DynamicallyConnected {}
 // SAFETY: as above.
 unsafe impl Offers<BindMemoryWindow<'_>> for DynamicallyConnected {}
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_initiator_needs_no_peer_and_a_target_no_send_queue() {
+    fn initiator_needs_no_peer_and_target_no_send_attributes() {
         let dci = |from, to| DynamicallyConnected::transition(QueuePairType::Driver, from, to);
         let dct = |from, to| DynamicallyConnectedTarget::transition(QueuePairType::Driver, from, to);
         assert_eq!(dci(State::Reset, State::Init).unwrap().needed, Mask::PartitionKeyIndex | Mask::Port);

@@ -204,7 +204,7 @@ fn null_reader_is_detected_at_build_time() {
     let error = world.context.create_cq_builder().build_efa_with_source_gid().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "efadv_create_cq: EOPNOTSUPP (Operation not supported): libefa made the queue without the function wc_read_sgid"
+        "efadv_create_cq: EOPNOTSUPP (Operation not supported): libefa created the queue without the function wc_read_sgid; upgrade rdma-core"
     );
     world.recording.without("read_byte_len");
     let error = world.context.create_cq_builder().build_efa_with_source_gid().unwrap_err();

@@ -218,7 +218,7 @@ fn stream_on_an_initiator_without_streams_is_refused() {
     let mut guard = qp.start_post_send();
     guard.construct_wr(1, SIGNALED).setup_send().setup_dc_addr_stream(&ah, 1, 2, 3).setup_inline_data(b"x");
     let error = guard.post().unwrap_err();
-    assert!(error.to_string().contains("was built without streams: use build_dci_with_streams"), "{error}");
+    assert!(error.to_string().contains("was built without streams; build it with build_dci_with_streams"), "{error}");
     drop((qp, ah));
     world.end();
 }
@@ -229,13 +229,18 @@ fn null_functions_are_detected_when_the_initiator_is_built() {
     let streams = DciStreams { log_num_concurrent: 1, log_num_errored: 1 };
     world.recording.without("wr_set_dc_addr_stream");
     let error = dci_builder(&world).build_dci_with_streams(streams).unwrap_err();
-    assert!(error.to_string().ends_with("made the queue pair without the function wr_set_dc_addr_stream"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .ends_with("created the queue pair without the function wr_set_dc_addr_stream; upgrade rdma-core"),
+        "{error}"
+    );
     world.recording.without("wr_set_dc_addr");
     let error = dci_builder(&world).build_dci().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "mlx5dv_create_qp: EOPNOTSUPP (Operation not supported): libmlx5 made the queue pair without the function \
-         wr_set_dc_addr"
+        "mlx5dv_create_qp: EOPNOTSUPP (Operation not supported): libmlx5 created the queue pair without the function \
+         wr_set_dc_addr; upgrade rdma-core"
     );
     assert!(!world.recording.live().contains(&Kind::QueuePair));
     world.end();
@@ -295,7 +300,7 @@ fn dc_target_has_a_key_and_a_shared_receive_queue_but_no_requests() {
     let mut builder = world.pd.create_dct_builder().unwrap();
     builder.setup_recv_cq(&world.recv_cq);
     let error = builder.build_dct(KEY).unwrap_err();
-    assert!(error.to_string().ends_with("a target has no receives of its own: call setup_srq"), "{error}");
+    assert!(error.to_string().ends_with("a target has no receive queue of its own; call setup_srq"), "{error}");
     let target = builder.setup_srq(&srq).build_dct(KEY).unwrap();
     // SAFETY: the pointer becomes a number.
     let srq_address = unsafe { srq.srq() }.as_ptr().addr() as u64;

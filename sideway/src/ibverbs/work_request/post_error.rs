@@ -255,7 +255,7 @@ impl PostError {
         Self(Box::new(Inner { kind, source, refusal: Some(reason), failed: Some(failed), posted: Some(0), limit }))
     }
 
-    /// The same for a list as a whole.
+    /// Creates the error of a list that was refused as a whole.
     #[cold]
     pub(crate) fn from_list_refusal(verb: &'static str, reason: RefusalReason) -> Self {
         let mut error = Self::from_refusal(verb, Refusal { failed: FailedRequest { index: None, wr_id: 0 }, reason });

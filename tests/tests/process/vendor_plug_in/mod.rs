@@ -137,7 +137,7 @@ fn missing_function_is_detected_at_build_time() {
     acme::without_functions(false);
     assert_eq!(
         error.to_string(),
-        "acme_create_qp: EOPNOTSUPP (Operation not supported): libacme made the queue pair without wr_set_route"
+        "acme_create_qp: EOPNOTSUPP (Operation not supported): libacme created the queue pair without wr_set_route"
     );
     assert_eq!(take_log(), ["acme_create_qp tag=7 operations=4", "acme_qp_functions", "destroy_qp"]);
 }

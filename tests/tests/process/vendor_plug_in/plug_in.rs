@@ -168,6 +168,6 @@ unsafe fn attach(qp: NonNull<ibv_qp_ex>) -> Result<Functions, VerbError> {
     match found.wr_set_route {
         Some(set_route) => Ok(Functions { set_route }),
         None => Err(VerbError::new(VERB, Errno::from_raw(libc::EOPNOTSUPP))
-            .with_hint("libacme made the queue pair without wr_set_route")),
+            .with_hint("libacme created the queue pair without wr_set_route")),
     }
 }
