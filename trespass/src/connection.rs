@@ -218,8 +218,17 @@ impl Connection {
     ///
     /// As of [`Connection::send`].
     pub fn send_buf(&self, message: Buf) -> io::Result<()> {
+        self.send_buf_until(message, None)
+    }
+
+    /// Sends a message from a buffer, and waits for room until the deadline.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut` if there was no room in time, and as of [`Connection::send`].
+    pub fn send_buf_until(&self, message: Buf, deadline: Option<Instant>) -> io::Result<()> {
         let mut message = Some(message);
-        self.handle.wait((self.id, Wait::Write), None, |worker| {
+        self.handle.wait((self.id, Wait::Write), deadline, |worker| {
             let Some(buffer) = message.take() else { return Ok(()) };
             worker.try_send_buf(self.id, buffer).map_err(|(error, buffer)| {
                 message = Some(buffer);

@@ -169,6 +169,21 @@ fn write_to_a_peer_that_does_not_read_times_out_and_loses_nothing() {
 }
 
 #[test]
+fn send_buf_to_a_peer_that_does_not_read_times_out() {
+    on_both(|transport| {
+        let (writer, reader) = pair(transport);
+        fill(&writer);
+        let refused = writer.send_buf_until(writer.alloc(100_000), Some(Instant::now() + Duration::from_millis(50)));
+        assert_eq!(refused.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
+        // The peer reads again: the next one is sent.
+        thread::scope(|scope| {
+            scope.spawn(|| while reader.recv().unwrap().is_some_and(|message| message.len() != 7) {});
+            writer.send_buf_until(writer.alloc(7), Some(Instant::now() + LONG)).unwrap();
+        });
+    });
+}
+
+#[test]
 fn nonblocking_stream_signals_its_descriptor() {
     on_both(|transport| {
         let (left, right) = pair(transport);

@@ -1,0 +1,89 @@
+//! The header of a block, at the end of its message.
+
+use twox_hash::XxHash3_128;
+
+/// Bytes of payload that a block has at most: with its trailer it fits a buffer of 1 MiB, and it is a multiple of the page.
+pub const BLOCK: usize = (1 << 20) - 4096;
+/// Bytes after the payload: header, hash, tag, form.
+pub const TRAILER: usize = HEADER + 16 + 1;
+/// Bytes of header and hash.
+pub(super) const HEADER: usize = 32;
+
+/// What a block's payload is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockKind {
+    /// Bytes of one file, or of the stream.
+    Data,
+    /// Small files, one after another.
+    Pack,
+}
+
+/// What a block is: where its payload belongs, and its hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// What the payload is.
+    pub kind: BlockKind,
+    /// Number of the file, or of the pack's first one.
+    pub file: u32,
+    /// Offset of the payload in the file, in bytes.
+    pub offset: u64,
+    /// XXH3-128 of the payload.
+    pub hash: u128,
+}
+
+impl Block {
+    /// A block for a payload, which it hashes.
+    pub fn of(kind: BlockKind, file: u32, offset: u64, payload: &[u8]) -> Block {
+        Block { kind, file, offset, hash: XxHash3_128::oneshot(payload) }
+    }
+
+    /// Whether the payload is what was sent.
+    pub fn matches(&self, payload: &[u8]) -> bool {
+        XxHash3_128::oneshot(payload) == self.hash
+    }
+
+    pub(super) fn emit(&self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[0] = u8::from(self.kind == BlockKind::Pack);
+        bytes[4..8].copy_from_slice(&self.file.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.hash.to_le_bytes());
+        bytes
+    }
+
+    pub(super) fn parse(bytes: &[u8; HEADER]) -> Option<Block> {
+        let number = |at: usize, length: usize| {
+            bytes[at..at + length].iter().rev().fold(0_u128, |number, &byte| number << 8 | u128::from(byte))
+        };
+        let kind = match bytes[0] {
+            0 => BlockKind::Data,
+            1 => BlockKind::Pack,
+            _ => return None,
+        };
+        Some(Block { kind, file: number(4, 4) as u32, offset: number(8, 8) as u64, hash: number(16, 16) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_survives_the_wire() {
+        let block =
+            Block { kind: BlockKind::Pack, file: u32::MAX - 1, offset: 0x0123_4567_89ab_cdef, hash: u128::MAX / 3 };
+        assert_eq!(Block::parse(&block.emit()), Some(block));
+    }
+
+    #[test]
+    fn altered_payload_does_not_match() {
+        let mut payload = vec![7; 10_000];
+        let block = Block::of(BlockKind::Data, 0, 0, &payload);
+        assert!(block.matches(&payload));
+        for bit in (0..80_000).step_by(997) {
+            payload[bit / 8] ^= 1 << (bit % 8);
+            assert!(!block.matches(&payload));
+            payload[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! An authenticated channel over messages: a key exchange by password, then sealed messages. No I/O, clock or threads.
+//!
+//! Both sides have a key: one that a person types, or 32 random bytes that went through ssh. SPAKE2 turns it into keys for AES-256-GCM,
+//! so that a recorded handshake does not allow offline guessing, and a wrong guess costs a connection.
+//!
+//! A message is a control frame or a block. A control frame is sealed whole. A block is payload, then a trailer with the block's header,
+//! its XXH3-128 and a tag; the payload is sealed too if the sender was asked for it. Each direction counts its messages in the nonce, so
+//! that a lost, repeated or swapped message does not open.
+
+mod block;
+mod handshake;
+mod seal;
+
+pub use block::{BLOCK, Block, BlockKind, TRAILER};
+pub use handshake::{Handshake, Role};
+pub use seal::{Message, Opener, Sealer};

@@ -1,0 +1,94 @@
+//! The key that a person types.
+
+use std::io::{self, BufRead};
+use std::str::FromStr;
+
+use crate::error::{Error, Kind, Result};
+
+/// The variable that holds the key, so that it stands in no process list.
+const VARIABLE: &str = "RDPIPE_KEY";
+
+/// Where a key comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyArgument {
+    /// The argument itself.
+    Given(String),
+    /// The first line of a file.
+    File(String),
+    /// The first line of the standard input.
+    Input,
+}
+
+impl FromStr for KeyArgument {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> std::result::Result<KeyArgument, Self::Err> {
+        Ok(match text.strip_prefix('@') {
+            Some(path) => KeyArgument::File(path.to_owned()),
+            None if text == "-" => KeyArgument::Input,
+            None => KeyArgument::Given(text.to_owned()),
+        })
+    }
+}
+
+impl KeyArgument {
+    /// The key's bytes: those of the variable `RDPIPE_KEY` if there is no argument.
+    ///
+    /// # Errors
+    ///
+    /// There is no key, or its file cannot be read.
+    pub fn read(argument: Option<&KeyArgument>) -> Result<Vec<u8>> {
+        let key = match argument {
+            Some(KeyArgument::Given(key)) => key.clone().into_bytes(),
+            Some(KeyArgument::File(path)) => {
+                let text =
+                    std::fs::read(path).map_err(|error| Error::file("read the key of", path.as_ref(), &error))?;
+                text.split(|&byte| byte == b'\n').next().unwrap_or_default().to_vec()
+            }
+            Some(KeyArgument::Input) => first_line(io::stdin().lock())?,
+            None => std::env::var(VARIABLE).map(String::into_bytes).unwrap_or_default(),
+        };
+        if key.is_empty() {
+            return Err(Error::new(
+                Kind::Usage,
+                "no key: pass KEY, @FILE, or - for the standard input, or set RDPIPE_KEY",
+            ));
+        }
+        Ok(key)
+    }
+}
+
+/// A line, byte by byte: what follows it belongs to the stream.
+fn first_line(mut input: impl BufRead) -> Result<Vec<u8>> {
+    let mut key = Vec::new();
+    input
+        .read_until(b'\n', &mut key)
+        .map_err(|error| Error::file("read the key of", "the standard input".as_ref(), &error))?;
+    if key.last() == Some(&b'\n') {
+        key.pop();
+    }
+    Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_comes_from_the_argument_or_a_file() {
+        assert_eq!(KeyArgument::read(Some(&"k".parse().unwrap())).unwrap(), b"k");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        std::fs::write(&path, "secret\nmore\n").unwrap();
+        let argument = format!("@{}", path.display()).parse().unwrap();
+        assert_eq!(KeyArgument::read(Some(&argument)).unwrap(), b"secret");
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(KeyArgument::read(Some(&argument)).unwrap_err().kind(), Kind::Usage);
+    }
+
+    #[test]
+    fn first_line_of_the_input_is_the_key() {
+        assert_eq!(first_line(b"secret\nrest".as_slice()).unwrap(), b"secret");
+        assert_eq!("-".parse(), Ok(KeyArgument::Input));
+    }
+}

@@ -1,0 +1,124 @@
+//! Command lines: options that several programs have, and what they do with errors.
+
+mod key;
+mod stream;
+
+pub use key::KeyArgument;
+pub use stream::{ReceiveCommand, SendCommand};
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser};
+use trespass::Transport;
+
+use crate::error::{Error, Result};
+use crate::link::{Fault, Options};
+
+/// Options of connections.
+#[derive(Args, Clone, Debug)]
+pub struct LinkArguments {
+    /// RDMA alone: fail if there is none
+    #[arg(long, conflicts_with = "tcp")]
+    pub rdma: bool,
+    /// TCP alone
+    #[arg(long)]
+    pub tcp: bool,
+    /// RDMA device [default: the one that leads to the peer]
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// Encrypt the data over RDMA too [default: over TCP alone]
+    #[arg(long, overrides_with = "no_encrypt")]
+    pub encrypt: bool,
+    /// Leave the data in clear over TCP too; keys, names and sizes are always encrypted
+    #[arg(long)]
+    pub no_encrypt: bool,
+    /// Seconds after which a silent peer is given up
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    pub timeout: u64,
+    /// Alter a block, for tests: flip:N, drop:N or swap:N
+    #[arg(long, value_name = "FAULT", hide = true)]
+    pub fault: Option<Fault>,
+    /// Print the bandwidth at the end; twice: details of the connection
+    #[arg(short, long, action = ArgAction::Count)]
+    pub verbose: u8,
+}
+
+impl LinkArguments {
+    /// As options of connections.
+    pub fn options(&self) -> Options {
+        let transport = match (self.rdma, self.tcp) {
+            (true, _) => Transport::Rdma,
+            (_, true) => Transport::Tcp,
+            _ => Transport::Any,
+        };
+        let encrypt = match (self.encrypt, self.no_encrypt) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            _ => None,
+        };
+        let timeout = Duration::from_secs(self.timeout);
+        Options { transport, device: self.device.clone(), encrypt, timeout, fault: self.fault }
+    }
+}
+
+/// Prints log records to the standard error.
+struct Log {
+    program: &'static str,
+}
+
+impl log::Log for Log {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::max_level()
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            let level = record.level().as_str().to_lowercase();
+            print_error(&format!("{}: {level}: {}", self.program, record.args()));
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// Parses a command line, runs it, and reports an error with its exit status. `--help` and `--version` exit with 0, a wrong command line
+/// with 1.
+pub fn main<C: Parser + CommandFactory + FromArgMatches>(
+    program: &'static str,
+    verbosity: impl Fn(&C) -> u8,
+    status: impl Fn(&Error) -> u8,
+    run: impl FnOnce(C) -> Result<u8>,
+) -> ExitCode {
+    let command = match C::try_parse() {
+        Ok(command) => command,
+        Err(error) => {
+            // A closed standard error has no reader.
+            _ = error.print();
+            return ExitCode::from(u8::from(error.use_stderr()));
+        }
+    };
+    static LOG: std::sync::OnceLock<Log> = std::sync::OnceLock::new();
+    let level = match verbosity(&command) {
+        0 => log::LevelFilter::Error,
+        1 => log::LevelFilter::Warn,
+        _ => log::LevelFilter::Info,
+    };
+    if log::set_logger(LOG.get_or_init(|| Log { program })).is_ok() {
+        log::set_max_level(level);
+    }
+    match run(command) {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            print_error(&format!("{program}: {error}"));
+            ExitCode::from(status(&error))
+        }
+    }
+}
+
+/// Prints a line to the standard error.
+pub fn print_error(line: &str) {
+    // A closed standard error has no reader.
+    _ = writeln!(io::stderr(), "{line}");
+}

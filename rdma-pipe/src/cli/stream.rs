@@ -1,0 +1,149 @@
+//! `rdsend` and `rdrecv`.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use rustix::fs::{Mode, OFlags};
+
+use super::{KeyArgument, LinkArguments, print_error};
+use crate::error::{Error, Kind, Result, escape};
+use crate::link::{Listener, connect};
+use crate::proto::Purpose;
+use crate::stream::{self, Output};
+
+/// How long `rdsend` tries while the receiver is not there yet.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Send the standard input, or FILE, to rdrecv on another host
+#[derive(Debug, Parser)]
+#[command(name = "rdsend", version, max_term_width = 100)]
+pub struct SendCommand {
+    #[command(flatten)]
+    link: LinkArguments,
+    /// Host that rdrecv runs on
+    #[arg(value_name = "HOST")]
+    host: String,
+    /// Its port
+    #[arg(value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+    /// Key that both sides have; @FILE reads it, - takes the first line of the standard input [default: $RDPIPE_KEY]
+    #[arg(value_name = "KEY")]
+    key: Option<KeyArgument>,
+    /// File to send [default: standard input]
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+/// Receive what rdsend sends, and write it to the standard output, or to FILE
+#[derive(Debug, Parser)]
+#[command(name = "rdrecv", version, max_term_width = 100)]
+pub struct ReceiveCommand {
+    #[command(flatten)]
+    link: LinkArguments,
+    /// Port to listen at; 0 is a free one, which is printed
+    #[arg(value_name = "PORT")]
+    port: u16,
+    /// Key that both sides have; @FILE reads it, - takes the first line of the standard input [default: $RDPIPE_KEY]
+    #[arg(value_name = "KEY")]
+    key: Option<KeyArgument>,
+    /// File to write; it gets its name when it is complete [default: standard output]
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl SendCommand {
+    /// The number of times that `-v` was given.
+    pub fn verbosity(&self) -> u8 {
+        self.link.verbose
+    }
+
+    /// Sends.
+    ///
+    /// # Errors
+    ///
+    /// As of [`connect`] and [`stream::send`].
+    pub fn run(self) -> Result<u8> {
+        let key = KeyArgument::read(self.key.as_ref())?;
+        let (input, name) = match &self.file {
+            Some(path) => {
+                let cannot = |error: rustix::io::Errno| Error::file("open", path, &error.into());
+                let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(cannot)?;
+                (fd, escape(path))
+            }
+            None => (standard(std::io::stdin(), "input")?, "the standard input".to_owned()),
+        };
+        refuse_directory(&input, &name)?;
+        let address = format!("{}:{}", bracketed(&self.host), self.port);
+        let link = connect(&[address], &key, Purpose::Send, PATIENCE, &self.link.options())?;
+        if self.link.verbose > 1 {
+            print_error(&format!("rdsend: {}", link.stats()?));
+        }
+        let summary = stream::send(link, &input, &name)?;
+        if self.link.verbose > 0 {
+            print_error(&summary.bandwidth());
+        }
+        Ok(0)
+    }
+}
+
+impl ReceiveCommand {
+    /// The number of times that `-v` was given.
+    pub fn verbosity(&self) -> u8 {
+        self.link.verbose.max(1)
+    }
+
+    /// Receives.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Listener`] and [`stream::receive`].
+    pub fn run(self) -> Result<u8> {
+        let key = KeyArgument::read(self.key.as_ref())?;
+        let listener = Listener::bind(None, self.port, &self.link.options())?;
+        if self.port == 0 {
+            print_error(&format!("rdrecv: port {}", listener.port()));
+        }
+        let output = match &self.file {
+            Some(path) => Output::create(path)?,
+            None => Output::Fd(standard(std::io::stdout(), "output")?, "the standard output".to_owned()),
+        };
+        let (mut link, purpose) = listener.accept(&key, None)?;
+        drop(listener);
+        if purpose != Purpose::Send {
+            let error = Error::protocol("the peer does not send; use rdsend");
+            link.sender.abort(&error);
+            link.wait_for_close();
+            return Err(error);
+        }
+        if self.link.verbose > 1 {
+            print_error(&format!("rdrecv: {}", link.stats()?));
+        }
+        let summary = stream::receive(link, output)?;
+        if self.link.verbose > 0 {
+            print_error(&summary.bandwidth());
+        }
+        Ok(0)
+    }
+}
+
+/// A descriptor of the process's own, as the standard library's buffers are not used.
+fn standard(stream: impl AsFd, name: &str) -> Result<OwnedFd> {
+    let fd = stream.as_fd().try_clone_to_owned();
+    fd.map_err(|error| Error::file("open", format!("the standard {name}").as_ref(), &error))
+}
+
+/// Reading a directory fails; better before the peer is asked.
+fn refuse_directory(input: &OwnedFd, name: &str) -> Result<()> {
+    let found = rustix::fs::fstat(input).map_err(|error| Error::file("read", name.as_ref(), &error.into()))?;
+    if rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir() {
+        return Err(Error::new(Kind::File, format!("cannot read {name}: is a directory; use rdcp -r")));
+    }
+    Ok(())
+}
+
+/// An IPv6 address in brackets, as a port follows.
+pub(super) fn bracketed(host: &str) -> String {
+    if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() }
+}

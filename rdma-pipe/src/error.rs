@@ -1,0 +1,151 @@
+//! What went wrong, and the exit status that stands for it.
+
+use std::fmt::{self, Display};
+use std::io;
+use std::path::Path;
+
+/// An error of a transfer: its text follows `what failed: why; remedy`.
+#[derive(Clone, Debug)]
+pub struct Error {
+    kind: Kind,
+    text: String,
+}
+
+/// What a program branches on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The command line, or the request of the far side.
+    Usage,
+    /// The two sides have different keys.
+    WrongKey,
+    /// RDMA was required, and there is none.
+    NoRdma,
+    /// No connection was made.
+    Unreachable,
+    /// A file or a standard stream.
+    File,
+    /// Some of the files were not copied.
+    Partial,
+    /// A source disappeared or changed while it was read.
+    Vanished,
+    /// The peer sent something malformed, or data arrived altered, or the connection broke.
+    Protocol,
+    /// A peer was silent for too long.
+    TimedOut,
+    /// A signal ended the transfer.
+    Signal(u8),
+}
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An error with its text.
+    pub fn new(kind: Kind, text: impl Into<String>) -> Error {
+        Error { kind, text: text.into() }
+    }
+
+    /// An error of an operation on a file.
+    pub fn file(what: &str, path: &Path, error: &io::Error) -> Error {
+        Error::new(Kind::File, format!("cannot {what} {}: {}", escape(path), reason(error)))
+    }
+
+    /// Malformed or altered input from the peer.
+    pub fn protocol(text: impl Into<String>) -> Error {
+        Error::new(Kind::Protocol, text)
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Puts what was being done before the text.
+    #[must_use]
+    pub fn within(mut self, what: impl Display) -> Error {
+        self.text = format!("{what}: {}", self.text);
+        self
+    }
+
+    /// Exit status of `rdcp` and `rdpipe`.
+    pub fn copy_status(&self) -> u8 {
+        match self.kind {
+            Kind::Usage => 1,
+            Kind::File | Kind::Partial => 23,
+            Kind::Vanished => 24,
+            Kind::TimedOut => 30,
+            Kind::Signal(number) => 128_u8.saturating_add(number),
+            Kind::WrongKey | Kind::NoRdma | Kind::Unreachable | Kind::Protocol => 12,
+        }
+    }
+
+    /// Exit status of `rdsend` and `rdrecv`.
+    pub fn stream_status(&self) -> u8 {
+        match self.kind {
+            Kind::WrongKey => 20,
+            Kind::NoRdma => 101,
+            Kind::Unreachable => 199,
+            Kind::File => 200,
+            _ => self.copy_status(),
+        }
+    }
+}
+
+impl Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A connection's failure: a time-out, or a loss.
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Error {
+        let kind = if error.kind() == io::ErrorKind::TimedOut { Kind::TimedOut } else { Kind::Protocol };
+        Error::new(kind, format!("the connection broke: {}", reason(&error)))
+    }
+}
+
+/// The text of an I/O error without Rust's suffix `(os error 2)`, in lower case.
+pub fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
+}
+
+/// A path for people: control characters are escaped, so that a name cannot drive a terminal.
+pub fn escape(path: &Path) -> String {
+    let mut text = String::new();
+    for letter in path.to_string_lossy().chars() {
+        if letter.is_control() { text.extend(letter.escape_default()) } else { text.push(letter) }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_of_names_are_escaped() {
+        assert_eq!(escape(Path::new("a\u{1b}[2Jb\n")), "a\\u{1b}[2Jb\\n");
+    }
+
+    #[test]
+    fn exit_statuses_follow_the_table() {
+        let status = |kind| (Error::new(kind, "").stream_status(), Error::new(kind, "").copy_status());
+        assert_eq!(status(Kind::Usage), (1, 1));
+        assert_eq!(status(Kind::WrongKey), (20, 12));
+        assert_eq!(status(Kind::NoRdma), (101, 12));
+        assert_eq!(status(Kind::Unreachable), (199, 12));
+        assert_eq!(status(Kind::File), (200, 23));
+        assert_eq!(status(Kind::Partial).1, 23);
+        assert_eq!(status(Kind::Vanished).1, 24);
+        assert_eq!(status(Kind::Protocol), (12, 12));
+        assert_eq!(status(Kind::TimedOut), (30, 30));
+        assert_eq!(status(Kind::Signal(15)), (143, 143));
+    }
+}

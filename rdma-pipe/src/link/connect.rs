@@ -1,0 +1,101 @@
+//! Connecting, until a peer is there.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use trespass::{Connection, Handle, Transport};
+
+use super::ends::Link;
+use super::options::Options;
+use crate::channel::{Handshake, Message, Role};
+use crate::error::{Error, Kind, Result};
+use crate::proto::{Frame, Purpose};
+
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(20);
+/// For the peer's side of the handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// For an attempt at one address.
+const ATTEMPT: Duration = Duration::from_secs(5);
+
+/// Connects to the first of these addresses (`host:port`) that answers, and tries for `patience` while none does.
+///
+/// # Errors
+///
+/// Nothing accepts at the addresses ([`Kind::Unreachable`]), the peer has another key ([`Kind::WrongKey`]) or is another program.
+pub fn connect(
+    addresses: &[String],
+    key: &[u8],
+    purpose: Purpose,
+    patience: Duration,
+    options: &Options,
+) -> Result<Link> {
+    let handle = options.worker()?;
+    let until = Instant::now() + patience;
+    let connection = loop {
+        match attempt(&handle, addresses) {
+            Ok(connection) => break connection,
+            Err(error) if Instant::now() >= until => return Err(unreachable(addresses, &error, options)),
+            Err(_) => thread::sleep(PAUSE),
+        }
+    };
+    let (handshake, hello) = Handshake::start(Role::Client, key);
+    connection.send(&hello)?;
+    let deadline = Some(Instant::now() + HANDSHAKE);
+    let receive = || match connection.recv_until(deadline) {
+        Ok(Some(message)) => Ok(message),
+        Ok(None) => Err(refused(&connection)),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+            Err(Error::new(Kind::Unreachable, "the peer accepts connections and sends nothing; check host and port"))
+        }
+        Err(error) => Err(error.into()),
+    };
+    let (mut sealer, mut opener) = handshake.finish(&receive()?)?;
+    let wrong = || Error::new(Kind::WrongKey, "the receiver has another key; start both sides with the same KEY");
+    match opener.open(receive()?).map_err(|_| wrong())? {
+        Message::Control(frame) if Frame::parse(&frame)? == Frame::Opened => {}
+        _ => return Err(Error::protocol("the peer did not complete the handshake")),
+    }
+    connection.send(&sealer.control(&Frame::Open(purpose).emit()))?;
+    Link::new(connection, (sealer, opener), options)
+}
+
+fn attempt(handle: &Handle, addresses: &[String]) -> io::Result<Connection> {
+    let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
+    for address in addresses {
+        match address.to_socket_addrs() {
+            Ok(found) => {
+                for address in found {
+                    match Connection::connect_on(handle, address, Some(ATTEMPT)) {
+                        Ok(connection) => return Ok(connection),
+                        Err(error) => last = error,
+                    }
+                }
+            }
+            Err(error) => last = io::Error::new(error.kind(), format!("cannot resolve the name: {error}")),
+        }
+    }
+    Err(last)
+}
+
+fn refused(connection: &Connection) -> Error {
+    match connection.peer_close() {
+        Some((_, reason)) if !reason.is_empty() => Error::protocol(format!("the receiver refused: {reason}")),
+        _ => Error::protocol("the peer ended the connection during the handshake"),
+    }
+}
+
+fn unreachable(addresses: &[String], error: &io::Error, options: &Options) -> Error {
+    let at = addresses.join(" or ");
+    if options.transport == Transport::Rdma && error.kind() == io::ErrorKind::NotFound {
+        return Error::new(Kind::NoRdma, format!("no RDMA: {error}; leave out --rdma to use TCP"));
+    }
+    Error::new(Kind::Unreachable, format!("cannot connect to {at}: {error}; check that the receiver runs there"))
+}
+
+/// The address that connections to all local addresses are accepted at.
+pub(super) fn any_address(port: u16) -> SocketAddr {
+    SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 0], port))
+}

@@ -1,0 +1,298 @@
+//! The two ends of a connection: one thread receives, any threads send.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use trespass::{Buf, Connection, Kind as TransportKind, Stats};
+
+use super::options::{Fault, Options};
+use crate::channel::{Block, BlockKind, Message, Opener, Sealer, TRAILER};
+use crate::error::{Error, Kind, Result};
+use crate::proto::{Failure, Frame};
+
+/// A connection that is authenticated.
+#[derive(Debug)]
+pub struct Link {
+    /// For any thread.
+    pub sender: Sender,
+    /// For one thread.
+    pub receiver: Receiver,
+}
+
+/// Sends frames and blocks. Clones are the same end.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    shared: Arc<Shared>,
+    _alive: Arc<Alive>,
+}
+
+/// Receives frames and blocks.
+#[derive(Debug)]
+pub struct Receiver {
+    connection: Arc<Connection>,
+    opener: Opener,
+    timeout: Duration,
+}
+
+/// What arrived.
+#[derive(Debug)]
+pub enum Received {
+    /// A control frame.
+    Frame(Frame),
+    /// A block, not compared with its hash yet, with its payload.
+    Block(Block, Buf),
+}
+
+#[derive(Debug)]
+struct Shared {
+    connection: Arc<Connection>,
+    state: Mutex<State>,
+    over: Mutex<bool>,
+    ended: Condvar,
+    timeout: Duration,
+    encrypts: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    sealer: Sealer,
+    sent: Instant,
+    blocks: u64,
+    fault: Option<Fault>,
+    held: Option<Buf>,
+}
+
+/// Ends the thread that sends pings.
+#[derive(Debug)]
+struct Alive(Arc<Shared>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        *lock(&self.0.over) = true;
+        self.0.ended.notify_all();
+    }
+}
+
+impl Link {
+    pub(super) fn new(connection: Connection, (sealer, opener): (Sealer, Opener), options: &Options) -> Result<Link> {
+        let is_tcp = connection.stats()?.transport == TransportKind::Tcp;
+        let connection = Arc::new(connection);
+        let state = State { sealer, sent: Instant::now(), blocks: 0, fault: options.fault, held: None };
+        let shared = Arc::new(Shared {
+            connection: Arc::clone(&connection),
+            state: Mutex::new(state),
+            over: Mutex::new(false),
+            ended: Condvar::new(),
+            timeout: options.timeout,
+            encrypts: options.encrypt.unwrap_or(is_tcp),
+        });
+        let pinging = Arc::clone(&shared);
+        thread::Builder::new()
+            .name("pings".to_owned())
+            .spawn(move || pinging.ping())
+            .map_err(|error| Error::new(Kind::Protocol, format!("cannot start a thread: {error}")))?;
+        let sender = Sender { _alive: Arc::new(Alive(Arc::clone(&shared))), shared };
+        Ok(Link { sender, receiver: Receiver { connection, opener, timeout: options.timeout } })
+    }
+
+    /// What the connection runs on.
+    ///
+    /// # Errors
+    ///
+    /// The connection broke.
+    pub fn stats(&self) -> Result<Stats> {
+        Ok(self.receiver.connection.stats()?)
+    }
+
+    /// Receives a frame; a block is an error.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Receiver::receive`].
+    pub fn frame(&mut self) -> Result<Frame> {
+        match self.receiver.receive()? {
+            Received::Frame(frame) => Ok(frame),
+            Received::Block(..) => Err(Error::protocol("the peer sent a block where a frame was due")),
+        }
+    }
+}
+
+impl Sender {
+    /// A buffer for a block with this payload.
+    pub fn buffer(&self, payload: usize) -> Buf {
+        self.shared.connection.alloc(payload + TRAILER)
+    }
+
+    /// Sends a control frame.
+    ///
+    /// # Errors
+    ///
+    /// The connection broke, or the peer takes nothing for too long.
+    pub fn frame(&self, frame: &Frame) -> Result<()> {
+        self.shared.frame(&mut lock(&self.shared.state), frame)
+    }
+
+    /// Sends a block: the first `payload` bytes of a buffer of [`Sender::buffer`].
+    ///
+    /// # Errors
+    ///
+    /// As of [`Sender::frame`].
+    pub fn block(&self, block: &Block, buffer: Buf, payload: usize) -> Result<()> {
+        self.after_frame(None, block, buffer, payload)
+    }
+
+    /// Sends the list of a pack, and the pack.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Sender::frame`].
+    pub fn pack(&self, list: &Frame, block: &Block, buffer: Buf, payload: usize) -> Result<()> {
+        self.after_frame(Some(list), block, buffer, payload)
+    }
+
+    fn after_frame(&self, frame: Option<&Frame>, block: &Block, mut buffer: Buf, payload: usize) -> Result<()> {
+        buffer.truncate(payload + TRAILER);
+        let mut state = lock(&self.shared.state);
+        if let Some(frame) = frame {
+            self.shared.frame(&mut state, frame)?;
+        }
+        state.sealer.block(block, &mut buffer, self.shared.encrypts);
+        match state.faulty(&mut buffer, payload) {
+            Fate::Send => self.shared.send(&mut state, buffer)?,
+            Fate::Drop => return Ok(()),
+            Fate::Hold => {
+                state.held = Some(buffer);
+                return Ok(());
+            }
+        }
+        match state.held.take() {
+            Some(held) => self.shared.send(&mut state, held),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether payload is encrypted.
+    pub fn encrypts(&self) -> bool {
+        self.shared.encrypts
+    }
+
+    /// Reports a failure to the peer, as the last frame. The connection may be broken already.
+    pub fn abort(&self, error: &Error) {
+        _ = self.frame(&Frame::Abort(Failure::from(error)));
+    }
+
+    /// Waits until the peer's device has everything.
+    pub fn flush(&self) {
+        // A connection that breaks has nothing to wait for.
+        _ = self.shared.connection.flush();
+    }
+}
+
+enum Fate {
+    Send,
+    Drop,
+    Hold,
+}
+
+impl State {
+    fn faulty(&mut self, buffer: &mut Buf, payload: usize) -> Fate {
+        let number = self.blocks;
+        self.blocks += 1;
+        match self.fault {
+            Some(Fault::Flip(at)) if at == number && payload != 0 => buffer[payload / 2] ^= 0x10,
+            Some(Fault::Drop(at)) if at == number => return Fate::Drop,
+            Some(Fault::Swap(at)) if at == number => return Fate::Hold,
+            _ => {}
+        }
+        Fate::Send
+    }
+}
+
+impl Shared {
+    fn frame(&self, state: &mut State, frame: &Frame) -> Result<()> {
+        let message = state.sealer.control(&frame.emit());
+        let mut buffer = self.connection.alloc(message.len());
+        buffer.copy_from_slice(&message);
+        self.send(state, buffer)
+    }
+
+    fn send(&self, state: &mut State, buffer: Buf) -> Result<()> {
+        let deadline = Instant::now() + self.timeout;
+        self.connection.send_buf_until(buffer, Some(deadline)).map_err(|error| failed(&error, self.timeout))?;
+        state.sent = Instant::now();
+        Ok(())
+    }
+
+    /// Sends a ping if nothing else was sent for a fourth of the time-out. A thread that sends waits for the peer, and needs none.
+    fn ping(&self) {
+        let pause = (self.timeout / 4).max(Duration::from_millis(10));
+        let mut over = lock(&self.over);
+        loop {
+            over = self.ended.wait_timeout(over, pause).map_or_else(|error| error.into_inner().0, |(over, _)| over);
+            if *over {
+                return;
+            }
+            if let Ok(mut state) = self.state.try_lock()
+                && state.sent.elapsed() >= pause
+                && self.frame(&mut state, &Frame::Ping).is_err()
+            {
+                return;
+            }
+        }
+    }
+}
+
+impl Receiver {
+    /// Waits for the next frame that is no ping, or block.
+    ///
+    /// # Errors
+    ///
+    /// The peer is silent for too long, ended the connection or aborted, or what arrived is not what it sent.
+    pub fn receive(&mut self) -> Result<Received> {
+        loop {
+            let message = self.connection.recv_until(Some(Instant::now() + self.timeout));
+            let Some(message) = message.map_err(|error| failed(&error, self.timeout))? else {
+                return Err(Error::protocol("the peer ended the connection before the transfer was complete"));
+            };
+            match self.opener.open(message)? {
+                Message::Control(bytes) => match Frame::parse(&bytes)? {
+                    Frame::Ping => {}
+                    Frame::Abort(failure) => return Err(Error::from(failure).within("the peer failed")),
+                    frame => return Ok(Received::Frame(frame)),
+                },
+                Message::Block(block, mut buffer, payload) => {
+                    buffer.truncate(payload);
+                    return Ok(Received::Block(block, buffer));
+                }
+            }
+        }
+    }
+}
+
+/// Compares a block with its hash.
+pub(crate) fn verify(block: &Block, payload: &[u8]) -> Result<()> {
+    if block.matches(payload) {
+        return Ok(());
+    }
+    let what = if block.kind == BlockKind::Pack { "a pack of files" } else { "a block" };
+    Err(Error::protocol(format!("{what} arrived altered: its XXH3 differs at offset {}; start again", block.offset)))
+}
+
+fn failed(error: &io::Error, timeout: Duration) -> Error {
+    if error.kind() == io::ErrorKind::TimedOut {
+        let text = format!("the peer was silent for {} s; raise --timeout if it is only slow", timeout.as_secs());
+        return Error::new(Kind::TimedOut, text);
+    }
+    match error.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+            Error::protocol("the connection broke: the peer's process ended")
+        }
+        _ => Error::protocol(format!("the connection broke: {}", crate::error::reason(error))),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,13 @@
+//! A connection between two processes of this crate: trespass carries it, over RDMA or TCP; a key authenticates it.
+
+mod accept;
+mod connect;
+mod ends;
+mod options;
+
+pub use accept::Listener;
+pub use connect::connect;
+pub use ends::{Link, Received, Receiver, Sender};
+pub use options::{Fault, Options, memory_limit};
+
+pub(crate) use ends::verify;

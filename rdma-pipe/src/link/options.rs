@@ -1,0 +1,103 @@
+//! What a connection is asked for.
+
+use std::time::Duration;
+
+use rustix::process::{Resource, getrlimit};
+use trespass::{Handle, Transport};
+
+use crate::error::{Error, Kind, Result};
+
+/// Registered memory, if nothing limits it.
+const MEMORY: usize = 64 << 20;
+/// Below this the device gets no memory: buffers for receives, and a few blocks.
+const LEAST_MEMORY: usize = 6 << 20;
+/// Bytes that wait to be sent: enough blocks that the peer's reads follow one another.
+const WAITING: usize = 4 << 20;
+
+/// Longest message: a block, or a list of entries.
+const MESSAGE: u32 = 4 << 20;
+
+/// Options of connections.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Which transports may be used.
+    pub transport: Transport,
+    /// Name of the RDMA device; `None` is the one that leads to the peer.
+    pub device: Option<String>,
+    /// Payload is encrypted: always, never, or (`None`) over TCP alone.
+    pub encrypt: Option<bool>,
+    /// A peer that is silent for so long is given up.
+    pub timeout: Duration,
+    /// Altered blocks, for tests.
+    pub fault: Option<Fault>,
+}
+
+/// What a test does to a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Inverts a bit of the payload of a block.
+    Flip(u64),
+    /// Does not send a block.
+    Drop(u64),
+    /// Sends a block after the next one.
+    Swap(u64),
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            transport: Transport::Any,
+            device: None,
+            encrypt: None,
+            timeout: Duration::from_secs(60),
+            fault: None,
+        }
+    }
+}
+
+impl Options {
+    /// A worker with these options.
+    pub(super) fn worker(&self) -> Result<Handle> {
+        let mut options = trespass::Options::default();
+        options.transport = self.transport;
+        options.device.clone_from(&self.device);
+        options.send_high_water = WAITING;
+        options.message = MESSAGE;
+        match memory_limit() {
+            Some(limit) if limit < LEAST_MEMORY => {
+                let text = format!(
+                    "no RDMA: the limit of locked memory is {} KiB; raise it to 8 MiB with `ulimit -l 8192`",
+                    limit >> 10
+                );
+                if self.transport == Transport::Rdma {
+                    return Err(Error::new(Kind::NoRdma, text));
+                }
+                log::warn!("{text}");
+                options.transport = Transport::Tcp;
+            }
+            limit => options.memory = limit.unwrap_or(MEMORY).min(MEMORY),
+        }
+        Handle::new(&options)
+            .map_err(|error| Error::new(Kind::Unreachable, format!("cannot start the transport: {error}")))
+    }
+}
+
+/// The limit of locked memory, in bytes.
+pub fn memory_limit() -> Option<usize> {
+    getrlimit(Resource::Memlock).current.and_then(|limit| usize::try_from(limit).ok())
+}
+
+impl std::str::FromStr for Fault {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Fault, String> {
+        let (kind, number) = text.split_once(':').ok_or("expected flip:N, drop:N or swap:N")?;
+        let number = number.parse().map_err(|_| "N is the number of a block")?;
+        match kind {
+            "flip" => Ok(Fault::Flip(number)),
+            "drop" => Ok(Fault::Drop(number)),
+            "swap" => Ok(Fault::Swap(number)),
+            _ => Err("expected flip:N, drop:N or swap:N".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Control frames.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Kind, Result};
+
+/// Number of an entry of a transfer: entries are numbered as they are listed, from 1. The destination itself is 0.
+pub type Id = u32;
+
+/// The destination itself, as the directory of the first entries.
+pub const ROOT: Id = 0;
+
+/// A control frame. Which side sends it is in its comment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Frame {
+    /// Both: the sender is alive.
+    Ping,
+    /// Both: the transfer has failed; the last frame.
+    Abort(Failure),
+    /// Client, the first frame: what the connection is for.
+    Open(Purpose),
+    /// Server, the first frame.
+    Opened,
+    /// Source of a stream: all blocks were sent.
+    StreamEnd(Totals),
+    /// Sink of a stream: all blocks are where they belong.
+    StreamDone(Totals),
+    /// Source: entries of a directory.
+    List {
+        /// The directory.
+        dir: Id,
+        /// Its entries, numbered on from the last ones.
+        entries: Vec<Entry>,
+        /// Whether these are the last ones, and none is missing: what else is there may be deleted.
+        whole: bool,
+    },
+    /// Source: the pack that follows has these files, with their lengths.
+    Pack(Vec<(Id, u32)>),
+    /// Source: all blocks of a file were sent; or it could not be read.
+    Close(Id, std::result::Result<(), Failure>),
+    /// Source: everything was sent.
+    End(Totals),
+    /// Sink: the answers to the files that were asked for, in order: how much of each is there already.
+    Have(Vec<(Id, Have)>),
+    /// Sink: an entry failed, or a file that was asked for is complete.
+    Result(Id, std::result::Result<(), Failure>),
+    /// Sink: everything is done, with what was done; of a chain, also the hosts that were lost.
+    Report(Totals, Vec<(String, Failure)>),
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Purpose {
+    /// The client sends.
+    Send,
+    /// The client receives.
+    Receive,
+}
+
+/// How much of a file the sink has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Have {
+    /// All of it: send nothing.
+    All,
+    /// The bytes before this offset.
+    Until(u64),
+}
+
+/// What was transferred.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Entries of all kinds.
+    pub entries: u64,
+    /// Regular files.
+    pub files: u64,
+    /// Bytes of their blocks.
+    pub bytes: u64,
+    /// Entries that failed.
+    pub failed: u64,
+}
+
+/// An entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Its name: one component.
+    #[serde(with = "bytes")]
+    pub name: Vec<u8>,
+    /// What it is.
+    pub kind: EntryKind,
+    /// Permissions, and the bits of set-user-ID and the like.
+    pub mode: u16,
+    /// User and group.
+    pub owner: (u32, u32),
+    /// Time of the last change: seconds and nanoseconds.
+    pub modified: (i64, u32),
+    /// Extended attributes.
+    pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// What an entry is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EntryKind {
+    /// A directory, listed later.
+    Directory,
+    /// A file of this many bytes.
+    File(u64),
+    /// A symbolic link, with its target.
+    Link(#[serde(with = "bytes")] Vec<u8>),
+    /// Another name of a file that was listed before.
+    Same(Id),
+}
+
+/// Why something failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The exit status that it stands for.
+    pub status: u8,
+    /// In words.
+    pub text: String,
+}
+
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Failure {
+        Failure { status: error.copy_status(), text: error.to_string() }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        let kind = match failure.status {
+            1 => Kind::Usage,
+            23 => Kind::File,
+            24 => Kind::Vanished,
+            30 => Kind::TimedOut,
+            128.. => Kind::Signal(failure.status - 128),
+            _ => Kind::Protocol,
+        };
+        Error::new(kind, crate::error::escape(failure.text.as_ref()))
+    }
+}
+
+impl Frame {
+    /// The frame's bytes.
+    pub fn emit(&self) -> Vec<u8> {
+        // Serializing to a vector fails for types that this enum does not have.
+        postcard::to_stdvec(self).unwrap_or_default()
+    }
+
+    /// Parses a frame.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are no frame, or have bytes after it.
+    pub fn parse(bytes: &[u8]) -> Result<Frame> {
+        match postcard::take_from_bytes(bytes) {
+            Ok((frame, [])) => Ok(frame),
+            _ => Err(Error::protocol("the peer sent a malformed frame; both sides need the same version")),
+        }
+    }
+}
+
+/// Bytes rather than a sequence of numbers.
+mod bytes {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(bytes)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        <&[u8]>::deserialize(deserializer).map(<[u8]>::to_vec)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames() -> Vec<Frame> {
+        let failure = Failure { status: 23, text: "cannot read a: is a directory".to_owned() };
+        let entry = Entry {
+            name: b"n\xffame".to_vec(),
+            kind: EntryKind::Link(b"../target".to_vec()),
+            mode: 0o644,
+            owner: (1, 2),
+            modified: (-5, 999_999_999),
+            attributes: vec![(b"user.a".to_vec(), vec![0, 255])],
+        };
+        let totals = Totals { entries: 3, files: 2, bytes: u64::MAX, failed: 1 };
+        vec![
+            Frame::Ping,
+            Frame::Abort(failure.clone()),
+            Frame::Open(Purpose::Receive),
+            Frame::StreamEnd(totals),
+            Frame::List {
+                dir: 7,
+                entries: vec![entry.clone(), Entry { kind: EntryKind::Same(3), ..entry }],
+                whole: true,
+            },
+            Frame::Pack(vec![(1, 2), (u32::MAX, 0)]),
+            Frame::Close(9, Err(failure.clone())),
+            Frame::Have(vec![(4, Have::Until(1 << 40)), (5, Have::All)]),
+            Frame::Report(totals, vec![("h2".to_owned(), failure)]),
+        ]
+    }
+
+    #[test]
+    fn frames_survive_the_wire() {
+        for frame in frames() {
+            assert_eq!(Frame::parse(&frame.emit()).unwrap(), frame);
+        }
+    }
+
+    #[test]
+    fn cut_and_prolonged_frames_are_refused() {
+        for frame in frames() {
+            let bytes = frame.emit();
+            for length in 0..bytes.len() {
+                assert!(Frame::parse(&bytes[..length]).is_err(), "{frame:?} cut to {length}");
+            }
+            assert!(Frame::parse(&[bytes.as_slice(), &[0]].concat()).is_err());
+        }
+    }
+
+    #[test]
+    fn length_fields_at_their_limits_are_refused_without_allocation() {
+        // A list, a pack, answers and a report that promise 2^64 - 1 elements.
+        for number in [6, 7, 10, 12, 1, 8] {
+            let mut bytes = vec![number];
+            bytes.extend([0xff; 9]);
+            bytes.push(1);
+            assert!(Frame::parse(&bytes).is_err());
+            bytes.insert(1, 0);
+            assert!(Frame::parse(&bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn failure_of_the_peer_cannot_drive_the_terminal() {
+        let error = Error::from(Failure { status: 23, text: "\u{1b}[2J".to_owned() });
+        assert_eq!(error.to_string(), "\\u{1b}[2J");
+    }
+}

@@ -1,0 +1,28 @@
+//! One nameless stream of bytes: what `rdsend`, `rdrecv` and the segments of `rdpipe` carry.
+
+mod receive;
+mod send;
+
+pub use receive::{Output, receive};
+pub use send::send;
+
+use std::time::Duration;
+
+/// What a stream was.
+#[derive(Clone, Copy, Debug)]
+pub struct Summary {
+    /// Bytes.
+    pub bytes: u64,
+    /// From the connection to the last byte's acknowledgement.
+    pub time: Duration,
+}
+
+impl Summary {
+    /// The line of `-v`.
+    pub fn bandwidth(&self) -> String {
+        format!("Bandwidth {:.3} GB/s", self.bytes as f64 / 1e9 / self.time.as_secs_f64().max(1e-9))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! The sink of a stream.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use trespass::Buf;
+
+use super::Summary;
+use crate::channel::{Block, BlockKind};
+use crate::error::{Error, Kind, Result};
+use crate::link::{Link, Received, verify};
+use crate::proto::{Frame, Totals};
+
+/// Blocks that have arrived and are not written.
+const AHEAD: usize = 4;
+/// What an unprivileged process may make of a pipe.
+const PIPE: usize = 1 << 20;
+
+/// Where a stream goes.
+#[derive(Debug)]
+pub enum Output {
+    /// A descriptor, with its name for errors.
+    Fd(OwnedFd, String),
+    /// A file that gets its name when it is complete.
+    File(NewFile),
+}
+
+/// A file under a temporary name.
+#[derive(Debug)]
+pub struct NewFile {
+    fd: OwnedFd,
+    path: PathBuf,
+    /// `None` once the file has its name.
+    temporary: Option<PathBuf>,
+}
+
+impl Output {
+    /// A file: a new one replaces a regular file when it is complete, anything else is written to as it is.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be made or opened.
+    pub fn create(path: &Path) -> Result<Output> {
+        let cannot = |error: Errno| Error::file("create", path, &error.into());
+        match rustix::fs::stat(path) {
+            Ok(found) if rustix::fs::FileType::from_raw_mode(found.st_mode).is_file() => {}
+            Ok(_) => {
+                let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+                let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(cannot)?;
+                return Ok(Output::Fd(fd, crate::error::escape(path)));
+            }
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(cannot(error)),
+        }
+        // A link stays a link: its target is replaced.
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let name = path.file_name().unwrap_or_default();
+        let mut hidden = std::ffi::OsString::from(".");
+        hidden.push(name);
+        hidden.push(format!(".rdrecv-{:x}", std::process::id()));
+        let temporary = path.with_file_name(hidden);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = rustix::fs::stat(&path).map_or(0o666, |found| found.st_mode & 0o777);
+        let fd = rustix::fs::open(&temporary, flags, Mode::from_raw_mode(mode)).map_err(cannot)?;
+        Ok(Output::File(NewFile { fd, path, temporary: Some(temporary) }))
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Output::Fd(fd, _) => fd.as_fd(),
+            Output::File(file) => file.fd.as_fd(),
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Output::Fd(_, name) => name.clone(),
+            Output::File(file) => crate::error::escape(&file.path),
+        }
+    }
+
+    /// Gives a file its name.
+    fn finish(&mut self) -> Result<()> {
+        let Output::File(file) = self else { return Ok(()) };
+        let Some(temporary) = &file.temporary else { return Ok(()) };
+        std::fs::rename(temporary, &file.path).map_err(|error| Error::file("rename to", &file.path, &error))?;
+        file.temporary = None;
+        Ok(())
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            // It may have been removed already.
+            _ = std::fs::remove_file(temporary);
+        }
+    }
+}
+
+/// Receives a stream, and writes it. Returns when all of it is written and the peer has been informed.
+///
+/// # Errors
+///
+/// The output cannot be written, the stream is incomplete or altered, or the connection broke.
+pub fn receive(mut link: Link, mut output: Output) -> Result<Summary> {
+    // Not every descriptor is a pipe.
+    _ = rustix::pipe::fcntl_setpipe_size(output.fd(), PIPE);
+    let started = Instant::now();
+    let received = thread::scope(|scope| {
+        let (blocks, arrived) = mpsc::sync_channel(AHEAD);
+        let writer = scope.spawn(|| write_all(output.fd(), &output.name(), arrived));
+        let announced = loop {
+            match link.receiver.receive() {
+                Ok(Received::Block(block, buffer)) => {
+                    // The writing thread has failed, and reports it.
+                    if blocks.send((block, buffer)).is_err() {
+                        break Ok(None);
+                    }
+                }
+                Ok(Received::Frame(Frame::StreamEnd(totals))) => break Ok(Some(totals)),
+                Ok(Received::Frame(_)) => break Err(Error::protocol("the sender sent an unexpected frame")),
+                Err(error) => break Err(error),
+            }
+        };
+        drop(blocks);
+        let written = writer.join().map_err(|_| Error::protocol("the writing thread panicked"))?;
+        let (written, announced) = (written?, announced?);
+        match announced {
+            Some(announced) if announced == written => Ok(written),
+            Some(announced) => {
+                let text = format!("{} of {} bytes arrived; send it again", written.bytes, announced.bytes);
+                Err(Error::protocol(text))
+            }
+            None => Err(Error::protocol("the stream was not written to its end")),
+        }
+    });
+    let done = received.and_then(|totals| output.finish().map(|()| totals));
+    match done {
+        Ok(totals) => {
+            let summary = Summary { bytes: totals.bytes, time: started.elapsed() };
+            link.sender.frame(&Frame::StreamDone(totals))?;
+            link.wait_for_close();
+            Ok(summary)
+        }
+        Err(error) => {
+            link.sender.abort(&error);
+            link.sender.flush();
+            Err(error)
+        }
+    }
+}
+
+fn write_all(output: BorrowedFd<'_>, name: &str, blocks: Receiver<(Block, Buf)>) -> Result<Totals> {
+    let mut totals = Totals { files: 1, ..Totals::default() };
+    for (block, payload) in blocks {
+        if block.kind != BlockKind::Data || block.file != 0 || block.offset != totals.bytes {
+            return Err(Error::protocol(format!("a block is missing before offset {}", block.offset)));
+        }
+        verify(&block, &payload)?;
+        write(output, &payload).map_err(|error| {
+            Error::new(Kind::File, format!("cannot write {name}: {}", crate::error::reason(&io::Error::from(error))))
+        })?;
+        totals.bytes += payload.len() as u64;
+        totals.entries += 1;
+    }
+    Ok(totals)
+}
+
+fn write(output: BorrowedFd<'_>, mut bytes: &[u8]) -> std::result::Result<(), Errno> {
+    while !bytes.is_empty() {
+        match rustix::io::write(output, bytes) {
+            Ok(0) => return Err(Errno::NOSPC),
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::INTR) => {}
+            // Another process has made the descriptor non-blocking.
+            Err(Errno::AGAIN) => _ = poll(&mut [PollFd::from_borrowed_fd(output, PollFlags::OUT)], None),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! Streams within one process, by RDMA on the device in software and by TCP.
+
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::thread;
+use std::time::Duration;
+
+use trespass::Transport;
+
+use super::*;
+use crate::error::{Kind, Result};
+use crate::link::{Fault, Listener, Options, connect};
+use crate::proto::Purpose;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn temporary(bytes: &[u8]) -> OwnedFd {
+    let folder = tempfile::tempfile().unwrap();
+    (&folder).write_all(bytes).unwrap();
+    rustix::fs::seek(&folder, rustix::fs::SeekFrom::Start(0)).unwrap();
+    folder.into()
+}
+
+/// Sends bytes into a new file; returns both sides' outcomes and the file's bytes, if it was made.
+fn transfer(bytes: &[u8], options: &Options) -> (Result<Summary>, Result<Summary>, Option<Vec<u8>>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let listener = Listener::bind(Some("127.0.0.1:0".parse().unwrap()), 0, options).unwrap();
+    let address = format!("127.0.0.1:{}", listener.port());
+    let (sent, received) = thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            let link = connect(&[address], b"key", Purpose::Send, PATIENCE, options)?;
+            send(link, &temporary(bytes), "input")
+        });
+        let received = listener.accept(b"key", None).and_then(|(link, purpose)| {
+            assert_eq!(purpose, Purpose::Send);
+            receive(link, Output::create(&path)?)
+        });
+        (sending.join().unwrap(), received)
+    });
+    let names = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(names, usize::from(path.exists()), "a temporary file was left");
+    (sent, received, std::fs::read(path).ok())
+}
+
+fn options(transport: Transport) -> Options {
+    Options { transport, ..Options::default() }
+}
+
+fn some_bytes(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
+}
+
+#[test]
+fn streams_of_all_lengths_arrive_over_both_transports() {
+    for transport in [Transport::Rdma, Transport::Tcp] {
+        for encrypt in [Some(false), Some(true)] {
+            for length in [0, 1, 12, 4096, crate::channel::BLOCK, 3 * crate::channel::BLOCK + 17] {
+                let bytes = some_bytes(length);
+                let (sent, received, file) = transfer(&bytes, &Options { encrypt, ..options(transport) });
+                assert_eq!(sent.unwrap().bytes, length as u64);
+                assert_eq!(received.unwrap().bytes, length as u64);
+                assert!(file == Some(bytes), "{transport:?} {length}");
+            }
+        }
+    }
+}
+
+#[test]
+fn flipped_dropped_and_swapped_blocks_are_found_and_no_file_appears() {
+    for transport in [Transport::Rdma, Transport::Tcp] {
+        for encrypt in [Some(false), Some(true)] {
+            for fault in [Fault::Flip(0), Fault::Flip(2), Fault::Drop(1), Fault::Drop(3), Fault::Swap(1)] {
+                let bytes = some_bytes(3 * crate::channel::BLOCK + 17);
+                let options = Options { encrypt, fault: Some(fault), ..options(transport) };
+                let (sent, received, file) = transfer(&bytes, &options);
+                let kinds = (sent.map_err(|error| error.kind()), received.map_err(|error| error.kind()));
+                assert!(matches!(kinds, (Err(Kind::Protocol), Err(Kind::Protocol))), "{fault:?}: {kinds:?}");
+                assert_eq!(file, None);
+            }
+        }
+    }
+}
+
+#[test]
+fn wrong_key_ends_the_sender_alone() {
+    for transport in [Transport::Rdma, Transport::Tcp] {
+        let options = options(transport);
+        let listener = Listener::bind(Some("127.0.0.1:0".parse().unwrap()), 0, &options).unwrap();
+        let address = [format!("127.0.0.1:{}", listener.port())];
+        thread::scope(|scope| {
+            scope.spawn(|| listener.accept(b"key", None).unwrap());
+            let refused = connect(&address, b"other", Purpose::Send, PATIENCE, &options);
+            assert_eq!(refused.map_err(|error| error.kind()).err(), Some(Kind::WrongKey));
+            connect(&address, b"key", Purpose::Send, PATIENCE, &options).unwrap();
+        });
+    }
+}
+
+#[test]
+fn missing_receiver_is_unreachable_after_the_patience() {
+    let free = Listener::bind(Some("127.0.0.1:0".parse().unwrap()), 0, &options(Transport::Tcp)).unwrap().port();
+    let address = [format!("127.0.0.1:{free}")];
+    let patience = Duration::from_millis(100);
+    let refused = connect(&address, b"key", Purpose::Send, patience, &options(Transport::Tcp));
+    assert_eq!(refused.map_err(|error| error.kind()).err(), Some(Kind::Unreachable));
+}
