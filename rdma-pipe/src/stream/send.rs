@@ -31,7 +31,7 @@ pub fn send(mut link: Link, input: &OwnedFd, name: &str) -> Result<Summary> {
     _ = rustix::pipe::fcntl_setpipe_size(input, PIPE);
     let started = Instant::now();
     let sender = link.sender.clone();
-    let sent = thread::scope(|scope| {
+    let sent: Result<Totals> = thread::scope(|scope| {
         let (blocks, read) = mpsc::sync_channel(AHEAD);
         let reader = scope.spawn(|| read_all(input.as_fd(), name, &sender, blocks));
         let mut totals = Totals { files: 1, ..Totals::default() };
