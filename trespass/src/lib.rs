@@ -28,4 +28,4 @@ pub use doctor::{DeviceReport, PortReport, Report, doctor};
 pub use memory::{Buf, Pool};
 pub use poll::{Interest, poll};
 pub use region::{Batch, Grant, Region, RegionKey, Ticket};
-pub use worker::{ConnectionId, Handle, Kind, ListenId, Options, Stats, Transport, Worker};
+pub use worker::{ConnectionId, Handle, Kind, ListenId, Options, Stats, Transport, Wait, Worker};

@@ -24,8 +24,7 @@ use crate::proto::{Connection as Proto, Received, Remote, Request};
 use domain::{Domain, Slot};
 
 pub use options::{Options, Transport};
-pub use shared::Handle;
-pub(crate) use shared::Wait;
+pub use shared::{Handle, Wait};
 
 /// Events that a turn takes from a backend.
 const BUDGET: usize = 64;
@@ -558,8 +557,9 @@ impl Worker {
         has(&self.tcp.table.accepted) || self.verbs.as_ref().is_some_and(|verbs| has(&verbs.table.accepted))
     }
 
-    /// Wakes a task when a connection may have something to read, or room to write.
-    pub(crate) fn register(&mut self, id: ConnectionId, what: Wait, waker: &Waker) {
+    /// Wakes a task when a connection may have something to read, or room to write: to be called after `WouldBlock`. A direction has one
+    /// waker, the last.
+    pub fn register(&mut self, id: ConnectionId, what: Wait, waker: &Waker) {
         let slot = match (id.kind, &mut self.verbs) {
             (Kind::Rdma, Some(verbs)) => verbs.table.get_mut(id.link),
             (Kind::Rdma, None) => None,

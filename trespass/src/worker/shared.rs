@@ -71,8 +71,10 @@ impl Drop for Alive {
 
 /// What a call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub enum Wait {
+    /// A message, or the end.
     Read,
+    /// Room to send, the end of what was sent, or a completion.
     Write,
 }
 
