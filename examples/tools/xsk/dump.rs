@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 
-use self::support::{OneLink, Options, RIGHTS, is_stopped, run};
+use self::support::{OneLink, Options, RIGHTS, Steering, is_stopped, run};
 
 /// Print a line for each packet of a queue
 #[derive(Clone, Debug, Parser)]
@@ -31,9 +31,10 @@ fn main() -> ExitCode {
 fn carry_out(arguments: &Arguments) -> Result<()> {
     let (options, link) = (&arguments.options, arguments.link.link());
     let (umem, mut pool) = options.umem().build()?;
-    let mut queue = options.socket(&link)?.open_rx(&umem)?;
+    let mut queue = options.socket(&link, 1)?.open_rx(&umem)?;
     queue.fill.refill(&mut pool);
-    let _steered = options.steer(&link, queue.rx.socket())?;
+    let mut steering = Steering::default();
+    steering.add(options, &link, queue.rx.socket())?;
     let mut out = io::stdout().lock();
     let mut text = String::new();
     while !is_stopped() {
@@ -44,7 +45,7 @@ fn carry_out(arguments: &Arguments) -> Result<()> {
         out.write_all(text.as_bytes())?;
         out.flush()?;
     }
-    Ok(())
+    steering.report_losses()
 }
 
 /// Adds a line: addresses, protocol and length.

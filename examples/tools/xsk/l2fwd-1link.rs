@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 
-use self::support::{Counter, OneLink, Options, RIGHTS, is_stopped, run, swap_addresses, work};
+use self::support::{Counter, OneLink, Options, RIGHTS, Steering, is_stopped, run, swap_addresses, work};
 
 /// Send each packet back, with its Ethernet addresses exchanged
 #[derive(Clone, Debug, Parser)]
@@ -28,9 +28,10 @@ fn main() -> ExitCode {
 fn carry_out(arguments: &Arguments) -> Result<()> {
     let (options, link) = (&arguments.options, arguments.link.link());
     let (umem, mut pool) = options.umem().build()?;
-    let mut queue = options.socket(&link)?.open(&umem)?;
+    let mut queue = options.socket(&link, 1)?.open(&umem)?;
     queue.fill.refill(&mut pool);
-    let _steered = options.steer(&link, queue.rx.socket())?;
+    let mut steering = Steering::default();
+    steering.add(options, &link, queue.rx.socket())?;
     let counter = Counter::default();
     let worker = || {
         while !is_stopped() {
@@ -47,11 +48,12 @@ fn carry_out(arguments: &Arguments) -> Result<()> {
             queue.fill.wake()?;
             if options.is_busy_polling() {
                 queue.rx.busy_poll()?;
-            } else if count == 0 {
+            } else if count == 0 && queue.tx.pending() == 0 {
                 queue.rx.wait(support::IDLE)?;
             }
         }
         Ok(())
     };
-    work(vec![worker], &[(link.name.clone(), &counter)])
+    work(vec![worker], &[(link.name.clone(), &counter)])?;
+    steering.report_losses()
 }

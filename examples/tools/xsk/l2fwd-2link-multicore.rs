@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 
-use self::support::{Counter, Options, RIGHTS, entries, forward, open_pair, pin, run, work};
+use self::support::{Counter, Options, RIGHTS, Steering, entries, forward, open_pair, pin, run, work};
 
 const ABOUT: &str = "\
 Forwards packets between pairs of queues that a file lists, each pair on a processor of its own:
@@ -42,11 +42,11 @@ fn carry_out(arguments: &Arguments) -> Result<()> {
         pairs.push((entry.number("core")?, [entry.link("link1")?, entry.link("link2")?]));
     }
     let counters: Vec<[Counter; 2]> = pairs.iter().map(|_| Default::default()).collect();
-    let (mut steered, mut workers, mut rows) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut steering, mut workers, mut rows) = (Steering::default(), Vec::new(), Vec::new());
     for ((core, links), counters) in pairs.iter().zip(&counters) {
         let mut queues = open_pair(options, links)?;
         for at in 0..2 {
-            options.steer_also(&mut steered, &links[at], queues[at].rx.socket())?;
+            steering.add(options, &links[at], queues[at].rx.socket())?;
             let (from, to) = (&links[at], &links[1 - at]);
             rows.push((format!("core {core}: {} queue {} to {}", from.name, from.channel, to.name), &counters[at]));
         }
@@ -55,5 +55,6 @@ fn carry_out(arguments: &Arguments) -> Result<()> {
             forward(options, &mut queues, [&counters[0], &counters[1]])
         });
     }
-    work(workers, &rows)
+    work(workers, &rows)?;
+    steering.report_losses()
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 
-use self::support::{Counter, Link, Options, RIGHTS, forward, open_pair, run, work};
+use self::support::{Counter, Link, Options, RIGHTS, Steering, forward, open_pair, run, work};
 
 /// Forward packets between two links
 #[derive(Clone, Debug, Parser)]
@@ -45,9 +45,13 @@ fn carry_out(arguments: &Arguments) -> Result<()> {
         Link { name: arguments.link2_name.clone(), channel: arguments.link2_channel },
     ];
     let mut queues = open_pair(options, &links)?;
-    let _steered = [options.steer(&links[0], queues[0].rx.socket())?, options.steer(&links[1], queues[1].rx.socket())?];
+    let mut steering = Steering::default();
+    for (link, queue) in links.iter().zip(&queues) {
+        steering.add(options, link, queue.rx.socket())?;
+    }
     let counters = [Counter::default(), Counter::default()];
     let worker = || forward(options, &mut queues, [&counters[0], &counters[1]]);
     let row = |from: usize, to: usize| (format!("{} to {}", links[from].name, links[to].name), &counters[from]);
-    work(vec![worker], &[row(0, 1), row(1, 0)])
+    work(vec![worker], &[row(0, 1), row(1, 0)])?;
+    steering.report_losses()
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 
-use self::support::{Counter, Link, Options, RIGHTS, entries, is_stopped, pin, run, work};
+use self::support::{Counter, Link, Options, RIGHTS, Steering, entries, is_stopped, pin, run, work};
 
 const ABOUT: &str = "\
 Receives the packets of one queue, or of several, drops them, and prints the rate once a second.
@@ -56,13 +56,13 @@ fn carry_out(arguments: &Arguments) -> Result<()> {
         links.push((Some(entry.number("core")?), entry.link("link")?));
     }
     let counters: Vec<Counter> = links.iter().map(|_| Counter::default()).collect();
-    let mut steered = Vec::new();
+    let mut steering = Steering::default();
     let mut workers = Vec::new();
     for ((core, link), counter) in links.iter().zip(&counters) {
         let (umem, mut pool) = options.umem().build()?;
-        let mut queue = options.socket(link)?.open_rx(&umem)?;
+        let mut queue = options.socket(link, 1)?.open_rx(&umem)?;
         queue.fill.refill(&mut pool);
-        options.steer_also(&mut steered, link, queue.rx.socket())?;
+        steering.add(options, link, queue.rx.socket())?;
         workers.push(move || {
             core.map_or(Ok(()), pin)?;
             while !is_stopped() {
@@ -79,7 +79,7 @@ fn carry_out(arguments: &Arguments) -> Result<()> {
             Ok(())
         });
     }
-    let name = |link: &Link| format!("{} queue {}", link.name, link.channel);
-    let rows: Vec<_> = links.iter().map(|(_, link)| name(link)).zip(&counters).collect();
-    work(workers, &rows)
+    let rows: Vec<_> = links.iter().map(|(_, link)| link.to_string()).zip(&counters).collect();
+    work(workers, &rows)?;
+    steering.report_losses()
 }

@@ -2,9 +2,11 @@
 
 #![allow(dead_code, reason = "each program uses a part")]
 
+use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use xsk::{
-    AttachMode, Attached, BusyPoll, Filter, Interface, Packet, Program, Queue, Socket, SocketBuilder, Umem,
+    AttachMode, Attached, BusyPoll, Filter, Interface, Packet, Program, Queue, Socket, SocketBuilder, Statistics, Umem,
     UmemBuilder, ZeroCopy,
 };
 
@@ -39,8 +41,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "BYTES", default_value_t = 2048)]
     bufsize: u32,
 
-    /// Number of buffers
-    #[arg(long, value_name = "COUNT", default_value_t = 8192)]
+    /// Number of buffers; more absorb longer pauses of this process
+    #[arg(long, value_name = "COUNT", default_value_t = 32768, value_parser = clap::value_parser!(u32).range(64..))]
     bufnum: u32,
 
     /// Packets a batch
@@ -92,8 +94,10 @@ impl Options {
         builder
     }
 
-    pub(crate) fn socket(&self, link: &Link) -> Result<SocketBuilder> {
+    /// A socket that is one of `sockets` with the same UMEM. Its rings hold its part of the buffers.
+    pub(crate) fn socket(&self, link: &Link, sockets: u32) -> Result<SocketBuilder> {
         let mut builder = Socket::builder(&Interface::by_name(&link.name)?, link.channel);
+        builder.ring_size(1 << (self.bufnum / sockets).ilog2());
         builder.zero_copy(match (self.zero_copy, self.copy) {
             (true, _) => ZeroCopy::Required,
             (_, true) => ZeroCopy::Refused,
@@ -112,33 +116,50 @@ impl Options {
             _ => AttachMode::Auto,
         }
     }
+}
 
-    /// Attaches the program, which passes the packets of the socket's queue to it.
-    pub(crate) fn steer(&self, link: &Link, socket: &Socket) -> Result<Steered> {
-        let program = Program::load(Filter::All)?;
+/// The attached programs, one for each interface, and the sockets that receive.
+#[derive(Debug, Default)]
+pub(crate) struct Steering {
+    programs: Vec<(String, Program, Attached)>,
+    sockets: Vec<(Link, Arc<Socket>)>,
+}
+
+impl Steering {
+    /// Passes the packets of the link's queue to a socket.
+    pub(crate) fn add(&mut self, options: &Options, link: &Link, socket: &Arc<Socket>) -> Result<()> {
+        let at = match self.programs.iter().position(|(name, ..)| *name == link.name) {
+            Some(at) => at,
+            None => {
+                let program = Program::load(Filter::All)?;
+                let attached = program.attach(&Interface::by_name(&link.name)?, options.mode())?;
+                self.programs.push((link.name.clone(), program, attached));
+                self.programs.len() - 1
+            }
+        };
+        let (_, program, attached) = &self.programs[at];
         program.map().insert(socket)?;
-        let attached = program.attach(&Interface::by_name(&link.name)?, self.mode())?;
         let mode = if attached.is_native() { "native" } else { "generic" };
         let copy = if socket.granted().zero_copy { "zero copy" } else { "copy" };
-        writeln!(io::stdout(), "{} queue {}: {copy} mode, XDP program in {mode} mode", link.name, link.channel)?;
-        Ok(Steered { _attached: attached, program })
+        writeln!(io::stderr(), "{link}: {copy} mode, XDP program in {mode} mode")?;
+        self.sockets.push((link.clone(), Arc::clone(socket)));
+        Ok(())
     }
 
-    /// Attaches the program to a link of several queues once, for sockets that are inserted later.
-    pub(crate) fn steer_also(&self, steered: &mut Vec<(String, Steered)>, link: &Link, socket: &Socket) -> Result<()> {
-        match steered.iter().find(|(name, _)| *name == link.name) {
-            Some((_, there)) => there.program.map().insert(socket)?,
-            None => steered.push((link.name.clone(), self.steer(link, socket)?)),
+    /// Prints how many packets the kernel dropped in front of each socket.
+    pub(crate) fn report_losses(&self) -> Result<()> {
+        for (link, socket) in &self.sockets {
+            let Statistics { rx_dropped: without_buffer, rx_ring_full: ring_full, .. } = socket.statistics()?;
+            if without_buffer + ring_full != 0 {
+                writeln!(
+                    io::stderr(),
+                    "{link}: the kernel dropped {without_buffer} packets without a free or large enough buffer, {ring_full} at a full ring; \
+                     this process was too slow or paused: raise --bufnum or lower the rate"
+                )?;
+            }
         }
         Ok(())
     }
-}
-
-/// An attached program.
-#[derive(Debug)]
-pub(crate) struct Steered {
-    _attached: Attached,
-    program: Program,
 }
 
 /// An interface and one of its queues.
@@ -160,6 +181,12 @@ pub(crate) struct OneLink {
     pub(crate) link_channel: u32,
 }
 
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} queue {}", self.name, self.channel)
+    }
+}
+
 impl OneLink {
     pub(crate) fn link(&self) -> Link {
         Link { name: self.link_name.clone(), channel: self.link_channel }
@@ -170,7 +197,7 @@ impl OneLink {
 pub(crate) fn open_pair(options: &Options, links: &[Link; 2]) -> Result<[Queue; 2]> {
     let (umem, mut pool) = options.umem().build()?;
     let mut open = |link: &Link, frames| -> Result<Queue> {
-        let mut queue = options.socket(link)?.open(&umem)?;
+        let mut queue = options.socket(link, 2)?.open(&umem)?;
         queue.fill.refill(&mut pool.split(frames));
         Ok(queue)
     };
@@ -183,7 +210,9 @@ pub(crate) fn forward(options: &Options, queues: &mut [Queue; 2], counters: [&Co
     while !is_stopped() {
         let [a, b] = &mut *queues;
         let moved = pass(options, a, b, counters[0])? + pass(options, b, a, counters[1])?;
-        if moved == 0 && !options.busy_poll {
+        // A call sends 32 packets before Linux 6.17, so some may be left.
+        let is_idle = moved == 0 && a.tx.pending() == 0 && b.tx.pending() == 0;
+        if is_idle && !options.busy_poll {
             wait(&[&a.rx, &b.rx])?;
         }
     }

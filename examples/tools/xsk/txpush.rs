@@ -59,7 +59,7 @@ fn carry_out(arguments: &Arguments) -> Result<()> {
         "packets of {} bytes exceed --bufsize {size}",
         arguments.packet_size
     );
-    let mut queue = arguments.options.socket(&arguments.link.link())?.open_tx(&umem)?;
+    let mut queue = arguments.options.socket(&arguments.link.link(), 1)?.open_tx(&umem)?;
     prepare(&mut pool, &packet(usize::from(arguments.packet_size)))?;
     let counter = Counter::default();
     let worker = || {
