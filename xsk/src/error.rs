@@ -219,11 +219,16 @@ fn explain(step: Step, errno: Errno) -> (ErrorKind, &'static str) {
         (Step::SizeRing, libc::EINVAL) => {
             (K::InvalidOption, "the ring exists already, or its size is no power of two; pass in a new socket")
         }
-        (Step::SizeRing, libc::ENOMEM) => (K::OutOfMemory, "not enough memory; use a smaller ring"),
+        (Step::SizeRing | Step::MapRing, libc::ENOMEM) => (K::OutOfMemory, "not enough memory; use a smaller ring"),
+        (Step::MapRing, libc::ENOSYS | libc::ENOPROTOOPT) => {
+            (K::Unsupported, "the kernel does not report the rings as Linux 5.4 does; use a newer one")
+        }
         (Step::EnableBusyPoll, libc::EPERM) => {
             (K::PermissionDenied, "preferred busy polling requires CAP_NET_ADMIN; run as root")
         }
-        (Step::EnableBusyPoll, libc::ENOPROTOOPT) => (K::Unsupported, "busy polling requires Linux 5.11"),
+        (Step::EnableBusyPoll, libc::ENOPROTOOPT) => {
+            (K::Unsupported, "busy polling requires Linux 5.11; open the socket without it")
+        }
         (Step::Bind, libc::EBUSY) => {
             (K::QueueBusy, "another socket uses this queue; choose another queue, or end the other program")
         }
@@ -267,7 +272,7 @@ fn explain(step: Step, errno: Errno) -> (ErrorKind, &'static str) {
         (Step::AttachProgram, libc::EOPNOTSUPP) => (K::NoNativeMode, "the driver has no native XDP; use generic mode"),
         (Step::AttachProgram, libc::ERANGE) => (
             K::MtuTooLarge,
-            "the MTU is too large for a program without multi-buffer; lower it, or use Program::multi_buffer",
+            "the MTU is too large for a program without multi-buffer; lower it, or use Program::load_multi_buffer",
         ),
         (Step::AttachProgram, libc::ENOSPC) => (
             K::InvalidOption,

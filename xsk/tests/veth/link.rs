@@ -44,6 +44,20 @@ impl End {
         (program, attached)
     }
 
+    /// As `steer`, on an interface from which a program was removed: a test beside this one may fork, and its child has the link until it
+    /// executes another program.
+    pub(crate) fn steer_again(&self, interface: &Interface) -> (Program, Attached) {
+        let program = Program::load(Filter::All).unwrap();
+        program.map().insert(self.queue.rx.socket()).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match program.attach(interface, AttachMode::Native) {
+                Ok(attached) => return (program, attached),
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+        }
+    }
+
     /// Sends packets; takes completed frames as the ring requires.
     pub(crate) fn send(&mut self, packets: impl IntoIterator<Item = Vec<u8>>) {
         for bytes in packets {
