@@ -3,14 +3,14 @@
 use std::sync::OnceLock;
 
 use crate::memory::{Buf, Pool};
-use crate::proto::{Agreement, Connection, Expose, FLOOR, Hello, Received, Refusal, Remote, Request, Settings, Stock};
+use crate::proto::{Agreement, Connection, FLOOR, Hello, Port, Received, Refusal, Remote, Request, Settings, Stock};
 
 const SEGMENT: usize = 512;
 
-/// Exposes nothing.
+/// Ports nothing.
 struct Nowhere;
 
-impl Expose for Nowhere {
+impl Port for Nowhere {
     fn expose(&mut self, message: Buf) -> Result<Remote, Buf> {
         Err(message)
     }

@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use crate::memory::{Buf, Domain, Pool, Progress, RegionMemory};
 
-pub(crate) use crate::proto::{Remote, Request};
+pub(crate) use crate::proto::{HEADER, Remote, Request};
 
 pub(crate) mod tcp;
 pub(crate) mod verbs;
@@ -111,6 +111,8 @@ pub(crate) trait Events {
     fn established(&mut self, link: LinkId, established: Established, hello: &[u8]);
     /// A SEND arrived: `message[..]` is what the peer sent. The receive is no longer posted.
     fn received(&mut self, link: LinkId, message: Buf);
+    /// A receive is back without a message: it was flushed, or taken by a link that has ended.
+    fn returned(&mut self, receive: Buf);
     /// `requests` more SENDs of the link have completed: the peer's NIC has them. Reported in batches (selective signalling).
     fn sent(&mut self, link: LinkId, requests: u32);
     /// A READ completed, or failed (`false`: the contents are undefined, and the link ends).
@@ -144,6 +146,11 @@ pub(crate) trait Backend {
     /// Takes requests from the front as the send queue has room, and leaves the rest; one postlist, one doorbell. Before `established` it
     /// takes none. A link that has failed takes all, and reports `ended`.
     fn post(&mut self, link: LinkId, requests: &mut VecDeque<Request>, spare: &mut Vec<Buf>);
+    /// SEND of both parts, if they fit the request, and nothing of the link waits to be posted. False if it was not posted.
+    #[inline]
+    fn send_now(&mut self, _link: LinkId, _header: &[u8; HEADER], _payload: &[u8]) -> bool {
+        false
+    }
     /// Lets the link's peer read the bytes of a buffer, for a rendezvous. The key works by the time that a request posted from now on
     /// arrives. If the device has memory windows, the key is a window's: it opens these bytes alone, to this link alone, until
     /// [`Request::Conceal`]. A buffer that cannot be exposed is returned: it belongs to another pool, the link has ended, or it has as many

@@ -110,6 +110,13 @@ impl Buf {
         true
     }
 
+    /// Whether it has the memory of a segment of this length, and not much more.
+    #[inline]
+    pub(crate) fn is_segment(&self, length: usize) -> bool {
+        let room = self.room as usize;
+        room >= length + HEADROOM && room <= 2 * length.max(4 << 10)
+    }
+
     /// Bytes that `append` has room for.
     #[inline]
     pub(crate) fn room(&self) -> usize {

@@ -23,8 +23,6 @@
 //! - *Starved control.* A peer that does not read takes the credits of messages only.
 
 mod connection;
-#[cfg(test)]
-mod cost;
 mod failure;
 mod frame;
 mod hello;
@@ -33,8 +31,9 @@ mod request;
 mod sim;
 mod stock;
 
-pub(crate) use connection::{Connection, Expose, Received, Settings};
+pub(crate) use connection::{Connection, Port, Received, Settings};
 pub(crate) use failure::Failure;
+pub(crate) use frame::HEADER;
 pub(crate) use hello::{Agreement, Hello, Refusal, RefusalCode};
 pub(crate) use request::{Remote, Request};
 pub(crate) use stock::Stock;

@@ -18,11 +18,13 @@ pub(crate) struct Stock {
     pub(crate) receives: Vec<Buf>,
     /// A connection waits for memory: it is to be looked at again soon.
     pub(crate) starved: bool,
+    /// Turns of the worker so far.
+    pub(crate) turn: u32,
 }
 
 impl Stock {
     pub(crate) fn new(pool: Pool) -> Stock {
-        Stock { pool, ledger: Ledger::default(), spare: Vec::new(), receives: Vec::new(), starved: false }
+        Stock { pool, ledger: Ledger::default(), spare: Vec::new(), receives: Vec::new(), starved: false, turn: 1 }
     }
 
     /// An empty segment; `None` if the pool is used up.
@@ -40,26 +42,18 @@ impl Stock {
                     }
                 },
             };
-            // Spare buffers may be the program's own, which are shorter.
             if segment.resize(length) && segment.resize(0) {
                 return Some(segment);
             }
         }
     }
 
-    /// Takes back a segment that `take` returned.
+    /// Takes back a buffer that the device has done with. Those of other sizes return to their pool.
     #[inline]
-    pub(crate) fn give(&mut self, segment: Buf) {
-        self.spare.push(segment);
-    }
-
-    /// Puts spare buffers in place that were out for a backend to add to.
-    #[inline]
-    pub(crate) fn put_spare(&mut self, mut spare: Vec<Buf>) {
-        if !self.spare.is_empty() {
-            spare.append(&mut self.spare);
+    pub(crate) fn give(&mut self, buffer: Buf) {
+        if buffer.is_segment(self.pool.segment_length()) {
+            self.spare.push(buffer);
         }
-        self.spare = spare;
     }
 
     /// Returns to the pool what is not needed soon.

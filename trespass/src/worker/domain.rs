@@ -8,17 +8,21 @@ use std::task::Waker;
 use crate::backend::{Backend, Ended, Established, Events, IncomingId, LinkId, ListenerId, RegionPart};
 use crate::memory::Buf;
 use crate::proto::{
-    Agreement, Connection, Expose, FLOOR, Failure, Hello, Refusal, RefusalCode, Remote, Settings, Stock,
+    Agreement, Connection, FLOOR, Failure, HEADER, Hello, Port, Refusal, RefusalCode, Remote, Settings, Stock,
 };
 
 /// Milliseconds between looks at all connections.
 const TICK: u64 = 500;
+/// Receives that are posted together while nothing waits for their credits.
+const REFILL: usize = 8;
 
 /// A backend and the connections that run over it.
 #[derive(Debug)]
 pub(super) struct Domain<B> {
     pub(super) backend: B,
     pub(super) table: Table,
+    /// Buffers that the backend has done with.
+    spare: Vec<Buf>,
 }
 
 /// The connections, and what the backend's events leave to be done.
@@ -76,9 +80,14 @@ pub(super) struct Link<'b, B> {
     id: LinkId,
 }
 
-impl<B: Backend> Expose for Link<'_, B> {
+impl<B: Backend> Port for Link<'_, B> {
     fn expose(&mut self, message: Buf) -> Result<Remote, Buf> {
         self.backend.expose(self.id, message)
+    }
+
+    #[inline]
+    fn send_now(&mut self, header: &[u8; HEADER], payload: &[u8]) -> bool {
+        self.backend.send_now(self.id, header, payload)
     }
 }
 
@@ -106,7 +115,7 @@ impl<B: Backend> Domain<B> {
             next_tick: now + TICK,
             epoch: now << 20 ^ u64::from(std::process::id()),
         };
-        Domain { backend, table }
+        Domain { backend, table, spare: Vec::new() }
     }
 
     /// Starts to connect.
@@ -129,7 +138,7 @@ impl<B: Backend> Domain<B> {
         }
     }
 
-    /// Does something with a connection, which is then looked at in the next turn.
+    /// Does something with a connection, which is looked at in the next turn if there is something to do.
     #[inline]
     pub(super) fn with<T>(
         &mut self,
@@ -142,14 +151,32 @@ impl<B: Backend> Domain<B> {
         };
         match &mut slot.state {
             State::Open(connection) => {
+                if stock.receives.len() >= REFILL {
+                    self.backend.post_receives(&mut stock.receives);
+                }
                 let result = act(connection, stock, &mut Link { backend: &mut self.backend, id: link });
-                slot.mark(link.index, dirty);
+                if result.is_err() || connection.needs_turn(stock) {
+                    slot.mark(link.index, dirty);
+                }
                 result
             }
             State::Failed(failure) => Err(failure.clone().into()),
             State::Connecting(_) | State::Accepting(..) => Err(io::ErrorKind::WouldBlock.into()),
             State::Free => Err(io::ErrorKind::NotConnected.into()),
         }
+    }
+
+    /// Sends a message.
+    #[inline]
+    pub(super) fn send(&mut self, link: LinkId, message: &[u8]) -> io::Result<()> {
+        let Table { slots, stock, .. } = &mut self.table;
+        if let Some(Slot { generation, state: State::Open(connection), .. }) = slots.get_mut(link.index as usize)
+            && *generation == link.generation
+            && connection.send_now(message, stock, &mut Link { backend: &mut self.backend, id: link })
+        {
+            return Ok(());
+        }
+        self.with(link, |connection, stock, port| connection.try_send(message, stock, port))
     }
 
     /// The program gives a connection up. What it has sent still arrives, within the linger time.
@@ -174,23 +201,31 @@ impl<B: Backend> Domain<B> {
     /// One turn: what has happened, answers, receives, requests. Returns how much there was.
     #[inline]
     pub(super) fn turn(&mut self, budget: usize) -> usize {
-        let mut spare = mem::take(&mut self.table.stock.spare);
-        let count = self.backend.poll(budget, &mut self.table, &mut spare);
-        self.table.stock.put_spare(spare);
+        self.table.stock.turn = self.table.stock.turn.wrapping_add(1);
+        let count = self.backend.poll(budget, &mut self.table, &mut self.spare);
         if !self.table.incoming.is_empty() {
             self.answer();
         }
-        self.flush();
+        if self.has_work() {
+            self.flush();
+        }
         count
     }
 
-    /// Posts what is to be posted.
+    /// Whether there is something to post, or to put away.
     #[inline]
+    pub(super) fn has_work(&self) -> bool {
+        let table = &self.table;
+        !table.dirty.is_empty() || table.stock.receives.len() >= REFILL || !self.spare.is_empty()
+    }
+
+    /// Posts what is to be posted.
     pub(super) fn flush(&mut self) {
         self.refill();
         if !self.table.dirty.is_empty() {
             self.service();
         }
+        self.spare.drain(..).for_each(|buffer| self.table.stock.give(buffer));
     }
 
     /// Lets time pass; `now` in milliseconds.
@@ -242,7 +277,7 @@ impl<B: Backend> Domain<B> {
             let link = LinkId { index, generation: slot.generation };
             connection.transmit(stock);
             if !connection.requests.is_empty() {
-                self.backend.post(link, &mut connection.requests, &mut stock.spare);
+                self.backend.post(link, &mut connection.requests, &mut self.spare);
             }
             if !slot.is_ending && connection.wants_disconnect(*now) {
                 slot.is_ending = true;
@@ -370,7 +405,7 @@ impl Table {
         }
     }
 
-    #[inline]
+    /// A connection to which something has happened.
     fn open(&mut self, link: LinkId) -> Option<(&mut Connection, &mut Stock)> {
         let slot = self.slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation)?;
         slot.mark(link.index, &mut self.dirty);
@@ -418,21 +453,36 @@ impl Events for Table {
 
     #[inline]
     fn received(&mut self, link: LinkId, message: Buf) {
-        match self.open(link) {
-            Some((connection, stock)) => {
+        let Table { slots, stock, dirty, .. } = self;
+        match slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation) {
+            Some(Slot { state: State::Open(connection), is_dirty, reader, writer, .. }) => {
                 if let Err(violation) = connection.received(message, stock) {
                     log::warn!("ended a connection: {violation}");
                     connection.fail(violation);
                 }
+                if !*is_dirty && (reader.is_some() || writer.is_some() || connection.needs_turn(stock)) {
+                    *is_dirty = true;
+                    dirty.push(link.index);
+                }
             }
-            None => self.stock.free(message),
+            _ => self.stock.free(message),
         }
+    }
+
+    fn returned(&mut self, receive: Buf) {
+        self.stock.free(receive);
     }
 
     #[inline]
     fn sent(&mut self, link: LinkId, requests: u32) {
-        if let Some((connection, _)) = self.open(link) {
+        let Table { slots, stock, dirty, .. } = self;
+        if let Some(slot) = slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation)
+            && let State::Open(connection) = &mut slot.state
+        {
             connection.sent(requests);
+            if slot.writer.is_some() || connection.needs_turn(stock) {
+                slot.mark(link.index, dirty);
+            }
         }
     }
 

@@ -28,8 +28,9 @@ pub use shared::{Handle, Wait};
 
 /// Events that a turn takes from a backend.
 const BUDGET: usize = 64;
-/// Turns of the worker between looks at a transport that has been silent: each look is a system call.
-const LOOK: u32 = 64;
+/// Turns of the worker between looks at the clock, and milliseconds between looks at TCP while it is silent: each is a system call.
+const TURNS: u32 = 64;
+const SILENT: u64 = 1;
 /// Receives that are added at a time.
 const VERBS_STEP: u32 = 128;
 const TCP_STEP: u32 = 32;
@@ -101,7 +102,9 @@ pub struct Worker {
     acceptors: Vec<Waker>,
     epoll: OwnedFd,
     turns: u32,
-    silent: u32,
+    /// TCP had nothing in the last turns, so that it is looked at only now and then; when that was, in milliseconds.
+    tcp_is_silent: bool,
+    looked: u64,
 }
 
 #[derive(Debug)]
@@ -148,7 +151,8 @@ impl Worker {
             acceptors: Vec::new(),
             epoll,
             turns: 0,
-            silent: 0,
+            tcp_is_silent: false,
+            looked: 0,
         })
     }
 
@@ -156,23 +160,32 @@ impl Worker {
     #[inline]
     pub fn poll(&mut self) -> usize {
         self.turns = self.turns.wrapping_add(1);
-        let mut count = 0;
-        if let Some(verbs) = &mut self.verbs {
-            count += verbs.turn(BUDGET);
+        let mut count = self.verbs.as_mut().map_or(0, |verbs| verbs.turn(BUDGET));
+        if !self.tcp_is_silent || self.turns.is_multiple_of(TURNS) {
+            count += self.look();
         }
-        if self.verbs.is_none() || self.silent < LOOK || self.turns.is_multiple_of(LOOK) {
-            let happened = self.tcp.turn(BUDGET);
-            self.silent = if happened == 0 { self.silent.saturating_add(1) } else { 0 };
-            count += happened;
-        } else {
+        if self.tcp.has_work() {
             self.tcp.flush();
-        }
-        if self.turns.is_multiple_of(LOOK) {
-            self.pass_time();
         }
         if !self.acceptors.is_empty() {
             self.wake_acceptors();
         }
+        count
+    }
+
+    /// Takes the time, and what has happened on TCP.
+    #[inline(never)]
+    fn look(&mut self) -> usize {
+        let now = now();
+        if self.turns.is_multiple_of(TURNS) {
+            self.tick(now);
+        }
+        if self.tcp_is_silent && self.verbs.is_some() && now < self.looked + SILENT {
+            return 0;
+        }
+        self.looked = now;
+        let count = self.tcp.turn(BUDGET);
+        self.tcp_is_silent = count == 0 && self.verbs.is_some();
         count
     }
 
@@ -196,7 +209,7 @@ impl Worker {
     ///
     /// The device does not work any more.
     pub fn arm(&mut self) -> io::Result<Duration> {
-        self.silent = 0;
+        self.tcp_is_silent = false;
         self.pass_time();
         let verbs = self.verbs.as_ref().map_or(u64::MAX, Domain::deadline);
         let deadline = self.tcp.deadline().min(verbs);
@@ -359,7 +372,7 @@ impl Worker {
     /// `WouldBlock` if too much waits to be sent; otherwise why the connection takes no message.
     #[inline]
     pub fn try_send(&mut self, id: ConnectionId, message: &[u8]) -> io::Result<()> {
-        on!(self, id.kind, domain => domain.with(id.link, |connection, stock, link| connection.try_send(message, stock, link)))
+        on!(self, id.kind, domain => domain.send(id.link, message))
     }
 
     /// Sends a message from a buffer of [`Worker::alloc`], without copying it.
@@ -509,10 +522,14 @@ impl Worker {
     /// Posts what is to be sent, without looking at what has happened.
     #[inline]
     pub fn flush(&mut self) {
-        if let Some(verbs) = &mut self.verbs {
+        if let Some(verbs) = &mut self.verbs
+            && verbs.has_work()
+        {
             verbs.flush();
         }
-        self.tcp.flush();
+        if self.tcp.has_work() {
+            self.tcp.flush();
+        }
     }
 
     /// Addresses of a connection: this side's, the peer's.
@@ -587,7 +604,10 @@ impl Worker {
 
     /// Lets time pass for the connections.
     fn pass_time(&mut self) {
-        let now = now();
+        self.tick(now());
+    }
+
+    fn tick(&mut self, now: u64) {
         self.tcp.tick(now);
         if let Some(verbs) = &mut self.verbs {
             verbs.tick(now);

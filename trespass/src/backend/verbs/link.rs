@@ -15,8 +15,8 @@ use sideway::ibverbs::queue_pair::{
 };
 use sideway::rdmacm::Identifier;
 
-use super::{SEND_QUEUE, SIGNAL_EVERY, WINDOWS};
-use crate::backend::{Ended, LinkId, Remote, Request};
+use super::{INLINE, SEND_QUEUE, SIGNAL_EVERY, WINDOWS};
+use crate::backend::{Ended, HEADER, LinkId, Remote, Request};
 use crate::memory::{Buf, Pool, Progress, RegionMemory, Transfer};
 
 /// How far a link is.
@@ -42,7 +42,7 @@ pub(super) struct Link {
     pub(super) queue_pair: Option<GenericQueuePair>,
     pub(super) identifier: Arc<Identifier>,
     windows: Vec<Window>,
-    posted: VecDeque<Posted>,
+    posted: Outstanding,
     /// Windows to bind before the next request.
     binds: VecDeque<usize>,
     /// Reads that a link which had failed was asked for.
@@ -54,17 +54,41 @@ pub(super) struct Link {
     pub(super) is_client: bool,
     /// Whether the request that marks the end was posted.
     is_marked: bool,
-    /// The number of the oldest request in `posted`.
-    first: u32,
     unsignaled: u32,
     inline: usize,
+}
+
+/// The requests that have not completed, from the number `first` to before `next`. SENDs whose bytes were in the request hold nothing, and
+/// have no entry.
+#[derive(Debug, Default)]
+struct Outstanding {
+    first: u32,
+    next: u32,
+    entries: VecDeque<(u32, Posted)>,
+}
+
+impl Outstanding {
+    #[inline]
+    fn len(&self) -> usize {
+        self.next.wrapping_sub(self.first) as usize
+    }
+
+    /// A SEND that holds nothing.
+    #[inline]
+    fn push_inline(&mut self) {
+        self.next = self.next.wrapping_add(1);
+    }
+
+    #[inline]
+    fn push(&mut self, posted: Posted) {
+        self.entries.push_back((self.next, posted));
+        self.next = self.next.wrapping_add(1);
+    }
 }
 
 /// A request that has not completed.
 #[derive(Debug)]
 enum Posted {
-    /// A SEND whose bytes were in the request.
-    Inline,
     Send(Buf),
     Read {
         token: u32,
@@ -143,7 +167,7 @@ impl Link {
             queue_pair: None,
             identifier,
             windows: Vec::new(),
-            posted: VecDeque::new(),
+            posted: Outstanding::default(),
             binds: VecDeque::new(),
             refused: Vec::new(),
             id,
@@ -151,7 +175,6 @@ impl Link {
             qp_number: 0,
             is_client: false,
             is_marked: false,
-            first: 0,
             unsignaled: 0,
             inline: 0,
         }
@@ -181,7 +204,7 @@ impl Link {
             windows: &mut self.windows,
             posted: &mut self.posted,
             binds: &mut self.binds,
-            number: Numbers { id: self.id, first: self.first },
+            id: self.id,
             unsignaled: &mut self.unsignaled,
             inline: self.inline,
             pool,
@@ -190,6 +213,32 @@ impl Link {
             GenericSendQueue::Basic(queue) => batch.fill(queue, requests, room, spare),
             GenericSendQueue::Extended(queue) => batch.fill(queue, requests, room, spare),
         }
+    }
+
+    /// Posts a SEND of both parts in the request, if the link is ready for it, and they fit.
+    #[inline]
+    pub(super) fn send_now(&mut self, header: &[u8; HEADER], payload: &[u8]) -> bool {
+        let length = HEADER + payload.len();
+        let is_ready = matches!(self.state, State::Established) && self.binds.is_empty();
+        if !is_ready || length > self.inline || length > INLINE || self.posted.len() >= SEND_QUEUE as usize {
+            return false;
+        }
+        let mut bytes = [0; INLINE];
+        bytes[..HEADER].copy_from_slice(header);
+        bytes[HEADER..length].copy_from_slice(payload);
+        let Some(queue_pair) = &mut self.queue_pair else { return false };
+        let is_signaled = self.unsignaled + 1 >= SIGNAL_EVERY;
+        let flags = if is_signaled { WorkRequestFlags::Signaled } else { WorkRequestFlags::empty() };
+        let number = number(self.id, self.posted.next);
+        let is_posted = match queue_pair.queues().0 {
+            GenericSendQueue::Basic(queue) => send_inline(queue, number, flags, &bytes[..length]),
+            GenericSendQueue::Extended(queue) => send_inline(queue, number, flags, &bytes[..length]),
+        };
+        if is_posted {
+            self.unsignaled = if is_signaled { 0 } else { self.unsignaled + 1 };
+            self.posted.push_inline();
+        }
+        is_posted
     }
 
     /// Takes all requests of a link that has failed.
@@ -244,10 +293,10 @@ impl Link {
             log::debug!("a queue pair is destroyed without a flush: {error}");
             return false;
         }
-        let number = Numbers { id: self.id, first: self.first }.at(self.posted.len());
         let mut guard = queue_pair.start_post_send();
+        let number = number(self.id, self.posted.next);
         guard.construct_wr(number, WorkRequestFlags::Signaled).setup_send().setup_no_data();
-        self.posted.push_back(Posted::End);
+        self.posted.push(Posted::End);
         self.is_marked = true;
         match guard.post() {
             Ok(()) => true,
@@ -268,20 +317,25 @@ impl Link {
         spare: &mut Vec<Buf>,
         mut report: impl FnMut(Retired),
     ) -> usize {
-        let count = number.wrapping_sub(self.first) as usize + 1;
+        let first = self.posted.first;
+        let count = number.wrapping_sub(first) as usize + 1;
         if count > self.posted.len() {
             return 0;
         }
-        self.first = number.wrapping_add(1);
-        let (mut sent, mut moved) = (0, false);
-        for (index, posted) in self.posted.drain(..count).enumerate() {
-            let whole = is_well || index + 1 < count;
+        self.posted.first = number.wrapping_add(1);
+        // All are SENDs but those that are found to be something else.
+        let (mut sent, mut moved, mut failed) = (count as u32, false, u32::from(!is_well));
+        while let Some(&(at, _)) = self.posted.entries.front()
+            && (at.wrapping_sub(first) as usize) < count
+            && let Some((at, posted)) = self.posted.entries.pop_front()
+        {
+            let whole = is_well || at != number;
+            if !matches!(posted, Posted::Send(_)) {
+                sent -= 1;
+                failed = if whole { failed } else { 0 };
+            }
             match posted {
-                Posted::Inline => sent += u32::from(whole),
-                Posted::Send(buf) => {
-                    sent += u32::from(whole);
-                    spare.push(buf);
-                }
+                Posted::Send(buf) => spare.push(buf),
                 Posted::Read { token, into } => report(Retired::Read { token, into, whole }),
                 Posted::Transfer(transfer) => {
                     transfer.end(whole);
@@ -307,6 +361,7 @@ impl Link {
                 }
             }
         }
+        sent -= failed;
         if sent > 0 || moved {
             report(Retired::Sent(sent));
         }
@@ -325,7 +380,7 @@ impl Link {
             std::mem::forget(self.windows);
             return Err(error);
         }
-        for posted in self.posted.drain(..) {
+        for (_, posted) in self.posted.entries.drain(..) {
             match posted {
                 Posted::Send(buf) => spare.push(buf),
                 Posted::Read { token, into } => report(Retired::Read { token, into, whole: false }),
@@ -356,42 +411,46 @@ fn bound(window: Option<&mut Window>) {
     }
 }
 
-/// The numbers of a link's requests: its index, seven bits of its generation, and a count.
-#[derive(Clone, Copy)]
-pub(super) struct Numbers {
-    id: LinkId,
-    first: u32,
-}
-
 /// Links that a backend has at most: their indices have 24 bits in a request's number.
 pub(super) const LINKS: u32 = 1 << 24;
 
-impl Numbers {
-    #[inline]
-    fn at(self, place: usize) -> u64 {
-        let link = u64::from(self.id.generation & 0x7f) << 24 | u64::from(self.id.index & (LINKS - 1));
-        link << 32 | u64::from(self.first.wrapping_add(place as u32))
-    }
+/// The number of a link's request: seven bits of the link's generation, its index, and a count.
+#[inline]
+fn number(id: LinkId, count: u32) -> u64 {
+    let link = u64::from(id.generation & 0x7f) << 24 | u64::from(id.index & (LINKS - 1));
+    link << 32 | u64::from(count)
+}
 
-    /// The index of the link that posted a request.
-    #[inline]
-    pub(super) fn index(wr_id: u64) -> usize {
-        (wr_id >> 32) as usize & (LINKS as usize - 1)
-    }
+/// The index of the link that posted a request.
+#[inline]
+pub(super) fn index_of(wr_id: u64) -> usize {
+    (wr_id >> 32) as usize & (LINKS as usize - 1)
+}
 
-    /// Whether this link posted a request, and not an earlier one with the same index.
-    #[inline]
-    pub(super) fn is_of(wr_id: u64, id: LinkId) -> bool {
-        (wr_id >> 56) as u32 == id.generation & 0x7f
-    }
+/// Whether this link posted a request, and not an earlier one with the same index.
+#[inline]
+pub(super) fn is_of(wr_id: u64, id: LinkId) -> bool {
+    (wr_id >> 56) as u32 == id.generation & 0x7f
+}
+
+#[inline]
+fn send_inline<Q: SendQueue<Service = Connected>>(
+    queue: &mut Q,
+    number: u64,
+    flags: WorkRequestFlags,
+    bytes: &[u8],
+) -> bool {
+    let mut guard = queue.start_post_send();
+    guard.construct_wr(number, flags).setup_send().setup_inline_data(bytes);
+    guard.post().inspect_err(|error| log::debug!("{error}")).is_ok()
 }
 
 /// A list of requests under construction.
 struct Batch<'l> {
     windows: &'l mut Vec<Window>,
-    posted: &'l mut VecDeque<Posted>,
+    posted: &'l mut Outstanding,
     binds: &'l mut VecDeque<usize>,
-    number: Numbers,
+    id: LinkId,
     unsignaled: &'l mut u32,
     inline: usize,
     pool: &'l Pool,
@@ -413,7 +472,7 @@ impl Batch<'_> {
         let mut holds = false;
         for index in 0..count {
             let Some(request) = requests.pop_front() else { break };
-            let number = self.number.at(self.posted.len());
+            let number = number(self.id, self.posted.next);
             let is_last = index + 1 == count;
             let mut flags = |waits: bool, holds: &mut bool| {
                 *self.unsignaled += 1;
@@ -428,7 +487,7 @@ impl Batch<'_> {
                     let flags = flags(false, &mut holds);
                     guard.construct_wr(number, flags).setup_send().setup_inline_data(&buf);
                     spare.push(buf);
-                    self.posted.push_back(Posted::Inline);
+                    self.posted.push_inline();
                 }
                 Request::Send(buf) => {
                     let buf = own(self.pool, buf)?;
@@ -437,7 +496,7 @@ impl Batch<'_> {
                     let request = guard.construct_wr(number, flags).setup_send();
                     // SAFETY: the buffer goes to `posted`.
                     unsafe { gather(request, &buf)? };
-                    self.posted.push_back(Posted::Send(buf));
+                    self.posted.push(Posted::Send(buf));
                 }
                 Request::Read { token, into, from } => {
                     let flags = flags(true, &mut holds);
@@ -445,7 +504,7 @@ impl Batch<'_> {
                     let request = guard.construct_wr(number, flags).setup_read(key, from.address);
                     // SAFETY: the buffer goes to `posted`.
                     unsafe { gather(request, &into)? };
-                    self.posted.push_back(Posted::Read { token, into });
+                    self.posted.push(Posted::Read { token, into });
                 }
                 Request::Transfer(transfer) => {
                     holds = true;
@@ -461,12 +520,12 @@ impl Batch<'_> {
                             false => request.setup_read(key, address).setup_sge(lkey, local, length),
                         }
                     };
-                    self.posted.push_back(Posted::Transfer(transfer));
+                    self.posted.push(Posted::Transfer(transfer));
                 }
                 Request::Probe => {
                     let flags = flags(true, &mut holds);
                     guard.construct_wr(number, flags).setup_write(RemoteKey::from_raw(0), 0).setup_no_data();
-                    self.posted.push_back(Posted::Probe);
+                    self.posted.push(Posted::Probe);
                 }
                 Request::Conceal(remote) => {
                     let is_it = |window: &Window| window.key.raw() == remote.key && window.held.is_some();
@@ -482,7 +541,7 @@ impl Batch<'_> {
                     holds = true;
                     let flags = flags(false, &mut holds);
                     guard.construct_wr(number, flags).setup_local_inv(window.key);
-                    self.posted.push_back(Posted::Invalidate(index));
+                    self.posted.push(Posted::Invalidate(index));
                 }
             }
             taken += 1;
@@ -511,7 +570,7 @@ impl Batch<'_> {
             };
             let Some(region) = held.region() else { continue };
             let part = held.bind(region);
-            let number = self.number.at(self.posted.len());
+            let number = number(self.id, self.posted.next);
             *self.unsignaled += 1;
             let flags = match *self.unsignaled {
                 SIGNAL_EVERY.. => WorkRequestFlags::Signaled,
@@ -522,7 +581,7 @@ impl Batch<'_> {
             }
             let mut guard = queue.start_post_send();
             guard.construct_wr(number, flags).setup_bind_mw(window, *key, part);
-            self.posted.push_back(Posted::Bind(index));
+            self.posted.push(Posted::Bind(index));
             taken += 1;
             guard.post().map_err(|error| io::Error::other(error.to_string()))?;
         }

@@ -56,10 +56,10 @@ use sideway::rdmacm::{ConnectionInfo, EventChannel, Identifier};
 pub(crate) use self::device::in_words;
 
 use self::device::Device;
-use self::link::{Held, Link, Numbers, Retired, State};
+use self::link::{Held, Link, Retired, State};
 use self::number_map::NumberMap;
 use self::receives::Receives;
-use super::{Abilities, Backend, Ended, Events, IncomingId, LinkId, ListenerId, RegionPart, Remote, Request};
+use super::{Abilities, Backend, Ended, Events, HEADER, IncomingId, LinkId, ListenerId, RegionPart, Remote, Request};
 use crate::memory::{Buf, Domain, HEADROOM, Pool};
 
 /// Requests that a link has outstanding at most: 64 × 4 KiB is bandwidth × delay of 400 Gb/s at 5 µs.
@@ -74,6 +74,8 @@ const WINDOWS: usize = 64;
 const LINGER: Duration = Duration::from_secs(1);
 /// How often the descriptors are looked at while the program polls and no link is being made or ended.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// Bytes that travel in a request by default, and at most those that leave at once.
+const INLINE: usize = 96;
 /// Completions that are taken in one poll.
 const BATCH: u32 = 32;
 
@@ -94,7 +96,7 @@ pub(crate) struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { device: None, segment: 4096, receives: 4096, inline: 96, memory: 1 << 30 }
+        Self { device: None, segment: 4096, receives: 4096, inline: INLINE as u32, memory: 1 << 30 }
     }
 }
 
@@ -226,7 +228,6 @@ impl Verbs {
     }
 
     /// The completions that were polled while the worker prepared to sleep.
-    #[cold]
     fn complete_stash(&mut self, events: &mut impl Events, spare: &mut Vec<Buf>) -> u32 {
         let Self { links, by_number, receives, room, unsettled, stash, .. } = self;
         let mut completed = Completed { links, by_number, receives, room, unsettled };
@@ -237,15 +238,27 @@ impl Verbs {
         count
     }
 
-    /// Whether it is time to look at the descriptors.
-    #[inline]
-    fn looks(&mut self, found: u32) -> bool {
-        self.turn = self.turn.wrapping_add(1);
-        // A sleeper was woken, a link changes, or the last look was many turns ago.
-        if found == 0 && !self.unsettled.is_empty() || self.turn == 0 {
-            return true;
+    /// A turn in which more than completions may have come.
+    #[inline(never)]
+    fn poll_all(&mut self, budget: u32, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
+        let stashed = self.complete_stash(events, spare);
+        let found = self.complete(budget, events, spare);
+        // A sleeper was woken, a link changes, or the last look at the descriptors was some time ago.
+        let looks = found + stashed == 0 && !self.unsettled.is_empty() || self.turn == 0 || !self.ended.is_empty();
+        if !looks && now().saturating_sub(self.looked) < LOOK_EVERY.as_nanos() as u64 {
+            return (found + stashed) as usize;
         }
-        self.turn.is_multiple_of(64) && now().saturating_sub(self.looked) >= LOOK_EVERY.as_nanos() as u64
+        self.looked = now();
+        let mut count = (found + stashed) as usize + self.manage(events, spare);
+        // A queue pair is destroyed only when its completions have been taken: the queue was empty just now.
+        if found < budget {
+            count += self.finish(events, spare);
+        }
+        for (link, why) in std::mem::take(&mut self.ended) {
+            events.ended(link, why);
+            count += 1;
+        }
+        count
     }
 
     /// Destroys the queue pairs of links that are flushed, or had their time.
@@ -301,7 +314,7 @@ struct Completed<'v> {
 }
 
 impl Completed<'_> {
-    #[inline]
+    #[inline(always)]
     fn take(
         &mut self,
         wr_id: u64,
@@ -315,15 +328,15 @@ impl Completed<'_> {
         if Receives::is_receive(wr_id) {
             let Some(mut buf) = self.receives.take(wr_id) else { return };
             let link = self.by_number.get(qp_number).and_then(|index| self.links.get_mut(index as usize)?.as_mut());
-            let Some(link) = link.filter(|_| is_well) else { return spare.push(buf) };
+            let Some(link) = link.filter(|_| is_well) else { return events.returned(buf) };
             buf.truncate(bytes as usize);
             if matches!(link.state, State::Connecting) {
                 overtaken(link, events);
             }
             return events.received(link.id, buf);
         }
-        let Some(Some(link)) = self.links.get_mut(Numbers::index(wr_id)) else { return };
-        if !Numbers::is_of(wr_id, link.id) {
+        let Some(Some(link)) = self.links.get_mut(link::index_of(wr_id)) else { return };
+        if !link::is_of(wr_id, link.id) {
             return;
         }
         let id = link.id;
@@ -461,6 +474,14 @@ impl Backend for Verbs {
         }
     }
 
+    #[inline]
+    fn send_now(&mut self, id: LinkId, header: &[u8; HEADER], payload: &[u8]) -> bool {
+        let Some(Some(link)) = self.links.get_mut(id.index as usize) else { return false };
+        let is_posted = self.room > 0 && link.id == id && link.send_now(header, payload);
+        self.room -= usize::from(is_posted);
+        is_posted
+    }
+
     fn expose(&mut self, link: LinkId, buffer: Buf) -> Result<Remote, Buf> {
         if !self.pool.owns(&buffer) {
             return Err(buffer);
@@ -496,25 +517,12 @@ impl Backend for Verbs {
     }
 
     fn poll(&mut self, budget: usize, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
-        let mut found = 0;
-        if !self.stash.is_empty() {
-            found += self.complete_stash(events, spare);
+        self.turn = self.turn.wrapping_add(1);
+        let is_calm = self.unsettled.is_empty() && self.ended.is_empty() && self.stash.is_empty();
+        if !is_calm || self.turn.is_multiple_of(64) {
+            return self.poll_all(BATCH.min(budget as u32), events, spare);
         }
-        found += self.complete(BATCH.min(budget as u32), events, spare);
-        if !self.looks(found) && self.ended.is_empty() {
-            return found as usize;
-        }
-        self.looked = now();
-        let mut count = found as usize + self.manage(events, spare);
-        // A queue pair is destroyed only when its completions have been taken: the queue was empty just now.
-        if found < BATCH.min(budget as u32) {
-            count += self.finish(events, spare);
-        }
-        for (link, why) in std::mem::take(&mut self.ended) {
-            events.ended(link, why);
-            count += 1;
-        }
-        count
+        self.complete(BATCH.min(budget as u32), events, spare) as usize
     }
 
     fn arm(&mut self) -> io::Result<bool> {

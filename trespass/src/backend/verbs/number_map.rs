@@ -4,21 +4,41 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// Indices of links by the numbers of their queue pairs, which the device chooses: looked up for each received message.
-#[derive(Debug, Default)]
-pub(super) struct NumberMap(HashMap<u32, u32, BuildHasherDefault<Spread>>);
+#[derive(Debug)]
+pub(super) struct NumberMap {
+    /// The newest link of each of these places, by the lowest bits of the number.
+    newest: [(u32, u32); PLACES],
+    all: HashMap<u32, u32, BuildHasherDefault<Spread>>,
+}
+
+const PLACES: usize = 256;
+/// Numbers have 24 bits, so this is none.
+const NONE: (u32, u32) = (u32::MAX, 0);
+
+impl Default for NumberMap {
+    fn default() -> Self {
+        Self { newest: [NONE; PLACES], all: HashMap::default() }
+    }
+}
 
 impl NumberMap {
     pub(super) fn insert(&mut self, number: u32, index: u32) {
-        self.0.insert(number, index);
+        self.all.insert(number, index);
+        self.newest[number as usize % PLACES] = (number, index);
     }
 
     pub(super) fn remove(&mut self, number: u32) {
-        self.0.remove(&number);
+        self.all.remove(&number);
+        let place = &mut self.newest[number as usize % PLACES];
+        if place.0 == number {
+            *place = NONE;
+        }
     }
 
     #[inline]
     pub(super) fn get(&self, number: u32) -> Option<u32> {
-        self.0.get(&number).copied()
+        let (newest, index) = self.newest[number as usize % PLACES];
+        if newest == number { Some(index) } else { self.all.get(&number).copied() }
     }
 }
 
@@ -41,5 +61,23 @@ impl Hasher for Spread {
     #[inline]
     fn finish(&self) -> u64 {
         self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_share_a_place_keep_their_links() {
+        let mut map = NumberMap::default();
+        let (first, second) = (5, 5 + PLACES as u32);
+        map.insert(first, 1);
+        map.insert(second, 2);
+        assert_eq!((map.get(first), map.get(second), map.get(6)), (Some(1), Some(2), None));
+        map.remove(second);
+        assert_eq!((map.get(first), map.get(second)), (Some(1), None));
+        map.remove(first);
+        assert_eq!(map.get(first), None);
     }
 }

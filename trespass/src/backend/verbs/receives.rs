@@ -44,12 +44,17 @@ impl Receives {
             let (lkey, address) = (region.lkey(), buf.as_ptr() as u64);
             // SAFETY: the bytes are registered and stay with the buffer, which stands in `posted` until the completion has been polled
             // or the queue has ended; nothing refers to them meanwhile.
-            unsafe { guard.construct_wr(RECEIVE | u64::from(slot)).setup_sge(lkey, address, length) };
+            unsafe { guard.construct_wr(Self::number(slot)).setup_sge(lkey, address, length) };
             if let Some(place) = self.posted.get_mut(slot as usize) {
                 *place = Some(buf);
             }
         }
         guard.post().map_err(|error| io::Error::other(error.to_string()))
+    }
+
+    #[inline]
+    pub(super) fn number(slot: u32) -> u64 {
+        RECEIVE | u64::from(slot)
     }
 
     /// Whether `wr_id` is a receive's.

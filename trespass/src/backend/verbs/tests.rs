@@ -10,6 +10,7 @@ struct Log {
     incoming: Vec<(IncomingId, Vec<u8>)>,
     established: Vec<(LinkId, Vec<u8>, String)>,
     received: Vec<Vec<u8>>,
+    returned: Vec<Buf>,
     sent: u32,
     read: Vec<(u32, Vec<u8>, bool)>,
     probed: u32,
@@ -25,6 +26,9 @@ impl Events for Log {
     }
     fn received(&mut self, _: LinkId, message: Buf) {
         self.received.push(message.to_vec());
+    }
+    fn returned(&mut self, receive: Buf) {
+        self.returned.push(receive);
     }
     fn sent(&mut self, _: LinkId, requests: u32) {
         self.sent += requests;
@@ -95,6 +99,7 @@ impl Side {
     /// Buffers that are neither free nor posted as receives.
     fn missing(&mut self) -> usize {
         self.spare.clear();
+        self.log.returned.clear();
         let posted = self.verbs.receives.len();
         self.verbs.pool().outstanding() - posted
     }
@@ -247,4 +252,16 @@ fn a_link_that_ends_gives_back_what_it_is_asked_to_post() {
     until(&mut sides, |sides| !sides[1].log.ended.is_empty());
     assert!(matches!(sides[1].log.read[..], [(1, _, false)]));
     assert_eq!(sides[1].missing(), 0);
+}
+
+/// It went to the spare buffers, and was still counted as a receive that exists: a SEND with a credit could find none.
+#[test]
+fn receive_flushed_with_an_error_is_returned() {
+    let mut side = Side::new();
+    let Verbs { links, by_number, receives, room, unsettled, .. } = &mut side.verbs;
+    let mut completed = Completed { links, by_number, receives, room, unsettled };
+    let first = Receives::number(0);
+    let status = WorkCompletionStatus::WorkRequestFlushedError;
+    completed.take(first, status, 0, 77, &mut side.log, &mut side.spare);
+    assert_eq!((side.log.returned.len(), side.spare.len(), side.verbs.receives.len()), (1, 0, RECEIVES as usize - 1));
 }

@@ -15,12 +15,14 @@ impl Connection {
         }
         self.push_frame(Frame::new(Kind::FIN), &[], stock)?;
         self.outgoing.fin = Fin::Shut;
+        self.is_unsettled = true;
         Ok(())
     }
 
     /// No message follows, and none is read any more. The link ends once the peer has everything, or when the linger time is over.
     pub(crate) fn close(&mut self, code: u32, reason: &str, now: u64, stock: &mut Stock) {
         self.incoming.discard(stock);
+        self.is_unsettled = true;
         if self.outgoing.fin == Fin::Closed || self.ended {
             return;
         }
@@ -58,6 +60,7 @@ impl Connection {
     pub(crate) fn fail(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
         self.linger_until = Some(0);
+        self.is_unsettled = true;
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -89,6 +92,7 @@ impl Connection {
             return;
         }
         self.ended = true;
+        self.is_unsettled = true;
         let acked = self.outgoing.fin_acked || self.peer_close.is_some();
         if self.failure.is_none() && !(acked && (self.is_closed() || self.incoming.fin)) {
             self.failure = Some(failure.unwrap_or_else(|| match self.is_closed() {

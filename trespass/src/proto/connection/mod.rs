@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use crate::memory::Buf;
 
+use super::frame::HEADER;
 use super::{Agreement, Failure, Remote, Request, Stock};
 
 pub(crate) use receive::Received;
@@ -36,7 +37,7 @@ impl Default for Settings {
         Settings {
             window: super::WINDOW,
             eager: 16 << 10,
-            send_high_water: 256 << 10,
+            send_high_water: 1 << 20,
             read_ahead: 4 << 20,
             message: 1 << 30,
             keepalive: 5_000,
@@ -45,9 +46,16 @@ impl Default for Settings {
     }
 }
 
-/// Lets the peer read a buffer; gives it back if that cannot be.
-pub(crate) trait Expose {
+/// What a link does at once, without a request.
+pub(crate) trait Port {
+    /// Lets the peer read a buffer; gives it back if that cannot be.
     fn expose(&mut self, message: Buf) -> Result<Remote, Buf>;
+
+    /// SEND of both parts. False if the link cannot do it now: nothing has happened then.
+    #[inline]
+    fn send_now(&mut self, _header: &[u8; HEADER], _payload: &[u8]) -> bool {
+        false
+    }
 }
 
 /// A connection that is established, or was.
@@ -66,6 +74,8 @@ pub(crate) struct Connection {
     failure: Option<Failure>,
     alive: Alive,
     linger_until: Option<u64>,
+    /// Something else than short messages goes on: the worker is to look at the connection in each turn.
+    is_unsettled: bool,
     pub(crate) counters: Counters,
 }
 
@@ -87,6 +97,8 @@ struct Outgoing {
     joinable: bool,
     /// RETURN has left, and is not confirmed.
     returning: bool,
+    /// The worker's turn in which a message has left at once: later ones of the turn wait for its end, and share SENDs.
+    left_in: u32,
     /// SENDs that the link has not completed yet.
     in_flight: u32,
     /// The program, or the end of the connection, waits for `in_flight`: links report completions late, so a probe asks for them.
@@ -214,6 +226,7 @@ impl Connection {
             failure: None,
             alive: Alive { heard_at: now, ..Alive::default() },
             linger_until: None,
+            is_unsettled: true,
             counters: Counters::default(),
         }
     }
@@ -232,6 +245,9 @@ impl Connection {
             self.outgoing.is_proving = true;
             self.requests.push_back(Request::Probe);
         }
+        let (out, incoming) = (&self.outgoing, &self.incoming);
+        let is_ending = incoming.fin || out.fin != Fin::Open || self.linger_until.is_some();
+        self.is_unsettled = is_ending || out.is_flushing || !incoming.reads.is_empty() || incoming.has_status();
     }
 
     /// Time passes, `now` in milliseconds; at least once a second.
@@ -258,6 +274,13 @@ impl Connection {
     pub(crate) fn probed(&mut self) {
         self.outgoing.is_proving = false;
         self.alive.heard = true;
+    }
+
+    /// Whether the worker is to look at the connection at the end of the turn.
+    #[inline]
+    pub(crate) fn needs_turn(&self, stock: &Stock) -> bool {
+        let waits = !self.requests.is_empty() || !self.outgoing.queue.is_empty() || stock.starved;
+        waits || self.is_unsettled || self.is_grant_due()
     }
 
     pub(crate) fn counters(&self) -> Counters {

@@ -66,6 +66,7 @@ impl Connection {
     pub(crate) fn read_done(&mut self, token: u32, message: Buf, whole: bool) {
         let incoming = &mut self.incoming;
         incoming.in_flight -= 1;
+        self.is_unsettled = true;
         self.alive.heard = true;
         let index = token.wrapping_sub(incoming.first_read) as usize;
         if !whole {
@@ -195,6 +196,7 @@ impl Connection {
 
     /// Takes the frames of a SEND that is not a single DATA; returns whether it has frames that the program is to read.
     fn scan(&mut self, message: &[u8], stock: &mut Stock) -> Result<bool, Failure> {
+        self.is_unsettled = true;
         let mut rest = message;
         let mut ordered = false;
         while !rest.is_empty() {

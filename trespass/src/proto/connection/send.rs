@@ -4,19 +4,23 @@ use std::io;
 
 use crate::memory::Buf;
 use crate::proto::frame::{Frame, HEADER, Kind, LAST, set_credits};
-use crate::proto::{Expose, FLOOR, RESERVE, Request, Stock};
+use crate::proto::{FLOOR, Port, RESERVE, Request, Stock};
 
 use super::{Connection, Fin, Item};
 
 /// SENDs that are handed to the backend in a turn; more wait, and small messages join them.
 const BATCH: usize = 16;
+/// Messages up to this length may leave without a buffer.
+const SHORT: usize = 256;
+/// Messages that the peer has been asked to READ at most. Links expose more buffers, as those that have been READ are taken back later.
+const EXPOSED: usize = 32;
 /// Bytes of all control frames together: DONE, FIN_ACK, RETURNED.
 const CONTROL: usize = 3 * HEADER;
 
 impl Connection {
     /// Sends a message from the program's memory, by copying it. `WouldBlock` if too much waits to be sent.
     #[inline]
-    pub(crate) fn try_send(&mut self, message: &[u8], stock: &mut Stock, link: &mut impl Expose) -> io::Result<()> {
+    pub(crate) fn try_send(&mut self, message: &[u8], stock: &mut Stock, link: &mut impl Port) -> io::Result<()> {
         self.may_send(message.len())?;
         if message.len() + HEADER <= self.agreement.segment as usize {
             let frame = Frame { flags: LAST, a: message.len() as u32, ..Frame::new(Kind::DATA) };
@@ -33,7 +37,7 @@ impl Connection {
         &mut self,
         mut message: Buf,
         stock: &mut Stock,
-        link: &mut impl Expose,
+        link: &mut impl Port,
     ) -> Result<(), (io::Error, Buf)> {
         if let Err(error) = self.may_send(message.len()) {
             return Err((error, message));
@@ -50,15 +54,37 @@ impl Connection {
         self.push_message(message, stock, link).map_err(|message| (io::ErrorKind::WouldBlock.into(), message))
     }
 
+    /// Sends a short message at once, if it is the first of the worker's turn and nothing is before it. The connection needs no turn
+    /// for it.
+    #[inline]
+    pub(crate) fn send_now(&mut self, message: &[u8], stock: &Stock, link: &mut impl Port) -> bool {
+        let out = &self.outgoing;
+        let is_first = out.left_in != stock.turn && out.queue.is_empty() && self.requests.is_empty();
+        if message.len() > SHORT || !is_first || self.credits() <= RESERVE || self.may_send(message.len()).is_err() {
+            return false;
+        }
+        // Credits may be announced for receives that are posted.
+        let credits = if stock.receives.is_empty() { self.incoming.target() } else { self.incoming.announced };
+        let length = message.len() as u32;
+        let frame = Frame { flags: LAST, a: length, length, credits, ..Frame::new(Kind::DATA) };
+        if !link.send_now(&frame.emit(), message) {
+            return false;
+        }
+        self.incoming.announced = credits;
+        self.outgoing.left_in = stock.turn;
+        self.left();
+        true
+    }
+
     /// Sends as many bytes as there is room for, as messages; the stream's view. Returns how many.
     #[inline]
-    pub(crate) fn write(&mut self, bytes: &[u8], stock: &mut Stock, link: &mut impl Expose) -> io::Result<usize> {
+    pub(crate) fn write(&mut self, bytes: &[u8], stock: &mut Stock, link: &mut impl Port) -> io::Result<usize> {
         let piece = self.agreement.segment as usize - HEADER;
         if bytes.len() <= piece {
             return if bytes.is_empty() { Ok(0) } else { self.try_send(bytes, stock, link).map(|()| bytes.len()) };
         }
         let most = self.agreement.rendezvous.min(self.agreement.message) as usize;
-        let length = bytes.len().min(most).min(self.settings.send_high_water / 2);
+        let length = bytes.len().min(most).min(self.settings.send_high_water / 4);
         if length > self.settings.eager {
             self.may_send(length)?;
             if let Some(mut copy) = stock.pool.alloc(length) {
@@ -111,6 +137,7 @@ impl Connection {
     /// Whether it is flushed; an error if it never will be.
     pub(crate) fn flushed(&mut self) -> io::Result<bool> {
         self.outgoing.is_flushing = !self.is_flushed();
+        self.is_unsettled |= self.outgoing.is_flushing;
         match &self.failure {
             Some(failure) => Err(failure.clone().into()),
             None => Ok(!self.outgoing.is_flushing),
@@ -136,14 +163,14 @@ impl Connection {
             let text = format!("message of {length} bytes; the peer takes {} at most", self.agreement.message);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        if self.outgoing.waiting >= self.settings.send_high_water {
+        if self.outgoing.waiting > self.settings.send_high_water || self.outgoing.exposed.len() >= EXPOSED {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         Ok(())
     }
 
     /// A message that is too long for a SEND: the peer READs it, or it is cut. Given back if no memory is left to announce it.
-    fn push_message(&mut self, message: Buf, stock: &mut Stock, link: &mut impl Expose) -> Result<(), Buf> {
+    fn push_message(&mut self, message: Buf, stock: &mut Stock, link: &mut impl Port) -> Result<(), Buf> {
         let length = message.len();
         let Some(spare) = stock.take() else { return Err(message) };
         stock.give(spare);
@@ -221,11 +248,17 @@ impl Connection {
     fn launch(&mut self, mut send: Buf) {
         self.incoming.announced = self.incoming.target();
         set_credits(&mut send, self.incoming.announced);
+        self.left();
+        self.requests.push_back(Request::Send(send));
+    }
+
+    /// A SEND has left.
+    #[inline]
+    fn left(&mut self) {
         self.outgoing.sent = self.outgoing.sent.wrapping_add(1);
         self.outgoing.in_flight += 1;
         self.alive.used = true;
         self.counters.sends += 1;
-        self.requests.push_back(Request::Send(send));
     }
 
     #[inline]
@@ -294,7 +327,7 @@ impl Connection {
 
     /// Whether freed credits deserve a SEND: two or more, and the peer has few left or half of the lease is free.
     #[inline]
-    fn is_grant_due(&self) -> bool {
+    pub(super) fn is_grant_due(&self) -> bool {
         let incoming = &self.incoming;
         let free = incoming.target().wrapping_sub(incoming.announced);
         let left = incoming.announced.wrapping_sub(incoming.received);

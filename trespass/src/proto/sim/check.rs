@@ -125,6 +125,7 @@ impl World {
                 node.ends[pair].connection.close(0, "", 0, &mut node.stock);
                 node.ends[pair].closed = true;
                 node.ends[pair].log.ended = true;
+                node.ends[pair].mark(&node.stock);
             }
         }
         self.settle(None, rng);

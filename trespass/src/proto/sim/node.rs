@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use crate::memory::{Buf, Pool};
-use crate::proto::{Agreement, Connection, Expose, FLOOR, Failure, Received, Remote, Request, Settings, Stock};
+use crate::proto::{Agreement, Connection, FLOOR, Failure, HEADER, Port, Received, Remote, Request, Settings, Stock};
 
 use super::Plan;
 use super::check::{Log, byte};
@@ -39,6 +39,8 @@ pub(super) struct End {
     pub(super) down: bool,
     pub(super) closed: bool,
     pub(super) reached_end: bool,
+    /// The worker is to look at it.
+    dirty: bool,
 }
 
 /// A side's requests: posted, executed, completed.
@@ -58,14 +60,33 @@ struct Exposed {
     pool: Option<Pool>,
 }
 
-impl Expose for Exposed {
+impl Port for Link {
     fn expose(&mut self, message: Buf) -> Result<Remote, Buf> {
-        if !self.pool.as_ref().is_some_and(|pool| pool.owns(&message)) {
+        let exposed = &mut self.exposed;
+        if !exposed.pool.as_ref().is_some_and(|pool| pool.owns(&message)) {
             return Err(message);
         }
-        self.next += 1;
-        self.buffers.insert(self.next, message);
-        Ok(Remote { address: self.next, key: 7 })
+        exposed.next += 1;
+        exposed.buffers.insert(exposed.next, message);
+        Ok(Remote { address: exposed.next, key: 7 })
+    }
+
+    fn send_now(&mut self, header: &[u8; HEADER], payload: &[u8]) -> bool {
+        let has_room = self.posted.len() + self.executed.len() < self.depth;
+        if has_room {
+            let mut send = Buf::on_heap(HEADER + payload.len());
+            send[..HEADER].copy_from_slice(header);
+            send[HEADER..].copy_from_slice(payload);
+            self.posted.push_back(Request::Send(send));
+        }
+        has_room
+    }
+}
+
+impl End {
+    /// Something has happened: the worker looks at it if it needs a turn.
+    pub(super) fn mark(&mut self, stock: &Stock) {
+        self.dirty |= self.connection.needs_turn(stock);
     }
 }
 
@@ -115,6 +136,7 @@ impl World {
                     down: false,
                     closed: false,
                     reached_end: false,
+                    dirty: false,
                 }
             });
             let ends = ends.collect();
@@ -154,19 +176,21 @@ impl World {
         let from = end.log.sent;
         let message: Vec<u8> = (0..length).map(|at| byte(pair, side, from + at as u64)).collect();
         let result = if end.stream {
-            end.connection.write(&message, stock, &mut end.link.exposed)
+            end.connection.write(&message, stock, &mut end.link)
+        } else if end.connection.send_now(&message, stock, &mut end.link) {
+            Ok(length)
         } else if rng.one_in(2) {
-            end.connection.try_send(&message, stock, &mut end.link.exposed).map(|()| length)
+            end.connection.try_send(&message, stock, &mut end.link).map(|()| length)
         } else {
             let Some(mut buffer) = stock.pool.alloc(length) else { return };
             buffer.copy_from_slice(&message);
-            end.connection.try_send_buf(buffer, stock, &mut end.link.exposed).map(|()| length).map_err(
-                |(error, buffer)| {
-                    assert_eq!(&buffer[..], &message, "the message comes back");
-                    error
-                },
-            )
+            end.connection.try_send_buf(buffer, stock, &mut end.link).map(|()| length).map_err(|(error, buffer)| {
+                assert_eq!(&buffer[..], &message, "the message comes back");
+                error
+            })
         };
+        end.dirty |= result.is_err();
+        end.mark(stock);
         match result {
             Ok(length) => end.log.send(length),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -199,6 +223,7 @@ impl World {
             }
             received
         };
+        end.mark(&node.stock);
         match result {
             Ok(Received::Message(message)) => {
                 if rng.one_in(8) {
@@ -224,11 +249,13 @@ impl World {
     pub(super) fn turn(&mut self, side: usize, pair: usize) {
         let node = &mut self.nodes[side];
         let now = self.now;
+        node.stock.turn += 1;
         node.posted.extend(node.stock.receives.drain(..));
         let end = &mut node.ends[pair];
-        if end.down {
+        if end.down || !std::mem::take(&mut end.dirty) {
             return;
         }
+        node.stock.starved = false;
         end.connection.transmit(&mut node.stock);
         while end.link.posted.len() + end.link.executed.len() < end.link.depth
             && let Some(request) = end.connection.requests.pop_front()
@@ -236,6 +263,7 @@ impl World {
             end.link.posted.push_back(request);
             self.moves += 1;
         }
+        end.dirty = !end.connection.requests.is_empty() || node.stock.starved;
         node.stock.trim();
         if end.connection.wants_disconnect(now) {
             self.take_down(side, pair, None);
@@ -258,6 +286,7 @@ impl World {
                 receive[..send.len()].copy_from_slice(send);
                 receive.truncate(send.len());
                 to.connection.received(receive, &mut peer.stock).expect("a valid SEND");
+                to.mark(&peer.stock);
             }
             Request::Read { into, from, .. } => {
                 assert_eq!(from.key, 7);
@@ -276,12 +305,14 @@ impl World {
         let end = &mut ends[pair];
         for _ in 0..most {
             let completed = end.link.executed.pop_front();
+            end.dirty |= !matches!(completed, None | Some(Request::Send(_)));
             self.moves += u64::from(completed.is_some());
             match completed {
                 None => return,
                 Some(Request::Send(send)) => {
                     stock.give(send);
                     end.connection.sent(1);
+                    end.mark(stock);
                 }
                 Some(Request::Read { token, into, .. }) => end.connection.read_done(token, into, true),
                 Some(Request::Conceal(remote)) => {
@@ -298,6 +329,7 @@ impl World {
         for node in &mut self.nodes {
             for end in &mut node.ends {
                 end.connection.tick(self.now, &mut node.stock);
+                end.dirty = true;
             }
         }
     }
@@ -337,6 +369,7 @@ impl World {
             end.log.ended = true;
             end.closed = true;
         }
+        end.mark(stock);
     }
 }
 

@@ -1,0 +1,237 @@
+//! Counts what a small message costs trespass: instructions, allocations and system calls, on softrnic in one process.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Parser, ValueEnum};
+use sideway_zero_cost::allocations;
+use trespass::{ConnectionId, Kind, Options, Transport, Worker};
+
+#[global_allocator]
+static ALLOCATOR: allocations::Counting = allocations::Counting;
+
+/// Count the instructions and system calls of a 64 B message of trespass, both ends together
+///
+/// Fails if a loop exceeds its limit, or allocates.
+#[derive(Debug, Parser)]
+#[command(name = "trespass_cost", version, max_term_width = 110)]
+struct Arguments {
+    /// Loop to run, in place of measuring all
+    #[arg(value_enum, requires = "rounds")]
+    task: Option<Task>,
+    /// Number of rounds
+    rounds: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Task {
+    /// One message, copied into the program's memory by `try_read`
+    Read,
+    /// One message, received as a buffer
+    Recv,
+    /// 16 messages, sent in one turn
+    Batch,
+    /// A turn in which nothing happens
+    Idle,
+}
+
+impl Task {
+    /// Messages of a round.
+    fn messages(self) -> u64 {
+        if self == Self::Batch { 16 } else { 1 }
+    }
+
+    /// The most instructions a message, both ends together, with those of this loop and without the device's.
+    fn limit(self) -> f64 {
+        match self {
+            Self::Read => 1200.0,
+            Self::Recv => 1410.0,
+            Self::Batch => 800.0,
+            Self::Idle => 140.0,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match carry_out(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            // If this fails too, nothing can be reported.
+            let _ = writeln!(io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs one loop, or measures all; `false` if a limit is exceeded.
+fn carry_out(arguments: &Arguments) -> Result<bool> {
+    if let (Some(task), Some(rounds)) = (arguments.task, arguments.rounds) {
+        let mut ends = Ends::new()?;
+        // The first rounds take memory from the system.
+        ends.run(task, 300)?;
+        allocations::none_in(|| ends.run(task, rounds))?;
+        return Ok(true);
+    }
+    let mut out = io::stdout();
+    let folder = std::env::temp_dir().join(format!("trespass_cost-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let measured = measure(&folder, &mut out);
+    // Files left there do no harm.
+    let _ = std::fs::remove_dir_all(&folder);
+    measured
+}
+
+fn measure(folder: &Path, out: &mut impl Write) -> Result<bool> {
+    let mut is_within = true;
+    writeln!(out, "a message of 64 B    trespass  softrnic  limit  system calls")?;
+    for task in Task::value_variants() {
+        let name = task.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+        let [few, many] = [profile(&name, 1000, folder)?, profile(&name, 3000, folder)?];
+        let each = |many: u64, few: u64| (many as f64 - few as f64) / (2 * 2000 * task.messages()) as f64;
+        let (own, device, calls) =
+            (each(many.own, few.own), each(many.device, few.device), each(many.calls, few.calls));
+        writeln!(out, "{name:20} {own:8.1} {device:9.1} {:6.0} {calls:13.3}", task.limit())?;
+        is_within &= own <= task.limit();
+    }
+    Ok(is_within)
+}
+
+/// Two workers of one thread, and a connection between them.
+struct Ends {
+    workers: [Worker; 2],
+    connections: [ConnectionId; 2],
+}
+
+impl Ends {
+    fn new() -> Result<Ends> {
+        softrnic::register().map_err(|error| anyhow::anyhow!("{error}"))?;
+        let mut options = Options::default();
+        options.transport = Transport::Rdma;
+        options.memory = 64 << 20;
+        let mut workers = [Worker::new(&options)?, Worker::new(&options)?];
+        let [client, server] = &mut workers;
+        let listener = server.listen(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+        let address = server.local_addr(listener).context("the listener has no address")?;
+        let id = client.connect(Kind::Rdma, address)?;
+        loop {
+            client.poll();
+            server.poll();
+            if client.is_established(id)?
+                && let Some(other) = server.accept(listener)
+            {
+                return Ok(Ends { workers, connections: [id, other] });
+            }
+            client.wait(Duration::from_millis(1))?;
+        }
+    }
+
+    #[inline(never)]
+    fn run(&mut self, task: Task, rounds: u64) -> Result<()> {
+        for _ in 0..rounds {
+            for from in [0, 1] {
+                self.round(task, from)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Messages from one end to the other.
+    fn round(&mut self, task: Task, from: usize) -> Result<()> {
+        let (sender, receiver) = (from, 1 - from);
+        let (source, sink) = (self.connections[sender], self.connections[receiver]);
+        if task == Task::Idle {
+            self.workers[sender].poll();
+            return Ok(());
+        }
+        for _ in 0..task.messages() {
+            self.workers[sender].try_send(source, &[7; 64])?;
+        }
+        self.workers[sender].poll();
+        self.workers[receiver].poll();
+        let mut bytes = [0; 64];
+        for _ in 0..task.messages() {
+            loop {
+                let received = match task {
+                    Task::Read => self.workers[receiver].try_read(sink, &mut bytes),
+                    _ => self.workers[receiver].try_recv(sink).map(|message| {
+                        bytes.copy_from_slice(&message);
+                        message.len()
+                    }),
+                };
+                match received {
+                    Ok(length) => break ensure!(length == 64, "a part arrived"),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error.into()),
+                }
+                self.workers.iter_mut().for_each(|worker| _ = worker.poll());
+            }
+            ensure!(bytes[63] == 7, "wrong bytes");
+        }
+        Ok(())
+    }
+}
+
+/// Counts of a run.
+#[derive(Clone, Copy, Debug, Default)]
+struct Profile {
+    own: u64,
+    device: u64,
+    calls: u64,
+}
+
+fn profile(task: &str, rounds: u64, folder: &Path) -> Result<Profile> {
+    let file = folder.join(format!("callgrind-{task}-{rounds}"));
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--tool=callgrind", "--collect-systime=yes", "--compress-strings=no", "--compress-pos=no"]);
+    valgrind.arg("--toggle-collect=*Ends*run*").arg(format!("--callgrind-out-file={}", file.display()));
+    valgrind.arg(std::env::current_exe()?).arg(task).arg(rounds.to_string());
+    let output = valgrind.output().context("cannot run valgrind (the package valgrind)")?;
+    ensure!(output.status.success(), "valgrind: {}", String::from_utf8_lossy(&output.stderr));
+    parse(&std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?)
+}
+
+/// Divides the instructions: the device's are those of its functions, and of what these call.
+fn parse(text: &str) -> Result<Profile> {
+    let is_device = |name: &str| name.contains("softrnic");
+    let (mut function, mut called) = ("", "");
+    let mut of_a_call = false;
+    let (mut profile, mut other) = (Profile::default(), 0);
+    let mut by_name: HashMap<&str, u64> = HashMap::new();
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("fn=") {
+            function = name;
+        } else if let Some(name) = line.strip_prefix("cfn=") {
+            called = name;
+        } else if line.starts_with("calls=") {
+            of_a_call = true;
+        } else if line.starts_with(|first: char| first.is_ascii_digit()) {
+            let mut words = line.split_ascii_whitespace().skip(1).map_while(|word| word.parse::<u64>().ok());
+            let (cost, calls) = (words.next().with_context(|| format!("no cost in {line:?}"))?, words.next());
+            if !std::mem::take(&mut of_a_call) {
+                other += cost;
+                profile.calls += calls.unwrap_or_default();
+                *by_name.entry(function).or_default() += cost;
+            } else if is_device(called) && !is_device(function) {
+                profile.device += cost;
+            }
+        }
+    }
+    if profile.device == 0 || other < profile.device {
+        bail!("callgrind counted {other} instructions, {} of the device", profile.device);
+    }
+    if std::env::var_os("TRESPASS_COST_FUNCTIONS").is_some() {
+        let mut list: Vec<_> = by_name.into_iter().collect();
+        list.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
+        for (name, cost) in list.into_iter().take(40) {
+            writeln!(io::stderr(), "{cost:10} {name}")?;
+        }
+    }
+    profile.own = other - profile.device;
+    Ok(profile)
+}
