@@ -1,0 +1,114 @@
+//! Bytes of a request or an answer.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::Deref;
+
+use trespass::Buf;
+
+/// Vectors that a thread keeps for the next bodies, and their capacity at most.
+const KEPT: usize = 256;
+const LONGEST: usize = 64 << 10;
+
+thread_local!(static FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) });
+
+/// Bytes of a request, an answer or an item. Dereferences to them.
+///
+/// The memory of a dropped body serves a later one of the same thread: calls allocate nothing in the long run.
+#[derive(Default)]
+pub struct Body(Bytes);
+
+enum Bytes {
+    Vector(Vec<u8>),
+    /// A message that has this body alone.
+    Message(Buf),
+}
+
+impl Default for Bytes {
+    fn default() -> Self {
+        Self::Vector(Vec::new())
+    }
+}
+
+impl Body {
+    /// A body without bytes, with memory of an earlier one.
+    pub fn new() -> Self {
+        let vector = FREE.try_with(|free| free.try_borrow_mut().ok().and_then(|mut free| free.pop()));
+        Self(Bytes::Vector(vector.ok().flatten().unwrap_or_default()))
+    }
+
+    /// A copy of the bytes.
+    pub fn copy(bytes: &[u8]) -> Self {
+        let mut body = Self::new();
+        body.writer().extend_from_slice(bytes);
+        body
+    }
+
+    pub(crate) fn message(buf: Buf) -> Self {
+        Self(Bytes::Message(buf))
+    }
+
+    /// The vector, to write bytes to.
+    pub fn writer(&mut self) -> &mut Vec<u8> {
+        if let Bytes::Message(buf) = &self.0 {
+            self.0 = Bytes::Vector(buf.to_vec());
+        }
+        match &mut self.0 {
+            Bytes::Vector(vector) => vector,
+            Bytes::Message(_) => unreachable!("it was replaced"),
+        }
+    }
+
+    /// The bytes as a vector of their own.
+    pub fn into_vec(mut self) -> Vec<u8> {
+        std::mem::take(self.writer())
+    }
+}
+
+impl Deref for Body {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Bytes::Vector(vector) => vector,
+            Bytes::Message(buf) => buf,
+        }
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(Bytes::Vector(bytes))
+    }
+}
+
+impl Clone for Body {
+    fn clone(&self) -> Self {
+        Self::copy(self)
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        let Bytes::Vector(vector) = &mut self.0 else { return };
+        if !(1..=LONGEST).contains(&vector.capacity()) {
+            return;
+        }
+        let mut vector = std::mem::take(vector);
+        vector.clear();
+        // At the end of a thread nothing is kept.
+        _ = FREE.try_with(|free| {
+            if let Ok(mut free) = free.try_borrow_mut()
+                && free.len() < KEPT
+            {
+                free.push(vector);
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Body").field("length", &self.len()).finish_non_exhaustive()
+    }
+}

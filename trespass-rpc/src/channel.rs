@@ -1,0 +1,136 @@
+//! A connection for callers.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+
+use tower_service::Service;
+
+use crate::call::{Call, CallFuture, Reply};
+use crate::endpoint::{Command, Endpoint, Link, TransportInfo};
+use crate::error::{Certainty, RpcError, Status};
+use crate::service::{Handler, runner_of};
+use crate::wire::MethodInfo;
+
+/// A connection, for any number of calls at once. Clones are the same connection; it closes with the last clone and call.
+#[derive(Clone, Debug)]
+pub struct Channel {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    link: Arc<Link>,
+    /// `None` if the peer has connected: then the connection is the server's.
+    endpoint: Option<Endpoint>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(endpoint) = &self.endpoint {
+            let (link, reason) = (Arc::clone(&self.link), String::new());
+            endpoint.shared().command(Command::Close { link, code: 0, reason });
+        }
+    }
+}
+
+impl Channel {
+    /// Connects in the current tokio runtime: by RDMA where both sides have it, otherwise by TCP. [`Channel::transport`] returns which,
+    /// and why.
+    ///
+    /// # Errors
+    ///
+    /// The name has no address, no server listens there, or the server does not use this protocol.
+    pub async fn connect(address: &str) -> io::Result<Self> {
+        Self::connect_on(&Endpoint::current()?, address).await
+    }
+
+    /// Connects on an endpoint.
+    ///
+    /// # Errors
+    ///
+    /// See [`Channel::connect`].
+    pub async fn connect_on(endpoint: &Endpoint, address: &str) -> io::Result<Self> {
+        let link = endpoint.link(resolve(address).await?, None).await?;
+        Ok(Self { inner: Arc::new(Inner { link, endpoint: Some(endpoint.clone()) }) })
+    }
+
+    /// Connects on an endpoint, and serves the calls that the peer makes on this connection.
+    ///
+    /// # Errors
+    ///
+    /// See [`Channel::connect`].
+    pub async fn connect_serving(endpoint: &Endpoint, address: &str, handler: impl Handler) -> io::Result<Self> {
+        let runner = runner_of(handler).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let link = endpoint.link(resolve(address).await?, Some(runner)).await?;
+        Ok(Self { inner: Arc::new(Inner { link, endpoint: Some(endpoint.clone()) }) })
+    }
+
+    pub(crate) fn of_link(link: Arc<Link>) -> Self {
+        Self { inner: Arc::new(Inner { link, endpoint: None }) }
+    }
+
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.inner.link
+    }
+
+    /// What the connection runs on, and why.
+    pub fn transport(&self) -> &TransportInfo {
+        &self.inner.link.info
+    }
+
+    /// Whether calls can be made; afterwards they return [`Certainty::NotSent`].
+    pub fn is_open(&self) -> bool {
+        self.inner.link.with(|state| state.core.is_open())
+    }
+
+    /// Whether no call is in flight, in either direction.
+    pub fn is_idle(&self) -> bool {
+        self.inner.link.with(|state| state.core.is_idle())
+    }
+
+    /// Compares methods with those that the peer serves.
+    ///
+    /// # Errors
+    ///
+    /// [`Status::MISMATCH`] with the name of a method that has other types at the peer. A method that the peer does not have is no
+    /// error here.
+    pub fn check(&self, methods: &[MethodInfo]) -> Result<(), RpcError> {
+        let peers = self.inner.link.methods();
+        let differs =
+            |method: &&MethodInfo| peers.iter().any(|peer| peer.id == method.id && peer.shape != method.shape);
+        match methods.iter().find(differs) {
+            Some(method) => {
+                let text = format!("{}; build both sides from the same trait", method.name);
+                Err(RpcError::new(Status::MISMATCH, Certainty::NotSent, text))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Service<Call> for Channel {
+    type Response = Reply;
+    type Error = RpcError;
+    type Future = CallFuture;
+
+    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), RpcError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, call: Call) -> CallFuture {
+        CallFuture::new(self.clone(), call)
+    }
+}
+
+/// The addresses of a name with a port.
+pub(crate) async fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = address.parse() {
+        return Ok(vec![address]);
+    }
+    if tokio::runtime::Handle::try_current().is_ok() {
+        return Ok(tokio::net::lookup_host(address).await?.collect());
+    }
+    Ok(address.to_socket_addrs()?.collect())
+}

@@ -1,0 +1,111 @@
+//! How arguments and results become bytes.
+
+use std::fmt;
+
+use postcard::ser_flavors::Flavor;
+use serde::{Deserialize, Serialize};
+
+/// A way to encode values. `ID` travels with each request: a peer with another codec refuses it.
+pub trait Codec {
+    /// The number, 0 to 15; those from 8 on are for programs.
+    const ID: u8;
+}
+
+/// Encodes values of a type.
+pub trait Encode<T: ?Sized>: Codec {
+    /// Appends the bytes of a value.
+    ///
+    /// # Errors
+    ///
+    /// [`CodecError`]
+    fn encode(value: &T, out: &mut Vec<u8>) -> Result<(), CodecError>;
+}
+
+/// Decodes values of a type; they may borrow from the bytes.
+pub trait Decode<'b, T>: Codec {
+    /// The value.
+    ///
+    /// # Errors
+    ///
+    /// [`CodecError`]
+    fn decode(bytes: &'b [u8]) -> Result<T, CodecError>;
+}
+
+/// Bytes that do not decode, or a value that does not encode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodecError(pub String);
+
+impl fmt::Display for CodecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CodecError {}
+
+/// The default: `postcard`, for all types of serde. Values are recognised by position, so both sides need the same types.
+#[derive(Clone, Copy, Debug)]
+pub struct Postcard;
+
+impl Codec for Postcard {
+    const ID: u8 = 0;
+}
+
+impl<T: Serialize + ?Sized> Encode<T> for Postcard {
+    fn encode(value: &T, out: &mut Vec<u8>) -> Result<(), CodecError> {
+        postcard::serialize_with_flavor(value, Writer(out)).map_err(|error| CodecError(error.to_string()))
+    }
+}
+
+impl<'b, T: Deserialize<'b>> Decode<'b, T> for Postcard {
+    fn decode(bytes: &'b [u8]) -> Result<T, CodecError> {
+        postcard::from_bytes(bytes).map_err(|error| CodecError(error.to_string()))
+    }
+}
+
+struct Writer<'o>(&'o mut Vec<u8>);
+
+impl Flavor for Writer<'_> {
+    type Output = ();
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
+    }
+}
+
+/// Bytes as they are: for methods with one argument.
+#[derive(Clone, Copy, Debug)]
+pub struct Raw;
+
+impl Codec for Raw {
+    const ID: u8 = 1;
+}
+
+impl<T: AsRef<[u8]> + ?Sized> Encode<T> for Raw {
+    fn encode(value: &T, out: &mut Vec<u8>) -> Result<(), CodecError> {
+        out.extend_from_slice(value.as_ref());
+        Ok(())
+    }
+}
+
+impl<'b> Decode<'b, &'b [u8]> for Raw {
+    fn decode(bytes: &'b [u8]) -> Result<&'b [u8], CodecError> {
+        Ok(bytes)
+    }
+}
+
+impl<'b> Decode<'b, Vec<u8>> for Raw {
+    fn decode(bytes: &'b [u8]) -> Result<Vec<u8>, CodecError> {
+        Ok(bytes.to_vec())
+    }
+}

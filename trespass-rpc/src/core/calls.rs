@@ -1,0 +1,287 @@
+//! This side's calls.
+
+use std::collections::VecDeque;
+
+use crate::wire::{Flags, Header, Kind, set_budget, write};
+
+use super::flow::Flow;
+use super::{Side, Violation};
+
+/// Calls of one side at most: the index has 15 bits, the generation 16, the lowest bit is the side.
+pub(super) const MOST: u32 = 1 << 15;
+
+/// Why a call cannot be made.
+pub type Refused = crate::error::RpcError;
+
+/// A call to make.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'c> {
+    /// Hash of the method's name.
+    pub method: u64,
+    /// The flags.
+    pub flags: Flags,
+    /// When the caller stops waiting.
+    pub deadline: Option<u64>,
+    /// Metadata.
+    pub meta: &'c [u8],
+    /// Descriptors, arguments, inline bytes.
+    pub parts: &'c [&'c [u8]],
+}
+
+impl Outgoing<'_> {
+    pub(super) fn length(&self) -> usize {
+        self.parts.iter().map(|part| part.len()).sum()
+    }
+}
+
+/// Index of a call in the tables.
+pub(super) fn index(id: u32) -> usize {
+    (id >> 1 & (MOST - 1)) as usize
+}
+
+#[derive(Debug)]
+pub(super) struct Calls<C> {
+    slots: Vec<Slot<C>>,
+    free: Vec<u32>,
+    /// Calls that wait for credit, in order; some may have been given up.
+    queue: VecDeque<u32>,
+    parity: u32,
+    /// Requests that may be sent.
+    credit: u32,
+    /// Bytes in requests that are not answered, and how many there may be.
+    bytes: u64,
+    most_bytes: u64,
+    on_wire: u32,
+    earliest: u64,
+}
+
+#[derive(Debug)]
+struct Slot<C> {
+    id: u32,
+    /// Of the driver, until it forgets the call.
+    data: Option<C>,
+    /// The request, while it waits for credit.
+    waiting: Option<Vec<u8>>,
+    /// The request has left, and the answer is due.
+    on_wire: bool,
+    /// The driver has the outcome.
+    is_over: bool,
+    deadline: u64,
+    cost: u64,
+    flow: Flow,
+}
+
+impl<C> Calls<C> {
+    pub(super) fn new(side: Side) -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            queue: VecDeque::new(),
+            parity: u32::from(side == Side::Client),
+            credit: 0,
+            bytes: 0,
+            most_bytes: 0,
+            on_wire: 0,
+            earliest: u64::MAX,
+        }
+    }
+
+    pub(super) fn grant(&mut self, calls: u32, bytes: u32) {
+        self.credit = calls;
+        self.most_bytes = bytes.into();
+    }
+
+    pub(super) fn add_credit(&mut self, calls: u32) {
+        self.credit = self.credit.saturating_add(calls);
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(super) fn earliest(&self) -> u64 {
+        self.earliest
+    }
+
+    /// `None` if there are as many calls as there may be.
+    pub(super) fn start(
+        &mut self,
+        call: &Outgoing<'_>,
+        data: C,
+        windows: (u32, u32),
+        now: u64,
+        checksum: bool,
+        out: &mut Vec<u8>,
+    ) -> Option<u32> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.slots.len() < MOST as usize => {
+                self.slots.push(Slot {
+                    id: (self.slots.len() as u32) << 1 | self.parity,
+                    data: None,
+                    waiting: None,
+                    on_wire: false,
+                    is_over: false,
+                    deadline: u64::MAX,
+                    cost: 0,
+                    flow: Flow::new((0, 0)),
+                });
+                self.slots.len() as u32 - 1
+            }
+            None => return None,
+        };
+        let deadline = call.deadline.unwrap_or(u64::MAX);
+        let cost = (call.meta.len() + call.length()) as u64;
+        let slot = &mut self.slots[index as usize];
+        // The next generation; 0 is no number of a call.
+        slot.id = slot.id.wrapping_add(MOST << 1);
+        if slot.id < MOST << 1 {
+            slot.id |= MOST << 1;
+        }
+        (slot.data, slot.is_over, slot.deadline, slot.cost) = (Some(data), false, deadline, cost);
+        slot.flow = Flow::new(windows);
+        let id = slot.id;
+        self.earliest = self.earliest.min(deadline);
+        let mut header = Header { flags: call.flags, method: call.method, ..Header::new(Kind::Request, id) };
+        if checksum {
+            header.flags.0 |= Flags::CHECKSUM;
+        }
+        header.budget = budget(deadline, now);
+        if self.queue.is_empty() && self.has_credit(cost) {
+            write(out, &header, call.meta, call.parts);
+            self.launch(index);
+        } else {
+            let mut frame = Vec::new();
+            write(&mut frame, &header, call.meta, call.parts);
+            self.slots[index as usize].waiting = Some(frame);
+            self.queue.push_back(id);
+        }
+        Some(id)
+    }
+
+    fn has_credit(&self, cost: u64) -> bool {
+        self.credit > 0 && (self.on_wire == 0 || self.bytes + cost <= self.most_bytes)
+    }
+
+    fn launch(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        slot.on_wire = true;
+        self.credit -= 1;
+        self.bytes += slot.cost;
+        self.on_wire += 1;
+    }
+
+    /// Sends what waits, as far as there is credit.
+    pub(super) fn release(&mut self, now: u64, out: &mut Vec<u8>) {
+        while let Some(&id) = self.queue.front() {
+            // Others were given up, or are over.
+            if let Some((true, cost)) = self.slot(id).map(|slot| (slot.waiting.is_some(), slot.cost)) {
+                if !self.has_credit(cost) {
+                    return;
+                }
+                let slot = &mut self.slots[index(id)];
+                if let Some(mut frame) = slot.waiting.take() {
+                    set_budget(&mut frame, budget(slot.deadline, now));
+                    out.extend_from_slice(&frame);
+                }
+                self.launch(index(id) as u32);
+            }
+            self.queue.pop_front();
+        }
+    }
+
+    /// The answer of a call arrived. True if the driver still waits for it.
+    pub(super) fn answered(&mut self, id: u32, credit: u32) -> Result<bool, Violation> {
+        let Some(slot) = self.slot(id).filter(|slot| slot.on_wire) else {
+            return Err(Violation::Unexpected("an answer to no call"));
+        };
+        slot.on_wire = false;
+        let waits = slot.data.is_some() && !slot.is_over;
+        slot.is_over = true;
+        let (cost, is_free) = (slot.cost, slot.data.is_none());
+        self.on_wire -= 1;
+        self.bytes -= cost;
+        self.add_credit(credit);
+        if is_free {
+            self.free.push(index(id) as u32);
+        }
+        Ok(waits)
+    }
+
+    /// Gives a call up: the driver's data, and whether the peer is still at it.
+    pub(super) fn forget(&mut self, id: u32) -> Option<(C, bool)> {
+        let slot = self.slot(id)?;
+        let data = slot.data.take()?;
+        slot.waiting = None;
+        slot.deadline = u64::MAX;
+        let (on_wire, is_over) = (slot.on_wire, slot.is_over);
+        if !on_wire {
+            self.free.push(index(id) as u32);
+        }
+        Some((data, on_wire && !is_over))
+    }
+
+    /// Ends all calls that are not over.
+    pub(super) fn end_all(&mut self, mut each: impl FnMut(&mut C, bool)) {
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            let was_on_wire = std::mem::take(&mut slot.on_wire);
+            slot.waiting = None;
+            match &mut slot.data {
+                Some(data) if !slot.is_over => {
+                    slot.is_over = true;
+                    each(data, was_on_wire);
+                }
+                None if was_on_wire => self.free.push(index as u32),
+                _ => {}
+            }
+        }
+        self.queue.clear();
+        (self.on_wire, self.bytes, self.earliest) = (0, 0, u64::MAX);
+    }
+
+    /// Ends calls whose deadline has passed.
+    pub(super) fn expire(&mut self, now: u64, mut each: impl FnMut(u32, &mut C, bool)) {
+        if now < self.earliest {
+            return;
+        }
+        self.earliest = u64::MAX;
+        for slot in &mut self.slots {
+            let Some(data) = slot.data.as_mut().filter(|_| !slot.is_over) else { continue };
+            if slot.deadline <= now {
+                slot.is_over = true;
+                slot.waiting = None;
+                each(slot.id, data, slot.on_wire);
+            } else {
+                self.earliest = self.earliest.min(slot.deadline);
+            }
+        }
+    }
+
+    pub(super) fn data(&mut self, id: u32) -> Option<&mut C> {
+        self.slot(id)?.data.as_mut()
+    }
+
+    pub(super) fn flow(&mut self, id: u32) -> Option<&mut Flow> {
+        self.slot(id).filter(|slot| slot.on_wire).map(|slot| &mut slot.flow)
+    }
+
+    pub(super) fn is_on_wire(&self, id: u32) -> bool {
+        self.slots.get(index(id)).is_some_and(|slot| slot.id == id && slot.on_wire && !slot.is_over)
+    }
+
+    fn slot(&mut self, id: u32) -> Option<&mut Slot<C>> {
+        self.slots.get_mut(index(id)).filter(|slot| slot.id == id)
+    }
+}
+
+/// Microseconds until a deadline as they travel: 71 minutes at most, 0 for none.
+fn budget(deadline: u64, now: u64) -> u32 {
+    match deadline {
+        u64::MAX => 0,
+        deadline => u32::try_from(deadline.saturating_sub(now)).unwrap_or(u32::MAX).max(1),
+    }
+}

@@ -1,0 +1,129 @@
+//! The peer's calls.
+
+use super::flow::Flow;
+use super::{Limits, Violation, calls};
+
+/// Requests of the peer that are not answered, and the credit for more.
+#[derive(Debug)]
+pub(super) struct Serving {
+    /// By the index in the call's number.
+    table: Vec<Option<Entry>>,
+    count: u32,
+    /// Requests that the peer may still send, and bytes in those that are not answered.
+    available: u32,
+    bytes: u64,
+    most_bytes: u64,
+    /// Calls that were answered and not granted again.
+    withheld: u32,
+    is_withholding: bool,
+    /// No deadline is earlier.
+    earliest: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    id: u32,
+    cost: u64,
+    deadline: u64,
+    flow: Flow,
+}
+
+impl Serving {
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self {
+            table: Vec::new(),
+            count: 0,
+            available: limits.calls,
+            bytes: 0,
+            most_bytes: limits.bytes.into(),
+            withheld: 0,
+            is_withholding: false,
+            earliest: u64::MAX,
+        }
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
+    pub(super) fn begin(
+        &mut self,
+        id: u32,
+        cost: u64,
+        deadline: Option<u64>,
+        windows: (u32, u32),
+    ) -> Result<(), Violation> {
+        let index = calls::index(id);
+        if self.available == 0 {
+            return Err(Violation::Credit("calls"));
+        }
+        if self.count != 0 && self.bytes + cost > self.most_bytes {
+            return Err(Violation::Credit("bytes of requests"));
+        }
+        if self.table.len() <= index {
+            // 32,768 entries at most: the index has 15 bits.
+            self.table.resize_with(index + 1, || None);
+        }
+        let entry = &mut self.table[index];
+        if entry.is_some() {
+            return Err(Violation::Unexpected("a request with a number that is in use"));
+        }
+        let deadline = deadline.unwrap_or(u64::MAX);
+        *entry = Some(Entry { id, cost, deadline, flow: Flow::new(windows) });
+        self.available -= 1;
+        self.count += 1;
+        self.bytes += cost;
+        self.earliest = self.earliest.min(deadline);
+        Ok(())
+    }
+
+    pub(super) fn get(&mut self, id: u32) -> Option<&mut Flow> {
+        self.table.get_mut(calls::index(id))?.as_mut().filter(|entry| entry.id == id).map(|entry| &mut entry.flow)
+    }
+
+    /// Ends a request, and returns the credit that its answer carries.
+    pub(super) fn end(&mut self, id: u32) -> Option<u32> {
+        let entry = self.table.get_mut(calls::index(id))?.take_if(|entry| entry.id == id)?;
+        self.count -= 1;
+        self.bytes -= entry.cost;
+        // One call is always granted, so that the peer gets on.
+        if self.is_withholding && self.available + self.count > 0 {
+            self.withheld += 1;
+            return Some(0);
+        }
+        self.available += 1;
+        Some(1)
+    }
+
+    /// Withholds the credit of answers, or returns what is to be granted now.
+    pub(super) fn withhold(&mut self, withhold: bool) -> u32 {
+        self.is_withholding = withhold;
+        let calls = if withhold { 0 } else { std::mem::take(&mut self.withheld) };
+        self.available += calls;
+        calls
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.table.clear();
+        (self.count, self.bytes, self.earliest) = (0, 0, u64::MAX);
+    }
+
+    pub(super) fn earliest(&self) -> u64 {
+        self.earliest
+    }
+
+    /// Collects requests whose deadline has passed.
+    pub(super) fn expire(&mut self, now: u64, expired: &mut Vec<u32>) {
+        if now < self.earliest {
+            return;
+        }
+        self.earliest = u64::MAX;
+        for entry in self.table.iter_mut().flatten() {
+            if entry.deadline <= now {
+                entry.deadline = u64::MAX;
+                expired.push(entry.id);
+            }
+            self.earliest = self.earliest.min(entry.deadline);
+        }
+    }
+}

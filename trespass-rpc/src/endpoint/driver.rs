@@ -1,0 +1,718 @@
+//! The driver: it has the worker, and moves frames between worker, callers and handlers.
+
+use std::collections::HashMap;
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::oneshot;
+use trespass::{Buf, ConnectionId, Kind, ListenId, Transport, Wait, Worker};
+
+use crate::body::Body;
+use crate::core::{Connection, Event, Side, Violation};
+use crate::error::{Certainty, RpcError, Status};
+use crate::wire::{Flags, Frame, Hello};
+
+use super::link::{Readable, Serving};
+use super::tasks::Arrived;
+use super::{Command, Link, Runner, Shared, Signal, TransportInfo, driver_ended};
+
+/// Bytes of frames that are packed into a message: one SEND.
+const PACK: usize = (16 << 10) - 64;
+/// Messages that are read from a link before the next link.
+const TURN: usize = 64;
+/// A body of this length is not copied out of a message that has it last.
+const KEEP: usize = 4 << 10;
+/// How long a peer has for its hello, in microseconds.
+const HELLO: u64 = 10_000_000;
+
+/// Runs the connections of an [`Endpoint`](super::Endpoint).
+pub struct Driver {
+    pub(super) shared: Arc<Shared>,
+    pub(super) worker: Worker,
+    /// What was left, while it is worked on.
+    signal: Signal,
+    links: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    listeners: Vec<Listening>,
+    runners: Vec<Box<dyn Runner>>,
+    connecting: Vec<Connecting>,
+    /// No time-out is earlier.
+    next: u64,
+    arrived: Vec<Arrived>,
+    expired: Vec<u32>,
+    /// No endpoint is left: it ends with the last connection.
+    is_ending: bool,
+}
+
+impl std::fmt::Debug for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Driver").field("links", &(self.links.len() - self.free.len())).finish_non_exhaustive()
+    }
+}
+
+/// Takes the link of a caller that connects.
+type Ready = oneshot::Sender<io::Result<Arc<Link>>>;
+
+struct Entry {
+    link: Arc<Link>,
+    id: ConnectionId,
+    runner: Option<u32>,
+    listener: Option<u32>,
+    /// Handlers that run, by request.
+    tasks: HashMap<u32, u32>,
+    readable: Waker,
+    /// Waits for the peer's hello.
+    ready: Option<Ready>,
+    hello_until: u64,
+}
+
+struct Listening {
+    id: Option<ListenId>,
+    runner: u32,
+    drain: Option<(u64, oneshot::Sender<usize>)>,
+}
+
+struct Connecting {
+    addresses: Vec<SocketAddr>,
+    /// Address and transport that are tried, and when this attempt ends.
+    at: (usize, usize),
+    attempt: Option<ConnectionId>,
+    until: u64,
+    deadline: u64,
+    /// Why the transport before failed.
+    reason: Option<io::Error>,
+    runner: Option<Box<dyn Runner>>,
+    reply: Option<Ready>,
+}
+
+impl Driver {
+    pub(super) fn new(shared: Arc<Shared>) -> io::Result<Self> {
+        let worker = Worker::new(&shared.options().worker)?;
+        Ok(Self {
+            shared,
+            worker,
+            signal: Signal::default(),
+            links: Vec::new(),
+            free: Vec::new(),
+            listeners: Vec::new(),
+            runners: Vec::new(),
+            connecting: Vec::new(),
+            next: u64::MAX,
+            arrived: Vec::new(),
+            expired: Vec::new(),
+            is_ending: false,
+        })
+    }
+
+    /// The descriptor that is readable when the worker has something, after it was armed.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.worker.fd()
+    }
+
+    /// Whether it has no users left.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_ending && self.links.len() == self.free.len() && self.connecting.is_empty()
+    }
+
+    /// When it has to have a turn although nothing happens.
+    pub(super) fn deadline(&self) -> Instant {
+        self.shared.instant(self.next)
+    }
+
+    /// One turn. `polls` is whether the worker is asked for what has happened. Returns whether something did.
+    pub(super) fn turn(&mut self, polls: bool) -> bool {
+        let mut count = if polls { self.worker.poll() } else { 0 };
+        let mut signal = mem::take(&mut self.signal);
+        self.shared.take(&mut signal);
+        for command in signal.commands.drain(..) {
+            count += 1;
+            self.execute(command);
+        }
+        if polls {
+            self.accept();
+            self.connect();
+        }
+        count += signal.readable.len() + signal.dirty.len() + signal.tasks.len();
+        for index in signal.readable.drain(..) {
+            self.read(index);
+        }
+        for (runner, task) in signal.tasks.drain(..) {
+            if let Some((link, id)) = self.runners.get_mut(runner as usize).and_then(|runner| runner.poll(task))
+                && let Some(Some(entry)) = self.links.get_mut(link as usize)
+            {
+                entry.tasks.remove(&id);
+            }
+        }
+        let now = self.shared.now();
+        if now >= self.next {
+            self.pass_time(now);
+        }
+        // What handlers have answered just now leaves together.
+        for index in signal.dirty.drain(..) {
+            self.transmit(index, now);
+        }
+        mem::swap(&mut self.shared.lock().dirty, &mut signal.dirty);
+        for index in signal.dirty.drain(..) {
+            self.transmit(index, now);
+        }
+        self.signal = signal;
+        self.worker.flush();
+        count != 0
+    }
+
+    fn execute(&mut self, command: Command) {
+        match command {
+            Command::Connect { addresses, runner, reply } => {
+                let deadline = self.shared.now() + self.shared.options().connect.as_micros() as u64;
+                self.next = self.next.min(deadline);
+                self.connecting.push(Connecting {
+                    addresses,
+                    at: (0, 0),
+                    attempt: None,
+                    until: 0,
+                    deadline,
+                    reason: None,
+                    runner,
+                    reply: Some(reply),
+                });
+                self.connect();
+            }
+            Command::Listen { addresses, runner, reply } => {
+                let mut listened = Err(io::Error::new(io::ErrorKind::InvalidInput, "the name has no address"));
+                for address in addresses {
+                    listened = self.worker.listen(address).map(|id| (id, address));
+                    if listened.is_ok() {
+                        break;
+                    }
+                }
+                // The receiver may have given up.
+                _ = reply.send(listened.map(|(id, address)| {
+                    let runner = self.add_runner(runner);
+                    self.listeners.push(Listening { id: Some(id), runner, drain: None });
+                    (self.listeners.len() as u32 - 1, self.worker.local_addr(id).unwrap_or(address))
+                }));
+            }
+            Command::Drain { listener, deadline, reply } => self.drain(listener, deadline, reply),
+            Command::Close { link, code, reason } => {
+                if let Some(Some(entry)) = self.links.get(link.index as usize)
+                    && Arc::ptr_eq(&entry.link, &link)
+                {
+                    let failure = RpcError::new(Status::UNAVAILABLE, Certainty::Unknown, reason.clone());
+                    self.transmit(link.index, self.shared.now());
+                    self.end(link.index, failure, code, &reason);
+                }
+            }
+            Command::End => self.is_ending = true,
+        }
+    }
+
+    fn add_runner(&mut self, mut runner: Box<dyn Runner>) -> u32 {
+        let number = self.runners.len() as u32;
+        runner.place(&self.shared, number);
+        self.runners.push(runner);
+        number
+    }
+
+    fn accept(&mut self) {
+        for number in 0..self.listeners.len() {
+            let Listening { id: Some(id), runner, .. } = self.listeners[number] else { continue };
+            while let Some(connection) = self.worker.accept(id) {
+                self.add(connection, Side::Server, Some(runner), Some(number as u32), None);
+            }
+        }
+    }
+
+    /// Moves on what is connecting.
+    fn connect(&mut self) {
+        let mut at = 0;
+        while at < self.connecting.len() {
+            let mut connecting = self.connecting.swap_remove(at);
+            match self.advance(&mut connecting) {
+                None => {
+                    self.connecting.push(connecting);
+                    let last = self.connecting.len() - 1;
+                    self.connecting.swap(at, last);
+                    at += 1;
+                }
+                Some(Ok((id, fallback))) => {
+                    let runner = connecting.runner.take().map(|runner| self.add_runner(runner));
+                    let ready = connecting.reply.take();
+                    self.add(id, Side::Client, runner, None, ready.map(|ready| (ready, fallback)));
+                }
+                Some(Err(error)) => {
+                    if let Some(reply) = connecting.reply.take() {
+                        // The receiver may have given up.
+                        _ = reply.send(Err(error));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tries addresses, and for each RDMA before TCP.
+    fn advance(&mut self, connecting: &mut Connecting) -> Option<io::Result<(ConnectionId, Option<String>)>> {
+        let kinds: &[Kind] = match self.shared.options().worker.transport {
+            Transport::Rdma => &[Kind::Rdma],
+            Transport::Tcp => &[Kind::Tcp],
+            _ => &[Kind::Rdma, Kind::Tcp],
+        };
+        loop {
+            let now = self.shared.now();
+            let (address, kind) = connecting.at;
+            let error = if let Some(id) = connecting.attempt {
+                match self.worker.is_established(id) {
+                    Ok(true) => {
+                        let reason = connecting.reason.take().map(|reason| reason.to_string());
+                        return Some(Ok((id, reason)));
+                    }
+                    Ok(false) if now < connecting.until && !connecting.is_given_up() => return None,
+                    Ok(false) => {
+                        self.worker.close(id, 0, "");
+                        io::Error::new(io::ErrorKind::TimedOut, "the peer does not answer")
+                    }
+                    Err(error) => {
+                        self.worker.close(id, 0, "");
+                        error
+                    }
+                }
+            } else {
+                let Some(&address) = connecting.addresses.get(address) else {
+                    let none = || io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
+                    return Some(Err(connecting.reason.take().unwrap_or_else(none)));
+                };
+                // Each attempt has an equal share of the time that is left.
+                let left = (connecting.addresses.len() - connecting.at.0) * kinds.len() - kind;
+                connecting.until = now + connecting.deadline.saturating_sub(now) / left.max(1) as u64;
+                self.next = self.next.min(connecting.until);
+                match self.worker.connect(kinds[kind], address) {
+                    Ok(id) => {
+                        connecting.attempt = Some(id);
+                        continue;
+                    }
+                    Err(error) => error,
+                }
+            };
+            if connecting.is_given_up() {
+                return Some(Err(error));
+            }
+            connecting.attempt = None;
+            // The peer is there, and refuses: another transport does not help.
+            let next = kind + 1 < kinds.len() && error.kind() != io::ErrorKind::Unsupported;
+            connecting.at = if next { (address, kind + 1) } else { (address + 1, 0) };
+            connecting.reason = Some(match connecting.reason.take() {
+                Some(rdma) if kind != 0 => io::Error::new(error.kind(), format!("{error}; and by RDMA: {rdma}")),
+                _ => error,
+            });
+            if !next && connecting.at.0 < connecting.addresses.len() {
+                connecting.reason = None;
+            }
+        }
+    }
+
+    /// A connection is established.
+    fn add(
+        &mut self,
+        id: ConnectionId,
+        side: Side,
+        runner: Option<u32>,
+        listener: Option<u32>,
+        ready: Option<(Ready, Option<String>)>,
+    ) {
+        let (ready, fallback) = ready.map_or((None, None), |(ready, fallback)| (Some(ready), fallback));
+        let facts = self.worker.stats(id).and_then(|stats| Ok((stats, self.worker.addresses(id)?)));
+        let (stats, addresses) = match facts {
+            Ok(facts) => facts,
+            Err(error) => {
+                self.worker.close(id, 0, "");
+                if let Some(ready) = ready {
+                    _ = ready.send(Err(error));
+                }
+                return;
+            }
+        };
+        if let Some(reason) = &fallback {
+            log::warn!("the connection to {} runs over TCP: no RDMA: {reason}", addresses.1);
+        }
+        let fallback = fallback.or(stats.fallback);
+        let info = TransportInfo { kind: stats.transport, path: stats.path, fallback, addresses };
+        let methods = runner.map_or_else(Vec::new, |runner| self.runners[runner as usize].methods());
+        let hello =
+            Hello { versions: (1, 1), calls: 0, bytes: 0, body: 0, window: 0, attachment: 0, nonce: nonce(), methods };
+        let now = self.shared.now();
+        let core = Connection::new(side, self.shared.options().limits, &hello, now);
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.links.push(None);
+            self.links.len() as u32 - 1
+        });
+        let readable = Waker::from(Arc::new(Readable { shared: Arc::clone(&self.shared), index }));
+        let link = Arc::new(Link::new(Arc::clone(&self.shared), index, info, core));
+        let hello_until = now + HELLO;
+        self.next = self.next.min(hello_until);
+        let tasks = HashMap::new();
+        self.links[index as usize] = Some(Entry { link, id, runner, listener, tasks, readable, ready, hello_until });
+        self.transmit(index, now);
+        self.read(index);
+    }
+
+    /// Takes the messages of a link.
+    fn read(&mut self, index: u32) {
+        for _ in 0..TURN {
+            let Some(Some(entry)) = self.links.get(index as usize) else { return };
+            let failure = match self.worker.try_recv(entry.id) {
+                Ok(message) => match self.message(index, message) {
+                    Ok(()) => continue,
+                    Err(violation) => {
+                        self.arrived.clear();
+                        log::warn!("ended a connection: {violation}");
+                        RpcError::new(Status::PROTOCOL, Certainty::Unknown, violation.to_string())
+                    }
+                },
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.worker.register(entry.id, Wait::Read, &entry.readable);
+                    return;
+                }
+                Err(error) => {
+                    let detail = match self.worker.peer_close(entry.id) {
+                        Some((_, reason)) if !reason.is_empty() => format!("the peer closed the connection: {reason}"),
+                        _ if error.kind() == io::ErrorKind::UnexpectedEof => {
+                            "the peer closed the connection".to_owned()
+                        }
+                        _ => error.to_string(),
+                    };
+                    RpcError::new(Status::UNAVAILABLE, Certainty::Unknown, detail)
+                }
+            };
+            let (code, text) = (failure.status.0, failure.detail.to_string());
+            self.end(index, failure, code, &text);
+            return;
+        }
+        // More later, so that other links have their turn.
+        self.shared.poke(|signal| signal.readable.push(index));
+    }
+
+    /// Takes the frames of a message.
+    fn message(&mut self, index: u32, mut message: Buf) -> Result<(), Violation> {
+        let Some(Some(entry)) = self.links.get_mut(index as usize) else { return Ok(()) };
+        let now = self.shared.now();
+        let link = Arc::clone(&entry.link);
+        let mut state = link.lock();
+        let mut kept = None;
+        let mut rest = &message[..];
+        while !rest.is_empty() {
+            let (frame, after) = Frame::split(rest)?;
+            // A body that ends the message may keep its memory.
+            let keeps = after.is_empty() && frame.body.len() >= KEEP;
+            let at = message.len() - frame.body.len();
+            rest = after;
+            match state.core.on_frame(&frame, now)? {
+                Event::None => {}
+                Event::Ready => {
+                    let methods = state.core.peer().map_or_else(Vec::new, |peer| peer.methods.clone());
+                    link.set_methods(methods);
+                    entry.hello_until = u64::MAX;
+                    if let Some(ready) = entry.ready.take()
+                        && ready.send(Ok(Arc::clone(&link))).is_err()
+                    {
+                        // The caller has given up.
+                        self.shared.command(Command::Close { link: Arc::clone(&link), code: 0, reason: String::new() });
+                    }
+                }
+                Event::Request(request) => {
+                    let body = if keeps { Body::default() } else { Body::copy(request.body) };
+                    if request.flags.has(Flags::STREAM_IN) {
+                        state.serving.insert(request.id, Serving::default());
+                    }
+                    kept = keeps.then_some((None, at));
+                    self.arrived.push(Arrived {
+                        link: Arc::clone(&link),
+                        id: request.id,
+                        method: request.method,
+                        flags: request.flags,
+                        deadline: request.deadline,
+                        meta: if request.meta.is_empty() { Body::default() } else { Body::copy(request.meta) },
+                        body,
+                    });
+                }
+                Event::Answer { id, status, body } => {
+                    if keeps {
+                        kept = Some((Some((id, status)), at));
+                    } else if let Some(call) = state.core.call(id) {
+                        call.end(Ok((status, Body::copy(body))));
+                    }
+                }
+                Event::Item { id, body } => {
+                    if let Some(call) = state.core.call(id) {
+                        call.items.push_back(Body::copy(body));
+                        call.wake();
+                    } else if let Some(serving) = state.serving.get_mut(&id) {
+                        serving.items.push_back(Body::copy(body));
+                        serving.reader.take().into_iter().for_each(Waker::wake);
+                    }
+                }
+                Event::End { id } => {
+                    if let Some(serving) = state.serving.get_mut(&id) {
+                        serving.has_ended = true;
+                        serving.reader.take().into_iter().for_each(Waker::wake);
+                    }
+                }
+                Event::Room { id } => {
+                    if let Some(call) = state.core.call(id) {
+                        call.wake();
+                    } else if let Some(serving) = state.serving.get_mut(&id) {
+                        serving.writer.take().into_iter().for_each(Waker::wake);
+                    }
+                }
+                Event::Cancel { id } => {
+                    state.serving.remove(&id);
+                    if let Some(place) = self.arrived.iter().position(|request| request.id == id) {
+                        // It came with the request, which does not begin.
+                        self.arrived.remove(place);
+                        kept = None;
+                    }
+                    if let (Some(task), Some(runner)) = (entry.tasks.remove(&id), entry.runner) {
+                        // The handler's own drop may use the link.
+                        drop(state);
+                        self.runners[runner as usize].cancel(task);
+                        state = link.lock();
+                    }
+                    state.core.answer(id, Status::CANCELLED, &[]);
+                }
+                Event::Bulk(_) => {}
+                Event::GoAway { reason } => {
+                    log::info!("the peer takes no more calls: {}", String::from_utf8_lossy(reason));
+                }
+            }
+        }
+        if let Some((answer, at)) = kept {
+            message.advance(at);
+            let body = Body::message(message);
+            match answer {
+                None => _ = self.arrived.last_mut().map(|request| request.body = body),
+                Some((id, status)) => {
+                    if let Some(call) = state.core.call(id) {
+                        call.end(Ok((status, body)));
+                    }
+                }
+            }
+        } else {
+            drop(message);
+        }
+        let is_new = !state.is_dirty && state.core.wants_transmit();
+        state.is_dirty |= is_new;
+        self.next = self.next.min(state.core.next_timeout());
+        drop(state);
+        if is_new {
+            self.shared.poke(|signal| signal.dirty.push(index));
+        }
+        self.begin(index);
+        Ok(())
+    }
+
+    /// Begins the handlers of what arrived.
+    fn begin(&mut self, index: u32) {
+        let mut arrived = mem::take(&mut self.arrived);
+        for request in arrived.drain(..) {
+            let Some(Some(entry)) = self.links.get_mut(index as usize) else { break };
+            let id = request.id;
+            match entry.runner {
+                None => request.link.answer(id, Status::UNIMPLEMENTED, &[]),
+                Some(runner) => {
+                    if let Some(task) = self.runners[runner as usize].start(request) {
+                        entry.tasks.insert(id, task);
+                    }
+                }
+            }
+        }
+        self.arrived = arrived;
+    }
+
+    /// Sends what a link has.
+    fn transmit(&mut self, index: u32, now: u64) {
+        let Some(Some(entry)) = self.links.get(index as usize) else { return };
+        let mut state = entry.link.lock();
+        state.is_dirty = false;
+        let mut failed = None;
+        while let Some(bytes) = state.core.poll_transmit(PACK, now) {
+            match self.worker.try_send(entry.id, bytes) {
+                Ok(()) => {
+                    let sent = bytes.len();
+                    state.core.transmitted(sent, now);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // It is not announced again before there is room.
+                    state.is_dirty = true;
+                    self.worker.register(entry.id, Wait::Write, &writable(&self.shared, index));
+                    break;
+                }
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        self.next = self.next.min(state.core.next_timeout());
+        drop(state);
+        if let Some(error) = failed {
+            // What the peer sent before its end is read first.
+            self.read(index);
+            let failure = RpcError::new(Status::UNAVAILABLE, Certainty::Unknown, error.to_string());
+            self.end(index, failure, Status::UNAVAILABLE.0, "");
+        }
+    }
+
+    /// Ends a link: its calls, its handlers, and its connection.
+    fn end(&mut self, index: u32, failure: RpcError, code: u32, reason: &str) {
+        let Some(mut entry) = self.links.get_mut(index as usize).and_then(Option::take) else { return };
+        self.free.push(index);
+        let mut state = entry.link.lock();
+        let detail = failure.detail.to_string();
+        state.core.fail(failure, |call, error| call.end(Err(error)));
+        let serving = mem::take(&mut state.serving);
+        drop(state);
+        for serving in serving.into_values() {
+            [serving.reader, serving.writer].into_iter().flatten().for_each(Waker::wake);
+        }
+        if let Some(runner) = entry.runner {
+            for (_, task) in entry.tasks.drain() {
+                self.runners[runner as usize].cancel(task);
+            }
+        }
+        if let Some(ready) = entry.ready.take() {
+            _ = ready.send(Err(io::Error::new(io::ErrorKind::ConnectionAborted, detail)));
+        }
+        self.worker.close(entry.id, code, reason);
+    }
+
+    fn pass_time(&mut self, now: u64) {
+        self.next = u64::MAX;
+        let mut expired = mem::take(&mut self.expired);
+        for index in 0..self.links.len() as u32 {
+            let Some(Some(entry)) = self.links.get_mut(index as usize) else { continue };
+            let link = Arc::clone(&entry.link);
+            let mut state = link.lock();
+            let outcome = state.core.on_time(now, |call, error| call.end(Err(error)), &mut expired);
+            drop(state);
+            for id in expired.drain(..) {
+                if let (Some(task), Some(runner)) = (entry.tasks.remove(&id), entry.runner) {
+                    self.runners[runner as usize].cancel(task);
+                }
+                link.answer(id, Status::DEADLINE, &[]);
+            }
+            let late = now >= entry.hello_until;
+            self.next = self.next.min(entry.hello_until);
+            match outcome {
+                Err(failure) => {
+                    let reason = failure.detail.to_string();
+                    self.end(index, failure, Status::UNAVAILABLE.0, &reason);
+                }
+                Ok(()) if late => {
+                    let text = "the peer sent no hello";
+                    let failure = RpcError::new(Status::UNAVAILABLE, Certainty::Unknown, text);
+                    self.end(index, failure, Status::UNAVAILABLE.0, text);
+                }
+                Ok(()) => self.transmit(index, now),
+            }
+        }
+        self.expired = expired;
+        self.connect();
+        for connecting in &self.connecting {
+            self.next = self.next.min(connecting.until);
+        }
+        self.check_drains(now);
+    }
+
+    fn drain(&mut self, listener: u32, deadline: Instant, reply: oneshot::Sender<usize>) {
+        let Some(listening) = self.listeners.get_mut(listener as usize) else { return };
+        if let Some(id) = listening.id.take() {
+            self.worker.unlisten(id);
+        }
+        listening.drain = Some((self.shared.micros(deadline), reply));
+        for entry in self.links.iter().flatten().filter(|entry| entry.listener == Some(listener)) {
+            entry.link.with(|state| state.core.go_away("the server is shutting down"));
+        }
+        self.check_drains(self.shared.now());
+    }
+
+    /// Ends the connections of a listener that is drained, or whose deadline has passed.
+    fn check_drains(&mut self, now: u64) {
+        /// Microseconds between two looks.
+        const LOOK: u64 = 5_000;
+        for number in 0..self.listeners.len() {
+            let Some((deadline, _)) = &self.listeners[number].drain else { continue };
+            let deadline = *deadline;
+            let (mut left, mut done) = (0, Vec::new());
+            for (index, entry) in self.links.iter().enumerate() {
+                let Some(entry) = entry.as_ref().filter(|entry| entry.listener == Some(number as u32)) else {
+                    continue;
+                };
+                let is_drained = entry.link.lock().core.is_drained();
+                left += usize::from(!is_drained);
+                if is_drained || now >= deadline {
+                    done.push(index as u32);
+                }
+            }
+            if left != 0 && now < deadline {
+                self.next = self.next.min(deadline).min(now + LOOK);
+                continue;
+            }
+            for index in done {
+                let failure = RpcError::new(Status::UNAVAILABLE, Certainty::Unknown, "the server has shut down");
+                self.end(index, failure, Status::UNAVAILABLE.0, "the server has shut down");
+            }
+            if let Some((_, reply)) = self.listeners[number].drain.take() {
+                _ = reply.send(left);
+            }
+        }
+    }
+
+    /// Prepares to sleep on the descriptor; zero if there is something to do.
+    pub(super) fn arm(&mut self) -> io::Result<Duration> {
+        self.worker.arm()
+    }
+}
+
+impl Connecting {
+    /// Its caller has given up.
+    fn is_given_up(&self) -> bool {
+        self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.shared.end();
+        for index in 0..self.links.len() as u32 {
+            self.end(index, driver_ended(), Status::UNAVAILABLE.0, "the peer's program has ended");
+        }
+        self.worker.flush();
+    }
+}
+
+/// Puts a link among those with something to send.
+fn writable(shared: &Arc<Shared>, index: u32) -> Waker {
+    struct Writable(Arc<Shared>, u32);
+
+    impl std::task::Wake for Writable {
+        fn wake(self: Arc<Self>) {
+            self.0.poke(|signal| signal.dirty.push(self.1));
+        }
+    }
+
+    Waker::from(Arc::new(Writable(Arc::clone(shared), index)))
+}
+
+/// A number that no other connection has, and that no peer can guess from another one: the standard library's hash keys are random.
+fn nonce() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u64(COUNT.fetch_add(1, Ordering::Relaxed));
+    hasher.write_u128(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos());
+    hasher.finish()
+}

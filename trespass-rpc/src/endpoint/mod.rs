@@ -1,0 +1,318 @@
+//! What runs connections: one driver for all of them, on one thread at a time.
+//!
+//! Callers and handlers reach a connection by its [`Link`], under the link's lock; the driver alone has the worker of `trespass`. What
+//! they leave for the driver is in [`Signal`]: links with frames to send, tasks to poll, commands.
+
+mod driver;
+mod link;
+mod run;
+mod tasks;
+
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use trespass::Kind;
+
+use crate::core::Limits;
+use crate::error::{Certainty, RpcError, Status};
+
+pub use driver::Driver;
+pub(crate) use link::{Link, ReplyItem};
+pub(crate) use tasks::{Arrived, Outcome, Runner, runner};
+
+/// Options of an endpoint.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Options of the worker: which transports, which device, how much memory.
+    pub worker: trespass::Options,
+    /// What each connection grants its peer, and how long it waits.
+    pub limits: Limits,
+    /// How long the driver polls before it sleeps. It saves a wake-up, and costs a processor for that time.
+    pub spin: Duration,
+    /// How long connecting may take.
+    pub connect: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            worker: trespass::Options::default(),
+            limits: Limits::default(),
+            spin: Duration::ZERO,
+            connect: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What a connection runs on.
+#[derive(Clone, Debug)]
+pub struct TransportInfo {
+    /// RDMA or TCP.
+    pub kind: Kind,
+    /// Device, port and addresses, in words.
+    pub path: String,
+    /// Why it does not run on RDMA, if it could have.
+    pub fallback: Option<String>,
+    /// This side's address, and the peer's.
+    pub addresses: (SocketAddr, SocketAddr),
+}
+
+impl std::fmt::Display for TransportInfo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.path)?;
+        match &self.fallback {
+            Some(reason) => write!(f, " (no RDMA: {reason})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A driver and its connections, for all threads. Clones are the same endpoint; it ends with the last clone, connection and server.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    shared: Arc<Shared>,
+    alive: Arc<Alive>,
+}
+
+/// Ends the driver when the last user has left.
+#[derive(Debug)]
+struct Alive(Arc<Shared>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.command(Command::End);
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    signal: Mutex<Signal>,
+    options: Options,
+    epoch: Instant,
+}
+
+/// What the driver is to do.
+#[derive(Debug, Default)]
+pub(crate) struct Signal {
+    /// Links with something to send, and links with something to read.
+    pub(crate) dirty: Vec<u32>,
+    pub(crate) readable: Vec<u32>,
+    /// Runner and task.
+    pub(crate) tasks: Vec<(u32, u32)>,
+    pub(crate) commands: Vec<Command>,
+    /// Of the driver, while it sleeps.
+    waker: Option<Waker>,
+    has_ended: bool,
+}
+
+/// Requests to the driver.
+pub(crate) enum Command {
+    Connect {
+        addresses: Vec<SocketAddr>,
+        runner: Option<Box<dyn Runner>>,
+        reply: oneshot::Sender<Result<Arc<Link>, io::Error>>,
+    },
+    Listen {
+        addresses: Vec<SocketAddr>,
+        runner: Box<dyn Runner>,
+        reply: oneshot::Sender<io::Result<(u32, SocketAddr)>>,
+    },
+    /// Stops accepting, and lets the calls of its connections end until the deadline.
+    Drain {
+        listener: u32,
+        deadline: Instant,
+        reply: oneshot::Sender<usize>,
+    },
+    Close {
+        link: Arc<Link>,
+        code: u32,
+        reason: String,
+    },
+    End,
+}
+
+impl std::fmt::Debug for Command {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Connect { .. } => "Connect",
+            Self::Listen { .. } => "Listen",
+            Self::Drain { .. } => "Drain",
+            Self::Close { .. } => "Close",
+            Self::End => "End",
+        })
+    }
+}
+
+impl Endpoint {
+    /// An endpoint and its driver, which is to be run: [`Driver::run`] in tokio, [`Driver::run_until`] on a thread that polls.
+    ///
+    /// # Errors
+    ///
+    /// The system has no descriptors left.
+    pub fn new(options: &Options) -> io::Result<(Self, Driver)> {
+        let shared = Arc::new(Shared { signal: Mutex::default(), options: options.clone(), epoch: Instant::now() });
+        let driver = Driver::new(Arc::clone(&shared))?;
+        Ok((Self { alive: Arc::new(Alive(Arc::clone(&shared))), shared }, driver))
+    }
+
+    /// An endpoint whose driver is a task of the current tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// There is no runtime, or the system has no descriptors left.
+    pub fn spawn(options: &Options) -> io::Result<Self> {
+        let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
+        let (endpoint, driver) = Self::new(options)?;
+        runtime.spawn(driver.run());
+        Ok(endpoint)
+    }
+
+    /// An endpoint whose driver has a thread of its own: for programs without a runtime, or with another one than tokio.
+    ///
+    /// # Errors
+    ///
+    /// The system has no descriptors or threads left.
+    pub fn thread(options: &Options) -> io::Result<Self> {
+        let (endpoint, driver) = Self::new(options)?;
+        std::thread::Builder::new().name("trespass-rpc".to_owned()).spawn(move || driver.run_thread())?;
+        Ok(endpoint)
+    }
+
+    /// The endpoint of the current tokio runtime with default options: started with its first use, ended with its last.
+    ///
+    /// # Errors
+    ///
+    /// See [`Endpoint::spawn`].
+    pub fn current() -> io::Result<Self> {
+        type Known = Vec<(tokio::runtime::Id, Weak<Shared>, Weak<Alive>)>;
+        static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
+        let id = tokio::runtime::Handle::try_current().map_err(io::Error::other)?.id();
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known.iter().filter(|(runtime, ..)| *runtime == id);
+        for (_, shared, alive) in found {
+            if let (Some(shared), Some(alive)) = (shared.upgrade(), alive.upgrade())
+                && !shared.lock().has_ended
+            {
+                return Ok(Self { shared, alive });
+            }
+        }
+        known.retain(|(.., alive)| alive.strong_count() != 0);
+        let endpoint = Self::spawn(&Options::default())?;
+        known.push((id, Arc::downgrade(&endpoint.shared), Arc::downgrade(&endpoint.alive)));
+        Ok(endpoint)
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Connects to one of the addresses.
+    pub(crate) async fn link(
+        &self,
+        addresses: Vec<SocketAddr>,
+        runner: Option<Box<dyn Runner>>,
+    ) -> io::Result<Arc<Link>> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.command(Command::Connect { addresses, runner, reply });
+        answer.await.map_err(|_| ended())?
+    }
+
+    pub(crate) async fn listen(
+        &self,
+        addresses: Vec<SocketAddr>,
+        runner: Box<dyn Runner>,
+    ) -> io::Result<(u32, SocketAddr)> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.command(Command::Listen { addresses, runner, reply });
+        answer.await.map_err(|_| ended())?
+    }
+}
+
+fn ended() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the driver has ended; keep its runtime or thread running")
+}
+
+impl Shared {
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Microseconds of the endpoint's clock.
+    pub(crate) fn now(&self) -> u64 {
+        self.micros(Instant::now())
+    }
+
+    pub(crate) fn micros(&self, time: Instant) -> u64 {
+        u64::try_from(time.saturating_duration_since(self.epoch).as_micros()).unwrap_or(u64::MAX - 1)
+    }
+
+    pub(crate) fn instant(&self, micros: u64) -> Instant {
+        self.epoch + Duration::from_micros(micros.min(u64::from(u32::MAX) << 16))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Signal> {
+        self.signal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves something for the driver, and wakes it.
+    pub(crate) fn poke(&self, leave: impl FnOnce(&mut Signal)) {
+        let mut signal = self.lock();
+        leave(&mut signal);
+        let waker = signal.waker.take();
+        drop(signal);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn command(&self, command: Command) {
+        let mut command = Some(command);
+        self.poke(|signal| {
+            // A command after the end is dropped, and so is its reply.
+            if !signal.has_ended {
+                signal.commands.extend(command.take());
+            }
+        });
+    }
+
+    /// Takes what was left, into vectors that are empty.
+    fn take(&self, signal: &mut Signal) {
+        let mut shared = self.lock();
+        shared.waker = None;
+        mem::swap(&mut shared.dirty, &mut signal.dirty);
+        mem::swap(&mut shared.readable, &mut signal.readable);
+        mem::swap(&mut shared.tasks, &mut signal.tasks);
+        mem::swap(&mut shared.commands, &mut signal.commands);
+    }
+
+    /// Has the driver woken by what is left from now on; false if there is something already.
+    fn set_waker(&self, waker: &Waker) -> bool {
+        let mut shared = self.lock();
+        let is_empty = shared.dirty.is_empty()
+            && shared.readable.is_empty()
+            && shared.tasks.is_empty()
+            && shared.commands.is_empty();
+        if is_empty {
+            shared.waker = Some(waker.clone());
+        }
+        is_empty
+    }
+
+    fn end(&self) {
+        let mut shared = self.lock();
+        shared.has_ended = true;
+        let commands = mem::take(&mut shared.commands);
+        drop(shared);
+        drop(commands);
+    }
+}
+
+pub(crate) fn driver_ended() -> RpcError {
+    RpcError::new(Status::UNAVAILABLE, Certainty::Unknown, "the driver has ended")
+}

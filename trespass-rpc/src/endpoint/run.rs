@@ -1,0 +1,189 @@
+//! Ways to run a driver: a task of tokio, a thread that sleeps, a thread that polls.
+
+use std::future::poll_fn;
+use std::os::fd::OwnedFd;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::time::{Sleep, sleep_until};
+
+use super::Driver;
+
+/// Turns before other tasks of the thread have theirs.
+const TURNS: usize = 32;
+/// The longest sleep.
+const LONG: Duration = Duration::from_secs(60);
+
+impl Driver {
+    /// Runs the connections in tokio until no endpoint and no connection is left: a task to spawn.
+    pub async fn run(self) {
+        #[expect(deprecated, reason = "the other function has the caller promise what `OwnedFd` is by its type")]
+        let fd = self.fd().try_clone_to_owned().and_then(|fd| AsyncFd::with_interest(fd, Interest::READABLE));
+        let fd = match fd {
+            Ok(fd) => fd,
+            Err(error) => return log::error!("the driver ends: {error}"),
+        };
+        let now = Instant::now();
+        let mut task = Task { driver: self, fd, armed: None, sleeps_until: now, spin_until: now };
+        let mut sleep = pin!(sleep_until(now.into()));
+        poll_fn(|context| task.poll(context, sleep.as_mut())).await;
+    }
+
+    /// Runs the connections on this thread until none is left, and sleeps when nothing happens.
+    pub(super) fn run_thread(mut self) {
+        let event = match eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) {
+            Ok(event) => Arc::new(Event(event)),
+            Err(error) => return log::error!("the driver ends: {error}"),
+        };
+        let waker = Waker::from(Arc::clone(&event));
+        let mut spin_until = Instant::now();
+        while !self.is_over() {
+            if self.turn(true) {
+                spin_until = Instant::now() + self.shared.options().spin;
+                continue;
+            }
+            if Instant::now() < spin_until {
+                std::hint::spin_loop();
+                continue;
+            }
+            let Some(time) = self.armed() else { continue };
+            if !self.shared.set_waker(&waker) {
+                continue;
+            }
+            let time = time.min(self.deadline().saturating_duration_since(Instant::now())).min(LONG);
+            let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+            let mut fds = [PollFd::from_borrowed_fd(self.fd(), PollFlags::IN), PollFd::new(&event.0, PollFlags::IN)];
+            // An interrupted sleep is a short one.
+            _ = poll(&mut fds, Some(&time));
+            _ = rustix::io::read(&event.0, &mut [0; 8]);
+        }
+    }
+
+    /// Runs the connections and a future on this thread until the future is ready, without ever sleeping: for a thread that has a
+    /// processor of its own.
+    pub fn run_until<F: Future>(&mut self, future: F) -> F::Output {
+        let woken = Arc::new(Woken(AtomicBool::new(true)));
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut future = pin!(future);
+        loop {
+            if woken.0.swap(false, Ordering::Acquire)
+                && let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker))
+            {
+                // What it has left to send leaves.
+                self.turn(true);
+                return output;
+            }
+            if !self.turn(true) {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// How long to sleep on the descriptor at most; `None` if there is something to do.
+    fn armed(&mut self) -> Option<Duration> {
+        match self.arm() {
+            Ok(Duration::ZERO) => None,
+            Ok(time) => Some(time),
+            Err(error) => {
+                log::error!("the worker does not wake up any more: {error}");
+                Some(Duration::from_millis(1))
+            }
+        }
+    }
+}
+
+struct Event(OwnedFd);
+
+impl Wake for Event {
+    fn wake(self: Arc<Self>) {
+        // A full counter wakes as well.
+        _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// A driver in tokio.
+struct Task {
+    driver: Driver,
+    fd: AsyncFd<OwnedFd>,
+    /// Until when the worker wakes up by its descriptor, if it does.
+    armed: Option<Instant>,
+    sleeps_until: Instant,
+    spin_until: Instant,
+}
+
+impl Task {
+    fn poll(&mut self, context: &mut Context<'_>, mut sleep: Pin<&mut Sleep>) -> Poll<()> {
+        for _ in 0..TURNS {
+            if self.is_readable(context) {
+                self.armed = None;
+            }
+            // While it is armed, callers' frames leave without a look at what has arrived.
+            let busy = self.driver.turn(self.armed.is_none());
+            if self.driver.is_over() {
+                return Poll::Ready(());
+            }
+            if self.armed.is_none() {
+                let spin = self.driver.shared.options().spin;
+                if busy && !spin.is_zero() {
+                    self.spin_until = Instant::now() + spin;
+                }
+                if busy {
+                    continue;
+                }
+                if !spin.is_zero() && Instant::now() < self.spin_until {
+                    break;
+                }
+                let Some(time) = self.driver.armed() else { continue };
+                self.armed = Some(Instant::now() + time.min(LONG));
+            }
+            if !self.driver.shared.set_waker(context.waker()) {
+                continue;
+            }
+            let until = self.armed.map_or(self.driver.deadline(), |armed| armed.min(self.driver.deadline()));
+            if until < self.sleeps_until || self.sleeps_until <= Instant::now() {
+                self.sleeps_until = until;
+                sleep.as_mut().reset(until.into());
+            }
+            if sleep.as_mut().poll(context).is_ready() {
+                self.armed = None;
+                self.sleeps_until = Instant::now();
+                continue;
+            }
+            if !self.is_readable(context) {
+                return Poll::Pending;
+            }
+            self.armed = None;
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Whether the worker's descriptor has become readable.
+    fn is_readable(&self, context: &mut Context<'_>) -> bool {
+        match self.fd.poll_read_ready(context) {
+            Poll::Ready(Ok(mut ready)) => {
+                ready.clear_ready();
+                true
+            }
+            Poll::Ready(Err(error)) => {
+                log::error!("the driver's descriptor fails: {error}");
+                true
+            }
+            Poll::Pending => false,
+        }
+    }
+}

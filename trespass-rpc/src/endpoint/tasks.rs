@@ -1,0 +1,186 @@
+//! Handlers that run: futures in places that are used again, so that a call allocates nothing.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context as TaskContext, Poll, Wake, Waker};
+
+use crate::body::Body;
+use crate::error::Status;
+use crate::wire::{Flags, PeerMethod};
+
+use super::{Link, Shared};
+
+/// A request of the peer, for a handler.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) link: Arc<Link>,
+    pub(crate) id: u32,
+    pub(crate) method: u64,
+    pub(crate) flags: Flags,
+    /// By the endpoint's clock.
+    pub(crate) deadline: Option<u64>,
+    pub(crate) meta: Body,
+    pub(crate) body: Body,
+}
+
+/// How a handler ended.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) status: Status,
+    pub(crate) body: Body,
+}
+
+/// Runs the requests of one server.
+pub(crate) trait Runner: Send {
+    /// What it serves.
+    fn methods(&self) -> Vec<PeerMethod>;
+    /// Sets where wakers leave the tasks that are worth another poll.
+    fn place(&mut self, shared: &Arc<Shared>, number: u32);
+    /// Runs a request, and answers it if the handler needs no waiting. Otherwise returns the task.
+    fn start(&mut self, request: Arrived) -> Option<u32>;
+    /// Polls a task. Returns the link and the request if it was answered.
+    fn poll(&mut self, task: u32) -> Option<(u32, u32)>;
+    /// Drops a task; its request stays unanswered.
+    fn cancel(&mut self, task: u32);
+}
+
+/// A runner whose handlers are the futures of a function.
+pub(crate) fn runner<M, F>(methods: Vec<PeerMethod>, make: M) -> Box<dyn Runner>
+where
+    M: Fn(Arrived) -> F + Send + 'static,
+    F: Future<Output = Outcome> + Send + 'static,
+{
+    Box::new(Tasks { methods, make, slots: Vec::new(), free: Vec::new(), place: None })
+}
+
+struct Tasks<M, F> {
+    methods: Vec<PeerMethod>,
+    make: M,
+    slots: Vec<Slot<F>>,
+    free: Vec<u32>,
+    place: Option<(Arc<Shared>, u32)>,
+}
+
+struct Slot<F> {
+    future: Pin<Box<Option<F>>>,
+    flag: Arc<Flag>,
+    waker: Waker,
+    request: Option<(Arc<Link>, u32)>,
+}
+
+/// Puts a task among those worth another poll.
+struct Flag {
+    shared: Arc<Shared>,
+    runner: u32,
+    task: u32,
+    is_queued: AtomicBool,
+}
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.is_queued.swap(true, Ordering::AcqRel) {
+            self.shared.poke(|signal| signal.tasks.push((self.runner, self.task)));
+        }
+    }
+}
+
+impl<M, F> Tasks<M, F>
+where
+    M: Fn(Arrived) -> F + Send,
+    F: Future<Output = Outcome> + Send,
+{
+    fn slot(&mut self) -> Option<u32> {
+        if let Some(task) = self.free.pop() {
+            return Some(task);
+        }
+        let (shared, runner) = self.place.clone()?;
+        let task = self.slots.len() as u32;
+        let flag = Arc::new(Flag { shared, runner, task, is_queued: AtomicBool::new(false) });
+        let waker = Waker::from(Arc::clone(&flag));
+        self.slots.push(Slot { future: Box::pin(None), flag, waker, request: None });
+        Some(task)
+    }
+
+    /// Polls the future in a slot, and frees the slot when it is done.
+    fn advance(&mut self, task: u32) -> Option<(u32, u32)> {
+        let slot = self.slots.get_mut(task as usize)?;
+        slot.flag.is_queued.store(false, Ordering::Release);
+        let future = slot.future.as_mut().as_pin_mut()?;
+        let mut context = TaskContext::from_waker(&slot.waker);
+        let outcome = match catch_unwind(AssertUnwindSafe(|| future.poll(&mut context))) {
+            Ok(Poll::Pending) => return None,
+            Ok(Poll::Ready(outcome)) => outcome,
+            Err(_) => panicked(),
+        };
+        let (link, id) = slot.request.take()?;
+        self.clear(task);
+        link.answer(id, outcome.status, &outcome.body);
+        Some((link.index, id))
+    }
+
+    fn clear(&mut self, task: u32) {
+        let Some(slot) = self.slots.get_mut(task as usize) else { return };
+        slot.request = None;
+        let emptied = catch_unwind(AssertUnwindSafe(|| slot.future.as_mut().set(None)));
+        if emptied.is_err() {
+            // The value that panicked while it was dropped is never touched again.
+            std::mem::forget(std::mem::replace(&mut slot.future, Box::pin(None)));
+            panicked();
+        }
+        self.free.push(task);
+    }
+}
+
+impl<M, F> Runner for Tasks<M, F>
+where
+    M: Fn(Arrived) -> F + Send,
+    F: Future<Output = Outcome> + Send,
+{
+    fn methods(&self) -> Vec<PeerMethod> {
+        self.methods.clone()
+    }
+
+    fn place(&mut self, shared: &Arc<Shared>, number: u32) {
+        self.place = Some((Arc::clone(shared), number));
+    }
+
+    fn start(&mut self, request: Arrived) -> Option<u32> {
+        let (link, id) = (Arc::clone(&request.link), request.id);
+        let made = catch_unwind(AssertUnwindSafe(|| (self.make)(request)));
+        let (Ok(future), Some(task)) = (made, self.slot()) else {
+            let outcome = panicked();
+            link.answer(id, outcome.status, &outcome.body);
+            return None;
+        };
+        let slot = &mut self.slots[task as usize];
+        slot.future.as_mut().set(Some(future));
+        slot.request = Some((link, id));
+        self.advance(task);
+        self.slots[task as usize].request.is_some().then_some(task)
+    }
+
+    fn poll(&mut self, task: u32) -> Option<(u32, u32)> {
+        self.advance(task)
+    }
+
+    fn cancel(&mut self, task: u32) {
+        if self.slots.get(task as usize).is_some_and(|slot| slot.request.is_some()) {
+            self.clear(task);
+        }
+    }
+}
+
+/// The answer for a handler that panicked: a number, which the log has as well, and no text of the panic.
+#[cold]
+fn panicked() -> Outcome {
+    static INCIDENTS: AtomicU64 = AtomicU64::new(1);
+    let incident = INCIDENTS.fetch_add(1, Ordering::Relaxed);
+    log::error!("a handler panicked: incident {incident}");
+    Outcome { status: Status::INTERNAL, body: Body::copy(format!("incident {incident}").as_bytes()) }
+}

@@ -1,0 +1,160 @@
+//! Why a call failed, and whether it may have run.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// What became of a call, as a number that travels.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Status(pub u32);
+
+macro_rules! statuses {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
+        impl Status {
+            $($(#[$doc])* pub const $name: Self = Self($number);)*
+        }
+
+        impl fmt::Display for Status {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self.0 {
+                    $($number => f.write_str($text),)*
+                    other => write!(f, "status {other}"),
+                }
+            }
+        }
+    };
+}
+
+statuses! {
+    /// The call has a result.
+    OK = 0, "ok";
+    /// The handler returned an error of the method's own type.
+    APPLICATION = 1, "the handler returned an error";
+    /// The caller gave the call up.
+    CANCELLED = 2, "the call was cancelled";
+    /// The time was over.
+    DEADLINE = 3, "the deadline has passed";
+    /// The peer has no such method.
+    UNIMPLEMENTED = 4, "the peer does not serve this method";
+    /// The arguments, an item or the result could not be read.
+    INVALID = 5, "the bytes do not decode";
+    /// A body or an attachment is longer than the peer takes.
+    TOO_LARGE = 6, "too large for the peer";
+    /// The peer has too much to do; the call may be tried again later.
+    OVERLOADED = 7, "the peer is overloaded";
+    /// There is no connection, or it ends.
+    UNAVAILABLE = 8, "the connection is not available";
+    /// The handler panicked, or the library failed.
+    INTERNAL = 9, "internal error of the peer";
+    /// The caller has not proved its identity, or may not make the call.
+    UNAUTHENTICATED = 10, "the caller is not authenticated";
+    /// The method has other types at the peer.
+    MISMATCH = 11, "the method has other types at the peer";
+    /// The peer broke the protocol.
+    PROTOCOL = 12, "the peer violated the protocol";
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({self})", self.0)
+    }
+}
+
+/// Whether a call that failed may have run at the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Certainty {
+    /// It did not leave this side.
+    NotSent,
+    /// The peer refused it, and did not run it.
+    Refused,
+    /// It may have run, wholly or in part.
+    Unknown,
+}
+
+impl fmt::Display for Certainty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotSent => "not sent",
+            Self::Refused => "refused, not run",
+            Self::Unknown => "may have run",
+        })
+    }
+}
+
+/// A call that the library or the connection failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RpcError {
+    /// What became of it.
+    pub status: Status,
+    /// Whether it may have run.
+    pub certainty: Certainty,
+    /// More about it; may be empty.
+    pub detail: Cow<'static, str>,
+}
+
+impl RpcError {
+    /// An error with a detail.
+    pub fn new(status: Status, certainty: Certainty, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { status, certainty, detail: detail.into() }
+    }
+
+    /// Whether a call that failed so may be made again: it did not run, or is idempotent.
+    pub fn is_retryable(&self, is_idempotent: bool) -> bool {
+        let is_passing = matches!(self.status, Status::OVERLOADED | Status::UNAVAILABLE);
+        is_passing && (is_idempotent || self.certainty != Certainty::Unknown)
+    }
+}
+
+impl fmt::Display for RpcError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.status)?;
+        if !self.detail.is_empty() {
+            write!(f, ": {}", self.detail)?;
+        }
+        write!(f, " ({})", self.certainty)
+    }
+}
+
+impl std::error::Error for RpcError {}
+
+/// A call that failed: by the handler's decision, or on the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error<E> {
+    /// The handler returned this.
+    Application(E),
+    /// The library or the connection failed.
+    Rpc(RpcError),
+}
+
+impl<E> Error<E> {
+    /// The error of the library or the connection.
+    pub fn rpc(&self) -> Option<&RpcError> {
+        match self {
+            Self::Application(_) => None,
+            Self::Rpc(error) => Some(error),
+        }
+    }
+}
+
+impl<E> From<RpcError> for Error<E> {
+    fn from(error: RpcError) -> Self {
+        Self::Rpc(error)
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for Error<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Application(error) => error.fmt(f),
+            Self::Rpc(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for Error<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Application(error) => error.source(),
+            Self::Rpc(_) => None,
+        }
+    }
+}

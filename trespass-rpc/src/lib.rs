@@ -1,0 +1,57 @@
+//! Typed RPC over RDMA, and over TCP if RDMA is missing.
+//!
+//! | layer | module | what |
+//! |---|---|---|
+//! | 4 | `client`, `server` | what programs use, with the code of the macro [`service`] |
+//! | 3 | `call`, `channel`, `service` | calls and requests as values, for `tower` |
+//! | 2 | `endpoint` | the driver: connections of the crate `trespass`, handlers that run |
+//! | 1 | [`core`] | a connection as a state machine: no I/O, clock, threads or unsafe code |
+//! | 0 | [`wire`], `codec`, `error`, `body` | frames, values, failures, bytes |
+
+mod body;
+mod call;
+mod channel;
+mod client;
+mod codec;
+mod endpoint;
+mod error;
+mod server;
+mod service;
+
+pub mod core;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+pub mod wire;
+
+pub use body::Body;
+pub use call::{Call, CallFuture, Reply};
+pub use channel::Channel;
+pub use client::{Answers, BoxError, CallOptions, Items};
+pub use codec::{Codec, CodecError, Decode, Encode, Postcard, Raw};
+pub use endpoint::{Driver, Endpoint, Options, TransportInfo};
+pub use error::{Certainty, Error, RpcError, Status};
+pub use futures_core::Stream;
+pub use server::{Server, Serving};
+pub use service::{Context, Handler, Pair, Request, Response};
+pub use trespass_rpc_macros::service;
+pub use wire::{Metadata, MethodInfo};
+
+/// What the macro's code calls.
+#[doc(hidden)]
+pub mod generated {
+    pub use tower_service::Service;
+
+    pub use crate::client::{answer_stream, send, set_items, streaming, unary};
+
+    /// FNV-1a of 64 bits: numbers of methods, and hashes of their types.
+    pub const fn hash(text: &str) -> u64 {
+        let bytes = text.as_bytes();
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        let mut at = 0;
+        while at < bytes.len() {
+            hash = (hash ^ bytes[at] as u64).wrapping_mul(0x100_0000_01b3);
+            at += 1;
+        }
+        hash
+    }
+}

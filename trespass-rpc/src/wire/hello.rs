@@ -1,0 +1,145 @@
+//! The first frame of each side.
+
+use super::WireError;
+
+/// Bytes of the fields of fixed place.
+const FIXED: usize = 40;
+/// Methods that a hello has at most.
+const METHODS: usize = 4096;
+
+/// A method as the macro describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MethodInfo {
+    /// `Service/method`.
+    pub name: &'static str,
+    /// Hash of the name.
+    pub id: u64,
+    /// Hash of the types of the arguments and the result, as they are written.
+    pub shape: u64,
+    /// Whether it may be called twice.
+    pub is_idempotent: bool,
+}
+
+/// A method that the peer serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerMethod {
+    /// Hash of the name.
+    pub id: u64,
+    /// Hash of the types.
+    pub shape: u64,
+    /// `Service/method`.
+    pub name: String,
+}
+
+/// What a side grants to its peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Oldest and newest version that it has.
+    pub versions: (u16, u16),
+    /// Calls that the peer may have in flight.
+    pub calls: u32,
+    /// Bytes of requests that the peer may have in flight.
+    pub bytes: u32,
+    /// Bytes of the body of a request, an answer or an item at most.
+    pub body: u32,
+    /// Bytes of items that the peer may send ahead on a stream.
+    pub window: u32,
+    /// Bytes of an attachment or a target at most.
+    pub attachment: u64,
+    /// Random bytes of this connection.
+    pub nonce: u64,
+    /// Methods that it serves.
+    pub methods: Vec<PeerMethod>,
+}
+
+impl Hello {
+    /// The body: versions, 2 bytes each; calls, bytes, body and window, 4 bytes each; attachment and nonce, 8 bytes each; number of methods,
+    /// 4 bytes; for each its hash and its shape, 8 bytes each, the length of its name, one byte, and its name.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(FIXED + self.methods.len() * 48);
+        bytes.extend_from_slice(&self.versions.0.to_le_bytes());
+        bytes.extend_from_slice(&self.versions.1.to_le_bytes());
+        for number in [self.calls, self.bytes, self.body, self.window] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        bytes.extend_from_slice(&self.attachment.to_le_bytes());
+        bytes.extend_from_slice(&self.nonce.to_le_bytes());
+        let count = self.methods.len().min(METHODS);
+        bytes.extend_from_slice(&(count as u32).to_le_bytes());
+        for method in &self.methods[..count] {
+            bytes.extend_from_slice(&method.id.to_le_bytes());
+            bytes.extend_from_slice(&method.shape.to_le_bytes());
+            let name = &method.name.as_bytes()[..method.name.len().min(255)];
+            bytes.push(name.len() as u8);
+            bytes.extend_from_slice(name);
+        }
+        bytes
+    }
+
+    /// Reads a hello; bytes after the methods belong to later versions.
+    ///
+    /// # Errors
+    ///
+    /// [`WireError`]
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut rest = bytes;
+        let mut take = |length| {
+            let (part, after) = rest.split_at_checked(length).ok_or(WireError::Short(bytes.len(), FIXED))?;
+            rest = after;
+            Ok(part)
+        };
+        let number = |part: &[u8]| part.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let mut hello = Self {
+            versions: (number(take(2)?) as u16, number(take(2)?) as u16),
+            calls: number(take(4)?) as u32,
+            bytes: number(take(4)?) as u32,
+            body: number(take(4)?) as u32,
+            window: number(take(4)?) as u32,
+            attachment: number(take(8)?),
+            nonce: number(take(8)?),
+            methods: Vec::new(),
+        };
+        let count = number(take(4)?) as usize;
+        if count > METHODS {
+            return Err(WireError::Field("number of methods"));
+        }
+        if hello.calls == 0 || hello.window == 0 {
+            return Err(WireError::Field("credit"));
+        }
+        for _ in 0..count {
+            let (id, shape) = (number(take(8)?), number(take(8)?));
+            let length = number(take(1)?) as usize;
+            let name = String::from_utf8_lossy(take(length)?).into_owned();
+            hello.methods.push(PeerMethod { id, shape, name });
+        }
+        Ok(hello)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hello_survives_the_round_trip_and_any_cut() {
+        let methods = vec![PeerMethod { id: 1, shape: 2, name: "Kv/get".to_owned() }];
+        let hello = Hello {
+            versions: (1, 3),
+            calls: 256,
+            bytes: 1 << 22,
+            body: 1 << 20,
+            window: 1 << 16,
+            attachment: 1 << 30,
+            nonce: 42,
+            methods,
+        };
+        let bytes = hello.to_bytes();
+        assert_eq!(Hello::parse(&bytes).unwrap(), hello);
+        for length in 0..bytes.len() {
+            assert!(Hello::parse(&bytes[..length]).is_err(), "{length} bytes");
+        }
+        let mut many = bytes;
+        many[FIXED - 1] = 0xff;
+        assert!(Hello::parse(&many).is_err());
+    }
+}

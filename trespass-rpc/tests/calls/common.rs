@@ -1,0 +1,178 @@
+//! A service, and pairs of its server and client.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use trespass::Transport;
+use trespass_rpc::Stream;
+use trespass_rpc::{CallOptions, Channel, Context, Endpoint, Items, Options, Server, Serving};
+
+/// Longer than anything takes that works.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Refusal {
+    Negative { number: i64 },
+}
+
+/// Arithmetic and time.
+#[trespass_rpc::service(name = "test.Sums")]
+pub(crate) trait Sums {
+    /// The sum.
+    #[idempotent]
+    async fn add(&self, cx: &Context, left: i64, right: i64) -> Result<i64, Refusal>;
+    /// The text, once more.
+    async fn echo(&self, text: &str) -> Result<String, Refusal>;
+    /// Nothing.
+    async fn ping(&self) -> Result<(), Refusal>;
+    /// Waits for the milliseconds.
+    async fn wait(&self, cx: &Context, millis: u64) -> Result<u64, Refusal>;
+    /// Panics.
+    async fn panic(&self) -> Result<(), Refusal>;
+    /// Metadata of a key.
+    async fn header(&self, cx: &Context, key: &str) -> Result<Option<Vec<u8>>, Refusal>;
+    /// Bytes.
+    async fn zeros(&self, length: usize) -> Result<Vec<u8>, Refusal>;
+    /// Numbers from 0 on; the last one is followed by an error if the count is odd.
+    fn count(&self, to: u64, length: usize) -> impl Stream<Item = Result<(u64, Vec<u8>), Refusal>>;
+    /// The sum of the items.
+    async fn sum(&self, cx: &Context, first: i64, items: Items<i64>) -> Result<i64, Refusal>;
+    /// Each item, doubled.
+    fn double(&self, items: Items<i64>) -> impl Stream<Item = Result<i64, Refusal>>;
+    /// Asks the caller to add.
+    async fn back(&self, cx: &Context, number: i64) -> Result<i64, Refusal>;
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Service {
+    /// Handlers of `wait` that have begun, and those that were dropped before their end.
+    pub(crate) begun: AtomicUsize,
+    pub(crate) dropped: AtomicUsize,
+}
+
+struct Dropped<'s>(&'s Service, bool);
+
+impl Drop for Dropped<'_> {
+    fn drop(&mut self) {
+        if !self.1 {
+            self.0.dropped.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Sums for Service {
+    async fn add(&self, _: &Context, left: i64, right: i64) -> Result<i64, Refusal> {
+        match left {
+            ..0 => Err(Refusal::Negative { number: left }),
+            left => Ok(left + right),
+        }
+    }
+
+    async fn echo(&self, text: &str) -> Result<String, Refusal> {
+        Ok(text.to_owned())
+    }
+
+    async fn ping(&self) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    async fn wait(&self, _: &Context, millis: u64) -> Result<u64, Refusal> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        let mut dropped = Dropped(self, false);
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+        dropped.1 = true;
+        Ok(millis)
+    }
+
+    async fn panic(&self) -> Result<(), Refusal> {
+        panic!("of the test")
+    }
+
+    async fn header(&self, cx: &Context, key: &str) -> Result<Option<Vec<u8>>, Refusal> {
+        Ok(cx.metadata().get(key).map(<[u8]>::to_vec))
+    }
+
+    async fn zeros(&self, length: usize) -> Result<Vec<u8>, Refusal> {
+        Ok(vec![0; length])
+    }
+
+    fn count(&self, to: u64, length: usize) -> impl Stream<Item = Result<(u64, Vec<u8>), Refusal>> {
+        let numbers = (0..to).map(move |number| Ok((number, vec![number as u8; length])));
+        let odd = (to % 2 == 1).then_some(Err(Refusal::Negative { number: 1 }));
+        Listed(numbers.chain(odd))
+    }
+
+    async fn sum(&self, _: &Context, first: i64, mut items: Items<i64>) -> Result<i64, Refusal> {
+        let mut sum = first;
+        while let Some(item) = items.next().await {
+            sum += item.map_err(|_| Refusal::Negative { number: 0 })?;
+        }
+        Ok(sum)
+    }
+
+    fn double(&self, items: Items<i64>) -> impl Stream<Item = Result<i64, Refusal>> {
+        Doubled(items)
+    }
+
+    async fn back(&self, cx: &Context, number: i64) -> Result<i64, Refusal> {
+        let caller = SumsClient::over(cx.caller()).map_err(|_| Refusal::Negative { number: -1 })?;
+        caller
+            .with(CallOptions::default().within(cx))
+            .add(number, 1)
+            .await
+            .map_err(|_| Refusal::Negative { number: -2 })
+    }
+}
+
+struct Doubled(Items<i64>);
+
+impl Stream for Doubled {
+    type Item = Result<i64, Refusal>;
+
+    fn poll_next(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<Self::Item>> {
+        let item = Pin::new(&mut self.0).poll_next(task);
+        item.map(|item| item.map(|item| item.map(|item| 2 * item).map_err(|_| Refusal::Negative { number: 0 })))
+    }
+}
+
+/// An iterator as a stream.
+pub(crate) struct Listed<I>(pub(crate) I);
+
+impl<I: Iterator + Unpin> Stream for Listed<I> {
+    type Item = I::Item;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut TaskContext<'_>) -> Poll<Option<I::Item>> {
+        Poll::Ready(self.0.next())
+    }
+}
+
+pub(crate) fn options(transport: Transport) -> Options {
+    softrnic::register().unwrap();
+    let mut options = Options::default();
+    options.worker.transport = transport;
+    options.worker.memory = 64 << 20;
+    options
+}
+
+/// Runs a test over RDMA and over TCP, in a runtime of one thread.
+pub(crate) fn on_both<F: Future<Output = ()>>(test: impl Fn(Options) -> F) {
+    for transport in [Transport::Rdma, Transport::Tcp] {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            tokio::time::timeout(LONG, test(options(transport))).await.unwrap();
+        });
+    }
+}
+
+/// A server and a client, on two endpoints.
+pub(crate) async fn pair(options: &Options) -> (Serving, SumsClient, std::sync::Arc<Service>) {
+    let service = std::sync::Arc::new(Service::default());
+    let server = Server::new(SumsServer::shared(std::sync::Arc::clone(&service)));
+    let serving = server.bind_on(&Endpoint::spawn(options).unwrap(), "127.0.0.1:0").await.unwrap();
+    let endpoint = Endpoint::spawn(options).unwrap();
+    let channel = Channel::connect_on(&endpoint, &serving.local_addr().to_string()).await.unwrap();
+    (serving, SumsClient::over(channel).unwrap(), service)
+}

@@ -1,0 +1,196 @@
+//! What goes wrong, and what callers learn of it.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::common::{LONG, Service, SumsClient, SumsServer, on_both, pair};
+use trespass_rpc::{CallOptions, Certainty, Channel, Context, Endpoint, Error, Server, Status};
+
+#[test]
+fn timeout_ends_the_call_and_its_handler_but_not_the_connection() {
+    on_both(|options| async move {
+        let (_serving, client, service) = pair(&options).await;
+        let hurried = client.clone().with(CallOptions::default().timeout(Duration::from_millis(50)));
+        let other = tokio::spawn({
+            let client = client.clone();
+            async move { client.wait(300).await }
+        });
+        let error = hurried.wait(60_000).await.unwrap_err();
+        let error = error.rpc().unwrap();
+        assert_eq!((error.status, error.certainty), (Status::DEADLINE, Certainty::Unknown));
+        // The neighbour is not hurt, and the handler has ended long before its minute.
+        assert_eq!(other.await.unwrap(), Ok(300));
+        while service.dropped.load(Ordering::SeqCst) != 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(client.add(1, 2).await, Ok(3));
+    });
+}
+
+#[test]
+fn dropped_future_drops_the_handler() {
+    on_both(|options| async move {
+        let (_serving, client, service) = pair(&options).await;
+        let call = tokio::spawn({
+            let client = client.clone();
+            async move { client.wait(60_000).await }
+        });
+        while service.begun.load(Ordering::SeqCst) != 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        call.abort();
+        while service.dropped.load(Ordering::SeqCst) != 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(client.add(1, 2).await, Ok(3));
+    });
+}
+
+#[test]
+fn panic_is_an_error_without_its_text_and_the_connection_lives() {
+    on_both(|options| async move {
+        let (_serving, client, _) = pair(&options).await;
+        let error = client.panic().await.unwrap_err();
+        let error = error.rpc().unwrap();
+        assert_eq!(error.status, Status::INTERNAL);
+        assert!(error.detail.starts_with("incident") && !error.detail.contains("test"), "{error}");
+        assert_eq!(client.add(1, 2).await, Ok(3));
+    });
+}
+
+#[test]
+fn too_large_requests_and_answers_are_errors_of_the_call() {
+    on_both(|options| async move {
+        let (_serving, client, _) = pair(&options).await;
+        let error = client.echo(&"x".repeat((1 << 20) + 1)).await.unwrap_err();
+        assert_eq!(error.rpc().unwrap().status, Status::TOO_LARGE);
+        assert_eq!(error.rpc().unwrap().certainty, Certainty::NotSent);
+        let error = client.zeros(2 << 20).await.unwrap_err();
+        assert_eq!(error.rpc().unwrap().status, Status::TOO_LARGE);
+        assert_eq!(client.add(1, 2).await, Ok(3));
+    });
+}
+
+mod other {
+    use super::Context;
+
+    /// As `Sums`, with another type, and another method.
+    #[trespass_rpc::service(name = "test.Sums")]
+    pub(super) trait Sums {
+        async fn add(&self, cx: &Context, left: i32, right: i64) -> Result<i64, ()>;
+    }
+
+    #[trespass_rpc::service(name = "test.None")]
+    pub(super) trait Nothing {
+        async fn none(&self) -> Result<(), ()>;
+    }
+}
+
+#[test]
+fn unknown_methods_and_other_types_are_refused_by_name() {
+    on_both(|options| async move {
+        let (_serving, client, _) = pair(&options).await;
+        let channel = client.channel().clone();
+        let error = other::SumsClient::over(channel.clone()).unwrap_err();
+        assert!(error.to_string().contains("test.Sums/add"), "{error}");
+        let error = other::NothingClient::over(channel).unwrap().none().await.unwrap_err();
+        let error = error.rpc().unwrap();
+        assert_eq!((error.status, error.certainty), (Status::UNIMPLEMENTED, Certainty::Refused));
+    });
+}
+
+#[test]
+fn drain_lets_calls_end_and_refuses_new_ones() {
+    on_both(|options| async move {
+        let (serving, client, service) = pair(&options).await;
+        let call = tokio::spawn({
+            let client = client.clone();
+            async move { client.wait(200).await }
+        });
+        while service.begun.load(Ordering::SeqCst) != 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let draining = tokio::spawn(serving.drain(LONG));
+        while client.channel().is_open() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let error = client.add(1, 2).await.unwrap_err();
+        assert_eq!(error.rpc().unwrap().certainty, Certainty::NotSent);
+        assert_eq!(call.await.unwrap(), Ok(200));
+        assert_eq!(draining.await.unwrap(), 0);
+    });
+}
+
+#[test]
+fn drain_ends_at_its_deadline_with_calls_left() {
+    on_both(|options| async move {
+        let (serving, client, service) = pair(&options).await;
+        let call = tokio::spawn({
+            let client = client.clone();
+            async move { client.wait(60_000).await }
+        });
+        while service.begun.load(Ordering::SeqCst) != 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(serving.drain(Duration::from_millis(20)).await, 1);
+        let error = call.await.unwrap().unwrap_err();
+        let error = error.rpc().unwrap();
+        assert_eq!((error.status, error.certainty), (Status::UNAVAILABLE, Certainty::Unknown));
+        assert!(error.detail.contains("shut down"), "{error}");
+        assert_eq!(service.dropped.load(Ordering::SeqCst), 1);
+    });
+}
+
+#[test]
+fn connecting_to_a_closed_port_is_an_error() {
+    on_both(|options| async move {
+        let endpoint = Endpoint::spawn(&options).unwrap();
+        let begun = Instant::now();
+        let error = Channel::connect_on(&endpoint, "127.0.0.1:1").await.unwrap_err();
+        assert!(begun.elapsed() < LONG, "{error}");
+        assert!(Channel::connect_on(&endpoint, "no port").await.is_err());
+    });
+}
+
+#[test]
+fn peer_of_another_protocol_is_an_error_and_does_not_hang() {
+    on_both(|options| async move {
+        let endpoint = Endpoint::spawn(&options).unwrap();
+        // A peer of the layer below that sends no hello of this one, but something else.
+        let mut below = trespass::Options::default();
+        below.transport = options.worker.transport;
+        let handle = trespass::Handle::new(&below).unwrap();
+        let acceptor = trespass::Acceptor::bind_on(&handle, "127.0.0.1:0").unwrap();
+        let address = acceptor.local_addr().to_string();
+        let peer = std::thread::spawn(move || {
+            let connection = acceptor.accept().unwrap();
+            connection.send(b"GET / HTTP/1.1").unwrap();
+            // Until the end.
+            while connection.recv().is_ok_and(|message| message.is_some()) {}
+        });
+        let error = Channel::connect_on(&endpoint, &address).await.unwrap_err();
+        assert!(error.to_string().contains("does not use this protocol"), "{error}");
+        tokio::task::spawn_blocking(|| peer.join().unwrap()).await.unwrap();
+    });
+}
+
+#[test]
+fn dropped_runtime_fails_calls_instead_of_hanging() {
+    let options = crate::common::options(trespass::Transport::Tcp);
+    let serving = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let server = serving.block_on(async {
+        let server = Server::new(SumsServer::new(Service::default()));
+        server.bind_on(&Endpoint::spawn(&options).unwrap(), "127.0.0.1:0").await.unwrap()
+    });
+    let calling = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    calling.block_on(async {
+        let endpoint = Endpoint::spawn(&options).unwrap();
+        let channel = Channel::connect_on(&endpoint, &server.local_addr().to_string()).await.unwrap();
+        let client = SumsClient::over(channel).unwrap();
+        assert_eq!(client.add(1, 2).await, Ok(3));
+        serving.shutdown_background();
+        let error = tokio::time::timeout(LONG, client.wait(60_000)).await.unwrap().unwrap_err();
+        assert_eq!(error.rpc().unwrap().status, Status::UNAVAILABLE);
+        assert!(matches!(client.add(1, 2).await, Err(Error::Rpc(_))));
+    });
+}

@@ -1,0 +1,99 @@
+//! Streams of items, both ways, and calls in the other direction.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context as TaskContext, Poll};
+
+use crate::common::{Listed, Refusal, Service, SumsClient, SumsServer, on_both, pair};
+use trespass_rpc::Stream;
+use trespass_rpc::{Channel, Endpoint, Error, Server};
+
+#[test]
+fn answers_arrive_in_order_beyond_the_window_and_end_with_the_error() {
+    on_both(|options| async move {
+        let (_serving, client, _) = pair(&options).await;
+        // 2 MB, eight windows.
+        let mut answers = client.count(2_001, 1_000);
+        for number in 0..2_001 {
+            let answer = answers.next().await.unwrap();
+            assert_eq!(answer, Ok((number, vec![number as u8; 1_000])));
+        }
+        assert_eq!(answers.next().await, Some(Err(Error::Application(Refusal::Negative { number: 1 }))));
+        assert_eq!(answers.next().await, None);
+        assert_eq!(client.count(0, 0).next().await, None);
+    });
+}
+
+#[test]
+fn dropped_stream_ends_the_handler() {
+    on_both(|options| async move {
+        let (_serving, client, _) = pair(&options).await;
+        for _ in 0..20 {
+            let mut answers = client.count(u64::MAX - 1, 10_000);
+            assert_eq!(answers.next().await.unwrap(), Ok((0, vec![0; 10_000])));
+        }
+        // The calls have ended, or else the credit for new ones would be used up.
+        while !client.channel().is_idle() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(client.add(1, 1).await, Ok(2));
+    });
+}
+
+#[test]
+fn items_of_the_caller_reach_the_handler() {
+    on_both(|options| async move {
+        let (_serving, client, _) = pair(&options).await;
+        assert_eq!(client.sum(5, Listed(0..50_000)).await, Ok(5 + (0..50_000).sum::<i64>()));
+        assert_eq!(client.sum(5, Listed(0..0)).await, Ok(5));
+        let mut doubled = client.double(Listed(0..30_000));
+        for number in 0..30_000 {
+            assert_eq!(doubled.next().await, Some(Ok(2 * number)));
+        }
+        assert_eq!(doubled.next().await, None);
+    });
+}
+
+/// Counts how many items were taken from it.
+struct Counted(Arc<AtomicU64>);
+
+impl Stream for Counted {
+    type Item = i64;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut TaskContext<'_>) -> Poll<Option<i64>> {
+        Poll::Ready(Some(self.0.fetch_add(1, Ordering::Relaxed) as i64))
+    }
+}
+
+#[test]
+fn sender_waits_for_a_receiver_that_takes_nothing() {
+    on_both(|options| async move {
+        let (_serving, client, _) = pair(&options).await;
+        let taken = Arc::new(AtomicU64::new(0));
+        let mut doubled = client.double(Counted(Arc::clone(&taken)));
+        assert_eq!(doubled.next().await, Some(Ok(0)));
+        for _ in 0..1_000 {
+            tokio::task::yield_now().await;
+        }
+        // Two windows of 256 KiB, at 33 bytes an item.
+        assert!(taken.load(Ordering::Relaxed) < 20_000, "{taken:?}");
+    });
+}
+
+#[test]
+fn server_calls_its_caller() {
+    on_both(|options| async move {
+        let server = Server::new(SumsServer::new(Service::default()));
+        let serving = server.bind_on(&Endpoint::spawn(&options).unwrap(), "127.0.0.1:0").await.unwrap();
+        let endpoint = Endpoint::spawn(&options).unwrap();
+        let own = SumsServer::new(Service::default());
+        let channel = Channel::connect_serving(&endpoint, &serving.local_addr().to_string(), own).await.unwrap();
+        let client = SumsClient::over(channel).unwrap();
+        assert_eq!(client.back(41).await, Ok(42));
+        // A caller that serves nothing is an error of the server's call.
+        let channel = Channel::connect_on(&endpoint, &serving.local_addr().to_string()).await.unwrap();
+        let client = SumsClient::over(channel).unwrap();
+        assert_eq!(client.back(41).await, Err(Error::Application(Refusal::Negative { number: -2 })));
+    });
+}
