@@ -34,7 +34,7 @@ pub struct Builder {
 impl Builder {
     /// Creates a builder that reads its devices from the environment variable `SOFTRNIC_DEVICES`: names separated by
     /// commas, or a number. `2` means `soft0,soft1` and `0` means none. If the variable is absent or empty, the list is
-    /// `soft0`.
+    /// `soft0,softiw0`. Devices whose names begin with `softiw` are iWARP devices, which reach other hosts over TCP.
     pub fn new() -> Self {
         Self::default()
     }
@@ -56,7 +56,7 @@ impl Builder {
             Some(names) => checked(names)?,
             None => match env::var_os(DEVICES_VARIABLE) {
                 Some(text) => from_variable(&text.to_string_lossy())?,
-                None => default_names(1),
+                None => default_names(),
             },
         };
         // Forks wait for this guard, so a child inherits a complete registration or none, and an unlocked mutex.
@@ -160,11 +160,11 @@ pub(crate) fn from_variable(text: &str) -> Result<Vec<String>, RegisterError> {
 fn parse_names(text: &str) -> Result<Vec<String>, RegisterError> {
     let text = text.trim();
     if text.is_empty() {
-        return Ok(default_names(1));
+        return Ok(default_names());
     }
     match text.parse::<usize>() {
         Ok(count) if count > MAX_DEVICES => Err(RegisterError::Many { count }),
-        Ok(count) => Ok(default_names(count)),
+        Ok(count) => Ok(numbered(count)),
         Err(_) if is_number(text) => Err(RegisterError::Number { text: text.to_owned() }),
         Err(_names) => Ok(text.split(',').map(|name| name.trim().to_owned()).collect()),
     }
@@ -176,7 +176,11 @@ fn is_number(text: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn default_names(count: usize) -> Vec<String> {
+fn default_names() -> Vec<String> {
+    vec![String::from("soft0"), String::from("softiw0")]
+}
+
+fn numbered(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("soft{number}")).collect()
 }
 
@@ -207,7 +211,7 @@ mod tests {
         assert_eq!(from_variable("3").map(|names| names.join(" ")).as_deref(), Ok("soft0 soft1 soft2"));
         assert_eq!(from_variable("0"), Ok(Vec::new()));
         for empty in ["", " \n"] {
-            assert_eq!(from_variable(empty).map(|names| names.join(" ")).as_deref(), Ok("soft0"));
+            assert_eq!(from_variable(empty).map(|names| names.join(" ")).as_deref(), Ok("soft0 softiw0"));
         }
         assert_eq!(from_variable("1025"), Err(RegisterError::Many { count: 1025 }));
         for text in ["-1", "-0", "99999999999999999999999"] {
@@ -234,7 +238,7 @@ mod tests {
             RegisterError::Twice { name: String::from("a") },
             RegisterError::Many { count: 5000 },
             RegisterError::Number { text: String::from("-1") },
-            RegisterError::Registered { devices: default_names(2) },
+            RegisterError::Registered { devices: numbered(2) },
         ];
         let texts = [
             "1 to 63 printable ASCII characters",

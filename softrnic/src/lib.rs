@@ -37,7 +37,7 @@
 //! - `cq`, `srq`: completion queues, shared receive queues
 //! - `qp`: queue pairs and the rules of the transport services
 //! - `ipc`: the transport to other processes
-//! - `net`: transports to other hosts (only its tests use it yet)
+//! - `net`: transports to other hosts
 //! - `verbs`: the C API of libibverbs, one file per object
 //! - `cm`: the C API of librdmacm
 
@@ -50,8 +50,6 @@ pub(crate) mod cq;
 pub mod fuzz;
 pub(crate) mod ipc;
 pub(crate) mod mem;
-// No device uses it yet.
-#[cfg(test)]
 pub(crate) mod net;
 pub(crate) mod qp;
 pub(crate) mod srq;

@@ -1,17 +1,74 @@
 //! Connects QPs and transports.
 
+use std::sync::Arc;
+
 use crate::ipc::{self, Peers, Processes};
+use crate::net::iwarp::engine::Engine;
 use crate::qp::registry::{QpRegistry, ToQueuePairs};
 use crate::sys::fork::PerProcess;
+use crate::wire::address::Gid;
+use crate::wire::transport::{Carrier, Transport};
 
 /// The transport to other processes, which delivers to the QPs of this one.
 static PEERS: PerProcess<Peers> = PerProcess::new(Peers::new(&ToQueuePairs), || Box::new(Peers::new(&ToQueuePairs)));
 
 static PROCESSES: Processes = Processes(&PEERS);
 
+/// The connections to other hosts.
+static STREAMS: PerProcess<Engine> =
+    PerProcess::new(Engine::new(&ToQueuePairs), || Box::new(Engine::new(&ToQueuePairs)));
+
+/// The connections of the process to other hosts.
+pub(crate) fn streams() -> &'static Engine {
+    STREAMS.get()
+}
+
 /// Enables QPs to reach other processes. Has no effect visible to other processes until a QP has a number.
 pub(crate) fn connect() {
-    if ipc::is_enabled() {
-        QpRegistry::set_transport(&PROCESSES);
+    static ALL: Both = Both(Some(&PROCESSES));
+    static STREAMS_ONLY: Both = Both(None);
+    QpRegistry::set_transport(if ipc::is_enabled() { &ALL } else { &STREAMS_ONLY });
+}
+
+/// The transport to other processes, if enabled, and the progress of connections to other hosts, which have carriers of
+/// their own.
+#[derive(Debug)]
+struct Both(Option<&'static Processes>);
+
+impl Transport for Both {
+    fn claim(&self) -> Option<u32> {
+        self.0?.claim()
+    }
+
+    fn carrier(&self, destination: Gid, number: u32) -> Option<Arc<dyn Carrier>> {
+        self.0?.carrier(destination, number)
+    }
+
+    fn group(&self, group: Gid) -> Vec<Arc<dyn Carrier>> {
+        self.0.map(|processes| processes.group(group)).unwrap_or_default()
+    }
+
+    fn joined(&self, group: Gid) {
+        if let Some(processes) = self.0 {
+            processes.joined(group);
+        }
+    }
+
+    fn left(&self, group: Gid) {
+        if let Some(processes) = self.0 {
+            processes.left(group);
+        }
+    }
+
+    #[inline]
+    fn progress(&self) -> bool {
+        let has_found = self.0.is_some_and(Transport::progress);
+        streams().progress() || has_found
+    }
+
+    fn settle(&self) {
+        if let Some(processes) = self.0 {
+            processes.settle();
+        }
     }
 }

@@ -68,6 +68,12 @@ pub fn by_address(mut command: Command, port: u16, options: &str) -> Command {
     command
 }
 
+/// Restricts a program to the soft device that reaches only this host. Other hosts have no route then.
+pub fn on_this_host(mut command: Command) -> Command {
+    command.env("SOFTRNIC_DEVICES", device::SOFT_DEVICE);
+    command
+}
+
 /// Runs the server and the client of a ping-pong, and asserts that both have sent and received everything.
 ///
 /// # Panics

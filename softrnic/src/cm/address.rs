@@ -96,31 +96,39 @@ fn is_local(ip: IpAddr) -> bool {
     addresses::all().iter().any(|address| Gid::from(address.ip) == gid(ip))
 }
 
-/// Returns the source and destination addresses for a destination. `ENETUNREACH` if it is on another host, like the
-/// kernel without a route.
-fn route_to(to: SocketAddr) -> Result<(IpAddr, SocketAddr), Errno> {
+/// Returns the source and destination addresses for a destination, and whether an iWARP device reaches it. An address of
+/// this host prefers the RoCE device, which is faster. `ENETUNREACH` if there is no device or route for it.
+fn route_to(to: SocketAddr, may_be_iwarp: bool) -> Result<(IpAddr, SocketAddr, bool), Errno> {
     let mut to = to;
     if to.ip().to_canonical().is_unspecified() {
         to.set_ip(if to.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
     }
     if gid(to.ip()).is_multicast() {
-        return Ok((source_for(to), to));
+        return Ok((source_for(to), to, false));
     }
-    if is_local(to.ip()) { Ok((to.ip(), to)) } else { Err(Errno(libc::ENETUNREACH)) }
+    match is_local(to.ip()) {
+        true => Ok((to.ip(), to, may_be_iwarp && !device::exists(false))),
+        false if may_be_iwarp => Ok((routed(to).ok_or(Errno(libc::ENETUNREACH))?, to, true)),
+        false => Err(Errno(libc::ENETUNREACH)),
+    }
+}
+
+/// The source address that the kernel would use for a destination; `None` without a route.
+fn routed(to: SocketAddr) -> Option<IpAddr> {
+    let any: SocketAddr =
+        if to.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
+    let socket = UdpSocket::bind(any).ok()?;
+    // Connecting a UDP socket sends no packet. Port 0 is invalid.
+    let mut to = to;
+    to.set_port(to.port().max(1));
+    socket.connect(to).ok()?;
+    Some(socket.local_addr().ok()?.ip())
 }
 
 /// The source address that the kernel would use for a multicast group.
 fn source_for(group: SocketAddr) -> IpAddr {
-    let any: SocketAddr =
-        if group.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
-    let route = || {
-        let socket = UdpSocket::bind(any)?;
-        // Connecting a UDP socket sends no packet.
-        socket.connect(SocketAddr::new(group.ip(), group.port().max(1)))?;
-        socket.local_addr()
-    };
-    match route() {
-        Ok(address) if is_local(address.ip()) => address.ip(),
+    match routed(group) {
+        Some(address) if is_local(address) => address,
         _ if group.is_ipv4() => Ipv4Addr::LOCALHOST.into(),
         _ => Ipv6Addr::LOCALHOST.into(),
     }
@@ -134,10 +142,12 @@ impl World {
         if unsafe { (*c).ps } == rdma_port_space::RDMA_PS_IPOIB {
             return Err(Errno::INVALID);
         }
-        let open = device::first()?;
+        let is_iwarp = self.id(id)?.is_iwarp;
+        let open = device::first(is_iwarp || !device::exists(false))?;
         // SAFETY: the identifier is alive.
         unsafe {
-            if (*c).verbs.is_null() {
+            // A source address binds to the RoCE device before the destination is known.
+            if (*c).verbs.is_null() || is_iwarp && (*c).qp.is_null() {
                 ((*c).verbs, (*c).pd, (*c).port_num) = (open.context, open.pd, PORT);
             }
         }
@@ -219,12 +229,13 @@ impl World {
 
     /// Resolves an address; an event reports the result.
     pub(super) fn resolve(&mut self, id: usize, from: Option<SocketAddr>, to: SocketAddr) -> Result<(), Errno> {
-        let route = route_to(to);
+        // SAFETY: the identifier is alive.
+        let route = route_to(to, unsafe { super::iwarp::is_possible(self.id(id)?.c) });
         if self.id(id)?.state == State::Idle {
             let from = match (from, &route) {
                 (Some(from), _) if from.is_ipv4() != to.is_ipv4() => return Err(Errno::INVALID),
                 (Some(from), _) => from,
-                (None, Ok((source, to))) => SocketAddr::new(*source, 0).with_scope_of(*to),
+                (None, Ok((source, to, _))) => SocketAddr::new(*source, 0).with_scope_of(*to),
                 (None, Err(_)) if to.is_ipv4() => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
                 (None, Err(_)) => SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0),
             };
@@ -235,7 +246,8 @@ impl World {
             return Err(Errno::INVALID);
         }
         // Like in the kernel, the call fails without a route, and raises no event.
-        let (source, to) = route?;
+        let (source, to, is_iwarp) = route?;
+        identifier.is_iwarp = is_iwarp;
         if let Some(old) = identifier.source.filter(|old| old.ip().to_canonical().is_unspecified()) {
             identifier.source = Some(SocketAddr::new(source, old.port()).with_scope_of(to));
         }
@@ -248,7 +260,7 @@ impl World {
 }
 
 /// Copies the scope of an IPv6 address.
-trait Scope {
+pub(super) trait Scope {
     fn with_scope_of(self, other: Self) -> Self;
 }
 

@@ -49,6 +49,8 @@ unsafe impl Send for Channel {}
 pub(super) enum Source {
     /// The listening socket of the identifier at this address.
     Listener(usize),
+    /// Its listening TCP socket.
+    StreamListener(usize),
     /// A connection to a listening identifier, before its first packet.
     NewConnection(usize),
     /// The connection of an identifier.
@@ -60,6 +62,7 @@ pub(super) enum Source {
 pub(super) struct Watched {
     pub(super) socket: Arc<Descriptor>,
     source: u64,
+    flags: EventFlags,
 }
 
 impl Watched {
@@ -155,13 +158,24 @@ impl World {
 
     /// Adds a socket to the channel of an identifier.
     pub(super) fn watch(&mut self, id: usize, socket: Arc<Descriptor>, source: Source) -> Result<Watched, Errno> {
+        self.watch_for(id, socket, source, EventFlags::IN)
+    }
+
+    /// Adds a socket with the events that it waits for.
+    pub(super) fn watch_for(
+        &mut self,
+        id: usize,
+        socket: Arc<Descriptor>,
+        source: Source,
+        flags: EventFlags,
+    ) -> Result<Watched, Errno> {
         let channel = self.id(id)?.channel;
         self.next_source += 1;
         let number = self.next_source;
         let data = EventData::new_u64(number);
-        epoll::add(&*self.channel(channel)?.epoll, &*socket, data, EventFlags::IN).map_err(system)?;
+        epoll::add(&*self.channel(channel)?.epoll, &*socket, data, flags).map_err(system)?;
         self.sources.insert(number, source);
-        Ok(Watched { socket, source: number })
+        Ok(Watched { socket, source: number, flags })
     }
 
     /// Removes a socket.
@@ -178,7 +192,7 @@ impl World {
         let new = Arc::clone(&self.channel(to)?.epoll);
         for (place, one) in watched.iter().enumerate() {
             let data = EventData::new_u64(one.source);
-            if let Err(errno) = epoll::add(&*new, &*one.socket, data, EventFlags::IN) {
+            if let Err(errno) = epoll::add(&*new, &*one.socket, data, one.flags) {
                 for added in &watched[..place] {
                     let _ = epoll::delete(&*new, &*added.socket);
                 }
@@ -258,7 +272,8 @@ impl World {
         }
         for &number in &ready {
             match self.sources.get(&number).copied() {
-                Some(Source::Listener(id)) => first_error = first_error.and(self.accept_connection(id)),
+                Some(Source::Listener(id)) => first_error = first_error.and(self.accept_connection(id, false)),
+                Some(Source::StreamListener(id)) => first_error = first_error.and(self.accept_connection(id, true)),
                 Some(Source::NewConnection(id)) => self.handle_new_connection(id, number),
                 Some(Source::Link(_)) | None => {}
             }

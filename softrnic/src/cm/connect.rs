@@ -18,7 +18,7 @@ use super::messages::{Kind, Message};
 use super::peer::{CM_TIMEOUT, QKEY, Reason};
 use super::port::{self, Found};
 use super::transition::{extend, ready_to_receive, ready_to_send, to_error};
-use super::{World, world};
+use super::{World, iwarp, world};
 use crate::sys::errno::Errno;
 use crate::wire::limits::MAX_RD_ATOMIC;
 use crate::wire::packet::MAX_NUMBER;
@@ -129,10 +129,11 @@ pub(super) unsafe extern "C" fn connect(id: *mut rdma_cm_id, conn_param: *mut rd
         let (given, datagram) = unsafe { (read(conn_param), is_datagram(id)) };
         let data = [world().id(id.addr())?.connect_data.clone(), given.data.clone()].concat();
         let kind = if datagram { Kind::DatagramRequest } else { Kind::Request };
-        // SAFETY: the caller's promise.
+        let is_iwarp = world().id(id.addr())?.is_iwarp;
+        // SAFETY: the caller's promise. The private data of iWARP has another limit.
         let mut message = unsafe {
             given.check(id)?;
-            given.message(kind, id, &data)?
+            given.message(kind, id, if is_iwarp { &[] } else { &data })?
         };
         let clamp = |requested: u8| if requested == MAXIMUM { DEVICE_LIMIT } else { requested };
         {
@@ -152,7 +153,12 @@ pub(super) unsafe extern "C" fn connect(id: *mut rdma_cm_id, conn_param: *mut rd
             message.traffic_class = identifier.options.traffic_class;
             identifier.connect_data.clear();
             identifier.state = State::Connecting;
-            if let Err(errno) = world.send_request(id.addr(), message, Instant::now() + CM_TIMEOUT) {
+            let begun = if is_iwarp {
+                world.begin_connect(id.addr(), message.qp_number, data)
+            } else {
+                world.send_request(id.addr(), message, Instant::now() + CM_TIMEOUT)
+            };
+            if let Err(errno) = begun {
                 world.id(id.addr())?.state = State::RouteResolved;
                 return Err(errno);
             }
@@ -231,12 +237,13 @@ pub(super) unsafe extern "C" fn accept(id: *mut rdma_cm_id, conn_param: *mut rdm
         // SAFETY: the caller's promise.
         let (given, datagram) = unsafe { (read(conn_param), is_datagram(id)) };
         let kind = if datagram { Kind::DatagramReply } else { Kind::Reply };
+        let is_iwarp = world().id(id.addr())?.is_iwarp;
         // SAFETY: the caller's promise.
         let message = unsafe {
             given.check(id)?;
-            given.message(kind, id, &given.data)?
+            given.message(kind, id, if is_iwarp { &[] } else { &given.data })?
         };
-        {
+        let limits = {
             let mut world = world();
             let identifier = world.id(id.addr())?;
             if identifier.state != State::Requested {
@@ -247,6 +254,11 @@ pub(super) unsafe extern "C" fn accept(id: *mut rdma_cm_id, conn_param: *mut rdm
             identifier.initiator_depth = clamp(given.parameters.initiator_depth, identifier.initiator_depth);
             identifier.responder_resources =
                 clamp(given.parameters.responder_resources, identifier.responder_resources);
+            (identifier.initiator_depth, identifier.responder_resources)
+        };
+        if is_iwarp {
+            iwarp::accept(id.addr(), message.qp_number, limits, &given.data)?;
+            return complete(id);
         }
         if !datagram {
             ready_to_receive(id)?;
@@ -360,15 +372,20 @@ unsafe fn send_rejection(id: *mut rdma_cm_id, reason: Reason, data: *const c_voi
         true => (Kind::DatagramReply, Reason::DATAGRAM_REJECTED),
         false => (Kind::Reject, reason),
     };
-    let message = Message { reason: reason.0, ..Message::new(kind) };
-    let message = message.with_data(&data).ok_or(Errno::INVALID)?;
     let mut world = world();
     let identifier = world.id(id.addr())?;
     if !matches!(identifier.state, State::Requested | State::Responded) {
         return Err(Errno::INVALID);
     }
+    let is_iwarp = identifier.is_iwarp;
+    let message = Message { reason: reason.0, ..Message::new(kind) };
+    let message = message.with_data(if is_iwarp { &[] } else { &data }).ok_or(Errno::INVALID)?;
+    let identifier = world.id(id.addr())?;
     identifier.state = State::Closed;
     world.set_deadline(id.addr(), None);
+    if is_iwarp {
+        world.end_stream(id.addr(), &data);
+    }
     world.send(id.addr(), &message);
     world.close_link(id.addr());
     Ok(())
@@ -400,14 +417,17 @@ pub(super) unsafe extern "C" fn disconnect(id: *mut rdma_cm_id) -> c_int {
 impl World {
     fn begin_disconnect(&mut self, id: usize) -> Result<(), Errno> {
         let identifier = self.id(id)?;
-        match identifier.state {
+        if identifier.is_iwarp {
+            self.end_stream(id, &[]);
+        }
+        match self.id(id)?.state {
             State::Connected => {
-                identifier.state = State::Disconnecting;
+                self.id(id)?.state = State::Disconnecting;
                 self.send(id, &Message::new(Kind::Disconnect));
                 self.start_timeout(id);
             }
             State::PeerDisconnected => {
-                identifier.state = State::Closed;
+                self.id(id)?.state = State::Closed;
                 self.send(id, &Message::new(Kind::Disconnected));
                 self.enter_timewait(id);
             }

@@ -47,9 +47,17 @@ fn open_all() -> Result<Vec<Open>, Errno> {
     Ok(opened.clone())
 }
 
-/// The device of this host's addresses: the first one, although all devices have all addresses.
-pub(super) fn first() -> Result<Open, Errno> {
-    open_all()?.first().copied().ok_or(Errno(libc::ENODEV))
+/// The device of a connection: the first one of its kind, although all have all addresses.
+pub(super) fn first(is_iwarp: bool) -> Result<Open, Errno> {
+    let place = device::all().iter().position(|device| device.is_iwarp() == is_iwarp);
+    place
+        .and_then(|place| open_all().map(|opened| opened.get(place).copied()).transpose())
+        .ok_or(Errno(libc::ENODEV))?
+}
+
+/// Whether there is a device of this kind.
+pub(super) fn exists(is_iwarp: bool) -> bool {
+    device::all().iter().any(|device| device.is_iwarp() == is_iwarp)
 }
 
 /// The XRC domain for identifiers of a device.

@@ -200,7 +200,10 @@ unsafe fn request(listener: *mut rdma_cm_id, event: *mut rdma_cm_event) -> Resul
         let attr = world().id(listener.addr())?.qp_init_attr;
         if let Some(mut attr) = attr {
             // The domain of a listener on all addresses is known only now.
-            qp::create_basic(id, (*listener).pd, &raw mut attr)?;
+            let pd = (*listener).pd;
+            // The request may have come to another device than the listener's.
+            let is_same = !pd.is_null() && (*pd).context == (*id).verbs;
+            qp::create_basic(id, if is_same { pd } else { ptr::null_mut() }, &raw mut attr)?;
         }
         Ok(id)
     }

@@ -13,7 +13,7 @@ use rdma_mummy_sys::{
 
 use super::calls::return_code;
 use super::listen::Request;
-use super::{ACKNOWLEDGED, World, channel, connect, multicast, transition, unknown, world};
+use super::{ACKNOWLEDGED, World, channel, connect, iwarp, multicast, transition, unknown, world};
 use crate::sys::errno::Errno;
 
 /// The range of `private_data_len`.
@@ -255,12 +255,14 @@ fn process(pending: &mut Pending) -> Option<(*mut rdma_cm_id, *mut rdma_cm_id)> 
 
 /// Connects the QP of an identifier before the event is reported.
 fn respond(id: *mut rdma_cm_id, pending: &mut Pending) {
+    let is_iwarp = world().id(id.addr()).is_ok_and(|id| id.is_iwarp);
     // SAFETY: the identifier is alive, because its event is not acknowledged.
-    if unsafe { (*id).qp }.is_null() {
+    if !is_iwarp && unsafe { (*id).qp }.is_null() {
         return;
     }
     pending.event = event_type::RDMA_CM_EVENT_ESTABLISHED;
-    if let Err(errno) = connect::respond(id) {
+    let responded = if is_iwarp { iwarp::respond(id.addr()) } else { connect::respond(id) };
+    if let Err(errno) = responded {
         pending.fails(event_type::RDMA_CM_EVENT_CONNECT_ERROR, errno);
         if let Ok(id) = world().id(id.addr()) {
             id.failed = true;

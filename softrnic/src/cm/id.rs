@@ -15,6 +15,7 @@ use super::calls::{random, return_code};
 use super::channel::Watched;
 use super::events::{acknowledge, is_datagram};
 use super::info::List;
+use super::iwarp::Setup;
 use super::listen::NewConnection;
 use super::messages::{Kind, Message};
 use super::multicast::Group;
@@ -70,8 +71,13 @@ pub(super) struct Identifier {
     /// Its listening socket.
     pub(super) listener: Option<Watched>,
     pub(super) new_connections: Vec<NewConnection>,
+    /// Its listening TCP socket.
+    pub(super) stream_listener: Option<Watched>,
     /// The socket of its connection.
     pub(super) link: Option<Watched>,
+    /// Whether it uses an iWARP device, and the progress of its connection there.
+    pub(super) is_iwarp: bool,
+    pub(super) setup: Option<Setup>,
     /// A request that is retried until the time-out.
     pub(super) waiting: Option<(Message, Instant)>,
     pub(super) deadline: Option<Instant>,
@@ -144,7 +150,10 @@ impl World {
             destination: None,
             listener: None,
             new_connections: Vec::new(),
+            stream_listener: None,
             link: None,
+            is_iwarp: false,
+            setup: None,
             waiting: None,
             deadline: None,
             reported: 0,
@@ -175,8 +184,9 @@ impl World {
         let identifier = self.id(id)?;
         let (channel, state) = (identifier.channel, mem::replace(&mut identifier.state, State::Destroyed));
         // SAFETY: the identifier is alive.
-        let datagram = unsafe { is_datagram(identifier.c) };
+        let (datagram, is_iwarp) = (unsafe { is_datagram(identifier.c) }, identifier.is_iwarp);
         match state {
+            _ if is_iwarp => self.end_stream(id, &[]),
             _ if datagram && state != State::Requested => {}
             State::Connecting => self.send(id, &Message { reason: Reason::TIMEOUT.0, ..Message::new(Kind::Reject) }),
             State::Requested if datagram => {
@@ -326,7 +336,7 @@ impl World {
     fn move_to(&mut self, id: usize, from: usize, to: usize) -> Result<(), Errno> {
         let identifier = self.id(id)?;
         let deadline = identifier.deadline;
-        let sockets = identifier.listener.iter().chain(&identifier.link);
+        let sockets = identifier.listener.iter().chain(&identifier.stream_listener).chain(&identifier.link);
         let watched: Vec<Watched> =
             sockets.chain(identifier.new_connections.iter().map(|one| &one.watched)).cloned().collect();
         self.move_watched((from, to), &watched)?;

@@ -11,22 +11,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdma_mummy_sys::{ibv_ece, rdma_cm_event_type as event_type, rdma_cm_id, rdma_ud_param};
+use rustix::event::epoll::EventFlags;
 use rustix::net::{Shutdown, SocketFlags};
 
 use super::calls::{return_code, system};
 use super::channel::{Source, Watched};
 use super::events::{Parameters, Pending, is_datagram, no_datagram};
 use super::id::State;
+use super::iwarp::Setup;
 use super::messages::{Kind, Message};
 use super::peer::{CM_TIMEOUT, Reason, Received, connection, receive, send_message};
 use super::port::Port;
 use super::{World, world};
 use crate::ipc::socket::is_ours;
+use crate::net::iwarp::connect::{self as iwarp, Responder};
 use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
 
 /// The default and the largest backlog.
-const MAX_BACKLOG: c_int = 1024;
+pub(super) const MAX_BACKLOG: c_int = 1024;
 /// Time-out of a connection without a request, and the limit of such connections. Beyond the limit, the oldest one is
 /// closed.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
@@ -36,17 +39,24 @@ const MAX_SILENT: usize = 64;
 pub(super) struct NewConnection {
     pub(super) watched: Watched,
     until: Instant,
+    /// The state of the set-up on TCP.
+    responder: Option<Responder>,
 }
 
 /// A queued request.
 pub(super) struct Request {
     socket: Arc<Descriptor>,
     message: Message,
+    /// The request on TCP, whose fields are in `message` too.
+    stream: Option<iwarp::Request>,
 }
 
 impl Request {
     /// Rejects the request.
     pub(super) fn refuse(self) {
+        if let Some(stream) = &self.stream {
+            return super::iwarp::send_rejection(&self.socket, stream, &[]);
+        }
         let (kind, reason) = match self.message.kind {
             Kind::DatagramRequest => (Kind::DatagramReply, Reason::DATAGRAM_REJECTED),
             _ => (Kind::Reject, Reason::CONSUMER_DEFINED),
@@ -86,6 +96,11 @@ impl World {
         let identifier = self.id(id)?;
         identifier.listener = Some(watched);
         identifier.state = State::Listening;
+        if let Err(errno) = self.listen_on_tcp(id, backlog) {
+            self.stop_listening(id);
+            self.id(id)?.state = State::Bound;
+            return Err(errno);
+        }
         self.write_addresses(id)
     }
 
@@ -94,42 +109,50 @@ impl World {
         let Ok(identifier) = self.id(id) else { return };
         let channel = identifier.channel;
         let (listener, new_connections) = (identifier.listener.take(), std::mem::take(&mut identifier.new_connections));
-        if let Some(listener) = &listener {
+        let stream_listener = identifier.stream_listener.take();
+        for listener in listener.iter().chain(&stream_listener) {
             // The socket may be shared; it accepts no further connections.
             let _ = rustix::net::shutdown(&*listener.socket, Shutdown::Both);
         }
-        for watched in listener.iter().chain(new_connections.iter().map(|one| &one.watched)) {
+        for watched in listener.iter().chain(&stream_listener).chain(new_connections.iter().map(|one| &one.watched)) {
             self.unwatch(channel, watched);
         }
     }
 
-    /// Accepts a connection on a ready listening socket.
+    /// Accepts a connection on a ready listening socket, the one of TCP if `is_stream`.
     ///
     /// # Errors
     ///
     /// No descriptor is available: `EMFILE`, `ENFILE`.
-    pub(super) fn accept_connection(&mut self, id: usize) -> Result<(), Errno> {
-        let Some(listener) = self.id(id).ok().and_then(|id| id.listener.as_ref()) else { return Ok(()) };
+    pub(super) fn accept_connection(&mut self, id: usize, is_stream: bool) -> Result<(), Errno> {
+        let identifier = self.id(id).ok();
+        let listener =
+            identifier.and_then(|id| if is_stream { id.stream_listener.as_ref() } else { id.listener.as_ref() });
+        let Some(listener) = listener else { return Ok(()) };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = match Descriptor::open(|| rustix::net::accept_with(&*listener.socket, flags)) {
             Ok(socket) => Arc::new(socket),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => return Ok(()),
             Err(errno) => return Err(system(errno)),
         };
+        if is_stream {
+            self.add_new_connection(id, socket, Some(Responder::default()));
+            return Ok(());
+        }
         log_other_user(&socket);
         match receive(&*socket) {
-            Received::Message(message) => self.handle_request(id, socket, *message),
-            Received::Nothing => self.add_new_connection(id, socket),
+            Received::Message(message) => self.handle_request(id, socket, *message, None),
+            Received::Nothing => self.add_new_connection(id, socket, None),
             Received::End => {}
         }
         Ok(())
     }
 
-    fn add_new_connection(&mut self, id: usize, socket: Arc<Descriptor>) {
+    fn add_new_connection(&mut self, id: usize, socket: Arc<Descriptor>, responder: Option<Responder>) {
         let until = Instant::now() + REQUEST_TIMEOUT;
         let Ok(watched) = self.watch(id, socket, Source::NewConnection(id)) else { return };
         let Ok(identifier) = self.id(id) else { return };
-        identifier.new_connections.push(NewConnection { watched, until });
+        identifier.new_connections.push(NewConnection { watched, until, responder });
         let channel = identifier.channel;
         if identifier.new_connections.len() > MAX_SILENT {
             let first = identifier.new_connections.remove(0);
@@ -145,15 +168,24 @@ impl World {
         let Some(place) = identifier.new_connections.iter().position(|one| one.watched.source() == source) else {
             return;
         };
-        let received = receive(&*identifier.new_connections[place].watched.socket);
-        if let Received::Nothing = received {
+        let NewConnection { watched, responder, .. } = &mut identifier.new_connections[place];
+        let received = match responder {
+            Some(responder) => super::iwarp::read_request(watched, responder)
+                .map(|found| found.map(|(stream, message)| (message, Some(stream)))),
+            None => match receive(&*watched.socket) {
+                Received::Message(message) => Ok(Some((*message, None))),
+                Received::Nothing => Ok(None),
+                Received::End => Err(()),
+            },
+        };
+        if received.as_ref().is_ok_and(Option::is_none) {
             return;
         }
         let NewConnection { watched, .. } = identifier.new_connections.remove(place);
         self.unwatch(channel, &watched);
         self.update_silence_deadline(id);
-        if let Received::Message(message) = received {
-            self.handle_request(id, watched.socket, *message);
+        if let Ok(Some((message, stream))) = received {
+            self.handle_request(id, watched.socket, message, stream);
         }
     }
 
@@ -176,7 +208,7 @@ impl World {
     }
 
     /// Handles a request to a listener.
-    fn handle_request(&mut self, id: usize, socket: Arc<Descriptor>, message: Message) {
+    fn handle_request(&mut self, id: usize, socket: Arc<Descriptor>, message: Message, stream: Option<iwarp::Request>) {
         let Ok(identifier) = self.id(id) else { return };
         // SAFETY: the identifier is alive.
         let datagram = unsafe { is_datagram(identifier.c) };
@@ -191,7 +223,7 @@ impl World {
             false => Parameters::Connection(connection(&message)),
         };
         let data = message.data.clone();
-        let request = Some(Request { socket, message });
+        let request = Some(Request { socket, message, stream });
         let kind = event_type::RDMA_CM_EVENT_CONNECT_REQUEST;
         self.put(Pending { parameters, data, request, ..Pending::new(id, kind) });
     }
@@ -221,9 +253,13 @@ impl World {
 
     /// Writes the fields of a request to the new identifier.
     fn set_up(&mut self, id: usize, request: Request) -> Result<(), Errno> {
-        let Request { socket, message } = request;
-        let watched = self.watch(id, socket, Source::Link(id))?;
+        let Request { socket, message, stream } = request;
+        // TCP's bytes belong to the connection; here only its end counts.
+        let flags = if stream.is_some() { EventFlags::RDHUP } else { EventFlags::IN };
+        let watched = self.watch_for(id, socket, Source::Link(id), flags)?;
         let identifier = self.id(id)?;
+        identifier.is_iwarp = stream.is_some();
+        identifier.setup = stream.map(Setup::Requested);
         (identifier.link, identifier.state) = (Some(watched), State::Requested);
         (identifier.source, identifier.destination) = (Some(message.to), Some(message.from));
         identifier.initiator_depth = message.responder_resources;

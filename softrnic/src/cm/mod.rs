@@ -1,4 +1,5 @@
-//! The connection manager: librdmacm for soft devices, over unix sockets of this host.
+//! The connection manager: librdmacm for soft devices, over unix sockets of this host, and over TCP for iWARP devices
+//! ([`iwarp`]).
 //!
 //! A listener binds an abstract socket, whose name contains its port and address ([`port`]). A client connects to that
 //! name and sends a request ([`messages`]). A connection is a socket and ends with it, so the end of a process
@@ -32,6 +33,7 @@ mod events;
 pub(crate) mod fuzz;
 mod id;
 mod info;
+mod iwarp;
 mod listen;
 mod messages;
 mod multicast;

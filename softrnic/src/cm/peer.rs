@@ -77,7 +77,8 @@ pub(super) fn send_message(socket: impl AsFd, message: &Message) {
 impl World {
     /// Sends a packet to the peer of an identifier.
     pub(super) fn send(&mut self, id: usize, message: &Message) {
-        if let Some(link) = self.id(id).ok().and_then(|id| id.link.as_ref()) {
+        let identifier = self.id(id).ok().filter(|id| !id.is_iwarp);
+        if let Some(link) = identifier.and_then(|id| id.link.as_ref()) {
             send_message(&*link.socket, message);
         }
     }
@@ -85,9 +86,12 @@ impl World {
     /// Closes the socket of a connection.
     pub(super) fn close_link(&mut self, id: usize) {
         let Ok(identifier) = self.id(id) else { return };
-        let channel = identifier.channel;
+        let (channel, has_stream) = (identifier.channel, identifier.has_stream());
         if let Some(link) = identifier.link.take() {
             self.unwatch(channel, &link);
+            if has_stream {
+                return;
+            }
             // The port may still refer to it.
             let _ = rustix::net::shutdown(&*link.socket, Shutdown::Both);
         }
@@ -95,7 +99,11 @@ impl World {
 
     /// Handles a ready socket of a connection.
     pub(super) fn handle_link(&mut self, id: usize) {
-        let Some(link) = self.id(id).ok().and_then(|id| id.link.as_ref()) else { return };
+        let Ok(identifier) = self.id(id) else { return };
+        if identifier.is_iwarp {
+            return self.handle_stream(id);
+        }
+        let Some(link) = &identifier.link else { return };
         match receive(&*link.socket) {
             Received::Message(message) => self.handle_message(id, *message),
             Received::Nothing => {}
@@ -123,7 +131,7 @@ impl World {
         }
     }
 
-    fn handle_peer_end(&mut self, id: usize) {
+    pub(super) fn handle_peer_end(&mut self, id: usize) {
         let Ok(identifier) = self.id(id) else { return };
         // SAFETY: the identifier is alive.
         let datagram = unsafe { is_datagram(identifier.c) };
@@ -220,6 +228,7 @@ impl World {
         let Ok(identifier) = self.id(id) else { return };
         match identifier.state {
             State::Listening => self.close_silent(id, now),
+            State::Connecting if identifier.is_iwarp => self.set_up_expired(id),
             State::Connecting => match identifier.waiting.take() {
                 Some((message, until)) if now < until => self.retry_request(id, message, until),
                 _ => self.rejected(id, -libc::ETIMEDOUT, Vec::new()),

@@ -84,6 +84,8 @@ fn encode_part(part: &Part) -> Words {
         Service::UnreliableDatagram => 2,
         Service::XrcSend => 3,
         Service::XrcReceive => 4,
+        // Has streams of its own, and never comes here: the other process refuses it.
+        Service::Iwarp => 5,
     };
     let flags = if request.is_solicited { SOLICITED } else { 0 };
     let [a, b] = halves(request.source);

@@ -21,6 +21,7 @@
 //! | `registry/` | QP numbers, multicast groups, and delivery from other processes |
 //! | `exchange`, `datagram` | a message between both |
 //! | `attributes` | attributes and states |
+//! | `stream` | the connection of an iWARP QP |
 //! | `timer`, `deferred_run` | work that runs later, or after another thread unlocks |
 
 mod attributes;
@@ -30,6 +31,7 @@ pub(crate) mod exchange;
 mod recv;
 pub(crate) mod registry;
 mod send;
+mod stream;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod timer;
@@ -49,6 +51,7 @@ pub(crate) use send::work::{Destination, SendWork};
 use self::recv::responder::Responder;
 use self::send::inbox::Inbox;
 use self::send::requester::Requester;
+use self::stream::Stream;
 use crate::qp::exchange::Exchange;
 use crate::qp::registry::QpRegistry;
 use crate::srq::ReceiveQueue;
@@ -92,6 +95,7 @@ pub(crate) struct QueuePair {
     responder: Mutex<Responder>,
     /// Locked below all other locks.
     inbox: Mutex<Inbox>,
+    stream: Stream,
 }
 
 impl QueuePair {
@@ -113,6 +117,7 @@ impl QueuePair {
             responder: Mutex::new(Responder::new()),
             inbox: Mutex::new(Inbox::new(attempt)),
             pending: AtomicU8::new(0),
+            stream: Stream::default(),
         });
         QpRegistry::of_process().enter(&pair);
         Ok(pair)
@@ -152,7 +157,7 @@ impl QueuePair {
     /// message, and the program then moves this QP to the error state.
     pub(crate) fn change(&self, from: State, to: State, attributes: Attributes) -> Result<(), Errno> {
         if to == State::Error {
-            QpRegistry::of_process().settle();
+            self.settle();
         }
         let mut requester = unpoisoned(self.requester.lock());
         if to == State::Error && !self.is_closed() {
@@ -176,6 +181,7 @@ impl QueuePair {
         }
         match to {
             State::Reset => {
+                self.stream.end();
                 attributes = Attributes::new();
                 self.state.store(to as u8, Ordering::Release);
                 self.sq_psn.store(0, Ordering::Relaxed);
@@ -184,7 +190,7 @@ impl QueuePair {
                 requester.forget(self);
             }
             State::Error => {
-                self.state.store(to as u8, Ordering::Release);
+                self.fail();
                 requester.flush(self);
                 responder.end(self);
             }
@@ -304,9 +310,10 @@ impl QueuePair {
     /// the completion queues, as with the kernel's soft-RoCE; drivers of some NICs remove them. libfabric relies on it:
     /// it polls completions after it has destroyed the QP. The caller has no open batch.
     pub(crate) fn close(&self) {
-        QpRegistry::of_process().settle();
+        self.settle();
         QpRegistry::of_process().leave(self.number);
         self.is_closed.store(true, Ordering::SeqCst);
+        self.stream.end();
         // A thread that began before holds one of the locks; later threads see that the QP is closed.
         let mut requester = unpoisoned(self.requester.lock());
         requester.settle(self);
@@ -328,6 +335,7 @@ impl QueuePair {
     /// Moves to the error state. The caller holds the requester's or the responder's lock.
     fn fail(&self) {
         self.state.store(State::Error as u8, Ordering::Release);
+        self.stream.end();
     }
 
     /// Moves to the error state after its completion queue has lost a completion, and raises `IBV_EVENT_QP_FATAL`. The
@@ -338,6 +346,7 @@ impl QueuePair {
         let has_changed = self.state.swap(State::Error as u8, Ordering::AcqRel) != State::Error as u8;
         if has_changed {
             self.parts.events.happened(PairEvent::Fatal);
+            self.stream.end();
         }
         has_changed
     }

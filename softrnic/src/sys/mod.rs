@@ -11,6 +11,7 @@ pub(crate) mod guard;
 pub(crate) mod rundown;
 pub(crate) mod signals;
 pub(crate) mod sync;
+pub(crate) mod tcp;
 pub(crate) mod usage;
 
 use std::sync::PoisonError;

@@ -6,12 +6,15 @@ use std::mem;
 use std::ptr;
 use std::sync::OnceLock;
 
-use rdma_mummy_sys::{ibv_device, ibv_fork_status, ibv_node_type, ibv_transport_type};
+use rdma_mummy_sys::{ibv_context, ibv_device, ibv_fork_status, ibv_node_type, ibv_transport_type};
 
 use crate::sys;
+use crate::wire::address::Gid;
 
 /// Size of a name with its terminator.
 pub(crate) const NAME_SIZE: usize = 64;
+/// How the names of iWARP devices begin.
+const IWARP_PREFIX: &str = "softiw";
 /// First index of soft devices. Kernels number their devices from zero.
 const FIRST_INDEX: c_int = 1 << 16;
 
@@ -23,6 +26,7 @@ pub(crate) struct Device {
     /// Big-endian, as in C.
     guid: u64,
     index: c_int,
+    is_iwarp: bool,
 }
 
 // SAFETY: the C struct is written before it is shared, except for the mark of its provider, which is atomic.
@@ -43,9 +47,12 @@ impl Device {
                 *to = from as c_char;
             }
         }
-        c.node_type = ibv_node_type::IBV_NODE_CA;
-        c.transport_type = ibv_transport_type::IBV_TRANSPORT_IB;
-        Self { c: UnsafeCell::new(c), guid: guid(name).to_be(), index: FIRST_INDEX.saturating_add(place) }
+        let is_iwarp = name.starts_with(IWARP_PREFIX);
+        (c.node_type, c.transport_type) = match is_iwarp {
+            true => (ibv_node_type::IBV_NODE_RNIC, ibv_transport_type::IBV_TRANSPORT_IWARP),
+            false => (ibv_node_type::IBV_NODE_CA, ibv_transport_type::IBV_TRANSPORT_IB),
+        };
+        Self { c: UnsafeCell::new(c), guid: guid(name).to_be(), index: FIRST_INDEX.saturating_add(place), is_iwarp }
     }
 
     /// Returns the device of a C pointer.
@@ -56,6 +63,18 @@ impl Device {
     pub(crate) unsafe fn of(device: *mut ibv_device) -> &'static Self {
         // SAFETY: the caller's promise: it is at the start of a `Device`, which is never freed.
         unsafe { &*device.cast::<Self>() }
+    }
+
+    /// Returns the iWARP device of a context; `None` for a RoCE device, and for a null context or device.
+    ///
+    /// # Safety
+    ///
+    /// The context and its device are null or belong to this provider.
+    pub(crate) unsafe fn iwarp_of(context: *mut ibv_context) -> Option<&'static Self> {
+        // SAFETY: the caller's promise.
+        let device = unsafe { context.as_ref() }.map(|context| context.device).filter(|device| !device.is_null())?;
+        // SAFETY: the caller's promise.
+        Some(unsafe { Self::of(device) }).filter(|device| device.is_iwarp())
     }
 
     /// The C pointer. It has provenance for the whole device; only the C struct, which is in a cell, is written through
@@ -72,6 +91,19 @@ impl Device {
     /// Big-endian.
     pub(crate) fn guid(&self) -> u64 {
         self.guid
+    }
+
+    /// Whether it is an iWARP device.
+    pub(crate) fn is_iwarp(&self) -> bool {
+        self.is_iwarp
+    }
+
+    /// The GID of an iWARP device: a MAC address, derived from the GUID, and zeros.
+    pub(crate) fn iwarp_gid(&self) -> Gid {
+        let [a, b, c, .., d, e, f] = self.guid.to_ne_bytes();
+        let mut gid = Gid::ZERO;
+        gid.0[..6].copy_from_slice(&[a, b, c, d, e, f]);
+        gid
     }
 }
 
@@ -172,6 +204,18 @@ mod tests {
             assert_eq!(get_device_index(device.as_c()), FIRST_INDEX);
         }
         assert_eq!(name(&device), "soft0");
+    }
+
+    #[test]
+    fn device_with_the_prefix_looks_like_an_rnic() {
+        let device = Device::new("softiw0", 1);
+        // SAFETY: the device lives until the end of the test, and is not written.
+        let c = unsafe { &*device.as_c() };
+        assert_eq!(c.node_type, ibv_node_type::IBV_NODE_RNIC);
+        assert_eq!(c.transport_type, ibv_transport_type::IBV_TRANSPORT_IWARP);
+        let gid = device.iwarp_gid().0;
+        assert_eq!((gid[0] & 3, &gid[6..]), (2, &[0; 10][..]));
+        assert!(device.is_iwarp() && !Device::new("soft0", 0).is_iwarp());
     }
 
     #[test]

@@ -1,10 +1,12 @@
-//! The GID table, which contains the host's addresses, and is the same for all ports of all devices.
+//! The GID table, which contains the host's addresses, and is the same for all RoCE devices. An iWARP device has one GID,
+//! which is no address.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::Mutex;
 
 use rdma_mummy_sys::{ibv_context, ibv_gid, ibv_gid_entry, ibv_gid_type};
 
+use super::device::Device;
 use super::failure;
 use super::port::PORT;
 use crate::sys::addresses::{self, Address};
@@ -50,6 +52,22 @@ fn table() -> Vec<Option<Address>> {
     table.0.clone()
 }
 
+/// Returns the table of a device, its length, and the type of its GIDs with its value in sysfs.
+///
+/// # Safety
+///
+/// The context is null, for a RoCE device, or belongs to this provider.
+unsafe fn table_of(context: *mut ibv_context) -> (Vec<Option<Address>>, u32, ibv_gid_type, c_uint) {
+    // SAFETY: the caller's promise.
+    match unsafe { Device::iwarp_of(context) } {
+        Some(device) => {
+            let address = Address { ip: device.iwarp_gid().0.into(), interface_index: 0 };
+            (vec![Some(address)], 1, ibv_gid_type::IBV_GID_TYPE_IB, 0)
+        }
+        None => (table(), TABLE_LENGTH, ibv_gid_type::IBV_GID_TYPE_ROCE_V2, SYSFS_ROCE_V2),
+    }
+}
+
 /// Returns the GID at an index; `None` if it is empty.
 pub(crate) fn by_index(index: u32) -> Option<Gid> {
     let slot = table().get(index as usize).copied().flatten();
@@ -68,41 +86,45 @@ pub(crate) fn index_of(is_it: &dyn Fn(Gid) -> bool) -> Option<u8> {
 }
 
 pub(crate) unsafe extern "C" fn query_gid(
-    _context: *mut ibv_context,
+    context: *mut ibv_context,
     port_num: u8,
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
-    let Some(index) = u32::try_from(index).ok().filter(|&index| port_num == PORT && index < TABLE_LENGTH) else {
+    // SAFETY: the context belongs to this provider.
+    let (table, length, ..) = unsafe { table_of(context) };
+    let Some(index) = u32::try_from(index).ok().filter(|&index| port_num == PORT && index < length) else {
         return failure::minus_one(Errno::INVALID);
     };
     // An empty index has the zero GID.
-    let raw = by_index(index).map_or([0; 16], |gid| gid.0);
+    let raw = table.get(index as usize).copied().flatten().map_or([0; 16], |address| address.ip.octets());
     // SAFETY: the program provides space for a GID.
     unsafe { gid.write(ibv_gid { raw }) };
     0
 }
 
 pub(crate) unsafe extern "C" fn query_gid_type(
-    _context: *mut ibv_context,
+    context: *mut ibv_context,
     port_num: u8,
     index: c_uint,
     gid_type: *mut c_uint,
 ) -> c_int {
-    if port_num != PORT || index >= TABLE_LENGTH {
+    // SAFETY: the context belongs to this provider.
+    let (table, length, _, value) = unsafe { table_of(context) };
+    if port_num != PORT || index >= length {
         return failure::minus_one(Errno::INVALID);
     }
-    if by_index(index).is_none() {
+    if table.get(index as usize).copied().flatten().is_none() {
         return failure::minus_one(NO_DATA);
     }
     // SAFETY: the program provides space for a type.
-    unsafe { gid_type.write(SYSFS_ROCE_V2) };
+    unsafe { gid_type.write(value) };
     0
 }
 
 /// Called by the header's `ibv_query_gid_ex` with the size of the program's entry type.
 pub(crate) unsafe extern "C" fn query_gid_ex(
-    _context: *mut ibv_context,
+    context: *mut ibv_context,
     port_num: u32,
     gid_index: u32,
     entry: *mut ibv_gid_entry,
@@ -112,21 +134,23 @@ pub(crate) unsafe extern "C" fn query_gid_ex(
     if flags != 0 {
         return failure::code(Errno::NOT_SUPPORTED);
     }
-    if port_num != u32::from(PORT) || gid_index >= TABLE_LENGTH || entry_size == 0 {
+    // SAFETY: the context belongs to this provider.
+    let (table, length, kind, _) = unsafe { table_of(context) };
+    if port_num != u32::from(PORT) || gid_index >= length || entry_size == 0 {
         return failure::code(Errno::INVALID);
     }
-    let Some(address) = table().get(gid_index as usize).copied().flatten() else {
+    let Some(address) = table.get(gid_index as usize).copied().flatten() else {
         return failure::code(NO_DATA);
     };
     // SAFETY: the program provides space for an entry of its size.
-    unsafe { put(entry.cast(), entry_size, &c_entry(gid_index, address)) };
+    unsafe { put(entry.cast(), entry_size, &c_entry(gid_index, address, kind)) };
     0
 }
 
 /// Called by the header's `ibv_query_gid_table` with the size of the program's entry type. Fails if the table does not
 /// fit.
 pub(crate) unsafe extern "C" fn query_gid_table(
-    _context: *mut ibv_context,
+    context: *mut ibv_context,
     entries: *mut ibv_gid_entry,
     max_entries: usize,
     flags: u32,
@@ -136,7 +160,8 @@ pub(crate) unsafe extern "C" fn query_gid_table(
     if flags != 0 {
         return refused(Errno::NOT_SUPPORTED);
     }
-    let table = table();
+    // SAFETY: the context belongs to this provider.
+    let (table, _, kind, _) = unsafe { table_of(context) };
     let filled = table.iter().zip(0..).filter_map(|(slot, index)| Some((index, (*slot)?)));
     let count = filled.clone().count();
     if entry_size == 0 || count > max_entries {
@@ -144,17 +169,19 @@ pub(crate) unsafe extern "C" fn query_gid_table(
     }
     for (place, (index, address)) in filled.enumerate() {
         // SAFETY: the program provides space for `max_entries` of its size, and there are no more.
-        unsafe { put(entries.wrapping_byte_add(place * entry_size).cast(), entry_size, &c_entry(index, address)) };
+        unsafe {
+            put(entries.wrapping_byte_add(place * entry_size).cast(), entry_size, &c_entry(index, address, kind))
+        };
     }
     count as isize
 }
 
-fn c_entry(index: u32, address: Address) -> ibv_gid_entry {
+fn c_entry(index: u32, address: Address, kind: ibv_gid_type) -> ibv_gid_entry {
     ibv_gid_entry {
         gid: ibv_gid { raw: address.ip.octets() },
         gid_index: index,
         port_num: PORT.into(),
-        gid_type: ibv_gid_type::IBV_GID_TYPE_ROCE_V2.0,
+        gid_type: kind.0,
         ndev_ifindex: address.interface_index,
     }
 }

@@ -9,6 +9,7 @@ use rdma_mummy_sys::{
     ibv_port_cap_flags, ibv_port_state,
 };
 
+use super::device::Device;
 use super::failure;
 use super::gid::TABLE_LENGTH;
 use crate::sys::errno::Errno;
@@ -29,13 +30,13 @@ const LINK_UP: u8 = 5;
 // QPs count packets by this MTU, which also limits datagrams. It equals the reported MTU.
 const _: () = assert!(limits::MTU == 4096);
 
-fn attributes() -> ibv_port_attr {
+fn attributes(is_iwarp: bool) -> ibv_port_attr {
     ibv_port_attr {
         state: ibv_port_state::IBV_PORT_ACTIVE,
         max_mtu: ibv_mtu::IBV_MTU_4096,
         active_mtu: ibv_mtu::IBV_MTU_4096,
-        gid_tbl_len: TABLE_LENGTH as c_int,
-        port_cap_flags: ibv_port_cap_flags::IBV_PORT_IP_BASED_GIDS.0,
+        gid_tbl_len: if is_iwarp { 1 } else { TABLE_LENGTH as c_int },
+        port_cap_flags: if is_iwarp { 0 } else { ibv_port_cap_flags::IBV_PORT_IP_BASED_GIDS.0 },
         max_msg_sz: limits::MAX_MSG_SIZE,
         bad_pkey_cntr: 0,
         qkey_viol_cntr: 0,
@@ -51,14 +52,14 @@ fn attributes() -> ibv_port_attr {
         active_speed: SPEED_EDR,
         phys_state: LINK_UP,
         link_layer: IBV_LINK_LAYER_ETHERNET as u8,
-        flags: ib_uverbs_query_port_flags::IB_UVERBS_QPF_GRH_REQUIRED.0 as u8,
+        flags: if is_iwarp { 0 } else { ib_uverbs_query_port_flags::IB_UVERBS_QPF_GRH_REQUIRED.0 as u8 },
         port_cap_flags2: 0,
     }
 }
 
 /// The operation of the extended context; `port_attr_len` is the size of the program's struct.
 pub(crate) unsafe extern "C" fn query_port(
-    _context: *mut ibv_context,
+    context: *mut ibv_context,
     port_num: u8,
     port_attr: *mut ibv_port_attr,
     port_attr_len: usize,
@@ -67,8 +68,11 @@ pub(crate) unsafe extern "C" fn query_port(
         return failure::code(Errno::INVALID);
     }
     let length = port_attr_len.min(size_of::<ibv_port_attr>());
-    // SAFETY: the program provides space for `length` bytes.
-    unsafe { port_attr.cast::<u8>().copy_from_nonoverlapping(ptr::from_ref(&attributes()).cast(), length) };
+    // SAFETY: the context is null in tests, or belongs to this provider; the program provides space for `length` bytes.
+    unsafe {
+        let is_iwarp = Device::iwarp_of(context).is_some();
+        port_attr.cast::<u8>().copy_from_nonoverlapping(ptr::from_ref(&attributes(is_iwarp)).cast(), length);
+    }
     0
 }
 
@@ -164,7 +168,7 @@ mod tests {
             assert_eq!(query_port_speed(NO_CONTEXT, 1, &raw mut speed), 0);
             assert_eq!(query_port_speed(NO_CONTEXT, 2, &raw mut speed), libc::EINVAL);
         }
-        let attributes = attributes();
+        let attributes = attributes(false);
         // Four lanes of 25 Gbit/s.
         assert_eq!((attributes.active_width, attributes.active_speed, speed), (2, 32, 4 * 250));
     }

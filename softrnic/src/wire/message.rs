@@ -4,13 +4,16 @@
 use crate::wire::address::Gid;
 use crate::wire::operation::{Operation, Service};
 
+/// The length of a message before its last part, if the protocol announces none.
+pub(crate) const UNKNOWN_LENGTH: u64 = u64::MAX;
+
 /// A message as a responder receives it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     /// The service of the requester's QP.
     pub(crate) service: Service,
     pub(crate) operation: Operation,
-    /// The bytes to send, write or read.
+    /// The bytes to send, write or read. [`UNKNOWN_LENGTH`] in a part of an iWARP message that is not the last one.
     pub(crate) length: u64,
     pub(crate) is_solicited: bool,
     /// The PSN of its first packet.

@@ -10,12 +10,15 @@ pub(crate) enum Service {
     XrcSend,
     /// The target of XRC.
     XrcReceive,
+    /// A reliable connection of iWARP, over a stream of its own. The stream neither loses nor repeats messages, and the
+    /// responder acknowledges only those with a response.
+    Iwarp,
 }
 
 impl Service {
     /// Whether messages are acknowledged and ordered, and errors are reported to the requester.
     pub(crate) fn is_reliable(self) -> bool {
-        matches!(self, Self::ReliableConnection | Self::XrcSend | Self::XrcReceive)
+        matches!(self, Self::ReliableConnection | Self::XrcSend | Self::XrcReceive | Self::Iwarp)
     }
 
     /// The service of the peer.
@@ -44,6 +47,8 @@ impl Service {
             ),
             Self::UnreliableDatagram => matches!(operation, O::Send | O::SendImmediate { .. }),
             Self::XrcReceive => false,
+            // The protocol has no message for them.
+            Self::Iwarp => !matches!(operation, O::AtomicWrite { .. } | O::Flush { .. }),
         }
     }
 }
@@ -138,5 +143,6 @@ mod tests {
         assert!(!Service::UnreliableConnection.sends(read) && Service::UnreliableConnection.sends(write));
         assert!(!Service::UnreliableDatagram.sends(write) && Service::UnreliableDatagram.sends(Operation::Send));
         assert!(!Service::XrcReceive.sends(Operation::Send));
+        assert!(Service::Iwarp.sends(read) && !Service::Iwarp.sends(Operation::AtomicWrite { address: 0, rkey: 0 }));
     }
 }

@@ -3,6 +3,9 @@
 use crate::wire::bytes::Segment;
 use crate::wire::message::{Reply, Request};
 
+/// The destination QP number of messages of iWARP, whose peers have no number.
+pub(crate) const STREAM_PEER: u32 = 1;
+
 /// Largest payload of a part.
 pub(crate) const MAX_PAYLOAD: u32 = 16 << 10;
 

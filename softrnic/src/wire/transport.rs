@@ -23,6 +23,7 @@ use std::sync::{Arc, Weak};
 
 use super::address::Gid;
 use super::bytes::Segment;
+use super::message::Refusal;
 use super::packet::{Packet, Part, Payload, Response};
 
 /// Finds carriers to QPs outside of this process.
@@ -69,6 +70,16 @@ pub(crate) trait Carrier: fmt::Debug + Send + Sync {
 
     /// The number of packets that the other process has received, over all QPs.
     fn taken(&self) -> u64;
+
+    /// Sends the packets that [`put`](Self::put) has gathered; called after a run of them.
+    fn flush(&self) {}
+
+    /// Delivers all packets received so far. The caller holds no lock of a QP. Only for the carrier of one QP.
+    fn settle(&self) {}
+
+    /// Ends a connection whose QP has failed or was disconnected, after all packets put so far. Only for the carrier of
+    /// one QP. Takes no lock of a QP.
+    fn end(&self) {}
 }
 
 /// Why a packet was not sent.
@@ -103,4 +114,7 @@ pub(crate) trait Deliver: fmt::Debug + Send + Sync {
 
     /// A carrier is lost, with all packets in flight on it.
     fn lost(&self, carrier: &Arc<dyn Carrier>);
+
+    /// The stream of the QP of this number has ended; with `refusal`, if the peer has refused a request.
+    fn ended(&self, _number: u32, _carrier: &Arc<dyn Carrier>, _refusal: Option<Refusal>) {}
 }

@@ -63,12 +63,13 @@ fn listed_with(devices: Option<&str>, change: impl FnOnce(&mut Command)) -> Stri
 #[test]
 fn variable_selects_the_devices() {
     for (devices, expected) in [
-        (None, "soft0"),
+        (None, "soft0 softiw0"),
         (Some("1"), "soft0"),
         (Some("3"), "soft0 soft1 soft2"),
         (Some("left, right"), "left right"),
         (Some("0"), ""),
-        (Some(""), "soft0"),
+        (Some(""), "soft0 softiw0"),
+        (Some("softiw5,soft0"), "softiw5 soft0"),
     ] {
         assert_eq!(listed(devices), expected, "{devices:?}");
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use sideway_tests::child::{self, Ended, Program, example};
 use sideway_tests::connections::address;
 use sideway_tests::device;
-use sideway_tests::programs::{LIMIT, by_address, fails, port, refuses, succeeds, wait_for_game};
+use sideway_tests::programs::{LIMIT, by_address, fails, on_this_host, port, refuses, succeeds, wait_for_game};
 
 const NAME: &str = "cm_pingpong";
 
@@ -126,7 +126,8 @@ fn missing_peer_is_an_error() {
     let run = |options: &str| child::run(ours(port(), options), LIMIT);
     fails(&run(&host), &[&format!("connecting to {host}:"), "no listener on that port"]);
     fails(&run(&format!("--ud {host}")), &[&host, "unreachable"]);
-    fails(&run("203.0.113.5"), &["203.0.113.5", "no route there"]);
+    let here = |host: &str| child::run(on_this_host(ours(port(), host)), LIMIT);
+    fails(&here("203.0.113.5"), &["203.0.113.5", "no route there"]);
     if device::name() != device::SOFT_DEVICE {
         // A name of this machine, but not of an RDMA device.
         fails(&run("localhost"), &["ENODEV", "the address leads to no RDMA device"]);

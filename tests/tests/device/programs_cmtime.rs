@@ -5,7 +5,7 @@ use std::process::Command;
 use sideway_tests::child::{self, Ended, Program, example, run_both_by_cm};
 use sideway_tests::connections::address;
 use sideway_tests::device;
-use sideway_tests::programs::{LIMIT, by_address, fails, port, refuses, succeeds};
+use sideway_tests::programs::{LIMIT, by_address, fails, on_this_host, port, refuses, succeeds};
 
 const HEADER: &str = "step              total ms     max ms     min us  us / conn";
 
@@ -126,9 +126,10 @@ fn failures_are_counted_and_reported_in_a_sentence() {
     assert_eq!(connect.1[1..3], [0.0, 0.0], "none has connected: {}", absent.output);
     assert!(rows.iter().any(|(name, numbers)| name == "create qp" && numbers[2] > 0.0), "{}", absent.output);
 
-    fails(&run("-s 203.0.113.5 -c 3"), &["3 of 3", "resolve addr", "ENETUNREACH", "(3)"]);
+    let here = |options: &str| child::run(on_this_host(ours(port(), options)), LIMIT);
+    fails(&here("-s 203.0.113.5 -c 3"), &["3 of 3", "resolve addr", "ENETUNREACH", "(3)"]);
     // No host has the address: tried twice.
-    fails(&run("-s 10.71.0.77 -c 2 -t 200 -r 1"), &["2 of 2", "resolve addr", "(2)"]);
+    fails(&here("-s 10.71.0.77 -c 2 -t 200 -r 1"), &["2 of 2", "resolve addr", "(2)"]);
     if device::name() != device::SOFT_DEVICE {
         fails(&run("-s 127.0.0.1 -c 2"), &["2 of 2", "resolve route", "leads to no RDMA device", "(2)"]);
     }

@@ -14,36 +14,36 @@ const RTR: RtrKinds = RtrKinds { fpdu: false, write: true, read: true };
 
 /// What one end offers.
 #[derive(Clone, Debug)]
-pub(super) struct Offer {
+pub(crate) struct Offer {
     /// Inbound and outbound reads at a time.
-    pub(super) ird: u16,
-    pub(super) ord: u16,
+    pub(crate) ird: u16,
+    pub(crate) ord: u16,
     /// Whether it asks for a CRC. There is one if either end does.
-    pub(super) has_crc: bool,
-    pub(super) private: Vec<u8>,
+    pub(crate) has_crc: bool,
+    pub(crate) private: Vec<u8>,
 }
 
 /// What both ends have agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Agreed {
-    pub(super) ird: u16,
-    pub(super) ord: u16,
-    pub(super) has_crc: bool,
+pub(crate) struct Agreed {
+    pub(crate) ird: u16,
+    pub(crate) ord: u16,
+    pub(crate) has_crc: bool,
     /// The RTR frame that the initiator sends first.
-    pub(super) rtr: Option<Rtr>,
+    pub(crate) rtr: Option<Rtr>,
     /// The peer's.
-    pub(super) private: Vec<u8>,
+    pub(crate) private: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rtr {
+pub(crate) enum Rtr {
     Write,
     Read,
 }
 
 /// Why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     Malformed(Malformed),
     /// The peer requires markers.
     Markers,
@@ -67,7 +67,7 @@ pub(super) enum Failure {
 
 /// The end that connects.
 #[derive(Debug)]
-pub(super) struct Initiator {
+pub(crate) struct Initiator {
     offer: Offer,
     revision: u8,
     received: Vec<u8>,
@@ -75,26 +75,26 @@ pub(super) struct Initiator {
 
 /// The end that listens.
 #[derive(Debug, Default)]
-pub(super) struct Responder {
+pub(crate) struct Responder {
     received: Vec<u8>,
 }
 
 /// A request that the program has not answered yet.
 #[derive(Debug)]
-pub(super) struct Request(Frame);
+pub(crate) struct Request(Frame);
 
 impl Initiator {
     /// Begins with the highest revision.
-    pub(super) fn new(offer: Offer) -> Self {
+    pub(crate) fn new(offer: Offer) -> Self {
         Self { offer, revision: REVISION, received: Vec::new() }
     }
 
-    pub(super) fn of_revision_1(offer: Offer) -> Self {
+    pub(crate) fn of_revision_1(offer: Offer) -> Self {
         Self { offer, revision: 1, received: Vec::new() }
     }
 
     /// Appends the request.
-    pub(super) fn start(&self, out: &mut Vec<u8>) -> Result<(), Failure> {
+    pub(crate) fn start(&self, out: &mut Vec<u8>) -> Result<(), Failure> {
         let Offer { ird, ord, has_crc, ref private } = self.offer;
         let enhanced = Enhanced { ird, ord, is_peer_to_peer: true, rtr: RTR };
         let frame = Frame {
@@ -110,7 +110,7 @@ impl Initiator {
     }
 
     /// Adds received bytes. Returns `None` until the reply is complete.
-    pub(super) fn received(&mut self, bytes: &[u8]) -> Result<Option<Agreed>, Failure> {
+    pub(crate) fn received(&mut self, bytes: &[u8]) -> Result<Option<Agreed>, Failure> {
         self.received.extend(bytes);
         let Some((reply, length)) = Frame::parse(&self.received, true).map_err(Failure::Malformed)? else {
             return Ok(None);
@@ -155,14 +155,14 @@ impl Initiator {
     }
 
     /// The peer ended the TCP connection before the reply.
-    pub(super) fn closed(&self) -> Failure {
+    pub(crate) fn closed(&self) -> Failure {
         if self.revision >= 2 && self.received.is_empty() { Failure::NeedsRevision1 } else { Failure::Closed }
     }
 }
 
 impl Responder {
     /// Adds received bytes. Returns `None` until the request is complete.
-    pub(super) fn received(&mut self, bytes: &[u8]) -> Result<Option<Request>, Failure> {
+    pub(crate) fn received(&mut self, bytes: &[u8]) -> Result<Option<Request>, Failure> {
         self.received.extend(bytes);
         match Frame::parse(&self.received, false).map_err(Failure::Malformed)? {
             Some((_, length)) if self.received.len() > length => Err(Failure::EarlyData),
@@ -176,13 +176,18 @@ impl Responder {
 }
 
 impl Request {
+    /// The inbound and outbound reads that the peer offers, from revision 2 on.
+    pub(crate) fn depths(&self) -> Option<(u16, u16)> {
+        self.0.enhanced.map(|enhanced| (enhanced.ird, enhanced.ord))
+    }
+
     /// The peer's private data.
-    pub(super) fn private(&self) -> &[u8] {
+    pub(crate) fn private(&self) -> &[u8] {
         &self.0.private
     }
 
     /// Accepts the connection: appends the reply. A responder sends nothing more until it has received a frame.
-    pub(super) fn accept(self, offer: &Offer, out: &mut Vec<u8>) -> Result<Agreed, Failure> {
+    pub(crate) fn accept(self, offer: &Offer, out: &mut Vec<u8>) -> Result<Agreed, Failure> {
         if self.0.has_markers {
             self.reject(&[], out)?;
             return Err(Failure::Markers);
@@ -210,7 +215,7 @@ impl Request {
     }
 
     /// Rejects the connection: appends the reply.
-    pub(super) fn reject(&self, private: &[u8], out: &mut Vec<u8>) -> Result<(), Failure> {
+    pub(crate) fn reject(&self, private: &[u8], out: &mut Vec<u8>) -> Result<(), Failure> {
         self.reply(true, self.0.has_crc, self.0.enhanced.map(|_| Enhanced::default()), private, out)
     }
 

@@ -9,6 +9,9 @@ use super::terminate::Code;
 pub(super) const OVERHEAD: usize = 6;
 /// The longest frame that has a length of 16 bits.
 const MAX_FRAME: usize = 2 + u16::MAX as usize + 3 + 4;
+/// The size of the receive buffer.
+const CAPACITY: usize = 256 << 10;
+const _: () = assert!(CAPACITY > MAX_FRAME, "there is always space for the rest of a frame");
 
 /// The longest segment that fits a TCP segment of `mss` bytes together with its frame.
 pub(super) fn max_segment(mss: u16) -> usize {
@@ -37,10 +40,10 @@ pub(super) fn emit(header: &[u8], payload: &[u8], has_crc: bool, out: &mut Vec<u
 #[derive(Debug)]
 pub(super) struct Frames {
     has_crc: bool,
-    /// Bytes that belong to no complete frame yet; at most one frame and the bytes of one call.
-    received: Vec<u8>,
-    /// Bytes of `received` that were returned.
-    used: usize,
+    /// Its memory is touched only as far as bytes arrive at a time.
+    buffer: Box<[u8]>,
+    /// The bytes that were received and not returned.
+    received: Range<usize>,
 }
 
 /// The place of a segment.
@@ -49,20 +52,39 @@ pub(super) struct Found(Range<usize>);
 
 impl Frames {
     pub(super) fn new(has_crc: bool) -> Self {
-        Self { has_crc, received: Vec::new(), used: 0 }
+        Self { has_crc, buffer: vec![0; CAPACITY].into_boxed_slice(), received: 0..0 }
     }
 
-    /// Adds bytes of the stream. The caller then calls [`next`](Self::next) until it returns `None`.
-    pub(super) fn add(&mut self, bytes: &[u8]) {
-        self.received.drain(..self.used);
-        self.used = 0;
+    /// The space for more bytes of the stream, which is never empty. The caller writes bytes there, calls
+    /// [`filled`](Self::filled), and then [`next`](Self::next) until it returns `None`.
+    pub(super) fn space(&mut self) -> &mut [u8] {
+        let received = self.received.clone();
+        self.buffer.copy_within(received, 0);
+        self.received = 0..self.received.len();
         debug_assert!(self.received.len() < MAX_FRAME, "complete frames were returned");
-        self.received.extend(bytes);
+        &mut self.buffer[self.received.end..]
+    }
+
+    /// Bytes were written to the start of the space.
+    pub(super) fn filled(&mut self, bytes: usize) {
+        self.received.end = self.buffer.len().min(self.received.end + bytes);
+    }
+
+    /// Discards all bytes.
+    pub(super) fn discard(&mut self) {
+        self.received = 0..0;
+    }
+
+    /// Adds bytes, less than the space.
+    #[cfg(test)]
+    pub(super) fn add(&mut self, bytes: &[u8]) {
+        self.space()[..bytes.len()].copy_from_slice(bytes);
+        self.filled(bytes.len());
     }
 
     /// Finds the next segment, if its frame is complete.
     pub(super) fn next(&mut self) -> Result<Option<Found>, Code> {
-        let rest = &self.received[self.used..];
+        let rest = &self.buffer[self.received.clone()];
         let Some((&length, _)) = rest.split_first_chunk() else {
             return Ok(None);
         };
@@ -74,14 +96,14 @@ impl Frames {
         if self.has_crc && crc32c::crc32c(covered) != u32::from_le_bytes(*crc) {
             return Err(Code::CRC);
         }
-        let start = self.used + 2;
-        self.used += total;
+        let start = self.received.start + 2;
+        self.received.start += total;
         Ok(Some(Found(start..start + usize::from(length))))
     }
 
-    /// The bytes of a segment that was found since the last [`add`](Self::add).
+    /// The bytes of a segment that was found since the last [`space`](Self::space).
     pub(super) fn segment(&self, found: &Found) -> &[u8] {
-        self.received.get(found.0.clone()).unwrap_or_default()
+        self.buffer.get(found.0.clone()).unwrap_or_default()
     }
 }
 

@@ -1,6 +1,6 @@
-//! iWARP over TCP (RFC 5044, 5041, 5040, 6581, 7306), without I/O: bytes go in and come out by slices and vectors.
+//! iWARP over TCP (RFC 5044, 5041, 5040, 6581, 7306).
 //!
-//! From the bottom up:
+//! Without I/O, from the bottom up; bytes go in and come out by slices and vectors:
 //!
 //! - `mpa`: the start-up frames of a connection
 //! - `connect`: the set-up of a connection at both ends
@@ -12,17 +12,23 @@
 //! - `receiver`: checks received segments against the state of the connection
 //! - `stream`: a connection after its set-up
 //!
-//! Only `simulator`, the test of both ends, uses them yet. The device `softiw0` is their purpose: it has one TCP socket
-//! per QP, and moves bytes between the socket, these machines and the QP. The parsers accept any input without a
-//! panic.
+//! With I/O, for the devices named `softiw...`:
+//!
+//! - `connection`: the carrier of a QP, on one TCP socket
+//! - `engine`: the connections of the process, and the thread that serves them
+//!
+//! `simulator` tests both ends without I/O. The parsers accept any input without a panic.
 
-mod connect;
+pub(crate) mod connect;
+pub(crate) mod connection;
 mod ddp;
+pub(crate) mod engine;
 mod fpdu;
 mod mpa;
 mod rdmap;
 mod receiver;
 mod sender;
+#[cfg(test)]
 mod simulator;
 mod stream;
 mod terminate;

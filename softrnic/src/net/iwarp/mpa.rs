@@ -56,7 +56,7 @@ const SECOND_FLAG: u16 = 0x4000;
 
 /// Why bytes are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Malformed {
+pub(crate) enum Malformed {
     /// The bytes begin with another key.
     Key,
     /// The private data exceeds [`MAX_PRIVATE`].

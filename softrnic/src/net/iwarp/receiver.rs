@@ -50,6 +50,7 @@ pub(super) enum Event<'s> {
         stag: u32,
         offset: u64,
         payload: &'s [u8],
+        is_last: bool,
     },
     ReadRequest(ReadRequest),
     AtomicRequest(AtomicRequest),
@@ -158,7 +159,11 @@ impl Receiver {
         offset.checked_add(payload.len() as u64).ok_or(Code::TAGGED_WRAP)?;
         if header.opcode == Opcode::Write {
             let is_empty = payload.is_empty();
-            return Ok(if is_empty { Event::Nothing } else { Event::Write { stag, offset, payload } });
+            return Ok(if is_empty {
+                Event::Nothing
+            } else {
+                Event::Write { stag, offset, payload, is_last: header.is_last }
+            });
         }
         let Some(Pending::Read { stag: expected, length, received }) = self.pending.front_mut() else {
             return Err(Code::TAGGED_STAG);

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::connect::{Agreed, Failure, Initiator, Offer, Responder};
+use super::fpdu::Frames;
 use super::rdmap::Atomic;
 use super::receiver::{Event, Last};
 use super::stream::Stream;
@@ -41,6 +42,7 @@ enum Seen {
 #[derive(Debug)]
 struct End {
     stream: Stream,
+    frames: Frames,
     out: Vec<u8>,
     /// The parts of the unfinished message.
     partial: Vec<u8>,
@@ -61,7 +63,8 @@ const OFFSET: u64 = 0xffff_0000_0000;
 
 impl End {
     fn new(stream: Stream, out: Vec<u8>) -> Self {
-        Self { stream, out, partial: Vec::new(), seen: Vec::new(), word: 0, error: None, terminated: None }
+        let frames = Frames::new(true);
+        Self { stream, frames, out, partial: Vec::new(), seen: Vec::new(), word: 0, error: None, terminated: None }
     }
 
     fn request(&mut self, work: &Work) {
@@ -88,19 +91,26 @@ impl End {
         if self.error.is_some() {
             return;
         }
-        self.stream.received(bytes);
+        self.frames.add(bytes);
         loop {
-            let request = match self.stream.next(&mut self.out) {
+            let next = match self.frames.next() {
                 Ok(None) => return,
-                Ok(Some(Event::ReadRequest(read))) => {
+                Ok(Some(found)) => self.stream.segment(self.frames.segment(&found), &mut self.out),
+                Err(code) => {
+                    self.stream.terminate(&Terminate::new(code), &mut self.out);
+                    Err(code)
+                }
+            };
+            let request = match next {
+                Ok(Event::ReadRequest(read)) => {
                     assert_eq!((read.source_stag, read.source_offset), (STAG, OFFSET));
                     let (stream, out) = (&mut self.stream, &mut self.out);
                     let answer = data(read.length as usize, 3);
                     parts(&answer, |at, part, _| stream.read_response(&read, at as u32, part, out));
                     continue;
                 }
-                Ok(Some(Event::AtomicRequest(request))) => request,
-                Ok(Some(event)) => {
+                Ok(Event::AtomicRequest(request)) => request,
+                Ok(event) => {
                     see(event, &mut self.partial, &mut self.seen, &mut self.terminated);
                     continue;
                 }
@@ -152,7 +162,7 @@ fn see(event: Event<'_>, partial: &mut Vec<u8>, seen: &mut Vec<Seen>, terminated
             seen.push(Seen::Immediate { is_solicited });
         }
         // Each segment of a write is placed by itself.
-        Event::Write { stag, offset, payload } => match seen.last_mut() {
+        Event::Write { stag, offset, payload, .. } => match seen.last_mut() {
             Some(Seen::Write { bytes }) if offset == OFFSET + bytes.len() as u64 => bytes.extend(payload),
             _ => {
                 assert_eq!((stag, offset), (STAG, OFFSET));

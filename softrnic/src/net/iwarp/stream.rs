@@ -1,7 +1,6 @@
 //! A connection after its set-up.
 
 use super::connect::{Agreed, Rtr};
-use super::fpdu::Frames;
 use super::rdmap::{Atomic, AtomicRequest, AtomicResponse, Opcode, ReadRequest};
 use super::receiver::{Event, Last, Receiver};
 use super::sender::Sender;
@@ -10,10 +9,10 @@ use super::terminate::{Code, Terminate};
 /// The STag of an RTR write. No memory belongs to it, because the write is empty.
 const RTR_STAG: u32 = 1;
 
-/// Both halves of a connection. Its owner sends the bytes that the methods append, in order.
+/// Both directions of a connection, without the received bytes. Its owner sends the bytes that the methods append, in
+/// order.
 #[derive(Debug)]
 pub(super) struct Stream {
-    frames: Frames,
     sender: Sender,
     receiver: Receiver,
     /// The responder sends its first frame after it has received one.
@@ -41,7 +40,6 @@ impl Stream {
 
     fn new(agreed: &Agreed, max_segment: usize, is_initiator: bool) -> Self {
         Self {
-            frames: Frames::new(agreed.has_crc),
             sender: Sender::new(agreed.has_crc, max_segment),
             receiver: Receiver::new(agreed.ird),
             may_send: is_initiator,
@@ -54,39 +52,26 @@ impl Stream {
         self.may_send
     }
 
-    /// Adds received bytes. The caller then calls [`next`](Self::next) until it returns `None`.
-    pub(super) fn received(&mut self, bytes: &[u8]) {
-        self.frames.add(bytes);
-    }
-
-    /// Returns what the next complete frame brings; `None` if more bytes are needed.
+    /// Handles a received segment, and returns what it brings.
     ///
     /// # Errors
     ///
     /// The peer has violated a protocol. The Terminate message is appended; the owner sends it and closes the
     /// connection.
-    pub(super) fn next(&mut self, out: &mut Vec<u8>) -> Result<Option<Event<'_>>, Code> {
-        let segment = match self.frames.next() {
-            Ok(Some(found)) => self.frames.segment(&found),
-            Ok(None) => return Ok(None),
-            Err(code) => {
-                self.terminate(&Terminate::new(code), out);
-                return Err(code);
-            }
-        };
+    pub(super) fn segment<'s>(&mut self, segment: &'s [u8], out: &mut Vec<u8>) -> Result<Event<'s>, Code> {
         self.may_send = true;
         match self.receiver.segment(segment) {
             Ok(Event::ReadRequest(read)) if self.has_rtr_read && read.length == 0 => {
                 self.has_rtr_read = false;
                 self.sender.tagged(Opcode::ReadResponse, read.sink_stag, read.sink_offset, &[], true, out);
                 self.receiver.answered();
-                Ok(Some(Event::Nothing))
+                Ok(Event::Nothing)
             }
             Ok(Event::ReadResponse { is_last: true, .. }) if self.has_rtr_read => {
                 self.has_rtr_read = false;
-                Ok(Some(Event::Nothing))
+                Ok(Event::Nothing)
             }
-            Ok(event) => Ok(Some(event)),
+            Ok(event) => Ok(event),
             Err(terminate) => {
                 self.sender.terminate(&terminate, out);
                 Err(terminate.code)

@@ -9,7 +9,7 @@ use super::rdmap::ReadRequest;
 
 /// Layer (4 bits), type (4 bits) and code (8 bits) of an error. The peer may send any value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Code(pub(super) u16);
+pub(crate) struct Code(pub(super) u16);
 
 macro_rules! codes {
     ($($name:ident = $value:literal, $text:literal;)*) => {
@@ -29,6 +29,7 @@ macro_rules! codes {
 }
 
 codes! {
+    READ_STAG = 0x0100, "RDMAP: invalid STag";
     ACCESS = 0x0102, "RDMAP: access rights";
     RDMAP_VERSION = 0x0205, "RDMAP: invalid version";
     OPCODE = 0x0206, "RDMAP: unexpected opcode";

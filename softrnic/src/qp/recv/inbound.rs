@@ -16,7 +16,7 @@ use crate::qp::{QueuePair, Service};
 use crate::srq::ReceiveQueue;
 use crate::wire::bytes::{self, Segment, Segments};
 use crate::wire::limits::{MAX_MSG_SIZE, MTU};
-use crate::wire::message::{Refusal, Reply, Request};
+use crate::wire::message::{Refusal, Reply, Request, UNKNOWN_LENGTH};
 use crate::wire::operation::Operation;
 use crate::wire::packet::Part;
 use crate::wire::transport::Carrier;
@@ -60,6 +60,9 @@ impl Exchange for Carried<'_> {
 fn is_sound(part: &Part) -> bool {
     let Request { service, operation, length, .. } = part.request;
     let most = if service == Service::UnreliableDatagram { MTU } else { MAX_MSG_SIZE };
+    if service == Service::Iwarp && length == UNKNOWN_LENGTH {
+        return part.length > 0 && part.offset.saturating_add(part.length.into()) <= u64::from(most);
+    }
     if !service.sends(operation) || length > u64::from(most) {
         return false;
     }
@@ -84,7 +87,10 @@ impl Responder {
     ) -> bool {
         let needs_reply = part.is_last() && part.request.service.is_reliable();
         self.early = needs_reply.then(|| Return::of(part, carrier));
-        let (reply, has_failed) = if part.offset == 0 {
+        // The data of a write with immediate data has arrived as writes.
+        let is_placed = part.request.service == Service::Iwarp
+            && matches!(part.request.operation, Operation::WriteImmediate { .. });
+        let (reply, has_failed) = if part.offset == 0 || is_placed {
             self.first_part(pair, part, payload, carrier)
         } else {
             self.next_part(pair, part, payload)
@@ -156,13 +162,19 @@ impl Responder {
             && self.arriving.as_ref().is_some_and(|arriving| {
                 arriving.back.is_of(part)
                     && arriving.offset == part.offset
-                    && arriving.request.length == part.request.length
+                    && (arriving.request.length == part.request.length || arriving.request.length == UNKNOWN_LENGTH)
             });
         if !continues || !is_sound(part) {
             return (part.is_last().then_some(Reply::Silence), false);
         }
         match self.arriving.take() {
-            Some(arriving) => self.go_on(pair, arriving, part, payload),
+            Some(mut arriving) => {
+                if arriving.request.length == UNKNOWN_LENGTH {
+                    // The last part decides its length, and whether it invalidates a key.
+                    arriving.request = part.request;
+                }
+                self.go_on(pair, arriving, part, payload)
+            }
             None => (None, false),
         }
     }
@@ -179,7 +191,8 @@ impl Responder {
             }
             Operation::Send | Operation::SendImmediate { .. } | Operation::SendInvalidate { .. } => {
                 let work = self.take(&target)?;
-                if let Err(error) = check_fits(&work, request.length) {
+                let length = if request.length == UNKNOWN_LENGTH { part.length.into() } else { request.length };
+                if let Err(error) = check_fits(&work, length) {
                     self.conclude(&target, &request, work, Err(error))?;
                     return Err(Stop::TooLong);
                 }
@@ -287,6 +300,9 @@ fn move_part(target: &Target<'_>, arriving: &Inbound, part: &Part, payload: &[Se
         }
         _ => {
             let pieces = arriving.taken.as_ref().map_or(&[][..], |taken| &taken.work.pieces);
+            if let Some(taken) = arriving.taken.as_ref().filter(|_| arriving.request.service == Service::Iwarp) {
+                check_fits(&taken.work, offset + length)?;
+            }
             let mut segments = Segments::new();
             Memory::of_process()
                 .map(target.receives.domain, pieces, offset, length, true, &mut segments)

@@ -19,7 +19,7 @@ use crate::sys::{addresses, unpoisoned};
 use crate::wire::address::Gid;
 use crate::wire::bytes::Segment;
 use crate::wire::limits;
-use crate::wire::message::Reply;
+use crate::wire::message::{Refusal, Reply};
 use crate::wire::operation::Service;
 use crate::wire::packet::{MULTICAST_NUMBER, Packet, Part, Payload, Response, ResponseKind};
 use crate::wire::transport::{Carrier, Deliver, Transport};
@@ -313,6 +313,12 @@ impl Deliver for ToQueuePairs {
         let registry = QpRegistry::of_process();
         for pair in registry.pairs.all(Weak::upgrade) {
             pair.carrier_lost(carrier);
+        }
+    }
+
+    fn ended(&self, number: u32, carrier: &Arc<dyn Carrier>, refusal: Option<Refusal>) {
+        if let Some(pair) = QpRegistry::of_process().find(number) {
+            pair.stream_ended(carrier, refusal);
         }
     }
 }

@@ -63,7 +63,7 @@ enum Found {
 impl Peer {
     /// Finds a QP by number. Reuses the last result if it is still valid.
     #[inline]
-    fn find(&mut self, destination: Gid, number: u32) -> Found {
+    fn find(&mut self, pair: &QueuePair, destination: Gid, number: u32) -> Found {
         if self.number == number {
             if let Some(pair) = self.pair.upgrade()
                 && !pair.is_closed()
@@ -77,7 +77,7 @@ impl Peer {
                 return Found::Remote(carrier);
             }
         }
-        self.look_up(destination, number)
+        self.look_up(pair, destination, number)
     }
 
     /// Prefetches the last peer, if it is in this process.
@@ -89,13 +89,17 @@ impl Peer {
     }
 
     #[inline(never)]
-    fn look_up(&mut self, destination: Gid, number: u32) -> Found {
+    fn look_up(&mut self, pair: &QueuePair, destination: Gid, number: u32) -> Found {
         let registry = QpRegistry::of_process();
-        if let Some(pair) = registry.find(number) {
+        let carrier = if pair.parts.service == Service::Iwarp {
+            pair.stream.carrier()
+        } else if let Some(pair) = registry.find(number) {
             *self = Self { number, pair: Arc::downgrade(&pair), carrier: None };
             return Found::Local(pair);
-        }
-        match registry.carrier(destination, number) {
+        } else {
+            registry.carrier(destination, number)
+        };
+        match carrier {
             Some(carrier) => {
                 *self = Self { number, pair: Weak::new(), carrier: Some((destination, Arc::downgrade(&carrier))) };
                 Found::Remote(carrier)
@@ -177,7 +181,7 @@ pub(in crate::qp) fn attempt(
     } else if work.destination.is_some() && !QpRegistry::of_process().is_here(request.destination) {
         Reply::Silence
     } else {
-        match peer.find(request.destination, number) {
+        match peer.find(pair, request.destination, number) {
             Found::Local(_) if flight.next() > 0 => return Outcome::Later,
             Found::Local(peer) => peer.handle(&request, &mut exchange),
             Found::Remote(carrier) => {

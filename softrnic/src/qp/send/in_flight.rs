@@ -115,6 +115,18 @@ impl InFlight {
         self.sent.back().copied()
     }
 
+    /// Whether the oldest request waits for a response with data.
+    pub(in crate::qp) fn awaits_response(&self) -> bool {
+        self.sent.front().is_some_and(|sent| sent.is_read)
+    }
+
+    /// Sends what its carrier has gathered.
+    pub(in crate::qp) fn flush(&self) {
+        if let Some(carrier) = self.carrier.as_ref().and_then(Weak::upgrade) {
+            carrier.flush();
+        }
+    }
+
     pub(in crate::qp) fn has(&self, psn: u32) -> bool {
         self.sent.iter().any(|sent| sent.psn == psn)
     }

@@ -154,6 +154,7 @@ impl Requester {
             }
         }
         if !self.flight.is_empty() {
+            self.flight.flush();
             self.flight.watch(pair, &self.attributes);
         }
         self.report_drain(pair);

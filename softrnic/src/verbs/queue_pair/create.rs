@@ -13,12 +13,13 @@ use super::open::Handles;
 use super::{Pair, extended};
 use crate::mem::domain::Domain;
 use crate::qp::registry::QpRegistry;
-use crate::qp::{Parts, QueuePair};
+use crate::qp::{Parts, QueuePair, State};
 use crate::srq::ReceiveQueue;
 use crate::sys::errno::Errno;
 use crate::verbs::async_event::Source;
 use crate::verbs::completion_queue::Queue;
 use crate::verbs::context::Context;
+use crate::verbs::device::Device;
 use crate::verbs::failure;
 use crate::verbs::object::Object;
 use crate::verbs::protection_domain::ProtectionDomain;
@@ -107,7 +108,9 @@ unsafe fn create(
 ) -> Result<*mut ibv_qp, Errno> {
     // SAFETY: the caller's promise.
     let (requested, open) = unsafe { (init.read(), Context::of(context)) };
-    let service = service(requested.qp_type)?;
+    // SAFETY: the caller's promise; its device belongs to this provider.
+    let is_iwarp = unsafe { Device::iwarp_of(context) }.is_some();
+    let service = service(requested.qp_type, is_iwarp)?;
     let mut uses = vec![open.usage.begin()];
     let (pd, domain, xrc_domain) = match *parent {
         Parent::Domain(pd) if service != Service::XrcReceive => {
@@ -168,6 +171,11 @@ unsafe fn create(
     (base.send_cq, base.recv_cq, base.srq) = (send_cq, recv_cq, srq);
     (base.handle, base.qp_num) = (open.handle(), pair.number());
     (base.state, base.qp_type) = (ibv_qp_state::IBV_QPS_RESET, requested.qp_type);
+    if is_iwarp {
+        // An RNIC has no RESET.
+        pair.change(State::Reset, State::Init, pair.attributes())?;
+        base.state = ibv_qp_state::IBV_QPS_INIT;
+    }
     if service == Service::XrcReceive {
         handles.enter(&pair);
     }
@@ -182,8 +190,10 @@ unsafe fn create(
     Ok(qp)
 }
 
-fn service(qp_type: ibv_qp_type) -> Result<Service, Errno> {
+fn service(qp_type: ibv_qp_type, is_iwarp: bool) -> Result<Service, Errno> {
     match qp_type {
+        ibv_qp_type::IBV_QPT_RC if is_iwarp => Ok(Service::Iwarp),
+        _ if is_iwarp => Err(Errno::NOT_SUPPORTED),
         ibv_qp_type::IBV_QPT_RC => Ok(Service::ReliableConnection),
         ibv_qp_type::IBV_QPT_UC => Ok(Service::UnreliableConnection),
         ibv_qp_type::IBV_QPT_UD => Ok(Service::UnreliableDatagram),
@@ -223,7 +233,7 @@ unsafe fn shared<'q>(
     }
     // SAFETY: the caller's promise.
     let (shared, at) = unsafe { (SharedReceiveQueue::of(srq), (*srq).context) };
-    let may_share = matches!(service, Service::ReliableConnection | Service::UnreliableDatagram);
+    let may_share = matches!(service, Service::ReliableConnection | Service::UnreliableDatagram | Service::Iwarp);
     if may_share && at == context && shared.xrc.is_none() { Ok(Some(shared)) } else { Err(Errno::INVALID) }
 }
 
@@ -320,7 +330,7 @@ mod tests {
     #[test]
     fn other_qp_types_are_refused() {
         for qp_type in [ibv_qp_type::IBV_QPT_RAW_PACKET, ibv_qp_type::IBV_QPT_DRIVER, ibv_qp_type(0), ibv_qp_type(77)] {
-            assert_eq!(service(qp_type), Err(Errno::NOT_SUPPORTED));
+            assert_eq!(service(qp_type, false), Err(Errno::NOT_SUPPORTED));
         }
     }
 }

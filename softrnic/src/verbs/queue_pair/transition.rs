@@ -82,7 +82,8 @@ const fn stages(service: Service) -> Stages {
             recover: CURRENT | ACCESS,
             drained: DRAINED,
         },
-        Service::ReliableConnection => Stages {
+        // Other rules apply to iWARP, see `rule`.
+        Service::ReliableConnection | Service::Iwarp => Stages {
             identity: IDENTITY,
             connect: Rule { required: PEER | RESPONDER, optional: PEER_OPTIONAL },
             start: SQ_PSN | TIMEOUT | REQUESTER,
@@ -111,6 +112,17 @@ const fn stages(service: Service) -> Stages {
 
 /// The attributes of a transition; `None` if it is invalid.
 pub(crate) fn rule(service: Service, from: State, to: State) -> Option<Rule> {
+    if service == Service::Iwarp {
+        // The connection manager makes the other transitions.
+        let optional = match (from, to) {
+            (_, State::Reset) => 0,
+            (_, State::Error) if from != State::Reset => 0,
+            (State::Reset | State::Init, State::Init) => PKEY | PORT | ACCESS,
+            (State::ReadyToSend, State::ReadyToSend) => CURRENT | ACCESS,
+            _ => return None,
+        };
+        return Some(Rule { required: 0, optional });
+    }
     let Stages { identity, connect, start, running, recover, drained } = stages(service);
     let (required, optional) = match (from, to) {
         (_, State::Reset) => (0, 0),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sideway_tests::child::{self, Ended, Program, example};
 use sideway_tests::connections::address;
 use sideway_tests::device;
-use sideway_tests::programs::{LIMIT, by_address, fails, port, refuses};
+use sideway_tests::programs::{LIMIT, by_address, fails, on_this_host, port, refuses};
 
 use super::peers::Whose::{self, Ours, Theirs};
 use super::peers::{client, server};
@@ -28,7 +28,8 @@ fn missing_server_is_an_error() {
         );
     }
     // No route leads there.
-    fails(&ping("203.0.113.1", ""), &["203.0.113.1", "ENETUNREACH"]);
+    let here = on_this_host(by_address(example("rping"), port(), "-c -a 203.0.113.1 -C 1"));
+    fails(&child::run(here, LIMIT), &["203.0.113.1", "ENETUNREACH"]);
     if device::name() != device::SOFT_DEVICE {
         // No RDMA device does.
         fails(&ping("127.0.0.1", ""), &["127.0.0.1", "ENODEV"]);

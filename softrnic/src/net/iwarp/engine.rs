@@ -1,0 +1,335 @@
+//! The connections of the process, and the thread that serves them.
+//!
+//! The thread waits for all sockets. While a program polls empty completion queues, the program serves them instead, and
+//! the thread only checks every millisecond whether it still does.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use super::connect::Agreed;
+use super::connection::Connection;
+use super::fpdu::max_segment;
+use super::stream::Stream;
+use crate::sys::descriptor::Descriptor;
+use crate::sys::{signals, tcp, unpoisoned};
+use crate::wire::address::Path;
+use crate::wire::message::Request;
+use crate::wire::operation::{Operation, Service};
+use crate::wire::packet::STREAM_PEER;
+use crate::wire::transport::Deliver;
+
+/// Interval of the thread's checks while programs poll.
+const TICK: Duration = Duration::from_millis(1);
+/// Number of empty polls between two events after which a program counts as polling.
+const POLLING_AFTER: u32 = 16;
+/// Number of consecutive empty polls of a thread before it yields.
+const YIELD_AFTER: u32 = 64;
+/// Interval of checks for connections whose peer does not close them.
+const ENDING_TICK: Duration = Duration::from_secs(1);
+/// A peer that is unreachable for so long, or does not acknowledge data, is lost.
+pub(crate) const PEER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The ID of the wake-up.
+const WAKE: u64 = 0;
+
+thread_local! {
+    /// Consecutive empty polls of this thread.
+    static EMPTY: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The connections of the process.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(super) deliver: &'static dyn Deliver,
+    reactor: OnceLock<Reactor>,
+    starting: Mutex<()>,
+    connections: RwLock<BTreeMap<u64, Arc<Connection>>>,
+    has_connections: AtomicBool,
+    last_id: AtomicU64,
+    /// Connections to serve although their sockets may not be ready.
+    notified: Mutex<Vec<u64>>,
+    /// The number of connections that end.
+    ending: AtomicUsize,
+    /// Programs poll, so the thread does not wait for sockets.
+    is_polled: AtomicBool,
+    /// A program has polled since the thread's last check.
+    has_polled: AtomicBool,
+    polls: AtomicU32,
+}
+
+#[derive(Debug)]
+struct Reactor {
+    epoll: Descriptor,
+    wake: Descriptor,
+}
+
+impl Engine {
+    pub(crate) const fn new(deliver: &'static dyn Deliver) -> Self {
+        Self {
+            deliver,
+            reactor: OnceLock::new(),
+            starting: Mutex::new(()),
+            connections: RwLock::new(BTreeMap::new()),
+            has_connections: AtomicBool::new(false),
+            last_id: AtomicU64::new(WAKE),
+            notified: Mutex::new(Vec::new()),
+            ending: AtomicUsize::new(0),
+            is_polled: AtomicBool::new(false),
+            has_polled: AtomicBool::new(false),
+            polls: AtomicU32::new(0),
+        }
+    }
+
+    /// Creates the connection of the QP `number` after its set-up; `first` is sent before everything else. It is served
+    /// after [`begin`](Self::begin).
+    ///
+    /// # Errors
+    ///
+    /// No descriptor or thread is available.
+    pub(crate) fn connection(
+        &'static self,
+        socket: Arc<Descriptor>,
+        agreed: &Agreed,
+        is_initiator: bool,
+        mut first: Vec<u8>,
+        (number, path): (u32, &Path),
+    ) -> Result<Arc<Connection>, Errno> {
+        self.start()?;
+        prepare(&socket)?;
+        let segment = max_segment(tcp::max_segment(&*socket));
+        let stream = match is_initiator {
+            true => Stream::initiator(agreed, segment, &mut first),
+            false => Stream::responder(agreed, segment),
+        };
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let template = template(path);
+        Ok(Connection::new(self, (id, socket), agreed, stream, first, (number, template)))
+    }
+
+    /// Begins to serve a connection.
+    pub(crate) fn begin(&self, connection: &Arc<Connection>) -> Result<(), Errno> {
+        let reactor = self.reactor.get().ok_or(Errno::NXIO)?;
+        unpoisoned(self.connections.write()).insert(connection.id, Arc::clone(connection));
+        self.has_connections.store(true, Ordering::Relaxed);
+        let data = epoll::EventData::new_u64(connection.id);
+        let added = epoll::add(&reactor.epoll, &*connection.socket, data, epoll::EventFlags::IN);
+        if added.is_err() {
+            self.remove(connection);
+            return added;
+        }
+        connection.serve(true);
+        Ok(())
+    }
+
+    /// Starts the thread if it is not running.
+    fn start(&'static self) -> Result<(), Errno> {
+        let _alone = unpoisoned(self.starting.lock());
+        if self.reactor.get().is_some() {
+            return Ok(());
+        }
+        let epoll = Descriptor::open(|| epoll::create(epoll::CreateFlags::CLOEXEC))?;
+        let wake = Descriptor::open(|| rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?;
+        epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+        let builder = thread::Builder::new().name("softrnic-iwarp".to_owned()).stack_size(512 << 10);
+        let reactor = self.reactor.get_or_init(|| Reactor { epoll, wake });
+        signals::without_signals(|| builder.spawn(|| self.run(reactor))).map_err(|_| Errno::AGAIN)?;
+        Ok(())
+    }
+
+    fn run(&self, reactor: &Reactor) {
+        loop {
+            if self.is_polled.load(Ordering::SeqCst) {
+                nap(reactor);
+                self.serve_notified();
+                if !self.has_polled.swap(false, Ordering::SeqCst) {
+                    self.is_polled.store(false, Ordering::SeqCst);
+                }
+            } else {
+                let timeout = if self.ending.load(Ordering::Relaxed) > 0 { Some(ENDING_TICK) } else { None };
+                let has_found = self.serve_ready(reactor, timeout);
+                self.polls.store(0, Ordering::Relaxed);
+                self.serve_notified();
+                if !has_found && timeout.is_some() {
+                    self.all().iter().for_each(|connection| _ = connection.serve(true));
+                }
+            }
+        }
+    }
+
+    fn all(&self) -> Vec<Arc<Connection>> {
+        unpoisoned(self.connections.read()).values().cloned().collect()
+    }
+
+    fn get(&self, id: u64) -> Option<Arc<Connection>> {
+        unpoisoned(self.connections.read()).get(&id).cloned()
+    }
+
+    /// Serves the connections whose sockets are ready. Returns whether there were any.
+    fn serve_ready(&self, reactor: &Reactor, timeout: Option<Duration>) -> bool {
+        let waits = timeout != Some(Duration::ZERO);
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let mut events = [const { MaybeUninit::uninit() }; 64];
+        let events = match epoll::wait(&reactor.epoll, &mut events, timeout.as_ref()) {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => return true,
+            Err(error) => {
+                log::error!("cannot wait for other hosts: epoll failed: {error}");
+                thread::sleep(ENDING_TICK);
+                return false;
+            }
+        };
+        let mut has_found = false;
+        for event in events {
+            match event.data.u64() {
+                WAKE if waits => {
+                    let _ = rustix::io::read(&reactor.wake, &mut [0; 8]);
+                    has_found = true;
+                }
+                WAKE => {}
+                id => has_found |= self.get(id).is_some_and(|connection| connection.serve(waits)) || waits,
+            }
+        }
+        has_found
+    }
+
+    fn serve_notified(&self) {
+        for id in std::mem::take(&mut *unpoisoned(self.notified.lock())) {
+            if let Some(connection) = self.get(id) {
+                connection.serve(true);
+            }
+        }
+    }
+
+    /// Has the thread serve a connection soon. The caller may hold any lock.
+    pub(super) fn notify(&self, id: u64) {
+        unpoisoned(self.notified.lock()).push(id);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(reactor) = self.reactor.get() {
+            // It fails only if a wake-up is already pending.
+            let _ = rustix::io::write(&reactor.wake, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Sets the events of a socket that are waited for.
+    pub(super) fn watch(&self, connection: &Connection, reads: bool, writes: bool) {
+        let mut flags = epoll::EventFlags::empty();
+        flags.set(epoll::EventFlags::IN, reads);
+        flags.set(epoll::EventFlags::OUT, writes);
+        if let Some(reactor) = self.reactor.get() {
+            let data = epoll::EventData::new_u64(connection.id);
+            // A connection that is not served yet, or no longer, is not in the list.
+            let _ = epoll::modify(&reactor.epoll, &*connection.socket, data, flags);
+        }
+    }
+
+    /// A connection ends.
+    pub(super) fn ending(&self) {
+        if self.ending.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.wake();
+        }
+    }
+
+    /// Stops serving a connection that has ended.
+    pub(super) fn forget(&self, connection: &Connection) {
+        if self.remove(connection) {
+            self.ending.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn remove(&self, connection: &Connection) -> bool {
+        if let Some(reactor) = self.reactor.get() {
+            let _ = epoll::delete(&reactor.epoll, &*connection.socket);
+        }
+        let mut connections = unpoisoned(self.connections.write());
+        let removed = connections.remove(&connection.id);
+        self.has_connections.store(!connections.is_empty(), Ordering::Relaxed);
+        drop(connections);
+        removed.is_some()
+    }
+
+    /// Handles an empty poll of a program. Returns whether anything has arrived.
+    #[inline]
+    pub(crate) fn progress(&self) -> bool {
+        self.has_connections.load(Ordering::Relaxed) && self.polled()
+    }
+
+    fn polled(&self) -> bool {
+        if !self.is_polled.load(Ordering::SeqCst) {
+            if self.polls.fetch_add(1, Ordering::Relaxed) < POLLING_AFTER {
+                return false;
+            }
+            self.has_polled.store(true, Ordering::SeqCst);
+            self.is_polled.store(true, Ordering::SeqCst);
+            self.wake();
+        } else if !self.has_polled.load(Ordering::Relaxed) {
+            self.has_polled.store(true, Ordering::SeqCst);
+        }
+        let only = {
+            let connections = unpoisoned(self.connections.read());
+            connections.first_key_value().filter(|_| connections.len() == 1).map(|(_, only)| Arc::clone(only))
+        };
+        let has_found = match (only, self.reactor.get()) {
+            (Some(only), _) => only.serve(false),
+            (None, Some(reactor)) => self.serve_ready(reactor, Some(Duration::ZERO)),
+            (None, None) => false,
+        };
+        let empty = if has_found { 0 } else { EMPTY.get() + 1 };
+        EMPTY.set(empty % YIELD_AFTER);
+        if empty == YIELD_AFTER {
+            thread::yield_now();
+        }
+        has_found
+    }
+}
+
+/// Waits for a wake-up, at most for a tick.
+fn nap(reactor: &Reactor) {
+    let mut wake = [PollFd::new(&reactor.wake, PollFlags::IN)];
+    let timeout = Timespec::try_from(TICK).ok();
+    if rustix::event::poll(&mut wake, timeout.as_ref()).is_ok_and(|count| count > 0) {
+        let _ = rustix::io::read(&reactor.wake, &mut [0; 8]);
+    }
+}
+
+/// Sets the options of a connected socket.
+fn prepare(socket: &Descriptor) -> Result<(), Errno> {
+    const KEEPALIVES: u32 = 4;
+    sockopt::set_tcp_nodelay(socket, true)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, PEER_TIMEOUT / 3)?;
+    sockopt::set_tcp_keepintvl(socket, PEER_TIMEOUT / 3 * 2 / KEEPALIVES)?;
+    sockopt::set_tcp_keepcnt(socket, KEEPALIVES)?;
+    sockopt::set_tcp_user_timeout(socket, PEER_TIMEOUT.as_millis() as u32)
+}
+
+/// The fields that all messages from a peer share.
+fn template(path: &Path) -> Request {
+    Request {
+        service: Service::Iwarp,
+        operation: Operation::Send,
+        length: 0,
+        is_solicited: false,
+        psn: 0,
+        packets: 1,
+        source_number: STREAM_PEER,
+        source: path.destination,
+        destination: path.source,
+        key: 0,
+        traffic_class: path.traffic_class,
+        hop_limit: path.hop_limit,
+        flow_label: 0,
+        service_level: 0,
+        srq_number: 0,
+    }
+}

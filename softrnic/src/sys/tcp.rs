@@ -1,0 +1,23 @@
+//! Options of TCP sockets.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+/// The segment size that any host accepts (RFC 9293, section 3.7.1).
+const DEFAULT: u16 = 536;
+
+/// The maximum segment size of a connection.
+pub(crate) fn max_segment(socket: impl AsFd) -> u16 {
+    let mut value: libc::c_int = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the value and its length are writable.
+    let code = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_MAXSEG,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    };
+    if code == 0 { u16::try_from(value).unwrap_or(u16::MAX).max(DEFAULT) } else { DEFAULT }
+}
