@@ -260,6 +260,15 @@ impl Connection {
         unless_end(self.handle.wait((self.id, Wait::Read), deadline, |worker| worker.try_recv(self.id)))
     }
 
+    /// Waits for the next message, and copies it into `out`; its length, or `None` after the last one.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if the message is longer than `out`: it stays, and the text has its length. As of [`Connection::recv`] otherwise.
+    pub fn recv_into(&self, out: &mut [u8]) -> io::Result<Option<usize>> {
+        unless_end(self.handle.wait((self.id, Wait::Read), None, |worker| worker.try_recv_into(self.id, out)))
+    }
+
     /// The next message, if it is there; `None` after the last one.
     ///
     /// # Errors
@@ -372,7 +381,7 @@ impl fmt::Debug for Connection {
 }
 
 /// The end of the messages is no error here.
-fn unless_end(received: io::Result<Buf>) -> io::Result<Option<Buf>> {
+fn unless_end<T>(received: io::Result<T>) -> io::Result<Option<T>> {
     match received {
         Ok(message) => Ok(Some(message)),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),

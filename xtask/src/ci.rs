@@ -81,6 +81,8 @@ enum Step {
     Features,
     /// The fuzz targets build (full run)
     Fuzz,
+    /// trespass keeps every byte with a million seeds of its simulator, and with a thousand peers killed (full run)
+    Seeds,
     /// Everything in programs builds for AArch64 (full run)
     Aarch64,
     /// The public crates build with their oldest allowed dependencies (full run)
@@ -110,8 +112,8 @@ enum Step {
 impl Step {
     /// Whether it is in the full run only: it takes minutes, or its findings change rarely.
     fn is_full(self) -> bool {
-        use Step::{Aarch64, Deny, Features, Fuzz, Minimal, Package, Sanitizers};
-        matches!(self, Features | Fuzz | Aarch64 | Minimal | Package | Deny | Sanitizers)
+        use Step::{Aarch64, Deny, Features, Fuzz, Minimal, Package, Sanitizers, Seeds};
+        matches!(self, Features | Fuzz | Seeds | Aarch64 | Minimal | Package | Deny | Sanitizers)
     }
 
     fn ring(self) -> Option<Ring> {
@@ -139,6 +141,7 @@ impl Step {
             Self::Bindings => (&["rdma-mummy-sys-generator", "rdma-mummy-sys"], &[]),
             Self::Api => (&["sideway", "softrnic"], &["api"]),
             Self::CompileFail => (&["sideway-tests"], &[]),
+            Self::Seeds => (&["trespass"], &[]),
             Self::Msrv | Self::Minimal | Self::Package => (&public, &["README.md"]),
             Self::Features | Self::Aarch64 | Self::Fuzz | Self::Deny => (&[], &[]),
             _ => return None,
@@ -245,6 +248,11 @@ fn run(step: Step, write: bool, record: &Record) -> Result<Finished> {
             // libFuzzer is C++ and is linked; a check needs neither a compiler for it nor the library.
             let by = [("RUSTFLAGS", "--cfg fuzzing"), ("CUSTOM_LIBFUZZER_PATH", "/nonexistent/libfuzzer.a")];
             cargo(&[&words[..], &["--", "-D", "warnings"]].concat(), &by)?;
+        }
+        Step::Seeds => {
+            let test = ["test", "--release", "--package", "trespass"];
+            cargo(&[&test[..], &["--lib", "seeds_keep"]].concat(), &[("TRESPASS_SEEDS", "1000000")])?;
+            cargo(&[&test[..], &["--test", "transports", "killed_amid"]].concat(), &[("TRESPASS_KILLS", "500")])?;
         }
         Step::Aarch64 => aarch64::check()?,
         Step::Minimal => minimal::check(&root, record)?,

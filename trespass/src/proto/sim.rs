@@ -53,19 +53,23 @@ fn seeds_keep_every_byte_and_every_buffer() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let first = number("TRESPASS_SEED").unwrap_or(1);
     let count = number("TRESPASS_SEEDS").unwrap_or(if first == 1 { 2_000 } else { 1 });
-    let pools = [node::pool(), node::pool()];
-    for seed in first..first + count {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed, &pools))) {
-            // The panic's own message is on stderr already.
-            let again = format!("TRESPASS_SEED={seed} cargo test -p trespass seeds_keep");
-            assert!(
-                std::io::Write::write_all(
-                    &mut std::io::stderr(),
-                    format!("seed {seed} failed; again: {again}\n").as_bytes()
-                )
-                .is_ok()
-            );
-            resume_unwind(panic);
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as u64).min(count);
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            scope.spawn(move || {
+                let pools = [node::pool(), node::pool()];
+                (first + thread..first + count).step_by(threads as usize).for_each(|seed| one(seed, &pools));
+            });
         }
+    });
+}
+
+fn one(seed: u64, pools: &[Pool; 2]) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed, pools))) {
+        // The panic's own message is on stderr already.
+        let again = format!("TRESPASS_SEED={seed} cargo test -p trespass seeds_keep");
+        let text = format!("seed {seed} failed; again: {again}\n");
+        assert!(std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).is_ok());
+        resume_unwind(panic);
     }
 }

@@ -155,7 +155,7 @@ impl<B: Backend> Domain<B> {
                     self.backend.post_receives(&mut stock.receives);
                 }
                 let result = act(connection, stock, &mut Link { backend: &mut self.backend, id: link });
-                if result.is_err() || connection.needs_turn(stock) {
+                if connection.needs_turn(stock) {
                     slot.mark(link.index, dirty);
                 }
                 result

@@ -409,6 +409,19 @@ impl Worker {
         }
     }
 
+    /// Copies the next message into `out`, and returns its length.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if the message is longer than `out`: it stays, and the text has its length. As of [`Worker::try_recv`] otherwise.
+    #[inline]
+    pub fn try_recv_into(&mut self, id: ConnectionId, out: &mut [u8]) -> io::Result<usize> {
+        let received = on!(self, id.kind, domain => {
+            domain.with(id.link, |connection, stock, _| connection.try_recv_into(out, stock))
+        });
+        received?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
     /// Sends bytes of a stream; returns how many.
     ///
     /// # Errors

@@ -302,3 +302,23 @@ fn malformed_input_ends_its_own_connection_alone() {
     connection.send(b"still here").unwrap();
     assert_eq!(&accepted.recv().unwrap().unwrap()[..], b"still here");
 }
+
+#[test]
+fn recv_into_copies_messages_and_keeps_those_that_are_too_long() {
+    on_both(|transport| {
+        let (left, right) = pair(transport);
+        let mut memory = vec![0; 100_000];
+        for length in [0, 1, 64, 5_000, 30_000, 100_000] {
+            let sent = bytes(length, length);
+            left.send(&sent).unwrap();
+            if length > 0 {
+                let short = right.recv_into(&mut memory[..length - 1]).map_err(|error| error.kind());
+                assert_eq!(short, Err(ErrorKind::InvalidInput), "{length}");
+            }
+            assert_eq!(right.recv_into(&mut memory).unwrap(), Some(length));
+            assert!(memory[..length] == sent[..]);
+        }
+        left.shutdown().unwrap();
+        assert_eq!(right.recv_into(&mut memory).unwrap(), None);
+    });
+}

@@ -19,6 +19,7 @@ use crate::table::Finished;
 const BESIDES: &[(&str, &[&str])] = &[
     ("softrnic", &["fuzz/corpus", "ARCHITECTURE.md"]),
     ("stride-perf", &["fuzz/corpus", "ARCHITECTURE.md"]),
+    ("trespass", &["fuzz/corpus", "ARCHITECTURE.md"]),
     ("sideway-tests", &["README.md", "examples"]),
 ];
 /// Packages with many programs but few tests, which a quick run leaves out.

@@ -152,6 +152,53 @@ impl Connection {
         self.still_open().map(|()| Received::Empty)
     }
 
+    /// The next whole message, copied into `out`; its length, and `None` after the last one. A message that is longer than `out` is an
+    /// error, and stays.
+    #[inline]
+    pub(crate) fn try_recv_into(&mut self, out: &mut [u8], stock: &mut Stock) -> io::Result<Option<usize>> {
+        let length = match self.front(stock) {
+            Front::Data(frame) => match &self.incoming.assembly {
+                Some(assembly) => assembly.message.len(),
+                None if frame.flags & LAST != 0 => frame.length as usize,
+                None => frame.a as usize,
+            },
+            Front::Rendezvous => match self.incoming.reads.front() {
+                Some(Read::Ready(message)) => message.len(),
+                _ => 0,
+            },
+            Front::Empty | Front::End => 0,
+        };
+        let Some(place) = out.get_mut(..length) else {
+            let text = format!("a message of {length} bytes; receive it with a buffer of that length");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        };
+        if let Front::Data(Frame { flags, length, .. }) = self.front(stock)
+            && flags & LAST != 0
+            && self.incoming.assembly.is_none()
+            && self.incoming.cursor == 0
+        {
+            // Most messages: one frame, which need not pass through another buffer.
+            let bytes = self.read(place, stock)?.unwrap_or(0);
+            debug_assert_eq!(bytes, length as usize);
+            if length == 0 {
+                self.incoming.pass_frame(HEADER, stock);
+            }
+            return Ok(Some(bytes));
+        }
+        match self.try_recv(stock)? {
+            Received::Message(message) => match out.get_mut(..message.len()) {
+                Some(place) => {
+                    place.copy_from_slice(&message);
+                    Ok(Some(message.len()))
+                }
+                // Not reached: the message is as long as announced, or shorter.
+                None => Err(Failure::violation("a message is longer than announced").into()),
+            },
+            Received::Empty => Err(io::ErrorKind::WouldBlock.into()),
+            Received::End => Ok(None),
+        }
+    }
+
     /// Whether `read` or `try_recv` has something new, an end or an error included.
     pub(crate) fn can_receive(&mut self, stock: &mut Stock) -> bool {
         match self.front(stock) {

@@ -189,7 +189,6 @@ impl World {
                 error
             })
         };
-        end.dirty |= result.is_err();
         end.mark(stock);
         match result {
             Ok(length) => end.log.send(length),
@@ -217,7 +216,11 @@ impl World {
                 }
             })
         } else {
-            let received = end.connection.try_recv(&mut node.stock);
+            let received = if rng.one_in(2) {
+                end.connection.try_recv(&mut node.stock)
+            } else {
+                receive_into(&mut end.connection, &mut node.stock, rng)
+            };
             if let Ok(Received::Message(message)) = &received {
                 log.receive(pair, 1 - side, message, true);
             }
@@ -385,5 +388,27 @@ impl Node {
 
     pub(super) fn release(&mut self) {
         self.hoard.clear();
+    }
+}
+
+/// Receives into memory of the program, which may be too short at first.
+fn receive_into(connection: &mut Connection, stock: &mut Stock, rng: &mut Rng) -> io::Result<Received> {
+    let mut bytes = vec![0; rng.below(2_000) as usize];
+    let received = match connection.try_recv_into(&mut bytes, stock) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            bytes.resize(30_000, 0);
+            connection.try_recv_into(&mut bytes, stock)
+        }
+        received => received,
+    };
+    match received {
+        Ok(None) => Ok(Received::End),
+        Ok(Some(length)) => {
+            let mut message = Buf::on_heap(length);
+            message.copy_from_slice(&bytes[..length]);
+            Ok(Received::Message(message))
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Received::Empty),
+        Err(error) => Err(error),
     }
 }
