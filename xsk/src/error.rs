@@ -236,7 +236,9 @@ fn explain(step: Step, errno: Errno) -> (ErrorKind, &'static str) {
             (K::NoZeroCopy, "the driver has no zero copy for this queue, or not with multi-buffer; allow copy mode")
         }
         (Step::Bind, libc::ENODEV) => (K::NoInterface, "the interface does not exist any more; check ip link"),
-        (Step::Bind, libc::EBADF) => (K::InvalidOption, "the socket to share with is not bound; bind it first"),
+        (Step::Bind, libc::EBADF) => {
+            (K::InvalidOption, "the interface of another socket with this UMEM was removed; close that socket first")
+        }
         (Step::Bind, libc::EINVAL) => (
             K::InvalidOption,
             "the kernel rejects the combination; multi-buffer requires Linux 6.6, zero copy an MTU that fits a frame, and a \

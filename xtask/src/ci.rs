@@ -139,7 +139,7 @@ impl Step {
         let public: Vec<&str> = published(record).iter().map(|package| package.name.as_str()).collect();
         let (packages, besides): (&[&str], &[&str]) = match self {
             Self::Bindings => (&["rdma-mummy-sys-generator", "rdma-mummy-sys"], &[]),
-            Self::Api => (&["sideway", "softrnic"], &["api"]),
+            Self::Api => (&["sideway", "softrnic", "xsk"], &["api"]),
             Self::CompileFail => (&["sideway-tests"], &[]),
             Self::Seeds => (&["trespass"], &[]),
             Self::Msrv | Self::Minimal | Self::Package => (&public, &["README.md"]),

@@ -30,7 +30,7 @@ To try it without a NIC, connect two network namespaces:
   ip netns add a; ip netns add b
   ip link add v0 netns a type veth peer name v1 netns b
   ip -n a link set v0 up; ip -n b link set v1 up
-and start each program with: ip netns exec a PROGRAM --link-name v0
+and start each program with: ip netns exec a PROGRAM --link-name v0. Those with two links need a second pair.
 
 Exit status: 0 after Ctrl-C, 1 on failure, 2 for invalid arguments.";
 
@@ -388,7 +388,8 @@ impl Entry {
 
 /// Reads a list of entries: each begins with `-` and has a `key: value` a line, as in YAML.
 pub(crate) fn entries(path: &Path) -> Result<Vec<Entry>> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read {}; name a file with --config-file", path.display()))?;
     let mut entries: Vec<Entry> = Vec::new();
     for line in text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {
         let (is_new, line) = line.strip_prefix('-').map_or((false, line), |rest| (true, rest.trim()));
@@ -403,7 +404,7 @@ pub(crate) fn entries(path: &Path) -> Result<Vec<Entry>> {
             .with_context(|| format!("{}: `{line}` is no `key: value` of an entry that `-` begins", path.display()))?;
         entry.0.push((key.trim().to_owned(), value.trim().trim_matches('"').to_owned()));
     }
-    ensure!(!entries.is_empty(), "{} has no entry", path.display());
+    ensure!(!entries.is_empty(), "{} has no entry; --help has an example", path.display());
     Ok(entries)
 }
 

@@ -56,7 +56,7 @@ fn carry_out(arguments: &Arguments) -> Result<()> {
     let size = umem.frame_size();
     ensure!(
         u32::from(arguments.packet_size) <= size,
-        "packets of {} bytes exceed --bufsize {size}",
+        "packets of {} bytes exceed --bufsize {size}; change one of them",
         arguments.packet_size
     );
     let mut queue = arguments.options.socket(&arguments.link.link(), 1)?.open_tx(&umem)?;

@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Step};
 use crate::interface::Interface;
 use crate::ring::{Consumer, Producer, Ring};
 use crate::sys::{self, Desc, Errno, Mapping};
-use crate::umem::{METADATA_LEN, Umem};
+use crate::umem::{Bound, METADATA_LEN, Umem};
 
 /// Entries of each ring.
 const RING_SIZE: u32 = 2048;
@@ -318,7 +318,7 @@ impl Opening {
             sxdp_queue_id: options.queue,
             sxdp_shared_umem_fd: shared.map_or(0, |(fd, _)| std::os::fd::AsRawFd::as_raw_fd(&fd) as u32),
         };
-        bind(self.fd.as_fd(), &address, options.busy_timeout).map_err(|errno| options.diagnose(errno, first))?;
+        bind(self.fd.as_fd(), &address, options.busy_timeout).map_err(|errno| options.diagnose(errno, umem, first))?;
         let is_multi_buffer = shared.map_or(options.is_multi_buffer, |(_, is_multi_buffer)| is_multi_buffer);
         let granted = Granted {
             zero_copy: is_zero_copy(self.fd.as_fd()).map_err(|errno| options.error(Step::ReadOption, errno))?,
@@ -329,14 +329,15 @@ impl Opening {
         if options.zero_copy == ZeroCopy::Required && !granted.zero_copy {
             return Err(options.error(Step::Bind, libc::EOPNOTSUPP));
         }
-        umem.add_bound(&self.fd, is_multi_buffer);
+        let queue = (options.interface.index(), options.queue);
+        umem.add_bound(Bound { socket: Arc::downgrade(&self.fd), queue, is_multi_buffer });
         Ok(Arc::new(Socket::new(self.rings, self.fd, options.subject(), options.queue, granted, umem.clone())))
     }
 }
 
 impl SocketBuilder {
     /// Finds what the errno of `bind` leaves open.
-    fn diagnose(&self, errno: Errno, first: Option<&Socket>) -> Error {
+    fn diagnose(&self, errno: Errno, umem: &Umem, first: Option<&Socket>) -> Error {
         let error = self.error(Step::Bind, errno);
         if errno != libc::EINVAL {
             return error;
@@ -349,6 +350,11 @@ impl SocketBuilder {
             _ if first.is_some_and(|first| first.queue() != self.queue) => error.because(
                 ErrorKind::InvalidOption,
                 "the first socket has another queue; use SocketBuilder::open".into(),
+            ),
+            _ if first.is_none() && umem.is_bound_to((self.interface.index(), self.queue)) => error.because(
+                ErrorKind::InvalidOption,
+                "a socket with this UMEM is bound to this queue; use SocketBuilder::share, or choose another queue"
+                    .into(),
             ),
             _ => error,
         }

@@ -133,6 +133,10 @@ impl Socket {
 
     /// Waits for an event. `false` after the time-out.
     fn wait(&self, events: i16, timeout: Duration) -> Result<bool, Error> {
+        // `poll` sends too.
+        if self.is_rejected.load(Ordering::Relaxed) {
+            return Err(self.error(Step::Send, libc::EINVAL));
+        }
         let deadline = Instant::now().checked_add(timeout);
         loop {
             let left = deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));

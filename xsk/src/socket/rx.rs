@@ -14,6 +14,8 @@ use crate::umem::{CONTINUES, Packet, Region, SHORTEST, Token};
 #[derive(Debug)]
 pub struct Rx {
     consumer: Consumer<Desc>,
+    /// With multi-buffer: whether the packet that was received last continues in the next one.
+    is_inside: Option<bool>,
     side: Side,
 }
 
@@ -21,14 +23,15 @@ side!(Rx);
 
 impl Rx {
     pub(crate) fn new(consumer: Consumer<Desc>, side: Side) -> Self {
-        Self { consumer, side }
+        Self { consumer, is_inside: side.socket.granted().multi_buffer.then_some(false), side }
     }
 
     /// A batch of up to `max` received packets.
     #[inline]
     pub fn batch(&mut self, max: usize) -> RxBatch<'_> {
         let region = self.side.holder.pointer();
-        RxBatch { batch: self.consumer.batch(u32::try_from(max).unwrap_or(u32::MAX)), region }
+        let is_inside = self.is_inside.as_mut();
+        RxBatch { batch: self.consumer.batch(u32::try_from(max).unwrap_or(u32::MAX)), is_inside, region }
     }
 
     /// Packets, or pieces of packets, that can be received now.
@@ -68,6 +71,7 @@ impl Drop for Rx {
 #[derive(Debug)]
 pub struct RxBatch<'a> {
     batch: ConsumerBatch<'a, Desc>,
+    is_inside: Option<&'a mut bool>,
     region: NonNull<Region>,
 }
 
@@ -81,9 +85,10 @@ impl RxBatch<'_> {
     /// packets stay in the RX ring.
     #[inline]
     pub fn recycle(self, to: &mut Fill, mut inspect: impl FnMut(&mut Packet)) -> usize {
-        let Self { batch, region } = self;
+        let Self { batch, mut is_inside, region } = self;
         let to = to.entries(batch.len(), region);
         transfer(batch, to, |desc| {
+            follow(&mut is_inside, &desc);
             // SAFETY: the entry was in the RX ring, whose batch keeps the region.
             let mut packet = unsafe { packet(desc, region) };
             inspect(&mut packet);
@@ -95,22 +100,35 @@ impl RxBatch<'_> {
     /// Passes each packet to `edit`, and then to a TX ring. Returns the number of packets.
     ///
     /// This is the fastest way to forward. It ends early if the TX ring is full; nothing happens if it belongs to another UMEM. The other packets
-    /// stay in the RX ring. A packet that is a piece of another, or shorter than 14 bytes, is dropped.
+    /// stay in the RX ring. A packet that is shorter than 14 bytes is dropped, and so are the pieces of a larger packet (multi-buffer), which
+    /// `edit` does not get.
     #[inline]
     pub fn forward(self, to: &mut Tx, mut edit: impl FnMut(&mut Packet)) -> usize {
-        let Self { batch, region } = self;
+        let Self { batch, mut is_inside, region } = self;
         let to = to.entries(batch.len(), region);
         transfer(batch, to, |desc| {
+            let is_piece = follow(&mut is_inside, &desc);
             // SAFETY: the entry was in the RX ring, whose batch keeps the region.
             let mut packet = unsafe { packet(desc, region) };
+            if is_piece {
+                return Err(Some(packet));
+            }
             edit(&mut packet);
-            if !packet.token().belongs_to(region) || packet.len() < SHORTEST || packet.continues() {
+            if !packet.token().belongs_to(region) || packet.len() < SHORTEST {
                 return Err(Some(packet));
             }
             let options = packet.options();
             Ok(tx::give(packet, options))
         })
     }
+}
+
+/// Records whether the next descriptor continues this packet. Returns whether this one is a piece.
+#[inline]
+fn follow(is_inside: &mut Option<&mut bool>, desc: &Desc) -> bool {
+    let Some(is_inside) = is_inside else { return false };
+    let continues = desc.options & CONTINUES != 0;
+    std::mem::replace(&mut **is_inside, continues) || continues
 }
 
 /// The packet of a descriptor.
@@ -133,6 +151,7 @@ impl Iterator for RxBatch<'_> {
     #[inline]
     fn next(&mut self) -> Option<Packet> {
         let desc = self.batch.pop()?;
+        follow(&mut self.is_inside, &desc);
         // SAFETY: the entry was in the RX ring, whose batch keeps the region.
         Some(unsafe { packet(desc, self.region) })
     }

@@ -42,7 +42,7 @@ impl Tx {
         self.producer.batch(if self.side.holder.pointer() == region { max } else { 0 })
     }
 
-    /// Packets in the ring that the kernel has not taken yet.
+    /// Packets in the ring that the kernel has not taken yet. Before Linux 6.17, those of the last [`wake`](Self::wake) count until the next.
     pub fn pending(&self) -> usize {
         self.producer.pending() as usize
     }
@@ -56,15 +56,20 @@ impl Tx {
 
     /// `sendto(fd, NULL, 0, MSG_DONTWAIT, …)` — sends what is in the ring, if the kernel must be woken for that.
     ///
-    /// Returns `false` if packets are left: the call has sent its budget, the completion ring is full, or the device is busy. Call again after
-    /// frames were taken from the completion ring.
+    /// Returns `false` if packets may be left: the call has sent its budget, the completion ring is full, or the device is busy. Call again
+    /// after frames were taken from the completion ring. Before Linux 6.17, copy mode reports by the next call that nothing is left.
     ///
     /// # Errors
     ///
     /// The interface was removed, or its link is down.
     #[inline]
     pub fn wake(&mut self) -> Result<bool, Error> {
-        if self.needs_wakeup() { self.side.socket.kick_tx() } else { Ok(true) }
+        if !self.needs_wakeup() {
+            return Ok(true);
+        }
+        let socket = &self.side.socket;
+        // Older kernels return success if the completion ring is full.
+        Ok(socket.kick_tx()? && (socket.granted().zero_copy || self.pending() == 0))
     }
 
     /// `poll(POLLOUT)` — waits until the ring has space. Returns `false` after the time-out.

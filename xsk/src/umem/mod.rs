@@ -35,8 +35,14 @@ pub struct Umem {
     bound: Arc<Mutex<Vec<Bound>>>,
 }
 
-/// A bound socket, and whether it has multi-buffer.
-type Bound = (Weak<OwnedFd>, bool);
+/// A bound socket.
+#[derive(Clone, Debug)]
+pub(crate) struct Bound {
+    pub(crate) socket: Weak<OwnedFd>,
+    /// Index of its interface, and its queue.
+    pub(crate) queue: (u32, u32),
+    pub(crate) is_multi_buffer: bool,
+}
 
 impl Umem {
     /// Starts a UMEM with this number of frames, of 4096 bytes each by default.
@@ -76,13 +82,18 @@ impl Umem {
     /// A socket that is bound with this memory, and whether it has multi-buffer.
     pub(crate) fn bound(&self) -> Option<(Arc<OwnedFd>, bool)> {
         let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
-        bound.retain(|(socket, _)| socket.strong_count() > 0);
-        bound.iter().find_map(|(socket, is_multi_buffer)| Some((socket.upgrade()?, *is_multi_buffer)))
+        bound.retain(|one| one.socket.strong_count() > 0);
+        bound.iter().find_map(|one| Some((one.socket.upgrade()?, one.is_multi_buffer)))
     }
 
-    pub(crate) fn add_bound(&self, socket: &Arc<OwnedFd>, is_multi_buffer: bool) {
-        let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
-        bound.push((Arc::downgrade(socket), is_multi_buffer));
+    pub(crate) fn add_bound(&self, one: Bound) {
+        self.bound.lock().unwrap_or_else(PoisonError::into_inner).push(one);
+    }
+
+    /// Whether a socket with this memory is bound to the queue of an interface.
+    pub(crate) fn is_bound_to(&self, queue: (u32, u32)) -> bool {
+        let bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        bound.iter().any(|one| one.queue == queue && one.socket.strong_count() > 0)
     }
 }
 

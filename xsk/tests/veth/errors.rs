@@ -141,7 +141,8 @@ fn packet_that_the_device_drops_completes() {
     let packet = end.packet(&frame(0, 60));
     end.queue.tx.batch(1).send(packet).unwrap();
     assert!(!end.queue.tx.wake().unwrap(), "the kernel returns EBUSY");
-    assert_eq!((end.queue.tx.pending(), end.queue.completion.collect(&mut end.pool)), (0, 1));
+    assert_eq!(end.queue.completion.collect(&mut end.pool), 1);
+    end.flush();
     assert_eq!(end.pool.len(), before);
 }
 
@@ -149,13 +150,15 @@ fn packet_that_the_device_drops_completes() {
 fn full_completion_ring_holds_packets_back_and_loses_none() {
     let Some(net) = Net::new() else { return };
     let mut end = End::with(&net.a, Umem::builder(256), |socket| socket.ring_size(32)).unwrap();
-    for expected in [true, false] {
+    for _ in 0..2 {
         let packets: Vec<_> = (0..32).map(|number| end.packet(&frame(number, 60))).collect();
         let mut batch = end.queue.tx.batch(32);
         packets.into_iter().for_each(|packet| batch.send(packet).unwrap());
         drop(batch);
-        assert_eq!(end.queue.tx.wake().unwrap(), expected, "EAGAIN once the completion ring is full");
+        // Before Linux 6.17, the kernel publishes what it has taken with the second call.
+        end.queue.tx.wake().unwrap();
     }
+    assert!(!end.queue.tx.wake().unwrap(), "the completion ring is full");
     assert_eq!((end.queue.tx.pending(), end.queue.completion.available()), (32, 32));
     assert!(!end.queue.tx.wait(Duration::from_millis(5)).unwrap(), "a full ring is not writable");
     assert_eq!(end.queue.completion.collect(&mut end.pool), 32);
@@ -181,6 +184,8 @@ fn rejected_descriptor_ends_sending() {
     for _ in 0..2 {
         let error = end.queue.tx.wake().unwrap_err();
         assert_eq!(parts(&error), (Step::Send, ErrorKind::Rejected), "{error}");
+        let error = end.queue.rx.wait(Duration::ZERO).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Rejected, "poll sends too: {error}");
     }
 }
 

@@ -7,6 +7,8 @@ use xsk::{
     UmemBuilder,
 };
 
+use crate::net::did_not_run;
+
 /// No test waits longer for a packet.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -33,6 +35,17 @@ impl End {
         let mut queue = builder.open(&umem)?;
         queue.fill.refill(&mut pool);
         Ok(Self { umem, pool, queue })
+    }
+
+    /// A socket with multi-buffer, or a report that the kernel has none.
+    pub(crate) fn multi_buffer(interface: &Interface, umem: UmemBuilder) -> Option<Self> {
+        match Self::with(interface, umem, |socket| socket.multi_buffer(true).ring_size(64)) {
+            Err(error) if error.errno() == libc::EINVAL => {
+                did_not_run("multi-buffer needs Linux 6.6");
+                None
+            }
+            end => Some(end.unwrap()),
+        }
     }
 
     /// Attaches the program for all packets, and passes them to this socket.

@@ -158,6 +158,8 @@ fn bind_errors_name_their_cause() {
     let error = Socket::builder(&net.a, 5).open(&umem).unwrap_err();
     assert_eq!((error.kind(), error.errno()), (ErrorKind::NoQueue, libc::EINVAL), "{error}");
     let _first = Socket::builder(&net.a, 0).open(&umem).unwrap();
+    let error = Socket::builder(&net.a, 0).open(&umem).unwrap_err();
+    assert!(error.to_string().contains("SocketBuilder::share"), "{error}");
     let (other, _pool) = Umem::builder(64).build().unwrap();
     let error = Socket::builder(&net.a, 0).busy_timeout(Duration::ZERO).open(&other).unwrap_err();
     assert_eq!((error.kind(), error.step()), (ErrorKind::QueueBusy, Step::Bind), "{error}");

@@ -11,8 +11,8 @@ use crate::own::{adjust_tail, drop_odd, load, write_metadata};
 /// Jumbo frames in a pair of ends with multi-buffer.
 fn jumbo() -> Option<(Net, End, End)> {
     let net = Net::with("numrxqueues 1 numtxqueues 1", 9000)?;
-    let open = |interface| End::with(interface, Umem::builder(4096), |socket| socket.multi_buffer(true)).unwrap();
-    let (from, to) = (open(&net.a), open(&net.b));
+    let open = |interface| End::multi_buffer(interface, Umem::builder(4096));
+    let (from, to) = open(&net.a).zip(open(&net.b))?;
     Some((net, from, to))
 }
 
@@ -134,4 +134,30 @@ fn slot_of_the_map_takes_another_socket() {
     assert!(second.rx.wait(Duration::from_secs(5)).unwrap());
     assert_eq!(second.rx.batch(64).next().unwrap().bytes(), frame(7, 64));
     to.assert_silent();
+}
+
+#[test]
+fn pieces_are_not_forwarded_as_packets() {
+    let Some((net, mut from, mut to)) = jumbo() else { return };
+    let (_one, _two) = (to.steer(&net.b, AttachMode::Native, true), from.steer(&net.a, AttachMode::Native, true));
+    let mut edited = 0;
+    for round in 0..3 {
+        send_pieces(&mut from, &frame(round, 9000));
+        from.send([frame(round + 10, 60)]);
+        // A batch may end within a packet.
+        let mut left = 4;
+        while left != 0 {
+            assert!(to.queue.rx.wait(Duration::from_secs(5)).unwrap());
+            left -= match round {
+                0 => to.queue.rx.batch(64).forward(&mut to.queue.tx, |_| edited += 1),
+                1 => to.queue.rx.batch(1).forward(&mut to.queue.tx, |_| edited += 1),
+                _ if left == 4 => to.queue.rx.batch(2).map(drop).count(),
+                _ => to.queue.rx.batch(1).forward(&mut to.queue.tx, |_| edited += 1),
+            };
+        }
+        to.flush();
+        assert!(from.receive(1) == [frame(round + 10, 60)]);
+        from.assert_silent();
+    }
+    assert_eq!(edited, 3);
 }

@@ -63,8 +63,8 @@ fn unaligned_frames_carry_packets() {
 fn jumbo_packets_arrive_in_pieces() {
     let Some(net) = Net::with("numrxqueues 1 numtxqueues 1", 9000) else { return };
     for (memory, piece) in [(umem(4096), 3000), (unaligned(4008), 3500), (umem(2048), 2048)] {
-        let open = |interface| End::with(interface, memory.clone(), |socket| socket.multi_buffer(true));
-        let (mut from, mut to) = (open(&net.a).unwrap(), open(&net.b).unwrap());
+        let open = |interface| End::multi_buffer(interface, memory.clone());
+        let Some((mut from, mut to)) = open(&net.a).zip(open(&net.b)) else { return };
         let (_program, _attached) = to.steer(&net.b, AttachMode::Native, true);
         for number in 0..64 {
             let whole = frame(number, 9000);
@@ -79,7 +79,7 @@ fn jumbo_packets_arrive_in_pieces() {
 #[test]
 fn piece_count_is_limited() {
     let Some(net) = Net::new() else { return };
-    let mut end = End::with(&net.a, umem(4096), |socket| socket.multi_buffer(true)).unwrap();
+    let Some(mut end) = End::multi_buffer(&net.a, umem(4096)) else { return };
     let mut pieces: Vec<_> = (0..19).map(|number| end.packet(&frame(number, 64))).collect();
     assert!(!end.queue.tx.batch(64).send_pieces(&mut pieces));
     assert_eq!(pieces.len(), 19);

@@ -15,7 +15,7 @@ use crate::{repo, toolchain};
 
 /// The lists and their crates.
 const FOLDER: &str = "api";
-const CRATES: [&str; 2] = ["sideway", "softrnic"];
+const CRATES: [&str; 3] = ["sideway", "softrnic", "xsk"];
 
 /// The items that every bitflags type has from its macro, which would hide the rest.
 const OF_FLAGS: &str = "\
