@@ -16,7 +16,8 @@ Sends Ethernet broadcasts of EtherType 0x88b5 (local experiments) as fast as the
 second. It needs no XDP program.";
 
 const RIGHTS: &str = "\
-Run as root, or with CAP_NET_RAW. Without rights, in a user namespace: unshare -Urn, with a veth pair in it.
+Run as root, or with CAP_NET_RAW. Without rights, in a user namespace: unshare -Urn, with a veth pair in it; --bufnum 2048 fits the \
+usual limit of locked memory.
 
 Exit status: 0 after Ctrl-C or --count packets, 1 on failure, 2 for invalid arguments.";
 
