@@ -37,9 +37,9 @@ use std::sync::Arc;
 
 use crate::backend::RegionPart;
 use crate::connection::Connection;
-use crate::memory::{Progress, RegionMemory, Transfer};
+use crate::memory::{self, Progress, RegionMemory, Transfer};
 use crate::proto::Remote;
-use crate::worker::Wait;
+use crate::worker::{ConnectionId, Wait, Worker};
 
 /// Memory that is registered with the device of a connection's worker, for [`Batch`] and [`Grant`]. Clones are the same memory.
 ///
@@ -47,6 +47,157 @@ use crate::worker::Wait;
 #[derive(Clone, Debug)]
 pub struct Region {
     memory: Arc<RegionMemory>,
+}
+
+/// Registers memory with the device of a worker's connections, without the worker: for programs that drive a [`Worker`] by themselves.
+#[derive(Clone, Debug)]
+pub struct Registrar {
+    domain: memory::Domain,
+}
+
+impl Registrar {
+    /// Memory of the region's own: pages that begin as zeros.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory` if the system gives or locks no more memory.
+    pub fn region(&self, length: usize) -> io::Result<Region> {
+        let memory = RegionMemory::owned(&self.domain, length).map_err(registration)?;
+        Ok(Region { memory: Arc::new(memory) })
+    }
+
+    /// Memory that is there already: of the program, or of a GPU by its address.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if the device cannot reach the memory.
+    ///
+    /// # Safety
+    ///
+    /// See [`Connection::region_at`].
+    pub unsafe fn region_at(&self, address: *mut u8, length: usize) -> io::Result<Region> {
+        // SAFETY: the caller's promise.
+        let memory = unsafe { RegionMemory::foreign(&self.domain, address.expose_provenance(), length) };
+        Ok(Region { memory: Arc::new(memory.map_err(registration)?) })
+    }
+
+    /// Memory of a dma-buf, such as a GPU's: `length` bytes from `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the device or the kernel does not register dma-bufs.
+    ///
+    /// # Safety
+    ///
+    /// See [`Connection::region_of_dmabuf`].
+    pub unsafe fn region_of_dmabuf(&self, fd: BorrowedFd<'_>, offset: u64, length: usize) -> io::Result<Region> {
+        // SAFETY: the caller's promise.
+        let memory = unsafe { RegionMemory::dmabuf(&self.domain, (fd, offset), length, offset) };
+        Ok(Region { memory: Arc::new(memory.map_err(registration)?) })
+    }
+}
+
+/// A key that a worker gave out by [`Worker::open_region`]. It opens the bytes until [`Worker::close_region`], or the connection's end.
+#[derive(Debug)]
+pub struct OpenRegion {
+    key: RegionKey,
+}
+
+impl OpenRegion {
+    /// The key, for the peer.
+    pub fn key(&self) -> RegionKey {
+        self.key
+    }
+}
+
+/// Transfers that [`Worker::put`] or [`Worker::get`] began.
+#[derive(Debug)]
+pub struct Transferring {
+    progress: Arc<Progress>,
+}
+
+impl Transferring {
+    /// Whether they have completed; `Some(false)` if one has failed.
+    pub fn ended(&self) -> Option<bool> {
+        self.progress.ended()
+    }
+}
+
+impl Worker {
+    /// Registers memory for a connection.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the connection does not run on RDMA.
+    pub fn registrar(&self, id: ConnectionId) -> io::Result<Registrar> {
+        Ok(Registrar { domain: self.region_domain(id)? })
+    }
+
+    /// Lets the peer of a connection read bytes of a region, or write them too: see [`Grant`].
+    ///
+    /// # Errors
+    ///
+    /// See [`Grant::readable`].
+    pub fn open_region(
+        &mut self,
+        id: ConnectionId,
+        region: &Region,
+        range: Range<usize>,
+        is_writable: bool,
+    ) -> io::Result<OpenRegion> {
+        let (part, length) = region.part(range, is_writable, Arc::default())?;
+        let remote = self.grant(id, part)?;
+        Ok(OpenRegion { key: RegionKey { remote, length, is_writable } })
+    }
+
+    /// Takes a key back. The region's memory stays registered until the key has stopped working.
+    pub fn close_region(&mut self, id: ConnectionId, open: &OpenRegion) {
+        self.conceal(id, open.key.remote);
+    }
+
+    /// Begins to write bytes of a region to `offset` within what the peer's key opens.
+    ///
+    /// # Errors
+    ///
+    /// See [`Batch::submit`].
+    pub fn put(
+        &mut self,
+        id: ConnectionId,
+        from: (&Region, Range<usize>),
+        to: (&RegionKey, u64),
+    ) -> io::Result<Transferring> {
+        self.begin(id, true, from, to)
+    }
+
+    /// Begins to read bytes from `offset` within what the peer's key opens to a region.
+    ///
+    /// # Errors
+    ///
+    /// See [`Batch::submit`].
+    pub fn get(
+        &mut self,
+        id: ConnectionId,
+        to: (&Region, Range<usize>),
+        from: (&RegionKey, u64),
+    ) -> io::Result<Transferring> {
+        self.begin(id, false, to, from)
+    }
+
+    fn begin(
+        &mut self,
+        id: ConnectionId,
+        is_put: bool,
+        (region, range): (&Region, Range<usize>),
+        (key, offset): (&RegionKey, u64),
+    ) -> io::Result<Transferring> {
+        region.check(&range)?;
+        check_key(key, offset, range.len(), is_put)?;
+        let remote = (key.remote.address.wrapping_add(offset), key.remote.key);
+        let progress = Arc::default();
+        let transfers = Transfer::cut(is_put, (&region.memory, range.start), range.len(), remote, &progress);
+        self.transfer(id, transfers.collect())?;
+        Ok(Transferring { progress })
+    }
 }
 
 impl Connection {
@@ -132,6 +283,22 @@ impl Region {
         self.memory.write_at(offset, bytes)
     }
 
+    /// Whether no batch, key or clone uses the memory.
+    pub fn is_unique(&self) -> bool {
+        Arc::strong_count(&self.memory) == 1
+    }
+
+    /// Bytes for a peer, and how many.
+    fn part(&self, range: Range<usize>, is_writable: bool, closed: Arc<Progress>) -> io::Result<(RegionPart, u64)> {
+        self.check(&range)?;
+        if range.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a key opens a byte at least"));
+        }
+        closed.begin();
+        let (memory, offset, length) = (Arc::clone(&self.memory), range.start, range.len());
+        Ok((RegionPart { memory, offset, length, is_writable, closed }, length as u64))
+    }
+
     fn check(&self, range: &Range<usize>) -> io::Result<()> {
         if range.start <= range.end && range.end <= self.len() {
             return Ok(());
@@ -175,6 +342,16 @@ impl RegionKey {
         bytes[16..20].copy_from_slice(&self.remote.key.to_le_bytes());
         bytes[20] = u8::from(self.is_writable);
         bytes
+    }
+
+    /// The key of an address, a length and a number, which came by another form.
+    pub fn from_parts(address: u64, length: u64, key: u32, is_writable: bool) -> Self {
+        Self { remote: Remote { address, key }, length, is_writable }
+    }
+
+    /// Address and number.
+    pub fn parts(&self) -> (u64, u32) {
+        (self.remote.address, self.remote.key)
     }
 
     /// The key that [`to_bytes`](Self::to_bytes) gave; `None` for bytes of another form.
@@ -221,22 +398,10 @@ impl<'c> Grant<'c> {
     }
 
     fn new(connection: &'c Connection, region: &Region, range: Range<usize>, is_writable: bool) -> io::Result<Self> {
-        region.check(&range)?;
-        if range.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a key opens a byte at least"));
-        }
         let closed = Arc::<Progress>::default();
-        closed.begin();
-        let part = RegionPart {
-            memory: Arc::clone(&region.memory),
-            offset: range.start,
-            length: range.len(),
-            is_writable,
-            closed: Arc::clone(&closed),
-        };
+        let (part, length) = region.part(range, is_writable, Arc::clone(&closed))?;
         let remote = connection.handle().with(|worker| worker.grant(connection.id(), part))?;
-        let key = RegionKey { remote, length: range.len() as u64, is_writable };
-        Ok(Self { connection, key, closed })
+        Ok(Self { connection, key: RegionKey { remote, length, is_writable }, closed })
     }
 
     /// The key, for the peer.
