@@ -9,20 +9,20 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use trespass_rpc::{Context, Server, Stream};
+use trespass_rpc::{Attachment, Context, Memory, Server, Stream, Target};
 
 /// Keys and values.
 #[trespass_rpc::service(name = "example.Kv")]
 pub trait Kv {
-    /// The value of a key.
+    /// Writes the value of a key to the target, and returns its length.
     #[idempotent]
-    async fn get(&self, cx: &Context, key: &str) -> Result<Vec<u8>, KvError>;
+    async fn get(&self, cx: &Context, key: &str, into: Target) -> Result<u64, KvError>;
     /// Sets a value, and returns how often the key was set.
-    async fn put(&self, cx: &Context, key: &str, value: &[u8]) -> Result<u64, KvError>;
+    async fn put(&self, cx: &Context, key: &str, value: Attachment) -> Result<u64, KvError>;
     /// Keys with a prefix, and the lengths of their values.
     fn list(&self, prefix: &str) -> impl Stream<Item = Result<(String, u64), KvError>>;
 }
@@ -32,31 +32,48 @@ pub trait Kv {
 pub enum KvError {
     /// There is no such key.
     NoKey,
+    /// The value is longer than the target.
+    Longer(u64),
+    /// The value could not be moved.
+    Failed(String),
 }
 
 /// How often it was set, and the value.
-type Entry = (u64, Arc<[u8]>);
+type Entry = (u64, Memory);
 
 #[derive(Debug, Default)]
 struct Store {
     values: Mutex<BTreeMap<String, Entry>>,
 }
 
+impl Store {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Kv for Store {
-    async fn get(&self, _: &Context, key: &str) -> Result<Vec<u8>, KvError> {
-        let values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
-        values.get(key).map(|(_, value)| value.to_vec()).ok_or(KvError::NoKey)
+    async fn get(&self, _: &Context, key: &str, into: Target) -> Result<u64, KvError> {
+        let (_, value) = self.lock().get(key).cloned().ok_or(KvError::NoKey)?;
+        if value.len() as u64 > into.len() {
+            return Err(KvError::Longer(value.len() as u64));
+        }
+        // Over RDMA: one write, from the store to the caller's memory.
+        into.write_from(0, &value, 0..value.len()).await.map_err(|error| KvError::Failed(error.to_string()))?;
+        Ok(value.len() as u64)
     }
 
-    async fn put(&self, _: &Context, key: &str, value: &[u8]) -> Result<u64, KvError> {
-        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = values.entry(key.to_owned()).or_insert_with(|| (0, Arc::default()));
-        *entry = (entry.0 + 1, value.into());
-        Ok(entry.0)
+    async fn put(&self, _: &Context, key: &str, value: Attachment) -> Result<u64, KvError> {
+        // Over RDMA: one read, from the caller's memory to the store.
+        let value = value.read().await.map_err(|error| KvError::Failed(error.to_string()))?;
+        let mut values = self.lock();
+        let times = values.get(key).map_or(1, |(times, _)| times + 1);
+        values.insert(key.to_owned(), (times, value));
+        Ok(times)
     }
 
     fn list(&self, prefix: &str) -> impl Stream<Item = Result<(String, u64), KvError>> {
-        let values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let values = self.lock();
         let found = values.range(prefix.to_owned()..).take_while(|(key, _)| key.starts_with(prefix));
         let found: Vec<_> = found.map(|(key, (_, value))| Ok((key.clone(), value.len() as u64))).collect();
         listed(found)
@@ -99,11 +116,16 @@ async fn talk(address: &str) -> Result<(), Box<dyn Error>> {
     let kv = KvClient::connect(address).await?;
     let mut out = io::stdout();
     writeln!(out, "connected over {}", kv.transport())?;
-    kv.put("fruit/apple", b"green").await.map_err(failed)?;
-    let times = kv.put("fruit/pear", b"yellow").await.map_err(failed)?;
-    writeln!(out, "fruit/pear was set {times} times")?;
-    let value = kv.get("fruit/apple").await.map_err(failed)?;
+    kv.put("fruit/apple", Attachment::from(&b"green"[..])).await.map_err(failed)?;
+    let times = kv.put("fruit/orchard", Attachment::from(vec![b'x'; 10 << 20])).await.map_err(failed)?;
+    writeln!(out, "fruit/orchard was set; times: {times}")?;
+    let memory = kv.channel().alloc(16 << 20)?;
+    let length = kv.get("fruit/apple", Target::of(&memory, 0..100)?).await.map_err(failed)?;
+    let mut value = vec![0; length as usize];
+    memory.read_at(0, &mut value)?;
     writeln!(out, "fruit/apple is {}", String::from_utf8_lossy(&value))?;
+    let length = kv.get("fruit/orchard", Target::of(&memory, 0..16 << 20)?).await.map_err(failed)?;
+    writeln!(out, "fruit/orchard came back with {length} bytes")?;
     let mut keys = kv.list("fruit/");
     while let Some(key) = keys.next().await {
         let (key, length) = key.map_err(failed)?;
@@ -117,14 +139,14 @@ async fn load(address: &str) -> Result<(), Box<dyn Error>> {
     const TIME: Duration = Duration::from_secs(3);
     let kv = KvClient::connect(address).await?;
     writeln!(io::stdout(), "connected over {}", kv.transport())?;
-    kv.put("load", &[7; 128]).await.map_err(failed)?;
+    kv.put("load", Attachment::from(vec![7; 128])).await.map_err(failed)?;
     let begun = Instant::now();
     let callers: Vec<_> = (0..CALLERS)
         .map(|_| {
             let kv = kv.clone();
             tokio::spawn(async move {
                 let mut calls = 0_u64;
-                while begun.elapsed() < TIME && kv.get("load").await.is_ok() {
+                while begun.elapsed() < TIME && kv.put("load", Attachment::from(&[7; 128][..])).await.is_ok() {
                     calls += 1;
                 }
                 calls

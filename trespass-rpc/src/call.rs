@@ -1,17 +1,20 @@
 //! A call as a value, and its future: what `tower` layers see.
 
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::{Duration, Instant};
 
 use futures_core::Stream;
+use trespass::Region;
 
 use crate::body::Body;
+use crate::bulk::{Attachment, Target};
 use crate::channel::Channel;
 use crate::codec::{Codec, CodecError, Encode};
 use crate::core::Outgoing;
-use crate::endpoint::{Link, ReplyItem};
+use crate::endpoint::{Keys, Link, Local, ReplyItem};
 use crate::error::{Certainty, RpcError, Status};
 use crate::wire::{Flags, Metadata, MethodInfo};
 
@@ -29,8 +32,16 @@ pub struct Call {
     pub(crate) codec: u8,
     pub(crate) body: Body,
     pub(crate) items: Option<Sending>,
+    pub(crate) attachments: Vec<Bulky>,
     /// The answer is a stream: the future is ready when the call has begun.
     pub(crate) is_streaming: bool,
+}
+
+/// An attachment or a target of the caller.
+#[derive(Debug)]
+pub(crate) enum Bulky {
+    Attachment(Attachment),
+    Target(Target),
 }
 
 /// The answer of a call.
@@ -57,8 +68,19 @@ impl Call {
             codec: 0,
             body: Body::new(),
             items: None,
+            attachments: Vec::new(),
             is_streaming: false,
         }
+    }
+
+    /// Adds an attachment.
+    pub fn attach(&mut self, attachment: Attachment) {
+        self.attachments.push(Bulky::Attachment(attachment));
+    }
+
+    /// Adds a target.
+    pub fn target(&mut self, target: Target) {
+        self.attachments.push(Bulky::Target(target));
     }
 
     /// Sets the arguments.
@@ -72,12 +94,13 @@ impl Call {
             .map_err(|error| RpcError::new(Status::INVALID, Certainty::NotSent, error.0))
     }
 
-    /// The call once more, for another try. `None` if it has items of a stream.
+    /// The call once more, for another try. `None` if it has items of a stream, attachments or targets.
     pub fn try_clone(&self) -> Option<Self> {
-        self.items.is_none().then(|| Self {
+        (self.items.is_none() && self.attachments.is_empty()).then(|| Self {
             metadata: Arc::clone(&self.metadata),
             body: self.body.clone(),
             items: None,
+            attachments: Vec::new(),
             ..*self
         })
     }
@@ -97,6 +120,8 @@ pub struct CallFuture(State);
 #[derive(Debug)]
 enum State {
     New(Channel, Call),
+    /// Keys to its memory are to come.
+    Opening(Option<Box<Opening>>),
     Running(Running),
     Over,
 }
@@ -107,26 +132,112 @@ impl CallFuture {
     }
 }
 
+/// A call that waits for keys to its memory.
+struct Opening {
+    channel: Channel,
+    call: Call,
+    described: Described,
+    keys: Pin<Box<dyn Future<Output = Option<Keys>> + Send>>,
+}
+
+impl std::fmt::Debug for Opening {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Opening").field("call", &self.call).finish_non_exhaustive()
+    }
+}
+
+/// Attachments and targets of a call, as the peer learns of them.
+#[derive(Debug, Default)]
+struct Described {
+    bulks: Vec<Local>,
+    inline: Vec<Body>,
+    opens: Vec<Option<(Region, Range<usize>, bool)>>,
+    keys: Option<Keys>,
+}
+
+impl Described {
+    fn new(attachments: Vec<Bulky>, link: &Link) -> Result<Self, RpcError> {
+        let mut described = Self::default();
+        if attachments.len() > 15 {
+            let text = "a call has 15 attachments and targets at most";
+            return Err(RpcError::new(Status::TOO_LARGE, Certainty::NotSent, text));
+        }
+        let most = link.with(|state| state.core.peer().map_or(0, |peer| peer.attachment));
+        for attachment in attachments {
+            let local = match attachment {
+                Bulky::Attachment(attachment) => {
+                    let (local, inline) = attachment.local(link)?;
+                    described.inline.extend(inline);
+                    local
+                }
+                Bulky::Target(target) => target.local()?,
+            };
+            if local.len() > most {
+                let text = format!("an attachment or a target of {} bytes; the peer takes {most}", local.len());
+                return Err(RpcError::new(Status::TOO_LARGE, Certainty::NotSent, text));
+            }
+            described.opens.push(local.opens());
+            described.bulks.push(local);
+        }
+        Ok(described)
+    }
+
+    fn descriptors(&self) -> Vec<u8> {
+        let key = |index| self.keys.as_ref().and_then(|keys| keys.get(index));
+        let describe = |(index, local): (usize, &Local)| local.describe(key(index).as_ref()).to_bytes();
+        self.bulks.iter().enumerate().flat_map(describe).collect()
+    }
+}
+
+impl CallFuture {
+    fn start(
+        &mut self,
+        channel: Channel,
+        call: Call,
+        described: Described,
+        task: &mut TaskContext<'_>,
+    ) -> Poll<Result<Reply, RpcError>> {
+        let is_streaming = call.is_streaming;
+        let running = Running::start(channel, call, described, task)?;
+        if is_streaming {
+            let stream = Some(Replies(running));
+            return Poll::Ready(Ok(Reply { status: Status::OK, body: Body::default(), stream }));
+        }
+        let has_items = running.items.is_some();
+        self.0 = State::Running(running);
+        if has_items { Pin::new(self).poll(task) } else { Poll::Pending }
+    }
+}
+
 impl Future for CallFuture {
     type Output = Result<Reply, RpcError>;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
         if let State::New(..) = self.0 {
-            let State::New(channel, call) = std::mem::replace(&mut self.0, State::Over) else { return Poll::Pending };
-            let is_streaming = call.is_streaming;
-            let running = Running::start(channel, call, task)?;
-            if is_streaming {
-                return Poll::Ready(Ok(Reply {
-                    status: Status::OK,
-                    body: Body::default(),
-                    stream: Some(Replies(running)),
-                }));
-            }
-            let has_items = running.items.is_some();
-            self.0 = State::Running(running);
-            if !has_items {
+            let State::New(channel, mut call) = std::mem::replace(&mut self.0, State::Over) else {
                 return Poll::Pending;
+            };
+            if call.attachments.is_empty() {
+                return self.start(channel, call, Described::default(), task);
             }
+            let described = Described::new(std::mem::take(&mut call.attachments), channel.link())?;
+            if described.opens.iter().all(Option::is_none) {
+                return self.start(channel, call, described, task);
+            }
+            let (link, opens) = (Arc::clone(channel.link()), described.opens.clone());
+            let keys = Box::pin(async move { link.open(opens).await });
+            self.0 = State::Opening(Some(Box::new(Opening { channel, call, described, keys })));
+        }
+        if let State::Opening(opening) = &mut self.0 {
+            let Some(mut opened) = opening.take() else { return Poll::Pending };
+            let Poll::Ready(keys) = opened.keys.as_mut().poll(task) else {
+                *opening = Some(opened);
+                return Poll::Pending;
+            };
+            self.0 = State::Over;
+            let Opening { channel, call, mut described, .. } = *opened;
+            described.keys = keys;
+            return self.start(channel, call, described, task);
         }
         let State::Running(running) = &mut self.0 else {
             return Poll::Ready(Err(RpcError::new(Status::INTERNAL, Certainty::Unknown, "the call has ended already")));
@@ -145,6 +256,8 @@ struct Running {
     channel: Channel,
     id: u32,
     items: Option<Items>,
+    /// Dropped after the call has ended.
+    _keys: Option<Keys>,
     is_over: bool,
 }
 
@@ -161,8 +274,8 @@ impl std::fmt::Debug for Items {
 }
 
 impl Running {
-    fn start(channel: Channel, call: Call, task: &TaskContext<'_>) -> Result<Self, RpcError> {
-        let mut flags = Flags::new(call.codec, 0);
+    fn start(channel: Channel, call: Call, described: Described, task: &TaskContext<'_>) -> Result<Self, RpcError> {
+        let mut flags = Flags::new(call.codec, described.bulks.len());
         if call.method.is_idempotent {
             flags.0 |= Flags::IDEMPOTENT;
         }
@@ -170,16 +283,20 @@ impl Running {
             flags.0 |= Flags::STREAM_IN;
         }
         let shared = &channel.link().shared;
+        let descriptors = described.descriptors();
+        let mut parts: [&[u8]; 17] = [&[]; 17];
+        (parts[0], parts[1]) = (&descriptors, &call.body);
+        parts[2..].iter_mut().zip(&described.inline).for_each(|(part, inline)| *part = inline);
         let outgoing = Outgoing {
             method: call.method.id,
             flags,
             deadline: call.timeout.map(|timeout| shared.micros(Instant::now() + timeout)),
             meta: call.metadata.as_bytes(),
-            parts: &[&call.body],
+            parts: &parts[..2 + described.inline.len()],
         };
-        let id = channel.link().start(&outgoing, task)?;
+        let id = channel.link().start(&outgoing, described.bulks, task)?;
         let items = call.items.map(|stream| Items { stream, next: None });
-        Ok(Self { channel, id, items, is_over: false })
+        Ok(Self { channel, id, items, _keys: described.keys, is_over: false })
     }
 
     fn link(&self) -> &Arc<Link> {

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
 use tower_service::Service;
+use trespass::Registrar;
 
 use crate::call::{Call, CallFuture, Reply};
 use crate::endpoint::{Command, Endpoint, Link, TransportInfo};
 use crate::error::{Certainty, RpcError, Status};
+use crate::memory::Memory;
 use crate::service::{Handler, runner_of};
 use crate::wire::MethodInfo;
 
@@ -83,6 +85,20 @@ impl Channel {
     /// Whether calls can be made; afterwards they return [`Certainty::NotSent`].
     pub fn is_open(&self) -> bool {
         self.inner.link.with(|state| state.core.is_open())
+    }
+
+    /// Memory for attachments and targets of this connection, with bytes of earlier use of this program.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`
+    pub fn alloc(&self, length: usize) -> io::Result<Memory> {
+        self.inner.link.memory.alloc(length)
+    }
+
+    /// Registers memory of the program, or of a GPU, for [`Memory::of_region`]. `None` over TCP.
+    pub fn registrar(&self) -> Option<&Registrar> {
+        self.inner.link.memory.registrar()
     }
 
     /// Whether no call is in flight, in either direction.

@@ -9,12 +9,14 @@
 //! | 0 | [`wire`], `codec`, `error`, `body` | frames, values, failures, bytes |
 
 mod body;
+mod bulk;
 mod call;
 mod channel;
 mod client;
 mod codec;
 mod endpoint;
 mod error;
+mod memory;
 mod server;
 mod service;
 
@@ -24,6 +26,7 @@ pub mod fuzz;
 pub mod wire;
 
 pub use body::Body;
+pub use bulk::{Attachment, Target};
 pub use call::{Call, CallFuture, Reply};
 pub use channel::Channel;
 pub use client::{Answers, BoxError, CallOptions, Items};
@@ -31,6 +34,7 @@ pub use codec::{Codec, CodecError, Decode, Encode, Postcard, Raw};
 pub use endpoint::{Driver, Endpoint, Options, TransportInfo};
 pub use error::{Certainty, Error, RpcError, Status};
 pub use futures_core::Stream;
+pub use memory::Memory;
 pub use server::{Server, Serving};
 pub use service::{Context, Handler, Pair, Request, Response};
 pub use trespass_rpc_macros::service;

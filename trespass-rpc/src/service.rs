@@ -1,15 +1,18 @@
 //! What a server runs: handlers, by hand or by the macro.
 
+use std::io;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::{Duration, Instant};
 
 use crate::body::Body;
+use crate::bulk::{Attachment, Target};
 use crate::channel::Channel;
 use crate::codec::{Codec, Decode, Encode};
 use crate::endpoint::{Arrived, Outcome, Runner, TransportInfo, runner};
 use crate::error::Status;
-use crate::wire::{Flags, Metadata, MethodInfo, PeerMethod};
+use crate::memory::Memory;
+use crate::wire::{Bulk, BulkKind, Flags, Metadata, MethodInfo, PeerMethod};
 
 /// Serves methods. The macro implements it for `…Server`.
 pub trait Handler: Send + Sync + 'static {
@@ -32,6 +35,16 @@ pub struct Response(Outcome);
 #[derive(Debug)]
 pub struct Context {
     arrived: Arrived,
+    /// Attachments and targets that the handler has not taken, in reverse.
+    bulks: Vec<Bulky>,
+    /// Why they could not be read.
+    fault: Option<String>,
+}
+
+#[derive(Debug)]
+enum Bulky {
+    Attachment(Attachment),
+    Target(Target),
 }
 
 impl Request {
@@ -43,7 +56,39 @@ impl Request {
     /// The context, and the encoded arguments.
     pub fn into_parts(mut self) -> (Context, Body) {
         let body = std::mem::take(&mut self.0.body);
-        (Context { arrived: self.0 }, body)
+        if self.0.flags.bulks() == 0 {
+            return (Context { arrived: self.0, bulks: Vec::new(), fault: None }, body);
+        }
+        match self.split(&body) {
+            Ok((bulks, arguments)) => (Context { arrived: self.0, bulks, fault: None }, arguments),
+            Err(fault) => (Context { arrived: self.0, bulks: Vec::new(), fault: Some(fault) }, Body::new()),
+        }
+    }
+
+    /// Attachments and targets, and the encoded arguments.
+    fn split(&self, body: &[u8]) -> Result<(Vec<Bulky>, Body), String> {
+        let (link, id) = (&self.0.link, self.0.id);
+        let most = link.shared.options().limits.attachment;
+        let (descriptors, arguments, mut inline) =
+            Bulk::split(body, self.0.flags.bulks()).map_err(|error| error.to_string())?;
+        let mut bulks = Vec::with_capacity(self.0.flags.bulks());
+        for (index, bulk) in descriptors.enumerate() {
+            if bulk.length > most {
+                return Err(format!("an attachment or a target of {} bytes; {most} are allowed", bulk.length));
+            }
+            bulks.push(match bulk.kind {
+                BulkKind::Inline => {
+                    // `split` has found that they are there.
+                    let (bytes, rest) = inline.split_at(bulk.length as usize);
+                    inline = rest;
+                    Bulky::Attachment(Attachment::inline(bytes))
+                }
+                BulkKind::Read | BulkKind::Pull => Bulky::Attachment(Attachment::remote(link, id, index, &bulk)),
+                BulkKind::Write | BulkKind::Push => Bulky::Target(Target::remote(link, id, index, &bulk)),
+            });
+        }
+        bulks.reverse();
+        Ok((bulks, Body::copy(arguments)))
     }
 }
 
@@ -106,12 +151,48 @@ impl Context {
         Channel::of_link(Arc::clone(&self.arrived.link))
     }
 
+    /// Memory for attachments and targets of this connection.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`
+    pub fn alloc(&self, length: usize) -> io::Result<Memory> {
+        self.arrived.link.memory.alloc(length)
+    }
+
+    /// The next attachment of the call.
+    ///
+    /// # Errors
+    ///
+    /// The answer for the caller: there is none.
+    pub fn take_attachment(&mut self) -> Result<Attachment, Response> {
+        match self.bulks.pop() {
+            Some(Bulky::Attachment(attachment)) => Ok(attachment),
+            _ => Err(Response::failed(Status::INVALID, "an attachment is missing")),
+        }
+    }
+
+    /// The next target of the call.
+    ///
+    /// # Errors
+    ///
+    /// The answer for the caller: there is none.
+    pub fn take_target(&mut self) -> Result<Target, Response> {
+        match self.bulks.pop() {
+            Some(Bulky::Target(target)) => Ok(target),
+            _ => Err(Response::failed(Status::INVALID, "a target is missing")),
+        }
+    }
+
     /// Decodes the arguments.
     ///
     /// # Errors
     ///
     /// The answer for the caller: the codec is another one, or the bytes do not decode.
     pub fn decode<'b, C: Decode<'b, T>, T>(&self, body: &'b [u8]) -> Result<T, Response> {
+        if let Some(fault) = &self.fault {
+            return Err(Response::failed(Status::INVALID, fault));
+        }
         if self.arrived.flags.codec() != <C as Codec>::ID {
             let text = format!("the arguments have codec {}, the server has {}", self.arrived.flags.codec(), C::ID);
             return Err(Response::failed(Status::INVALID, &text));

@@ -11,14 +11,16 @@ use std::task::Waker;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::oneshot;
-use trespass::{Buf, ConnectionId, Kind, ListenId, Transport, Wait, Worker};
+use trespass::{Buf, ConnectionId, Kind, ListenId, Transferring, Transport, Wait, Worker};
 
 use crate::body::Body;
-use crate::core::{Connection, Event, Side, Violation};
+use crate::core::{BulkOperation, Connection, Event, Side, Violation};
 use crate::error::{Certainty, RpcError, Status};
-use crate::wire::{Flags, Frame, Hello};
+use crate::memory::MemoryPool;
+use crate::wire::{Flags, Frame, HEADER, Hello, write_header};
 
-use super::link::{Readable, Serving};
+use super::bulk::{Expected, Keys};
+use super::link::{Readable, Serving, State};
 use super::tasks::Arrived;
 use super::{Command, Link, Runner, Shared, Signal, TransportInfo, driver_ended};
 
@@ -28,6 +30,8 @@ const PACK: usize = (16 << 10) - 64;
 const TURN: usize = 64;
 /// A body of this length is not copied out of a message that has it last.
 const KEEP: usize = 4 << 10;
+/// Bytes of a memory in a frame.
+const PIECE: usize = (16 << 10) - 64 - HEADER;
 /// How long a peer has for its hello, in microseconds.
 const HELLO: u64 = 10_000_000;
 
@@ -42,6 +46,10 @@ pub struct Driver {
     listeners: Vec<Listening>,
     runners: Vec<Box<dyn Runner>>,
     connecting: Vec<Connecting>,
+    transfers: Vec<(Transferring, oneshot::Sender<io::Result<()>>)>,
+    /// Memory for attachments: on the heap, registered.
+    heap: Arc<MemoryPool>,
+    registered: Option<Arc<MemoryPool>>,
     /// No time-out is earlier.
     next: u64,
     arrived: Vec<Arrived>,
@@ -95,7 +103,6 @@ impl Driver {
     pub(super) fn new(shared: Arc<Shared>) -> io::Result<Self> {
         let worker = Worker::new(&shared.options().worker)?;
         Ok(Self {
-            shared,
             worker,
             signal: Signal::default(),
             links: Vec::new(),
@@ -103,10 +110,14 @@ impl Driver {
             listeners: Vec::new(),
             runners: Vec::new(),
             connecting: Vec::new(),
+            transfers: Vec::new(),
+            heap: Arc::new(MemoryPool::new(None, shared.options().watermark)),
+            registered: None,
             next: u64::MAX,
             arrived: Vec::new(),
             expired: Vec::new(),
             is_ending: false,
+            shared,
         })
     }
 
@@ -134,6 +145,7 @@ impl Driver {
             count += 1;
             self.execute(command);
         }
+        self.check_transfers();
         if polls {
             self.accept();
             self.connect();
@@ -208,7 +220,56 @@ impl Driver {
                     self.end(link.index, failure, code, &reason);
                 }
             }
+            Command::Open { link, parts, reply } => {
+                let id = self.id_of(&link);
+                let open = parts.into_iter().map(|part| {
+                    let (region, range, is_writable) = part?;
+                    // Without a key the bytes travel in frames.
+                    self.worker.open_region(id?, &region, range, is_writable).ok()
+                });
+                let open = open.collect();
+                // If the caller has given up, the keys are taken back.
+                _ = reply.send(Keys { link, open });
+            }
+            Command::Revoke { link, open } => {
+                if let Some(id) = self.id_of(&link) {
+                    open.iter().flatten().for_each(|open| self.worker.close_region(id, open));
+                }
+            }
+            Command::Transfer { link, is_put, region: (region, range), remote: (key, offset), reply } => {
+                let none = || io::Error::from(io::ErrorKind::NotConnected);
+                let begun = self.id_of(&link).ok_or_else(none).and_then(|id| match is_put {
+                    true => self.worker.put(id, (&region, range), (&key, offset)),
+                    false => self.worker.get(id, (&region, range), (&key, offset)),
+                });
+                match begun {
+                    Ok(transferring) => self.transfers.push((transferring, reply)),
+                    // The handler may have ended.
+                    Err(error) => _ = reply.send(Err(error)),
+                }
+            }
             Command::End => self.is_ending = true,
+        }
+    }
+
+    fn id_of(&self, link: &Arc<Link>) -> Option<ConnectionId> {
+        let entry = self.links.get(link.index as usize)?.as_ref()?;
+        Arc::ptr_eq(&entry.link, link).then_some(entry.id)
+    }
+
+    /// Reports the transfers that have completed.
+    fn check_transfers(&mut self) {
+        let mut at = 0;
+        while let Some((transferring, _)) = self.transfers.get(at) {
+            let Some(is_well) = transferring.ended() else {
+                at += 1;
+                continue;
+            };
+            let (_, reply) = self.transfers.swap_remove(at);
+            let text = "the caller gave the call up, or the connection ended";
+            let outcome = if is_well { Ok(()) } else { Err(io::Error::new(io::ErrorKind::ConnectionAborted, text)) };
+            // The handler may have ended.
+            _ = reply.send(outcome);
         }
     }
 
@@ -351,7 +412,12 @@ impl Driver {
             self.links.len() as u32 - 1
         });
         let readable = Waker::from(Arc::new(Readable { shared: Arc::clone(&self.shared), index }));
-        let link = Arc::new(Link::new(Arc::clone(&self.shared), index, info, core));
+        if self.registered.is_none() && info.kind == Kind::Rdma {
+            let registrar = self.worker.registrar(id).ok();
+            self.registered = registrar.map(|of| Arc::new(MemoryPool::new(Some(of), self.heap.watermark())));
+        }
+        let memory = self.registered.as_ref().filter(|_| info.kind == Kind::Rdma).unwrap_or(&self.heap);
+        let link = Arc::new(Link::new(Arc::clone(&self.shared), index, info, Arc::clone(memory), core));
         let hello_until = now + HELLO;
         self.next = self.next.min(hello_until);
         let tasks = HashMap::new();
@@ -425,7 +491,7 @@ impl Driver {
                 }
                 Event::Request(request) => {
                     let body = if keeps { Body::default() } else { Body::copy(request.body) };
-                    if request.flags.has(Flags::STREAM_IN) {
+                    if request.flags.has(Flags::STREAM_IN) || request.flags.bulks() != 0 {
                         state.serving.insert(request.id, Serving::default());
                     }
                     kept = keeps.then_some((None, at));
@@ -483,7 +549,7 @@ impl Driver {
                     }
                     state.core.answer(id, Status::CANCELLED, &[]);
                 }
-                Event::Bulk(_) => {}
+                Event::Bulk(frame) => state.on_bulk(&frame)?,
                 Event::GoAway { reason } => {
                     log::info!("the peer takes no more calls: {}", String::from_utf8_lossy(reason));
                 }
@@ -503,7 +569,7 @@ impl Driver {
         } else {
             drop(message);
         }
-        let is_new = !state.is_dirty && state.core.wants_transmit();
+        let is_new = !state.is_dirty && state.wants_transmit();
         state.is_dirty |= is_new;
         self.next = self.next.min(state.core.next_timeout());
         drop(state);
@@ -556,6 +622,16 @@ impl Driver {
                 }
             }
         }
+        if failed.is_none() && !state.is_dirty && !state.jobs.is_empty() {
+            failed = match send_jobs(&mut self.worker, entry.id, &mut state) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    state.is_dirty = true;
+                    self.worker.register(entry.id, Wait::Write, &writable(&self.shared, index));
+                    None
+                }
+                sent => sent.err(),
+            };
+        }
         self.next = self.next.min(state.core.next_timeout());
         drop(state);
         if let Some(error) = failed {
@@ -573,10 +649,12 @@ impl Driver {
         let mut state = entry.link.lock();
         let detail = failure.detail.to_string();
         state.core.fail(failure, |call, error| call.end(Err(error)));
-        let serving = mem::take(&mut state.serving);
+        let (serving, jobs) = (mem::take(&mut state.serving), mem::take(&mut state.jobs));
         drop(state);
+        drop(jobs);
         for serving in serving.into_values() {
-            [serving.reader, serving.writer].into_iter().flatten().for_each(Waker::wake);
+            let puller = serving.expected.and_then(Expected::into_waker);
+            [serving.reader, serving.writer, puller].into_iter().flatten().for_each(Waker::wake);
         }
         if let Some(runner) = entry.runner {
             for (_, task) in entry.tasks.drain() {
@@ -692,6 +770,36 @@ impl Drop for Driver {
         }
         self.worker.flush();
     }
+}
+
+/// Sends bytes of memories in frames, until there is no room (`WouldBlock`).
+fn send_jobs(worker: &mut Worker, id: ConnectionId, state: &mut State) -> io::Result<()> {
+    let State { core, jobs, .. } = state;
+    while let Some(job) = jobs.front_mut() {
+        // The call has ended meanwhile: its bytes have no use.
+        let is_live = job.done.as_ref().map_or_else(|| core.call(job.id).is_some(), |done| !done.is_closed());
+        let length = job.rest.len().min(PIECE);
+        if is_live && length != 0 {
+            let header =
+                Connection::<super::link::Call>::bulk_header(job.id, job.index, BulkOperation::Data, job.offset);
+            let mut head = Vec::with_capacity(HEADER);
+            write_header(&mut head, &header, length);
+            let mut message = worker.alloc(id, HEADER + length);
+            message[..HEADER].copy_from_slice(&head);
+            job.memory.read_at(job.rest.start, &mut message[HEADER..])?;
+            worker.try_send_buf(id, message).map_err(|(error, _)| error)?;
+            job.rest.start += length;
+            job.offset += length as u64;
+        }
+        if (!is_live || job.rest.is_empty())
+            && let Some(job) = jobs.pop_front()
+            && let Some(done) = job.done
+        {
+            // The handler may have ended.
+            _ = done.send(());
+        }
+    }
+    Ok(())
 }
 
 /// Puts a link among those with something to send.

@@ -7,8 +7,10 @@ use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use crate::body::Body;
 use crate::core::{Connection, Outgoing};
 use crate::error::{Certainty, RpcError, Status};
+use crate::memory::MemoryPool;
 use crate::wire::PeerMethod;
 
+use super::bulk::{Expected, Job, Local};
 use super::{Shared, TransportInfo};
 
 /// A connection. The driver has one reference, callers and handlers have others.
@@ -18,6 +20,8 @@ pub(crate) struct Link {
     /// In the driver's table.
     pub(crate) index: u32,
     pub(crate) info: TransportInfo,
+    /// Memory for attachments and targets.
+    pub(crate) memory: Arc<MemoryPool>,
     /// What the peer serves, once its hello is there.
     methods: OnceLock<Vec<PeerMethod>>,
     state: Mutex<State>,
@@ -28,6 +32,8 @@ pub(crate) struct State {
     pub(crate) core: Connection<Call>,
     /// Requests of the peer that have streams, by their number.
     pub(crate) serving: HashMap<u32, Serving>,
+    /// Bytes to send in frames.
+    pub(super) jobs: VecDeque<Job>,
     /// The driver was informed of frames to send.
     pub(crate) is_dirty: bool,
 }
@@ -39,9 +45,10 @@ pub(crate) struct Call {
     /// How it ended: the status and the body of the answer.
     pub(crate) outcome: Option<Result<(Status, Body), RpcError>>,
     pub(crate) items: VecDeque<Body>,
+    pub(crate) bulks: Vec<Local>,
 }
 
-/// A request of the peer, if it has streams.
+/// A request of the peer, if it has streams, attachments or targets.
 #[derive(Debug, Default)]
 pub(crate) struct Serving {
     pub(crate) items: VecDeque<Body>,
@@ -49,6 +56,14 @@ pub(crate) struct Serving {
     /// Of the handler that waits for an item, or for credit.
     pub(crate) reader: Option<Waker>,
     pub(crate) writer: Option<Waker>,
+    pub(super) expected: Option<Expected>,
+}
+
+impl State {
+    /// Whether there is something to send.
+    pub(super) fn wants_transmit(&self) -> bool {
+        self.core.wants_transmit() || !self.jobs.is_empty()
+    }
 }
 
 impl Call {
@@ -91,9 +106,15 @@ impl Wake for Readable {
 }
 
 impl Link {
-    pub(super) fn new(shared: Arc<Shared>, index: u32, info: TransportInfo, core: Connection<Call>) -> Self {
-        let state = State { core, serving: HashMap::new(), is_dirty: false };
-        Self { shared, index, info, methods: OnceLock::new(), state: Mutex::new(state) }
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        index: u32,
+        info: TransportInfo,
+        memory: Arc<MemoryPool>,
+        core: Connection<Call>,
+    ) -> Self {
+        let state = State { core, serving: HashMap::new(), jobs: VecDeque::new(), is_dirty: false };
+        Self { shared, index, info, memory, methods: OnceLock::new(), state: Mutex::new(state) }
     }
 
     pub(super) fn set_methods(&self, methods: Vec<PeerMethod>) {
@@ -113,7 +134,7 @@ impl Link {
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.lock();
         let result = act(&mut state);
-        let is_new = !state.is_dirty && state.core.wants_transmit();
+        let is_new = !state.is_dirty && state.wants_transmit();
         state.is_dirty |= is_new;
         drop(state);
         if is_new {
@@ -123,9 +144,14 @@ impl Link {
     }
 
     /// Makes a call.
-    pub(crate) fn start(&self, call: &Outgoing<'_>, task: &TaskContext<'_>) -> Result<u32, RpcError> {
+    pub(crate) fn start(
+        &self,
+        call: &Outgoing<'_>,
+        bulks: Vec<Local>,
+        task: &TaskContext<'_>,
+    ) -> Result<u32, RpcError> {
         let now = self.shared.now();
-        let data = Call { waker: Some(task.waker().clone()), ..Call::default() };
+        let data = Call { bulks, waker: Some(task.waker().clone()), ..Call::default() };
         self.with(|state| state.core.start(call, data, now))
     }
 

@@ -3,6 +3,7 @@
 //! Callers and handlers reach a connection by its [`Link`], under the link's lock; the driver alone has the worker of `trespass`. What
 //! they leave for the driver is in [`Signal`]: links with frames to send, tasks to poll, commands.
 
+mod bulk;
 mod driver;
 mod link;
 mod run;
@@ -11,16 +12,18 @@ mod tasks;
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use trespass::Kind;
+use trespass::{Kind, OpenRegion, Region, RegionKey};
 
 use crate::core::Limits;
 use crate::error::{Certainty, RpcError, Status};
 
+pub(crate) use bulk::{Keys, Local};
 pub use driver::Driver;
 pub(crate) use link::{Link, ReplyItem};
 pub(crate) use tasks::{Arrived, Outcome, Runner, runner};
@@ -37,6 +40,8 @@ pub struct Options {
     pub spin: Duration,
     /// How long connecting may take.
     pub connect: Duration,
+    /// Bytes of memory for attachments and targets that are kept for later calls.
+    pub watermark: usize,
 }
 
 impl Default for Options {
@@ -46,6 +51,7 @@ impl Default for Options {
             limits: Limits::default(),
             spin: Duration::ZERO,
             connect: Duration::from_secs(10),
+            watermark: 64 << 20,
         }
     }
 }
@@ -134,6 +140,23 @@ pub(crate) enum Command {
         code: u32,
         reason: String,
     },
+    /// Gives out keys to memory; takes them back.
+    Open {
+        link: Arc<Link>,
+        parts: Vec<Option<(Region, Range<usize>, bool)>>,
+        reply: oneshot::Sender<Keys>,
+    },
+    Revoke {
+        link: Arc<Link>,
+        open: Vec<Option<OpenRegion>>,
+    },
+    Transfer {
+        link: Arc<Link>,
+        is_put: bool,
+        region: (Region, Range<usize>),
+        remote: (RegionKey, u64),
+        reply: oneshot::Sender<io::Result<()>>,
+    },
     End,
 }
 
@@ -144,6 +167,9 @@ impl std::fmt::Debug for Command {
             Self::Listen { .. } => "Listen",
             Self::Drain { .. } => "Drain",
             Self::Close { .. } => "Close",
+            Self::Open { .. } => "Open",
+            Self::Revoke { .. } => "Revoke",
+            Self::Transfer { .. } => "Transfer",
             Self::End => "End",
         })
     }

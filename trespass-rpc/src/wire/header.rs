@@ -170,6 +170,19 @@ impl<'b> Frame<'b> {
 pub fn write(out: &mut Vec<u8>, header: &Header, meta: &[u8], parts: &[&[u8]]) {
     let body: usize = parts.iter().map(|part| part.len()).sum();
     let start = out.len();
+    out.reserve(HEADER + meta.len() + body);
+    put_header(out, header, meta.len(), body);
+    out.extend_from_slice(meta);
+    parts.iter().for_each(|part| out.extend_from_slice(part));
+    seal(&mut out[start..]);
+}
+
+/// Appends a header of a frame without metadata and checksum, whose body follows.
+pub fn write_header(out: &mut Vec<u8>, header: &Header, body: usize) {
+    put_header(out, header, 0, body);
+}
+
+fn put_header(out: &mut Vec<u8>, header: &Header, meta: usize, body: usize) {
     let mut bytes = [0; HEADER];
     bytes[0] = MAGIC | VERSION;
     bytes[1] = header.kind as u8;
@@ -177,13 +190,9 @@ pub fn write(out: &mut Vec<u8>, header: &Header, meta: &[u8], parts: &[&[u8]]) {
     bytes[4..8].copy_from_slice(&header.call.to_le_bytes());
     bytes[8..16].copy_from_slice(&header.method.to_le_bytes());
     bytes[16..20].copy_from_slice(&(body as u32).to_le_bytes());
-    bytes[20..24].copy_from_slice(&(meta.len() as u32).to_le_bytes());
+    bytes[20..24].copy_from_slice(&(meta as u32).to_le_bytes());
     bytes[24..28].copy_from_slice(&header.budget.to_le_bytes());
-    out.reserve(HEADER + meta.len() + body);
     out.extend_from_slice(&bytes);
-    out.extend_from_slice(meta);
-    parts.iter().for_each(|part| out.extend_from_slice(part));
-    seal(&mut out[start..]);
 }
 
 /// Sets the budget of a frame that was written before.

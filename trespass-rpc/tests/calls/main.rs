@@ -1,6 +1,7 @@
 //! Calls over RDMA, on the device in software, and over TCP.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod bulk;
 mod common;
 mod faults;
 mod streams;

@@ -1,0 +1,284 @@
+//! Attachments and targets: bytes of a call that are not copied where both sides have RDMA.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use trespass::RegionKey;
+
+use crate::body::Body;
+use crate::endpoint::{Link, Local};
+use crate::error::{Certainty, RpcError, Status};
+use crate::memory::Memory;
+use crate::wire::{Bulk, BulkKind};
+
+/// Attachments of this length or less travel within the request.
+pub(crate) const INLINE: usize = 8 << 10;
+
+/// Bytes that a caller passes to a handler. Over RDMA the handler reads them where they lie, by one RDMA read; over TCP they are copied.
+#[derive(Debug)]
+pub struct Attachment(Source);
+
+#[derive(Debug)]
+enum Source {
+    /// Of the caller.
+    Bytes(Body),
+    Memory(Memory, Range<usize>),
+    /// Of the handler.
+    Inline(Body),
+    Remote(Remote),
+}
+
+/// Memory of a caller that a handler fills: over RDMA by one RDMA write, over TCP by copies.
+#[derive(Debug)]
+pub struct Target(Sink);
+
+#[derive(Debug)]
+enum Sink {
+    Memory(Memory, Range<usize>),
+    Remote(Remote),
+}
+
+/// Memory of the peer.
+#[derive(Clone)]
+struct Remote {
+    link: Arc<Link>,
+    id: u32,
+    index: usize,
+    length: u64,
+    /// `None` if the bytes travel in frames.
+    key: Option<RegionKey>,
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+impl Attachment {
+    /// Bytes of a memory.
+    ///
+    /// # Errors
+    ///
+    /// They are not within the memory.
+    pub fn of(memory: &Memory, range: Range<usize>) -> io::Result<Self> {
+        let range = memory.within(range.start, range.len())?;
+        Ok(Self(Source::Memory(memory.clone(), range)))
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        match &self.0 {
+            Source::Bytes(bytes) | Source::Inline(bytes) => bytes.len() as u64,
+            Source::Memory(_, range) => range.len() as u64,
+            Source::Remote(remote) => remote.length,
+        }
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Reads the bytes from `from` on to a part of a memory.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are not within the attachment, or the part not within the memory; the caller has given up, or the connection ended.
+    pub async fn read_into(&self, from: u64, memory: &Memory, part: Range<usize>) -> io::Result<()> {
+        let part = memory.within(part.start, part.len())?;
+        check(from, part.len(), self.len())?;
+        match &self.0 {
+            Source::Bytes(bytes) | Source::Inline(bytes) => {
+                memory.write_at(part.start, &bytes[from as usize..from as usize + part.len()])
+            }
+            Source::Memory(source, range) => {
+                let mut bytes = vec![0; part.len()];
+                source.read_at(range.start + from as usize, &mut bytes)?;
+                memory.write_at(part.start, &bytes)
+            }
+            Source::Remote(_) if part.is_empty() => Ok(()),
+            Source::Remote(remote) => match (&remote.key, memory.region()) {
+                (Some(key), Some(region)) => remote.link.transfer(false, (region, part), (*key, from)).await,
+                _ => remote.link.pull(remote.id, remote.index, from, memory, part).await,
+            },
+        }
+    }
+
+    /// All bytes, in memory of the connection's pool.
+    ///
+    /// # Errors
+    ///
+    /// See [`Attachment::read_into`]; `OutOfMemory`.
+    pub async fn read(&self) -> io::Result<Memory> {
+        let length = usize::try_from(self.len()).map_err(io::Error::other)?;
+        let memory = match &self.0 {
+            Source::Memory(memory, range) if range.len() == memory.len() => return Ok(memory.clone()),
+            Source::Remote(remote) => remote.link.memory.alloc(length)?,
+            _ => Arc::new(crate::memory::MemoryPool::new(None, 0)).alloc(length)?,
+        };
+        self.read_into(0, &memory, 0..length).await?;
+        Ok(memory)
+    }
+
+    /// All bytes, copied.
+    ///
+    /// # Errors
+    ///
+    /// See [`Attachment::read`].
+    pub async fn to_vec(&self) -> io::Result<Vec<u8>> {
+        match &self.0 {
+            Source::Bytes(bytes) | Source::Inline(bytes) => Ok(bytes.to_vec()),
+            _ => self.read().await?.to_vec(),
+        }
+    }
+
+    /// What the peer learns of it, with inline bytes if it is short.
+    pub(crate) fn local(self, link: &Link) -> Result<(Local, Option<Body>), RpcError> {
+        let failed = |error: io::Error| RpcError::new(Status::INTERNAL, Certainty::NotSent, error.to_string());
+        match self.0 {
+            Source::Bytes(bytes) | Source::Inline(bytes) if bytes.len() <= INLINE => {
+                Ok((Local::inline(bytes.len()), Some(bytes)))
+            }
+            Source::Bytes(bytes) | Source::Inline(bytes) => {
+                let memory = link.memory.alloc(bytes.len()).map_err(failed)?;
+                memory.write_at(0, &bytes).map_err(failed)?;
+                let range = 0..bytes.len();
+                Ok((Local::new(memory, range, false), None))
+            }
+            Source::Memory(memory, range) => {
+                if range.len() <= INLINE {
+                    let mut bytes = Body::new();
+                    bytes.writer().resize(range.len(), 0);
+                    // Memory of a GPU is read by the device alone.
+                    if memory.read_at(range.start, bytes.writer()).is_ok() {
+                        return Ok((Local::inline(range.len()), Some(bytes)));
+                    }
+                }
+                Ok((Local::new(memory, range, false), None))
+            }
+            Source::Remote(_) => {
+                let text = "an attachment of a request cannot be passed on; read it first";
+                Err(RpcError::new(Status::INVALID, Certainty::NotSent, text))
+            }
+        }
+    }
+
+    pub(crate) fn inline(bytes: &[u8]) -> Self {
+        Self(Source::Inline(Body::copy(bytes)))
+    }
+
+    pub(crate) fn remote(link: &Arc<Link>, id: u32, index: usize, bulk: &Bulk) -> Self {
+        Self(Source::Remote(Remote::new(link, id, index, bulk)))
+    }
+}
+
+impl From<Vec<u8>> for Attachment {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(Source::Bytes(bytes.into()))
+    }
+}
+
+impl From<&[u8]> for Attachment {
+    fn from(bytes: &[u8]) -> Self {
+        Self(Source::Bytes(Body::copy(bytes)))
+    }
+}
+
+impl Target {
+    /// A part of a memory, for a handler to fill.
+    ///
+    /// # Errors
+    ///
+    /// It is not within the memory.
+    pub fn of(memory: &Memory, range: Range<usize>) -> io::Result<Self> {
+        let range = memory.within(range.start, range.len())?;
+        Ok(Self(Sink::Memory(memory.clone(), range)))
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        match &self.0 {
+            Sink::Memory(_, range) => range.len() as u64,
+            Sink::Remote(remote) => remote.length,
+        }
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes bytes from `at` on.
+    ///
+    /// # Errors
+    ///
+    /// They are not within the target; the caller has given up, or the connection ended.
+    pub async fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        check(at, bytes.len(), self.len())?;
+        match &self.0 {
+            Sink::Memory(memory, range) => memory.write_at(range.start + at as usize, bytes),
+            Sink::Remote(remote) if bytes.len() <= INLINE => remote.link.push(remote.id, remote.index, at, bytes),
+            Sink::Remote(remote) => {
+                let memory = remote.link.memory.alloc(bytes.len())?;
+                memory.write_at(0, bytes)?;
+                self.write_from(at, &memory, 0..bytes.len()).await
+            }
+        }
+    }
+
+    /// Writes a part of a memory from `at` on.
+    ///
+    /// # Errors
+    ///
+    /// See [`Target::write`].
+    pub async fn write_from(&self, at: u64, memory: &Memory, part: Range<usize>) -> io::Result<()> {
+        let part = memory.within(part.start, part.len())?;
+        check(at, part.len(), self.len())?;
+        match &self.0 {
+            Sink::Memory(own, range) => {
+                let mut bytes = vec![0; part.len()];
+                memory.read_at(part.start, &mut bytes)?;
+                own.write_at(range.start + at as usize, &bytes)
+            }
+            Sink::Remote(_) if part.is_empty() => Ok(()),
+            Sink::Remote(remote) => match (&remote.key, memory.region()) {
+                (Some(key), Some(region)) => remote.link.transfer(true, (region, part), (*key, at)).await,
+                _ => remote.link.send_memory(remote.id, remote.index, at, memory, part).await,
+            },
+        }
+    }
+
+    pub(crate) fn local(self) -> Result<Local, RpcError> {
+        match self.0 {
+            Sink::Memory(memory, range) => Ok(Local::new(memory, range, true)),
+            Sink::Remote(_) => {
+                let text = "a target of a request cannot be passed on";
+                Err(RpcError::new(Status::INVALID, Certainty::NotSent, text))
+            }
+        }
+    }
+
+    pub(crate) fn remote(link: &Arc<Link>, id: u32, index: usize, bulk: &Bulk) -> Self {
+        Self(Sink::Remote(Remote::new(link, id, index, bulk)))
+    }
+}
+
+impl Remote {
+    fn new(link: &Arc<Link>, id: u32, index: usize, bulk: &Bulk) -> Self {
+        let is_writable = bulk.kind == BulkKind::Write;
+        let has_key = is_writable || bulk.kind == BulkKind::Read;
+        let key = has_key.then(|| RegionKey::from_parts(bulk.address, bulk.length, bulk.key, is_writable));
+        Self { link: Arc::clone(link), id, index, length: bulk.length, key }
+    }
+}
+
+fn check(offset: u64, length: usize, whole: u64) -> io::Result<()> {
+    if offset.checked_add(length as u64).is_some_and(|end| end <= whole) {
+        return Ok(());
+    }
+    let text = format!("{length} bytes at offset {offset} are not within {whole} bytes");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+}

@@ -1,0 +1,281 @@
+//! Bytes beside the calls: keys to this side's memory, transfers by RDMA, and bytes in frames.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use tokio::sync::oneshot;
+use trespass::{OpenRegion, Region, RegionKey};
+
+use crate::core::{BulkFrame, BulkOperation, Violation};
+use crate::memory::Memory;
+use crate::wire::{Bulk, BulkKind};
+
+use super::link::State;
+use super::{Command, Link};
+
+/// An attachment or a target of a call of this side.
+#[derive(Debug)]
+pub(crate) struct Local {
+    /// `None` if the bytes are in the request.
+    pub(crate) memory: Option<(Memory, Range<usize>)>,
+    pub(crate) is_target: bool,
+    length: u64,
+}
+
+impl Local {
+    pub(crate) fn new(memory: Memory, range: Range<usize>, is_target: bool) -> Self {
+        let length = range.len() as u64;
+        Self { memory: Some((memory, range)), is_target, length }
+    }
+
+    pub(crate) fn inline(length: usize) -> Self {
+        Self { memory: None, is_target: false, length: length as u64 }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// What a key is needed for.
+    pub(crate) fn opens(&self) -> Option<(Region, Range<usize>, bool)> {
+        let (memory, range) = self.memory.as_ref().filter(|(_, range)| !range.is_empty())?;
+        memory.region().map(|region| (region.clone(), range.clone(), self.is_target))
+    }
+
+    /// The descriptor, with the key if there is one.
+    pub(crate) fn describe(&self, key: Option<&RegionKey>) -> Bulk {
+        let kind = match (self.memory.is_some(), self.is_target, key.is_some()) {
+            (false, ..) => BulkKind::Inline,
+            (_, false, true) => BulkKind::Read,
+            (_, false, false) => BulkKind::Pull,
+            (_, true, true) => BulkKind::Write,
+            (_, true, false) => BulkKind::Push,
+        };
+        let (address, key) = key.map_or((0, 0), RegionKey::parts);
+        Bulk { kind, length: self.length, address, key }
+    }
+}
+
+/// Keys of a call. Dropped, they are taken back; the memory stays until they have stopped working.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    pub(super) link: Arc<Link>,
+    /// One for each that was asked for; `None` if the device had none left.
+    pub(super) open: Vec<Option<OpenRegion>>,
+}
+
+impl Keys {
+    pub(crate) fn get(&self, index: usize) -> Option<RegionKey> {
+        self.open.get(index)?.as_ref().map(OpenRegion::key)
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        let (link, open) = (Arc::clone(&self.link), std::mem::take(&mut self.open));
+        let shared = Arc::clone(&self.link.shared);
+        shared.command(Command::Revoke { link, open });
+    }
+}
+
+/// Bytes of a memory that are sent in frames.
+pub(super) struct Job {
+    pub(super) id: u32,
+    pub(super) index: usize,
+    pub(super) offset: u64,
+    pub(super) memory: Memory,
+    pub(super) rest: Range<usize>,
+    /// Learns when everything has left.
+    pub(super) done: Option<oneshot::Sender<()>>,
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Job").field("rest", &self.rest).finish_non_exhaustive()
+    }
+}
+
+/// Bytes of the peer that a handler waits for.
+#[derive(Debug)]
+pub(super) struct Expected {
+    index: usize,
+    from: u64,
+    memory: Memory,
+    part: Range<usize>,
+    filled: usize,
+    is_gone: bool,
+    waker: Option<Waker>,
+}
+
+impl Expected {
+    /// The handler's waker: the bytes come no more.
+    pub(super) fn into_waker(self) -> Option<Waker> {
+        self.waker
+    }
+}
+
+impl Link {
+    /// Asks for keys to memory.
+    pub(crate) async fn open(self: &Arc<Self>, parts: Vec<Option<(Region, Range<usize>, bool)>>) -> Option<Keys> {
+        let (reply, keys) = oneshot::channel();
+        self.shared.command(Command::Open { link: Arc::clone(self), parts, reply });
+        keys.await.ok()
+    }
+
+    /// Moves bytes between a region and the peer's memory.
+    pub(crate) async fn transfer(
+        self: &Arc<Self>,
+        is_put: bool,
+        (region, range): (&Region, Range<usize>),
+        remote: (RegionKey, u64),
+    ) -> io::Result<()> {
+        let (reply, done) = oneshot::channel();
+        let region = (region.clone(), range);
+        self.shared.command(Command::Transfer { link: Arc::clone(self), is_put, region, remote, reply });
+        done.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Requests bytes of a caller's attachment, and waits for them.
+    pub(crate) async fn pull(
+        &self,
+        id: u32,
+        index: usize,
+        from: u64,
+        memory: &Memory,
+        part: Range<usize>,
+    ) -> io::Result<()> {
+        let mut is_asked = false;
+        std::future::poll_fn(|task| {
+            self.with(|state| {
+                let State { core, serving, .. } = state;
+                let Some(serving) = serving.get_mut(&id) else { return Poll::Ready(Err(gone())) };
+                if !is_asked {
+                    if serving.expected.is_some() {
+                        let text = "another attachment of the call is being read; wait for it";
+                        return Poll::Ready(Err(io::Error::new(io::ErrorKind::ResourceBusy, text)));
+                    }
+                    is_asked = true;
+                    serving.expected = Some(Expected {
+                        index,
+                        from,
+                        memory: memory.clone(),
+                        part: part.clone(),
+                        filled: 0,
+                        is_gone: false,
+                        waker: None,
+                    });
+                    core.bulk(id, index, BulkOperation::Pull, from, &(part.len() as u64).to_le_bytes());
+                }
+                let Some(expected) = &mut serving.expected else { return Poll::Ready(Err(gone())) };
+                if expected.is_gone || expected.filled == expected.part.len() {
+                    let is_gone = expected.is_gone;
+                    serving.expected = None;
+                    return Poll::Ready(if is_gone { Err(gone()) } else { Ok(()) });
+                }
+                expected.waker = Some(task.waker().clone());
+                Poll::Pending
+            })
+        })
+        .await
+    }
+
+    /// Sends a few bytes to a caller's target.
+    pub(crate) fn push(&self, id: u32, index: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.with(|state| match state.core.failure() {
+            Some(_) => Err(gone()),
+            None => {
+                state.core.bulk(id, index, BulkOperation::Data, at, bytes);
+                Ok(())
+            }
+        })
+    }
+
+    /// Sends bytes of a memory to a caller's target, in frames.
+    pub(crate) async fn send_memory(
+        &self,
+        id: u32,
+        index: usize,
+        offset: u64,
+        memory: &Memory,
+        rest: Range<usize>,
+    ) -> io::Result<()> {
+        let (done, sent) = oneshot::channel();
+        let job = Job { id, index, offset, memory: memory.clone(), rest, done: Some(done) };
+        self.with(|state| state.jobs.push_back(job));
+        sent.await.map_err(|_| gone())
+    }
+}
+
+impl State {
+    /// A `Bulk` frame arrived.
+    pub(super) fn on_bulk(&mut self, frame: &BulkFrame<'_>) -> Result<(), Violation> {
+        match self.core.call(frame.id).map(|call| &call.bulks) {
+            // A frame of a call of this side, for its memory.
+            Some(bulks) => {
+                let local = bulks.get(frame.index).and_then(|local| Some((local.memory.as_ref()?, local.is_target)));
+                let Some(((memory, range), is_target)) = local else {
+                    return Err(Violation::Unexpected("bytes for no memory of the call"));
+                };
+                let offset = usize::try_from(frame.offset).unwrap_or(usize::MAX);
+                let outside = || Violation::Unexpected("an offset that is not within the memory of the call");
+                match frame.operation {
+                    BulkOperation::Data => {
+                        let end = offset.checked_add(frame.body.len()).filter(|end| is_target && *end <= range.len());
+                        end.ok_or_else(outside)?;
+                        memory.write_at(range.start + offset, frame.body).map_err(|_| outside())
+                    }
+                    BulkOperation::Pull => {
+                        let length = frame.body.try_into().map(u64::from_le_bytes).unwrap_or(u64::MAX);
+                        let length = usize::try_from(length).unwrap_or(usize::MAX);
+                        let end = offset.checked_add(length).filter(|end| !is_target && *end <= range.len());
+                        let rest = range.start + offset..range.start + end.ok_or_else(outside)?;
+                        if self.jobs.iter().any(|job| job.id == frame.id && job.index == frame.index) {
+                            return Err(Violation::Unexpected("a second request for an attachment's bytes"));
+                        }
+                        let memory = memory.clone();
+                        let (id, index, offset) = (frame.id, frame.index, frame.offset);
+                        self.jobs.push_back(Job { id, index, offset, memory, rest, done: None });
+                        Ok(())
+                    }
+                    BulkOperation::Gone => Ok(()),
+                }
+            }
+            None => self.on_expected(frame),
+        }
+    }
+
+    /// Bytes of a caller's attachment; or a request for those of a call that this side has given up.
+    fn on_expected(&mut self, frame: &BulkFrame<'_>) -> Result<(), Violation> {
+        if frame.operation == BulkOperation::Pull {
+            self.core.bulk(frame.id, frame.index, BulkOperation::Gone, 0, &[]);
+            return Ok(());
+        }
+        let expected = self.serving.get_mut(&frame.id).and_then(|serving| serving.expected.as_mut());
+        let Some(expected) = expected.filter(|expected| expected.index == frame.index) else { return Ok(()) };
+        match frame.operation {
+            BulkOperation::Data => {
+                let unexpected = || Violation::Unexpected("bytes that were not requested");
+                let end = expected.filled + frame.body.len();
+                if frame.offset != expected.from + expected.filled as u64 || end > expected.part.len() {
+                    return Err(unexpected());
+                }
+                expected
+                    .memory
+                    .write_at(expected.part.start + expected.filled, frame.body)
+                    .map_err(|_| unexpected())?;
+                expected.filled = end;
+            }
+            _ => expected.is_gone = true,
+        }
+        if expected.is_gone || expected.filled == expected.part.len() {
+            expected.waker.take().into_iter().for_each(Waker::wake);
+        }
+        Ok(())
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionAborted, "the call has ended, or its connection")
+}

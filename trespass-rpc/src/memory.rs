@@ -1,0 +1,239 @@
+//! Memory for attachments and targets.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use trespass::{Region, Registrar};
+
+/// The smallest memory, and the largest that is kept for later.
+const SMALLEST: usize = 4 << 10;
+const LARGEST: usize = 1 << 30;
+
+/// Memory that peers read and write: registered with the device of a connection, or on the heap for TCP. Clones are the same memory.
+///
+/// Bytes are copied in and out at any time; what a peer writes meanwhile is seen or not, in any mixture. The memory stays where it is
+/// until no call, key or request of the device names it, whatever the program drops.
+#[derive(Clone)]
+pub struct Memory(Arc<Inner>);
+
+struct Inner {
+    /// `None` only while it is dropped.
+    storage: Option<Storage>,
+    length: usize,
+    pool: Option<Arc<MemoryPool>>,
+}
+
+enum Storage {
+    Region(Region),
+    Heap(Mutex<Vec<u8>>),
+}
+
+impl Memory {
+    /// Memory that the program has registered, such as a GPU's: see [`Channel::registrar`](crate::Channel::registrar).
+    pub fn of_region(region: Region) -> Self {
+        let length = region.len();
+        Self(Arc::new(Inner { storage: Some(Storage::Region(region)), length, pool: None }))
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.0.length
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies bytes out.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if they are not within the memory; `Unsupported` for memory that the program has registered.
+    pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> io::Result<()> {
+        let range = self.within(offset, bytes.len())?;
+        match &self.0.storage {
+            Some(Storage::Region(region)) => region.read_at(offset, bytes),
+            Some(Storage::Heap(heap)) => {
+                bytes.copy_from_slice(&lock(heap)[range]);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Errors
+    ///
+    /// See [`Memory::read_at`].
+    pub fn write_at(&self, offset: usize, bytes: &[u8]) -> io::Result<()> {
+        let range = self.within(offset, bytes.len())?;
+        match &self.0.storage {
+            Some(Storage::Region(region)) => region.write_at(offset, bytes),
+            Some(Storage::Heap(heap)) => {
+                lock(heap)[range].copy_from_slice(bytes);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// All bytes, copied.
+    ///
+    /// # Errors
+    ///
+    /// See [`Memory::read_at`].
+    pub fn to_vec(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; self.len()];
+        self.read_at(0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The region, if it is registered.
+    pub(crate) fn region(&self) -> Option<&Region> {
+        match &self.0.storage {
+            Some(Storage::Region(region)) => Some(region),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn within(&self, offset: usize, length: usize) -> io::Result<Range<usize>> {
+        match offset.checked_add(length).filter(|end| *end <= self.len()) {
+            Some(end) => Ok(offset..end),
+            None => {
+                let text = format!("{length} bytes at offset {offset} are not within {} bytes of memory", self.len());
+                Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("length", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let (Some(pool), Some(storage)) = (&self.pool, self.storage.take()) else { return };
+        pool.take_back(storage);
+    }
+}
+
+/// Memory that was used before, up to a watermark; more is given back to the system.
+pub(crate) struct MemoryPool {
+    registrar: Option<Registrar>,
+    watermark: usize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    bytes: usize,
+    by_size: BTreeMap<usize, Vec<Storage>>,
+    /// Memory that a peer may still reach, by keys that are being taken back.
+    quarantine: Vec<Region>,
+}
+
+impl MemoryPool {
+    /// A pool of memory that is registered, or on the heap.
+    pub(crate) fn new(registrar: Option<Registrar>, watermark: usize) -> Self {
+        Self { registrar, watermark, kept: Mutex::default() }
+    }
+
+    pub(crate) fn watermark(&self) -> usize {
+        self.watermark
+    }
+
+    pub(crate) fn registrar(&self) -> Option<&Registrar> {
+        self.registrar.as_ref()
+    }
+
+    /// Memory with bytes of earlier use.
+    pub(crate) fn alloc(self: &Arc<Self>, length: usize) -> io::Result<Memory> {
+        let size = if length > LARGEST { length } else { length.max(SMALLEST).next_power_of_two() };
+        let kept = {
+            let mut kept = lock(&self.kept);
+            kept.release();
+            let storage = kept.by_size.get_mut(&size).and_then(Vec::pop);
+            kept.bytes -= if storage.is_some() { size } else { 0 };
+            storage
+        };
+        let storage = match (kept, &self.registrar) {
+            (Some(storage), _) => storage,
+            (None, Some(registrar)) => Storage::Region(registrar.region(size)?),
+            (None, None) => Storage::Heap(Mutex::new(vec![0; size])),
+        };
+        Ok(Memory(Arc::new(Inner { storage: Some(storage), length, pool: Some(Arc::clone(self)) })))
+    }
+
+    fn take_back(&self, storage: Storage) {
+        let mut kept = lock(&self.kept);
+        let size = storage.size();
+        if kept.bytes + size > self.watermark {
+            return;
+        }
+        kept.bytes += size;
+        match storage {
+            Storage::Region(region) if !region.is_unique() => kept.quarantine.push(region),
+            storage => kept.by_size.entry(size).or_default().push(storage),
+        }
+    }
+}
+
+impl Storage {
+    fn size(&self) -> usize {
+        match self {
+            Self::Region(region) => region.len(),
+            Self::Heap(heap) => lock(heap).len(),
+        }
+    }
+}
+
+impl Kept {
+    /// Takes what no peer reaches any more out of the quarantine.
+    fn release(&mut self) {
+        for at in (0..self.quarantine.len()).rev() {
+            if self.quarantine[at].is_unique() {
+                let region = self.quarantine.swap_remove(at);
+                self.by_size.entry(region.len()).or_default().push(Storage::Region(region));
+            }
+        }
+    }
+}
+
+impl fmt::Debug for MemoryPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryPool").field("kept", &lock(&self.kept).bytes).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_used_again_up_to_the_watermark() {
+        let pool = Arc::new(MemoryPool::new(None, 20_000));
+        let memory = pool.alloc(10_000).unwrap();
+        memory.write_at(9_990, b"0123456789").unwrap();
+        assert!(memory.write_at(9_991, b"0123456789").is_err() && memory.read_at(usize::MAX, &mut [0]).is_err());
+        drop(memory.clone());
+        assert_eq!(lock(&pool.kept).bytes, 0);
+        drop(memory);
+        assert_eq!(lock(&pool.kept).bytes, 16_384);
+        let again = [pool.alloc(16_000).unwrap(), pool.alloc(16_000).unwrap()];
+        assert_eq!(lock(&pool.kept).bytes, 0);
+        drop(again);
+        assert_eq!(lock(&pool.kept).bytes, 16_384, "the second is above the watermark");
+    }
+}

@@ -1,0 +1,212 @@
+//! Attachments and targets.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::common::{on_both, options};
+use trespass::Transport;
+use trespass_rpc::{
+    Attachment, CallOptions, Certainty, Channel, Context, Endpoint, Memory, Options, Server, Serving, Status, Target,
+};
+
+/// Keeps one value.
+#[trespass_rpc::service(name = "test.Store")]
+trait Store {
+    async fn put(&self, cx: &Context, value: Attachment, mark: u8, other: Attachment) -> Result<u64, String>;
+    async fn get(&self, from: usize, into: Target) -> Result<u64, String>;
+    async fn text(&self, into: Target, text: &str) -> Result<(), String>;
+    /// Reads a slice of a slice.
+    async fn slice(&self, cx: &Context, value: Attachment, from: u64, length: usize) -> Result<Vec<u8>, String>;
+    /// Writes beyond the target.
+    async fn beyond(&self, into: Target) -> Result<(), String>;
+    /// Waits, then writes.
+    async fn late(&self, into: Target, millis: u64) -> Result<(), String>;
+}
+
+#[derive(Debug, Default)]
+struct Kept(Mutex<Option<Memory>>);
+
+impl Store for Kept {
+    async fn put(&self, _: &Context, value: Attachment, mark: u8, other: Attachment) -> Result<u64, String> {
+        let other = other.to_vec().await.map_err(|error| error.to_string())?;
+        if other != [mark; 5] {
+            return Err(format!("{other:?}"));
+        }
+        let memory = value.read().await.map_err(|error| error.to_string())?;
+        let length = memory.len() as u64;
+        *self.0.lock().unwrap() = Some(memory);
+        Ok(length)
+    }
+
+    async fn get(&self, from: usize, into: Target) -> Result<u64, String> {
+        let memory = self.0.lock().unwrap().clone().ok_or("nothing is kept")?;
+        let length = (memory.len() - from).min(into.len() as usize);
+        into.write_from(0, &memory, from..from + length).await.map_err(|error| error.to_string())?;
+        Ok(length as u64)
+    }
+
+    async fn text(&self, into: Target, text: &str) -> Result<(), String> {
+        into.write(3, text.as_bytes()).await.map_err(|error| error.to_string())
+    }
+
+    async fn slice(&self, cx: &Context, value: Attachment, from: u64, length: usize) -> Result<Vec<u8>, String> {
+        let memory = cx.alloc(length + 7).map_err(|error| error.to_string())?;
+        value.read_into(from, &memory, 7..7 + length).await.map_err(|error| error.to_string())?;
+        Ok(memory.to_vec().unwrap()[7..].to_vec())
+    }
+
+    async fn beyond(&self, into: Target) -> Result<(), String> {
+        into.write(into.len() - 1, b"xx").await.map_err(|error| error.to_string())
+    }
+
+    async fn late(&self, into: Target, millis: u64) -> Result<(), String> {
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+        into.write(0, &vec![9; into.len() as usize]).await.map_err(|error| error.to_string())
+    }
+}
+
+async fn pair(options: &Options) -> (Serving, StoreClient) {
+    let server = Server::new(StoreServer::new(Kept::default()));
+    let serving = server.bind_on(&Endpoint::spawn(options).unwrap(), "127.0.0.1:0").await.unwrap();
+    let endpoint = Endpoint::spawn(options).unwrap();
+    let channel = Channel::connect_on(&endpoint, &serving.local_addr().to_string()).await.unwrap();
+    (serving, StoreClient::over(channel).unwrap())
+}
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 + at / 255) as u8).collect()
+}
+
+#[test]
+fn attachments_and_targets_of_any_length_keep_their_bytes() {
+    on_both(|options| async move {
+        let (_serving, client) = pair(&options).await;
+        for length in [0, 1, 100, 8 << 10, (8 << 10) + 1, 100_000, 3 << 20] {
+            let bytes = pattern(length);
+            let put = client.put(Attachment::from(bytes.clone()), 7, Attachment::from(&[7; 5][..])).await;
+            assert_eq!(put, Ok(length as u64));
+            // To the middle of a memory.
+            let memory = client.channel().alloc(length + 20).unwrap();
+            memory.write_at(0, &vec![1; length + 20]).unwrap();
+            let into = Target::of(&memory, 10..length + 10).unwrap();
+            assert_eq!(client.get(0, into).await, Ok(length as u64));
+            let got = memory.to_vec().unwrap();
+            assert!(got[10..length + 10] == bytes && got[..10] == [1; 10] && got[length + 10..] == [1; 10]);
+        }
+    });
+}
+
+#[test]
+fn slices_of_slices_are_read_where_they_lie() {
+    on_both(|options| async move {
+        let (_serving, client) = pair(&options).await;
+        let memory = client.channel().alloc(300_000).unwrap();
+        let bytes = pattern(300_000);
+        memory.write_at(0, &bytes).unwrap();
+        for (from, length) in [(0, 10), (1, 100_000), (99_999, 150_000), (249_999, 1)] {
+            let value = Attachment::of(&memory, 50_000..300_000).unwrap();
+            let got = client.slice(value, from as u64, length).await.unwrap();
+            assert!(got == bytes[50_000 + from..50_000 + from + length], "{from} {length}");
+        }
+        let value = Attachment::of(&memory, 0..100_000).unwrap();
+        assert!(client.slice(value, 99_999, 2).await.is_err());
+        assert!(Attachment::of(&memory, 299_999..300_001).is_err());
+        assert!(Attachment::of(&memory, 10..300_011).is_err());
+    });
+}
+
+#[test]
+fn handler_cannot_write_beyond_a_target() {
+    on_both(|options| async move {
+        let (_serving, client) = pair(&options).await;
+        let memory = client.channel().alloc(100_000).unwrap();
+        memory.write_at(0, &vec![1; 100_000]).unwrap();
+        assert!(client.beyond(Target::of(&memory, 0..50_000).unwrap()).await.is_err());
+        assert_eq!(client.text(Target::of(&memory, 10..20).unwrap(), "text").await, Ok(()));
+        let mut expected = vec![1; 100_000];
+        expected[13..17].copy_from_slice(b"text");
+        assert!(memory.to_vec().unwrap() == expected);
+    });
+}
+
+#[test]
+fn many_calls_with_keys_share_a_connection() {
+    on_both(|options| async move {
+        let (_serving, client) = pair(&options).await;
+        // More than the keys that a connection gives out.
+        let calls = (0..150_usize).map(|number| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                let bytes = pattern(20_005 + number);
+                let value = Attachment::from(bytes.clone());
+                client.slice(value, 5, 20_000).await == Ok(bytes[5..20_005].to_vec())
+            })
+        });
+        for call in calls.collect::<Vec<_>>() {
+            assert!(call.await.unwrap());
+        }
+    });
+}
+
+#[test]
+fn dropped_call_leaves_its_memory_to_the_device_and_no_other_call_gets_it() {
+    on_both(|options| async move {
+        let (_serving, client) = pair(&options).await;
+        for _ in 0..20 {
+            let memory = client.channel().alloc(100_000).unwrap();
+            let late = client.clone().with(CallOptions::default().timeout(Duration::from_millis(3)));
+            let error = late.late(Target::of(&memory, 0..100_000).unwrap(), 5).await.unwrap_err();
+            assert_eq!(
+                error.rpc().map(|error| (error.status, error.certainty)),
+                Some((Status::DEADLINE, Certainty::Unknown))
+            );
+            drop(memory);
+            // The next memory is the same one only if no peer reaches it any more.
+            let next = client.channel().alloc(100_000).unwrap();
+            next.write_at(0, &vec![1; 100_000]).unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            assert!(next.to_vec().unwrap() == vec![1; 100_000]);
+        }
+    });
+}
+
+#[test]
+fn too_large_attachment_is_refused_before_anything_is_sent() {
+    for transport in [Transport::Rdma, Transport::Tcp] {
+        let mut options = options(transport);
+        options.limits.attachment = 10_000;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (_serving, client) = pair(&options).await;
+            let error = client.slice(Attachment::from(vec![0; 10_001]), 0, 1).await.unwrap_err();
+            let error = error.rpc().unwrap();
+            assert_eq!((error.status, error.certainty), (Status::TOO_LARGE, Certainty::NotSent));
+            assert_eq!(client.slice(Attachment::from(vec![5; 10_000]), 9_999, 1).await, Ok(vec![5]));
+        });
+    }
+}
+
+#[test]
+fn server_reads_attachments_of_callers_that_die() {
+    on_both(|options| async move {
+        let (_serving, client) = pair(&options).await;
+        let other = Endpoint::spawn(&options).unwrap();
+        let channel = Channel::connect_on(&other, &client.transport().addresses.1.to_string()).await.unwrap();
+        let doomed = Arc::new(StoreClient::over(channel).unwrap());
+        let calls: Vec<_> = (0..5)
+            .map(|_| {
+                let doomed = Arc::clone(&doomed);
+                tokio::spawn(
+                    async move { doomed.slice(Attachment::from(vec![1; 1 << 20]), 0, 1 << 20).await.map(drop) },
+                )
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        for call in &calls {
+            call.abort();
+        }
+        drop((doomed, calls, other));
+        assert_eq!(client.slice(Attachment::from(vec![5; 100_000]), 9_999, 1).await, Ok(vec![5]));
+    });
+}
