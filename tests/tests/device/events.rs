@@ -165,7 +165,7 @@ fn port_changes_reach_every_context() {
         interface.ip(command);
         for events in &channels {
             let event = event_of(events, event_type);
-            assert!(matches!(event.element(), Element::Port(port) if *port == device::PORT.into()), "{event:?}");
+            assert!(matches!(event.element(), Element::Port(port) if *port == u32::from(device::PORT)), "{event:?}");
             assert_eq!(event.to_string(), format!("{event_type}: port {}", device::PORT));
         }
         let port = contexts[0].query_port(device::PORT).expect("the port is there");
@@ -179,7 +179,7 @@ fn port_changes_reach_every_context() {
         interface.ip(command);
         for events in &channels {
             let event = event_of(events, Type::GidChange);
-            assert!(matches!(event.element(), Element::Port(port) if *port == device::PORT.into()), "{event:?}");
+            assert!(matches!(event.element(), Element::Port(port) if *port == u32::from(device::PORT)), "{event:?}");
         }
     }
     drop(interface);

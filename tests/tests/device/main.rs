@@ -14,6 +14,9 @@ mod cm_multicast;
 mod cm_options;
 mod cm_own_queue_pair;
 mod cm_threads;
+#[expect(clippy::unwrap_used, reason = "tests")]
+#[path = "../../../trespass/tests/transports/common.rs"]
+mod common;
 mod completions;
 mod control;
 mod datagrams;
@@ -43,6 +46,8 @@ mod srq_pingpong;
 mod teardown;
 mod threads;
 mod transitions;
+#[path = "../../../trespass/tests/transports/connections.rs"]
+mod trespass_connections;
 mod vendors;
 mod windows;
 mod xrc;

@@ -2,17 +2,25 @@
 
 use std::time::{Duration, Instant};
 
+use sideway::ibverbs::device::{DeviceInfo, DeviceList};
 use trespass::{Acceptor, Connection, Handle, Options, Transport};
 
-/// An address of the RDMA device to test on, with port 0; by default one of the device in software, which is there then.
+/// The RDMA device to test on, if it is not the one in software.
+fn name() -> Option<String> {
+    std::env::var("SIDEWAY_TEST_DEVICE").ok()
+}
+
+/// An address of the RDMA device to test on, with port 0. The device in software is there then, unless another is named.
 pub(crate) fn device() -> String {
-    match std::env::var("TRESPASS_TEST_ADDRESS") {
-        Ok(address) => format!("{address}:0"),
-        Err(_) => {
-            softrnic::register().unwrap();
-            "127.0.0.1:0".to_owned()
-        }
-    }
+    let Some(name) = name() else {
+        softrnic::register().unwrap();
+        return "127.0.0.1:0".to_owned();
+    };
+    let devices = DeviceList::new().unwrap();
+    let device = devices.iter().find(|device| device.name() == name).unwrap();
+    let gids = device.open().unwrap().query_gid_table().unwrap();
+    let address = gids.iter().find_map(|entry| entry.gid().ipv4()).unwrap();
+    format!("{address}:0")
 }
 
 /// A worker that uses one transport.
@@ -23,6 +31,7 @@ pub(crate) fn worker(transport: Transport) -> Handle {
 fn worker_with(transport: Transport, linger: Duration) -> Handle {
     let mut options = Options::default();
     options.transport = transport;
+    options.device = name();
     options.memory = 64 << 20;
     // More than the largest window, 64 segments of 16 KiB.
     options.send_high_water = 2 << 20;
