@@ -30,8 +30,9 @@ pub fn example(name: &str) -> Command {
     let program = folder.join(name);
     assert!(program.is_file(), "{} does not exist; {EXAMPLES_DIR} names the folder of the examples", program.display());
     let mut command = Command::new(program);
-    if env::var_os(TEST_DEVICE).is_some_and(|name| !name.is_empty() && name != SOFT_DEVICE) {
-        command.env(softrnic::DEVICES_VARIABLE, "0");
+    if let Some(name) = env::var_os(TEST_DEVICE).filter(|name| !name.is_empty() && name != SOFT_DEVICE) {
+        let is_soft = name.as_encoded_bytes().starts_with(b"soft");
+        command.env(softrnic::DEVICES_VARIABLE, if is_soft { name } else { "0".into() });
     }
     command
 }

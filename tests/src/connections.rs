@@ -1,13 +1,13 @@
 //! Both ends of a connection by address, on one channel or two, on the device of the tests.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
 use sideway::error::VerbError;
 use sideway::ibverbs::AccessFlags;
-use sideway::ibverbs::address::AddressHandleAttribute;
+use sideway::ibverbs::address::{AddressHandleAttribute, GidType};
 use sideway::ibverbs::completion::{GenericCompletionQueue, WorkCompletionStatus};
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
@@ -31,7 +31,9 @@ pub const LONG: Duration = Duration::from_secs(20);
 #[track_caller]
 pub fn address() -> IpAddr {
     let gid = device::gid(&device::open()).unwrap_or_else(|| panic!("the device has no IP address"));
-    std::net::Ipv6Addr::from(gid.gid()).to_canonical()
+    // The GID of an iWARP device is no address.
+    let is_iwarp = gid.gid_type() != GidType::RoceV2 && !gid.gid().is_ipv4_mapped();
+    if is_iwarp { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::from(gid.gid()).to_canonical() }
 }
 
 /// Creates a channel.

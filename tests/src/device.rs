@@ -10,7 +10,8 @@ use sideway::ibverbs::address::{GidEntry, GidType};
 use sideway::ibverbs::device::{DeviceInfo, DeviceList};
 use sideway::ibverbs::device_context::{DeviceContext, LinkLayer};
 
-/// The environment variable that names the device. If it is not set, the tests run on [`SOFT_DEVICE`].
+/// The environment variable that names the device. If it is not set, the tests run on [`SOFT_DEVICE`]. Names that begin
+/// with `soft` are devices of softrnic.
 pub const TEST_DEVICE: &str = "SIDEWAY_TEST_DEVICE";
 
 /// The device of `softrnic`, which works on any machine.
@@ -26,13 +27,11 @@ pub const PORT: u8 = 1;
 /// No device is named, and the soft one cannot be registered.
 #[track_caller]
 pub fn name() -> String {
-    match env::var(TEST_DEVICE) {
-        Ok(name) if !name.is_empty() => name,
-        _ => {
-            softrnic::Builder::new().device(SOFT_DEVICE).register().unwrap_or_else(|error| panic!("{error}"));
-            SOFT_DEVICE.to_owned()
-        }
+    let name = env::var(TEST_DEVICE).ok().filter(|name| !name.is_empty()).unwrap_or_else(|| SOFT_DEVICE.to_owned());
+    if name.starts_with("soft") {
+        softrnic::Builder::new().device(&name).register().unwrap_or_else(|error| panic!("{error}"));
     }
+    name
 }
 
 /// Opens the device.

@@ -8,7 +8,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rdma_mummy_sys::{ibv_qp_type, rdma_cm_event_type as event_type, rdma_cm_id, rdma_conn_param, rdma_port_space};
+use rdma_mummy_sys::{
+    ibv_qp_state, ibv_qp_type, rdma_cm_event_type as event_type, rdma_cm_id, rdma_conn_param, rdma_port_space,
+};
 use rustix::event::epoll::EventFlags;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, sockopt};
@@ -29,6 +31,7 @@ use crate::qp::registry::QpRegistry;
 use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
 use crate::verbs::port::PORT;
+use crate::verbs::queue_pair::show_state;
 use crate::wire::address::Path;
 use crate::wire::limits::MAX_RD_ATOMIC;
 use crate::wire::operation::Service;
@@ -44,9 +47,9 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The progress of an identifier's connection.
 pub(super) enum Setup {
-    /// TCP connects, or is about to.
-    Connecting(Attempt),
-    /// The request was sent.
+    /// TCP has refused the connection, which is retried.
+    Retrying(Attempt),
+    /// TCP connects, or the request was sent.
     Requesting(Attempt, Initiator),
     /// The peer's request waits for the program.
     Requested(Request),
@@ -60,6 +63,7 @@ pub(super) struct Attempt {
     number: u32,
     offer: Offer,
     has_revision_1: bool,
+    is_connected: bool,
     retry_until: Instant,
 }
 
@@ -161,7 +165,7 @@ pub(super) fn accept(id: usize, number: u32, limits: (u8, u8), data: &[u8]) -> R
     let mut world = world();
     match result {
         Ok(made) => {
-            world.id(id)?.setup = Some(Setup::Connected(made));
+            world.stream_connected(id, made)?;
             world.established(id);
             Ok(())
         }
@@ -189,8 +193,8 @@ pub(super) fn respond(id: usize) -> Result<(), Errno> {
     let mut world = world();
     match made {
         Ok(made) => {
-            let identifier = world.id(id)?;
-            (identifier.setup, identifier.state) = (Some(Setup::Connected(made)), State::Connected);
+            world.stream_connected(id, made)?;
+            world.id(id)?.state = State::Connected;
             Ok(())
         }
         Err(errno) => {
@@ -198,6 +202,11 @@ pub(super) fn respond(id: usize) -> Result<(), Errno> {
             Err(errno)
         }
     }
+}
+
+/// Whether TCP has connected.
+fn has_peer(link: &Option<Watched>) -> bool {
+    link.as_ref().is_some_and(|link| rustix::net::getpeername(&*link.socket).is_ok())
 }
 
 /// Whether the peer has closed its direction, or the connection is lost.
@@ -253,6 +262,20 @@ impl World {
         }
     }
 
+    /// Records the connection, and shows the new state in the QP of the identifier, if any.
+    fn stream_connected(&mut self, id: usize, made: Arc<Connection>) -> Result<(), Errno> {
+        let identifier = self.id(id)?;
+        identifier.setup = Some(Setup::Connected(made));
+        // SAFETY: the identifier is alive, and so is its QP.
+        unsafe {
+            let qp = (*identifier.c).qp;
+            if !qp.is_null() {
+                show_state(qp, ibv_qp_state::IBV_QPS_RTS);
+            }
+        }
+        Ok(())
+    }
+
     /// Begins to connect; the result is an event.
     pub(super) fn begin_connect(&mut self, id: usize, number: u32, data: Vec<u8>) -> Result<(), Errno> {
         let identifier = self.id(id)?;
@@ -260,7 +283,10 @@ impl World {
         let offer = Offer { ird, ord, has_crc: true, private: data };
         // Checks the length of the private data.
         Initiator::new(offer.clone()).start(&mut Vec::new()).map_err(|_| Errno::INVALID)?;
-        self.try_connect(id, Attempt { number, offer, has_revision_1: false, retry_until: Instant::now() + GRACE })
+        self.try_connect(
+            id,
+            Attempt { number, offer, has_revision_1: false, is_connected: false, retry_until: Instant::now() + GRACE },
+        )
     }
 
     fn try_connect(&mut self, id: usize, attempt: Attempt) -> Result<(), Errno> {
@@ -270,16 +296,29 @@ impl World {
         let mut from = from;
         from.set_port(0);
         rustix::net::bind(&socket, &from).map_err(system)?;
-        match rustix::net::connect(&socket, &to) {
-            Ok(()) | Err(rustix::io::Errno::INPROGRESS | rustix::io::Errno::INTR) => {}
+        let offer = attempt.offer.clone();
+        let initiator = if attempt.has_revision_1 { Initiator::of_revision_1(offer) } else { Initiator::new(offer) };
+        let mut bytes = Vec::new();
+        initiator.start(&mut bytes).map_err(|_| Errno::INVALID)?;
+        let socket = Arc::new(socket);
+        match rustix::net::connect(&*socket, &to) {
+            Ok(()) => send(&socket, &bytes),
+            // The program may wait for the peer before it takes an event of this channel.
+            Err(rustix::io::Errno::INPROGRESS | rustix::io::Errno::INTR) => {
+                streams().send_once_connected(&socket, bytes).map_err(system)?;
+            }
             Err(rustix::io::Errno::CONNREFUSED) => return self.refused(id, attempt),
             Err(error) => return Err(system(error)),
         }
-        let watched = self.watch_for(id, Arc::new(socket), Source::Link(id), EventFlags::OUT)?;
+        let source = rustix::net::getsockname(&*socket).map_err(system)?;
+        let watched = self.watch(id, socket, Source::Link(id))?;
         let identifier = self.id(id)?;
-        (identifier.link, identifier.setup) = (Some(watched), Some(Setup::Connecting(attempt)));
+        (identifier.link, identifier.setup) = (Some(watched), Some(Setup::Requesting(attempt, initiator)));
+        if let Ok(source) = SocketAddr::try_from(source) {
+            identifier.source = Some(source);
+        }
         self.set_deadline(id, Some(Instant::now() + CONNECT_TIMEOUT));
-        Ok(())
+        self.write_addresses(id)
     }
 
     /// Handles a connection that TCP has refused: retries it for a short time.
@@ -289,7 +328,7 @@ impl World {
             self.set_up_failed(id, libc::ECONNREFUSED, Vec::new());
             return Ok(());
         }
-        self.id(id)?.setup = Some(Setup::Connecting(attempt));
+        self.id(id)?.setup = Some(Setup::Retrying(attempt));
         self.set_deadline(id, Some(Instant::now() + RETRY_INTERVAL));
         Ok(())
     }
@@ -298,10 +337,16 @@ impl World {
     pub(super) fn set_up_expired(&mut self, id: usize) {
         let Ok(identifier) = self.id(id) else { return };
         match identifier.setup.take() {
-            Some(Setup::Connecting(attempt)) if identifier.link.is_none() => {
+            Some(Setup::Retrying(attempt)) => {
                 if let Err(errno) = self.try_connect(id, attempt) {
                     self.set_up_failed(id, errno.0, Vec::new());
                 }
+            }
+            Some(Setup::Requesting(mut attempt, initiator)) if !attempt.is_connected && has_peer(&identifier.link) => {
+                // The rest of the time is for the reply.
+                attempt.is_connected = true;
+                identifier.setup = Some(Setup::Requesting(attempt, initiator));
+                self.set_deadline(id, Some(Instant::now() + CM_TIMEOUT));
             }
             _ => self.set_up_failed(id, libc::ETIMEDOUT, Vec::new()),
         }
@@ -324,7 +369,6 @@ impl World {
         let Some(link) = &identifier.link else { return };
         let socket = Arc::clone(&link.socket);
         let done = match identifier.setup.take() {
-            Some(Setup::Connecting(attempt)) => self.connected(id, &socket, attempt),
             Some(Setup::Requesting(attempt, initiator)) => self.read_reply(id, &socket, attempt, initiator),
             other => {
                 identifier.setup = other;
@@ -337,30 +381,6 @@ impl World {
         if let Err(errno) = done {
             self.set_up_failed(id, errno.0, Vec::new());
         }
-    }
-
-    /// Sends the request after TCP has connected.
-    fn connected(&mut self, id: usize, socket: &Arc<Descriptor>, attempt: Attempt) -> Result<(), Errno> {
-        match sockopt::socket_error(socket).map_err(system)? {
-            Ok(()) => {}
-            Err(rustix::io::Errno::CONNREFUSED) => return self.refused(id, attempt),
-            Err(error) => return Err(system(error)),
-        }
-        let offer = attempt.offer.clone();
-        let initiator = if attempt.has_revision_1 { Initiator::of_revision_1(offer) } else { Initiator::new(offer) };
-        let mut bytes = Vec::new();
-        initiator.start(&mut bytes).map_err(|_| Errno::INVALID)?;
-        let source = rustix::net::getsockname(&**socket).map_err(system)?;
-        send(socket, &bytes);
-        self.watch_again(id, socket, EventFlags::IN)?;
-        let identifier = self.id(id)?;
-        identifier.setup = Some(Setup::Requesting(attempt, initiator));
-        if let Ok(source) = SocketAddr::try_from(source) {
-            identifier.source = Some(source);
-        }
-        self.write_addresses(id)?;
-        self.set_deadline(id, Some(Instant::now() + CM_TIMEOUT));
-        Ok(())
     }
 
     /// Replaces the events that the channel waits for.
@@ -390,6 +410,7 @@ impl World {
                 self.id(id)?.setup = Some(Setup::Requesting(attempt, initiator));
                 return Ok(());
             }
+            Err(rustix::io::Errno::CONNREFUSED) => return self.refused(id, attempt),
             Err(error) => return Err(system(error)),
             Ok((_, length)) => match initiator.received(&buffer[..length]) {
                 Ok(None) => {
@@ -404,7 +425,7 @@ impl World {
         match failure {
             Failure::NeedsRevision1 => {
                 self.close_link(id);
-                attempt.has_revision_1 = true;
+                (attempt.has_revision_1, attempt.is_connected) = (true, false);
                 self.try_connect(id, attempt)
             }
             Failure::Rejected { private } => {

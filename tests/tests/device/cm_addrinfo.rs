@@ -19,6 +19,8 @@ fn numeric() -> AddressInfo {
 /// The result of a lookup: one address, because there is no service to find more.
 #[track_caller]
 fn one(node: Option<&str>, service: Option<&str>, hints: &AddressInfo) -> AddressInfo {
+    // Registers the soft device, if the tests use it.
+    sideway_tests::device::name();
     let mut found = getaddrinfo(node, service, hints).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(found.len(), 1, "{found:?}");
     found.remove(0)

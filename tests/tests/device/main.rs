@@ -24,6 +24,7 @@ mod device;
 mod errors;
 mod event_programs;
 mod events;
+mod hosts;
 mod memory;
 mod multicast;
 mod operations;

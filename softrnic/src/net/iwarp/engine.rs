@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
-use rustix::net::sockopt;
+use rustix::net::{SendFlags, sockopt};
 
 use super::connect::Agreed;
 use super::connection::Connection;
@@ -53,6 +53,8 @@ pub(crate) struct Engine {
     starting: Mutex<()>,
     connections: RwLock<BTreeMap<u64, Arc<Connection>>>,
     has_connections: AtomicBool,
+    /// Sockets that connect, and the first bytes to send.
+    connecting: Mutex<BTreeMap<u64, First>>,
     last_id: AtomicU64,
     /// Connections to serve although their sockets may not be ready.
     notified: Mutex<Vec<u64>>,
@@ -64,6 +66,9 @@ pub(crate) struct Engine {
     has_polled: AtomicBool,
     polls: AtomicU32,
 }
+
+/// A socket that connects, and its first bytes.
+type First = (Arc<Descriptor>, Vec<u8>);
 
 #[derive(Debug)]
 struct Reactor {
@@ -79,6 +84,7 @@ impl Engine {
             starting: Mutex::new(()),
             connections: RwLock::new(BTreeMap::new()),
             has_connections: AtomicBool::new(false),
+            connecting: Mutex::new(BTreeMap::new()),
             last_id: AtomicU64::new(WAKE),
             notified: Mutex::new(Vec::new()),
             ending: AtomicUsize::new(0),
@@ -112,6 +118,32 @@ impl Engine {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let template = template(path);
         Ok(Connection::new(self, (id, socket), agreed, stream, first, (number, template)))
+    }
+
+    /// Sends bytes once TCP has connected. They fit into the buffer of a new socket; the owner of the socket sees a
+    /// failure.
+    ///
+    /// # Errors
+    ///
+    /// No descriptor or thread is available.
+    pub(crate) fn send_once_connected(&'static self, socket: &Arc<Descriptor>, bytes: Vec<u8>) -> Result<(), Errno> {
+        self.start()?;
+        let reactor = self.reactor.get().ok_or(Errno::NXIO)?;
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        unpoisoned(self.connecting.lock()).insert(id, (Arc::clone(socket), bytes));
+        epoll::add(&reactor.epoll, &**socket, epoll::EventData::new_u64(id), epoll::EventFlags::OUT)
+    }
+
+    fn send_first(&self, reactor: &Reactor, id: u64) {
+        let Some((socket, bytes)) = unpoisoned(self.connecting.lock()).remove(&id) else { return };
+        let _ = epoll::delete(&reactor.epoll, &*socket);
+        // A call would take the error of a socket without a connection, which is for its owner.
+        if rustix::net::getpeername(&*socket).is_err() {
+            return;
+        }
+        if let Err(error) = rustix::net::send(&*socket, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            log::debug!("cannot connect: {error}");
+        }
     }
 
     /// Begins to serve a connection.
@@ -148,6 +180,8 @@ impl Engine {
         loop {
             if self.is_polled.load(Ordering::SeqCst) {
                 nap(reactor);
+                // Programs may serve only the connections.
+                self.serve_ready(reactor, Some(Duration::ZERO));
                 self.serve_notified();
                 if !self.has_polled.swap(false, Ordering::SeqCst) {
                     self.is_polled.store(false, Ordering::SeqCst);
@@ -194,7 +228,13 @@ impl Engine {
                     has_found = true;
                 }
                 WAKE => {}
-                id => has_found |= self.get(id).is_some_and(|connection| connection.serve(waits)) || waits,
+                id => {
+                    match self.get(id) {
+                        Some(connection) => has_found |= connection.serve(waits),
+                        None => self.send_first(reactor, id),
+                    }
+                    has_found |= waits;
+                }
             }
         }
         has_found

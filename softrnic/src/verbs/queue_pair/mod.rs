@@ -76,7 +76,7 @@ impl Pair {
 /// # Safety
 ///
 /// `qp` belongs to this provider and is not destroyed.
-unsafe fn show_state(qp: *mut ibv_qp, state: ibv_qp_state) {
+pub(crate) unsafe fn show_state(qp: *mut ibv_qp, state: ibv_qp_state) {
     // SAFETY: the caller's promise: the field exists, is aligned, and has the size of a `u32`.
     unsafe { AtomicU32::from_ptr((&raw mut (*qp).state).cast()) }.store(state.0, Ordering::Relaxed);
 }

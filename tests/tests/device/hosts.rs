@@ -1,0 +1,165 @@
+//! softrnic's iWARP device: over TCP within this host, and between two network namespaces as two hosts.
+
+use std::process::Command;
+use std::time::Duration;
+
+use sideway_tests::child::{self, Ended, Program, example};
+use sideway_tests::device;
+use sideway_tests::programs::{LIMIT, port, succeeds, wait_for_game};
+
+/// Two hosts with a cable between them, until this is dropped.
+struct Hosts([String; 2]);
+
+const ADDRESSES: [&str; 2] = ["10.71.9.1", "10.71.9.2"];
+
+fn ip(arguments: &str) -> bool {
+    Command::new("ip").args(arguments.split_whitespace()).output().is_ok_and(|output| output.status.success())
+}
+
+impl Hosts {
+    /// `None` where this user cannot make network namespaces.
+    fn new() -> Option<Self> {
+        let hosts = Self(["a", "b"].map(|end| format!("softiw-{}-{end}", std::process::id())));
+        let [a, b] = &hosts.0;
+        let mut is_made = ip(&format!("netns add {a}")) && ip(&format!("netns add {b}"));
+        is_made = is_made && ip(&format!("link add v0 netns {a} type veth peer name v0 netns {b}"));
+        for (host, address) in hosts.0.iter().zip(ADDRESSES) {
+            is_made = is_made
+                && ip(&format!("-n {host} addr add {address}/24 dev v0"))
+                && ip(&format!("-n {host} link set lo up"))
+                && ip(&format!("-n {host} link set v0 up"));
+        }
+        is_made.then_some(hosts)
+    }
+
+    /// A program on one of the hosts.
+    fn on(&self, host: usize, program: &str, options: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0[host]]).arg(example(program).get_program());
+        command.args(options.split_whitespace());
+        command
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for host in &self.0 {
+            ip(&format!("netns del {host}"));
+        }
+    }
+}
+
+/// Runs a server, and a client that connects again until the server listens.
+fn play(server: Command, client: impl Fn() -> Command) -> [Ended; 2] {
+    let mut server = Program::start(server, LIMIT);
+    let mut tries = 0;
+    let client = loop {
+        let ended = child::run(client(), LIMIT);
+        tries += 1;
+        if !ended.output.contains("ECONNREFUSED") || tries == 100 {
+            break ended;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let server_ended = server.wait().unwrap_or_else(|| panic!("the server does not end:\n{}", server.said()));
+    [server_ended, client]
+}
+
+fn over_tcp(mut command: Command) -> Command {
+    command.env("SOFTRNIC_DEVICES", "softiw0");
+    command
+}
+
+/// Whether these tests are about the device: softrnic is the one of the tests.
+fn is_soft() -> bool {
+    device::name() == device::SOFT_DEVICE
+}
+
+#[test]
+fn programs_connect_over_tcp_within_the_host() {
+    if !is_soft() {
+        return;
+    }
+    for (program, server, client) in [
+        ("rping", "-s -C 20 -v", "-c -a 127.0.0.1 -C 20 -v"),
+        ("rping", "-s -C 5 -S 5000", "-c -a 127.0.0.1 -C 5 -S 5000"),
+        ("cm_pingpong", "-c -n 200 -s 64", "127.0.0.1 -c -n 200 -s 64"),
+        ("cm_pingpong", "-c -n 50 -s 300000 -e", "127.0.0.1 -c -n 50 -s 300000 -e"),
+    ] {
+        let port = port();
+        let start = |options: &str| {
+            let mut command = over_tcp(example(program));
+            command.args(["-p", &port.to_string()]).args(options.split_whitespace());
+            command
+        };
+        for ended in play(start(server), || start(client)) {
+            succeeds(&ended, &[]);
+        }
+    }
+}
+
+#[test]
+fn two_hosts_connect_by_address_alone() {
+    if !is_soft() {
+        return;
+    }
+    let Some(hosts) = Hosts::new() else {
+        println!("skipped: hosts::two_hosts_connect_by_address_alone: this user cannot make network namespaces");
+        return;
+    };
+    let host = ADDRESSES[1];
+    for (program, server, client) in [
+        ("rping", "-s -C 20 -v".to_owned(), format!("-c -a {host} -C 20 -v")),
+        ("cm_pingpong", "-c -n 100 -s 5000".to_owned(), format!("{host} -c -n 100 -s 5000")),
+        ("cm_pingpong", "-c -n 20 -s 1000000 -e".to_owned(), format!("{host} -c -n 20 -s 1000000 -e")),
+    ] {
+        for ended in play(hosts.on(1, program, &server), || hosts.on(0, program, &client)) {
+            succeeds(&ended, &[]);
+        }
+    }
+    // Without a listener, and without a host.
+    let refused = child::run(hosts.on(0, "rping", &format!("-c -a {host} -C 1")), LIMIT);
+    assert!(refused.output.contains("ECONNREFUSED"), "{}", refused.output);
+}
+
+#[test]
+fn loss_and_delay_lose_no_message() {
+    if !is_soft() {
+        return;
+    }
+    let skipped = |why: &str| println!("skipped: hosts::loss_and_delay_lose_no_message: {why}");
+    let Some(hosts) = Hosts::new() else { return skipped("this user cannot make network namespaces") };
+    let is_lossy = hosts.0.iter().all(|host| {
+        let arguments = ["netns", "exec", host, "tc", "qdisc", "add", "dev", "v0", "root", "netem"];
+        let output = Command::new("ip").args(arguments).args(["delay", "5ms", "loss", "1%"]).output();
+        output.is_ok_and(|output| output.status.success())
+    });
+    if !is_lossy {
+        return skipped("the kernel has no netem");
+    }
+    let options = "-c -n 20 -s 200000 -e";
+    let client = || hosts.on(0, "cm_pingpong", &format!("{} {options}", ADDRESSES[1]));
+    for ended in play(hosts.on(1, "cm_pingpong", options), client) {
+        succeeds(&ended, &[]);
+    }
+}
+
+#[test]
+fn killed_peer_ends_the_connection() {
+    if !is_soft() {
+        return;
+    }
+    let port = port();
+    let start = |options: &str| {
+        let mut command = over_tcp(example("cm_pingpong"));
+        command.args(["-p", &port.to_string(), "-n", "100000000"]).args(options.split_whitespace());
+        command
+    };
+    let mut server = Program::start(start(""), LIMIT);
+    server.wait_for_port(port);
+    let mut client = Program::start(start("127.0.0.1"), LIMIT);
+    wait_for_game(&server, &client);
+    server.kill();
+    let ended = client.wait().unwrap_or_else(|| panic!("the client does not end:\n{}", client.said()));
+    assert!(!ended.status.success(), "{}", ended.output);
+}
