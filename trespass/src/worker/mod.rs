@@ -102,8 +102,8 @@ pub struct Worker {
     acceptors: Vec<Waker>,
     epoll: OwnedFd,
     turns: u32,
-    /// TCP had nothing in the last turns, so that it is looked at only now and then; when that was, in milliseconds.
-    tcp_is_silent: bool,
+    /// Turns in which TCP had nothing: after some it is looked at only now and then. When that was, in milliseconds.
+    tcp_silence: u32,
     looked: u64,
 }
 
@@ -151,7 +151,7 @@ impl Worker {
             acceptors: Vec::new(),
             epoll,
             turns: 0,
-            tcp_is_silent: false,
+            tcp_silence: 0,
             looked: 0,
         })
     }
@@ -161,7 +161,7 @@ impl Worker {
     pub fn poll(&mut self) -> usize {
         self.turns = self.turns.wrapping_add(1);
         let mut count = self.verbs.as_mut().map_or(0, |verbs| verbs.turn(BUDGET));
-        if !self.tcp_is_silent || self.turns.is_multiple_of(TURNS) {
+        if self.tcp_silence < TURNS || self.turns.is_multiple_of(TURNS) {
             count += self.look();
         }
         if self.tcp.has_work() {
@@ -180,12 +180,17 @@ impl Worker {
         if self.turns.is_multiple_of(TURNS) {
             self.tick(now);
         }
-        if self.tcp_is_silent && self.verbs.is_some() && now < self.looked + SILENT {
+        if self.tcp_silence >= TURNS && now < self.looked + SILENT {
             return 0;
         }
         self.looked = now;
         let count = self.tcp.turn(BUDGET);
-        self.tcp_is_silent = count == 0 && self.verbs.is_some();
+        self.tcp_silence = match count {
+            0 if self.verbs.is_none() => 0,
+            0 if self.tcp.connections() == 0 => TURNS,
+            0 => self.tcp_silence.saturating_add(1),
+            _ => 0,
+        };
         count
     }
 
@@ -209,7 +214,7 @@ impl Worker {
     ///
     /// The device does not work any more.
     pub fn arm(&mut self) -> io::Result<Duration> {
-        self.tcp_is_silent = false;
+        self.tcp_silence = 0;
         self.pass_time();
         let verbs = self.verbs.as_ref().map_or(u64::MAX, Domain::deadline);
         let deadline = self.tcp.deadline().min(verbs);
