@@ -12,9 +12,12 @@ use clap::Parser;
 
 use self::support::{OneLink, Options, RIGHTS, Steering, is_stopped, run};
 
+const ABOUT: &str = "\
+Prints a line for each packet of a queue. Unlike tcpdump, it takes the packets: the kernel's network stack does not receive them.";
+
 /// Print a line for each packet of a queue
 #[derive(Clone, Debug, Parser)]
-#[command(name = "dump", after_help = RIGHTS, max_term_width = 110)]
+#[command(name = "dump", long_about = ABOUT, after_help = RIGHTS, max_term_width = 110)]
 struct Arguments {
     #[command(flatten)]
     link: OneLink,

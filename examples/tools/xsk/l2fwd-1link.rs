@@ -9,7 +9,7 @@ use clap::Parser;
 
 use self::support::{Counter, OneLink, Options, RIGHTS, Steering, is_stopped, run, swap_addresses, work};
 
-/// Send each packet back, with its Ethernet addresses exchanged
+/// Send each packet back on its link, with the Ethernet addresses swapped
 #[derive(Clone, Debug, Parser)]
 #[command(name = "l2fwd-1link", after_help = RIGHTS, max_term_width = 110)]
 struct Arguments {

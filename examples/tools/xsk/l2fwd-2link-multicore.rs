@@ -11,7 +11,7 @@ use clap::Parser;
 use self::support::{Counter, Options, RIGHTS, Steering, entries, forward, open_pair, pin, run, work};
 
 const ABOUT: &str = "\
-Forwards packets between pairs of queues that a file lists, each pair on a processor of its own:
+Forwards packets, in both directions, between pairs of queues that a file lists. A thread pinned to the given core serves each pair:
   - core: 1
     link1_name: eth0
     link1_channel: 2
@@ -22,7 +22,7 @@ Forwards packets between pairs of queues that a file lists, each pair on a proce
 #[derive(Clone, Debug, Parser)]
 #[command(name = "l2fwd-2link-multicore", long_about = ABOUT, after_help = RIGHTS, max_term_width = 110)]
 struct Arguments {
-    /// List of pairs
+    /// File that lists the pairs of queues
     #[arg(long, value_name = "FILE", default_value = "config.yaml")]
     config_file: PathBuf,
 

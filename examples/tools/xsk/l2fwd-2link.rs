@@ -9,11 +9,11 @@ use clap::Parser;
 
 use self::support::{Counter, Link, Options, RIGHTS, Steering, forward, open_pair, run, work};
 
-/// Forward packets between two links
+/// Forward packets, unchanged and without a copy, between two links in both directions
 #[derive(Clone, Debug, Parser)]
 #[command(name = "l2fwd-2link", after_help = RIGHTS, max_term_width = 110)]
 struct Arguments {
-    /// First interface
+    /// First network interface
     #[arg(long, value_name = "NAME")]
     link1_name: String,
 
@@ -21,7 +21,7 @@ struct Arguments {
     #[arg(long, value_name = "QUEUE", default_value_t = 0)]
     link1_channel: u32,
 
-    /// Second interface
+    /// Second network interface
     #[arg(long, value_name = "NAME")]
     link2_name: String,
 

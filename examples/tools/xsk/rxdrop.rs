@@ -13,7 +13,7 @@ use self::support::{Counter, Link, Options, RIGHTS, Steering, entries, is_stoppe
 const ABOUT: &str = "\
 Receives the packets of one queue, or of several, drops them, and prints the rate once a second.
 
-For several queues, a file lists them. A thread on a processor of its own serves each:
+A file (--config-file) lists several queues. A thread pinned to the given core serves each:
   - core: 1
     link_name: eth0
     link_channel: 0
@@ -25,7 +25,7 @@ For several queues, a file lists them. A thread on a processor of its own serves
 #[derive(Clone, Debug, Parser)]
 #[command(name = "rxdrop", long_about = ABOUT, after_help = RIGHTS, max_term_width = 110)]
 struct Arguments {
-    /// Interface
+    /// Network interface
     #[arg(long, value_name = "NAME", required_unless_present = "config_file")]
     link_name: Option<String>,
 
@@ -33,7 +33,7 @@ struct Arguments {
     #[arg(long, value_name = "QUEUE", default_value_t = 0)]
     link_channel: u32,
 
-    /// List of queues
+    /// File that lists the queues, in place of --link-name
     #[arg(long, value_name = "FILE", conflicts_with = "link_name")]
     config_file: Option<PathBuf>,
 

@@ -24,56 +24,60 @@ pub(crate) const IDLE: Duration = Duration::from_millis(100);
 /// What `--help` of each program ends with.
 pub(crate) const RIGHTS: &str = "\
 Run as root: a socket requires CAP_NET_RAW, and the XDP program CAP_BPF and CAP_NET_ADMIN. The program is attached while this process runs. \
-It takes all packets of the queue, SSH sessions too.
+It redirects all packets of the queue to this process; the kernel's network stack receives none of them, so SSH sessions through the queue stall. \
+Packets of the interface's other queues go to the kernel. To have one queue only: ethtool -L eth0 combined 1
 
 To try it without a NIC, connect two network namespaces:
   ip netns add a; ip netns add b
   ip link add v0 netns a type veth peer name v1 netns b
   ip -n a link set v0 up; ip -n b link set v1 up
-and start each program with: ip netns exec a PROGRAM --link-name v0. Those with two links need a second pair.
+Then start, in two terminals:
+  ip netns exec a rxdrop --link-name v0
+  ip netns exec b txpush --link-name v1
+Programs with two links need a second pair.
 
 Exit status: 0 after Ctrl-C, 1 on failure, 2 for invalid arguments.";
 
 /// The memory and the mode of all sockets.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
-    /// Size of a buffer in bytes
+    /// Size of a buffer in bytes: 2048 or 4096, unless --unaligned
     #[arg(long, value_name = "BYTES", default_value_t = 2048)]
     bufsize: u32,
 
-    /// Number of buffers; more absorb longer pauses of this process
+    /// Number of packet buffers; more absorb longer scheduling delays
     #[arg(long, value_name = "COUNT", default_value_t = 32768, value_parser = clap::value_parser!(u32).range(64..))]
     bufnum: u32,
 
-    /// Packets a batch
+    /// Maximum number of packets per batch
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=2048))]
     batch_size: u32,
 
-    /// Use huge pages
+    /// Allocate the buffers in huge pages (see vm.nr_hugepages)
     #[arg(long)]
     huge_tlb: bool,
 
-    /// Require zero copy
+    /// Require zero copy [default: zero copy if the driver supports it]
     #[arg(long)]
     zero_copy: bool,
 
-    /// Require copy mode
+    /// Use copy mode even if the driver supports zero copy
     #[arg(long, conflicts_with = "zero_copy")]
     copy: bool,
 
-    /// Run the XDP program in the network stack (generic mode)
+    /// Attach the XDP program in generic mode [default: native, else generic]
     #[arg(long)]
     skb: bool,
 
-    /// Run the XDP program in the driver (native mode)
+    /// Require native mode (XDP program in the driver)
     #[arg(long, conflicts_with = "skb")]
     drv: bool,
 
-    /// Poll the driver in place of interrupts
+    /// Busy-poll the driver instead of sleeping until an interrupt
     #[arg(long)]
     busy_poll: bool,
 
-    /// Allow buffers of any multiple of 8 bytes
+    /// Use unaligned chunks: --bufsize may be any multiple of 8
     #[arg(long)]
     unaligned: bool,
 }
@@ -172,7 +176,7 @@ pub(crate) struct Link {
 /// The one link of a program.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct OneLink {
-    /// Interface
+    /// Network interface
     #[arg(long, value_name = "NAME")]
     pub(crate) link_name: String,
 

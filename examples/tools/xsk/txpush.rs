@@ -13,10 +13,10 @@ use self::support::{Counter, OneLink, Options, is_stopped, run, stop, work};
 
 const ABOUT: &str = "\
 Sends Ethernet broadcasts of EtherType 0x88b5 (local experiments) as fast as the link takes them, or at a rate, and prints the rate once a \
-second. It needs no XDP program.";
+second. It attaches no XDP program, so --skb and --drv have no effect.";
 
 const RIGHTS: &str = "\
-Run as root, or with CAP_NET_RAW. Without rights, in a user namespace: unshare -Urn, with a veth pair in it; --bufnum 2048 fits the \
+Run as root, or with CAP_NET_RAW. An unprivileged user can run it in a user namespace (unshare -Urn) with a veth pair; --bufnum 2048 fits the \
 usual limit of locked memory.
 
 Exit status: 0 after Ctrl-C or --count packets, 1 on failure, 2 for invalid arguments.";
@@ -31,11 +31,11 @@ struct Arguments {
     #[command(flatten)]
     link: OneLink,
 
-    /// Size of a packet in bytes, without its check sequence
+    /// Packet size in bytes, with the Ethernet header, without FCS
     #[arg(long, value_name = "BYTES", default_value_t = 60, value_parser = clap::value_parser!(u16).range(14..))]
     packet_size: u16,
 
-    /// End after this number of packets
+    /// Number of packets to send [default: until Ctrl-C]
     #[arg(long, value_name = "COUNT")]
     count: Option<u64>,
 
