@@ -110,6 +110,10 @@ impl SocketBuilder {
     }
 
     /// Uses an AF_XDP socket that another process has opened, for a process without CAP_NET_RAW. It must be new: not bound, without a UMEM.
+    ///
+    /// This function is safe by the rules of I/O safety: the kernel refuses other descriptors and used sockets, and safe code cannot write to
+    /// the rings through a duplicate. Another process that keeps a duplicate can map the rings and so change the UMEM, as a debugger can:
+    /// accept sockets from trusted processes only.
     pub fn socket(&mut self, socket: OwnedFd) -> &mut Self {
         self.socket = Some(socket);
         self
