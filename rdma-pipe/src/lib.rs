@@ -6,11 +6,21 @@
 //! | [`proto`] | the frames of transfers: no I/O |
 //! | [`link`] | an authenticated connection over trespass |
 //! | [`stream`] | one stream of bytes |
+//! | [`tree`] | files of this host: walking, writing below a held directory, journals |
+//! | [`copy`] | files and trees: the threads of both sides |
+//! | [`launch`] | the far side: started by ssh, in contact by its standard streams |
+//! | [`pipeline`] | a segment of a pipeline: a command between two streams |
+//! | [`show`] | progress and reports |
 //! | [`cli`] | command lines |
 
 pub mod channel;
 pub mod cli;
+pub mod copy;
 pub mod error;
+pub mod launch;
 pub mod link;
+pub mod pipeline;
 pub mod proto;
+pub mod show;
 pub mod stream;
+pub mod tree;

@@ -1,12 +1,19 @@
 //! Command lines: options that several programs have, and what they do with errors.
 
+mod copy;
+mod generate;
 mod key;
+mod operand;
+mod pipe;
 mod stream;
 
+pub use copy::CopyCommand;
+pub use generate::Page;
 pub use key::KeyArgument;
+pub use operand::Operand;
+pub use pipe::PipeCommand;
 pub use stream::{ReceiveCommand, SendCommand};
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,10 +22,14 @@ use trespass::Transport;
 
 use crate::error::{Error, Result};
 use crate::link::{Fault, Options};
+use crate::show::print_error;
 
 /// Options of connections.
 #[derive(Args, Clone, Debug)]
 pub struct LinkArguments {
+    /// Print the manual page, or completions of a shell; the only option then
+    #[arg(long, value_enum, value_name = "PAGE")]
+    generate: Option<Page>,
     /// RDMA alone: fail if there is none
     #[arg(long, conflicts_with = "tcp")]
     pub rdma: bool,
@@ -91,6 +102,9 @@ pub fn main<C: Parser + CommandFactory + FromArgMatches>(
     status: impl Fn(&Error) -> u8,
     run: impl FnOnce(C) -> Result<u8>,
 ) -> ExitCode {
+    if generate::printed::<C>(program) {
+        return ExitCode::SUCCESS;
+    }
     let command = match C::try_parse() {
         Ok(command) => command,
         Err(error) => {
@@ -115,10 +129,4 @@ pub fn main<C: Parser + CommandFactory + FromArgMatches>(
             ExitCode::from(status(&error))
         }
     }
-}
-
-/// Prints a line to the standard error.
-pub fn print_error(line: &str) {
-    // A closed standard error has no reader.
-    _ = writeln!(io::stderr(), "{line}");
 }

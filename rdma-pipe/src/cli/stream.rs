@@ -7,10 +7,11 @@ use std::time::Duration;
 use clap::Parser;
 use rustix::fs::{Mode, OFlags};
 
-use super::{KeyArgument, LinkArguments, print_error};
+use super::{KeyArgument, LinkArguments};
 use crate::error::{Error, Kind, Result, escape};
-use crate::link::{Listener, connect};
+use crate::link::{Listener, address, connect};
 use crate::proto::Purpose;
+use crate::show::print_error;
 use crate::stream::{self, Output};
 
 /// How long `rdsend` tries while the receiver is not there yet.
@@ -75,7 +76,7 @@ impl SendCommand {
             None => (standard(std::io::stdin(), "input")?, "the standard input".to_owned()),
         };
         refuse_directory(&input, &name)?;
-        let address = format!("{}:{}", bracketed(&self.host), self.port);
+        let address = address(&self.host, self.port);
         let link = connect(&[address], &key, Purpose::Send, PATIENCE, &self.link.options())?;
         if self.link.verbose > 1 {
             print_error(&format!("rdsend: {}", link.stats()?));
@@ -141,9 +142,4 @@ fn refuse_directory(input: &OwnedFd, name: &str) -> Result<()> {
         return Err(Error::new(Kind::File, format!("cannot read {name}: is a directory; use rdcp -r")));
     }
     Ok(())
-}
-
-/// An IPv6 address in brackets, as a port follows.
-pub(super) fn bracketed(host: &str) -> String {
-    if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use trespass::{Buf, Connection, Kind as TransportKind, Stats};
@@ -64,14 +64,18 @@ struct State {
     held: Option<Buf>,
 }
 
-/// Ends the thread that sends pings.
+/// Ends the thread that sends pings. It waits for the thread, so that the connection is closed in order before the process ends.
 #[derive(Debug)]
-struct Alive(Arc<Shared>);
+struct Alive(Arc<Shared>, Option<JoinHandle<()>>);
 
 impl Drop for Alive {
     fn drop(&mut self) {
         *lock(&self.0.over) = true;
         self.0.ended.notify_all();
+        if let Some(thread) = self.1.take() {
+            // It only sends pings.
+            _ = thread.join();
+        }
     }
 }
 
@@ -89,11 +93,11 @@ impl Link {
             encrypts: options.encrypt.unwrap_or(is_tcp),
         });
         let pinging = Arc::clone(&shared);
-        thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("pings".to_owned())
             .spawn(move || pinging.ping())
             .map_err(|error| Error::new(Kind::Protocol, format!("cannot start a thread: {error}")))?;
-        let sender = Sender { _alive: Arc::new(Alive(Arc::clone(&shared))), shared };
+        let sender = Sender { _alive: Arc::new(Alive(Arc::clone(&shared), Some(thread))), shared };
         Ok(Link { sender, receiver: Receiver { connection, opener, timeout: options.timeout } })
     }
 

@@ -8,6 +8,6 @@ mod options;
 pub use accept::Listener;
 pub use connect::connect;
 pub use ends::{Link, Received, Receiver, Sender};
-pub use options::{Fault, Options, memory_limit};
+pub use options::{Fault, Options, Peer, address, memory_limit};
 
 pub(crate) use ends::verify;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
+use serde::{Deserialize, Serialize};
 use trespass::{Handle, Transport};
 
 use crate::error::{Error, Kind, Result};
@@ -30,6 +31,20 @@ pub struct Options {
     pub timeout: Duration,
     /// Altered blocks, for tests.
     pub fault: Option<Fault>,
+}
+
+/// A peer that listens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// `host:port`, in the order in which they are tried.
+    pub addresses: Vec<String>,
+    /// Its key.
+    pub key: Vec<u8>,
+}
+
+/// `host:port`; an IPv6 address is put in brackets.
+pub fn address(host: &str, port: u16) -> String {
+    if host.contains(':') && !host.starts_with('[') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// What a test does to a block.

@@ -102,8 +102,15 @@ pub struct Entry {
 pub enum EntryKind {
     /// A directory, listed later.
     Directory,
-    /// A file of this many bytes.
-    File(u64),
+    /// A regular file.
+    File {
+        /// Its bytes.
+        size: u64,
+        /// Whether it has other names, which may follow as [`EntryKind::Same`].
+        has_links: bool,
+        /// XXH3-128 of its contents, if the transfer compares them.
+        sum: Option<u128>,
+    },
     /// A symbolic link, with its target.
     Link(#[serde(with = "bytes")] Vec<u8>),
     /// Another name of a file that was listed before.

@@ -1,5 +1,11 @@
 //! The protocol of transfers: frames, and the state machines of both sides. No I/O, clock or threads.
 
 mod frame;
+#[cfg(test)]
+mod sim;
+mod sink;
+mod source;
 
 pub use frame::{Entry, EntryKind, Failure, Frame, Have, Id, Purpose, ROOT, Totals};
+pub use sink::Sink;
+pub use source::{Job, SMALL, Source};

@@ -86,6 +86,15 @@ impl Output {
         }
     }
 
+    /// Keeps a file without writing to it.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be renamed.
+    pub fn keep(mut self) -> Result<()> {
+        self.finish()
+    }
+
     /// Gives a file its name.
     fn finish(&mut self) -> Result<()> {
         let Output::File(file) = self else { return Ok(()) };
@@ -146,6 +155,8 @@ pub fn receive(mut link: Link, mut output: Output) -> Result<Summary> {
     match done {
         Ok(totals) => {
             let summary = Summary { bytes: totals.bytes, time: started.elapsed() };
+            // The end of the output may be what a command waits for.
+            drop(output);
             link.sender.frame(&Frame::StreamDone(totals))?;
             link.wait_for_close();
             Ok(summary)
@@ -166,7 +177,9 @@ fn write_all(output: BorrowedFd<'_>, name: &str, blocks: Receiver<(Block, Buf)>)
         }
         verify(&block, &payload)?;
         write(output, &payload).map_err(|error| {
-            Error::new(Kind::File, format!("cannot write {name}: {}", crate::error::reason(&io::Error::from(error))))
+            // As of a process that writes to a pipe without a reader.
+            let kind = if error == Errno::PIPE { Kind::Signal(13) } else { Kind::File };
+            Error::new(kind, format!("cannot write {name}: {}", crate::error::reason(&io::Error::from(error))))
         })?;
         totals.bytes += payload.len() as u64;
         totals.entries += 1;

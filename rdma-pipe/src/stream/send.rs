@@ -53,8 +53,11 @@ pub fn send(mut link: Link, input: &OwnedFd, name: &str) -> Result<Summary> {
             return Err(error);
         }
     };
-    let finished = link.sender.frame(&Frame::StreamEnd(totals)).and_then(|()| link.frame());
-    match finished.map_err(|error| reason_of_peer(&mut link).unwrap_or(error))? {
+    let done = match link.sender.frame(&Frame::StreamEnd(totals)) {
+        Ok(()) => link.frame()?,
+        Err(error) => return Err(reason_of_peer(&mut link).unwrap_or(error)),
+    };
+    match done {
         Frame::StreamDone(done) if done == totals => Ok(Summary { bytes: totals.bytes, time: started.elapsed() }),
         Frame::StreamDone(done) => {
             let text = format!("the receiver wrote {} of {} bytes; send it again", done.bytes, totals.bytes);

@@ -1,0 +1,357 @@
+//! `rdcp`.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+
+use super::{LinkArguments, Operand};
+use crate::copy::{self, CopyOptions, Outcome, Progress, Target};
+use crate::error::{Error, Kind, Result};
+use crate::launch::{Far, LinkRequest, Reply, Request, Role, Shell, random_key, serve};
+use crate::link::{Link, connect};
+use crate::proto::Purpose;
+use crate::show::{Report, Show, print_error};
+use crate::tree::{Filter, Keep, base_name};
+
+/// For the connection to the far side, which listens already.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Failures that are printed at most.
+const SHOWN: usize = 100;
+
+/// Copy files and trees between hosts over RDMA, or over TCP if there is none
+#[derive(Debug, Parser)]
+#[command(name = "rdcp", version, max_term_width = 100)]
+pub struct CopyCommand {
+    #[command(flatten)]
+    link: LinkArguments,
+    /// Copy directories
+    #[arg(short, long)]
+    recursive: bool,
+    /// Archive: -r, and keep modes, owners, links and extended attributes
+    #[arg(short, long)]
+    archive: bool,
+    /// Keep all bits of the mode [default: permissions, less the umask]
+    #[arg(short = 'p', long)]
+    perms: bool,
+    /// Keep user and group (root alone)
+    #[arg(short, long)]
+    owner: bool,
+    /// Keep hard links
+    #[arg(short = 'H', long)]
+    hard_links: bool,
+    /// Keep extended attributes and access control lists
+    #[arg(short = 'X', long)]
+    xattrs: bool,
+    /// Skip files that are there with the same size and time
+    #[arg(long)]
+    sync: bool,
+    /// Compare contents instead of times (--sync)
+    #[arg(short, long, requires = "sync")]
+    checksum: bool,
+    /// Remove what the source does not have from copied directories (--sync)
+    #[arg(long, requires = "sync")]
+    delete: bool,
+    /// Print what would be copied
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Leave out what matches; * stays within a component, ** does not
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+    /// Copy what matches, whatever --exclude leaves out
+    #[arg(long, value_name = "PATTERN")]
+    include: Vec<String>,
+    /// Copy the paths of this file alone, one a line, below the source; - is the standard input
+    #[arg(long, value_name = "FILE")]
+    files_from: Option<PathBuf>,
+    /// Paths of --files-from end with NUL
+    #[arg(short = '0', long, requires = "files_from")]
+    from0: bool,
+    /// Bytes a second at most, with K, M or G
+    #[arg(long, value_name = "RATE", value_parser = rate, default_value = "0")]
+    bwlimit: u64,
+    /// Write everything to the disks at the end, by one syncfs
+    #[arg(long)]
+    fsync: bool,
+    /// Show a progress bar [default: on a terminal]
+    #[arg(short = 'P', long)]
+    progress: bool,
+    /// Print errors alone
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print a report in JSON
+    #[arg(long)]
+    json: bool,
+    /// Remote shell
+    #[arg(short = 'e', long, value_name = "COMMAND", default_value = "ssh")]
+    rsh: String,
+    /// rdcp of the other host
+    #[arg(long, value_name = "COMMAND", default_value = "rdcp")]
+    rdcp_path: String,
+    /// Port of the far side [default: any]
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    port: u16,
+    /// Serve another rdcp, which started this one
+    #[arg(long, hide = true)]
+    server: bool,
+    /// Sources and destination; [user@]host:path is on another host
+    #[arg(value_name = "SRC... DST", required_unless_present = "server")]
+    operands: Vec<OsString>,
+}
+
+impl CopyCommand {
+    /// The number of times that `-v` was given.
+    pub fn verbosity(&self) -> u8 {
+        if self.quiet { 0 } else { self.link.verbose.max(u8::from(!self.server)) }
+    }
+
+    /// Copies; returns the exit status.
+    ///
+    /// # Errors
+    ///
+    /// The copy as a whole failed.
+    pub fn run(self) -> Result<u8> {
+        if self.server {
+            return serve();
+        }
+        let operands: Vec<Operand> = self.operands.iter().map(|text| Operand::parse(text)).collect();
+        let [sources @ .., destination] = operands.as_slice() else {
+            return Err(Error::new(Kind::Usage, "no operands; see rdcp --help"));
+        };
+        let Some(first) = sources.first() else {
+            return Err(Error::new(Kind::Usage, "one operand is missing: rdcp SRC DST"));
+        };
+        if sources.iter().any(|source| source.host != first.host) {
+            return Err(Error::new(Kind::Usage, "the sources are on several hosts; copy from one at a time"));
+        }
+        let options = self.options()?;
+        let copy = Copy {
+            command: &self,
+            shell: Shell::new(
+                (self.rsh != "ssh").then_some(self.rsh.as_str()),
+                &format!("{} --server", self.rdcp_path),
+            )?,
+            options,
+            progress: Arc::new(Progress::new(self.link.verbose > 0 || self.dry_run)),
+            started: Instant::now(),
+        };
+        let shows = !self.quiet && (self.progress || (Show::on_terminal() && !self.dry_run));
+        let show =
+            (shows || self.link.verbose > 0 || self.dry_run).then(|| Show::start(Arc::clone(&copy.progress), shows));
+        let done = match (&first.host, &destination.host) {
+            (Some(_), Some(_)) => copy.between(sources, destination),
+            (Some(_), None) => copy.pull(sources, destination),
+            (None, _) => copy.push(sources, destination),
+        };
+        drop(show);
+        let (outcome, transport) = done?;
+        let report = Report::new(&outcome, copy.started, &transport);
+        if self.json {
+            report.print();
+        } else if self.link.verbose > 0 {
+            print_error(&report.lines());
+        }
+        outcome.failures.iter().take(SHOWN).for_each(|error| print_error(&format!("rdcp: {error}")));
+        if outcome.failures.len() > SHOWN {
+            print_error(&format!("rdcp: {} entries failed in all", outcome.failures.len()));
+        }
+        Ok(outcome.status())
+    }
+
+    fn options(&self) -> Result<CopyOptions> {
+        let mut filter = Filter::default();
+        self.include.iter().for_each(|pattern| filter.add(true, pattern));
+        self.exclude.iter().for_each(|pattern| filter.add(false, pattern));
+        let keep = Keep {
+            mode: self.perms || self.archive,
+            owner: self.owner || self.archive,
+            attributes: self.xattrs || self.archive,
+            links: self.hard_links || self.archive,
+        };
+        Ok(CopyOptions {
+            recursive: self.recursive || self.archive,
+            sync: self.sync,
+            checksum: self.checksum,
+            delete: self.delete,
+            dry_run: self.dry_run,
+            keep,
+            filter,
+            files_from: self.selected()?,
+            limit: self.bwlimit,
+            fsync: self.fsync,
+        })
+    }
+
+    fn selected(&self) -> Result<Option<Vec<Vec<u8>>>> {
+        let Some(path) = &self.files_from else { return Ok(None) };
+        let mut bytes = Vec::new();
+        let read = if path == Path::new("-") {
+            std::io::stdin().lock().read_to_end(&mut bytes)
+        } else {
+            std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes))
+        };
+        read.map_err(|error| Error::file("read", path, &error))?;
+        let end = if self.from0 { 0 } else { b'\n' };
+        let paths: Vec<Vec<u8>> =
+            bytes.split(|&byte| byte == end).filter(|path| !path.is_empty()).map(<[u8]>::to_vec).collect();
+        if paths.iter().any(|path| path.split(|&byte| byte == b'/').any(|part| part == b"..")) {
+            return Err(Error::new(Kind::Usage, "--files-from has a path with .., which leads out of the source"));
+        }
+        Ok(Some(paths))
+    }
+}
+
+/// A copy that was asked for.
+struct Copy<'c> {
+    command: &'c CopyCommand,
+    shell: Shell,
+    options: CopyOptions,
+    progress: Arc<Progress>,
+    started: Instant,
+}
+
+impl Copy<'_> {
+    /// Sources of this host, to a far side that writes.
+    fn push(&self, sources: &[Operand], destination: &Operand) -> Result<(Outcome, String)> {
+        // Better before the far side makes anything.
+        for source in sources {
+            let path = PathBuf::from(source.local_path());
+            let found = std::fs::metadata(&path).map_err(|error| Error::file("read", &path, &error))?;
+            if found.is_dir() && !self.options.recursive && self.options.files_from.is_none() {
+                let text = format!("{} is a directory; copy it with -r", crate::error::escape(&path));
+                return Err(Error::new(Kind::File, text));
+            }
+        }
+        let role = self.sink(sources, destination);
+        let (far, link, transport) = self.connect(destination.host.as_deref(), role, Purpose::Send)?;
+        let paths: Vec<PathBuf> = sources.iter().map(|source| source.local_path().into()).collect();
+        let outcome = copy::send(link, &paths, &self.options, &self.progress)?;
+        drop(far);
+        Ok((outcome, transport))
+    }
+
+    /// Sources of a far side, to this host.
+    fn pull(&self, sources: &[Operand], destination: &Operand) -> Result<(Outcome, String)> {
+        let contents = self.is_contents(sources);
+        let names: Option<Vec<Vec<u8>>> = sources.iter().map(|source| base_name_of(&source.path)).collect();
+        // Contents and listed paths have names that the far side decides; so has a path that ends in a dot.
+        let expected = names.filter(|_| !contents && self.options.files_from.is_none());
+        let target = Target::open(Path::new(&destination.local_path()), sources.len(), contents)?;
+        let role = Role::Source { paths: paths(sources), options: self.options.clone(), to: None };
+        let (far, link, transport) = self.connect(sources[0].host.as_deref(), role, Purpose::Receive)?;
+        let received = copy::receive(link, target, expected.as_deref(), &self.options, &self.progress);
+        let outcome = self.with_failures(far, received?)?;
+        Ok((outcome, transport))
+    }
+
+    /// From one far side to another: the data goes directly.
+    fn between(&self, sources: &[Operand], destination: &Operand) -> Result<(Outcome, String)> {
+        let key = random_key()?;
+        let request = self.request(key.clone(), self.sink(sources, destination));
+        let mut to = Far::start(&self.shell, destination.host.as_deref(), &request)?;
+        let peer = to.peer(key)?;
+        let role = Role::Source { paths: paths(sources), options: self.options.clone(), to: Some(peer) };
+        let mut from = Far::start(&self.shell, sources[0].host.as_deref(), &self.request(random_key()?, role))?;
+        let sent = finish(&mut from, &self.progress);
+        match sent {
+            Ok(outcome) => Ok((outcome, format!("{} to {}", from.name(), to.name()))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What failed at the far side that sends.
+    fn with_failures(&self, mut far: Far, mut outcome: Outcome) -> Result<Outcome> {
+        let theirs = finish(&mut far, &Progress::default())?;
+        // It has ours as well: those are here already.
+        let known: Vec<String> = outcome.failures.iter().map(ToString::to_string).collect();
+        outcome.failures.extend(theirs.failures.into_iter().filter(|error| !known.contains(&error.to_string())));
+        Ok(outcome)
+    }
+
+    fn sink(&self, sources: &[Operand], destination: &Operand) -> Role {
+        let sources = (sources.len(), self.is_contents(sources));
+        Role::Sink { path: destination.path.clone(), sources, options: self.options.clone() }
+    }
+
+    /// Whether the sources' contents are copied rather than they themselves.
+    fn is_contents(&self, sources: &[Operand]) -> bool {
+        self.options.files_from.is_some() || (self.options.sync && sources.iter().all(Operand::is_contents))
+    }
+
+    fn request(&self, key: Vec<u8>, role: Role) -> Request {
+        Request { key, role, link: LinkRequest::new(&self.command.link.options(), self.command.port) }
+    }
+
+    fn connect(&self, host: Option<&str>, role: Role, purpose: Purpose) -> Result<(Far, Link, String)> {
+        let key = random_key()?;
+        let mut far = Far::start(&self.shell, host, &self.request(key.clone(), role))?;
+        let peer = far.peer(key)?;
+        let link = connect(&peer.addresses, &peer.key, purpose, CONNECT, &self.command.link.options())?;
+        let transport = link.stats()?.to_string();
+        Ok((far, link, transport))
+    }
+}
+
+/// Waits for a far side's end.
+fn finish(far: &mut Far, progress: &Progress) -> Result<Outcome> {
+    loop {
+        match far.reply()? {
+            Reply::Finished { totals, failures, .. } => {
+                let failures = failures.into_iter().map(|failure| Error::from(failure).within(far.name())).collect();
+                return Ok(Outcome { totals, carried: totals.bytes, failures });
+            }
+            Reply::Progress(listed, done, is_listed) => progress.set(listed, done, is_listed),
+            _ => {}
+        }
+    }
+}
+
+fn paths(sources: &[Operand]) -> Vec<Vec<u8>> {
+    sources.iter().map(|source| if source.path.is_empty() { b".".to_vec() } else { source.path.clone() }).collect()
+}
+
+/// The last component of a far side's path, if it has one.
+fn base_name_of(path: &[u8]) -> Option<Vec<u8>> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = Path::new(std::ffi::OsStr::from_bytes(path));
+    path.file_name().and_then(|_| base_name(path))
+}
+
+fn rate(text: &str) -> std::result::Result<u64, String> {
+    let (digits, factor) = match text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic()) {
+        digits if digits.len() == text.len() => (digits, 1.0),
+        digits => match &text[digits.len()..] {
+            "K" | "k" => (digits, 1e3),
+            "M" => (digits, 1e6),
+            "G" => (digits, 1e9),
+            _ => return Err("expected a number with K, M or G".to_owned()),
+        },
+    };
+    let number: f64 = digits.parse().map_err(|_| "expected a number with K, M or G")?;
+    if (0.0..1e18).contains(&number) { Ok((number * factor) as u64) } else { Err("out of range".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_have_decimal_units() {
+        assert_eq!(rate("10"), Ok(10));
+        assert_eq!(rate("1.5M"), Ok(1_500_000));
+        assert_eq!(rate("2G"), Ok(2_000_000_000));
+        assert!(rate("M").is_err() && rate("1X").is_err() && rate("-1").is_err());
+    }
+
+    #[test]
+    fn command_line_is_consistent() {
+        use clap::CommandFactory;
+        CopyCommand::command().debug_assert();
+        super::super::SendCommand::command().debug_assert();
+        super::super::ReceiveCommand::command().debug_assert();
+    }
+}

@@ -1,0 +1,73 @@
+//! Operands of `rdcp`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+/// A path, on this host or another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// `[user@]host`; `None` is this one.
+    pub host: Option<String>,
+    /// The path there.
+    pub path: Vec<u8>,
+}
+
+impl Operand {
+    /// Parses `path` or `[user@]host:path`. A colon after a slash belongs to a local path, and an IPv6 address stands in brackets.
+    pub fn parse(text: &OsStr) -> Operand {
+        let bytes = text.as_bytes();
+        let local = || Operand { host: None, path: bytes.to_vec() };
+        let colon = match bytes.iter().position(|&byte| byte == b'[') {
+            Some(open) if open == 0 || bytes[open - 1] == b'@' => {
+                let close = bytes.iter().position(|&byte| byte == b']');
+                close.map(|close| close + 1).filter(|at| bytes.get(*at) == Some(&b':'))
+            }
+            _ => bytes.iter().position(|&byte| byte == b':'),
+        };
+        let slash = bytes.iter().position(|&byte| byte == b'/');
+        match colon {
+            Some(colon) if colon != 0 && slash.is_none_or(|slash| slash > colon) => {
+                match std::str::from_utf8(&bytes[..colon]) {
+                    Ok(host) => {
+                        let host = host.replace(['[', ']'], "");
+                        Operand { host: Some(host), path: bytes[colon + 1..].to_vec() }
+                    }
+                    Err(_) => local(),
+                }
+            }
+            _ => local(),
+        }
+    }
+
+    /// The path for this host's system calls.
+    pub fn local_path(&self) -> OsString {
+        OsStr::from_bytes(&self.path).to_owned()
+    }
+
+    /// Whether the path ends in a slash.
+    pub fn is_contents(&self) -> bool {
+        self.path.ends_with(b"/")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_and_paths_are_distinguished_as_by_scp() {
+        let parse = |text: &str| {
+            let operand = Operand::parse(OsStr::new(text));
+            (operand.host, String::from_utf8(operand.path).unwrap())
+        };
+        let remote = |host: &str, path: &str| (Some(host.to_owned()), path.to_owned());
+        assert_eq!(parse("host:path"), remote("host", "path"));
+        assert_eq!(parse("user@host:/a:b"), remote("user@host", "/a:b"));
+        assert_eq!(parse("host:"), remote("host", ""));
+        assert_eq!(parse("[fe80::1]:/x"), remote("fe80::1", "/x"));
+        assert_eq!(parse("u@[::1]:x"), remote("u@::1", "x"));
+        for local in ["path", "./a:b", "/a:b", ":x", "a/b:c"] {
+            assert_eq!(parse(local), (None, local.to_owned()));
+        }
+    }
+}

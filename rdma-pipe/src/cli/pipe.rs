@@ -1,0 +1,145 @@
+//! `rdpipe`.
+
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use clap::Parser;
+
+use super::LinkArguments;
+use crate::error::{Error, Kind, Result};
+use crate::launch::{Far, LinkRequest, Reply, Request, Role, Shell, random_key, serve};
+use crate::link::connect;
+use crate::pipeline::{self, Next, Segment, parse, standard};
+use crate::proto::Purpose;
+use crate::show::print_error;
+use crate::stream::{self, Output};
+
+/// For the segments, which listen already.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Run a pipeline across hosts: data goes from host to host over RDMA, or over TCP if there is none
+#[derive(Debug, Parser)]
+#[command(name = "rdpipe", version, max_term_width = 100)]
+pub struct PipeCommand {
+    #[command(flatten)]
+    link: LinkArguments,
+    /// Print the segments without running them
+    #[arg(short = 'n', long = "dryrun", alias = "dry-run")]
+    dry_run: bool,
+    /// Port that each host listens at [default: any]
+    #[arg(short, long, value_name = "PORT", default_value_t = 0)]
+    port: u16,
+    /// Accepted and not needed: the segments do not connect to this host
+    #[arg(short = 'H', long, value_name = "NAME", hide = true)]
+    hostname: Option<String>,
+    /// Remote shell
+    #[arg(short = 'e', long, value_name = "COMMAND", default_value = "ssh")]
+    rsh: String,
+    /// rdpipe of the other hosts
+    #[arg(long, value_name = "COMMAND", default_value = "rdpipe")]
+    rdpipe_path: String,
+    /// Serve another rdpipe, which started this one
+    #[arg(long, hide = true)]
+    server: bool,
+    /// Segments: HOST:COMMAND, or COMMAND for this host; < FILE, > FILE and >> FILE lift files in and out
+    #[arg(value_name = "[HOST:]COMMAND", required_unless_present = "server")]
+    segments: Vec<String>,
+}
+
+impl PipeCommand {
+    /// The number of times that `-v` was given.
+    pub fn verbosity(&self) -> u8 {
+        self.link.verbose
+    }
+
+    /// Runs the pipeline; returns the exit status: that of the first segment that failed.
+    ///
+    /// # Errors
+    ///
+    /// A segment cannot be started, or a stream broke.
+    pub fn run(self) -> Result<u8> {
+        if self.server {
+            return serve();
+        }
+        let operands: Vec<pipeline::Operand> = self.segments.iter().map(|text| parse(text)).collect();
+        if self.dry_run {
+            for operand in &operands {
+                print_error(&format!("{}: {:?}", operand.host.as_deref().unwrap_or("this host"), operand.action));
+            }
+            return Ok(0);
+        }
+        let options = self.link.options();
+        let shell =
+            Shell::new((self.rsh != "ssh").then_some(self.rsh.as_str()), &format!("{} --server", self.rdpipe_path))?;
+        let takes_input = !io::stdin().is_terminal();
+        // From the end: each needs the address of the next one.
+        let mut segments = Vec::new();
+        let mut next = Next::Accept;
+        let mut last = None;
+        for (index, operand) in operands.iter().enumerate().rev() {
+            let has_input = if index == 0 { takes_input } else { operands[index - 1].has_output() };
+            let key = random_key()?;
+            let segment = Segment { action: operand.action.clone(), has_input, next };
+            let request =
+                Request { key: key.clone(), role: Role::Segment(segment), link: LinkRequest::new(&options, self.port) };
+            let mut far = Far::start(&shell, operand.host.as_deref(), &request)?;
+            let peer = far.peer(key)?;
+            last.get_or_insert_with(|| peer.clone());
+            next = Next::Connect(peer);
+            segments.push(far);
+        }
+        let (Next::Connect(first), Some(last)) = (next, last) else {
+            return Err(Error::new(Kind::Usage, "no segments; see rdpipe --help"));
+        };
+        segments.reverse();
+        let input = if takes_input { standard(io::stdin()) } else { File::open("/dev/null").map(Into::into) };
+        let input = input.map_err(|error| Error::file("read", Path::new("the standard input"), &error))?;
+        let output =
+            standard(io::stdout()).map_err(|error| Error::file("write", Path::new("the standard output"), &error))?;
+        let output = Output::Fd(output, "the standard output".to_owned());
+        let (received, statuses) = thread::scope(|scope| {
+            // Its failure shows at the first segment, and it may be blocked in reading when the pipeline has ended.
+            let connecting = options.clone();
+            thread::spawn(move || {
+                connect(&first.addresses, &first.key, Purpose::Send, CONNECT, &connecting)
+                    .and_then(|link| stream::send(link, &input, "the standard input"))
+            });
+            let waiting: Vec<_> = segments.into_iter().map(|far| scope.spawn(|| finish(far))).collect();
+            let received = connect(&last.addresses, &last.key, Purpose::Receive, CONNECT, &options)
+                .and_then(|link| stream::receive(link, output));
+            let statuses: Vec<(String, Result<u8>)> =
+                waiting.into_iter().filter_map(|thread| thread.join().ok()).collect();
+            (received, statuses)
+        });
+        for (index, (host, status)) in statuses.into_iter().enumerate() {
+            match status {
+                Ok(0) => {}
+                Ok(status) => {
+                    print_error(&format!("rdpipe: segment {} at {host} failed with status {status}", index + 1));
+                    return Ok(status);
+                }
+                Err(error) => return Err(error.within(format!("segment {}", index + 1))),
+            }
+        }
+        let summary = received?;
+        if self.link.verbose > 0 {
+            print_error(&summary.bandwidth());
+        }
+        Ok(0)
+    }
+}
+
+/// Waits for a segment's end.
+fn finish(mut far: Far) -> (String, Result<u8>) {
+    let status = loop {
+        match far.reply() {
+            Ok(Reply::Finished { status, .. }) => break Ok(status),
+            Ok(_) => {}
+            Err(error) => break Err(error),
+        }
+    };
+    (far.name().to_owned(), status)
+}

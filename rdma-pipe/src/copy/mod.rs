@@ -1,0 +1,41 @@
+//! Copying files and trees over a connection: the threads of both sides around the machines of [`crate::proto`].
+
+mod limiter;
+mod options;
+mod progress;
+mod read;
+mod sink;
+mod source;
+mod target;
+mod writer;
+
+pub use options::CopyOptions;
+pub use progress::Progress;
+pub use sink::receive;
+pub use source::send;
+pub use target::Target;
+
+use crate::error::{Error, Kind};
+use crate::proto::Totals;
+
+/// How a copy ended that was not broken off.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// What was copied.
+    pub totals: Totals,
+    /// Bytes that this side sent or received.
+    pub carried: u64,
+    /// Entries that failed, in words.
+    pub failures: Vec<Error>,
+}
+
+impl Outcome {
+    /// The exit status: 0, 24 if sources vanished or changed and nothing else failed, otherwise 23.
+    pub fn status(&self) -> u8 {
+        match self.failures.iter().map(Error::kind).max_by_key(|kind| *kind != Kind::Vanished) {
+            None => 0,
+            Some(Kind::Vanished) => 24,
+            Some(_) => 23,
+        }
+    }
+}

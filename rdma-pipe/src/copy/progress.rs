@@ -1,0 +1,88 @@
+//! What a copy has done so far, for those that show it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+/// Counters that threads of a copy share.
+#[derive(Debug, Default)]
+pub struct Progress {
+    listed_bytes: AtomicU64,
+    listed_files: AtomicU64,
+    /// Bytes that need not be sent are counted as done.
+    bytes: AtomicU64,
+    files: AtomicU64,
+    is_listed: AtomicBool,
+    /// Names of files as they are done, if anything prints them.
+    names: Option<Mutex<Vec<String>>>,
+}
+
+/// A moment of a copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// Bytes and files that were found so far.
+    pub listed: (u64, u64),
+    /// Bytes and files that are done.
+    pub done: (u64, u64),
+    /// Whether everything was found.
+    pub is_listed: bool,
+}
+
+impl Progress {
+    /// Counters at zero; with names of files if they are to be printed.
+    pub fn new(names: bool) -> Progress {
+        Progress { names: names.then(Mutex::default), ..Progress::default() }
+    }
+
+    /// A file of this length was found.
+    pub fn listed(&self, bytes: u64) {
+        self.listed_bytes.fetch_add(bytes, Relaxed);
+        self.listed_files.fetch_add(1, Relaxed);
+    }
+
+    /// All were found.
+    pub fn all_listed(&self) {
+        self.is_listed.store(true, Relaxed);
+    }
+
+    /// Bytes are done.
+    pub fn bytes(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// A file is done.
+    pub fn file(&self, name: impl FnOnce() -> String) {
+        self.files.fetch_add(1, Relaxed);
+        if let Some(names) = &self.names {
+            names.lock().unwrap_or_else(PoisonError::into_inner).push(name());
+        }
+    }
+
+    /// What another process counts.
+    pub fn set(&self, listed: (u64, u64), done: (u64, u64), is_listed: bool) {
+        self.listed_bytes.store(listed.0, Relaxed);
+        self.listed_files.store(listed.1, Relaxed);
+        self.bytes.store(done.0, Relaxed);
+        self.files.store(done.1, Relaxed);
+        self.is_listed.store(is_listed, Relaxed);
+    }
+
+    /// A file need not be sent.
+    pub fn skipped(&self) {
+        self.files.fetch_add(1, Relaxed);
+    }
+
+    /// Names since the last call.
+    pub fn take_names(&self) -> Vec<String> {
+        let names = self.names.as_ref().map(|names| names.lock().unwrap_or_else(PoisonError::into_inner));
+        names.map(|mut names| std::mem::take(&mut *names)).unwrap_or_default()
+    }
+
+    /// The counters now.
+    pub fn now(&self) -> Moment {
+        Moment {
+            listed: (self.listed_bytes.load(Relaxed), self.listed_files.load(Relaxed)),
+            done: (self.bytes.load(Relaxed), self.files.load(Relaxed)),
+            is_listed: self.is_listed.load(Relaxed),
+        }
+    }
+}

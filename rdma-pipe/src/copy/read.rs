@@ -1,0 +1,162 @@
+//! Reading files and sending their blocks.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, SeekFrom, Stat};
+use rustix::io::Errno;
+
+use super::source::Shared;
+use crate::channel::{BLOCK, Block, BlockKind};
+use crate::error::{Error, Kind, Result, escape};
+use crate::proto::{Entry, EntryKind, Frame, Id, Job};
+use crate::tree::{Place, facts};
+
+/// Does a job: `files` are where its files are.
+pub(super) fn run(shared: &Shared<'_>, job: &Job, files: &[(Place, Entry)]) -> Result<()> {
+    match job {
+        Job::Pack(ids) => pack(shared, ids, files),
+        Job::File { id, size, from } => match files.first() {
+            Some((place, entry)) => file(shared, *id, (*size, *from), &place.path(&entry.name), entry),
+            None => Err(Error::protocol("a file was sent twice")),
+        },
+    }
+}
+
+fn pack(shared: &Shared<'_>, ids: &[(Id, u32)], files: &[(Place, Entry)]) -> Result<()> {
+    if shared.options.dry_run {
+        for ((id, _), (place, entry)) in ids.iter().zip(files) {
+            done(shared, &place.path(&entry.name));
+            shared.sender.frame(&Frame::Close(*id, Ok(())))?;
+        }
+        return Ok(());
+    }
+    let most = ids.iter().map(|(_, length)| *length as usize).sum();
+    let mut buffer = shared.sender.buffer(most);
+    let (mut list, mut length) = (Vec::with_capacity(ids.len()), 0);
+    for (&(id, size), (place, entry)) in ids.iter().zip(files) {
+        let path = place.path(&entry.name);
+        match small(&path, entry, &mut buffer[length..length + size as usize]) {
+            Ok(()) => {
+                list.push((id, size));
+                length += size as usize;
+                done(shared, &path);
+            }
+            Err(error) => shared.close(id, Err(error))?,
+        }
+    }
+    if list.is_empty() {
+        return Ok(());
+    }
+    let block = Block::of(BlockKind::Pack, list[0].0, 0, &buffer[..length]);
+    shared.limiter.take(length);
+    shared.sent(length as u64);
+    shared.sender.pack(&Frame::Pack(list), &block, buffer, length)
+}
+
+/// Reads a small file whole.
+fn small(path: &Path, entry: &Entry, into: &mut [u8]) -> Result<()> {
+    let (fd, before) = open(path)?;
+    let mut length = 0;
+    // One byte more would show that it has grown; its facts do as well.
+    while length < into.len() {
+        match rustix::io::read(&fd, &mut into[length..]) {
+            Ok(0) => break,
+            Ok(count) => length += count,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(Error::file("read", path, &error.into())),
+        }
+    }
+    unchanged(path, entry, &fd, &before, length == into.len())
+}
+
+fn file(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), path: &Path, entry: &Entry) -> Result<()> {
+    if shared.options.dry_run {
+        done(shared, path);
+        return shared.sender.frame(&Frame::Close(id, Ok(())));
+    }
+    let result = match open(path) {
+        Ok((fd, before)) => {
+            _ = rustix::fs::fadvise(&fd, from, None, rustix::fs::Advice::Sequential);
+            match blocks(shared, id, (size, from), path, &fd)? {
+                Ok(whole) => unchanged(path, entry, &fd, &before, whole),
+                Err(error) => Err(error),
+            }
+        }
+        Err(error) => Err(error),
+    };
+    if result.is_ok() {
+        done(shared, path);
+    }
+    shared.close(id, result)
+}
+
+/// Sends the blocks of a file, without its holes. The outer error is the connection's, the inner one the file's; false if it is shorter
+/// than listed.
+fn blocks(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), path: &Path, fd: &OwnedFd) -> Result<Result<bool>> {
+    let mut at = from;
+    while at < size {
+        // A file system without holes returns the position itself.
+        let start = match rustix::fs::seek(fd, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            // A hole up to the end.
+            Err(Errno::NXIO) => {
+                shared.progress.bytes(size - at);
+                break;
+            }
+            Err(_) => at,
+        };
+        shared.progress.bytes(start.min(size) - at);
+        let end = rustix::fs::seek(fd, SeekFrom::Hole(start)).unwrap_or(size).min(size);
+        at = start;
+        while at < end {
+            let length = (end - at).min(BLOCK as u64) as usize;
+            let mut buffer = shared.sender.buffer(length);
+            let mut done = 0;
+            while done < length {
+                match rustix::io::pread(fd, &mut buffer[done..length], at + done as u64) {
+                    Ok(0) => return Ok(Ok(false)),
+                    Ok(count) => done += count,
+                    Err(Errno::INTR) => {}
+                    Err(error) => return Ok(Err(Error::file("read", path, &error.into()))),
+                }
+            }
+            let block = Block::of(BlockKind::Data, id, at, &buffer[..length]);
+            shared.limiter.take(length);
+            shared.sent(length as u64);
+            shared.sender.block(&block, buffer, length)?;
+            at += length as u64;
+        }
+    }
+    Ok(Ok(true))
+}
+
+fn open(path: &Path) -> Result<(OwnedFd, Stat)> {
+    // What was a file may be a FIFO now.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(path, flags, Mode::empty()).and_then(|fd| Ok((rustix::fs::fstat(&fd)?, fd)));
+    match opened {
+        Ok((found, fd)) => Ok((fd, found)),
+        Err(Errno::NOENT) => Err(Error::new(Kind::Vanished, format!("{} vanished before it was read", escape(path)))),
+        Err(error) => Err(Error::file("read", path, &error.into())),
+    }
+}
+
+/// A file that changed while it was read is no copy of any of its states.
+fn unchanged(path: &Path, entry: &Entry, fd: &OwnedFd, before: &Stat, whole: bool) -> Result<()> {
+    let after = rustix::fs::fstat(fd).map_err(|error| Error::file("read", path, &io::Error::from(error)))?;
+    let listed = match entry.kind {
+        EntryKind::File { size, .. } => (size, entry.modified),
+        _ => facts(before),
+    };
+    let same = (after.st_ctime, after.st_ctime_nsec) == (before.st_ctime, before.st_ctime_nsec);
+    if whole && same && facts(&after) == listed {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Vanished, format!("{} changed while it was read; copy it again", escape(path))))
+}
+
+fn done(shared: &Shared<'_>, path: &Path) {
+    shared.progress.file(|| escape(path));
+}

@@ -1,0 +1,373 @@
+//! The side that has the files: a thread lists, others read and send, one receives answers.
+
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use super::limiter::Limiter;
+use super::options::CopyOptions;
+use super::progress::Progress;
+use super::{Outcome, read};
+use crate::error::{Error, Kind, Result, escape};
+use crate::link::{Link, Received, Receiver, Sender};
+use crate::proto::{Entry, EntryKind, Failure, Frame, Have, Id, Job, ROOT, Source, Totals};
+use crate::tree::{Listing, Place, Walk, base_name};
+
+/// Threads that read and send.
+const READERS: usize = 2;
+/// Files that are listed before they are sent.
+const AHEAD: usize = 20_000;
+
+/// What the threads share.
+pub(super) struct Shared<'s> {
+    pub(super) sender: &'s Sender,
+    pub(super) options: &'s CopyOptions,
+    pub(super) progress: &'s Progress,
+    pub(super) limiter: Limiter,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    source: Source,
+    /// Where files are that were not sent yet.
+    files: HashMap<Id, (Place, Entry)>,
+    all_listed: bool,
+    /// A list was numbered and is being sent: its files have to wait.
+    is_listing: bool,
+    busy: usize,
+    failures: Vec<Error>,
+    /// Why the copy cannot go on.
+    broken: Option<Error>,
+    report: Option<(Totals, Vec<(String, Failure)>)>,
+}
+
+/// Sends files and directories. Entries that fail are in the outcome.
+///
+/// # Errors
+///
+/// The copy as a whole failed: the connection broke, or the peer could not go on.
+pub fn send(link: Link, paths: &[PathBuf], options: &CopyOptions, progress: &Progress) -> Result<Outcome> {
+    let Link { sender, mut receiver } = link;
+    let state = State {
+        source: Source::new(options.asks()),
+        files: HashMap::new(),
+        all_listed: false,
+        is_listing: false,
+        busy: 0,
+        failures: Vec::new(),
+        broken: None,
+        report: None,
+    };
+    let shared = Shared {
+        sender: &sender,
+        options,
+        progress,
+        limiter: Limiter::new(options.limit),
+        state: Mutex::new(state),
+        changed: Condvar::new(),
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| shared.take_answers(&mut receiver));
+        for _ in 0..READERS {
+            scope.spawn(|| shared.work());
+        }
+        shared.break_if(list(&shared, paths));
+        progress.all_listed();
+        let mut state = shared.lock();
+        state.all_listed = true;
+        state.source.listed();
+        drop(state);
+        shared.changed.notify_all();
+        let state = shared.wait(|state| state.source.waiting() == 0 && state.busy == 0);
+        let (is_broken, totals) = (state.broken.clone(), state.source.totals());
+        drop(state);
+        match is_broken {
+            // The receiving thread ends when the peer ends the connection.
+            Some(error) => sender.abort(&error),
+            None => shared.break_if(sender.frame(&Frame::End(totals))),
+        }
+    });
+    let state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let sent = state.source.totals();
+    match (state.broken, state.report) {
+        (_, Some((done, lost))) => {
+            let mut failures = state.failures;
+            failures.extend(lost.into_iter().map(|(host, failure)| Error::from(failure).within(host)));
+            if done.bytes != sent.bytes || done.files != sent.files {
+                return Err(Error::protocol("the receiver counts other files or bytes than were sent; start again"));
+            }
+            Ok(Outcome { totals: done, carried: sent.bytes, failures })
+        }
+        (Some(error), None) => Err(error),
+        (None, None) => Err(Error::protocol("the receiver sent no report")),
+    }
+}
+
+/// Lists the operands, then all below them.
+fn list(shared: &Shared<'_>, paths: &[PathBuf]) -> Result<()> {
+    let options = shared.options;
+    let mut walk = Walk::new(options.filter.clone(), options.keep, options.recursive, options.checksum);
+    if let Some(selected) = &options.files_from {
+        return list_selected(shared, &mut walk, paths, selected);
+    }
+    let mut folders = Vec::new();
+    for path in paths {
+        let is_contents = options.sync && path.as_os_str().as_encoded_bytes().ends_with(b"/");
+        if is_contents {
+            walk_folder(shared, &mut walk, path, b"", ROOT, &mut folders)?;
+            continue;
+        }
+        let id = shared.lock().source.next_id();
+        let name = base_name(path).ok_or_else(|| {
+            Error::new(Kind::File, format!("cannot copy {}: it has no name; add /. or name its entries", escape(path)))
+        })?;
+        match walk.entry(path, name, id, true) {
+            Ok(entry) => {
+                let is_directory = entry.kind == EntryKind::Directory;
+                let parent = path.parent().unwrap_or(Path::new(""));
+                let place =
+                    Place { directory: parent.to_owned().into(), below: Vec::new().into(), named: Some(path.clone()) };
+                let id = shared.list(ROOT, Listing { place, entries: vec![entry], whole: false })?;
+                if is_directory {
+                    folders.push((path.clone(), Vec::new(), id));
+                }
+            }
+            Err(error) => shared.fail(error),
+        }
+    }
+    // The last one first: what is listed together lies together.
+    while let Some((path, below, id)) = folders.pop() {
+        walk_folder(shared, &mut walk, &path, &below, id, &mut folders)?;
+    }
+    Ok(())
+}
+
+type Folders = Vec<(PathBuf, Vec<u8>, Id)>;
+
+fn walk_folder(
+    shared: &Shared<'_>,
+    walk: &mut Walk,
+    path: &Path,
+    below: &[u8],
+    id: Id,
+    folders: &mut Folders,
+) -> Result<()> {
+    let next = shared.lock().source.next_id();
+    let take = |listing: Listing| {
+        let found: Vec<_> = (0..)
+            .zip(&listing.entries)
+            .filter(|(_, entry)| entry.kind == EntryKind::Directory)
+            .map(|(index, entry)| {
+                let below = if below.is_empty() { entry.name.clone() } else { [below, b"/", &entry.name].concat() };
+                (listing.place.path(&entry.name), below, index)
+            })
+            .collect();
+        let first = shared.list(id, listing)?;
+        folders.extend(found.into_iter().rev().map(|(path, below, index)| (path, below, first + index)));
+        Ok(first)
+    };
+    walk.list(path, below, next, take, |error| shared.fail(error))
+}
+
+/// Lists the paths of `--files-from`, with the directories that lead to them.
+fn list_selected(shared: &Shared<'_>, walk: &mut Walk, paths: &[PathBuf], selected: &[Vec<u8>]) -> Result<()> {
+    let [base] = paths else {
+        return Err(Error::new(Kind::Usage, "--files-from takes one source: the directory that the names are below"));
+    };
+    let mut known: HashMap<Vec<u8>, Id> = HashMap::new();
+    let mut folders = Vec::new();
+    walk.recursive = true;
+    for path in selected {
+        let parts: Vec<&[u8]> =
+            path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
+        let mut dir = ROOT;
+        for count in 1..=parts.len() {
+            let below = parts[..count].join(&b'/');
+            if let Some(id) = known.get(&below) {
+                dir = *id;
+                continue;
+            }
+            let parent = base.join(std::ffi::OsStr::from_bytes(&parts[..count - 1].join(&b'/')));
+            let name = parts[count - 1].to_vec();
+            let place = Place { directory: parent.into(), below: parts[..count - 1].join(&b'/').into(), named: None };
+            let next = shared.lock().source.next_id();
+            match walk.entry(&place.path(&name), name, next, false) {
+                Ok(entry) => {
+                    let is_directory = entry.kind == EntryKind::Directory;
+                    let full = place.path(&entry.name);
+                    let id = shared.list(dir, Listing { place, entries: vec![entry], whole: false })?;
+                    known.insert(below.clone(), id);
+                    if is_directory && count == parts.len() && shared.options.recursive {
+                        folders.push((full, below, id));
+                    }
+                    if !is_directory && count < parts.len() {
+                        shared.fail(Error::new(Kind::File, format!("cannot read {}: not a directory", escape(base))));
+                        break;
+                    }
+                    dir = id;
+                }
+                Err(error) => {
+                    shared.fail(error);
+                    break;
+                }
+            }
+        }
+    }
+    while let Some((path, below, id)) = folders.pop() {
+        walk_folder(shared, walk, &path, &below, id, &mut folders)?;
+    }
+    Ok(())
+}
+
+impl Shared<'_> {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the state is as wanted, or broken.
+    fn wait(&self, wanted: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        while state.broken.is_none() && state.report.is_none() && !wanted(&state) {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state
+    }
+
+    /// Numbers and sends entries.
+    fn list(&self, dir: Id, listing: Listing) -> Result<Id> {
+        let mut state = self.wait(|state| state.source.waiting() < AHEAD);
+        if let Some(error) = &state.broken {
+            return Err(error.clone());
+        }
+        let Listing { place, entries, whole } = listing;
+        // Before the list: the answers may come at once.
+        let first = state.source.list(&entries);
+        for (id, entry) in (first..).zip(&entries) {
+            if let EntryKind::File { size, .. } = entry.kind {
+                self.progress.listed(size);
+                state.files.insert(id, (place.clone(), entry.clone()));
+            }
+        }
+        state.is_listing = true;
+        drop(state);
+        let sent = self.sender.frame(&Frame::List { dir, entries, whole });
+        self.lock().is_listing = false;
+        self.changed.notify_all();
+        sent.map(|()| first)
+    }
+
+    /// An entry failed.
+    pub(super) fn fail(&self, error: Error) {
+        let mut state = self.lock();
+        state.source.failed();
+        state.failures.push(error);
+    }
+
+    fn break_if(&self, result: Result<()>) {
+        if let Err(error) = result {
+            // What the peer reports is the better reason, and comes first if it comes.
+            self.lock().broken.get_or_insert(error);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Sends a file that is complete, or failed.
+    pub(super) fn close(&self, id: Id, result: std::result::Result<(), Error>) -> Result<()> {
+        let told = result.as_ref().copied().map_err(Failure::from);
+        if let Err(error) = result {
+            self.fail(error);
+        }
+        self.sender.frame(&Frame::Close(id, told))
+    }
+
+    /// Counts bytes of blocks.
+    pub(super) fn sent(&self, bytes: u64) {
+        self.lock().source.sent(bytes);
+        self.progress.bytes(bytes);
+    }
+
+    /// Takes jobs until there are no more.
+    fn work(&self) {
+        loop {
+            let mut state = self.lock();
+            let (job, files) = loop {
+                let over = state.all_listed && state.source.waiting() == 0;
+                if over || state.broken.is_some() || state.report.is_some() {
+                    return;
+                }
+                if !state.is_listing
+                    && let Some(job) = state.source.next_job()
+                {
+                    let ids: Vec<Id> = match &job {
+                        Job::Pack(files) => files.iter().map(|(id, _)| *id).collect(),
+                        Job::File { id, .. } => vec![*id],
+                    };
+                    let files: Vec<_> = ids.into_iter().filter_map(|id| state.files.remove(&id)).collect();
+                    break (job, files);
+                }
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            };
+            state.busy += 1;
+            drop(state);
+            let done = read::run(self, &job, &files);
+            self.lock().busy -= 1;
+            self.break_if(done);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Receives what the sink sends, until its report or the end.
+    fn take_answers(&self, receiver: &mut Receiver) {
+        loop {
+            let received = receiver.receive();
+            let mut state = self.lock();
+            let taken = match received {
+                Ok(Received::Frame(Frame::Have(answers))) => {
+                    for (id, have) in &answers {
+                        if *have == Have::All
+                            && let Some((_, entry)) = state.files.remove(id)
+                        {
+                            if let EntryKind::File { size, .. } = entry.kind {
+                                self.progress.bytes(size);
+                            }
+                            self.progress.skipped();
+                        } else if let Have::Until(at) = have {
+                            self.progress.bytes(*at);
+                        }
+                    }
+                    state.source.have(&answers)
+                }
+                Ok(Received::Frame(Frame::Result(_, Err(failure)))) => {
+                    state.failures.push(Error::from(failure));
+                    Ok(())
+                }
+                Ok(Received::Frame(Frame::Report(totals, lost))) => {
+                    state.report = Some((totals, lost));
+                    drop(state);
+                    self.changed.notify_all();
+                    return;
+                }
+                Ok(_) => Err(Error::protocol("the receiver sent an unexpected frame")),
+                Err(error) => {
+                    // What the peer reports is better than what its leaving broke.
+                    if !matches!(&state.broken, Some(first) if first.kind() != Kind::Protocol) {
+                        state.broken = Some(error);
+                    }
+                    Ok(())
+                }
+            };
+            if let Err(error) = taken {
+                state.broken = Some(error);
+            }
+            let is_over = state.broken.is_some();
+            drop(state);
+            self.changed.notify_all();
+            if is_over {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Threads that write files: each file belongs to one of them.
+
+use std::collections::HashMap;
+use std::num::NonZero;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::io::Errno;
+use trespass::Buf;
+
+use super::options::CopyOptions;
+use crate::channel::Block;
+use crate::error::{Error, Kind, Result};
+use crate::link::{Sender, verify};
+use crate::proto::{Entry, Failure, Frame, Have, Id, SMALL};
+use crate::tree::{Directory, Partial, set_facts, temporary_name};
+
+/// What a thread does.
+#[derive(Debug)]
+pub(super) enum Task {
+    /// Opens the partial file of an entry, unless it was opened for its answer.
+    Open(Id, Arc<Directory>, Box<Entry>, u64, Option<Partial>),
+    /// Writes a block.
+    Block(Block, Buf),
+    /// Completes a file, or gives it up.
+    Close(Id, std::result::Result<(), Failure>),
+    /// Writes the files of a pack.
+    Pack(Block, Buf, Vec<(Id, u32, Option<Arc<Directory>>, Box<Entry>)>),
+}
+
+/// What the threads share.
+#[derive(Debug)]
+pub(super) struct Writers<'w> {
+    pub(super) sender: &'w Sender,
+    pub(super) options: &'w CopyOptions,
+    pub(super) failures: Mutex<Vec<Error>>,
+    /// Why the copy cannot go on.
+    pub(super) broken: Mutex<Option<Error>>,
+}
+
+/// Threads that write.
+pub(super) fn count() -> usize {
+    std::thread::available_parallelism().map_or(2, NonZero::get).clamp(2, 4)
+}
+
+struct OpenFile {
+    directory: Arc<Directory>,
+    entry: Box<Entry>,
+    partial: Option<Partial>,
+}
+
+impl Writers<'_> {
+    /// Runs tasks until there are no more.
+    pub(super) fn run(&self, tasks: Receiver<Task>) {
+        let mut files: HashMap<Id, OpenFile> = HashMap::new();
+        for task in tasks {
+            if let Err(error) = self.task(task, &mut files) {
+                self.broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            }
+        }
+        // The transfer ended before these: the long ones are kept for another run.
+        for (_, file) in files.drain() {
+            if let Some(partial) = file.partial {
+                partial.abandon(&file.directory);
+            }
+        }
+    }
+
+    fn task(&self, task: Task, files: &mut HashMap<Id, OpenFile>) -> Result<()> {
+        match task {
+            Task::Open(id, directory, entry, size, partial) => {
+                let opened = match partial {
+                    Some(partial) => Ok(partial),
+                    None => Partial::open(&directory, &entry, size).map(|(partial, _)| partial),
+                };
+                let opened = opened.and_then(|partial| {
+                    rustix::fs::ftruncate(&partial.fd, size)?;
+                    Ok(partial)
+                });
+                let partial = self.or_fail(id, &entry, "create", opened)?;
+                files.insert(id, OpenFile { directory, entry, partial });
+            }
+            Task::Block(block, payload) => {
+                verify(&block, &payload)?;
+                let Some(file) = files.get_mut(&block.file) else { return Ok(()) };
+                let Some(partial) = &mut file.partial else { return Ok(()) };
+                let written = partial.write(block.offset, block.hash, &payload);
+                if self.or_fail(block.file, &file.entry, "write", written)?.is_none()
+                    && let Some(partial) = file.partial.take()
+                {
+                    partial.abandon(&file.directory);
+                }
+            }
+            Task::Close(id, result) => {
+                let Some(OpenFile { directory, entry, partial: Some(partial) }) = files.remove(&id) else {
+                    return Ok(());
+                };
+                match result {
+                    Ok(()) => {
+                        let finished = set_facts(&partial.fd, &entry, self.options.keep)
+                            .and_then(|()| partial.finish(&directory, &entry.name));
+                        self.or_fail(id, &entry, "complete", finished)?;
+                    }
+                    // The sender reports it. What arrived is no state of the file.
+                    Err(_) => {
+                        partial.discard(&directory);
+                    }
+                }
+            }
+            Task::Pack(block, payload, list) => {
+                verify(&block, &payload)?;
+                let mut rest: &[u8] = &payload;
+                for (id, length, directory, entry) in list {
+                    let Some((bytes, after)) = rest.split_at_checked(length as usize) else { break };
+                    rest = after;
+                    // The directory failed, and was reported.
+                    let Some(directory) = directory else { continue };
+                    let written = write_small(&directory, &entry, bytes, self.options);
+                    self.or_fail(id, &entry, "write", written)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports the failure of an entry to the sender.
+    pub(super) fn or_fail<T>(
+        &self,
+        id: Id,
+        entry: &Entry,
+        what: &str,
+        result: std::result::Result<T, Errno>,
+    ) -> Result<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error) => {
+                let name = String::from_utf8_lossy(&entry.name);
+                let error = match error {
+                    Errno::WOULDBLOCK => Error::new(Kind::File, format!("another transfer writes {name}; wait for it")),
+                    Errno::XDEV => {
+                        Error::new(Kind::File, format!("cannot {what} {name}: a link leads out of the destination"))
+                    }
+                    error => Error::file(what, name.as_ref().as_ref(), &error.into()),
+                };
+                let failure = Failure::from(&error);
+                self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(error);
+                self.sender.frame(&Frame::Result(id, Err(failure)))?;
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Writes a small file under its temporary name, and renames it.
+fn write_small(
+    directory: &Directory,
+    entry: &Entry,
+    mut bytes: &[u8],
+    options: &CopyOptions,
+) -> std::result::Result<(), Errno> {
+    let temporary = temporary_name(&entry.name, b"small");
+    let fd = match directory.create(&temporary, entry.mode & 0o777) {
+        Err(Errno::EXIST) => {
+            directory.remove_stale(&temporary);
+            directory.create(&temporary, entry.mode & 0o777)
+        }
+        created => created,
+    }?;
+    let mut write = || {
+        while !bytes.is_empty() {
+            match rustix::io::write(&fd, bytes) {
+                Ok(0) => return Err(Errno::NOSPC),
+                Ok(count) => bytes = &bytes[count..],
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        set_facts(&fd, entry, options.keep)
+    };
+    match write() {
+        Ok(()) => directory.rename(&temporary, &entry.name),
+        Err(error) => {
+            directory.remove_stale(&temporary);
+            Err(error)
+        }
+    }
+}
+
+/// What the sink has of a file; its partial file is opened on the way.
+pub(super) fn have(
+    directory: &Directory,
+    entry: &Entry,
+    (size, sum): (u64, Option<u128>),
+    options: &CopyOptions,
+) -> (Have, Option<Partial>) {
+    if options.sync
+        && let Ok((fd, found)) = directory.open_file(&entry.name, false)
+    {
+        let (length, modified) = crate::tree::facts(&found);
+        let same = length == size
+            && match sum {
+                Some(sum) => crate::tree::sum_of(&mut std::fs::File::from(fd)).is_ok_and(|ours| ours == sum),
+                None => modified == entry.modified,
+            };
+        if same {
+            // A file whose contents are the same may have other facts.
+            if options.keep.mode
+                && !options.dry_run
+                && let Ok((fd, _)) = directory.open_file(&entry.name, false)
+            {
+                _ = set_facts(fd, entry, options.keep);
+            }
+            return (Have::All, None);
+        }
+    }
+    // Small files are written without a partial file of their own.
+    if options.dry_run || size <= SMALL {
+        return (Have::Until(0), None);
+    }
+    match Partial::open(directory, entry, size) {
+        Ok((partial, have)) => (Have::Until(have), Some(partial)),
+        // The thread that opens it again reports the reason.
+        Err(_) => (Have::Until(0), None),
+    }
+}

@@ -1,0 +1,188 @@
+//! Starting the far side, and speaking with it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Reply, Request};
+use crate::error::{Error, Kind, Result, reason};
+use crate::link::{Peer, address};
+
+/// For the far side to end by itself.
+const END: Duration = Duration::from_secs(5);
+/// Longest line of the far side.
+const LINE: u64 = 16 << 20;
+
+/// How programs are started on other hosts.
+#[derive(Clone, Debug)]
+pub struct Shell {
+    /// The remote shell, with its options.
+    pub program: Vec<String>,
+    /// The command that starts the far side there.
+    pub far: String,
+}
+
+/// A far side that runs.
+#[derive(Debug)]
+pub struct Far {
+    name: String,
+    host: Option<String>,
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Shell {
+    /// The shell that `-e` names, or ssh; `far` is the far side's command.
+    ///
+    /// # Errors
+    ///
+    /// `-e` is empty.
+    pub fn new(program: Option<&str>, far: &str) -> Result<Shell> {
+        let program: Vec<String> = match program {
+            Some(text) => text.split_whitespace().map(str::to_owned).collect(),
+            None => ["ssh", "-T", "-oBatchMode=yes", "-oConnectTimeout=10", "-oServerAliveInterval=15"]
+                .map(str::to_owned)
+                .to_vec(),
+        };
+        if program.is_empty() {
+            return Err(Error::new(Kind::Usage, "-e names no program"));
+        }
+        Ok(Shell { program, far: far.to_owned() })
+    }
+}
+
+impl Far {
+    /// Starts the far side: on a host, or on this one without a shell.
+    ///
+    /// # Errors
+    ///
+    /// The host's name begins with `-`, which the shell would take for an option, or the shell cannot be run.
+    pub fn start(shell: &Shell, host: Option<&str>, request: &Request) -> Result<Far> {
+        let mut command = match host {
+            Some(host) => {
+                if host.starts_with('-') || host.is_empty() {
+                    return Err(Error::new(Kind::Usage, format!("{host:?} is no name of a host")));
+                }
+                let mut command = Command::new(&shell.program[0]);
+                command.args(&shell.program[1..]).arg(host).arg(&shell.far);
+                command
+            }
+            None => {
+                let this = std::env::current_exe()
+                    .map_err(|error| Error::new(Kind::Usage, format!("cannot find this program: {error}")))?;
+                let mut command = Command::new(this);
+                command.arg("--server");
+                command
+            }
+        };
+        let name = host.unwrap_or("this host").to_owned();
+        let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = started.map_err(|error| {
+            let program = command.get_program().to_string_lossy();
+            Error::new(Kind::Usage, format!("cannot run {program}: {}; name another with -e", reason(&error)))
+        })?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Error::new(Kind::Protocol, "the far side has no standard streams"));
+        };
+        let mut far =
+            Far { name, host: host.map(str::to_owned), child, input: Some(input), lines: BufReader::new(output) };
+        far.write(request)?;
+        Ok(far)
+    }
+
+    fn write(&mut self, request: &Request) -> Result<()> {
+        let mut line = serde_json::to_vec(request).map_err(|error| Error::new(Kind::Usage, error.to_string()))?;
+        line.push(b'\n');
+        let Some(input) = &mut self.input else { return Err(self.ended()) };
+        // A far side that has ended already reports why.
+        _ = input.write_all(&line).and_then(|()| input.flush());
+        Ok(())
+    }
+
+    /// Its host.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The next reply.
+    ///
+    /// # Errors
+    ///
+    /// It has ended, or could not go on.
+    pub fn reply(&mut self) -> Result<Reply> {
+        loop {
+            let mut line = Vec::new();
+            let read = std::io::Read::take(&mut self.lines, LINE).read_until(b'\n', &mut line);
+            match read {
+                Ok(count) if count != 0 => {}
+                _ => return Err(self.ended()),
+            }
+            match serde_json::from_slice(&line) {
+                Ok(Reply::Failed(failure)) => return Err(Error::from(failure).within(&self.name)),
+                Ok(reply) => return Ok(reply),
+                // What a login script of the host prints.
+                Err(_) => log::info!(
+                    "{}: {}",
+                    self.name,
+                    crate::error::escape(String::from_utf8_lossy(&line).trim().as_ref())
+                ),
+            }
+        }
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Far::reply`].
+    pub fn peer(&mut self, key: Vec<u8>) -> Result<Peer> {
+        let Reply::Listening { port, addresses } = self.reply()? else {
+            return Err(Error::protocol(format!("{}: the far side does not listen", self.name)));
+        };
+        let host = self.host.as_deref().map(|host| host.rsplit_once('@').map_or(host, |(_, host)| host));
+        let names = addresses.iter().map(String::as_str).chain([host.unwrap_or("127.0.0.1")]);
+        let mut all = Vec::new();
+        for name in names {
+            let address = address(name, port);
+            if !all.contains(&address) {
+                all.push(address);
+            }
+        }
+        Ok(Peer { addresses: all, key })
+    }
+
+    fn ended(&mut self) -> Error {
+        let status = self.child.wait().ok().and_then(|status| status.code());
+        let text = match status {
+            Some(127) => {
+                format!("{}: there is no rdcp; install rdma-pipe there, or name it with --rdcp-path", self.name)
+            }
+            Some(255) => format!(
+                "{}: the remote shell failed; check that `ssh {}` works without a password",
+                self.name, self.name
+            ),
+            Some(status) => format!("{}: the far side ended with status {status}", self.name),
+            None => format!("{}: the far side was killed", self.name),
+        };
+        Error::protocol(text)
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        // Its standard input ends, and so does it.
+        self.input = None;
+        let until = Instant::now() + END;
+        while let Ok(None) = self.child.try_wait() {
+            if Instant::now() > until {
+                // It may have ended meanwhile.
+                _ = self.child.kill();
+                _ = self.child.wait();
+                return;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What the far side does.
+
+use std::ffi::OsStr;
+use std::io::{self, BufRead, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Reply, Request, Role};
+use crate::copy::{self, CopyOptions, Outcome, Progress, Target};
+use crate::error::{Error, Kind, Result};
+use crate::link::{Link, Listener, Options, Peer, connect};
+use crate::proto::{Failure, Purpose};
+
+/// For the peer to connect.
+const CONNECT: Duration = Duration::from_secs(60);
+/// Between two lines of progress.
+const PROGRESS: Duration = Duration::from_millis(200);
+/// Longest request.
+const REQUEST: u64 = 256 << 20;
+
+/// Writes replies, one line each.
+#[derive(Clone, Debug, Default)]
+pub struct Line(Arc<Mutex<()>>);
+
+impl Line {
+    /// Writes a reply; false if the starter has ended.
+    pub fn write(&self, reply: &Reply) -> bool {
+        let _turn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(mut line) = serde_json::to_vec(reply) else { return false };
+        line.push(b'\n');
+        let mut out = io::stdout().lock();
+        out.write_all(&line).and_then(|()| out.flush()).is_ok()
+    }
+}
+
+/// Serves one request of the standard input. Ends the process when the standard input ends.
+///
+/// # Errors
+///
+/// The request is malformed or cannot be served; the starter was informed.
+pub fn serve() -> Result<u8> {
+    let line = Line::default();
+    let served = read_request().and_then(|request| {
+        thread::spawn(|| {
+            // Nothing more is sent: reading ends with the starter.
+            _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+            crate::pipeline::kill_commands();
+            std::process::exit(0);
+        });
+        run(request, &line)
+    });
+    if let Err(error) = &served {
+        line.write(&Reply::Failed(Failure::from(error)));
+    }
+    served
+}
+
+fn read_request() -> Result<Request> {
+    let mut bytes = Vec::new();
+    let read = io::stdin().lock().take(REQUEST).read_until(b'\n', &mut bytes);
+    let request = read.ok().and_then(|_| serde_json::from_slice(&bytes).ok());
+    request.ok_or_else(|| {
+        Error::new(Kind::Usage, "--server takes a request on its standard input; rdcp starts it by itself")
+    })
+}
+
+fn run(request: Request, line: &Line) -> Result<u8> {
+    let options = request.link.options();
+    let outcome = match request.role {
+        Role::Source { paths, options: copy, to } => {
+            let paths: Vec<PathBuf> = paths.iter().map(|path| OsStr::from_bytes(path).into()).collect();
+            let link = match to {
+                Some(Peer { addresses, key }) => {
+                    connect(&addresses, &key, Purpose::Send, Duration::from_secs(10), &options)?
+                }
+                None => accept(&request.key, &options, request.link.port, line, Purpose::Receive)?,
+            };
+            with_progress(line, |progress| copy::send(link, &paths, &copy, progress))?
+        }
+        Role::Sink { path, sources: (sources, contents), options: copy } => {
+            let target = Target::open(Path::new(OsStr::from_bytes(&path)), sources, contents)?;
+            let link = accept(&request.key, &options, request.link.port, line, Purpose::Send)?;
+            sink(link, target, &copy, line)?
+        }
+        Role::Segment(segment) => {
+            let listening = |port| line.write(&Reply::Listening { port, addresses: addresses() });
+            let status = crate::pipeline::run_segment(&segment, &request.key, &options, request.link.port, listening)?;
+            line.write(&Reply::Finished { status, totals: Default::default(), failures: Vec::new() });
+            return Ok(0);
+        }
+    };
+    let failures = outcome.failures.iter().map(Failure::from).collect();
+    line.write(&Reply::Finished { status: outcome.status(), totals: outcome.totals, failures });
+    Ok(0)
+}
+
+fn sink(link: Link, target: Target, options: &CopyOptions, line: &Line) -> Result<Outcome> {
+    with_progress(line, |progress| copy::receive(link, target, None, options, progress))
+}
+
+fn accept(key: &[u8], options: &Options, port: u16, line: &Line, due: Purpose) -> Result<Link> {
+    let listener = Listener::bind(None, port, options)?;
+    line.write(&Reply::Listening { port: listener.port(), addresses: addresses() });
+    let (link, purpose) = listener.accept(key, Some(Instant::now() + CONNECT))?;
+    if purpose == due { Ok(link) } else { Err(Error::protocol("the peer has the wrong direction")) }
+}
+
+/// Runs a copy, and reports its progress meanwhile.
+fn with_progress(line: &Line, run: impl FnOnce(&Progress) -> Result<Outcome>) -> Result<Outcome> {
+    let progress = Arc::new(Progress::new(false));
+    let over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let reporting = {
+        let (line, progress, over) = (line.clone(), Arc::clone(&progress), Arc::clone(&over));
+        thread::spawn(move || {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                thread::park_timeout(PROGRESS);
+                let now = progress.now();
+                line.write(&Reply::Progress(now.listed, now.done, now.is_listed));
+            }
+        })
+    };
+    let outcome = run(&progress);
+    over.store(true, std::sync::atomic::Ordering::Relaxed);
+    reporting.thread().unpark();
+    // It only reports.
+    _ = reporting.join();
+    outcome
+}
+
+/// The address that ssh came to.
+fn addresses() -> Vec<String> {
+    let connection = std::env::var("SSH_CONNECTION").unwrap_or_default();
+    connection.split_whitespace().nth(2).map(str::to_owned).into_iter().collect()
+}

@@ -1,0 +1,199 @@
+//! A segment of a pipeline: a command between two streams.
+//!
+//! Each segment gets a stream, from the starter or from the segment before. If the segment does not use it as its input, its end is what
+//! the segment waits for.
+
+mod parse;
+mod segment;
+
+pub use parse::{Operand, parse};
+pub use segment::{Action, Next, Segment};
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::error::{Error, Kind, Result, reason};
+use crate::link::{Link, Listener, Options, connect};
+use crate::proto::Purpose;
+use crate::stream::{self, Output};
+
+/// For the peers to connect.
+const CONNECT: Duration = Duration::from_secs(60);
+/// A broken pipe, as exit status: the reader had enough, which is no failure.
+const PIPE: u8 = 13;
+
+/// Process groups of commands that run.
+static COMMANDS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+/// Ends all commands of this process.
+pub fn kill_commands() {
+    for pid in COMMANDS.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        // It may have ended already.
+        _ = kill_process_group(pid, Signal::TERM);
+    }
+}
+
+/// Runs a segment; returns its exit status. `listening` gets the port.
+///
+/// # Errors
+///
+/// A peer does not connect, a file cannot be opened, or a stream broke.
+pub fn run_segment(
+    segment: &Segment,
+    key: &[u8],
+    options: &Options,
+    port: u16,
+    listening: impl FnOnce(u16) -> bool,
+) -> Result<u8> {
+    let listener = Listener::bind(None, port, options)?;
+    listening(listener.port());
+    let mut output = match &segment.next {
+        Next::Connect(peer) => {
+            Some(connect(&peer.addresses, &peer.key, Purpose::Send, Duration::from_secs(10), options)?)
+        }
+        Next::Accept => None,
+    };
+    let mut input = None;
+    let deadline = Some(Instant::now() + CONNECT);
+    while input.is_none() || output.is_none() {
+        match listener.accept(key, deadline)? {
+            (link, Purpose::Send) if input.is_none() => input = Some(link),
+            (link, Purpose::Receive) if output.is_none() => output = Some(link),
+            _ => return Err(Error::protocol("a peer has the wrong direction")),
+        }
+    }
+    drop(listener);
+    let (Some(input), Some(output)) = (input, output) else { return Ok(1) };
+    run(segment, input, output)
+}
+
+fn run(segment: &Segment, input: Link, output: Link) -> Result<u8> {
+    match &segment.action {
+        Action::Run(command) if segment.has_input => run_command(command, Some(input), output),
+        Action::Run(command) => {
+            drain(input)?;
+            run_command(command, None, output)
+        }
+        Action::Read(path) => {
+            drain(input)?;
+            let file = std::fs::File::open(path)
+                .map_err(|error| failed(&output, Error::file("read", path.as_ref(), &error)))?;
+            lenient(stream::send(output, &file.into(), path).map(drop))
+        }
+        Action::Write(path) => {
+            let to = Output::create(Path::new(path)).map_err(|error| failed(&input, error))?;
+            receive_or_drain(segment, input, to)?;
+            send_nothing(output)
+        }
+        Action::Append(path) => {
+            let file = OpenOptions::new().append(true).create(true).open(path);
+            let file = file.map_err(|error| failed(&input, Error::file("append to", path.as_ref(), &error)))?;
+            receive_or_drain(segment, input, Output::Fd(file.into(), path.clone()))?;
+            send_nothing(output)
+        }
+    }
+}
+
+/// Without an input, an empty file is made.
+fn receive_or_drain(segment: &Segment, input: Link, output: Output) -> Result<()> {
+    if segment.has_input {
+        return stream::receive(input, output).map(drop);
+    }
+    drain(input)?;
+    output.keep()
+}
+
+fn drain(input: Link) -> Result<()> {
+    stream::receive(input, Output::create(Path::new("/dev/null"))?).map(drop)
+}
+
+fn send_nothing(output: Link) -> Result<u8> {
+    let empty =
+        std::fs::File::open("/dev/null").map_err(|error| Error::file("open", Path::new("/dev/null"), &error))?;
+    lenient(stream::send(output, &empty.into(), "nothing").map(drop))
+}
+
+/// Reports a failure to a peer, before the link is dropped.
+fn failed(link: &Link, error: Error) -> Error {
+    link.sender.abort(&error);
+    link.sender.flush();
+    error
+}
+
+fn run_command(text: &str, input: Option<Link>, output: Link) -> Result<u8> {
+    let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into());
+    let mut command = Command::new(&shell);
+    command.arg("-c").arg(text).process_group(0).stdout(Stdio::piped());
+    command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
+    // The peers of this segment must not wait for what a child holds open.
+    let spawned = command.spawn().map_err(|error| {
+        let text = format!("cannot run {}: {}", shell.to_string_lossy(), reason(&error));
+        failed(&output, Error::new(Kind::Usage, text))
+    });
+    let mut child = spawned?;
+    if let Some(pid) = Pid::from_raw(child.id().cast_signed()) {
+        COMMANDS.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
+    }
+    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    let (received, sent, status) = thread::scope(|scope| {
+        let receiving = input.zip(stdin).map(|(input, stdin)| {
+            let output = Output::Fd(OwnedFd::from(stdin), "the command's input".to_owned());
+            scope.spawn(move || stream::receive(input, output).map(drop))
+        });
+        let sending = stdout.map(|stdout| {
+            let stdout = OwnedFd::from(stdout);
+            scope.spawn(move || stream::send(output, &stdout, "the command's output").map(drop))
+        });
+        let join = |thread: Option<thread::ScopedJoinHandle<'_, Result<()>>>| {
+            thread.map_or(Ok(()), |thread| thread.join().unwrap_or_else(|_| Err(Error::protocol("a thread panicked"))))
+        };
+        let sent = join(sending);
+        let status = child.wait();
+        (join(receiving), sent, status)
+    });
+    COMMANDS.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    let status =
+        status.map_err(|error| Error::new(Kind::Usage, format!("cannot wait for the command: {}", reason(&error))))?;
+    match (exit_status(status), lenient(received)?, lenient(sent)?) {
+        (0, ..) => Ok(0),
+        (status, ..) => Ok(status),
+    }
+}
+
+/// A reader that had enough is no failure.
+fn lenient(result: Result<()>) -> Result<u8> {
+    match result {
+        Err(error) if error.kind() == Kind::Signal(PIPE) => Ok(0),
+        result => result.map(|()| 0),
+    }
+}
+
+/// As a shell has it; a writer whose reader had enough succeeds.
+fn exit_status(status: ExitStatus) -> u8 {
+    match (status.code(), status.signal()) {
+        // A shell reports the signal of its command so.
+        (Some(code), _) if code == 128 + i32::from(PIPE) => 0,
+        (Some(code), _) => code.clamp(0, 255) as u8,
+        (None, Some(signal)) if signal == i32::from(PIPE) => 0,
+        (None, Some(signal)) => 128_u8.saturating_add(signal as u8),
+        (None, None) => 1,
+    }
+}
+
+/// A descriptor of a standard stream, for the starter's own ends.
+///
+/// # Errors
+///
+/// The stream is closed, or there are no descriptors left.
+pub fn standard(stream: impl std::os::fd::AsFd) -> io::Result<OwnedFd> {
+    stream.as_fd().try_clone_to_owned()
+}

@@ -1,0 +1,288 @@
+//! The side that receives files: accepts only frames and blocks that fit what was listed.
+
+use super::frame::{Entry, EntryKind, Have, Id, ROOT, Totals};
+use super::source::is_asked;
+use crate::channel::BLOCK;
+use crate::error::{Error, Result};
+
+/// Entries of a transfer at most: each costs 24 bytes.
+const MOST: usize = 1 << 30;
+
+/// What has been listed, and what of it has arrived.
+#[derive(Debug)]
+pub struct Sink {
+    asks: bool,
+    /// By number; the first is the destination itself.
+    nodes: Vec<Node>,
+    open: u64,
+    totals: Totals,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Node {
+    /// A directory that may get entries.
+    Directory,
+    /// A directory that has all its entries, or something else that is complete.
+    Done,
+    /// A regular file that is complete, and may get other names.
+    File,
+    /// The sink has not answered.
+    Asked(u64),
+    /// Blocks from `at` on may arrive.
+    Open { at: u64, size: u64 },
+}
+
+impl Sink {
+    /// Nothing was listed yet.
+    pub fn new(asks: bool) -> Sink {
+        Sink { asks, nodes: vec![Node::Directory], open: 0, totals: Totals::default() }
+    }
+
+    /// Entries of a directory were listed. Returns the first one's number.
+    ///
+    /// # Errors
+    ///
+    /// The directory was not listed or is complete, or an entry is malformed.
+    pub fn list(&mut self, dir: Id, entries: &[Entry], whole: bool) -> Result<Id> {
+        if self.nodes.get(dir as usize) != Some(&Node::Directory) {
+            return Err(Error::protocol("the sender listed entries of what is no directory"));
+        }
+        if self.nodes.len() + entries.len() > MOST {
+            return Err(Error::protocol("the sender listed too many entries"));
+        }
+        let first = self.nodes.len() as Id;
+        for entry in entries {
+            check_name(&entry.name)?;
+            let node = match &entry.kind {
+                EntryKind::Directory => Node::Directory,
+                EntryKind::File { size, .. } if *size > i64::MAX as u64 => {
+                    return Err(Error::protocol("the sender listed a file that no system can hold"));
+                }
+                EntryKind::File { size, .. } => {
+                    self.totals.files += 1;
+                    self.open += 1;
+                    let asked = is_asked(self.asks, *size);
+                    if asked { Node::Asked(*size) } else { Node::Open { at: 0, size: *size } }
+                }
+                EntryKind::Link(target) if target.is_empty() || target.contains(&0) || target.len() > 4095 => {
+                    return Err(Error::protocol("the sender listed a malformed link"));
+                }
+                EntryKind::Link(_) => Node::Done,
+                EntryKind::Same(id) => match self.nodes.get(*id as usize) {
+                    Some(Node::File | Node::Asked(_) | Node::Open { .. }) => Node::Done,
+                    _ => return Err(Error::protocol("the sender listed another name of what is no file")),
+                },
+            };
+            self.totals.entries += 1;
+            self.nodes.push(node);
+        }
+        // The destination is never complete: what else is there belongs to its user.
+        if whole && dir != ROOT {
+            self.nodes[dir as usize] = Node::Done;
+        }
+        Ok(first)
+    }
+
+    /// Whether an entry is a file that [`Sink::answer`] is due for.
+    pub fn is_asked(&self, id: Id) -> bool {
+        matches!(self.nodes.get(id as usize), Some(Node::Asked(_)))
+    }
+
+    /// What is there of a file is known.
+    pub fn answer(&mut self, id: Id, have: Have) {
+        if let Some(node) = self.nodes.get_mut(id as usize)
+            && let Node::Asked(size) = *node
+        {
+            *node = match have {
+                Have::All => {
+                    self.open -= 1;
+                    Node::File
+                }
+                Have::Until(at) => Node::Open { at: at.min(size), size },
+            };
+        }
+    }
+
+    /// A block of a file has arrived.
+    ///
+    /// # Errors
+    ///
+    /// The file takes no blocks, or not this one.
+    pub fn block(&mut self, id: Id, offset: u64, length: usize) -> Result<()> {
+        let end = offset.checked_add(length as u64);
+        match (self.nodes.get_mut(id as usize), end) {
+            (Some(Node::Open { at, size }), Some(end)) if offset >= *at && end <= *size && length <= BLOCK => {
+                *at = end;
+                self.totals.bytes += length as u64;
+                Ok(())
+            }
+            _ => Err(Error::protocol("the sender sent a block out of place")),
+        }
+    }
+
+    /// A pack of files has arrived; each is complete then.
+    ///
+    /// # Errors
+    ///
+    /// The files are not those of the pack, or their lengths are not as listed.
+    pub fn pack(&mut self, files: &[(Id, u32)], length: usize) -> Result<()> {
+        let mut left = length as u64;
+        for &(id, bytes) in files {
+            let bytes = u64::from(bytes);
+            match self.nodes.get_mut(id as usize) {
+                Some(node @ Node::Open { .. }) if *node == (Node::Open { at: 0, size: bytes }) && bytes <= left => {
+                    *node = Node::File;
+                    left -= bytes;
+                    self.open -= 1;
+                    self.totals.bytes += bytes;
+                }
+                _ => return Err(Error::protocol("the sender sent a pack that does not fit its files")),
+            }
+        }
+        if left == 0 { Ok(()) } else { Err(Error::protocol("the sender sent a pack that is longer than its files")) }
+    }
+
+    /// All blocks of a file have arrived, or none will (`!whole`).
+    ///
+    /// # Errors
+    ///
+    /// The file takes no blocks.
+    pub fn close(&mut self, id: Id, whole: bool) -> Result<()> {
+        match self.nodes.get_mut(id as usize) {
+            Some(node @ (Node::Open { .. } | Node::Asked(_))) => {
+                *node = if whole { Node::File } else { Node::Done };
+                self.open -= 1;
+                Ok(())
+            }
+            _ => Err(Error::protocol("the sender closed a file twice")),
+        }
+    }
+
+    /// Everything was sent.
+    ///
+    /// # Errors
+    ///
+    /// The sender counts otherwise, or files are incomplete.
+    pub fn end(&self, sent: &Totals) -> Result<()> {
+        let ours = self.totals;
+        if self.open != 0 || (ours.entries, ours.files, ours.bytes) != (sent.entries, sent.files, sent.bytes) {
+            let text = format!(
+                "{} of {} files and {} of {} bytes arrived; start again",
+                ours.files - self.open,
+                sent.files,
+                ours.bytes,
+                sent.bytes
+            );
+            return Err(Error::protocol(text));
+        }
+        Ok(())
+    }
+
+    /// What was listed and has arrived.
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+}
+
+/// One component, which names something in its directory.
+fn check_name(name: &[u8]) -> Result<()> {
+    let malformed = name.is_empty() || name == b"." || name == b".." || name.len() > 255;
+    if malformed || name.iter().any(|&byte| byte == b'/' || byte == 0) {
+        let name = crate::error::escape(String::from_utf8_lossy(name).as_ref().as_ref());
+        return Err(Error::protocol(format!("the sender listed an entry with a forbidden name: {name:?}")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(crate) fn entry(name: &[u8], kind: EntryKind) -> Entry {
+        Entry { name: name.to_vec(), kind, mode: 0o644, owner: (0, 0), modified: (0, 0), attributes: Vec::new() }
+    }
+
+    fn file(name: &[u8], size: u64) -> Entry {
+        entry(name, EntryKind::File { size, has_links: false, sum: None })
+    }
+
+    #[test]
+    fn forbidden_names_are_refused() {
+        for name in [b"".as_slice(), b".", b"..", b"a/b", b"/etc", b"a\0", &[b'a'; 256]] {
+            assert!(Sink::new(false).list(ROOT, &[file(name, 1)], false).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn only_directories_get_entries() {
+        let mut sink = Sink::new(false);
+        let link = entry(b"l", EntryKind::Link(b"/etc".to_vec()));
+        let id = sink.list(ROOT, &[link, file(b"f", 1), entry(b"d", EntryKind::Directory)], false).unwrap();
+        assert!(sink.list(id, &[file(b"x", 1)], false).is_err());
+        assert!(sink.list(id + 1, &[file(b"x", 1)], false).is_err());
+        assert!(sink.list(id + 7, &[file(b"x", 1)], false).is_err());
+        sink.list(id + 2, &[file(b"x", 1)], true).unwrap();
+        assert!(sink.list(id + 2, &[file(b"y", 1)], false).is_err(), "the directory was complete");
+    }
+
+    #[test]
+    fn blocks_outside_their_file_are_refused() {
+        let mut sink = Sink::new(true);
+        let id = sink.list(ROOT, &[file(b"f", 100)], false).unwrap();
+        assert!(sink.block(id, 0, 10).is_err(), "not answered");
+        sink.answer(id, Have::Until(20));
+        for (offset, length) in [(0, 10), (95, 6), (100, 1), (u64::MAX, 2), (19, 1), (20, usize::MAX), (20, BLOCK + 1)]
+        {
+            assert!(sink.block(id, offset, length).is_err(), "{offset} {length}");
+        }
+        sink.block(id, 20, 30).unwrap();
+        assert!(sink.block(id, 20, 30).is_err(), "repeated");
+        sink.block(id, 60, 40).unwrap();
+        sink.close(id, true).unwrap();
+        assert!(sink.close(id, true).is_err());
+        assert!(sink.block(id, 100, 0).is_err());
+        assert!(sink.block(id + 1, 0, 0).is_err());
+    }
+
+    #[test]
+    fn packs_fit_their_files() {
+        let files = [file(b"a", 3), file(b"b", 0), file(b"c", 5)];
+        let cases: [(&[(Id, u32)], usize); 6] = [
+            (&[(1, 3), (3, 5)], 7),
+            (&[(1, 3), (3, 5)], 9),
+            (&[(1, 4)], 4),
+            (&[(1, 3), (1, 3)], 6),
+            (&[(4, 0)], 0),
+            (&[(1, u32::MAX)], 3),
+        ];
+        for (pack, length) in cases {
+            let mut sink = Sink::new(false);
+            sink.list(ROOT, &files, true).unwrap();
+            assert!(sink.pack(pack, length).is_err(), "{pack:?}");
+        }
+        let mut sink = Sink::new(false);
+        sink.list(ROOT, &files, true).unwrap();
+        sink.pack(&[(2, 0), (1, 3), (3, 5)], 8).unwrap();
+        sink.end(&Totals { entries: 3, files: 3, bytes: 8, failed: 0 }).unwrap();
+        assert!(sink.end(&Totals { entries: 3, files: 3, bytes: 9, failed: 0 }).is_err());
+    }
+
+    #[test]
+    fn incomplete_file_is_found_at_the_end() {
+        let mut sink = Sink::new(false);
+        sink.list(ROOT, &[file(b"a", 3)], true).unwrap();
+        assert!(sink.end(&Totals { entries: 1, files: 1, bytes: 0, failed: 0 }).is_err());
+        sink.close(1, false).unwrap();
+        sink.end(&Totals { entries: 1, files: 1, bytes: 0, failed: 1 }).unwrap();
+    }
+
+    #[test]
+    fn other_names_belong_to_files() {
+        let mut sink = Sink::new(false);
+        sink.list(ROOT, &[entry(b"d", EntryKind::Directory), file(b"a", 0)], false).unwrap();
+        for id in [0, 1, 3, 9] {
+            assert!(sink.list(ROOT, &[entry(b"h", EntryKind::Same(id))], false).is_err(), "{id}");
+        }
+        sink.list(ROOT, &[entry(b"h", EntryKind::Same(2))], false).unwrap();
+    }
+}

@@ -1,0 +1,149 @@
+//! The side that sends files: numbers entries, and decides what is sent when.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::frame::{Entry, EntryKind, Have, Id, Totals};
+use crate::channel::BLOCK;
+use crate::error::{Error, Result};
+
+/// Files up to this length travel in packs.
+pub const SMALL: u64 = 64 << 10;
+/// Files that a pack has at most.
+const PACKED: usize = 512;
+
+/// Something to read and send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Job {
+    /// Small files, with their lengths.
+    Pack(Vec<(Id, u32)>),
+    /// A file, from an offset on.
+    File {
+        /// Its number.
+        id: Id,
+        /// Its bytes.
+        size: u64,
+        /// What the sink has already.
+        from: u64,
+    },
+}
+
+/// Entries that were listed, and what is left to be sent.
+#[derive(Debug)]
+pub struct Source {
+    /// Whether the sink is asked for small files as well: it may have them.
+    asks: bool,
+    next: Id,
+    asked: HashMap<Id, u64>,
+    ready: VecDeque<Job>,
+    pack: Vec<(Id, u32)>,
+    packed: u64,
+    totals: Totals,
+}
+
+/// Whether the sink answers for a file before it is sent. Both sides compute it alike.
+pub(super) fn is_asked(asks: bool, size: u64) -> bool {
+    asks || size > SMALL
+}
+
+impl Source {
+    /// Nothing was listed yet.
+    pub fn new(asks: bool) -> Source {
+        let (asked, ready) = (HashMap::new(), VecDeque::new());
+        Source { asks, next: 1, asked, ready, pack: Vec::new(), packed: 0, totals: Totals::default() }
+    }
+
+    /// Numbers entries that are sent in a list; returns the first one's number.
+    pub fn list(&mut self, entries: &[Entry]) -> Id {
+        let first = self.next;
+        for entry in entries {
+            let id = self.next;
+            self.next += 1;
+            self.totals.entries += 1;
+            if let EntryKind::File { size, .. } = entry.kind {
+                self.totals.files += 1;
+                if is_asked(self.asks, size) {
+                    self.asked.insert(id, size);
+                } else {
+                    self.pack_up(id, size);
+                }
+            }
+        }
+        first
+    }
+
+    /// Number of the next entry.
+    pub fn next_id(&self) -> Id {
+        self.next
+    }
+
+    /// No more entries follow: what waits for a full pack is ready.
+    pub fn listed(&mut self) {
+        self.close_pack();
+    }
+
+    /// The sink has answered.
+    ///
+    /// # Errors
+    ///
+    /// It was not asked, or has more than there is.
+    pub fn have(&mut self, answers: &[(Id, Have)]) -> Result<()> {
+        for &(id, have) in answers {
+            let size = self
+                .asked
+                .remove(&id)
+                .ok_or_else(|| Error::protocol("the receiver answered for a file it was not asked for"))?;
+            match have {
+                Have::All => {}
+                Have::Until(from) if from > size => {
+                    return Err(Error::protocol("the receiver has more of a file than there is"));
+                }
+                Have::Until(0) if size <= SMALL => self.pack_up(id, size),
+                Have::Until(from) => self.ready.push_back(Job::File { id, size, from }),
+            }
+        }
+        if self.asks && self.asked.is_empty() {
+            self.close_pack();
+        }
+        Ok(())
+    }
+
+    /// What to send next, if anything is ready.
+    pub fn next_job(&mut self) -> Option<Job> {
+        self.ready.pop_front()
+    }
+
+    /// Files that were listed and not taken yet.
+    pub fn waiting(&self) -> usize {
+        self.asked.len() + self.ready.len() + self.pack.len()
+    }
+
+    /// Counts bytes of blocks.
+    pub fn sent(&mut self, bytes: u64) {
+        self.totals.bytes += bytes;
+    }
+
+    /// An entry could not be read.
+    pub fn failed(&mut self) {
+        self.totals.failed += 1;
+    }
+
+    /// What was listed and sent.
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    fn pack_up(&mut self, id: Id, size: u64) {
+        if self.packed + size > BLOCK as u64 || self.pack.len() == PACKED {
+            self.close_pack();
+        }
+        self.pack.push((id, size as u32));
+        self.packed += size;
+    }
+
+    fn close_pack(&mut self) {
+        if !self.pack.is_empty() {
+            self.ready.push_back(Job::Pack(std::mem::take(&mut self.pack)));
+            self.packed = 0;
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Progress on a terminal, lines of `-v`, and the report of `--json`.
+
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+use crate::copy::{Outcome, Progress};
+
+/// Between two updates.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Shows a copy until it is dropped.
+#[derive(Debug)]
+pub struct Show {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Show {
+    /// Starts to show: a bar if wanted, and names of files if the progress has them.
+    pub fn start(progress: Arc<Progress>, bar: bool) -> Show {
+        let over = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&over);
+        let thread = thread::spawn(move || run(&progress, bar, &ended));
+        Show { over, thread: Some(thread) }
+    }
+
+    /// Whether a bar is shown by default.
+    pub fn on_terminal() -> bool {
+        std::io::stderr().is_terminal()
+    }
+}
+
+impl Drop for Show {
+    fn drop(&mut self) {
+        self.over.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It only shows.
+            _ = thread.join();
+        }
+    }
+}
+
+fn run(progress: &Progress, bar: bool, over: &AtomicBool) {
+    let target = if bar { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let shown = ProgressBar::with_draw_target(Some(0), target);
+    let form =
+        "{bar:30} {decimal_bytes:>10} of {decimal_total_bytes:<10} {decimal_bytes_per_sec:>12}  {eta:>4} left  {msg}";
+    if let Ok(style) = ProgressStyle::with_template(form) {
+        shown.set_style(style);
+    }
+    loop {
+        let is_over = over.load(Relaxed);
+        let now = progress.now();
+        for name in progress.take_names() {
+            if bar {
+                shown.println(name);
+            } else {
+                print_error(&name);
+            }
+        }
+        shown.set_length(now.listed.0);
+        shown.set_position(now.done.0);
+        let more = if now.is_listed { "" } else { "+" };
+        shown.set_message(format!("{} of {}{more} files", now.done.1, now.listed.1));
+        if is_over {
+            shown.finish_and_clear();
+            return;
+        }
+        thread::park_timeout(PAUSE);
+    }
+}
+
+/// Prints a line to the standard error.
+pub fn print_error(line: &str) {
+    // A closed standard error has no reader.
+    _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// The report of `--json`.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Exit status.
+    pub status: u8,
+    /// Regular files that were listed.
+    pub files: u64,
+    /// Entries of all kinds.
+    pub entries: u64,
+    /// Bytes that were sent.
+    pub bytes: u64,
+    /// Seconds.
+    pub seconds: f64,
+    /// What the connection ran on.
+    pub transport: String,
+    /// What failed.
+    pub errors: Vec<String>,
+}
+
+impl Report {
+    /// Of an outcome.
+    pub fn new(outcome: &Outcome, started: Instant, transport: &str) -> Report {
+        Report {
+            status: outcome.status(),
+            files: outcome.totals.files,
+            entries: outcome.totals.entries,
+            bytes: outcome.carried,
+            seconds: started.elapsed().as_secs_f64(),
+            transport: transport.to_owned(),
+            errors: outcome.failures.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    /// One line of JSON on the standard output.
+    pub fn print(&self) {
+        if let Ok(line) = serde_json::to_string(self) {
+            // A closed standard output has no reader.
+            _ = writeln!(std::io::stdout(), "{line}");
+        }
+    }
+
+    /// The lines of `-v`.
+    pub fn lines(&self) -> String {
+        let rate = self.bytes as f64 / 1e9 / self.seconds.max(1e-9);
+        let (files, bytes, seconds) = (self.files, self.bytes, self.seconds);
+        format!("{files} files, {bytes} bytes in {seconds:.2} s over {}\nBandwidth {rate:.3} GB/s", self.transport)
+    }
+}

@@ -1,0 +1,201 @@
+//! A directory that is held open: every name is resolved once, below it.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+use twox_hash::XxHash3_128;
+
+/// Opens a directory.
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// A held directory.
+#[derive(Debug)]
+pub struct Directory {
+    fd: OwnedFd,
+}
+
+impl Directory {
+    /// Opens the operator's own path.
+    ///
+    /// # Errors
+    ///
+    /// It is no directory, or cannot be opened.
+    pub fn open(path: &Path) -> Result<Directory, Errno> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        rustix::fs::openat(CWD, path, FOLDER, Mode::empty()).map(|fd| Directory { fd })
+    }
+
+    /// Opens a directory below this one: links on the way may not lead out of it.
+    ///
+    /// # Errors
+    ///
+    /// As of openat2(2); `EXDEV` for what leads out.
+    pub fn beneath(&self, path: &[u8]) -> Result<Directory, Errno> {
+        let path = OsStr::from_bytes(path);
+        let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        match rustix::fs::openat2(&self.fd, path, FOLDER, Mode::empty(), within) {
+            // Before Linux 5.6, and where a sandbox forbids the call: component by component, without links.
+            Err(Errno::NOSYS | Errno::PERM) => self.walk(path),
+            // A rename elsewhere disturbed the resolution.
+            Err(Errno::AGAIN) => {
+                rustix::fs::openat2(&self.fd, path, FOLDER, Mode::empty(), within).map(|fd| Directory { fd })
+            }
+            opened => opened.map(|fd| Directory { fd }),
+        }
+    }
+
+    fn walk(&self, path: &OsStr) -> Result<Directory, Errno> {
+        let mut at = Directory { fd: self.fd.try_clone().map_err(|_| Errno::MFILE)? };
+        for part in path.as_bytes().split(|&byte| byte == b'/').filter(|part| !part.is_empty()) {
+            if part == b".." {
+                return Err(Errno::XDEV);
+            }
+            let flags = FOLDER | OFlags::NOFOLLOW;
+            at = Directory { fd: rustix::fs::openat(&at.fd, OsStr::from_bytes(part), flags, Mode::empty())? };
+        }
+        Ok(at)
+    }
+
+    /// Opens a new file, which must not exist yet.
+    ///
+    /// # Errors
+    ///
+    /// As of openat(2).
+    pub fn create(&self, name: &[u8], mode: u16) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.fd, OsStr::from_bytes(name), flags, Mode::from_raw_mode(mode.into()))
+    }
+
+    /// Opens a regular file of this directory.
+    ///
+    /// # Errors
+    ///
+    /// As of openat(2); `EINVAL` for what is no regular file.
+    pub fn open_file(&self, name: &[u8], write: bool) -> Result<(OwnedFd, Stat), Errno> {
+        let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
+        // Opening a FIFO must not wait for its other end.
+        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.fd, OsStr::from_bytes(name), flags, Mode::empty())?;
+        let found = rustix::fs::fstat(&fd)?;
+        if FileType::from_raw_mode(found.st_mode).is_file() { Ok((fd, found)) } else { Err(Errno::INVAL) }
+    }
+
+    /// Facts of an entry; links are not followed.
+    ///
+    /// # Errors
+    ///
+    /// As of fstatat(2).
+    pub fn stat(&self, name: &[u8]) -> Result<Stat, Errno> {
+        rustix::fs::statat(&self.fd, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    /// Makes a directory; one that is there is kept, also if a link leads to it.
+    ///
+    /// # Errors
+    ///
+    /// As of mkdirat(2).
+    pub fn make(&self, name: &[u8]) -> Result<(), Errno> {
+        match rustix::fs::mkdirat(&self.fd, OsStr::from_bytes(name), Mode::from_raw_mode(0o777)) {
+            Err(Errno::EXIST) => Ok(()),
+            made => made,
+        }
+    }
+
+    /// Makes a symbolic link under a temporary name, and renames it.
+    ///
+    /// # Errors
+    ///
+    /// As of symlinkat(2) and renameat(2).
+    pub fn link(&self, name: &[u8], target: &[u8]) -> Result<(), Errno> {
+        let temporary = temporary_name(name, b"link");
+        self.remove_stale(&temporary);
+        rustix::fs::symlinkat(OsStr::from_bytes(target), &self.fd, OsStr::from_bytes(&temporary))?;
+        self.rename(&temporary, name)
+    }
+
+    /// Gives a file of another directory a name in this one.
+    ///
+    /// # Errors
+    ///
+    /// As of linkat(2) and renameat(2).
+    pub fn same(&self, name: &[u8], other: &Directory, other_name: &[u8]) -> Result<(), Errno> {
+        let (from, to) = (other.stat(other_name)?, self.stat(name));
+        // rename(2) does nothing, and leaves both names, if they are one file already.
+        if to.is_ok_and(|to| (to.st_ino, to.st_dev) == (from.st_ino, from.st_dev)) {
+            return Ok(());
+        }
+        let temporary = temporary_name(name, b"same");
+        self.remove_stale(&temporary);
+        let (old, new) = (OsStr::from_bytes(other_name), OsStr::from_bytes(&temporary));
+        rustix::fs::linkat(&other.fd, old, &self.fd, new, AtFlags::empty())?;
+        self.rename(&temporary, name)
+    }
+
+    /// Renames within this directory; removes the file if that fails.
+    ///
+    /// # Errors
+    ///
+    /// As of renameat(2).
+    pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Errno> {
+        let renamed = rustix::fs::renameat(&self.fd, OsStr::from_bytes(from), &self.fd, OsStr::from_bytes(to));
+        renamed.inspect_err(|_| self.remove_stale(from))
+    }
+
+    /// Removes a file of an earlier run, or of this one.
+    pub fn remove_stale(&self, name: &[u8]) {
+        // It is usually not there.
+        _ = rustix::fs::unlinkat(&self.fd, OsStr::from_bytes(name), AtFlags::empty());
+    }
+
+    /// Removes an entry, with everything below it.
+    ///
+    /// # Errors
+    ///
+    /// As of unlinkat(2).
+    pub fn remove(&self, name: &[u8]) -> Result<(), Errno> {
+        match rustix::fs::unlinkat(&self.fd, OsStr::from_bytes(name), AtFlags::empty()) {
+            Err(Errno::ISDIR | Errno::PERM) => {}
+            removed => return removed,
+        }
+        let flags = FOLDER | OFlags::NOFOLLOW;
+        let below = Directory { fd: rustix::fs::openat(&self.fd, OsStr::from_bytes(name), flags, Mode::empty())? };
+        for entry in below.names()? {
+            below.remove(&entry)?;
+        }
+        rustix::fs::unlinkat(&self.fd, OsStr::from_bytes(name), AtFlags::REMOVEDIR)
+    }
+
+    /// Names of all entries.
+    ///
+    /// # Errors
+    ///
+    /// As of getdents(2).
+    pub fn names(&self) -> Result<Vec<Vec<u8>>, Errno> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.fd)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if name != b"." && name != b".." {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The name under which a file is written: the same for the same file, so that another run finds it.
+pub fn temporary_name(name: &[u8], identity: &[u8]) -> Vec<u8> {
+    let hash = XxHash3_128::oneshot(&[name, b"\0", identity].concat()) as u64;
+    // Names have 255 bytes at most; the hash distinguishes what is cut off.
+    let shown = &name[..name.len().min(255 - 28)];
+    [b".", shown, format!(".rdcp-{hash:016x}").as_bytes()].concat()
+}

@@ -1,0 +1,288 @@
+//! A file that is being written under its temporary name, and the journal of its blocks.
+//!
+//! The journal has the hash of each block, in order. A process that is killed leaves what it wrote with the system, so in the same boot
+//! all blocks of the journal count; after another boot those that a sync had passed. A run that finds both goes on after the last block,
+//! which it reads again.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use twox_hash::XxHash3_128;
+
+use super::beneath::{Directory, temporary_name};
+use crate::channel::BLOCK;
+use crate::proto::Entry;
+
+/// Files up to this length have no journal: they are sent again.
+const LEAST: u64 = 8 << 20;
+/// Bytes between two syncs.
+const SYNC: u64 = 256 << 20;
+/// Bytes of a record: offset, length, hash.
+const RECORD: usize = 32;
+/// The offset of a record that states that all before is on the disk.
+const SYNCED: u64 = u64::MAX;
+
+/// A file under its temporary name.
+#[derive(Debug)]
+pub struct Partial {
+    /// The file.
+    pub fd: OwnedFd,
+    /// Its temporary name.
+    pub name: Vec<u8>,
+    /// Absent for short files.
+    pub journal: Option<Journal>,
+}
+
+/// The journal of a partial file.
+#[derive(Debug)]
+pub struct Journal {
+    fd: OwnedFd,
+    name: Vec<u8>,
+    at: u64,
+    unsynced: u64,
+}
+
+impl Partial {
+    /// Opens the partial file of an entry of `size` bytes, or makes it. Returns the bytes that it has already.
+    ///
+    /// # Errors
+    ///
+    /// As of openat(2); `EWOULDBLOCK` if another process writes it.
+    pub fn open(directory: &Directory, entry: &Entry, size: u64) -> Result<(Partial, u64), Errno> {
+        let identity = format!("{size} {} {}", entry.modified.0, entry.modified.1);
+        let name = temporary_name(&entry.name, identity.as_bytes());
+        let journal_name = [name.as_slice(), b".map"].concat();
+        let mode = entry.mode & 0o777;
+        let has_journal = size > LEAST;
+        if has_journal && let Some((partial, have)) = Partial::found(directory, &name, &journal_name)? {
+            return Ok((partial, have));
+        }
+        directory.remove_stale(&name);
+        let fd = directory.create(&name, mode)?;
+        // A lock that cannot be had here belongs to a process that has just removed the file of this one.
+        _ = rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive);
+        let journal = if has_journal {
+            directory.remove_stale(&journal_name);
+            let file = directory.create(&journal_name, 0o600)?;
+            rustix::io::write(&file, &boot())?;
+            Some(Journal { fd: file, name: journal_name, at: RECORD as u64, unsynced: 0 })
+        } else {
+            None
+        };
+        Ok((Partial { fd, name, journal }, 0))
+    }
+
+    fn found(directory: &Directory, name: &[u8], journal_name: &[u8]) -> Result<Option<(Partial, u64)>, Errno> {
+        let Ok((fd, _)) = directory.open_file(name, true) else { return Ok(None) };
+        rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive)?;
+        let Ok((journal, found)) = directory.open_file(journal_name, true) else { return Ok(None) };
+        let me = rustix::process::geteuid().as_raw();
+        if found.st_uid != me || found.st_size as u64 > (1 << 32) {
+            return Ok(None);
+        }
+        let mut records = vec![0; found.st_size as usize];
+        let length = read_at(&journal, &mut records, 0)?;
+        records.truncate(length);
+        let blocks = durable(&records);
+        // The last block, or an earlier one, is what it was.
+        for count in (0..=blocks.len()).rev() {
+            let Some(&(offset, length, hash)) = count.checked_sub(1).and_then(|last| blocks.get(last)) else {
+                return Ok(None);
+            };
+            let mut bytes = vec![0; length];
+            if read_at(&fd, &mut bytes, offset)? == length && XxHash3_128::oneshot(&bytes) == hash {
+                let at = (RECORD * (count + 1)) as u64;
+                let kept: Vec<u8> = blocks[..count].iter().flat_map(record).collect();
+                rustix::fs::ftruncate(&journal, 0)?;
+                write_at(&journal, &[boot().as_slice(), &kept].concat(), 0)?;
+                let journal = Journal { fd: journal, name: journal_name.to_vec(), at, unsynced: 0 };
+                let have = offset + length as u64;
+                return Ok(Some((Partial { fd, name: name.to_vec(), journal: Some(journal) }, have)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes a block that was verified.
+    ///
+    /// # Errors
+    ///
+    /// As of pwrite(2).
+    pub fn write(&mut self, offset: u64, hash: u128, bytes: &[u8]) -> Result<(), Errno> {
+        write_at(&self.fd, bytes, offset)?;
+        let Some(journal) = &mut self.journal else { return Ok(()) };
+        write_at(&journal.fd, &record(&(offset, bytes.len(), hash)), journal.at)?;
+        journal.at += RECORD as u64;
+        journal.unsynced += bytes.len() as u64;
+        if journal.unsynced >= SYNC {
+            journal.unsynced = 0;
+            rustix::fs::fdatasync(&self.fd)?;
+            write_at(&journal.fd, &record(&(SYNCED, 0, 0)), journal.at)?;
+            journal.at += RECORD as u64;
+        }
+        Ok(())
+    }
+
+    /// Gives the file its name.
+    ///
+    /// # Errors
+    ///
+    /// As of renameat(2).
+    pub fn finish(self, directory: &Directory, name: &[u8]) -> Result<(), Errno> {
+        directory.rename(&self.name, name)?;
+        if let Some(journal) = &self.journal {
+            directory.remove_stale(&journal.name);
+        }
+        Ok(())
+    }
+
+    /// Removes the file and its journal.
+    pub fn discard(self, directory: &Directory) {
+        directory.remove_stale(&self.name);
+        if let Some(journal) = &self.journal {
+            directory.remove_stale(&journal.name);
+        }
+    }
+
+    /// Removes the file, or keeps it for another run if it has a journal.
+    pub fn abandon(self, directory: &Directory) {
+        if self.journal.is_none() {
+            directory.remove_stale(&self.name);
+        }
+    }
+}
+
+/// Blocks of a journal that are in the file: offset, length, hash.
+fn durable(records: &[u8]) -> Vec<(u64, usize, u128)> {
+    let (header, records) = records.split_at(records.len().min(RECORD));
+    let same_boot = header == boot();
+    let (mut blocks, mut synced, mut end) = (Vec::new(), 0, 0);
+    for bytes in records.chunks_exact(RECORD) {
+        let number = |range: std::ops::Range<usize>| {
+            bytes[range].iter().rev().fold(0_u128, |number, &byte| number << 8 | u128::from(byte))
+        };
+        let (offset, length, hash) = (number(0..8) as u64, number(8..16) as u64, number(16..32));
+        if offset == SYNCED {
+            synced = blocks.len();
+            continue;
+        }
+        if offset < end || length > BLOCK as u64 {
+            break;
+        }
+        end = offset.saturating_add(length);
+        blocks.push((offset, length as usize, hash));
+    }
+    if !same_boot {
+        blocks.truncate(synced);
+    }
+    blocks
+}
+
+fn record(&(offset, length, hash): &(u64, usize, u128)) -> [u8; RECORD] {
+    let mut bytes = [0; RECORD];
+    bytes[..8].copy_from_slice(&offset.to_le_bytes());
+    bytes[8..16].copy_from_slice(&(length as u64).to_le_bytes());
+    bytes[16..].copy_from_slice(&hash.to_le_bytes());
+    bytes
+}
+
+/// The first record: which boot it is.
+fn boot() -> [u8; RECORD] {
+    let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let mut bytes = *b"rdcp journal 1  ................";
+    bytes[16..].copy_from_slice(&XxHash3_128::oneshot(&id).to_le_bytes());
+    bytes
+}
+
+fn read_at(fd: impl AsFd, bytes: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pread(&fd, &mut bytes[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+fn write_at(fd: impl AsFd, bytes: &[u8], offset: u64) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pwrite(&fd, &bytes[done..], offset + done as u64) {
+            Ok(0) => return Err(Errno::NOSPC),
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::EntryKind;
+
+    fn entry(size: u64) -> Entry {
+        let kind = EntryKind::File { size, has_links: false, sum: None };
+        Entry { name: b"f".to_vec(), kind, mode: 0o644, owner: (0, 0), modified: (5, 6), attributes: Vec::new() }
+    }
+
+    fn write(partial: &mut Partial, number: u64) {
+        let bytes = vec![number as u8; BLOCK];
+        partial.write(number * BLOCK as u64, XxHash3_128::oneshot(&bytes), &bytes).unwrap();
+    }
+
+    #[test]
+    fn partial_file_goes_on_after_its_last_whole_block() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Directory::open(folder.path()).unwrap();
+        let size = 20 * BLOCK as u64;
+        let (mut partial, have) = Partial::open(&directory, &entry(size), size).unwrap();
+        assert_eq!(have, 0);
+        (0..5).for_each(|number| write(&mut partial, number));
+        assert_eq!(Partial::open(&directory, &entry(size), size).map(drop), Err(Errno::WOULDBLOCK), "two writers");
+        partial.abandon(&directory);
+        let (mut partial, have) = Partial::open(&directory, &entry(size), size).unwrap();
+        assert_eq!(have, 5 * BLOCK as u64);
+        write(&mut partial, 5);
+        // The last block was not written whole.
+        write_at(&partial.fd, b"x", 5 * BLOCK as u64 + 7).unwrap();
+        drop(partial);
+        let (partial, have) = Partial::open(&directory, &entry(size), size).unwrap();
+        assert_eq!(have, 5 * BLOCK as u64);
+        partial.finish(&directory, b"f").unwrap();
+        assert_eq!(directory.names().unwrap(), [b"f"]);
+    }
+
+    #[test]
+    fn changed_source_does_not_resume() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Directory::open(folder.path()).unwrap();
+        let size = 20 * BLOCK as u64;
+        let (mut partial, _) = Partial::open(&directory, &entry(size), size).unwrap();
+        write(&mut partial, 0);
+        drop(partial);
+        let changed = Entry { modified: (5, 7), ..entry(size) };
+        assert_eq!(Partial::open(&directory, &changed, size).unwrap().1, 0);
+        assert_eq!(Partial::open(&directory, &entry(size + 1), size + 1).unwrap().1, 0);
+    }
+
+    #[test]
+    fn after_another_boot_only_synced_blocks_count() {
+        let blocks = [(0, 10, 1), (10, 10, 2), (SYNCED, 0, 0), (20, 10, 3)];
+        let records: Vec<u8> = blocks.iter().flat_map(record).collect();
+        assert_eq!(durable(&[boot().as_slice(), &records].concat()).len(), 3);
+        assert_eq!(durable(&[[7; RECORD].as_slice(), &records].concat()).len(), 2);
+    }
+
+    #[test]
+    fn malformed_journal_is_not_believed() {
+        for bytes in [vec![], vec![1; 5], boot().to_vec(), [boot().as_slice(), &[0xfe; 64]].concat()] {
+            assert_eq!(durable(&bytes), []);
+        }
+    }
+}

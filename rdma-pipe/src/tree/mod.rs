@@ -1,0 +1,15 @@
+//! Files of this host: walking, reading their facts, and writing below a held directory.
+
+mod beneath;
+mod filter;
+mod journal;
+mod meta;
+mod walk;
+
+pub use beneath::{Directory, temporary_name};
+pub use filter::Filter;
+pub use journal::{Journal, Partial};
+pub use meta::{Keep, read_attributes, set_facts};
+pub use walk::{Listing, Place, Walk, facts};
+
+pub(crate) use walk::{base_name, sum_of};

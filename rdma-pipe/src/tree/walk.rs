@@ -1,0 +1,208 @@
+//! Walking a source.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use twox_hash::xxhash3_128;
+
+use super::filter::Filter;
+use super::meta::{Keep, read_attributes};
+use crate::error::Error;
+use crate::proto::{Entry, EntryKind, Id};
+
+/// Entries of a list at most.
+const BATCH: usize = 1_000;
+
+/// Where an entry is on this host.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Its directory.
+    pub directory: Arc<PathBuf>,
+    /// Path of the directory below the source.
+    pub below: Arc<Vec<u8>>,
+    /// The path of the entry itself, if the operator named it: `.` has another name than its path ends in.
+    pub named: Option<PathBuf>,
+}
+
+/// A part of a directory's entries.
+#[derive(Debug)]
+pub struct Listing {
+    /// Where they are.
+    pub place: Place,
+    /// The entries.
+    pub entries: Vec<Entry>,
+    /// Whether the directory has no others, and all could be read.
+    pub whole: bool,
+}
+
+/// How a walk reads entries.
+#[derive(Debug)]
+pub struct Walk {
+    /// Which entries are left out.
+    pub filter: Filter,
+    /// What is read besides contents and time.
+    pub keep: Keep,
+    /// Directories are walked; otherwise they are errors.
+    pub recursive: bool,
+    /// Hashes contents.
+    pub sums: bool,
+    /// Numbers of files with several names, by device and inode.
+    links: HashMap<(u64, u64), Id>,
+}
+
+impl Place {
+    /// The path of an entry.
+    pub fn path(&self, name: &[u8]) -> PathBuf {
+        self.named.clone().unwrap_or_else(|| self.directory.join(OsStr::from_bytes(name)))
+    }
+}
+
+impl Walk {
+    /// A walk that has seen nothing.
+    pub fn new(filter: Filter, keep: Keep, recursive: bool, sums: bool) -> Walk {
+        Walk { filter, keep, recursive, sums, links: HashMap::new() }
+    }
+
+    /// An entry by its path. Links are followed if the operator named them. `id` is the number that it is going to have.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, or its kind is not copied.
+    pub fn entry(&mut self, path: &Path, name: Vec<u8>, id: Id, named: bool) -> Result<Entry, Error> {
+        let cannot = |error: Errno| Error::file("read", path, &error.into());
+        let follow = if named { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        let found = rustix::fs::statat(CWD, path, follow).map_err(cannot)?;
+        let kind = match FileType::from_raw_mode(found.st_mode) {
+            FileType::Directory if self.recursive => EntryKind::Directory,
+            FileType::Directory => {
+                let text = format!("{} is a directory; copy it with -r", crate::error::escape(path));
+                return Err(Error::new(crate::error::Kind::File, text));
+            }
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(CWD, path, Vec::new()).map_err(cannot)?;
+                EntryKind::Link(target.into_bytes())
+            }
+            FileType::RegularFile => self.file(path, &found, id)?,
+            _ => {
+                let text = format!("skipped {}: neither file, directory nor link", crate::error::escape(path));
+                return Err(Error::new(crate::error::Kind::File, text));
+            }
+        };
+        let mut attributes = Vec::new();
+        if self.keep.attributes && !matches!(kind, EntryKind::Link(_)) {
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            attributes = rustix::fs::open(path, flags, Mode::empty()).map(read_attributes).unwrap_or_default();
+        }
+        let (mode, owner) = ((found.st_mode & 0o7777) as u16, (found.st_uid, found.st_gid));
+        Ok(Entry { name, kind, mode, owner, modified: facts(&found).1, attributes })
+    }
+
+    fn file(&mut self, path: &Path, found: &Stat, id: Id) -> Result<EntryKind, Error> {
+        let has_links = self.keep.links && found.st_nlink > 1;
+        if has_links {
+            let known = *self.links.entry((found.st_dev, found.st_ino)).or_insert(id);
+            if known != id {
+                return Ok(EntryKind::Same(known));
+            }
+        }
+        let sum = if self.sums { Some(sum(path)?) } else { None };
+        Ok(EntryKind::File { size: facts(found).0, has_links, sum })
+    }
+
+    /// Lists a directory in parts. `first` numbers the entries: it takes a part and returns its first number. Errors of entries go to
+    /// `failed`; a directory that changes or cannot be read is not whole.
+    pub fn list(
+        &mut self,
+        directory: &Path,
+        below: &[u8],
+        mut next: Id,
+        mut take: impl FnMut(Listing) -> Result<Id, Error>,
+        mut failed: impl FnMut(Error),
+    ) -> Result<(), Error> {
+        let place = Place { directory: Arc::new(directory.to_owned()), below: Arc::new(below.to_vec()), named: None };
+        let (names, mut whole) = match names(directory) {
+            Ok(names) => (names, true),
+            Err(error) => {
+                failed(Error::file("read", directory, &error.into()));
+                (Vec::new(), false)
+            }
+        };
+        let mut entries = Vec::new();
+        for name in names {
+            let path = place.path(&name);
+            let relative = if below.is_empty() { name.clone() } else { [below, b"/", &name].concat() };
+            if !self.filter.is_empty() {
+                let is_directory = rustix::fs::statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW)
+                    .is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_dir());
+                if !self.filter.allows(&relative, is_directory) {
+                    continue;
+                }
+            }
+            match self.entry(&path, name, next + entries.len() as Id, false) {
+                Ok(entry) => entries.push(entry),
+                Err(error) => {
+                    whole = false;
+                    failed(error);
+                }
+            }
+            if entries.len() == BATCH {
+                let count = BATCH as Id;
+                next = take(Listing { place: place.clone(), entries: std::mem::take(&mut entries), whole: false })?
+                    + count;
+            }
+        }
+        take(Listing { place, entries, whole })?;
+        Ok(())
+    }
+}
+
+/// Names of a directory, sorted: two runs list alike.
+fn names(directory: &Path) -> Result<Vec<Vec<u8>>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(directory, flags, Mode::empty())?;
+    let mut names = Vec::new();
+    for entry in Dir::new(fd)? {
+        let name = entry?.file_name().to_owned().into_bytes();
+        if name != b"." && name != b".." {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Size and time of a file.
+pub fn facts(found: &Stat) -> (u64, (i64, u32)) {
+    (found.st_size as u64, (found.st_mtime, found.st_mtime_nsec as u32))
+}
+
+fn sum(path: &Path) -> Result<u128, Error> {
+    let cannot = |error: std::io::Error| Error::file("read", path, &error);
+    let mut file = std::fs::File::open(path).map_err(cannot)?;
+    sum_of(&mut file).map_err(cannot)
+}
+
+/// XXH3-128 of all that a file has.
+pub(crate) fn sum_of(file: &mut impl std::io::Read) -> std::io::Result<u128> {
+    let mut hasher = xxhash3_128::Hasher::new();
+    let mut bytes = vec![0; 256 << 10];
+    loop {
+        match file.read(&mut bytes) {
+            Ok(0) => return Ok(hasher.finish_128()),
+            Ok(count) => hasher.write(&bytes[..count]),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The last component of an operand; `.` and the like have none.
+pub(crate) fn base_name(path: &Path) -> Option<Vec<u8>> {
+    let path = if path.file_name().is_some() { path.to_owned() } else { std::fs::canonicalize(path).ok()? };
+    Some(path.file_name()?.to_owned().into_vec())
+}

@@ -1,0 +1,173 @@
+//! What the tests share.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longer than anything takes that works.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A folder for a test, with the programs and the stand-in.
+pub(crate) struct Place {
+    folder: tempfile::TempDir,
+    tcp: bool,
+}
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        let folder = tempfile::tempdir().unwrap();
+        let ssh = folder.path().join("bin/ssh");
+        std::fs::create_dir(folder.path().join("bin")).unwrap();
+        let script = "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nshift\n\
+            SSH_CONNECTION=\"127.0.0.1 1 127.0.0.1 22\" exec sh -c \"$*\"\n";
+        std::fs::write(&ssh, script).unwrap();
+        std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
+        Place { folder, tcp: false }
+    }
+
+    /// Without devices.
+    pub(crate) fn with_tcp() -> Place {
+        Place { tcp: true, ..Place::new() }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    pub(crate) fn read(&self, name: &str) -> Vec<u8> {
+        let path = self.path(name);
+        std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// An operand on the host `h`, as this folder.
+    pub(crate) fn on_host(&self, name: &str) -> String {
+        format!("h:{}", self.path(name).display())
+    }
+
+    /// A program with its arguments, in this folder.
+    pub(crate) fn command<A: AsRef<OsStr>>(&self, program: &str, arguments: impl IntoIterator<Item = A>) -> Command {
+        let programs = Path::new(env!("CARGO_BIN_EXE_rdcp")).parent().unwrap();
+        let path = format!("{}:{}:{}", self.path("bin").display(), programs.display(), std::env::var("PATH").unwrap());
+        let mut command = Command::new(programs.join(program));
+        command.args(arguments).current_dir(self.folder.path()).env("PATH", path).env("SHELL", "/bin/sh");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        if self.tcp {
+            command.env("SOFTRNIC_DEVICES", "0");
+        }
+        command
+    }
+
+    /// Runs a program to its end.
+    pub(crate) fn run<A: AsRef<OsStr>>(&self, program: &str, arguments: impl IntoIterator<Item = A>) -> Ran {
+        Ran::from(&mut self.command(program, arguments).spawn().unwrap(), b"")
+    }
+
+    /// Runs a program with an input.
+    pub(crate) fn run_with<A: AsRef<OsStr>>(
+        &self,
+        input: &[u8],
+        program: &str,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Ran {
+        Ran::from(&mut self.command(program, arguments).stdin(Stdio::piped()).spawn().unwrap(), input)
+    }
+
+    /// Names in a folder, hidden ones too.
+    pub(crate) fn names(&self, name: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path(name)).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+}
+
+/// What a program did.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) status: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Ran {
+    /// Waits for the end of a program that got this input.
+    pub(crate) fn from(child: &mut Child, input: &[u8]) -> Ran {
+        let stdin = child.stdin.take();
+        let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                if let Some(mut stdin) = stdin {
+                    // The program may end before it has read everything.
+                    _ = stdin.write_all(input);
+                }
+            });
+            let read = |from: &mut dyn std::io::Read| {
+                let mut bytes = Vec::new();
+                from.read_to_end(&mut bytes).unwrap();
+                String::from_utf8_lossy(&bytes).into_owned()
+            };
+            let err = scope.spawn(move || read(&mut err));
+            let out = read(&mut out);
+            let until = Instant::now() + LONG;
+            let status = loop {
+                match child.try_wait().unwrap() {
+                    Some(status) => break status,
+                    None if Instant::now() > until => {
+                        child.kill().unwrap();
+                        panic!("a program hangs");
+                    }
+                    None => std::thread::sleep(Duration::from_millis(2)),
+                }
+            };
+            Ran { status: status.code().unwrap_or(-1), out, err: err.join().unwrap() }
+        })
+    }
+
+    /// Fails unless the status is as expected.
+    #[track_caller]
+    pub(crate) fn expect(self, status: i32) -> Ran {
+        assert_eq!(self.status, status, "{self:?}");
+        self
+    }
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Ran {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ran { status: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+/// A port that nothing uses at the moment.
+pub(crate) fn port() -> u16 {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let base = 20_000 + (std::process::id() as usize * 16) % 12_000;
+    loop {
+        let port = (base + NEXT.fetch_add(1, Ordering::Relaxed)) as u16;
+        if std::net::TcpListener::bind(("0.0.0.0", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// Bytes that differ from place to place.
+pub(crate) fn bytes(length: usize) -> Vec<u8> {
+    let mut state = length as u64 | 1;
+    let next = |_| {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (state >> 56) as u8
+    };
+    (0..length).map(next).collect()
+}

@@ -1,0 +1,163 @@
+//! What the tool that inspired this one does wrong, by number of `docs/safety.md`, and the statuses of `rdcp`.
+
+use std::process::Stdio;
+
+use crate::common::{Place, Ran, bytes, port};
+
+/// 4: a full disk is reported by both sides.
+#[test]
+fn full_disk_fails_both_sides() {
+    let place = Place::new();
+    let port = port().to_string();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut receiver = place.command("rdrecv", [&port, "key"]).stdout(full).spawn().unwrap();
+    receiver.stdout = Some(tempty());
+    let sent = place.run_with(&bytes(9_000_000), "rdsend", ["127.0.0.1", &port, "key"]).expect(200);
+    assert!(sent.err.contains("no space left"), "{}", sent.err);
+    Ran::from(&mut receiver, b"").expect(200);
+    place.write("file", bytes(9_000_000));
+    let ran = place.run("rdcp", ["file", "h:/dev/full"]).expect(23);
+    assert!(ran.err.contains("no space left"), "{}", ran.err);
+}
+
+/// An output that is empty.
+fn tempty() -> std::process::ChildStdout {
+    let mut child = std::process::Command::new("true").stdout(Stdio::piped()).spawn().unwrap();
+    child.wait().unwrap();
+    child.stdout.take().unwrap()
+}
+
+/// 5: a directory as input is an error, not an empty file.
+#[test]
+fn directory_as_input_is_refused() {
+    let place = Place::new();
+    let input = std::fs::File::open(place.path("bin")).unwrap();
+    let mut sender = place.command("rdsend", ["127.0.0.1", "1", "key"]).stdin(input).spawn().unwrap();
+    assert!(Ran::from(&mut sender, b"").expect(200).err.contains("is a directory"));
+}
+
+/// 6: the peer of a killed process ends.
+#[test]
+fn killed_peer_ends_the_transfer() {
+    for place in [Place::new(), Place::with_tcp()] {
+        for kills_sender in [true, false] {
+            let port = port().to_string();
+            let mut receiver = place.command("rdrecv", [&port, "key"]).spawn().unwrap();
+            let mut sender =
+                place.command("rdsend", ["127.0.0.1", &port, "key"]).stdin(Stdio::piped()).spawn().unwrap();
+            let mut input = sender.stdin.take().unwrap();
+            std::io::Write::write_all(&mut input, b"begin").unwrap();
+            let mut begin = [0; 5];
+            std::io::Read::read_exact(receiver.stdout.as_mut().unwrap(), &mut begin).unwrap();
+            let (killed, left) = if kills_sender { (&mut sender, &mut receiver) } else { (&mut receiver, &mut sender) };
+            killed.kill().unwrap();
+            killed.wait().unwrap();
+            // A sender finds it when it sends.
+            drop(input);
+            Ran::from(left, b"").expect(12);
+        }
+    }
+}
+
+/// 7: missing sources, directories without -r and directories as targets end with a reason, and leave the target as it was.
+#[test]
+fn impossible_copies_end_and_touch_nothing() {
+    let place = Place::new();
+    place.write("kept", "old");
+    place.write("dir/x", "1");
+    for (arguments, reason) in [
+        (["missing", &place.on_host("kept")], "no such file"),
+        ([&place.on_host("missing"), "kept"], "no such file"),
+        (["dir", &place.on_host("kept")], "copy it with -r"),
+        ([&place.on_host("dir"), "kept"], "copy it with -r"),
+        (["kept", &place.on_host("no/such/folder")], "no such file"),
+    ] {
+        let ran = place.run("rdcp", arguments).expect(23);
+        assert!(ran.err.contains(reason), "{arguments:?}: {}", ran.err);
+        assert_eq!(place.read("kept"), b"old");
+    }
+    place.run("rdcp", ["-r", "dir", &place.on_host("kept")]).expect(23);
+    assert_eq!(place.read("kept"), b"old");
+    // A file into a directory, as cp does.
+    place.run("rdcp", ["kept", &place.on_host("dir")]).expect(0);
+    assert_eq!(place.read("dir/kept"), b"old");
+}
+
+/// 8: names of hosts are no options of the remote shell.
+#[test]
+fn host_that_looks_like_an_option_is_refused() {
+    let place = Place::new();
+    place.write("file", "x");
+    let ran = place.run("rdcp", ["--", "-oProxyCommand=touch pwned:file", "copy"]).expect(1);
+    assert!(ran.err.contains("no name of a host"), "{}", ran.err);
+    assert!(!place.path("pwned").exists());
+}
+
+/// 9: what stands in the output already stays.
+#[test]
+fn output_is_written_where_it_stands() {
+    let place = Place::new();
+    let port = port().to_string();
+    let mut file = std::fs::File::create(place.path("out")).unwrap();
+    std::io::Write::write_all(&mut file, b"head ").unwrap();
+    let mut receiver = place.command("rdrecv", [&port, "key"]).stdout(file).spawn().unwrap();
+    receiver.stdout = Some(tempty());
+    place.run_with(b"tail", "rdsend", ["127.0.0.1", &port, "key"]).expect(0);
+    Ran::from(&mut receiver, b"").expect(0);
+    assert_eq!(place.read("out"), b"head tail");
+}
+
+/// 11: peers without the key, and programs of another protocol, do not end the receiver.
+#[test]
+fn other_programs_do_not_end_the_receiver() {
+    let place = Place::with_tcp();
+    let port = port();
+    let mut receiver = place.command("rdrecv", [&port.to_string(), "key"]).spawn().unwrap();
+    let connect = || {
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        loop {
+            match std::net::TcpStream::connect(("127.0.0.1", port)) {
+                Ok(stream) => return stream,
+                Err(_) => assert!(std::time::Instant::now() < until),
+            }
+        }
+    };
+    let silent = connect();
+    let mut loud = connect();
+    std::io::Write::write_all(&mut loud, &[0xff; 4096]).unwrap();
+    drop(loud);
+    place.run_with(b"data", "rdsend", ["127.0.0.1", &port.to_string(), "key"]).expect(0);
+    assert_eq!(Ran::from(&mut receiver, b"").expect(0).out, "data");
+    drop(silent);
+}
+
+/// 12: a short or changed source is no success.
+#[test]
+fn source_that_changes_is_24_and_gets_no_name() {
+    let place = Place::new();
+    place.write("file", bytes(30_000_000));
+    let path = place.path("file");
+    let mut command = place.command("rdcp", ["--bwlimit", "30M", "file", &place.on_host("copy")]).spawn().unwrap();
+    let changing = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(400));
+        std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(1000).unwrap();
+    });
+    let ran = Ran::from(&mut command, b"");
+    changing.join().unwrap();
+    let ran = ran.expect(24);
+    assert!(ran.err.contains("changed while it was read"), "{}", ran.err);
+    assert_eq!(place.names("."), ["bin", "file"]);
+}
+
+/// Without ssh, or without rdcp on the other host, the reason is named.
+#[test]
+fn far_side_that_does_not_start_is_named() {
+    let place = Place::new();
+    place.write("file", "x");
+    let ran = place.run("rdcp", ["--rdcp-path", "no-such-program", "file", &place.on_host("copy")]).expect(12);
+    assert!(ran.err.contains("there is no rdcp"), "{}", ran.err);
+    let ran = place.run("rdcp", ["-e", "no-such-shell", "file", &place.on_host("copy")]).expect(1);
+    assert!(ran.err.contains("cannot run no-such-shell"), "{}", ran.err);
+    let ran = place.run("rdcp", ["-e", "false", "file", &place.on_host("copy")]).expect(12);
+    assert!(ran.err.contains("ended with status 1"), "{}", ran.err);
+}

@@ -1,0 +1,8 @@
+//! The programs themselves, with a stand-in for ssh: it drops options and the host's name, and runs the command here.
+
+mod common;
+mod copy;
+mod failings;
+mod pipe;
+mod resume;
+mod stream;

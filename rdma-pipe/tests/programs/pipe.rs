@@ -1,0 +1,93 @@
+//! `rdpipe`.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::common::{Place, bytes};
+
+#[test]
+fn command_of_a_host_gets_the_input() {
+    for place in [Place::new(), Place::with_tcp()] {
+        assert_eq!(place.run_with(b"hello\n", "rdpipe", ["h:wc -c"]).expect(0).out.trim(), "6");
+    }
+}
+
+#[test]
+fn data_passes_through_a_chain() {
+    let place = Place::new();
+    let input = "some words\n".repeat(100_000);
+    let ran = place.run_with(input.as_bytes(), "rdpipe", ["a:tr a-z A-Z", "b:cat", "c:tr A-Z a-z"]).expect(0);
+    assert!(ran.out == input);
+}
+
+#[test]
+fn files_are_lifted_in_and_out_at_head_middle_and_end() {
+    let place = Place::new();
+    place.write("textfile", "some text\n");
+    let ran = place.run("rdpipe", ["fs1:< textfile", "CAPS:tr [:lower:] [:upper:]", "fs2:> TEXTFILE"]).expect(0);
+    assert_eq!((ran.out.as_str(), place.read("TEXTFILE").as_slice()), ("", b"SOME TEXT\n".as_slice()));
+    // In the middle: what follows starts when the file is complete.
+    let ran = place.run_with(b"abc", "rdpipe", ["a:> one", "b:cat one", "c:>> all", "d:< all"]).expect(0);
+    assert_eq!(ran.out, "abc");
+    let ran = place.run_with(b"def", "rdpipe", ["a:>> all", "b:< all"]).expect(0);
+    assert_eq!(ran.out, "abcdef");
+    // Without an input, the file is emptied, or made.
+    place.run("rdpipe", ["a:> new", "b:>> one", "c:> all"]).expect(0);
+    assert_eq!((place.read("new").len(), place.read("one").len(), place.read("all").len()), (0, 3, 0));
+}
+
+#[test]
+fn first_segment_without_host_runs_here() {
+    let place = Place::new();
+    assert_eq!(place.run("rdpipe", ["echo data", "h:wc -c"]).expect(0).out.trim(), "5");
+}
+
+#[test]
+fn status_is_that_of_the_first_segment_that_failed() {
+    let place = Place::new();
+    let ran = place.run("rdpipe", ["a:cat", "b:cat > /dev/null; exit 3", "c:cat; exit 4"]).expect(3);
+    assert!(ran.err.contains("segment 2 at b failed with status 3"), "{}", ran.err);
+    let ran = place.run("rdpipe", ["a:< missing", "b:cat"]).expect(23);
+    assert!(ran.err.contains("cannot read missing"), "{}", ran.err);
+    let ran = place.run("rdpipe", ["a:kill -9 $$", "b:cat"]).expect(137);
+    assert_eq!(ran.out, "");
+}
+
+#[test]
+fn reader_that_has_enough_ends_the_pipeline() {
+    let place = Place::new();
+    assert_eq!(place.run("rdpipe", ["a:yes", "b:head -n 2"]).expect(0).out, "y\ny\n");
+}
+
+#[test]
+fn killed_starter_leaves_no_command() {
+    let place = Place::new();
+    let marker = format!("31{}.5", std::process::id() % 1_000_000);
+    let command = [format!("a:exec sleep {marker}"), "b:cat".to_owned()];
+    let mut starter = place.command("rdpipe", command).stdin(Stdio::piped()).spawn().unwrap();
+    let runs = || {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let lines = processes.map(|process| std::fs::read(process.path().join("cmdline")).unwrap_or_default());
+        lines.filter(|line| line.starts_with(b"sleep") && String::from_utf8_lossy(line).contains(&marker)).count()
+    };
+    let wait = |count: usize| {
+        let until = Instant::now() + Duration::from_secs(30);
+        while runs() != count {
+            assert!(Instant::now() < until, "{} commands instead of {count}", runs());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    wait(1);
+    starter.kill().unwrap();
+    starter.wait().unwrap();
+    wait(0);
+}
+
+#[test]
+fn large_input_arrives_whole() {
+    let place = Place::new();
+    let data = bytes(5_000_000);
+    place.write("data", &data);
+    place.run("rdpipe", ["a:< data", "b:cat", "c:> copy"]).expect(0);
+    assert!(place.read("copy") == data);
+}

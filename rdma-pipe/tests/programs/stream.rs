@@ -1,0 +1,107 @@
+//! `rdsend` and `rdrecv`.
+
+use std::process::Stdio;
+
+use crate::common::{Place, Ran, bytes, port};
+
+/// Both sides of a stream.
+fn transfer(place: &Place, input: &[u8], more: &[&str]) -> (Ran, Ran) {
+    let port = port().to_string();
+    let mut receiver = place.command("rdrecv", more.iter().copied().chain([port.as_str(), "key"])).spawn().unwrap();
+    std::thread::scope(|scope| {
+        let received = scope.spawn(|| Ran::from(&mut receiver, b""));
+        let sent = place.run_with(input, "rdsend", more.iter().copied().chain(["-v", "127.0.0.1", &port, "key"]));
+        (sent, received.join().unwrap())
+    })
+}
+
+#[test]
+fn pipe_to_pipe_arrives_with_its_bandwidth() {
+    for place in [Place::new(), Place::with_tcp()] {
+        for input in ["hi\n".repeat(1), "line\n".repeat(700_000)] {
+            let (sent, received) = transfer(&place, input.as_bytes(), &[]);
+            assert!(received.status == 0 && received.out == input, "{} {}", received.status, received.err);
+            let sent = sent.expect(0);
+            let rate = sent.err.trim().strip_prefix("Bandwidth ").and_then(|rest| rest.strip_suffix(" GB/s"));
+            assert!(
+                rate.is_some_and(|rate| rate.split_once('.').is_some_and(|(_, digits)| digits.len() == 3)),
+                "{}",
+                sent.err
+            );
+        }
+    }
+}
+
+#[test]
+fn sender_may_start_before_the_receiver() {
+    let place = Place::new();
+    let port = port().to_string();
+    let mut sender = place.command("rdsend", ["127.0.0.1", &port, "key"]).stdin(Stdio::piped()).spawn().unwrap();
+    let sent = std::thread::spawn(move || Ran::from(&mut sender, b"early"));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(place.run("rdrecv", [&port, "key"]).expect(0).out, "early");
+    sent.join().unwrap().expect(0);
+}
+
+#[test]
+fn file_operands_keep_their_bytes() {
+    let place = Place::new();
+    let data = bytes(3_000_001);
+    place.write("in", &data);
+    let port = port().to_string();
+    let mut receiver = place.command("rdrecv", [port.as_str(), "key", "out"]).spawn().unwrap();
+    place.run("rdsend", ["127.0.0.1", &port, "key", "in"]).expect(0);
+    Ran::from(&mut receiver, b"").expect(0);
+    assert!(place.read("out") == data);
+    assert_eq!(place.names("."), ["bin", "in", "out"]);
+}
+
+#[test]
+fn wrong_key_is_20_and_the_receiver_waits_on() {
+    let place = Place::new();
+    let port = port().to_string();
+    let mut receiver = place.command("rdrecv", [port.as_str(), "key"]).spawn().unwrap();
+    place.run_with(b"secret", "rdsend", ["127.0.0.1", &port, "other"]).expect(20);
+    place.run_with(b"open", "rdsend", ["127.0.0.1", &port, "key"]).expect(0);
+    assert_eq!(Ran::from(&mut receiver, b"").expect(0).out, "open");
+}
+
+#[test]
+fn statuses_follow_the_table() {
+    let place = Place::with_tcp();
+    place.run("rdsend", ["-v", "host", "1"]).expect(1);
+    place.run("rdsend", ["--nonsense"]).expect(1);
+    place.run("rdsend", ["--help"]).expect(0);
+    place.run("rdsend", ["127.0.0.1", "1", "key", "missing"]).expect(200);
+    place.run("rdrecv", ["--rdma", "0", "key"]).expect(101);
+    let taken = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+    place.run("rdrecv", [&taken.local_addr().unwrap().port().to_string(), "key"]).expect(1);
+    let unreachable = place.run("rdsend", ["127.0.0.1", &port().to_string(), "key"]).expect(199);
+    assert!(unreachable.err.contains("check that the receiver runs there"), "{}", unreachable.err);
+}
+
+#[test]
+fn faults_on_the_wire_are_12_on_both_sides() {
+    for place in [Place::new(), Place::with_tcp()] {
+        for fault in ["flip:0", "drop:1", "swap:1"] {
+            let port = port().to_string();
+            let mut receiver = place.command("rdrecv", [port.as_str(), "key", "out"]).spawn().unwrap();
+            let sender = ["--fault", fault, "127.0.0.1", &port, "key"];
+            let sent = place.run_with(&bytes(4_000_000), "rdsend", sender).expect(12);
+            assert!(sent.err.contains("altered"), "{}", sent.err);
+            Ran::from(&mut receiver, b"").expect(12);
+            assert_eq!(place.names("."), ["bin"], "{fault}");
+        }
+    }
+}
+
+#[test]
+fn pages_and_completions_come_from_the_command_line() {
+    let place = Place::new();
+    for program in ["rdcp", "rdsend", "rdrecv", "rdpipe"] {
+        assert!(place.run(program, ["--generate", "man"]).expect(0).out.contains(".TH"));
+        for shell in ["bash", "zsh", "fish"] {
+            assert!(place.run(program, ["--generate", shell]).expect(0).out.contains(program));
+        }
+    }
+}
