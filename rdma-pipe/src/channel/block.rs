@@ -2,8 +2,8 @@
 
 use twox_hash::XxHash3_128;
 
-/// Bytes of payload that a block has at most: with its trailer it fits a buffer of 1 MiB, and it is a multiple of the page.
-pub const BLOCK: usize = (1 << 20) - 4096;
+/// Bytes of payload that a block has at most: with its trailer it fits a buffer of 256 KiB, and it is a multiple of the page.
+pub const BLOCK: usize = (256 << 10) - 4096;
 /// Bytes after the payload: header, hash, tag, form.
 pub const TRAILER: usize = HEADER + 16 + 1;
 /// Bytes of header and hash.

@@ -25,8 +25,11 @@ pub(super) enum Task {
     /// Completes a file, or gives it up.
     Close(Id, std::result::Result<(), Failure>),
     /// Writes the files of a pack.
-    Pack(Block, Buf, Vec<(Id, u32, Option<Arc<Directory>>, Box<Entry>)>),
+    Pack(Block, Buf, Vec<Packed>),
 }
+
+/// A file of a pack: its number, length and entry, and its directory unless that failed.
+pub(super) type Packed = (Id, u32, Option<Arc<Directory>>, Box<Entry>);
 
 /// What the threads share.
 #[derive(Debug)]

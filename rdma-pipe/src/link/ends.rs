@@ -8,9 +8,12 @@ use std::time::{Duration, Instant};
 use trespass::{Buf, Connection, Kind as TransportKind, Stats};
 
 use super::options::{Fault, Options};
-use crate::channel::{Block, BlockKind, Message, Opener, Sealer, TRAILER};
+use crate::channel::{BLOCK, Block, BlockKind, Message, Opener, Sealer, TRAILER};
 use crate::error::{Error, Kind, Result};
 use crate::proto::{Failure, Frame};
+
+/// Blocks that the pool has memory for at least: 4 MiB.
+const RESERVED: usize = 16;
 
 /// A connection that is authenticated.
 #[derive(Debug)]
@@ -82,6 +85,8 @@ impl Drop for Alive {
 impl Link {
     pub(super) fn new(connection: Connection, (sealer, opener): (Sealer, Opener), options: &Options) -> Result<Link> {
         let is_tcp = connection.stats()?.transport == TransportKind::Tcp;
+        // The pool keeps memory for blocks from now on, whatever other lengths need later.
+        drop((0..RESERVED).map(|_| connection.alloc(BLOCK + TRAILER)).collect::<Vec<_>>());
         let connection = Arc::new(connection);
         let state = State { sealer, sent: Instant::now(), blocks: 0, fault: options.fault, held: None };
         let shared = Arc::new(Shared {

@@ -1,4 +1,5 @@
 //! The programs themselves, with a stand-in for ssh: it drops options and the host's name, and runs the command here.
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;
 mod copy;

@@ -22,7 +22,14 @@ fn pipe_to_pipe_arrives_with_its_bandwidth() {
             let (sent, received) = transfer(&place, input.as_bytes(), &[]);
             assert!(received.status == 0 && received.out == input, "{} {}", received.status, received.err);
             let sent = sent.expect(0);
-            let rate = sent.err.trim().strip_prefix("Bandwidth ").and_then(|rest| rest.strip_suffix(" GB/s"));
+            let rate = sent
+                .err
+                .trim()
+                .lines()
+                .last()
+                .unwrap()
+                .strip_prefix("Bandwidth ")
+                .and_then(|rest| rest.strip_suffix(" GB/s"));
             assert!(
                 rate.is_some_and(|rate| rate.split_once('.').is_some_and(|(_, digits)| digits.len() == 3)),
                 "{}",

@@ -147,8 +147,18 @@ impl Shared {
         let size = length.max(1).next_power_of_two().ilog2().saturating_sub(SMALLEST);
         match self.pop(size) {
             Some(number) => Ok((number, size)),
-            None => Ok((self.grow(size)?, size)),
+            None => {
+                self.grow(size).map(|number| (number, size)).or_else(|error| self.pop_larger(length, size).ok_or(error))
+            }
         }
+    }
+
+    /// At the limit, a large buffer may be larger than asked for: memory never moves from one size to another, so that without this a
+    /// size that came late would never have any.
+    #[cold]
+    fn pop_larger(&self, length: usize, size: u32) -> Option<(u32, u32)> {
+        let larger = size + 1..SIZES as u32;
+        larger.filter(|_| length > WITH_HEADROOM).find_map(|size| Some((self.pop(size)?, size)))
     }
 
     #[inline]
@@ -312,6 +322,20 @@ mod tests {
     #[test]
     fn lengths_beyond_the_largest_buffer_are_refused() {
         assert!(Pool::on_heap(SEGMENT, usize::MAX).alloc((1 << 30) + 1).is_none());
+    }
+
+    #[test]
+    fn pool_at_its_limit_lends_larger_buffers() {
+        let pool = Pool::on_heap(4096, 4 << 20);
+        let large: Vec<_> = (0..2).map(|_| pool.alloc(1 << 20).unwrap()).collect();
+        let other: Vec<_> = (0..4).map(|_| pool.alloc(512 << 10).unwrap()).collect();
+        assert!(pool.alloc(100_000).is_none(), "the limit is reached, and nothing is free");
+        drop((large, other));
+        let lent: Vec<_> = (0..6).map(|_| pool.alloc(100_000).unwrap()).collect();
+        assert!(lent.iter().all(|buffer| buffer.len() == 100_000) && pool.alloc(100_000).is_none());
+        drop(lent);
+        assert_eq!(pool.outstanding(), 0);
+        assert!(pool.alloc(64).is_none(), "short buffers would waste large ones");
     }
 
     #[test]
