@@ -18,7 +18,7 @@ fn transfer(place: &Place, input: &[u8], more: &[&str]) -> (Ran, Ran) {
 #[test]
 fn pipe_to_pipe_arrives_with_its_bandwidth() {
     for place in [Place::new(), Place::with_tcp()] {
-        for input in ["hi\n".repeat(1), "line\n".repeat(700_000)] {
+        for input in ["hi\n".to_owned(), "line\n".repeat(700_000)] {
             let (sent, received) = transfer(&place, input.as_bytes(), &[]);
             assert!(received.status == 0 && received.out == input, "{} {}", received.status, received.err);
             let sent = sent.expect(0);
