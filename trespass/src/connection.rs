@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+#[cfg(feature = "tokio")]
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::memory::Buf;
@@ -93,6 +95,18 @@ impl Acceptor {
     pub fn try_accept(&self) -> io::Result<Connection> {
         let id =
             self.handle.try_now(|worker| worker.accept(self.id).ok_or_else(|| io::ErrorKind::WouldBlock.into()))?;
+        Ok(Connection::new(self.handle.clone(), id))
+    }
+
+    /// The next connection, or `WouldBlock`: then the task is woken when there may be one.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn try_accept_or_wake(&self, waker: &Waker) -> io::Result<Connection> {
+        let id = self.handle.try_now(|worker| {
+            worker.accept(self.id).ok_or_else(|| {
+                worker.register_acceptor(waker);
+                io::ErrorKind::WouldBlock.into()
+            })
+        })?;
         Ok(Connection::new(self.handle.clone(), id))
     }
 

@@ -255,6 +255,24 @@ impl Stream {
         worker.try_write(self.inner.connection.id(), bytes)
     }
 
+    /// Writes parts until one of them was not written whole.
+    pub(super) fn write_parts(&self, worker: &mut Worker, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut count = 0;
+        for part in parts.iter().filter(|part| !part.is_empty()) {
+            match self.write_some(worker, part) {
+                Ok(written) => {
+                    count += written;
+                    if written < part.len() {
+                        break;
+                    }
+                }
+                Err(error) if count == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(count)
+    }
+
     #[cfg(feature = "tokio")]
     pub(super) fn connection(&self) -> &Connection {
         &self.inner.connection
@@ -298,20 +316,7 @@ impl Write for &Stream {
     }
 
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.call(Wait::Write, &self.inner.write_timeout, |worker| {
-            let mut count = 0;
-            for part in parts {
-                match self.write_some(worker, part) {
-                    Ok(written) => count += written,
-                    Err(error) if count == 0 => return Err(error),
-                    Err(_) => break,
-                }
-                if count == 0 {
-                    break;
-                }
-            }
-            Ok(count)
-        })
+        self.call(Wait::Write, &self.inner.write_timeout, |worker| self.write_parts(worker, parts))
     }
 
     /// Does nothing, as for sockets: written bytes leave at once. [`Stream::flush_all`] waits for it.

@@ -2,7 +2,7 @@
 //!
 //! A stream that was polled leaves its end to the worker when it is dropped: a task must not wait.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::worker::Wait;
 
-use super::Stream;
+use super::{Listener, Stream};
 
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -23,6 +23,18 @@ impl AsyncRead for Stream {
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         poll(self.attempt(Wait::Write, context.waker(), |worker| self.write_some(worker, bytes)))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        poll(self.attempt(Wait::Write, context.waker(), |worker| self.write_parts(worker, parts)))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
     }
 
     /// Ready when the peer's NIC has everything.
@@ -45,6 +57,17 @@ impl AsyncWrite for Stream {
                 false => Err(io::ErrorKind::WouldBlock.into()),
             }
         }))
+    }
+}
+
+impl Listener {
+    /// The next stream, when there is one.
+    ///
+    /// # Errors
+    ///
+    /// The stream ended before its address was read; the listener goes on.
+    pub fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Stream>> {
+        poll(self.acceptor().try_accept_or_wake(context.waker()).map(Stream::from))
     }
 }
 

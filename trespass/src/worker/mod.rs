@@ -610,7 +610,9 @@ impl Worker {
 
     /// Wakes a task when a connection may be there to accept.
     pub(crate) fn register_acceptor(&mut self, waker: &Waker) {
-        self.acceptors.push(waker.clone());
+        if !self.acceptors.iter().any(|known| known.will_wake(waker)) {
+            self.acceptors.push(waker.clone());
+        }
     }
 
     fn wake_acceptors(&mut self) {

@@ -1,6 +1,6 @@
 //! Connections between two workers of this process, by RDMA on the device in software and by TCP.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -320,5 +320,22 @@ fn recv_into_copies_messages_and_keeps_those_that_are_too_long() {
         }
         left.shutdown().unwrap();
         assert_eq!(right.recv_into(&mut memory).unwrap(), None);
+    });
+}
+
+#[test]
+fn vectored_write_returns_a_prefix_of_its_parts() {
+    on_both(|transport| {
+        let (left, right) = pair(transport);
+        let (left, mut right) = (Stream::from(left), Stream::from(right));
+        // The first part is longer than what one write takes.
+        let (long, short) = (bytes(3 << 20, 1), bytes(100, 2));
+        let parts = [IoSlice::new(&[]), IoSlice::new(&long), IoSlice::new(&short)];
+        let count = (&left).write_vectored(&parts).unwrap();
+        assert!(0 < count && count < long.len(), "{count}");
+        left.shutdown(Shutdown::Write).unwrap();
+        let mut got = Vec::new();
+        right.read_to_end(&mut got).unwrap();
+        assert!(got == long[..count], "{} of {count} bytes, or others", got.len());
     });
 }
