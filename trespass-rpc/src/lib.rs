@@ -23,6 +23,8 @@ mod service;
 pub mod core;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+#[cfg(feature = "tonic")]
+pub mod tonic;
 pub mod wire;
 
 pub use body::Body;

@@ -1,0 +1,138 @@
+//! gRPC over our streams: a connector and incoming streams for `tonic`.
+//!
+//! An existing service moves by two lines:
+//!
+//! ```ignore
+//! let channel = Endpoint::from_static("http://host:50051").connect_with_connector(trespass_rpc::tonic::connector()).await?;
+//! Server::builder().add_service(service).serve_with_incoming(trespass_rpc::tonic::incoming("0.0.0.0:50051")?).await?;
+//! ```
+
+use std::io::{self, IoSlice};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_core::Stream;
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tonic::transport::server::Connected;
+use tower_service::Service;
+use trespass::net;
+
+/// A stream of bytes that carries HTTP/2.
+#[derive(Debug)]
+pub struct Io(net::Stream);
+
+/// What a server's handlers find in the extensions of a request.
+#[derive(Clone, Debug)]
+pub struct ConnectInfo {
+    /// The peer.
+    pub peer: Option<SocketAddr>,
+    /// Device, port and addresses in words, with the reason for TCP.
+    pub transport: String,
+}
+
+/// Connects by RDMA where both sides have it, otherwise by TCP.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Connector;
+
+/// A connector for `tonic::transport::Endpoint::connect_with_connector`.
+pub fn connector() -> Connector {
+    Connector
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<Io>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<TokioIo<Io>>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        Box::pin(async move {
+            let none = || io::Error::new(io::ErrorKind::InvalidInput, "the URI has no host");
+            let host = uri.host().ok_or_else(none)?.trim_matches(['[', ']']).to_owned();
+            let port = uri.port_u16().unwrap_or(80);
+            // It resolves the name and waits: not on a thread of the runtime.
+            let connecting = tokio::task::spawn_blocking(move || net::Stream::connect((host.as_str(), port)));
+            Ok(TokioIo::new(Io(connecting.await.map_err(io::Error::other)??)))
+        })
+    }
+}
+
+/// Streams as they are accepted, for `serve_with_incoming`.
+#[derive(Debug)]
+pub struct Incoming(net::Listener);
+
+/// Listens, for RDMA and for TCP at the same port.
+///
+/// # Errors
+///
+/// The address is in use, or is not this host's.
+pub fn incoming(address: impl ToSocketAddrs) -> io::Result<Incoming> {
+    net::Listener::bind(address).map(Incoming)
+}
+
+impl Incoming {
+    /// The address, with its port.
+    ///
+    /// # Errors
+    ///
+    /// See [`net::Listener::local_addr`].
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+}
+
+impl Stream for Incoming {
+    type Item = io::Result<Io>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_accept(context).map(|stream| Some(stream.map(Io)))
+    }
+}
+
+impl Connected for Io {
+    type ConnectInfo = ConnectInfo;
+
+    fn connect_info(&self) -> ConnectInfo {
+        let transport = self.0.stats().map(|stats| stats.to_string()).unwrap_or_default();
+        ConnectInfo { peer: self.0.peer_addr().ok(), transport }
+    }
+}
+
+impl AsyncRead for Io {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, bytes)
+    }
+}
+
+impl AsyncWrite for Io {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// Written bytes leave at once, as with sockets.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
