@@ -1,6 +1,7 @@
 //! Connects QPs and transports.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::ipc::{self, Peers, Processes};
 use crate::net::iwarp::engine::Engine;
@@ -18,8 +19,12 @@ static PROCESSES: Processes = Processes(&PEERS);
 static STREAMS: PerProcess<Engine> =
     PerProcess::new(Engine::new(&ToQueuePairs), || Box::new(Engine::new(&ToQueuePairs)));
 
+/// Whether this process or its parent has used [`streams`]. If not, a poll checks nothing else.
+static HAS_STREAMS: AtomicBool = AtomicBool::new(false);
+
 /// The connections of the process to other hosts.
 pub(crate) fn streams() -> &'static Engine {
+    HAS_STREAMS.store(true, Ordering::Relaxed);
     STREAMS.get()
 }
 
@@ -63,7 +68,7 @@ impl Transport for Both {
     #[inline]
     fn progress(&self) -> bool {
         let has_found = self.0.is_some_and(Transport::progress);
-        streams().progress() || has_found
+        has_found | (HAS_STREAMS.load(Ordering::Relaxed) && STREAMS.get().progress())
     }
 
     fn settle(&self) {
