@@ -5,6 +5,7 @@
     reason = "a helper of tests: a panic fails them, and what it prints is for their reader"
 )]
 
+use std::collections::BTreeSet;
 use std::env;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -68,4 +69,28 @@ fn a_cpp_program_polls_several_connections() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(text.lines().count(), 3, "{text}");
+}
+
+/// Names of the functions in those lines of texts that are one.
+fn functions<'t>(texts: impl IntoIterator<Item = &'t String>, is_one: impl Fn(&str) -> bool) -> BTreeSet<String> {
+    let lines = texts.into_iter().flat_map(|text| text.lines()).filter(|line| is_one(line));
+    let names = lines.filter_map(|line| {
+        let from = &line[line.find("tr_")?..];
+        Some(from[..from.find('(')?].to_owned())
+    });
+    names.filter(|name| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')).collect()
+}
+
+#[test]
+fn header_declares_the_exported_functions() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let sources = ["src/connection.rs", "src/error.rs", "src/poll.rs", "src/lib.rs"].map(read);
+    let exported = functions(&sources, |line| line.contains("extern \"C\" fn "));
+    // A declaration begins its line with the type that it returns.
+    let declared = functions([&read("include/trespass.h")], |line| {
+        line.ends_with([';', ',']) && line.starts_with(|first: char| first.is_ascii_alphabetic())
+    });
+    assert!(exported.len() > 10, "{exported:?}");
+    assert_eq!(declared, exported);
 }

@@ -1,0 +1,54 @@
+//! A chat room in tokio: each line reaches all other clients. Without an argument it is the server, else a client of the host named.
+
+use std::io;
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::sync::broadcast::{self, error::RecvError};
+use trespass::net::{Listener, Stream};
+
+/// Passes lines between one client and the room.
+async fn attend(stream: Stream, number: usize, room: broadcast::Sender<(usize, String)>) -> io::Result<()> {
+    let mut writer = stream.clone();
+    let mut lines = BufReader::new(stream).lines();
+    let mut others = room.subscribe();
+    loop {
+        tokio::select! {
+            line = lines.next_line() => match line? {
+                // It fails if the room is empty.
+                Some(line) => _ = room.send((number, format!("{number}: {line}\n"))),
+                None => return AsyncWriteExt::shutdown(&mut writer).await,
+            },
+            line = others.recv() => match line {
+                Ok((from, line)) if from != number => writer.write_all(line.as_bytes()).await?,
+                Ok(_) => {}
+                Err(RecvError::Lagged(count)) => writer.write_all(format!("({count} lines lost)\n").as_bytes()).await?,
+                Err(RecvError::Closed) => return Ok(()),
+            },
+        }
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> io::Result<()> {
+    if let Some(host) = std::env::args().nth(1) {
+        let stream = tokio::task::spawn_blocking(move || Stream::connect((host.as_str(), 7472))).await??;
+        let (mut reader, mut writer) = (stream.clone(), stream);
+        let printing = tokio::spawn(async move { tokio::io::copy(&mut reader, &mut tokio::io::stdout()).await });
+        tokio::io::copy(&mut tokio::io::stdin(), &mut writer).await?;
+        AsyncWriteExt::shutdown(&mut writer).await?;
+        return printing.await?.map(drop);
+    }
+    let room = broadcast::Sender::new(100);
+    let runtime = tokio::runtime::Handle::current();
+    let accepting = move || -> io::Result<()> {
+        for (number, stream) in Listener::bind("0.0.0.0:7472")?.incoming().enumerate() {
+            let (stream, room) = (stream?, room.clone());
+            runtime.spawn(async move {
+                // A client that fails ends alone.
+                _ = attend(stream, number, room).await;
+            });
+        }
+        Ok(())
+    };
+    tokio::task::spawn_blocking(accepting).await?
+}
