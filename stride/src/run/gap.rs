@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use sideway::ibverbs::queue_pair::SendQueue;
 
 use super::latency::Samples;
+use super::list_queue::ListQueue;
 use super::poll::Poll;
 use super::qp_driver::QpDriver;
 use super::request::Request;
@@ -33,7 +33,7 @@ impl Gap {
         signal: &Signal,
     ) -> Result<()>
     where
-        S: SendQueue,
+        S: ListQueue,
         R: Request<Service = S::Service>,
         C: Poll,
     {

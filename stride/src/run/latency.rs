@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use sideway::ibverbs::queue_pair::SendQueue;
 
 use super::gap::Gap;
+use super::list_queue::ListQueue;
 use super::poll::Poll;
 use super::qp_driver::QpDriver;
 use super::receive::Receives;
@@ -263,7 +263,7 @@ pub(crate) fn acknowledged<S, R, C>(
     signal: &Signal,
 ) -> Result<()>
 where
-    S: SendQueue,
+    S: ListQueue,
     R: Request<Service = S::Service>,
     C: Poll,
 {
@@ -295,7 +295,7 @@ pub(crate) unsafe fn by_memory<S, R, C>(
     signal: &Signal,
 ) -> Result<()>
 where
-    S: SendQueue,
+    S: ListQueue,
     R: Request<Service = S::Service>,
     C: Poll,
 {
@@ -339,7 +339,7 @@ fn wait_for_byte<S, R, C>(
     signal: &Signal,
 ) -> Result<bool>
 where
-    S: SendQueue,
+    S: ListQueue,
     R: Request<Service = S::Service>,
     C: Poll,
 {
@@ -372,7 +372,7 @@ pub(crate) fn by_receives<S, R, C>(
     signal: &Signal,
 ) -> Result<()>
 where
-    S: SendQueue,
+    S: ListQueue,
     R: Request<Service = S::Service>,
     C: Poll,
 {
@@ -418,7 +418,7 @@ where
 #[inline]
 fn wait_for_completion<S, R, C>(qp: &mut QpDriver<'_, S, R>, queue: &mut C, signal: &Signal) -> Result<()>
 where
-    S: SendQueue,
+    S: ListQueue,
     R: Request<Service = S::Service>,
     C: Poll,
 {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! request    an operation as a type, so that a loop has no choice to make
+//! list_queue lists of requests that are built once
 //! qp_driver  a queue pair and its memory slots: posts requests and counts completions
 //! poll       polls completion queues of either kind
 //! wait       sleeps until a completion event
@@ -22,6 +23,7 @@ mod cause;
 mod gap;
 mod interval;
 mod latency;
+mod list_queue;
 pub(crate) mod pattern;
 mod poll;
 mod qp_driver;
@@ -38,8 +40,9 @@ pub(crate) use self::cause::{Failed, with_peer};
 pub(crate) use self::gap::Gap;
 pub(crate) use self::interval::{Intervals, SHORTEST, length};
 pub(crate) use self::latency::{LossTimeout, Samples, Turns, Until, acknowledged, by_memory, by_receives};
+pub(crate) use self::list_queue::ListQueue;
 pub(crate) use self::poll::Poll;
-pub(crate) use self::qp_driver::{Places, QpDriver};
+pub(crate) use self::qp_driver::{Places, Posting, QpDriver};
 pub(crate) use self::receive::{Intake, Opening, Receives, Refill, receive, take_count};
 pub(crate) use self::request::{
     Any, Chosen, DatagramSend, DatagramSendImmediate, Memory, Message, PeerQueue, Read, Request, SendPlain, Target,

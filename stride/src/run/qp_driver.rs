@@ -1,9 +1,10 @@
 //! A queue pair with its memory slots: posts requests and counts completions.
 
 use anyhow::Result;
-use sideway::ibverbs::queue_pair::{PostSendGuard, SendQueue};
+use sideway::ibverbs::queue_pair::PostSendGuard;
 use sideway::ibverbs::work_request::WorkRequestFlags;
 
+use super::list_queue::{ListQueue, Signals};
 use super::request::{Memory, Request, Slot};
 
 /// Small messages rotate through this many bytes; a larger message always uses the same slot. perftest does the same,
@@ -38,6 +39,11 @@ impl Places {
         Self { slots: Box::new([Slot { local, remote }]), next: 0 }
     }
 
+    /// Whether lists of `length` requests use all slots equally often without a move.
+    fn divide(&self, length: u32) -> bool {
+        (length as usize).is_multiple_of(self.slots.len())
+    }
+
     /// Returns the next slot.
     #[inline]
     pub(crate) fn next(&mut self) -> Slot {
@@ -50,11 +56,28 @@ impl Places {
     }
 }
 
+/// How a queue pair posts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Posting {
+    /// Every `moderation`-th request is signaled.
+    pub(crate) moderation: u32,
+    /// Requests of a list that is built once, if the queue has lists; 0 builds each request when it is posted.
+    pub(crate) list: u32,
+    /// Messages visit all slots in turn. Otherwise each request of a list of two or more stays in its slot, as with
+    /// perftest.
+    pub(crate) visits_all: bool,
+}
+
 /// A queue pair that sends.
 #[derive(Debug)]
-pub(crate) struct QpDriver<'q, S, R> {
+pub(crate) struct QpDriver<'q, S: ListQueue, R> {
     send: &'q mut S,
-    request: R,
+    request: &'q R,
+    list: Option<S::List<'q>>,
+    /// Requests of the list.
+    length: u32,
+    /// The list moves to other slots before each post.
+    moves: bool,
     memory: Memory,
     places: Places,
     /// The upper half of its `wr_id`s.
@@ -67,21 +90,39 @@ pub(crate) struct QpDriver<'q, S, R> {
     pub(crate) done: u64,
 }
 
-impl<'q, S: SendQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
+/// The signaled requests of the next list.
+macro_rules! signals {
+    ($qp:expr) => {
+        Signals { first: $qp.until_signal, every: $qp.moderation, before: $qp.number | $qp.posted & 0xffff_ffff }
+    };
+}
+
+impl<'q, S: ListQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
     /// # Safety
     ///
     /// The memory of all slots must meet the requirements of [`Request::build`] while requests of the queue pair are in
     /// flight.
     pub(crate) unsafe fn new(
         send: &'q mut S,
-        request: R,
+        request: &'q R,
         memory: Memory,
         places: Places,
         number: u32,
-        moderation: u32,
-    ) -> Self {
+        Posting { moderation, list: length, visits_all }: Posting,
+    ) -> Result<Self> {
         let (number, moderation) = (u64::from(number) << 32, moderation.max(1));
-        Self { send, request, memory, places, number, moderation, until_signal: moderation, posted: 0, done: 0 }
+        let moves = !places.divide(length) && (length == 1 || visits_all);
+        // A list copies inline data when it is built, and so would neither move nor send later contents.
+        let list = if length == 0 || memory.is_inline {
+            None
+        } else {
+            let mut slots = places.clone();
+            // SAFETY: the caller guarantees the memory.
+            unsafe { send.keep(request, &memory, (0..length).map(|_| slots.next()), number)? }
+        };
+        let until_signal = moderation;
+        let (posted, done) = (0, 0);
+        Ok(Self { send, request, list, length, moves, memory, places, number, moderation, until_signal, posted, done })
     }
 
     /// Requests in flight, as far as known.
@@ -90,9 +131,43 @@ impl<'q, S: SendQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
         self.posted.saturating_sub(self.done)
     }
 
+    /// Posts the list as often as `room` has space for it, or never if that takes more than the number of its last request.
+    /// Returns the number of requests posted.
+    #[inline(always)]
+    pub(crate) fn post_lists(&mut self, room: u64) -> Result<u64> {
+        match &mut self.list {
+            Some(list) if !self.moves => {
+                // SAFETY: the caller of `new` guarantees the memory.
+                let count = unsafe { self.send.post_lists(list, signals!(self), room)? };
+                self.posted += count;
+                Ok(count)
+            }
+            _ => Ok(0),
+        }
+    }
+
     /// Posts `count` requests together. If `is_end`, the last one is signaled.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post(&mut self, count: u32, is_end: bool) -> Result<()> {
+        match &mut self.list {
+            // The last request of a list is signaled only when its turn comes.
+            Some(list) if count == self.length && (!is_end || self.moderation == 1) => {
+                if self.moves {
+                    // SAFETY: the list has this operation, and the caller of `new` guarantees the memory.
+                    unsafe { S::move_list::<R>(list, || self.places.next())? };
+                }
+                let signals = signals!(self);
+                self.posted += u64::from(count);
+                // SAFETY: as above.
+                self.until_signal = unsafe { self.send.post_list(list, signals)? };
+                Ok(())
+            }
+            _ => self.build_and_post(count, is_end),
+        }
+    }
+
+    #[inline(never)]
+    fn build_and_post(&mut self, count: u32, is_end: bool) -> Result<()> {
         let mut batch = self.send.start_post_send();
         for left in (0..count).rev() {
             self.posted += 1;

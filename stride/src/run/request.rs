@@ -42,6 +42,9 @@ pub(crate) trait Request: Send {
     /// Requests complete in the order of their posting, so that a signaled request covers the earlier ones.
     const IS_ORDERED: bool = true;
 
+    /// Requests name a slot of the remote memory.
+    const HAS_REMOTE_ADDRESS: bool = true;
+
     /// Adds one request to a batch.
     ///
     /// # Safety
@@ -77,13 +80,15 @@ macro_rules! data {
 
 /// Declares an operation of connected queue pairs that has loops of its own.
 macro_rules! connected {
-    ($($(#[$doc:meta])* $Name:ident, $data:ident => |$handle:ident, $memory:ident, $slot:ident| $request:expr;)*) => {$(
+    ($($(#[$doc:meta])* $Name:ident, $data:ident, $has_remote_address:literal => |$handle:ident, $memory:ident, $slot:ident| $request:expr;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         pub(crate) struct $Name;
 
         impl Request for $Name {
             type Service = Connected;
+
+            const HAS_REMOTE_ADDRESS: bool = $has_remote_address;
 
             #[inline(always)]
             unsafe fn build<'g, G>(&'g self, $handle: WorkRequestHandle<'_, G>, $memory: &Memory, $slot: Slot)
@@ -98,11 +103,11 @@ macro_rules! connected {
 
 connected! {
     /// RDMA write.
-    Write, either => |handle, memory, slot| handle.setup_write(memory.rkey, slot.remote);
+    Write, either, true => |handle, memory, slot| handle.setup_write(memory.rkey, slot.remote);
     /// RDMA read.
-    Read, gathered => |handle, memory, slot| handle.setup_read(memory.rkey, slot.remote);
+    Read, gathered, true => |handle, memory, slot| handle.setup_read(memory.rkey, slot.remote);
     /// Send.
-    SendPlain, either => |handle, memory, slot| handle.setup_send();
+    SendPlain, either, false => |handle, memory, slot| handle.setup_send();
 }
 
 /// An operation selected at run time, and its destination. All operations of a service share these loops, because each
@@ -234,6 +239,8 @@ pub(crate) struct DatagramSendImmediate(pub(crate) DatagramSend);
 
 impl Request for DatagramSend {
     type Service = Datagram;
+
+    const HAS_REMOTE_ADDRESS: bool = false;
 
     #[inline(always)]
     unsafe fn build<'g, G>(&'g self, handle: WorkRequestHandle<'_, G>, memory: &Memory, slot: Slot)

@@ -75,12 +75,16 @@ fn connect(context: &Arc<DeviceContext>, pair: &BasicQueuePair, peer: u32) {
 
 /// A queue pair driver of the near side, with messages of 64 bytes.
 macro_rules! qp {
-    ($near:expr, $far:expr, $request:expr, $moderation:expr) => {{
+    ($near:expr, $far:expr, $request:expr, $moderation:expr) => {
+        qp!($near, $far, $request, $moderation, 1)
+    };
+    ($near:expr, $far:expr, $request:expr, $moderation:expr, $list:expr) => {{
         let (local, remote) = ($near.memory.addr(), $far.memory.addr());
         let memory = Memory { lkey: $near.memory.lkey(), rkey: $far.memory.rkey(), length: 64, is_inline: false };
         let places = Places::new(64, local, remote);
+        let posting = Posting { moderation: $moderation, list: $list, visits_all: true };
         // SAFETY: both regions are one page, outlive the queue pairs, and no code reads their bytes.
-        unsafe { QpDriver::new($near.pair.queues().0, $request, memory, places, 0, $moderation) }
+        unsafe { QpDriver::new($near.pair.queues().0, &$request, memory, places, 0, posting) }.unwrap()
     }};
 }
 
@@ -403,4 +407,34 @@ fn receiver_ends_despite_traffic_from_others() {
         }
         assert!(counting.join().unwrap().arrived > Some(0));
     });
+}
+
+#[test]
+fn lists_post_what_single_requests_would() {
+    for (list, moderation) in [(1, 1), (1, 7), (2, 1), (3, 4), (8, 3), (8, 8), (5, 16)] {
+        let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
+        for slot in 0..64 {
+            near.memory.write_at(64 * slot, &[slot as u8 + 1; 64]).unwrap();
+        }
+        let count = 131;
+        let mut wr_ids = Vec::new();
+        {
+            let mut qp = qp!(near, far, Write, moderation, list);
+            assert_eq!(qp.posted, 0);
+            while qp.posted < count {
+                qp.post_lists((count - 1 - qp.posted).min(2 * u64::from(list))).unwrap();
+                near.sends.poll(|done| wr_ids.push(done.wr_id)).unwrap();
+                let more = (count - qp.posted).min(list.into()) as u32;
+                qp.post(more, qp.posted + u64::from(more) == count).unwrap();
+                near.sends.poll(|done| wr_ids.push(done.wr_id)).unwrap();
+            }
+        }
+        let expected: Vec<u64> =
+            (1..=count).filter(|number| number % u64::from(moderation) == 0 || *number == count).collect();
+        assert_eq!(wr_ids, expected, "-l {list} -Q {moderation}");
+        let mut arrived = [0; 4096];
+        far.memory.read_at(0, &mut arrived).unwrap();
+        let expected: Vec<u8> = (0..4096).map(|at| (at / 64 + 1) as u8).collect();
+        assert_eq!(arrived[..], expected[..], "-l {list} -Q {moderation}");
+    }
 }

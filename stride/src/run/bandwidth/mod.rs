@@ -7,12 +7,12 @@ pub(super) mod window;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use sideway::ibverbs::queue_pair::SendQueue;
 
 use self::pace::Pace;
 use self::watch::Watch;
 pub(crate) use self::window::Window;
 use self::window::{Clock, interval_buffer};
+use super::list_queue::ListQueue;
 use super::poll::Poll;
 use super::qp_driver::{QpDriver, qp_index};
 use super::receive::Receives;
@@ -54,7 +54,7 @@ pub(crate) fn send<'f, S, R, C>(
     signal: &'f Signal,
 ) -> Result<Window>
 where
-    S: SendQueue,
+    S: ListQueue,
     R: Request<Service = S::Service>,
     C: Poll,
 {
@@ -94,7 +94,7 @@ where
 }
 
 /// State of one thread's loop.
-struct Flow<'f, 'q, 'r, S, R, C> {
+struct Flow<'f, 'q, 'r, S: ListQueue, R, C> {
     qps: &'f mut [QpDriver<'q, S, R>],
     queue: &'f mut C,
     receives: Option<&'f mut Receives<'r, C>>,
@@ -117,7 +117,7 @@ struct Flow<'f, 'q, 'r, S, R, C> {
 
 impl<'f, 'q, 'r, S, R, C> Flow<'f, 'q, 'r, S, R, C>
 where
-    S: SendQueue,
+    S: ListQueue,
     R: Request<Service = S::Service>,
     C: Poll,
 {
@@ -240,7 +240,10 @@ where
                 if self.is_cut {
                     return Ok(());
                 }
-                bail!("requests are still in flight {} s after the last post", DRAIN_TIMEOUT.as_secs());
+                bail!(
+                    "requests are still in flight {} s after the last post; check the peer and the link",
+                    DRAIN_TIMEOUT.as_secs()
+                );
             }
         }
         Ok(())
@@ -259,18 +262,28 @@ where
             Some(pace) => pace.allowed(self.depth * self.qps.len() as u64),
             None => u64::MAX,
         };
+        let list = u64::from(self.list);
         let mut kept = 0;
         for at in 0..self.ready.len() {
             let index = self.ready[at];
             let qp = &mut self.qps[index];
-            let end = ends.map_or(u64::MAX, |ends| ends[index]);
-            while qp.posted < end && qp.in_flight() + u64::from(self.list) <= self.depth && allowed > 0 {
+            let mut left = ends.map_or(u64::MAX, |ends| ends[index].saturating_sub(qp.posted));
+            let mut free = self.depth.saturating_sub(qp.in_flight());
+            if self.pace.is_none() {
+                // The last list may have a signal of its own.
+                let count = qp.post_lists(free.min(left - left.min(1)))?;
+                left -= count;
+                free -= count;
+            }
+            while left > 0 && free >= list && allowed > 0 {
+                let count = left.min(list);
+                left -= count;
+                free -= count;
                 // Lossless: not above the list, which has 32 bits.
-                let count = (end - qp.posted).min(u64::from(self.list)) as u32;
-                qp.post(count, qp.posted + u64::from(count) == end)?;
-                allowed = allowed.saturating_sub(u64::from(count));
+                qp.post(count as u32, left == 0)?;
+                allowed = allowed.saturating_sub(count);
                 if let Some(pace) = &mut self.pace {
-                    pace.sent += u64::from(count);
+                    pace.sent += count;
                 }
             }
             if allowed == 0 {

@@ -3,14 +3,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use sideway::ibverbs::queue_pair::SendQueue;
 
 use super::{Outcome, Step};
 use crate::endpoint::Role;
 use crate::plan::{Measure, Plan, RunLength, Semantics};
 use crate::run::{
-    Gap, LossTimeout, Opening, Poll, QpDriver, Receives, Request, Samples, Send, Tsc, Turns, Until, acknowledged,
-    by_memory, by_receives, length, receive, send, take_count,
+    Gap, ListQueue, LossTimeout, Opening, Poll, QpDriver, Receives, Request, Samples, Send, Tsc, Turns, Until,
+    acknowledged, by_memory, by_receives, length, receive, send, take_count,
 };
 
 /// After this silence following a side's own last message, the peer has ended as well, or its messages were lost.
@@ -27,7 +26,7 @@ impl Step<'_> {
         (is_sending, is_receiving): (bool, bool),
     ) -> Result<Outcome>
     where
-        S: SendQueue,
+        S: ListQueue,
         R: Request<Service = S::Service>,
         C: Poll,
     {
@@ -92,7 +91,7 @@ impl Step<'_> {
         is_sending: bool,
     ) -> Result<Outcome>
     where
-        S: SendQueue,
+        S: ListQueue,
         R: Request<Service = S::Service>,
         C: Poll,
     {

@@ -5,7 +5,6 @@ mod measure;
 
 use anyhow::Result;
 use sideway::ibverbs::memory_region::{LocalKey, RemoteKey};
-use sideway::ibverbs::queue_pair::SendQueue;
 
 use self::choice::Both;
 use super::contents;
@@ -13,7 +12,8 @@ use super::worker_resources::WorkerResources;
 use crate::endpoint::{QpAddress, Role};
 use crate::plan::{Measure, Plan, Semantics};
 use crate::run::{
-    Intake, Memory, Places, Poll, QpDriver, Receives, Refill, Request, Samples, Signal, Waiting, Window, with_peer,
+    Intake, ListQueue, Memory, Places, Poll, Posting, QpDriver, Receives, Refill, Request, Samples, Signal, Waiting,
+    Window, with_peer,
 };
 
 /// The result of a thread.
@@ -159,18 +159,19 @@ impl Step<'_> {
         receives: &mut C,
     ) -> Result<Outcome>
     where
-        S: SendQueue,
+        S: ListQueue,
         R: Request<Service = S::Service>,
         C: Poll,
     {
         let Part { sends: is_sending, receives: is_receiving } = part(self.plan, self.role);
+        let requests: Vec<R> = (0..queues.len()).map(request).collect();
         let (mut qps, mut refills) = (Vec::new(), Vec::new());
-        for (qp, (send, intake)) in queues.into_iter().enumerate() {
+        for (qp, ((send, intake), request)) in queues.into_iter().zip(&requests).enumerate() {
             // SAFETY: the memory is dropped after the queue pairs, and its slots are as large as the largest message.
             // No peer accesses outgoing memory, so nothing writes inline data while it is read. Writes of both sides
             // may overlap in incoming memory, whose bytes are not read, except for a counter.
             unsafe {
-                qps.push(self.driver(qp, send, request(qp)));
+                qps.push(self.driver(qp, send, request, is_sending)?);
                 refills.push(self.refill(qp, intake));
             }
         }
@@ -196,9 +197,15 @@ impl Step<'_> {
     /// # Safety
     ///
     /// As for [`QpDriver::new`].
-    unsafe fn driver<'q, S, R>(&self, qp: usize, send: &'q mut S, request: R) -> QpDriver<'q, S, R>
+    unsafe fn driver<'q, S, R>(
+        &self,
+        qp: usize,
+        send: &'q mut S,
+        request: &'q R,
+        is_sending: bool,
+    ) -> Result<QpDriver<'q, S, R>>
     where
-        S: SendQueue,
+        S: ListQueue,
         R: Request<Service = S::Service>,
     {
         let local = self.places[qp].0;
@@ -214,10 +221,18 @@ impl Step<'_> {
             length: self.size as u32,
             is_inline: self.is_inline,
         };
-        let moderation =
-            if matches!(self.plan.workload.measure, Measure::Latency(_)) { 1 } else { self.plan.moderation(self.size) };
+        let visits_all = self.plan.workload.is_validated;
+        let mut posting = match self.plan.workload.measure {
+            Measure::Latency(_) => Posting { moderation: 1, list: 1, visits_all },
+            Measure::Bandwidth => {
+                Posting { moderation: self.plan.moderation(self.size), list: self.plan.queues.post_list, visits_all }
+            }
+        };
+        if !is_sending || self.is_preparing {
+            posting.list = 0;
+        }
         // SAFETY: the caller guarantees what `QpDriver::new` requires.
-        unsafe { QpDriver::new(send, request, memory, places, qp as u32, moderation) }
+        unsafe { QpDriver::new(send, request, memory, places, qp as u32, posting) }
     }
 
     /// # Safety
