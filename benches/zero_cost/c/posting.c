@@ -205,6 +205,53 @@ uint64_t basic_steps_32(const struct work *work, uint64_t rounds)
 	return basic_steps(work, rounds, BATCH);
 }
 
+/* A list that is linked and filled before the loop. */
+static inline __attribute__((always_inline)) uint64_t basic_prepared(const struct work *work, uint64_t rounds, int batch,
+								     bool moved)
+{
+	struct ibv_qp *qp = work->qp;
+	struct ibv_cq *cq = work->cq;
+	uint64_t remote_addr = work->remote_addr, sum = 0;
+	struct ibv_sge sge = { .addr = work->addr, .length = work->length, .lkey = work->lkey };
+	struct ibv_send_wr wr[BATCH], *bad;
+
+	for (int i = 0; i < batch; i++)
+		wr[i] = (struct ibv_send_wr){
+			.wr_id = i,
+			.next = i + 1 < batch ? &wr[i + 1] : NULL,
+			.sg_list = &sge,
+			.num_sge = 1,
+			.opcode = IBV_WR_RDMA_WRITE,
+			.send_flags = IBV_SEND_SIGNALED,
+			.wr.rdma = { .remote_addr = remote_addr, .rkey = work->rkey },
+		};
+	for (uint64_t round = 0; round < rounds; round++) {
+		if (batch == 1)
+			wr[0].wr_id = round;
+		if (moved)
+			for (int i = 0; i < batch; i++)
+				wr[i].wr.rdma.remote_addr = remote_addr + round;
+		if (ibv_post_send(qp, wr, &bad) || (batch == 1 ? basic_take_1(cq, &sum) : basic_take(cq, batch, &sum, false)))
+			return FAILED;
+	}
+	return sum;
+}
+
+uint64_t basic_prepared_1(const struct work *work, uint64_t rounds)
+{
+	return basic_prepared(work, rounds, 1, false);
+}
+
+uint64_t basic_prepared_32(const struct work *work, uint64_t rounds)
+{
+	return basic_prepared(work, rounds, BATCH, false);
+}
+
+uint64_t basic_moved_32(const struct work *work, uint64_t rounds)
+{
+	return basic_prepared(work, rounds, BATCH, true);
+}
+
 uint64_t extended_inline(const struct work *work, uint64_t rounds)
 {
 	struct ibv_qp_ex *qp = work->qp_ex;

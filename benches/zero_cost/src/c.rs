@@ -112,6 +112,9 @@ pub fn run(folder: &Path, style: Style, interface: Interface, task: Task, rounds
         Task::Post32 => "post_32",
         Task::Steps1 => "steps_1",
         Task::Steps32 => "steps_32",
+        Task::Prepared1 => "prepared_1",
+        Task::Prepared32 => "prepared_32",
+        Task::Moved32 => "moved_32",
         // C does not copy data that the driver copies.
         Task::Inline | Task::InlineCopy => "inline",
         Task::Refill => "refill",

@@ -32,6 +32,9 @@ pub enum Column {
 impl Column {
     /// Whether the column has this loop.
     pub fn has(self, interface: Interface, task: Task) -> bool {
+        if task.is_prepared() {
+            return interface == Interface::Basic && matches!(self, Self::C | Self::Sideway);
+        }
         match self {
             Self::C | Self::Sideway | Self::Hoisted => true,
             Self::CKept => task == Task::Refill || interface == Interface::Basic && task.posts_sends(),

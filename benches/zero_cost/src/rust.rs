@@ -44,6 +44,12 @@ pub fn run(by: By, interface: Interface, task: Task, rounds: u64) -> Result<u64>
             let (send, recv) = qp.queues();
             none_in(|| extended::run(task, send, recv, &mut cq, values, rounds))
         }
+        (By::Type, Interface::Basic) if task.is_prepared() => {
+            let (mut qp, mut cq) = objects::basic(task)?;
+            let send = qp.queues().0;
+            let mut list = prepared::list(send, values, task.requests())?;
+            none_in(|| prepared::run(task, send, &mut list, &mut cq, values, rounds))
+        }
         (By::Type, Interface::Basic) => {
             let (mut qp, mut cq) = objects::basic(task)?;
             let (send, recv) = qp.queues();
@@ -186,6 +192,9 @@ macro_rules! loops {
                 match task {
                     Task::Post1 => post_1(send, cq, values, rounds),
                     Task::Post32 => post_32(send, cq, values, rounds),
+                    Task::Prepared1 | Task::Prepared32 | Task::Moved32 => {
+                        bail!("only the basic queue has prepared lists")
+                    }
                     Task::Steps1 | Task::Steps32 => steps(send, cq, values, task.requests(), rounds),
                     Task::Inline => inline(send, cq, values, rounds),
                     Task::InlineCopy => inline_copy(send, cq, values, rounds),
@@ -198,7 +207,7 @@ macro_rules! loops {
 
             /// Polls one completion, and adds its number.
             #[inline(always)]
-            fn take_1(cq: &mut $Cq, sum: &mut u64) -> Result<()> {
+            pub(super) fn take_1(cq: &mut $Cq, sum: &mut u64) -> Result<()> {
                 while each!($some, cq, 1, |completion| {
                     if completion.status() != WorkCompletionStatus::Success {
                         return Err(failed(completion.status()));
@@ -211,7 +220,7 @@ macro_rules! loops {
 
             /// Polls `count` completions, and adds their numbers.
             #[inline(always)]
-            fn take(cq: &mut $Cq, mut count: u32, sum: &mut u64) -> Result<()> {
+            pub(super) fn take(cq: &mut $Cq, mut count: u32, sum: &mut u64) -> Result<()> {
                 all!($all, cq, count, |completion| {
                     if completion.status() != WorkCompletionStatus::Success {
                         return Err(failed(completion.status()));
@@ -374,3 +383,93 @@ loops!(extended, ExtendedSendQueue, ExtendedCompletionQueue, by_steps, by_queue,
     add!(sum, tag.tag);
     add!(sum, tag.private);
 });
+
+/// Lists that are built once.
+mod prepared {
+    use sideway::ibverbs::queue_pair::PreparedSends;
+
+    use super::basic::{take, take_1};
+    use super::*;
+
+    pub(super) fn list(send: &mut BasicSendQueue, values: &Values, requests: u32) -> Result<PreparedSends<'static>> {
+        let mut list = send.prepare(requests as usize)?;
+        let mut guard = list.build();
+        for number in 0..u64::from(requests) {
+            let request = guard.construct_wr(number, SIGNALED).setup_write(values.rkey, values.remote_addr);
+            // SAFETY: the device touches no memory.
+            unsafe { request.setup_sge(values.lkey, values.addr, values.length) };
+        }
+        guard.finish()?;
+        Ok(list)
+    }
+
+    pub(super) fn run(
+        task: Task,
+        send: &mut BasicSendQueue,
+        list: &mut PreparedSends<'_>,
+        cq: &mut BasicCompletionQueue,
+        values: &Values,
+        rounds: u64,
+    ) -> Result<u64> {
+        match task {
+            Task::Prepared1 => post_1(send, list, cq, rounds),
+            Task::Prepared32 => post_32(send, list, cq, rounds),
+            _ => moved_32(send, list, cq, values, rounds),
+        }
+    }
+
+    #[inline(never)]
+    fn post_1(
+        send: &mut BasicSendQueue,
+        list: &mut PreparedSends<'_>,
+        cq: &mut BasicCompletionQueue,
+        rounds: u64,
+    ) -> Result<u64> {
+        let mut sum = 0_u64;
+        for round in 0..rounds {
+            if let Some(mut request) = list.request(0) {
+                request.set_wr_id(round);
+            }
+            // SAFETY: the device touches no memory.
+            unsafe { send.post_prepared(list)? };
+            take_1(cq, &mut sum)?;
+        }
+        Ok(sum)
+    }
+
+    #[inline(never)]
+    fn post_32(
+        send: &mut BasicSendQueue,
+        list: &mut PreparedSends<'_>,
+        cq: &mut BasicCompletionQueue,
+        rounds: u64,
+    ) -> Result<u64> {
+        let mut sum = 0_u64;
+        for _ in 0..rounds {
+            // SAFETY: the device touches no memory.
+            unsafe { send.post_prepared(list)? };
+            take(cq, BATCH, &mut sum)?;
+        }
+        Ok(sum)
+    }
+
+    #[inline(never)]
+    fn moved_32(
+        send: &mut BasicSendQueue,
+        list: &mut PreparedSends<'_>,
+        cq: &mut BasicCompletionQueue,
+        values: &Values,
+        rounds: u64,
+    ) -> Result<u64> {
+        let mut sum = 0_u64;
+        for round in 0..rounds {
+            for mut request in list.requests() {
+                request.set_remote_addr(values.remote_addr + round)?;
+            }
+            // SAFETY: the device touches no memory.
+            unsafe { send.post_prepared(list)? };
+            take(cq, BATCH, &mut sum)?;
+        }
+        Ok(sum)
+    }
+}

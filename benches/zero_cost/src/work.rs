@@ -20,6 +20,15 @@ pub enum Task {
     /// Post 32 writes in a batch, and read their completions in the same way
     #[value(name = "steps32")]
     Steps32,
+    /// Set the number of a write that was built before the loop, post it, and poll its completion
+    #[value(name = "prepared1")]
+    Prepared1,
+    /// Post 32 writes that were built before the loop, and poll their completions
+    #[value(name = "prepared32")]
+    Prepared32,
+    /// Set the remote address of each of them before the post
+    #[value(name = "moved32")]
+    Moved32,
     /// Post a send with inline data that outlives the batch, and poll its completion
     Inline,
     /// Post a send with inline data that need not outlive the call, and poll its completion
@@ -38,19 +47,27 @@ impl Task {
     /// The number of requests or completions of one round.
     pub fn requests(self) -> u32 {
         match self {
-            Self::Post1 | Self::Steps1 | Self::Inline | Self::InlineCopy | Self::Empty => 1,
+            Self::Post1 | Self::Steps1 | Self::Prepared1 | Self::Inline | Self::InlineCopy | Self::Empty => 1,
             Self::Post32 | Self::Steps32 | Self::Refill | Self::Standard | Self::Fields => BATCH,
+            Self::Prepared32 | Self::Moved32 => BATCH,
         }
     }
 
     /// Whether it posts sends.
     pub fn posts_sends(self) -> bool {
-        self.polls_by_steps() || matches!(self, Self::Post1 | Self::Post32 | Self::Inline | Self::InlineCopy)
+        self.polls_by_steps()
+            || self.is_prepared()
+            || matches!(self, Self::Post1 | Self::Post32 | Self::Inline | Self::InlineCopy)
     }
 
     /// Whether every column polls with `start_poll` and `next`.
     pub fn polls_by_steps(self) -> bool {
         matches!(self, Self::Steps1 | Self::Steps32)
+    }
+
+    /// Whether it posts a list that was built before the loop, which only the basic interface has.
+    pub fn is_prepared(self) -> bool {
+        matches!(self, Self::Prepared1 | Self::Prepared32 | Self::Moved32)
     }
 
     /// The name in the table.
@@ -60,6 +77,9 @@ impl Task {
             Self::Post32 => "post 32, poll 32",
             Self::Steps1 => "post 1, 3 fields by steps",
             Self::Steps32 => "post 32, 3 fields by steps",
+            Self::Prepared1 => "post a prepared list of 1",
+            Self::Prepared32 => "post a prepared list of 32",
+            Self::Moved32 => "post a prepared list of 32, moved",
             Self::Inline => "inline send, poll 1",
             Self::InlineCopy => "inline send by a copy, poll 1",
             Self::Refill => "refill 32 receives",

@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Parser;
 
-use self::pair::{Pair, Settings};
+use self::pair::{Pair, Preload, Settings};
 use self::report::{Report, Which};
 use self::test::Test;
 
@@ -50,6 +50,18 @@ struct Arguments {
     #[arg(short = 'Q', long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     cq_mod: u32,
 
+    /// Messages posted together in bandwidth tests, each in a run of its own
+    #[arg(short = 'l', long, value_name = "LIST", value_delimiter = ',', default_values_t = [1], value_parser = clap::value_parser!(u32).range(1..))]
+    post_lists: Vec<u32>,
+
+    /// Send queue entries in bandwidth tests
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
+    tx_depth: u32,
+
+    /// Library of both sides in place of libibverbs, such as target/release/libinstant.so, whose device empty_0 completes requests at once
+    #[arg(long, value_name = "PATH")]
+    preload: Option<PathBuf>,
+
     /// Sleep until an event on both sides of sends, for machines with one processor
     #[arg(short, long)]
     events: bool,
@@ -57,6 +69,10 @@ struct Arguments {
     /// Runs of each program
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+
+    /// Compare the best runs instead of the medians, on a machine with other work
+    #[arg(long, conflicts_with = "control")]
+    best: bool,
 
     /// Also run perftest a second time in each round, and compare its two runs: smaller differences are noise
     #[arg(long)]
@@ -93,11 +109,15 @@ fn run(arguments: &Arguments) -> Result<()> {
             .context("the path of this program is not available; give --stride")?
             .with_file_name("stride-perf"),
     };
-    let settings = Settings {
+    let preload = arguments.preload.as_deref().map(Preload::new).transpose()?;
+    let mut settings = Settings {
         device: arguments.device.clone(),
         gid_index: arguments.gid_index,
         iterations: arguments.iterations,
         cq_mod: arguments.cq_mod,
+        post_list: 1,
+        tx_depth: arguments.tx_depth,
+        preload: preload.as_ref().map(|preload| preload.paths()),
         events: arguments.events,
         timeout: Duration::from_secs(arguments.timeout),
     };
@@ -108,11 +128,19 @@ fn run(arguments: &Arguments) -> Result<()> {
     let control = if arguments.control { "; itself: perftest's second run of a round to its first" } else { "" };
     writeln!(
         out,
-        "{}, {} messages of each size, the median of {} rounds; above 1 stride-perf is faster{control}",
-        arguments.device, arguments.iterations, arguments.rounds
+        "{}, {} messages of each size, the {} of {} rounds; above 1 stride-perf is faster{control}",
+        arguments.device,
+        arguments.iterations,
+        if arguments.best { "best" } else { "median" },
+        arguments.rounds
     )?;
-    for &test in &arguments.tests {
-        let mut report = Report::new(test, arguments.control);
+    let lists = arguments.tests.iter().flat_map(|&test| {
+        let lists = if test.is_latency() { &[1] } else { arguments.post_lists.as_slice() };
+        lists.iter().map(move |&list| (test, list))
+    });
+    for (test, list) in lists {
+        settings.post_list = list;
+        let mut report = Report::new(test, list, arguments.control, arguments.best);
         // `None` is all sizes in one run.
         let sizes: Vec<Option<u64>> = match test.has_one_size() || arguments.sizes.is_empty() {
             true => vec![None],

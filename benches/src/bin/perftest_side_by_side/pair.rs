@@ -1,5 +1,7 @@
 //! A server and a client of the same origin.
 
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -17,8 +19,46 @@ pub(crate) struct Settings {
     pub(crate) gid_index: u32,
     pub(crate) iterations: u32,
     pub(crate) cq_mod: u32,
+    pub(crate) post_list: u32,
+    pub(crate) tx_depth: u32,
+    pub(crate) preload: Option<Paths>,
     pub(crate) events: bool,
     pub(crate) timeout: Duration,
+}
+
+/// A library that takes the place of libibverbs in the programs of both.
+pub(crate) struct Preload {
+    library: PathBuf,
+    /// A folder where the library has the name that stride-perf loads.
+    folder: PathBuf,
+}
+
+/// The library and the folder of a [`Preload`].
+#[derive(Clone, Debug)]
+pub(crate) struct Paths {
+    library: PathBuf,
+    folder: PathBuf,
+}
+
+impl Preload {
+    pub(crate) fn new(library: &Path) -> Result<Self> {
+        let library = fs::canonicalize(library).with_context(|| format!("cannot open {}", library.display()))?;
+        let folder = std::env::temp_dir().join(format!("side-by-side-{}", std::process::id()));
+        fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        symlink(&library, folder.join("libibverbs.so.1")).context("cannot create a link to the library")?;
+        Ok(Self { library, folder })
+    }
+
+    pub(crate) fn paths(&self) -> Paths {
+        Paths { library: self.library.clone(), folder: self.folder.clone() }
+    }
+}
+
+impl Drop for Preload {
+    fn drop(&mut self) {
+        // A folder that cannot be removed does no harm.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
 }
 
 /// The origin of a pair.
@@ -36,7 +76,9 @@ impl Pair {
                 let command = || perftest(by.as_deref(), test, size, settings);
                 (command(), command())
             }
-            Self::Stride { program } => (stride_server(program), stride_client(program, test, size, settings)),
+            Self::Stride { program } => {
+                (stride_server(program, settings), stride_client(program, test, size, settings))
+            }
         };
         // Each pair has its own port, so that no run affects the next.
         let port: u16 = match self {
@@ -73,18 +115,30 @@ fn perftest(by: Option<&Path>, test: Test, size: Option<u64>, settings: &Setting
         // Without the peak bandwidth, which would require the time of each message.
         command.args(["-N", "--report_gbits"]);
     }
+    if let Some(Paths { library, .. }) = &settings.preload {
+        // The list that it keeps, as stride-perf does.
+        command.env("LD_PRELOAD", library).arg("--use_old_post_send");
+    }
     add_common(&mut command, test, size, settings);
     command
 }
 
-fn stride_server(program: &Path) -> Command {
+fn stride(program: &Path, settings: &Settings) -> Command {
     let mut command = Command::new(program);
+    if let Some(Paths { folder, .. }) = &settings.preload {
+        command.env("LD_LIBRARY_PATH", folder);
+    }
+    command
+}
+
+fn stride_server(program: &Path, settings: &Settings) -> Command {
+    let mut command = stride(program, settings);
     command.args(["server", "--one-off"]);
     command
 }
 
 fn stride_client(program: &Path, test: Test, size: Option<u64>, settings: &Settings) -> Command {
-    let mut command = Command::new(program);
+    let mut command = stride(program, settings);
     // perftest starts without a warm-up too, since it has one in some tests only.
     command.args([test.operation(), test.measure(), "--json-stream", "--warm-up", "0"]);
     command.args(["-d", &settings.device, "--remote-device", &settings.device]);
@@ -97,7 +151,12 @@ fn stride_client(program: &Path, test: Test, size: Option<u64>, settings: &Setti
 fn add_common(command: &mut Command, test: Test, size: Option<u64>, settings: &Settings) {
     command.args(["-x", &settings.gid_index.to_string(), "-n", &settings.iterations.to_string()]);
     if !test.is_latency() {
-        command.args(["-Q", &settings.cq_mod.to_string()]);
+        // perftest requests a completion for each list.
+        let moderation = if settings.post_list > 1 { settings.post_list } else { settings.cq_mod };
+        command.args(["-Q", &moderation.to_string(), "-t", &settings.tx_depth.to_string()]);
+        if settings.post_list > 1 {
+            command.args(["-l", &settings.post_list.to_string()]);
+        }
     }
     if settings.events && test.takes_receives() {
         command.arg("--events");
@@ -124,6 +183,9 @@ mod tests {
             gid_index: 0,
             iterations: 5,
             cq_mod: 1,
+            post_list: 1,
+            tx_depth: 128,
+            preload: None,
             events,
             timeout: Duration::from_secs(1),
         };

@@ -21,7 +21,11 @@ pub(crate) enum Which {
 #[derive(Debug)]
 pub(crate) struct Report {
     test: Test,
+    /// Messages posted together.
+    post_list: u32,
     has_control: bool,
+    /// Compares the best runs instead of the medians.
+    is_best: bool,
     /// The current round, by [`Which`].
     turn: [BTreeMap<u64, f64>; 3],
     /// The results of each round by size; the third is NaN without a control.
@@ -29,8 +33,8 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(test: Test, has_control: bool) -> Self {
-        Self { test, has_control, turn: Default::default(), rounds: BTreeMap::new() }
+    pub(crate) fn new(test: Test, post_list: u32, has_control: bool, is_best: bool) -> Self {
+        Self { test, post_list, has_control, is_best, turn: Default::default(), rounds: BTreeMap::new() }
     }
 
     /// Adds the rows of one program.
@@ -62,18 +66,28 @@ fn figure(row: &Row) -> Option<f64> {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = if self.test.is_latency() { "us" } else { "Gb/s" };
-        let name = format!("{} {}, {unit}", self.test.operation(), self.test.measure());
+        let list = if self.post_list > 1 { format!(" -l {}", self.post_list) } else { String::new() };
+        let name = format!("{} {}{list}, {unit}", self.test.operation(), self.test.measure());
         let (head, rule) = if self.has_control { (" itself |", "-------:|") } else { ("", "") };
         writeln!(f, "| {name:>16} | perftest | stride-perf | ratio |{head}")?;
         writeln!(f, "|-----------------:|---------:|------------:|------:|{rule}")?;
         for (size, rounds) in &self.rounds {
-            let of = |which: Which| measure::middle(rounds.iter().map(|all| all[which as usize]).collect());
+            let of = |which: Which| {
+                let all = rounds.iter().map(|all| all[which as usize]);
+                match (self.is_best, self.test.is_latency()) {
+                    (true, true) => all.fold(f64::INFINITY, f64::min),
+                    (true, false) => all.fold(0.0, f64::max),
+                    (false, _) => measure::middle(all.collect()),
+                }
+            };
             let ratio = |which: Which| {
-                let ahead = |all: &[f64; 3]| {
-                    let (theirs, other) = (all[Which::Perftest as usize], all[which as usize]);
-                    if self.test.is_latency() { theirs / other } else { other / theirs }
-                };
-                measure::middle(rounds.iter().map(ahead).collect())
+                let ahead =
+                    |theirs: f64, other: f64| if self.test.is_latency() { theirs / other } else { other / theirs };
+                if self.is_best {
+                    return ahead(of(Which::Perftest), of(which));
+                }
+                let each = rounds.iter().map(|all| ahead(all[Which::Perftest as usize], all[which as usize]));
+                measure::middle(each.collect())
             };
             let [theirs, ours] = [Which::Perftest, Which::Stride].map(of);
             write!(f, "| {size:16} | {theirs:8.3} | {ours:11.3} | {:5.2} |", ratio(Which::Stride))?;
@@ -99,7 +113,7 @@ mod tests {
             Row::new(1000, Figures::Bandwidth(Bandwidth { messages, seconds: 8.0, ..Bandwidth::default() }))
         };
         let words = |has_control| {
-            let mut report = Report::new(Test::WriteBw, has_control);
+            let mut report = Report::new(Test::WriteBw, 1, has_control, false);
             for [theirs, ours, again] in [[10, 30, 9], [20, 10, 18], [40, 40, 36]] {
                 report.add(Which::Stride, &[row(ours)]);
                 report.add(Which::Perftest, &[row(theirs)]);
@@ -121,7 +135,7 @@ mod tests {
     #[test]
     fn a_size_that_one_program_lacks_is_left_out() {
         let row = Row::new(2, Figures::Bandwidth(Bandwidth { messages: 1, seconds: 1.0, ..Bandwidth::default() }));
-        let mut report = Report::new(Test::WriteBw, false);
+        let mut report = Report::new(Test::WriteBw, 1, false, false);
         report.add(Which::Stride, &[row]);
         report.end_turn();
         assert_eq!(report.to_string().lines().count(), 2);

@@ -22,7 +22,7 @@ impl<T: Service> BasicSendQueue<T> {
     /// Allocates a list of up to `requests` requests, which is built once and posted many times
     /// ([`post_prepared`](Self::post_prepared)). Its requests have as many entries and inline bytes as those of the queue.
     ///
-    /// The list keeps the queue pair alive: [`Pair::close`](super::Pair::close) fails with `EBUSY` until the list is dropped.
+    /// The list keeps the queue pair alive: until it is dropped, [`Pair::close`](super::Pair::close) fails with `EBUSY`.
     ///
     /// # Errors
     ///
@@ -50,8 +50,8 @@ impl<T: Service> BasicSendQueue<T> {
     ///
     /// # Errors
     ///
-    /// [`PostSendError`] names the failed request, and how many before it were posted. The list is unchanged and can be posted
-    /// again, as a whole. A list that was not finished, or that another queue has prepared, is refused.
+    /// [`PostSendError`] names the failed request and the number of requests posted before it. The list is unchanged and can be
+    /// posted again, as a whole. A list that is not finished, or that another queue prepared, is refused.
     ///
     /// # Safety
     ///
@@ -70,8 +70,8 @@ impl<T: Service> BasicSendQueue<T> {
         if list.ready != self.qp {
             return Err(list.refuse());
         }
-        // SAFETY: the queue pair lives as long as the core. The list has requests of this queue pair and ends (`finish`). They point to
-        // what outlives the list, and to registered memory, which the caller vouches for. Drivers only read the list.
+        // SAFETY: the queue pair lives as long as the core. The list was finished for this queue pair. Its requests point to what
+        // outlives the list, and to registered memory, which the caller guarantees. Drivers only read the list.
         let ret = unsafe { sys::ibv_post_send(self.qp, list.first, &mut bad) };
         if ret == 0 { Ok(()) } else { Err(list.explain(ret, bad, &self.list)) }
     }
@@ -237,7 +237,7 @@ impl<T: Service> SendSink for PrepareSendGuard<'_, '_, T> {
 impl<T: Service> PostSendGuard for PrepareSendGuard<'_, '_, T> {
     type Service = T;
 
-    /// The same as [`finish`](PrepareSendGuard::finish). Only [`post_prepared`](BasicSendQueue::post_prepared) posts the list.
+    /// Finishes the list, as [`finish`](PrepareSendGuard::finish) does. Only [`post_prepared`](BasicSendQueue::post_prepared) posts the list.
     #[inline]
     fn post(self) -> Result<(), PostSendError> {
         self.finish()
@@ -279,16 +279,17 @@ impl PreparedRequest<'_> {
     /// `EINVAL`: the operation has no remote address.
     #[inline]
     pub fn set_remote_addr(&mut self, remote_addr: u64) -> Result<&mut Self, VerbError> {
-        match self.wr.opcode {
-            opcode::IBV_WR_RDMA_WRITE
-            | opcode::IBV_WR_RDMA_WRITE_WITH_IMM
-            | opcode::IBV_WR_RDMA_READ
-            | opcode::IBV_WR_ATOMIC_WRITE => self.wr.wr.rdma.remote_addr = remote_addr,
-            opcode::IBV_WR_ATOMIC_CMP_AND_SWP | opcode::IBV_WR_ATOMIC_FETCH_AND_ADD => {
-                self.wr.wr.atomic.remote_addr = remote_addr;
-            }
-            _ => return Err(lacks("the operation has no remote address")),
+        // A bit for each operation makes it one test. An atomic has its address at the same offset.
+        const HAVE: u32 = 1 << opcode::IBV_WR_RDMA_WRITE.0
+            | 1 << opcode::IBV_WR_RDMA_WRITE_WITH_IMM.0
+            | 1 << opcode::IBV_WR_RDMA_READ.0
+            | 1 << opcode::IBV_WR_ATOMIC_WRITE.0
+            | 1 << opcode::IBV_WR_ATOMIC_CMP_AND_SWP.0
+            | 1 << opcode::IBV_WR_ATOMIC_FETCH_AND_ADD.0;
+        if HAVE >> (self.wr.opcode.0 & 31) & 1 == 0 {
+            return Err(lacks("the operation has no remote address"));
         }
+        self.wr.wr.rdma.remote_addr = remote_addr;
         Ok(self)
     }
 
