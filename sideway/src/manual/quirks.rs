@@ -94,7 +94,7 @@
 //! | irdma | a bind request writes the key into the window when it is posted | the batch borrows the window with `&mut` |
 //! | libibverbs | `ibv_fork_init` changes state that registrations in other threads read, without a lock | [`fork_init`](crate::ibverbs::fork::fork_init) fails once a device was opened |
 //! | librdmacm | bytes written to an event channel's descriptor are commands with addresses, which librdmacm later dereferences | the channel has no `AsFd` |
-//! | all | a forgotten batch or poller (`mem::forget`) leaves the driver's lock locked: the next one deadlocks | none; softrnic returns `EBUSY` to the thread that forgot it |
+//! | all | a forgotten batch or poller (`mem::forget`) leaves the driver's lock locked: the next one deadlocks | none; softrnic returns `EBUSY`: at once to the thread that forgot it, after 10 s to others |
 //!
 //! # All drivers
 //!

@@ -2,6 +2,7 @@
 
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::sys::errno::Errno;
 
@@ -9,6 +10,9 @@ const FREE: u32 = 0;
 const TAKEN: u32 = 1;
 /// Locked, with waiting threads.
 const AWAITED: u32 = 2;
+
+/// How long a thread waits for the owner. Polls and batches take microseconds: an owner of this age was forgotten.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// A lock that any thread may release.
 #[derive(Debug, Default)]
@@ -29,13 +33,18 @@ impl Turn {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if this thread already holds it, because waiting would deadlock.
+    /// `EBUSY` if this thread already holds it, because waiting would deadlock, or if another thread keeps it for
+    /// [`LIMIT`].
     pub(super) fn take(&self) -> Result<(), Errno> {
+        self.take_within(LIMIT)
+    }
+
+    fn take_within(&self, limit: Duration) -> Result<(), Errno> {
         if self.is_mine() {
             return Err(Errno::BUSY);
         }
         if self.word.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            self.wait();
+            self.wait(limit)?;
         }
         self.owner.store(this_thread(), Ordering::Relaxed);
         Ok(())
@@ -47,20 +56,28 @@ impl Turn {
     }
 
     #[cold]
-    fn wait(&self) {
+    fn wait(&self, limit: Duration) -> Result<(), Errno> {
+        let end = Instant::now() + limit;
         while self.word.swap(AWAITED, Ordering::Acquire) != FREE {
-            // SAFETY: the kernel reads the word, which is alive, and sleeps while it has this value. There is no
-            // time-out, and signals are harmless.
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Errno::BUSY);
+            }
+            let left =
+                libc::timespec { tv_sec: left.as_secs() as libc::time_t, tv_nsec: left.subsec_nanos() as libc::c_long };
+            // SAFETY: the kernel reads the word and the time, which are alive, and sleeps while the word has this value.
+            // Signals are harmless.
             unsafe {
                 libc::syscall(
                     libc::SYS_futex,
                     self.word.as_ptr(),
                     libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
                     AWAITED,
-                    ptr::null::<libc::timespec>(),
+                    &raw const left,
                 )
             };
         }
+        Ok(())
     }
 
     /// Releases it.
@@ -82,6 +99,8 @@ impl Turn {
 #[cfg(test)]
 mod tests {
     use std::cell::UnsafeCell;
+
+    use std::time::Duration;
 
     use super::Turn;
     use crate::sys::errno::Errno;
@@ -116,6 +135,15 @@ mod tests {
             }
         });
         assert_eq!(counter.count.into_inner(), 4 * EACH);
+    }
+
+    #[test]
+    fn thread_that_waits_for_a_forgotten_owner_is_refused() {
+        let turn = Turn::default();
+        assert_eq!(std::thread::scope(|scope| scope.spawn(|| turn.take()).join().unwrap()), Ok(()));
+        assert_eq!(turn.take_within(Duration::from_millis(20)), Err(Errno::BUSY));
+        turn.give();
+        assert_eq!(turn.take(), Ok(()));
     }
 
     #[test]
