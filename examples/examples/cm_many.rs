@@ -93,7 +93,9 @@ struct Devices(Vec<Shared>);
 impl Devices {
     /// Creates the link of an identifier, with one message of `size` bytes in each direction.
     fn link(&mut self, id: &Arc<Identifier>, size: u32) -> Result<Link> {
-        let context = id.get_device_context().context("the identifier is on no device")?;
+        let context = id
+            .get_device_context()
+            .context("the identifier has no RDMA device; resolve an address that leads to one")?;
         if !self.0.iter().any(|shared| Arc::ptr_eq(&shared.context, &context)) {
             let (pd, channel) = (context.alloc_pd()?, context.create_comp_channel()?);
             self.0.push(Shared { context: Arc::clone(&context), pd, channel });

@@ -309,7 +309,10 @@ impl Connection {
     }
 
     fn new(socket: Socket, size: u32) -> Result<Self> {
-        let context = socket.id.get_device_context().context("the identifier is on no device")?;
+        let context = socket
+            .id
+            .get_device_context()
+            .context("the identifier has no RDMA device; resolve an address that leads to one")?;
         // Each connection has its own descriptor, which wakes only its task.
         let channel = context.create_comp_channel()?;
         let shape = Shape { size, messages: 1, events: Some((&channel, 0)), shared: None };

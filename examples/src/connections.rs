@@ -104,7 +104,7 @@ impl Role {
 /// The host cannot be resolved.
 pub fn resolve(host: &str, port: u16) -> Result<SocketAddr> {
     let mut found = (host, port).to_socket_addrs().with_context(|| format!("cannot resolve {host}"))?;
-    found.next().with_context(|| format!("{host} has no address"))
+    found.next().with_context(|| format!("{host} has no address; check the name"))
 }
 
 /// The IP address of the first device that has one: it is part of the GID of a RoCE port.

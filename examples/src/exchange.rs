@@ -112,7 +112,7 @@ impl Peer {
                 Err(error) => failure = Some((address, error)),
             }
         }
-        let Some((address, error)) = failure else { bail!("`{host}` has no address") };
+        let Some((address, error)) = failure else { bail!("`{host}` has no address; check the name") };
         match error.kind() {
             ErrorKind::ConnectionRefused => bail!(
                 "cannot connect to {address}: connection refused; start the server there first, with the same --port and without \
@@ -122,7 +122,7 @@ impl Peer {
                 "cannot connect to {address}: no answer within {}; check the host name and the firewall",
                 seconds(timeout)
             ),
-            _ => bail!("cannot connect to {address}: {error}"),
+            _ => bail!("cannot connect to {address}: {error}; check the address and the route to it"),
         }
     }
 

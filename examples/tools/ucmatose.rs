@@ -342,7 +342,9 @@ impl<'a> Connections<'a> {
     fn make_link(&mut self, index: usize) -> Result<()> {
         let Arguments { connections, messages, size, srq, .. } = *self.arguments;
         let id = Arc::clone(&self.member(index)?.id);
-        let context = id.get_device_context().context("the identifier is on no device")?;
+        let context = id
+            .get_device_context()
+            .context("the identifier has no RDMA device; resolve an address that leads to one")?;
         let pd = match &self.pd {
             Some(pd) if Arc::ptr_eq(pd.device_context(), &context) => Arc::clone(pd),
             _ => context.alloc_pd()?,

@@ -133,10 +133,10 @@ impl End {
     ///
     /// # Panics
     ///
-    /// The identifier is on no device.
+    /// The identifier has no device.
     #[track_caller]
     pub fn try_of(id: Arc<Identifier>) -> Result<Self, VerbError> {
-        let context = id.get_device_context().unwrap_or_else(|| panic!("{id:?} is on no device"));
+        let context = id.get_device_context().unwrap_or_else(|| panic!("{id:?} has no device"));
         let pd = context.alloc_pd()?;
         let cq = context.create_cq_builder().build_generic()?;
         let mut builder = pd.create_qp_builder();
@@ -219,7 +219,7 @@ impl DerefMut for DatagramEnd {
 /// It cannot be created.
 #[track_caller]
 pub fn datagram_end(id: &Arc<Identifier>) -> DatagramEnd {
-    let context = id.get_device_context().unwrap_or_else(|| panic!("{id:?} is on no device"));
+    let context = id.get_device_context().unwrap_or_else(|| panic!("{id:?} has no device"));
     let pd = context.alloc_pd().unwrap_or_else(|error| panic!("{error}"));
     let cq = context.create_cq_builder().build_generic().unwrap_or_else(|error| panic!("{error}"));
     let mut builder = pd.create_ud_qp_builder();

@@ -26,8 +26,8 @@ fn resolve(server: &str, arguments: &Arguments) -> Result<SocketAddr> {
     let mut addresses =
         addresses.filter(|address| arguments.bind.is_none_or(|bind| bind.is_ipv4() == address.is_ipv4()));
     addresses.next().with_context(|| match arguments.bind {
-        Some(bind) => format!("{server} has no address of the same family as {bind}"),
-        None => format!("{server} has no address"),
+        Some(bind) => format!("{server} has no address of the same family as {bind}; give another address to bind"),
+        None => format!("{server} has no address; check the name"),
     })
 }
 

@@ -135,7 +135,7 @@ impl Driver {
             Self::BnxtRe
         } else if is_of("libmlx5") {
             Self::Mlx5
-        } else if !file.contains("-rdmav") && is_of_the_program(context) {
+        } else if !file.contains("-rdmav") && is_in_process(context) {
             Self::InProcess
         } else {
             Self::Other
@@ -177,7 +177,7 @@ impl Driver {
 
 /// Whether the device's functions are a table registered or installed by the program. By contract they behave as
 /// rdma-core documents: a failed batch posts nothing.
-pub(crate) fn is_of_the_program(context: &DeviceContext) -> bool {
+pub(crate) fn is_in_process(context: &DeviceContext) -> bool {
     // SAFETY: the context is open as long as it is borrowed.
     unsafe { ProviderId::of_context(context.raw()) }.is_some()
         || ibverbs::library().is_ok_and(|library| library.is_from_table())

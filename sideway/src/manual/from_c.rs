@@ -258,7 +258,7 @@
 //! let xrcd = context.open_xrcd(None, XrcDomainFlags::Create)?;
 //! let named = pd.create_srq_builder().setup_xrc(&xrcd, &cq).build_ex()?;
 //! let receiving = xrcd.create_recv_qp()?; // connected by `modify`, like other queue pairs
-//! println!("senders are told {:#x}", named.srq_number()?);
+//! println!("number for the senders: {:#x}", named.srq_number()?);
 //! # drop((pairs, receiving));
 //! # Ok(())
 //! # }

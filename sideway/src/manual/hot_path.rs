@@ -1,60 +1,57 @@
 //! Posting and polling.
 //!
-//! Every call of the hot path is made to be inlined down to the driver's function, as in C: posting a write is a store of
-//! `wr_id` and flags, a call of `wr_rdma_write` and one of `wr_set_sge`. There is no allocation, no lock of ours, no check of a
-//! capability.
+//! Every call of the hot path inlines down to the driver's function, as in C. To post a write is to store `wr_id` and flags, and to call
+//! `wr_rdma_write` and `wr_set_sge`. This library adds no allocation, no lock, and no check of a capability.
 //!
-//! - **Which operations** a queue pair has is settled when it is built
-//!   ([`setup_send_ops_flags`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_send_ops_flags)). An operation that it
-//!   has not ends in a typed error at `post`, which costs the others nothing: the driver's empty function pointers are
-//!   filled with refusing ones, once.
-//! - **What a request must say** is its type: a datagram's address, the shared receive queue of an XRC message. A request that
-//!   lacks it does not compile, so that little is looked at when it is posted: the device of an address handle is compared
-//!   (`setup_ud_addr_unchecked` leaves that out), and what a memory window is bound to.
-//! - **One thread**: [`single_threaded`](crate::ibverbs::single_threaded) objects stay with their thread and take no lock where
-//!   the device has such queues.
-//! - **Batches**: build several requests under one guard; one `post` rings one doorbell.
-//! - **Completions** are given to a closure by `poll_each`, up to so many in one poll, or taken one after the other from the poller that
-//!   `start_poll` gives. The first leaves nothing to be asked between two completions, and is bounded; the second fits where the program goes
-//!   on elsewhere before the poll has ended. See the first example below.
-//! - **Either kind**: `GenericQueuePair` chooses by a match per batch, and a `GenericCompletionQueue` by one per poll, with
-//!   [`poll_each`](crate::ibverbs::completion::GenericCompletionQueue::poll_each) as with `start_poll` and `next`: the compiler makes a loop
-//!   for each kind, unless the loop is large. To take
-//!   the choice out of a loop, match once outside ([`queues`](crate::ibverbs::queue_pair::Pair::queues) lends the send queue to match on),
-//!   and run the loop on the queues inside, as a function that is generic over
-//!   [`SendQueue`](crate::ibverbs::queue_pair::SendQueue) and [`PollCompletions`](crate::ibverbs::completion::PollCompletions): the
-//!   compiler makes the loop of each kind. See the second example below.
-//! - **A full queue** is refused by the driver with [`NotEnoughResources`](crate::ibverbs::work_request::PostErrorKind::NotEnoughResources),
-//!   at no cost here. mlx5's driver does not check on its extended interface: there `build_generic` makes basic queue pairs, unless the
-//!   program counts what is outstanding and promises that by the unsafe
+//! - **Operations** are fixed when the queue pair is built
+//!   ([`setup_send_ops_flags`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_send_ops_flags)). A missing operation is a typed error
+//!   at `post`. The check costs nothing: the builder replaces the driver's null function pointers by functions that refuse.
+//! - **What a request requires** is part of its type: the address of a datagram, the shared receive queue of an XRC message. A request
+//!   without it does not compile. Two checks are left for `post`: that an address handle belongs to the same device (unless the program
+//!   uses `setup_ud_addr_unchecked`), and what a memory window is bound to.
+//! - **One thread**: [`single_threaded`](crate::ibverbs::single_threaded) objects stay in their thread. They take no lock if the device
+//!   has such queues.
+//! - **Batches**: build several requests with one guard; one `post` rings one doorbell.
+//! - **Completions**: `poll_each` passes up to N completions of one poll to a closure. `start_poll` returns a poller, whose `next` returns
+//!   one completion after the other. `poll_each` has no check between two completions, and has a maximum. The poller suits programs that
+//!   do other work before the poll ends.
+//! - **Generic objects**: `GenericQueuePair` matches its kind once per batch, and `GenericCompletionQueue` once per poll, with
+//!   [`poll_each`](crate::ibverbs::completion::GenericCompletionQueue::poll_each) or with `start_poll` and `next`. The compiler emits a loop
+//!   for each kind, unless the loop is large. To match before the loop, borrow the send queue
+//!   ([`queues`](crate::ibverbs::queue_pair::Pair::queues)), match both queues, and run a function that is generic over
+//!   [`SendQueue`](crate::ibverbs::queue_pair::SendQueue) and [`PollCompletions`](crate::ibverbs::completion::PollCompletions). See the
+//!   second example below.
+//! - **A full queue**: the driver refuses the request with
+//!   [`NotEnoughResources`](crate::ibverbs::work_request::PostErrorKind::NotEnoughResources), at no cost here. The extended interface of
+//!   mlx5's driver does not check, so `build_generic` makes basic queue pairs there. A program that counts its outstanding requests can
+//!   promise that with the unsafe
 //!   [`assume_send_room`](crate::ibverbs::queue_pair::QueuePairBuilder::assume_send_room)
 //!   ([`quirks`](super::quirks#send-queues-without-an-overflow-check)).
 //! - **Two threads**: `split` a queue pair into its send queue and its receive queue.
-//! - **Basic queue pairs** hold as many requests as they were built for, in place; a batch is linked and posted without an
-//!   allocation. Batches of one length find the list linked as they left it.
-//! - **Prepared lists** cost what a list costs that a C program keeps: it is built once
-//!   ([`prepare`](crate::ibverbs::queue_pair::BasicSendQueue::prepare)) and posted many times
-//!   ([`post_prepared`](crate::ibverbs::queue_pair::BasicSendQueue::post_prepared)). Between two posts, safe setters change a request's
-//!   number, remote address, immediate data and whether it is signaled; an unsafe one changes its local address. The list holds what its
-//!   requests borrow, and is of one basic send queue: see the example of
-//!   [`PreparedSends`](crate::ibverbs::queue_pair::PreparedSends).
-//! - **Inline data** is copied into the queue pair of a basic one before the call returns, 16 to 64 bytes of it in place. Where the
-//!   bytes outlive the batch,
+//! - **Basic queue pairs** allocate their requests when they are built; a batch is linked and posted without an allocation. Batches of the
+//!   same length need no new links.
+//! - **Prepared lists** cost what a list costs that a C program keeps. The program builds the list once
+//!   ([`prepare`](crate::ibverbs::queue_pair::BasicSendQueue::prepare)) and posts it many times
+//!   ([`post_prepared`](crate::ibverbs::queue_pair::BasicSendQueue::post_prepared)). Between two posts, safe setters change the number,
+//!   remote address, immediate data and signaling of a request; an unsafe setter changes its local address. The list borrows what its
+//!   requests borrow, and belongs to one basic send queue. [`PreparedSends`](crate::ibverbs::queue_pair::PreparedSends) has an example.
+//! - **Inline data** is copied into a basic queue pair before the call returns; 16 to 64 bytes are copied in place. If the bytes outlive
+//!   the batch,
 //!   [`setup_borrowed_inline_data`](crate::ibverbs::work_request::LocalBufferHandle::setup_borrowed_inline_data) leaves the copy to the
 //!   driver, as C does.
 //!
-//! Receives that have completed are posted again, up to 32 at a time, whatever kind the queue is of:
+//! Receives are posted again after they complete, up to 32 at a time, on a queue of any kind:
 //!
 //! ```
 //! use sideway::ibverbs::completion::{GenericCompletionQueue, WorkCompletionStatus};
 //! use sideway::ibverbs::memory_region::LocalKey;
 //! use sideway::ibverbs::work_request::ReceiveQueue;
 //!
-//! /// The receive `n` has the buffer of 4096 bytes that begins at `buffers + 4096 * n`; how many had completed.
+//! /// Posts completed receives again, and returns their number. Receive N has the 4096 bytes at `buffers + 4096 * N`.
 //! ///
 //! /// # Safety
 //! ///
-//! /// Nobody else uses the buffers while receives are outstanding.
+//! /// Nothing else uses the buffers while receives are outstanding.
 //! unsafe fn refill(
 //!     cq: &mut GenericCompletionQueue,
 //!     receives: &mut ReceiveQueue,
@@ -66,7 +63,7 @@
 //!             return Err(format!("receive {}: {}", completion.wr_id(), completion.status()).into());
 //!         }
 //!         let request = guard.construct_wr(completion.wr_id());
-//!         // SAFETY: the device has filled the buffer, and nobody else uses it.
+//!         // SAFETY: the device has filled the buffer, and nothing else uses it.
 //!         unsafe { request.setup_sge(lkey, buffers + 4096 * completion.wr_id(), 4096) };
 //!         Ok::<_, Box<dyn std::error::Error>>(())
 //!     })?;
@@ -75,14 +72,14 @@
 //! }
 //! ```
 //!
-//! The choice of both queues before the loop:
+//! Matching both queues before the loop:
 //!
 //! ```
 //! use sideway::ibverbs::completion::{GenericCompletionQueue, PollCompletionQueueError, PollCompletions, WorkCompletion};
 //! use sideway::ibverbs::queue_pair::{Connected, GenericQueuePair, GenericSendQueue, PostSendGuard, SendQueue};
 //! use sideway::ibverbs::work_request::WorkRequestFlags;
 //!
-//! /// Posts a request and waits for it, `rounds` times, on queues of any kind.
+//! /// Posts a request and waits for its completion, `rounds` times, on queues of any kind.
 //! fn ping(
 //!     send: &mut impl SendQueue<Service = Connected>,
 //!     cq: &mut impl PollCompletions,
@@ -115,5 +112,5 @@
 //! }
 //! ```
 //!
-//! What all this costs, counted in instructions beside the same loops in C, is in the repository's BENCHMARKING.md ("Zero
-//! cost"); a test keeps it so.
+//! The repository's BENCHMARKING.md ("Zero cost") compares the instruction counts with those of the same loops in C. A test checks
+//! them.

@@ -133,7 +133,7 @@
 //! the queue after posting, poll once more before sleeping.
 //!
 //! ```text
-//! poll: empty ─► a completion comes ─► req_notify ─► sleep                    for ever
+//! poll: empty ─► a completion comes ─► req_notify ─► sleep                    forever
 //! poll: empty ─► a completion comes ─► req_notify ─► poll: there it is        right
 //! poll: empty ─► req_notify ─► a completion comes ─► poll: there it is        right; the event wakes in vain
 //! ```

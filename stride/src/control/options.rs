@@ -153,7 +153,7 @@ fn connect_once(host: &str, contact: &ControlOptions) -> Result<Met, Failure> {
             other => return other,
         }
     }
-    Err(last.unwrap_or_else(|| Failure::Unreachable(format!("{host} has no address"))))
+    Err(last.unwrap_or_else(|| Failure::Unreachable(format!("{host} has no address; check the name"))))
 }
 
 fn reach(host: &str, address: SocketAddr, contact: &ControlOptions) -> Result<Met, Failure> {
@@ -219,7 +219,7 @@ fn unreachable(host: &str, address: SocketAddr, error: &io::Error) -> String {
             "cannot connect to {host}, TCP port {port}: no answer; check that the host is up and that no firewall drops \
               the port (RoCE v2 also requires UDP port 4791)"
         ),
-        _ => format!("cannot connect to {host}, TCP port {port}: {error}"),
+        _ => format!("cannot connect to {host}, TCP port {port}: {error}; check the route to it"),
     }
 }
 

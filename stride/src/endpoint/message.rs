@@ -76,7 +76,10 @@ impl MessageEndpoint {
                 return Ok(value);
             }
             if begun.elapsed() > TIMEOUT {
-                bail!("no connection within {} s", TIMEOUT.as_secs());
+                bail!(
+                    "no connection within {} s; check that the server still runs and that no firewall drops its TCP port",
+                    TIMEOUT.as_secs()
+                );
             }
             self.worker.wait(TICK)?;
         }

@@ -56,14 +56,20 @@ impl Comparison {
     /// An error for the user, if the two measured different things.
     pub fn of(old: &Series, new: &Series, threshold: f64) -> anyhow::Result<Self> {
         if old.measure != new.measure {
-            bail!("{} has {}, and {} has {}", old.name, called(old.measure), new.name, called(new.measure));
+            bail!(
+                "{} has {}, and {} has {}; give results of one kind",
+                old.name,
+                called(old.measure),
+                new.name,
+                called(new.measure)
+            );
         }
         if let (Some(before), Some(now)) = (old.operation, new.operation)
             && before != now
             && !((old.hides_immediates || new.hides_immediates)
                 && before.without_immediate() == now.without_immediate())
         {
-            bail!("{} is {before}, and {} is {now}", old.name, new.name);
+            bail!("{} is {before}, and {} is {now}; give results of one operation", old.name, new.name);
         }
         if let (Some(before), Some(now)) = (old.transport, new.transport)
             && before != now
@@ -364,11 +370,17 @@ mod tests {
         let of = |old: &Series, new: &Series| Comparison::of(old, new, 5.0).unwrap_err().to_string();
         let ack = latencies(Semantics::Ack, &[]);
         let oneway = latencies(Semantics::Oneway, &[]);
-        assert_eq!(of(&ack, &oneway), "it has latencies of kind ack, and it has latencies of kind oneway");
-        assert_eq!(of(&bandwidths("old", &[]), &ack), "old has bandwidths, and it has latencies of kind ack");
+        assert_eq!(
+            of(&ack, &oneway),
+            "it has latencies of kind ack, and it has latencies of kind oneway; give results of one kind"
+        );
+        assert_eq!(
+            of(&bandwidths("old", &[]), &ack),
+            "old has bandwidths, and it has latencies of kind ack; give results of one kind"
+        );
         let mut read = bandwidths("new", &[]);
         read.operation = Some(Operation::Read);
-        assert_eq!(of(&bandwidths("old", &[]), &read), "old is write, and new is read");
+        assert_eq!(of(&bandwidths("old", &[]), &read), "old is write, and new is read; give results of one operation");
     }
 
     #[test]

@@ -161,7 +161,7 @@ impl Document {
         if let Some(Ok(Event::End(End { error: Some(error), .. }))) =
             serde_json::Deserializer::from_str(text).into_iter::<Event>().next()
         {
-            bail!("it has no results: the test did not start: {error}");
+            bail!("it has no results: the test did not start: {error}; run it again");
         }
         let head = serde_json::Deserializer::from_str(text).into_iter::<Head>().next().context("it is empty")?;
         let found = head.context("it is not JSON of stride-perf")?.format;
@@ -411,7 +411,7 @@ mod tests {
         let error = Some("connection refused".to_owned());
         let end = Event::End(End { rows: 0, hints: Vec::new(), error, verdict: None });
         let text = sample::written(|out| end.write(out));
-        assert_eq!(message(&text), "it has no results: the test did not start: connection refused");
+        assert_eq!(message(&text), "it has no results: the test did not start: connection refused; run it again");
         assert!(message("{\"format\": 1}").contains("missing field"), "{}", message("{\"format\": 1}"));
     }
 }

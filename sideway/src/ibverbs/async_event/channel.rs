@@ -94,7 +94,7 @@ impl AsyncEventChannel {
             if !is_taken {
                 return Ok(None);
             }
-            if is_of_nothing(&event) {
+            if names_no_object(&event) {
                 // Acknowledging it would dereference the pointer.
                 return Err(VerbError::new(GET_EVENT, Errno::EIO)
                     .with_hint("the driver reported an event of an object without naming the object"));
@@ -133,7 +133,7 @@ impl AsFd for AsyncEventChannel {
 }
 
 /// Whether the event should name an object but has a null pointer.
-fn is_of_nothing(event: &ibv_async_event) -> bool {
+fn names_no_object(event: &ibv_async_event) -> bool {
     match AsyncEventType::from_raw(event.event_type.0).subject() {
         Subject::CompletionQueue | Subject::QueuePair | Subject::SharedReceiveQueue | Subject::WorkQueue => {
             // SAFETY: the members are pointers at the same offset and of the same size, zeroed before the call.

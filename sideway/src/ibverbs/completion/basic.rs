@@ -98,7 +98,7 @@ impl BasicCompletionQueue {
         // One comparison for two faults: a negative number is a large unsigned one, and no batch is that long
         // (`MAX_BATCH`).
         if polled as u32 > most as u32 {
-            return Err(not_so_many(polled, most));
+            return Err(wrong_count(polled, most));
         }
         // SAFETY: the driver has filled this number of entries.
         let filled = unsafe { self.batch.get_unchecked(..polled as usize) };
@@ -168,7 +168,7 @@ fn lost_queue() -> *mut ibv_cq {
 /// Returns the error of a driver that failed, or reported more completions than requested.
 #[cold]
 #[inline(never)]
-fn not_so_many(polled: c_int, asked: usize) -> PollCompletionQueueError {
+fn wrong_count(polled: c_int, asked: usize) -> PollCompletionQueueError {
     const VERB: &str = "ibv_poll_cq";
     if polled < 0 {
         return VerbError::of_poll(VERB, polled).into();

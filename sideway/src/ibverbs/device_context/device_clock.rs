@@ -18,7 +18,7 @@ use super::DeviceAttr;
 /// use sideway::ibverbs::device_context::ValuesMask;
 ///
 /// let clock = context.query_device()?.device_clock().ok_or("the device has no clock")?;
-/// let now = context.query_rt_values_ex(ValuesMask::RawClock)?.raw_clock().ok_or("the clock is not told")?;
+/// let now = context.query_rt_values_ex(ValuesMask::RawClock)?.raw_clock().ok_or("the device reports no clock")?;
 /// // `timestamp` is the `completion_timestamp()` of a completion.
 /// println!("it completed {:?} ago", clock.between(timestamp, now.cycles()));
 /// # Ok(())

@@ -59,7 +59,7 @@ pub struct MemoryRegion {
 }
 
 // SAFETY: the handle is `Send` and `Sync` (see there). The pointer is read through `&self`, or written through
-// `&mut self` (`rereg_mr`). The backing is of types that are Send and Sync (asserted below).
+// `&mut self` (`rereg_mr`). The types of the backing are Send and Sync (asserted below).
 unsafe impl Send for MemoryRegion {}
 // SAFETY: as for Send.
 unsafe impl Sync for MemoryRegion {}

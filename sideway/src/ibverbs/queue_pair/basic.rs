@@ -17,7 +17,7 @@ use crate::ibverbs::work_request::{
 
 pub(super) const VERB: &str = "ibv_post_send";
 
-/// The send queue of a basic queue pair, which one thread at a time posts to.
+/// The send queue of a basic queue pair, for one thread at a time.
 #[derive(Debug)]
 pub struct BasicSendQueue<T = Connected> {
     pub(super) qp: *mut ibv_qp,
@@ -33,8 +33,7 @@ pub(super) struct SendList {
     /// `max_inline` bytes for each request.
     #[expect(dead_code, reason = "reached by `inline_origin`")]
     inline: Ring<u8>,
-    /// Where the bytes of a request of the [number](Batch::last_number) 0 would be, were there one: those of the first are as many times
-    /// `max_inline` behind it as its number says.
+    /// Origin of inline bytes: those of the request with the [number](Batch::last_number) N start N × `max_inline` bytes after it.
     inline_origin: *mut u8,
     pub(super) max_inline: usize,
 }
@@ -43,7 +42,7 @@ impl SendList {
     /// Allocates `max_wr` requests of up to `max_sge` entries and `max_inline` bytes each.
     pub(super) fn new(verb: &'static str, max_wr: u32, max_sge: u32, max_inline: usize) -> Result<Self, VerbError> {
         let requests = Requests::new(verb, max_wr, max_sge)?;
-        // Drivers of raw packets read their beginning, also of one that is shorter.
+        // Drivers of raw packets read the first bytes of a packet, even if it is shorter.
         let inline = (max_wr as usize)
             .checked_mul(max_inline)
             .and_then(|bytes| bytes.checked_add(PACKET_START))
@@ -67,17 +66,17 @@ impl SendList {
     }
 }
 
-// SAFETY: the queue owns its requests; posting to a queue pair is allowed from any thread, and `&mut` keeps it to one.
+// SAFETY: the queue owns its requests. Any thread may post to a queue pair, and `&mut` allows one at a time.
 unsafe impl<T: Service> Send for BasicSendQueue<T> {}
-// SAFETY: a shared send queue gives access to the core alone.
+// SAFETY: a shared send queue only gives access to the core.
 unsafe impl<T: Service> Sync for BasicSendQueue<T> {}
 
 impl<T: Service> BasicSendQueue<T> {
-    /// For batches of as many requests, entries and bytes as was asked for.
+    /// Allocates requests, entries and inline bytes as in `cap`.
     ///
     /// # Safety
     ///
-    /// The queue pair is of the service `T`, and there is no other send queue of it.
+    /// The queue pair has the service `T` and no other send queue.
     pub(super) unsafe fn new(
         verb: &'static str,
         core: &Arc<QueuePairCore>,
@@ -104,7 +103,7 @@ impl<T: Service> AsQueuePairCore for BasicSendQueue<T> {
     }
 }
 
-/// A batch of sends under construction. Dropping it takes the batch back.
+/// A batch of sends under construction. Dropping it discards the batch.
 #[derive(Debug)]
 pub struct BasicPostSendGuard<'q, T = Connected> {
     core: &'q QueuePairCore,
@@ -121,13 +120,13 @@ impl<T> BasicPostSendGuard<'_, T> {
     }
 }
 
-// SAFETY: the batch is used by `post`, which takes the guard, and what is left of it is written anew before it is read again.
+// SAFETY: the batch is used by `post`, which consumes the guard. Requests that it leaves are written again before they are read.
 unsafe impl<'q, T: Service> HoldsFor<'q> for BasicPostSendGuard<'q, T> {}
 
 impl<T: Service> SendSink for BasicPostSendGuard<'_, T> {
     #[inline]
     unsafe fn emit<O: SendOperation, D: SendData>(&mut self, wr_id: u64, flags: u32, operation: O, data: D) {
-        // Data that is one entry needs no further check: there is room for it, or the request is refused.
+        // Data of one entry needs no further check: the request has space for it, or is refused.
         let place = if D::ONE_ENTRY { self.batch.reserve_with_entry(wr_id) } else { self.batch.reserve(wr_id) };
         let Some(wr) = place else { return };
         if O::IS_ATOMIC_WRITE
@@ -135,8 +134,7 @@ impl<T: Service> SendSink for BasicPostSendGuard<'_, T> {
         {
             return self.batch.refuse(wr_id, reason);
         }
-        // SAFETY: the request exists, with its list and its part of the inline bytes; `&mut self` says that nobody else
-        // uses them.
+        // SAFETY: the request exists, with its entries and its inline bytes; `&mut self` excludes other users.
         let written = unsafe {
             (*wr).wr_id = wr_id;
             (*wr).send_flags = flags | D::BASIC_FLAGS;
@@ -162,8 +160,8 @@ impl<T: Service> PostSendGuard for BasicPostSendGuard<'_, T> {
 
     #[inline]
     fn post(self) -> Result<(), PostSendError> {
-        // SAFETY: the queue pair is live as long as the queue that the batch borrows, and the batch gives a list of
-        // requests that stays for the call.
+        // SAFETY: the queue pair is live as long as the queue that the batch borrows, and the list stays valid during the
+        // call.
         self.batch.post(VERB, |first, bad| unsafe { sys::ibv_post_send(self.core.raw(), first, bad) })
     }
 }

@@ -44,7 +44,7 @@ impl<T: BasicService> QueuePairBuilder<T> {
     /// Builds a basic queue pair with the functions of `maker`.
     pub(crate) fn build_by(&self, maker: &Maker<'_>) -> Result<BasicQueuePair<T>, VerbError> {
         let parents = self.parents_by(maker, maker.verb)?;
-        if self.wants_more_than_basic() {
+        if self.needs_extended() {
             return self.build_basic_by_extended_verb(maker);
         }
         let mut attr = ibv_qp_init_attr {
@@ -291,7 +291,7 @@ impl<T: Service> QueuePairBuilder<T> {
     }
 
     /// Whether attributes are requested that `struct ibv_qp_init_attr` lacks.
-    fn wants_more_than_basic(&self) -> bool {
+    fn needs_extended(&self) -> bool {
         self.max_tso_header > 0 || !self.create_flags.is_empty()
     }
 

@@ -70,13 +70,13 @@ enum State {
 }
 
 impl Polling {
-    pub(super) fn is_under_way(&self) -> bool {
+    pub(super) fn is_active(&self) -> bool {
         self.state.get() != State::Idle
     }
 
     /// Keeps a queue pair until the end of the poll, if one is open.
     fn keep(&self, qp: &Arc<QueuePairCore>) {
-        if self.is_under_way() {
+        if self.is_active() {
             self.leaving.borrow_mut().push(Arc::clone(qp));
             self.state.set(State::Awaited);
         }
@@ -111,8 +111,8 @@ pub(super) struct Polls {
 
 impl Polls {
     /// Whether a completion queue of the queue pair is being polled.
-    pub(super) fn are_under_way(&self) -> bool {
-        self.both().any(|polling| polling.is_under_way())
+    pub(super) fn are_active(&self) -> bool {
+        self.both().any(|polling| polling.is_active())
     }
 
     /// Keeps the queue pair until all open polls have ended.

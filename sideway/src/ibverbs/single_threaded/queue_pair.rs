@@ -168,7 +168,7 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
     pub fn modify(&self, attribute: &QueuePairAttribute) -> Result<(), ModifyQueuePairError> {
         let resets =
             attribute.mask().contains(QueuePairAttributeMask::State) && attribute.state() == QueuePairState::Reset;
-        if resets && self.polls.are_under_way() {
+        if resets && self.polls.are_active() {
             let source = busy("ibv_modify_qp").with_hint("a completion queue is being polled; drop the poller first");
             return Err(ModifyQueuePairError::Verb { from: self.state(), to: QueuePairState::Reset, source });
         }
@@ -251,7 +251,7 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
     /// the driver's errno, and the queue pair is leaked.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn close(self) -> Result<(), VerbError> {
-        if self.polls.are_under_way() {
+        if self.polls.are_active() {
             return Err(busy("ibv_destroy_qp")
                 .with_hint("a completion queue is being polled; dropping the poller destroys the queue pair"));
         }

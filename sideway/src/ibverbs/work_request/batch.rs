@@ -1,4 +1,4 @@
-//! Lists of requests for the basic verbs: built in place, linked once, posted without an allocation.
+//! Lists of requests for the basic verbs: built in place, linked once, posted without allocation.
 
 use std::{fmt, ptr};
 
@@ -9,21 +9,21 @@ use super::{FailedRequest, PostError, Refusal, RefusalReason, Ring};
 use crate::error::{Errno, VerbError};
 use crate::ffi::errno_of;
 
-/// More requests of a queue, or entries of a request, than any driver takes. The requests are held in memory here too.
+/// Limit of the requests of a queue, above that of any driver, because this library allocates them too.
 pub(crate) const MOST_REQUESTS: u32 = c_int::MAX as u32 >> 8;
 
-/// A request that can stand in a list: `ibv_send_wr`, `ibv_recv_wr` or `ibv_ops_wr`.
+/// A request of a linked list: `ibv_send_wr`, `ibv_recv_wr` or `ibv_ops_wr`.
 pub(crate) trait ListedRequest: Copy {
-    /// A request with nothing set.
+    /// A request whose bytes are all zero.
     fn zeroed() -> Self;
 
-    /// Its number.
+    /// The request's number.
     fn wr_id(&self) -> u64;
 
-    /// The request behind it.
+    /// The pointer to the next request.
     fn next(&mut self) -> &mut *mut Self;
 
-    /// Where its entries stand.
+    /// The pointer to the request's entries.
     fn sg_list(&mut self) -> &mut *mut ibv_sge;
 }
 
@@ -31,7 +31,7 @@ macro_rules! listed_request {
     ($($Request:ty: $($list:ident).+),+) => {$(
         impl ListedRequest for $Request {
             fn zeroed() -> Self {
-                // SAFETY: all-zero is legal: the struct has integers and pointers alone.
+                // SAFETY: zero is valid for the struct's integers and pointers.
                 unsafe { std::mem::zeroed() }
             }
 
@@ -55,20 +55,19 @@ macro_rules! listed_request {
 
 listed_request!(ibv_send_wr: sg_list, ibv_recv_wr: sg_list, ibv_ops_wr: tm.add.sg_list);
 
-/// There is no memory for what this library holds of a queue: the system has none, or it would be too much
-/// ([`Ring::new`]).
+/// The error if this library cannot allocate the requests of a queue: out of memory, or above its limit ([`Ring::new`]).
 #[cold]
 pub(crate) fn no_room(verb: &'static str, what: String) -> VerbError {
     VerbError::new(verb, Errno::ENOMEM).with_hint(format!(
-        "no memory for {what}: ask for fewer (a list may have {} MiB)",
+        "no memory for {what}; request fewer (a list has at most {} MiB)",
         Ring::<u8>::MOST_BYTES >> 20
     ))
 }
 
-/// The requests of a queue, each with its list and its successor written in.
+/// The requests of a queue, each linked to its entries and to the next request.
 ///
-/// In the ring they stand between two places that are no request and have a successor: before the first, which is the last of an
-/// empty batch, and behind the last, which is that of a batch that was refused.
+/// The ring has two more elements, which are no requests but have a successor. The one before the first request is the last of an
+/// empty batch; the one after the last request is the last of a refused batch.
 pub(crate) struct Requests<W> {
     ring: Ring<W>,
     #[expect(dead_code, reason = "the requests point into it")]
@@ -77,46 +76,45 @@ pub(crate) struct Requests<W> {
     max_sge: usize,
     /// The last request.
     limit: *mut W,
-    /// The last request that can have an entry: of all of them, or the place before the first.
+    /// The last request that can have an entry: the last one, or the element before the first.
     limit_with_entry: *mut W,
-    /// The only request that has no successor: the last of the batch before, and of the next where that is as long.
+    /// The only request without a successor: the last of the previous batch, and of the next one if it has the same length.
     end: *mut W,
     refusals: Box<Refusals>,
 }
 
-/// Stands apart from the requests: functions that are not inlined get this alone, so that a compiler knows what the calls in a
-/// loop leave as it is, and reads it once.
+/// The refused request of a batch. Separate from the requests: functions that are not inlined receive only this part, so the
+/// compiler can keep the other fields in registers.
 struct Refusals {
-    /// Why a request too many is refused.
+    /// Why a request beyond the last one is refused.
     overflow: RefusalReason,
-    /// The first request of the batch that was refused.
+    /// The first refused request of the batch.
     first: Option<Refusal>,
 }
 
-// SAFETY: the pointers are into the ring, which the requests own; using them is as safe as using that.
+// SAFETY: the pointers refer to the ring, which the requests own.
 unsafe impl<W> Send for Requests<W> {}
 // SAFETY: as for Send.
 unsafe impl<W> Sync for Requests<W> {}
 
 impl<W: ListedRequest> Requests<W> {
-    /// `max_wr` requests with up to `max_sge` entries each, and room for at least one.
+    /// Allocates `max_wr` requests with up to `max_sge` entries each, and space for at least one.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, of this library and not of the verb: the error says so.
+    /// `ENOMEM`, from this library and not from the verb; the error states it.
     pub(crate) fn new(verb: &'static str, max_wr: u32, max_sge: u32) -> Result<Self, VerbError> {
         let (max_wr, max_sge) = (max_wr as usize, max_sge as usize);
-        // Inline data is named by an entry also where no other was asked for.
+        // Inline data uses an entry, even if `max_sge` is zero.
         let room = max_sge.max(1);
-        let out_of_memory = || {
-            no_room(verb, format!("{max_wr} requests of {room} entries, which this library holds ready to be posted"))
-        };
+        let out_of_memory =
+            || no_room(verb, format!("{max_wr} requests of {room} entries, which this library allocates"));
         let entries = max_wr.checked_mul(room).ok_or_else(out_of_memory)?;
         let sges = Ring::new(ibv_sge { addr: 0, length: 0, lkey: 0 }, entries).ok_or_else(out_of_memory)?;
         let places = max_wr.checked_add(2).ok_or_else(out_of_memory)?;
         let ring = Ring::new(W::zeroed(), places).ok_or_else(out_of_memory)?;
         for index in 0..places {
-            // SAFETY: the element exists and nobody else has its address.
+            // SAFETY: the element exists, and nothing else has its address.
             unsafe { *(*ring.at(index)).next() = ring.at(index + 1) };
         }
         for index in 0..max_wr {
@@ -139,7 +137,7 @@ impl<W: ListedRequest> Requests<W> {
         })
     }
 
-    /// No requests: each is refused for this reason.
+    /// Creates a list without requests: each request is refused for this reason.
     ///
     /// # Errors
     ///
@@ -155,51 +153,51 @@ impl<W: ListedRequest> Requests<W> {
         self.refusals.overflow = reason;
     }
 
-    /// The request at this place, as the last batch has left it.
+    /// Returns the request at this index, as the last batch left it.
     pub(crate) fn get(&self, index: usize) -> Option<&W> {
-        // SAFETY: the element exists, and nobody writes to it while the requests are borrowed.
+        // SAFETY: the element exists, and nothing writes to it while the requests are borrowed.
         (index < self.max_wr).then(|| unsafe { &*self.ring.at(index + 1) })
     }
 
-    /// The address of the request at this index, whether it exists or not.
+    /// Returns the address of the request at this index, which need not exist.
     #[inline]
     pub(crate) fn at(&self, index: usize) -> *mut W {
         self.ring.at(index).wrapping_add(1)
     }
 
-    /// Requests.
+    /// Number of requests.
     pub(crate) fn len(&self) -> usize {
         self.max_wr
     }
 
-    /// Entries per request.
+    /// Number of entries of a request.
     pub(crate) fn max_sge(&self) -> usize {
         self.max_sge
     }
 
-    /// Why a request too many is refused.
+    /// Returns why a request beyond the last one is refused.
     pub(crate) fn overflow(&self) -> RefusalReason {
         self.refusals.overflow
     }
 
-    /// The [number](Batch::last_number) of an empty batch.
+    /// Returns the [number](Batch::last_number) of an empty batch.
     pub(crate) fn first_number(&self) -> usize {
         self.ring.at(0).addr() / size_of::<W>()
     }
 
-    /// Begins a batch.
+    /// Starts a batch.
     #[inline]
     pub(crate) fn batch(&mut self) -> Batch<'_, W> {
         Batch { last: self.ring.at(0), requests: self }
     }
 
-    /// Lets the list end at this place, if there is a request.
+    /// Ends the list at `last`, and returns whether `last` is a request.
     #[inline]
     fn end_with(&mut self, last: *mut W) -> bool {
         if last == self.ring.at(0) || last > self.limit {
             return false;
         }
-        // SAFETY: both are requests: `end` was `last` before, or is the last one of all.
+        // SAFETY: both are requests: `end` was an earlier `last`, or is the last request of the ring.
         unsafe {
             *(*self.end).next() = self.end.wrapping_add(1);
             *(*last).next() = ptr::null_mut();
@@ -209,16 +207,16 @@ impl<W: ListedRequest> Requests<W> {
     }
 }
 
-/// A list under construction: two values, which a compiler keeps in registers.
+/// A list under construction: two values, which the compiler keeps in registers.
 pub(crate) struct Batch<'q, W> {
     requests: &'q mut Requests<W>,
-    /// The last request in it, or one of the places beside the requests.
+    /// The last request of the batch, or one of the two other elements.
     last: *mut W,
 }
 
 impl<W: ListedRequest> Batch<'_, W> {
-    /// The place of the next request; [`accept`](Self::accept) makes it part of the batch. `None` where the batch is refused,
-    /// be it because it is too long.
+    /// Returns the next request, which [`accept`](Self::accept) adds to the batch. `None` if the batch is refused, for example
+    /// because it is too long.
     #[inline]
     pub(crate) fn reserve(&mut self, wr_id: u64) -> Option<*mut W> {
         if self.last < self.requests.limit {
@@ -228,7 +226,7 @@ impl<W: ListedRequest> Batch<'_, W> {
         None
     }
 
-    /// The same for a request with one entry, where the queue was asked for requests with entries: one comparison for both.
+    /// As [`reserve`](Self::reserve), for a request with one entry. One comparison checks both limits.
     #[inline]
     pub(crate) fn reserve_with_entry(&mut self, wr_id: u64) -> Option<*mut W> {
         if self.last < self.requests.limit_with_entry {
@@ -238,32 +236,31 @@ impl<W: ListedRequest> Batch<'_, W> {
         None
     }
 
-    /// Requests in it, where it was not refused.
+    /// Number of requests, unless the batch is refused.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         (self.last.addr() - self.requests.ring.at(0).addr()) / size_of::<W>()
     }
 
-    /// Which place of all memory the last request has: one more than that of the request before. Their difference is an index, as
-    /// all places are as far from a multiple of their size.
+    /// The address of the last request divided by the size of a request: consecutive requests have consecutive numbers.
     #[inline]
     pub(crate) fn last_number(&self) -> usize {
         self.last.addr() / size_of::<W>()
     }
 
-    /// Entries that a request may have.
+    /// Limit of the entries of a request.
     #[inline]
     pub(crate) fn max_sge(&self) -> usize {
         self.requests.max_sge
     }
 
-    /// Takes the reserved request into the batch.
+    /// Adds the reserved request to the batch.
     #[inline]
     pub(crate) fn accept(&mut self) {
         self.last = self.last.wrapping_add(1);
     }
 
-    /// Refuses the reserved request, and with it the batch.
+    /// Refuses the reserved request, and therefore the batch.
     #[inline]
     pub(crate) fn refuse(&mut self, wr_id: u64, reason: RefusalReason) {
         let index = self.len();
@@ -271,15 +268,14 @@ impl<W: ListedRequest> Batch<'_, W> {
         self.last = self.requests.limit.wrapping_add(1);
     }
 
-    /// The last of the batch that a request was refused in, for want of a place. One call and nothing else, so that a loop that
-    /// posts stays small.
+    /// Refuses a request without space; returns the new `last`. A single call, so that loops that post stay small.
     #[inline(always)]
     fn no_place(&mut self, wr_id: u64) -> *mut W {
         let Requests { ring, limit, refusals, .. } = &mut *self.requests;
         refusals.no_place((ring.at(0), self.last, *limit), wr_id)
     }
 
-    /// Hands the list to `post`, which gets its first request and the place for the one at fault.
+    /// Passes the list to `post`: its first request, and where to store the failed one.
     #[inline]
     pub(crate) fn post(
         self,
@@ -289,8 +285,8 @@ impl<W: ListedRequest> Batch<'_, W> {
         let Self { requests, last } = self;
         let first = requests.ring.at(1);
         let mut bad = ptr::null_mut();
-        // SAFETY: a place of the ring. Those that are no request have a successor: one comparison for all that is not to be
-        // posted as it stands.
+        // SAFETY: an element of the ring. Elements that are no requests have a successor, so one comparison finds every batch
+        // that cannot be posted as it is.
         let ret = if unsafe { (*(*last).next()).is_null() } || requests.end_with(last) {
             post(first, &mut bad)
         } else {
@@ -300,7 +296,7 @@ impl<W: ListedRequest> Batch<'_, W> {
     }
 }
 
-/// Stands for what the driver would say; any number but zero.
+/// In place of the driver's result; any number except zero.
 const NOT_POSTED: c_int = c_int::MIN;
 
 impl<W> fmt::Debug for Requests<W> {
@@ -322,8 +318,8 @@ impl Refusals {
         self.first = Some(Refusal { failed: FailedRequest { index: Some(index), wr_id }, reason });
     }
 
-    /// Refuses a request behind `last`, which has no place, or none with an entry; the first refusal is the batch's. `before` is
-    /// the place before the first request, `limit` the last request of all. Gives the last of a batch that is refused.
+    /// Refuses the request after `last`, which does not exist or has no entry. The first refusal of a batch counts. `before` is
+    /// the element before the first request, `limit` the last request. Returns the `last` of a refused batch.
     #[cold]
     #[inline(never)]
     fn no_place<W>(&mut self, (before, last, limit): (*mut W, *mut W, *mut W), wr_id: u64) -> *mut W {
@@ -336,7 +332,7 @@ impl Refusals {
         refused
     }
 
-    /// Why a batch from `first` to `last` was not posted, if it is an error. `limit` is the last request of all.
+    /// Returns why a batch from `first` to `last` was not posted, if that is an error. `limit` is the last request of the ring.
     #[cold]
     #[inline(never)]
     fn explain<W: ListedRequest>(
@@ -348,7 +344,7 @@ impl Refusals {
     ) -> Result<(), PostError> {
         let refusal = self.first.take();
         if last < first {
-            // Empty; what a batch that was dropped had refused went with it.
+            // The batch is empty. A refusal of an earlier, dropped batch does not count.
             return Ok(());
         }
         if let Some(refusal) = refusal

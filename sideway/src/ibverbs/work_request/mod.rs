@@ -8,7 +8,7 @@
 //! start_post_send ─► guard ── construct_wr(wr_id, flags) ─► WorkRequestHandle
 //!                                   setup_write(rkey, addr) ─► LocalBufferHandle
 //!                                         unsafe setup_sge(lkey, addr, len)     the request is in the batch
-//!                    guard ── post()                                            the batch is on its way
+//!                    guard ── post()                                            the device has the batch
 //! ```
 //!
 //! Naming memory (`setup_sge`, `setup_sge_list`) is the unsafe step, because the device accesses the memory after the

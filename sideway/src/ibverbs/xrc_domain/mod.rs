@@ -4,7 +4,7 @@
 //! ```text
 //! DeviceContext::open_xrcd ─► XrcDomain ── create_recv_qp ─► XrcReceiveQueuePair   connected to the sender's XRC queue pair
 //!                                       ── open_qp(qp_num) ► XrcReceiveQueuePair   the same one, in another process
-//! SharedReceiveQueueBuilder::setup_xrc(&xrcd, &cq) ── build_ex ─► SharedReceiveQueue ── srq_number()  what senders are told
+//! SharedReceiveQueueBuilder::setup_xrc(&xrcd, &cq) ── build_ex ─► SharedReceiveQueue ── srq_number()  for the senders
 //! ```
 
 mod domain;

@@ -110,7 +110,7 @@ impl Manager {
             }
             None => {
                 let Some(Listening { port, token }) = theirs.listening else {
-                    bail!("the server sent no port for --rdma-cm");
+                    bail!("the server sent no port for --rdma-cm; run the same version on both sides");
                 };
                 let connector = connector(shared.plan);
                 for (index, (pair, ends)) in due.enumerate() {
