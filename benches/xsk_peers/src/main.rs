@@ -1,5 +1,5 @@
-//! Packets per second and CPU time per packet of loops over AF_XDP sockets, by xsk, C and other crates, in turn: `xsk-peers [SECONDS
-//! [ROUNDS]]`, as root. All run on a veth pair in a network namespace of this process.
+//! Packets per second, CPU time and instructions per packet of loops over AF_XDP sockets, by xsk, C and other crates, in turn:
+//! `xsk-peers [SECONDS [ROUNDS]]`, as root. All run on a veth pair in a network namespace of this process.
 
 #[cfg(feature = "afxdp")]
 mod afxdp;
@@ -77,7 +77,10 @@ fn compare(folder: &Path, seconds: f64, rounds: usize) -> Result<()> {
     let built = Command::new("gcc").args(["-O2", "-o"]).args([&c, &source]).status().context("cannot run gcc")?;
     ensure!(built.success(), "gcc failed");
     leave_network()?;
-    println!("{:8} {:14} {:>12} {:>6} {:>14} {:>6}", "loop", "by", "packets/s", "of C", "CPU ns/packet", "of C");
+    println!(
+        "{:8} {:14} {:>12} {:>6} {:>14} {:>6} {:>20}",
+        "loop", "by", "packets/s", "of C", "CPU ns/packet", "of C", "instructions/packet"
+    );
     for task in TASKS {
         let names: Vec<&str> = std::iter::once("C").chain(RUNS.iter().map(|(name, _)| *name)).collect();
         let mut results: Vec<Vec<(f64, f64)>> = vec![Vec::new(); names.len()];
@@ -85,7 +88,7 @@ fn compare(folder: &Path, seconds: f64, rounds: usize) -> Result<()> {
             for at in 0..names.len() {
                 // Each round starts with another one.
                 let at = (at + round) % names.len();
-                let (packets, cpu) = one(names[at], &c, task, seconds)?;
+                let (packets, cpu) = one(names[at], &c, task, seconds, None)?;
                 results[at].push((packets as f64 / seconds, cpu as f64 / packets.max(1) as f64));
             }
         }
@@ -93,7 +96,9 @@ fn compare(folder: &Path, seconds: f64, rounds: usize) -> Result<()> {
             results.iter().map(|one| (median(one.iter().map(|x| x.0)), median(one.iter().map(|x| x.1)))).collect();
         for (name, (rate, cpu)) in names.iter().zip(&medians) {
             let (of_rate, of_cpu) = (rate / medians[0].0, cpu / medians[0].1);
-            println!("{task:8} {name:14} {rate:12.0} {of_rate:6.2} {cpu:14.0} {of_cpu:6.2}");
+            let counts = (0..3).map(|_| instructions(name, &c, task, folder)).collect::<Result<Vec<f64>>>()?;
+            let count = median(counts.into_iter());
+            println!("{task:8} {name:14} {rate:12.0} {of_rate:6.2} {cpu:14.0} {of_cpu:6.2} {count:20.1}");
         }
     }
     Ok(())
@@ -103,6 +108,21 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
+}
+
+/// Instructions per packet outside the kernel: callgrind's totals of a short and a long run differ by those of the loop. The loops are
+/// slow under it, so most batches are full.
+fn instructions(name: &str, c: &Path, task: &str, folder: &Path) -> Result<f64> {
+    let file = folder.join("callgrind.out");
+    let count = |seconds: f64| -> Result<(f64, f64)> {
+        let (packets, _) = one(name, c, task, seconds, Some(&file))?;
+        let text = fs::read_to_string(&file)?;
+        let total = text.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse().ok());
+        Ok((packets as f64, total.context("callgrind reports no total")?))
+    };
+    let (few, many) = (count(0.5)?, count(3.0)?);
+    ensure!(many.0 > few.0, "{name} {task}: no more packets in the long run than in the short one");
+    Ok((many.1 - few.1) / (many.0 - few.0))
 }
 
 /// A namespace for this process.
@@ -126,8 +146,8 @@ fn ip(command: &str) -> Result<()> {
     Ok(())
 }
 
-/// One run on v1. If it receives, xsk sends on v0 meanwhile.
-fn one(name: &str, c: &Path, task: &str, seconds: f64) -> Result<(u64, u64)> {
+/// One run on v1, under callgrind if there is a file for its counts. If it receives, xsk sends on v0 meanwhile.
+fn one(name: &str, c: &Path, task: &str, seconds: f64, counts: Option<&Path>) -> Result<(u64, u64)> {
     make_link()?;
     let receives = task != "txpush";
     let brings_program = name.starts_with("afxdp");
@@ -139,15 +159,20 @@ fn one(name: &str, c: &Path, task: &str, seconds: f64) -> Result<(u64, u64)> {
     let arguments = |task: &str, interface: &str, seconds: f64| {
         [task.to_owned(), interface.to_owned(), map.to_string(), seconds.to_string()]
     };
-    let worker = |name: &str, arguments: &[String]| -> Result<Child> {
-        let mut command = if name == "C" { Command::new(c) } else { Command::new(std::env::current_exe()?) };
+    let worker = |name: &str, arguments: &[String], counts: Option<&Path>| -> Result<Child> {
+        let program = if name == "C" { c.to_owned() } else { std::env::current_exe()? };
+        let mut command = Command::new(if counts.is_some() { Path::new("valgrind") } else { &program });
+        if let Some(file) = counts {
+            command.args(["--quiet", "--tool=callgrind"]).arg(format!("--callgrind-out-file={}", file.display()));
+            command.arg(&program);
+        }
         if name != "C" {
             command.args(["worker", name]);
         }
         Ok(command.args(arguments).stdout(Stdio::piped()).spawn()?)
     };
-    let mut sender = receives.then(|| worker("xsk", &arguments("txpush", "v0", seconds + 60.0))).transpose()?;
-    let output = worker(name, &arguments(task, "v1", seconds))?.wait_with_output();
+    let mut sender = receives.then(|| worker("xsk", &arguments("txpush", "v0", seconds + 60.0), None)).transpose()?;
+    let output = worker(name, &arguments(task, "v1", seconds), counts)?.wait_with_output();
     if let Some(sender) = &mut sender {
         sender.kill()?;
         sender.wait()?;
