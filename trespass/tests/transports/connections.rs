@@ -14,7 +14,14 @@ const LONG: Duration = Duration::from_secs(30);
 
 /// Sends more than a peer that does not read takes: what waits on this side then is more than its window (`common::worker`).
 fn fill(connection: &Connection) {
-    while connection.try_send(&[1; 1_000]).is_ok() {}
+    let mut full = 0;
+    // The peer's credits may still come.
+    while full < 10 {
+        full = if connection.try_send(&[1; 1_000]).is_ok() { 0 } else { full + 1 };
+        if full != 0 {
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
 }
 
 #[test]
@@ -225,6 +232,17 @@ fn client_falls_back_to_tcp_with_the_reason() {
     let stats = connection.stats().unwrap();
     assert_eq!(stats.transport, Kind::Tcp);
     assert!(stats.fallback.is_some_and(|reason| !reason.is_empty()));
+}
+
+#[test]
+fn client_whose_device_does_not_lead_to_the_address_falls_back_to_tcp() {
+    device();
+    let (server, client) = (worker(Transport::Tcp), worker(Transport::Any));
+    let acceptor = Acceptor::bind_on(&server, "127.0.0.2:0").unwrap();
+    // The worker opens the device for this address, and keeps it.
+    _ = Connection::connect_on(&client, device().replace(":0", ":1"), Some(LONG)).map(drop);
+    let connection = Connection::connect_on(&client, acceptor.local_addr(), Some(LONG)).unwrap();
+    assert_eq!(connection.stats().unwrap().transport, Kind::Tcp);
 }
 
 #[test]

@@ -222,7 +222,8 @@ impl Verbs {
             None => "no device".to_owned(),
         };
         let text = format!("the connection is over {other}, and this worker uses {}", self.device_name());
-        Err(io::Error::new(io::ErrorKind::Unsupported, text))
+        // Not `Unsupported`, with which a peer refuses: TCP may lead to the address.
+        Err(io::Error::new(io::ErrorKind::HostUnreachable, text))
     }
 }
 
