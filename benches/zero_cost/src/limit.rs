@@ -11,7 +11,7 @@ pub fn of(column: Column, interface: Interface, task: Task) -> Option<f64> {
         (Column::C | Column::CKept, _, _) => return None,
         // A safe setter checks that the request exists, or that it has a remote address, and the post that the queue
         // prepared the list: seven instructions for a list of one.
-        (Column::Sideway, _, Task::Prepared1 | Task::Moved32) => 1.07,
+        (Column::Sideway, _, Task::Prepared1 | Task::Moved32) => 1.06,
         (Column::Sideway, _, Task::Prepared32) => 1.01,
         // The field values wait on the stack until the status of the last field is checked.
         (Column::Sideway | Column::Hoisted, Extended, Task::Fields) => 1.03,
