@@ -322,6 +322,11 @@ impl Running {
                     }
                 },
             };
+            let most = self.channel.link().longest();
+            if item.len() > most {
+                let text = format!("an item of {} bytes; the peer takes {most}", item.len());
+                return Err(RpcError::new(Status::TOO_LARGE, Certainty::Unknown, text));
+            }
             match self.channel.link().poll_send(self.id, &item, task) {
                 Poll::Ready(true) => {}
                 Poll::Ready(false) => self.items = None,

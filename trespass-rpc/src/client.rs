@@ -283,6 +283,11 @@ where
                 if let Err(error) = <C as Encode<T>>::encode(&item, body.writer()) {
                     return Response::failed(Status::INVALID, &error.0);
                 }
+                let most = context.link_and_id().0.longest();
+                if body.len() > most {
+                    let text = format!("an item of {} bytes; the caller takes {most}", body.len());
+                    return Response::failed(Status::TOO_LARGE, &text);
+                }
                 if !std::future::poll_fn(|task| context.poll_send(&body, task)).await {
                     return Response::failed(Status::CANCELLED, "");
                 }

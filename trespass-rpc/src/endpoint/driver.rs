@@ -17,7 +17,7 @@ use crate::body::Body;
 use crate::core::{BulkOperation, Connection, Event, Side, Violation};
 use crate::error::{Certainty, RpcError, Status};
 use crate::memory::MemoryPool;
-use crate::wire::{Flags, Frame, HEADER, Hello, write_header};
+use crate::wire::{Flags, Frame, HEADER, Hello, META_LIMIT, write_header};
 
 use super::bulk::{Expected, Keys};
 use super::link::{Readable, Serving, State};
@@ -101,7 +101,11 @@ struct Connecting {
 
 impl Driver {
     pub(super) fn new(shared: Arc<Shared>) -> io::Result<Self> {
-        let worker = Worker::new(&shared.options().worker)?;
+        // A peer's message takes no more memory than the longest frame: a body of the limit, or a hello.
+        let mut options = shared.options().worker.clone();
+        let longest = shared.options().limits.body.saturating_add((META_LIMIT + HEADER) as u32).max(2 << 20);
+        options.message = options.message.min(longest);
+        let worker = Worker::new(&options)?;
         Ok(Self {
             worker,
             signal: Signal::default(),

@@ -228,6 +228,11 @@ impl Link {
         })
     }
 
+    /// Bytes of a body that the peer takes.
+    pub(crate) fn longest(&self) -> usize {
+        self.with(|state| state.core.peer().map_or(0, |peer| peer.body as usize))
+    }
+
     /// The next item of the caller of a request; `None` after the last one.
     pub(crate) fn poll_request_item(&self, id: u32, task: &TaskContext<'_>) -> Poll<Option<Body>> {
         self.with(|state| {

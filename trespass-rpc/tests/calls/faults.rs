@@ -65,6 +65,8 @@ fn too_large_requests_and_answers_are_errors_of_the_call() {
         let error = client.echo(&"x".repeat((1 << 20) + 1)).await.unwrap_err();
         assert_eq!(error.rpc().unwrap().status, Status::TOO_LARGE);
         assert_eq!(error.rpc().unwrap().certainty, Certainty::NotSent);
+        let error = client.count(2, 2 << 20).next().await.unwrap().unwrap_err();
+        assert_eq!(error.rpc().unwrap().status, Status::TOO_LARGE);
         let error = client.zeros(2 << 20).await.unwrap_err();
         assert_eq!(error.rpc().unwrap().status, Status::TOO_LARGE);
         assert_eq!(client.add(1, 2).await, Ok(3));
