@@ -109,8 +109,9 @@ pub(crate) trait Events {
     /// The link carries requests from now on, and all posted earlier. At the client, `hello` is the server's answer; at the server it is
     /// empty. Data may only be received after it: the backend keeps what overtakes it.
     fn established(&mut self, link: LinkId, established: Established, hello: &[u8]);
-    /// A SEND arrived: `message[..]` is what the peer sent. The receive is no longer posted.
-    fn received(&mut self, link: LinkId, message: Buf);
+    /// A SEND arrived: `message[..]` is what the peer sent. The receive is no longer posted. False if it violates the wire: the worker
+    /// ends the link, and nothing that follows counts.
+    fn received(&mut self, link: LinkId, message: Buf) -> bool;
     /// A receive is back without a message: it was flushed, or taken by a link that has ended.
     fn returned(&mut self, receive: Buf);
     /// `requests` more SENDs of the link have completed: the peer's NIC has them. Reported in batches (selective signalling).

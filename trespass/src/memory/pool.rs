@@ -62,7 +62,7 @@ impl Pool {
     /// [`PoolError`]
     pub(crate) fn registered(segment: usize, limit: usize, domain: Domain) -> Result<Self, PoolError> {
         let pool = Self::with(segment, limit, Some(domain));
-        pool.shared.take(segment.saturating_sub(HEADROOM)).map(|(number, _)| pool.shared.take_back(number))?;
+        pool.shared.take(segment.saturating_sub(HEADROOM), limit).map(|(number, _)| pool.shared.take_back(number))?;
         Ok(pool)
     }
 
@@ -83,20 +83,30 @@ impl Pool {
     /// locks no more memory.
     #[inline]
     pub fn alloc(&self, length: usize) -> Option<Buf> {
-        self.lend(length, LINE)
+        self.lend(length, LINE, self.shared.limit)
+    }
+
+    /// A buffer for which memory is added only while the pool has less than half of its limit: a peer chose the length.
+    pub(crate) fn alloc_within_half(&self, length: usize) -> Option<Buf> {
+        self.lend(length, LINE, self.shared.limit / 2)
+    }
+
+    /// Bytes that the pool has at most.
+    pub(crate) fn limit(&self) -> usize {
+        self.shared.limit
     }
 
     /// A buffer of a segment's length, as receives and frames use them.
     #[inline]
     pub(crate) fn segment(&self) -> Option<Buf> {
         let payload = self.shared.segment.saturating_sub(HEADROOM);
-        self.lend(payload, LINE - HEADROOM)
+        self.lend(payload, LINE - HEADROOM, self.shared.limit)
     }
 
-    /// A buffer for `length` bytes that start `start` bytes into it.
+    /// A buffer for `length` bytes that start `start` bytes into it; the pool grows up to `limit`.
     #[inline]
-    fn lend(&self, length: usize, start: usize) -> Option<Buf> {
-        let (number, size) = match self.shared.take(length) {
+    fn lend(&self, length: usize, start: usize, limit: usize) -> Option<Buf> {
+        let (number, size) = match self.shared.take(length, limit) {
             Ok(taken) => taken,
             Err(error) => return refused(&error),
         };
@@ -140,7 +150,7 @@ impl Pool {
 impl Shared {
     /// Takes a buffer for `length` bytes: its number, and the index of its size.
     #[inline]
-    fn take(&self, length: usize) -> Result<(u32, u32), PoolError> {
+    fn take(&self, length: usize, limit: usize) -> Result<(u32, u32), PoolError> {
         if length > 1 << LARGEST {
             return Err(PoolError::TooLong { bytes: length });
         }
@@ -148,7 +158,8 @@ impl Shared {
         match self.pop(size) {
             Some(number) => Ok((number, size)),
             None => {
-                self.grow(size).map(|number| (number, size)).or_else(|error| self.pop_larger(length, size).ok_or(error))
+                let grown = self.grow(size, limit).map(|number| (number, size));
+                grown.or_else(|error| self.pop_larger(length, size).ok_or(error))
             }
         }
     }
@@ -196,7 +207,7 @@ impl Shared {
 
     /// Adds a chunk, and takes its first buffer.
     #[cold]
-    fn grow(&self, size: u32) -> Result<u32, PoolError> {
+    fn grow(&self, size: u32, limit: usize) -> Result<u32, PoolError> {
         let mut grown = self.lock();
         // Another thread may have added one, or returned a buffer.
         if let Some(number) = self.pop(size) {
@@ -205,8 +216,8 @@ impl Shared {
         let capacity = 1_usize << (size + SMALLEST);
         let stride = line(capacity) + capacity;
         let bytes = self.bytes.load(Ordering::Relaxed);
-        let full = || PoolError::Full { bytes: stride, limit: self.limit };
-        let room = self.limit.saturating_sub(bytes);
+        let full = || PoolError::Full { bytes: stride, limit };
+        let room = limit.saturating_sub(bytes);
         let slot = self.chunks.get(*grown).filter(|_| stride <= room).ok_or_else(full)?;
         let chunk = self.register((size, stride), room)?;
         let (first, count) = ((*grown as u32) << WITHIN_CHUNK, chunk.links().len() as u32);

@@ -34,6 +34,8 @@ mod stock;
 pub(crate) use connection::{Connection, Port, Received, Settings};
 pub(crate) use failure::Failure;
 pub(crate) use frame::HEADER;
+#[cfg(test)]
+pub(crate) use frame::{Frame, Kind as FrameKind};
 pub(crate) use hello::{Agreement, Hello, Refusal, RefusalCode};
 pub(crate) use request::{Remote, Request};
 pub(crate) use stock::Stock;

@@ -48,6 +48,12 @@ impl Stock {
         }
     }
 
+    /// Whether `take` has a segment.
+    #[inline]
+    pub(crate) fn has_segment(&mut self) -> bool {
+        self.take().map(|segment| self.spare.push(segment)).is_some()
+    }
+
     /// Takes back a buffer that the device has done with. Those of other sizes return to their pool.
     #[inline]
     pub(crate) fn give(&mut self, buffer: Buf) {

@@ -15,6 +15,8 @@ use crate::proto::{
 const TICK: u64 = 500;
 /// Receives that are posted together while nothing waits for their credits.
 const REFILL: usize = 8;
+/// A message that is READ has this part of the pool at most.
+const SHARE: usize = 16;
 
 /// A backend and the connections that run over it.
 #[derive(Debug)]
@@ -101,6 +103,9 @@ impl<B: Backend> Domain<B> {
     /// `step` is how many receives are added at a time.
     pub(super) fn new(backend: B, settings: Settings, step: u32, now: u64) -> Domain<B> {
         let abilities = backend.abilities();
+        // One message takes a small share of the pool: its length is the peer's choice.
+        let share = u32::try_from(backend.pool().limit() / SHARE).unwrap_or(u32::MAX);
+        let settings = Settings { rendezvous: settings.rendezvous.min(share.max(1 << 20)), ..settings };
         let table = Table {
             stock: Stock::new(backend.pool().clone()),
             slots: Vec::new(),
@@ -283,16 +288,17 @@ impl<B: Backend> Domain<B> {
                 slot.is_ending = true;
                 self.backend.disconnect(link);
             }
-            if !connection.requests.is_empty() || stock.starved {
-                // Kept for the next turn: the send queue is full, or memory is missing.
-                slot.is_dirty = true;
-                dirty[again] = index;
-                again += 1;
-            }
+            let is_full = !connection.requests.is_empty();
             if slot.is_forgotten && connection.has_ended() {
                 over.push(link);
             } else {
                 slot.wake(stock);
+            }
+            if is_full || stock.starved {
+                // Kept for the next turn: the send queue is full, or memory is missing.
+                slot.is_dirty = true;
+                dirty[again] = index;
+                again += 1;
             }
         }
         dirty.truncate(again);
@@ -348,7 +354,7 @@ impl Table {
             segment: self.limits.segment,
             credits: FLOOR,
             reads: self.limits.reads,
-            rendezvous: u32::try_from(self.settings.read_ahead).unwrap_or(u32::MAX).max(64 << 20),
+            rendezvous: self.settings.rendezvous,
             message: self.settings.message,
             ..Hello::new(self.epoch)
         })
@@ -405,6 +411,16 @@ impl Table {
         }
     }
 
+    /// The next connection of a listener that is established. The program has it now.
+    pub(super) fn accept(&mut self, listener: ListenerId) -> Option<LinkId> {
+        let at = self.accepted.iter().position(|(of, _)| *of == listener)?;
+        let (_, link) = self.accepted.remove(at);
+        if let Some((connection, _)) = self.open(link) {
+            connection.claim();
+        }
+        Some(link)
+    }
+
     /// A connection to which something has happened.
     fn open(&mut self, link: LinkId) -> Option<(&mut Connection, &mut Stock)> {
         let slot = self.slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation)?;
@@ -425,6 +441,7 @@ impl Events for Table {
         let (settings, now) = (self.settings, self.now);
         let Some(slot) = self.get_mut(link) else { return };
         slot.facts = Some(established);
+        let is_accepted = matches!(slot.state, State::Accepting(..));
         let agreed = match &slot.state {
             State::Connecting(own) => Hello::parse(hello).and_then(|peer| own.agree(&peer)),
             State::Accepting(listener, agreement) => {
@@ -436,7 +453,10 @@ impl Events for Table {
         };
         let Some(slot) = self.get_mut(link) else { return };
         match agreed {
-            Ok(agreement) => slot.state = State::Open(Box::new(Connection::new(settings, agreement, FLOOR, now))),
+            Ok(agreement) => {
+                let connection = Connection::new(settings, agreement, FLOOR, now);
+                slot.state = State::Open(Box::new(if is_accepted { connection.unclaimed() } else { connection }));
+            }
             Err(refusal) => {
                 // The link still has to end: a connection that has failed waits for it.
                 let text = io::Error::new(io::ErrorKind::Unsupported, refusal.to_string());
@@ -452,11 +472,13 @@ impl Events for Table {
     }
 
     #[inline]
-    fn received(&mut self, link: LinkId, message: Buf) {
+    fn received(&mut self, link: LinkId, message: Buf) -> bool {
         let Table { slots, stock, dirty, .. } = self;
         match slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation) {
             Some(Slot { state: State::Open(connection), is_dirty, reader, writer, .. }) => {
-                if let Err(violation) = connection.received(message, stock) {
+                let received = connection.received(message, stock);
+                let is_sound = received.is_ok();
+                if let Err(violation) = received {
                     log::warn!("ended a connection: {violation}");
                     connection.fail(violation);
                 }
@@ -464,8 +486,12 @@ impl Events for Table {
                     *is_dirty = true;
                     dirty.push(link.index);
                 }
+                is_sound
             }
-            _ => self.stock.free(message),
+            _ => {
+                self.stock.free(message);
+                true
+            }
         }
     }
 
@@ -559,6 +585,7 @@ impl Slot {
         }
         if self.writer.is_some()
             && connection.can_progress()
+            && (!connection.lacks_memory() || stock.has_segment())
             && let Some(waker) = self.writer.take()
         {
             waker.wake();

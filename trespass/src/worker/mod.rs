@@ -3,10 +3,13 @@
 mod domain;
 mod options;
 mod shared;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
+use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::Waker;
@@ -214,7 +217,10 @@ impl Worker {
     ///
     /// The device does not work any more.
     pub fn arm(&mut self) -> io::Result<Duration> {
-        self.tcp_silence = 0;
+        // What came while TCP was not looked at may have been reported already.
+        if mem::take(&mut self.tcp_silence) >= TURNS && self.tcp.turn(BUDGET) != 0 {
+            return Ok(Duration::ZERO);
+        }
         self.pass_time();
         let verbs = self.verbs.as_ref().map_or(u64::MAX, Domain::deadline);
         let deadline = self.tcp.deadline().min(verbs);
@@ -350,16 +356,12 @@ impl Worker {
 
     /// The next connection of a listener, if one is established.
     pub fn accept(&mut self, listener: ListenId) -> Option<ConnectionId> {
-        let take = |accepted: &mut Vec<(ListenerId, LinkId)>| {
-            let at = accepted.iter().position(|(of, _)| *of == listener.0)?;
-            Some(accepted.remove(at).1)
-        };
         if let Some(verbs) = &mut self.verbs
-            && let Some(link) = take(&mut verbs.table.accepted)
+            && let Some(link) = verbs.table.accept(listener.0)
         {
             return Some(ConnectionId { kind: Kind::Rdma, link });
         }
-        let link = take(&mut self.tcp.table.accepted)?;
+        let link = self.tcp.table.accept(listener.0)?;
         let id = ConnectionId { kind: Kind::Tcp, link };
         if let Some(listening) = self.listeners.get(&listener)
             && self.options.transport == Transport::Any

@@ -7,7 +7,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use super::{connect_error, is_again};
 use crate::backend::{Ended, Established};
-use crate::memory::Buf;
+use crate::memory::{Buf, Pool};
 
 /// Bytes that are read at once.
 pub(super) const STAGING: usize = 256 << 10;
@@ -126,11 +126,11 @@ impl Link {
     /// Reads and writes what there is. An error is the end of the link.
     pub(super) fn drive(
         &mut self,
-        (staging, receives): (&mut [u8], &mut VecDeque<Buf>),
+        (staging, receives, pool): (&mut [u8], &mut VecDeque<Buf>, &Pool),
         hangup: bool,
         sent: &mut u32,
         spare: &mut Vec<Buf>,
-        mut report: impl FnMut(Progress<'_>),
+        mut report: impl FnMut(Progress<'_>) -> bool,
     ) -> Result<(), Ended> {
         if self.state == State::Connecting {
             connect_error(&self.socket).map_err(Ended::Failed)?;
@@ -153,7 +153,7 @@ impl Link {
             self.open(&bytes, &mut report)?;
         }
         match self.state {
-            State::Open => self.receive(staging, receives, hangup, report)?,
+            State::Open => self.receive(staging, (receives, pool), hangup, report)?,
             State::Ending => self.discard(staging)?,
             _ => {}
         }
@@ -200,7 +200,7 @@ impl Link {
         Ok(())
     }
 
-    fn open(&mut self, hello: &[u8], report: &mut impl FnMut(Progress<'_>)) -> Result<(), Ended> {
+    fn open(&mut self, hello: &[u8], report: &mut impl FnMut(Progress<'_>) -> bool) -> Result<(), Ended> {
         let address = |address: io::Result<SocketAddr>| address.map_err(Ended::Failed);
         let (local, peer) = (address(self.socket.local_addr())?, address(self.socket.peer_addr())?);
         self.state = State::Open;
@@ -235,9 +235,9 @@ impl Link {
     fn receive(
         &mut self,
         staging: &mut [u8],
-        receives: &mut VecDeque<Buf>,
+        (receives, pool): (&mut VecDeque<Buf>, &Pool),
         hangup: bool,
-        mut report: impl FnMut(Progress<'_>),
+        mut report: impl FnMut(Progress<'_>) -> bool,
     ) -> Result<(), Ended> {
         loop {
             let count = match self.socket.read(staging) {
@@ -248,10 +248,12 @@ impl Link {
             };
             let mut bytes = &staging[..count];
             while !bytes.is_empty() {
-                bytes = self.take(bytes, receives)?;
+                bytes = self.take(bytes, receives, pool)?;
                 if self.partial.as_ref().is_some_and(|message| self.filled == message.len()) {
                     self.filled = 0;
-                    self.partial.take().into_iter().for_each(|message| report(Progress::Received(message)));
+                    if !self.partial.take().is_none_or(|message| report(Progress::Received(message))) {
+                        return Err(Ended::Closed);
+                    }
                 }
             }
             // A short read has emptied the socket, but for an end that follows.
@@ -262,7 +264,7 @@ impl Link {
     }
 
     /// Takes bytes of the next SEND; returns the rest.
-    fn take<'b>(&mut self, mut bytes: &'b [u8], receives: &mut VecDeque<Buf>) -> Result<&'b [u8], Ended> {
+    fn take<'b>(&mut self, mut bytes: &'b [u8], receives: &mut VecDeque<Buf>, pool: &Pool) -> Result<&'b [u8], Ended> {
         if self.partial.is_none() {
             let count = bytes.len().min(PREFIX - self.head.len());
             self.head.extend_from_slice(&bytes[..count]);
@@ -271,7 +273,9 @@ impl Link {
             let length = u32::from_le_bytes(*prefix) as usize;
             self.head.clear();
             let invalid = |text| Err(Ended::Failed(io::Error::new(io::ErrorKind::InvalidData, text)));
-            let Some(mut message) = receives.pop_front() else { return invalid("the peer sent without a credit") };
+            // None is left if peers have sent without credits. The worker finds out which: this one may have one.
+            let mut message =
+                receives.pop_front().or_else(|| pool.segment()).unwrap_or_else(|| Buf::on_heap(pool.segment_length()));
             if length == 0 || length > message.len() {
                 receives.push_front(message);
                 return invalid("the peer sent more than a segment");

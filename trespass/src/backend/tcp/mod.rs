@@ -1,7 +1,8 @@
 //! The `tcp` backend: the same SENDs over a TCP connection, for hosts without RDMA.
 //!
 //! A side sends its handshake first: the client a hello, the server a hello or a refusal. Then each SEND is its length in four bytes,
-//! little-endian, and its bytes. Credits make sure that a receive is posted for each SEND that arrives. The kernel's keepalive takes the
+//! little-endian, and its bytes. Credits make sure that a receive is posted for each SEND that arrives; a peer that
+//! ignores them takes a segment more, not those of its neighbours, and its link ends. The kernel's keepalive takes the
 //! place of probes: as the NIC's, it does not need the peer's program to run.
 
 mod link;
@@ -126,9 +127,14 @@ impl Tcp {
         let id = *id;
         let mut sent = 0;
         let progress =
-            link.drive((&mut self.staging, &mut self.receives), hangup, &mut sent, spare, |progress| match progress {
-                Progress::Established(facts, hello) => events.established(id, facts, hello),
-                Progress::Received(message) => events.received(id, message),
+            link.drive((&mut self.staging, &mut self.receives, &self.pool), hangup, &mut sent, spare, |progress| {
+                match progress {
+                    Progress::Established(facts, hello) => {
+                        events.established(id, facts, hello);
+                        true
+                    }
+                    Progress::Received(message) => events.received(id, message),
+                }
             });
         if sent != 0 {
             events.sent(id, sent);

@@ -333,7 +333,8 @@ impl Completed<'_> {
             if matches!(link.state, State::Connecting) {
                 overtaken(link, events);
             }
-            return events.received(link.id, buf);
+            events.received(link.id, buf);
+            return;
         }
         let Some(Some(link)) = self.links.get_mut(link::index_of(wr_id)) else { return };
         if !link::is_of(wr_id, link.id) {

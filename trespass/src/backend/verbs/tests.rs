@@ -24,8 +24,9 @@ impl Events for Log {
     fn established(&mut self, link: LinkId, established: super::super::Established, hello: &[u8]) {
         self.established.push((link, hello.to_vec(), established.path));
     }
-    fn received(&mut self, _: LinkId, message: Buf) {
+    fn received(&mut self, _: LinkId, message: Buf) -> bool {
         self.received.push(message.to_vec());
+        true
     }
     fn returned(&mut self, receive: Buf) {
         self.returned.push(receive);

@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) send_high_water: usize,
     /// Bytes of messages that are READ before the program reads them.
     pub(crate) read_ahead: usize,
+    /// Longest message that is READ in one piece: the memory for it is taken before any byte has arrived.
+    pub(crate) rendezvous: u32,
     /// Longest message that is assembled for the program.
     pub(crate) message: u32,
     /// After so long without a sign of the peer, its NIC is probed; 0 is never.
@@ -39,6 +41,7 @@ impl Default for Settings {
             eager: 16 << 10,
             send_high_water: 1 << 20,
             read_ahead: 4 << 20,
+            rendezvous: 64 << 20,
             message: 1 << 30,
             keepalive: 5_000,
             linger: 10_000,
@@ -76,6 +79,7 @@ pub(crate) struct Connection {
     linger_until: Option<u64>,
     /// Something else than short messages goes on: the worker is to look at the connection in each turn.
     is_unsettled: bool,
+    is_unclaimed: bool,
     pub(crate) counters: Counters,
 }
 
@@ -103,6 +107,8 @@ struct Outgoing {
     in_flight: u32,
     /// The program, or the end of the connection, waits for `in_flight`: links report completions late, so a probe asks for them.
     is_flushing: bool,
+    /// The program could not send the last message, since there was no memory.
+    lacks_memory: bool,
     is_proving: bool,
     /// What waits for credits.
     queue: VecDeque<Item>,
@@ -180,7 +186,10 @@ enum Read {
 
 #[derive(Debug)]
 struct Assembly {
+    /// What is there, and room for more.
     message: Buf,
+    /// The length that the first frame has announced.
+    length: usize,
     filled: usize,
 }
 
@@ -227,6 +236,7 @@ impl Connection {
             alive: Alive { heard_at: now, ..Alive::default() },
             linger_until: None,
             is_unsettled: true,
+            is_unclaimed: false,
             counters: Counters::default(),
         }
     }

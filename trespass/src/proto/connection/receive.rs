@@ -18,6 +18,10 @@ pub(crate) enum Received {
     End,
 }
 
+/// Bytes of memory that the first of several frames gets for its message; more follows as bytes arrive, since the length is a number
+/// of the peer's.
+const AT_ONCE: usize = 2 << 20;
+
 /// The first thing in the inbox.
 enum Front {
     /// A frame of a message.
@@ -158,7 +162,7 @@ impl Connection {
     pub(crate) fn try_recv_into(&mut self, out: &mut [u8], stock: &mut Stock) -> io::Result<Option<usize>> {
         let length = match self.front(stock) {
             Front::Data(frame) => match &self.incoming.assembly {
-                Some(assembly) => assembly.message.len(),
+                Some(assembly) => assembly.length,
                 None if frame.flags & LAST != 0 => frame.length as usize,
                 None => frame.a as usize,
             },
@@ -208,11 +212,20 @@ impl Connection {
         }
     }
 
+    /// The program has yet to accept the connection: until [`Connection::claim`] no memory is taken for the peer's messages.
+    pub(crate) fn unclaimed(self) -> Connection {
+        Connection { is_unclaimed: true, ..self }
+    }
+
+    pub(crate) fn claim(&mut self) {
+        self.is_unclaimed = false;
+    }
+
     /// Begins READs, as far as the program keeps up and memory is there.
     #[inline]
     pub(super) fn start_reads(&mut self, stock: &mut Stock) {
         let incoming = &mut self.incoming;
-        if incoming.reads.is_empty() {
+        if incoming.reads.is_empty() || self.is_unclaimed {
             return;
         }
         for (index, read) in incoming.reads.iter_mut().enumerate() {
@@ -265,7 +278,10 @@ impl Connection {
             Kind::DATA | Kind::GRANT => {}
             Kind::RTS => {
                 let from = Source::parse(payload).ok_or(Failure::violation("an RTS is cut short"))?;
-                if self.agreement.reads == 0 || frame.a == 0 || frame.a > self.settings.message {
+                if self.agreement.reads == 0
+                    || frame.a == 0
+                    || frame.a > self.settings.message.min(self.settings.rendezvous)
+                {
                     return Err(Failure::violation("a message to be read is too long"));
                 }
                 if incoming.discard {
@@ -376,21 +392,28 @@ impl Connection {
                     format!("a message of {length} bytes is too long"),
                 ));
             }
-            let message = stock.pool.alloc(length).unwrap_or_else(|| Buf::on_heap(length));
-            incoming.assembly = Some(Assembly { message, filled: 0 });
+            let first = length.min(AT_ONCE);
+            let message = stock.pool.alloc_within_half(first).unwrap_or_else(|| Buf::on_heap(first));
+            incoming.assembly = Some(Assembly { message, length, filled: 0 });
         }
         let Some(assembly) = &mut incoming.assembly else { return Ok(None) };
         let end = assembly.filled + payload.len();
-        let Some(place) = assembly.message.get_mut(assembly.filled..end) else {
+        if end > assembly.length {
             return Err(Failure::violation("a message is longer than announced").into());
-        };
+        }
+        if end > assembly.message.len() {
+            let mut longer = Buf::on_heap(assembly.length.min(2 * end));
+            longer[..assembly.filled].copy_from_slice(&assembly.message[..assembly.filled]);
+            assembly.message = longer;
+        }
+        let Some(place) = assembly.message.get_mut(assembly.filled..end) else { return Ok(None) };
         place.copy_from_slice(payload);
         assembly.filled = end;
         incoming.pass_frame(frame.extent(), stock);
         if frame.flags & LAST == 0 {
             return Ok(None);
         }
-        let Some(Assembly { mut message, filled }) = incoming.assembly.take() else { return Ok(None) };
+        let Some(Assembly { mut message, filled, .. }) = incoming.assembly.take() else { return Ok(None) };
         message.truncate(filled);
         Ok(Some(message))
     }

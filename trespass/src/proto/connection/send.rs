@@ -116,6 +116,12 @@ impl Connection {
         self.ended || self.failure.is_some() || self.can_send() || self.is_flushed()
     }
 
+    /// Whether a sender waits for memory, and for nothing else.
+    pub(crate) fn lacks_memory(&self) -> bool {
+        let is_flushed = self.outgoing.is_flushing && self.is_flushed();
+        self.outgoing.lacks_memory && !self.ended && self.failure.is_none() && !is_flushed
+    }
+
     /// Whether the peer's NIC has everything that was sent, and the peer has READ everything that it reads.
     pub(crate) fn is_flushed(&self) -> bool {
         let out = &self.outgoing;
@@ -172,7 +178,10 @@ impl Connection {
     /// A message that is too long for a SEND: the peer READs it, or it is cut. Given back if no memory is left to announce it.
     fn push_message(&mut self, message: Buf, stock: &mut Stock, link: &mut impl Port) -> Result<(), Buf> {
         let length = message.len();
-        let Some(spare) = stock.take() else { return Err(message) };
+        let Some(spare) = stock.take() else {
+            self.outgoing.lacks_memory = true;
+            return Err(message);
+        };
         stock.give(spare);
         let exposed = if length > self.settings.eager && length <= self.agreement.rendezvous as usize {
             link.expose(message)
@@ -218,7 +227,11 @@ impl Connection {
             }
             return Ok(());
         }
-        let Some(mut send) = stock.take() else { return Err(io::ErrorKind::WouldBlock.into()) };
+        let Some(mut send) = stock.take() else {
+            self.outgoing.lacks_memory = true;
+            return Err(io::ErrorKind::WouldBlock.into());
+        };
+        self.outgoing.lacks_memory = false;
         if !send.append(&frame.emit(), payload) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
