@@ -298,7 +298,16 @@ impl Connection {
     ///
     /// Why the connection ended before.
     pub fn flush(&self) -> io::Result<()> {
-        self.handle.wait((self.id, Wait::Write), None, |worker| match worker.is_flushed(self.id) {
+        self.flush_until(None)
+    }
+
+    /// Waits until the peer's NIC has everything that was sent, or until the deadline.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut`, and as of [`Connection::flush`].
+    pub fn flush_until(&self, deadline: Option<Instant>) -> io::Result<()> {
+        self.handle.wait((self.id, Wait::Write), deadline, |worker| match worker.is_flushed(self.id) {
             Ok(true) => Ok(()),
             Ok(false) => Err(io::ErrorKind::WouldBlock.into()),
             Err(error) => Err(error),

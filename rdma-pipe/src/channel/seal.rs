@@ -29,7 +29,11 @@ pub enum Message<B> {
 pub struct Sealer(Direction);
 
 /// Opens messages of one direction.
-pub struct Opener(Direction);
+pub struct Opener {
+    direction: Direction,
+    /// Blocks in clear are refused.
+    sealed_only: bool,
+}
 
 struct Direction {
     cipher: Aes256Gcm,
@@ -94,7 +98,12 @@ impl Sealer {
 
 impl Opener {
     pub(super) fn new(key: &[u8; 32]) -> Opener {
-        Opener(Direction::new(key))
+        Opener { direction: Direction::new(key), sealed_only: false }
+    }
+
+    /// Refuses blocks with their payload in clear.
+    pub fn require_sealed(&mut self) {
+        self.sealed_only = true;
     }
 
     /// Opens a message, in its buffer. The payload of a block is not compared with its hash yet.
@@ -110,7 +119,10 @@ impl Opener {
             CLEAR => bytes.len().checked_sub(HEADER).ok_or_else(altered)?,
             _ => return Err(altered()),
         };
-        if !self.0.open(form, &mut bytes[from..], tag) {
+        if form == CLEAR && self.sealed_only {
+            return Err(Error::protocol("the peer sends data in clear; start it with --encrypt too"));
+        }
+        if !self.direction.open(form, &mut bytes[from..], tag) {
             return Err(altered());
         }
         if form == CONTROL {
@@ -134,7 +146,7 @@ impl std::fmt::Debug for Sealer {
 
 impl std::fmt::Debug for Opener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Opener").field("count", &self.0.count).finish_non_exhaustive()
+        f.debug_struct("Opener").field("count", &self.direction.count).finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,9 @@
 //! The key that a person types.
 
-use std::io::{self, BufRead};
+use std::os::fd::AsFd;
 use std::str::FromStr;
+
+use rustix::io::Errno;
 
 use crate::error::{Error, Kind, Result};
 
@@ -45,7 +47,7 @@ impl KeyArgument {
                     std::fs::read(path).map_err(|error| Error::file("read the key of", path.as_ref(), &error))?;
                 text.split(|&byte| byte == b'\n').next().unwrap_or_default().to_vec()
             }
-            Some(KeyArgument::Input) => first_line(io::stdin().lock())?,
+            Some(KeyArgument::Input) => first_line(std::io::stdin())?,
             None => std::env::var(VARIABLE).map(String::into_bytes).unwrap_or_default(),
         };
         if key.is_empty() {
@@ -58,16 +60,18 @@ impl KeyArgument {
     }
 }
 
-/// A line, byte by byte: what follows it belongs to the stream.
-fn first_line(mut input: impl BufRead) -> Result<Vec<u8>> {
+/// A line, read byte by byte and without a buffer: what follows it belongs to the stream.
+fn first_line(input: impl AsFd) -> Result<Vec<u8>> {
     let mut key = Vec::new();
-    input
-        .read_until(b'\n', &mut key)
-        .map_err(|error| Error::file("read the key of", "the standard input".as_ref(), &error))?;
-    if key.last() == Some(&b'\n') {
-        key.pop();
+    let mut byte = [0];
+    loop {
+        match rustix::io::read(&input, &mut byte) {
+            Ok(1) if byte != *b"\n" => key.extend(byte),
+            Ok(_) => return Ok(key),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(Error::file("read the key of", "the standard input".as_ref(), &error.into())),
+        }
     }
-    Ok(key)
 }
 
 #[cfg(test)]
@@ -88,7 +92,11 @@ mod tests {
 
     #[test]
     fn first_line_of_the_input_is_the_key() {
-        assert_eq!(first_line(b"secret\nrest".as_slice()).unwrap(), b"secret");
+        let mut input = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut input, b"secret\nrest").unwrap();
+        std::io::Seek::rewind(&mut input).unwrap();
+        assert_eq!(first_line(&input).unwrap(), b"secret");
+        assert_eq!(std::io::read_to_string(input).unwrap(), "rest");
         assert_eq!("-".parse(), Ok(KeyArgument::Input));
     }
 }

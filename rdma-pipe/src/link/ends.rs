@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use trespass::{Buf, Connection, Kind as TransportKind, Stats};
+use trespass::{Buf, Connection, Interest, Kind as TransportKind, Stats};
 
 use super::options::{Fault, Options};
 use crate::channel::{BLOCK, Block, BlockKind, Message, Opener, Sealer, TRAILER};
@@ -34,9 +34,8 @@ pub struct Sender {
 /// Receives frames and blocks.
 #[derive(Debug)]
 pub struct Receiver {
-    connection: Arc<Connection>,
+    shared: Arc<Shared>,
     opener: Opener,
-    timeout: Duration,
 }
 
 /// What arrived.
@@ -50,8 +49,10 @@ pub enum Received {
 
 #[derive(Debug)]
 struct Shared {
-    connection: Arc<Connection>,
+    connection: Connection,
     state: Mutex<State>,
+    /// When the receiver last got something.
+    heard: Mutex<Instant>,
     over: Mutex<bool>,
     ended: Condvar,
     timeout: Duration,
@@ -83,15 +84,22 @@ impl Drop for Alive {
 }
 
 impl Link {
-    pub(super) fn new(connection: Connection, (sealer, opener): (Sealer, Opener), options: &Options) -> Result<Link> {
+    pub(super) fn new(
+        connection: Connection,
+        (sealer, mut opener): (Sealer, Opener),
+        options: &Options,
+    ) -> Result<Link> {
         let is_tcp = connection.stats()?.transport == TransportKind::Tcp;
         // The pool keeps memory for blocks from now on, whatever other lengths need later.
         drop((0..RESERVED).map(|_| connection.alloc(BLOCK + TRAILER)).collect::<Vec<_>>());
-        let connection = Arc::new(connection);
+        if options.encrypt == Some(true) {
+            opener.require_sealed();
+        }
         let state = State { sealer, sent: Instant::now(), blocks: 0, fault: options.fault, held: None };
         let shared = Arc::new(Shared {
-            connection: Arc::clone(&connection),
+            connection,
             state: Mutex::new(state),
+            heard: Mutex::new(Instant::now()),
             over: Mutex::new(false),
             ended: Condvar::new(),
             timeout: options.timeout,
@@ -102,8 +110,9 @@ impl Link {
             .name("pings".to_owned())
             .spawn(move || pinging.ping())
             .map_err(|error| Error::new(Kind::Protocol, format!("cannot start a thread: {error}")))?;
+        let receiver = Receiver { shared: Arc::clone(&shared), opener };
         let sender = Sender { _alive: Arc::new(Alive(Arc::clone(&shared), Some(thread))), shared };
-        Ok(Link { sender, receiver: Receiver { connection, opener, timeout: options.timeout } })
+        Ok(Link { sender, receiver })
     }
 
     /// What the connection runs on.
@@ -112,7 +121,7 @@ impl Link {
     ///
     /// The connection broke.
     pub fn stats(&self) -> Result<Stats> {
-        Ok(self.receiver.connection.stats()?)
+        Ok(self.receiver.shared.connection.stats()?)
     }
 
     /// Receives a frame; a block is an error.
@@ -192,10 +201,10 @@ impl Sender {
         _ = self.frame(&Frame::Abort(Failure::from(error)));
     }
 
-    /// Waits until the peer's device has everything.
+    /// Waits until the peer's device has everything, for the time-out at most.
     pub fn flush(&self) {
         // A connection that breaks has nothing to wait for.
-        _ = self.shared.connection.flush();
+        _ = self.shared.connection.flush_until(Some(Instant::now() + self.shared.timeout));
     }
 }
 
@@ -227,8 +236,16 @@ impl Shared {
         self.send(state, buffer)
     }
 
+    /// Waits for room as long as the peer sends pings: it may have paused.
     fn send(&self, state: &mut State, buffer: Buf) -> Result<()> {
-        let deadline = Instant::now() + self.timeout;
+        let mut deadline = Instant::now() + self.timeout;
+        while !trespass::poll(&[Interest::Room(&self.connection)], Some(deadline))?.contains(&true) {
+            let heard = *lock(&self.heard) + self.timeout;
+            if heard <= deadline {
+                break;
+            }
+            deadline = heard;
+        }
         self.connection.send_buf_until(buffer, Some(deadline)).map_err(|error| failed(&error, self.timeout))?;
         state.sent = Instant::now();
         Ok(())
@@ -261,10 +278,12 @@ impl Receiver {
     /// The peer is silent for too long, ended the connection or aborted, or what arrived is not what it sent.
     pub fn receive(&mut self) -> Result<Received> {
         loop {
-            let message = self.connection.recv_until(Some(Instant::now() + self.timeout));
-            let Some(message) = message.map_err(|error| failed(&error, self.timeout))? else {
+            let timeout = self.shared.timeout;
+            let message = self.shared.connection.recv_until(Some(Instant::now() + timeout));
+            let Some(message) = message.map_err(|error| failed(&error, timeout))? else {
                 return Err(Error::protocol("the peer ended the connection before the transfer was complete"));
             };
+            *lock(&self.shared.heard) = Instant::now();
             match self.opener.open(message)? {
                 Message::Control(bytes) => match Frame::parse(&bytes)? {
                     Frame::Ping => {}

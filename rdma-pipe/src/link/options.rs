@@ -78,6 +78,7 @@ impl Options {
         options.device.clone_from(&self.device);
         options.send_high_water = WAITING;
         options.message = MESSAGE;
+        options.linger = options.linger.min(self.timeout);
         match memory_limit() {
             Some(limit) if limit < LEAST_MEMORY => {
                 let text = format!(

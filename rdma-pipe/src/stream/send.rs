@@ -6,14 +6,14 @@ use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use trespass::Buf;
 
 use super::Summary;
 use crate::channel::{BLOCK, Block, BlockKind};
 use crate::error::{Error, Kind, Result};
-use crate::link::{Link, Received, Sender};
+use crate::link::{Link, Sender};
 use crate::proto::{Frame, Totals};
 
 /// Blocks that are read before they are sent.
@@ -31,33 +31,34 @@ pub fn send(mut link: Link, input: &OwnedFd, name: &str) -> Result<Summary> {
     _ = rustix::pipe::fcntl_setpipe_size(input, PIPE);
     let started = Instant::now();
     let sender = link.sender.clone();
-    let sent: Result<Totals> = thread::scope(|scope| {
-        let (blocks, read) = mpsc::sync_channel(AHEAD);
-        let reader = scope.spawn(|| read_all(input.as_fd(), name, &sender, blocks));
-        let mut totals = Totals { files: 1, ..Totals::default() };
-        for (block, buffer, length) in read {
-            sender.block(&block, buffer, length)?;
-            totals.bytes += length as u64;
-            totals.entries += 1;
+    let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| Error::file("watch", name.as_ref(), &error.into()))?;
+    let (sent, answer) = thread::scope(|scope| {
+        // The peer answers at the end. What it has to say before ends the reading, however long the input is idle.
+        let answering = scope.spawn(|| {
+            let answer = link.frame();
+            signal(&stop);
+            answer
+        });
+        let sent = send_all(&sender, input.as_fd(), name, &stop);
+        if let Err(error) = &sent
+            && error.kind() == Kind::File
+        {
+            sender.abort(error);
+            sender.flush();
         }
-        reader.join().map_err(|_| Error::protocol("the reading thread panicked"))??;
-        Ok(totals)
+        (sent, answering.join().unwrap_or_else(|_| Err(Error::protocol("the receiving thread panicked"))))
     });
-    let totals = match sent {
-        Ok(totals) => totals,
+    let totals = match (sent, &answer) {
+        (Ok(Some(totals)), _) => totals,
         // The peer's own reason is better than that of a broken connection.
-        Err(error) if error.kind() != Kind::File => return Err(reason_of_peer(&mut link).unwrap_or(error)),
-        Err(error) => {
-            link.sender.abort(&error);
-            link.sender.flush();
-            return Err(error);
+        (Err(error), Err(reason)) if error.kind() != Kind::File => return Err(reason.clone()),
+        (Err(error), _) => return Err(error),
+        (Ok(None), _) => {
+            let early = || Error::protocol("the receiver answered before the end of the stream");
+            return Err(answer.err().unwrap_or_else(early));
         }
     };
-    let done = match link.sender.frame(&Frame::StreamEnd(totals)) {
-        Ok(()) => link.frame()?,
-        Err(error) => return Err(reason_of_peer(&mut link).unwrap_or(error)),
-    };
-    match done {
+    match answer? {
         Frame::StreamDone(done) if done == totals => Ok(Summary { bytes: totals.bytes, time: started.elapsed() }),
         Frame::StreamDone(done) => {
             let text = format!("the receiver wrote {} of {} bytes; send it again", done.bytes, totals.bytes);
@@ -67,32 +68,55 @@ pub fn send(mut link: Link, input: &OwnedFd, name: &str) -> Result<Summary> {
     }
 }
 
-/// Why the peer has aborted, if it has.
-fn reason_of_peer(link: &mut Link) -> Option<Error> {
-    loop {
-        match link.receiver.receive() {
-            Ok(Received::Frame(_)) => {}
-            Ok(Received::Block(..)) => return None,
-            Err(error) => return Some(error),
+/// Sends all blocks and the end; `None` if the peer answered before.
+fn send_all(sender: &Sender, input: BorrowedFd<'_>, name: &str, stop: &OwnedFd) -> Result<Option<Totals>> {
+    thread::scope(|scope| {
+        let (blocks, read) = mpsc::sync_channel(AHEAD);
+        let reader = scope.spawn(|| read_all((input, stop.as_fd()), name, sender, blocks));
+        let mut totals = Totals { files: 1, ..Totals::default() };
+        for (block, buffer, length) in read {
+            // The reader may wait for its input.
+            sender.block(&block, buffer, length).inspect_err(|_| signal(stop))?;
+            totals.bytes += length as u64;
+            totals.entries += 1;
         }
-    }
+        if !reader.join().map_err(|_| Error::protocol("the reading thread panicked"))?? {
+            return Ok(None);
+        }
+        sender.frame(&Frame::StreamEnd(totals))?;
+        Ok(Some(totals))
+    })
 }
 
-/// Reads blocks until the end, and hashes them. A block is full unless the descriptor has no more at the moment.
-fn read_all(input: BorrowedFd<'_>, name: &str, sender: &Sender, blocks: SyncSender<(Block, Buf, usize)>) -> Result<()> {
+/// Ends the reading.
+fn signal(stop: &OwnedFd) {
+    // Only a full counter fails, which is a signal too.
+    _ = rustix::io::write(stop, &1_u64.to_ne_bytes());
+}
+
+/// Reads blocks until the end, and hashes them; `false` if it was stopped before. A block is full unless the descriptor has no more at the
+/// moment.
+fn read_all(
+    (input, stop): (BorrowedFd<'_>, BorrowedFd<'_>),
+    name: &str,
+    sender: &Sender,
+    blocks: SyncSender<(Block, Buf, usize)>,
+) -> Result<bool> {
     let mut offset = 0;
     loop {
         let mut buffer = sender.buffer(BLOCK);
         let mut length = 0;
         while length < BLOCK {
-            if length != 0 && !is_readable(input) {
-                break;
+            match wait_readable(input, stop, length == 0) {
+                Ready::Input => {}
+                Ready::Nothing => break,
+                Ready::Stop => return Ok(false),
             }
             match rustix::io::read(input, &mut buffer[length..BLOCK]) {
                 Ok(0) => break,
                 Ok(count) => length += count,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => wait_readable(input),
+                // Another process has made the descriptor non-blocking, and may have read what was there.
+                Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(error) => {
                     let why = crate::error::reason(&io::Error::from(error));
                     return Err(Error::new(Kind::File, format!("cannot read {name}: {why}")));
@@ -100,23 +124,31 @@ fn read_all(input: BorrowedFd<'_>, name: &str, sender: &Sender, blocks: SyncSend
             }
         }
         if length == 0 {
-            return Ok(());
+            return Ok(true);
         }
         let block = Block::of(BlockKind::Data, 0, offset, &buffer[..length]);
         offset += length as u64;
         if blocks.send((block, buffer, length)).is_err() {
             // The sending thread has failed, and reports it.
-            return Ok(());
+            return Ok(false);
         }
     }
 }
 
-fn is_readable(input: BorrowedFd<'_>) -> bool {
-    poll(&mut [PollFd::from_borrowed_fd(input, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
+enum Ready {
+    Input,
+    Nothing,
+    Stop,
 }
 
-/// For a descriptor that another process has made non-blocking.
-fn wait_readable(input: BorrowedFd<'_>) {
-    // Reading again shows the error.
-    _ = poll(&mut [PollFd::from_borrowed_fd(input, PollFlags::IN)], None);
+fn wait_readable(input: BorrowedFd<'_>, stop: BorrowedFd<'_>, waits: bool) -> Ready {
+    let mut fds = [input, stop].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    match poll(&mut fds, (!waits).then_some(&at_once)) {
+        Err(Errno::INTR) => wait_readable(input, stop, waits),
+        Ok(0) => Ready::Nothing,
+        Ok(_) if !fds[1].revents().is_empty() => Ready::Stop,
+        // Reading shows an error.
+        _ => Ready::Input,
+    }
 }

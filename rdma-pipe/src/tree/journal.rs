@@ -240,7 +240,7 @@ mod tests {
     fn partial_file_goes_on_after_its_last_whole_block() {
         let folder = tempfile::tempdir().unwrap();
         let directory = Directory::open(folder.path()).unwrap();
-        let size = 20 * BLOCK as u64;
+        let size = 40 * BLOCK as u64;
         let (mut partial, have) = Partial::open(&directory, &entry(size), size).unwrap();
         assert_eq!(have, 0);
         (0..5).for_each(|number| write(&mut partial, number));
@@ -262,7 +262,7 @@ mod tests {
     fn changed_source_does_not_resume() {
         let folder = tempfile::tempdir().unwrap();
         let directory = Directory::open(folder.path()).unwrap();
-        let size = 20 * BLOCK as u64;
+        let size = 40 * BLOCK as u64;
         let (mut partial, _) = Partial::open(&directory, &entry(size), size).unwrap();
         write(&mut partial, 0);
         drop(partial);

@@ -1,6 +1,6 @@
 //! What the tool that inspired this one does wrong, by number of `docs/safety.md`, and the statuses of `rdcp`.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use crate::common::{Place, Ran, bytes, port};
 
@@ -22,7 +22,7 @@ fn full_disk_fails_both_sides() {
 
 /// An output that is empty.
 fn tempty() -> std::process::ChildStdout {
-    let mut child = std::process::Command::new("true").stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = Command::new("true").stdout(Stdio::piped()).spawn().unwrap();
     child.wait().unwrap();
     child.stdout.take().unwrap()
 }
@@ -52,10 +52,59 @@ fn killed_peer_ends_the_transfer() {
             let (killed, left) = if kills_sender { (&mut sender, &mut receiver) } else { (&mut receiver, &mut sender) };
             killed.kill().unwrap();
             killed.wait().unwrap();
-            // A sender finds it when it sends.
-            drop(input);
+            // An idle input does not keep the sender.
             Ran::from(left, b"").expect(12);
+            drop(input);
         }
+    }
+}
+
+/// A stopped peer is silent, also where it has to take a reason first.
+#[test]
+fn stopped_peer_is_30() {
+    for place in [Place::new(), Place::with_tcp()] {
+        for stops_sender in [true, false] {
+            let port = port().to_string();
+            let mut receiver = place.command("rdrecv", ["--timeout", "1", &port, "key"]).spawn().unwrap();
+            let mut sender = place
+                .command("rdsend", ["--timeout", "1", "127.0.0.1", &port, "key"])
+                .stdin(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut input = sender.stdin.take().unwrap();
+            std::io::Write::write_all(&mut input, b"begin").unwrap();
+            let mut begin = [0; 5];
+            std::io::Read::read_exact(receiver.stdout.as_mut().unwrap(), &mut begin).unwrap();
+            let (stopped, left) =
+                if stops_sender { (&mut sender, &mut receiver) } else { (&mut receiver, &mut sender) };
+            let signal = |name: &str| {
+                assert!(Command::new("kill").args([name, &stopped.id().to_string()]).status().unwrap().success())
+            };
+            signal("-STOP");
+            let ran = Ran::from(left, b"");
+            stopped.kill().unwrap();
+            stopped.wait().unwrap();
+            ran.expect(30);
+            drop(input);
+        }
+    }
+}
+
+/// An output without a reader for longer than the time-out pauses the transfer.
+#[test]
+fn output_that_pauses_longer_than_the_timeout_gets_everything() {
+    for place in [Place::new(), Place::with_tcp()] {
+        let data = "a line of text\n".repeat(2_000_000);
+        let port = port().to_string();
+        let mut receiver = place.command("rdrecv", ["--timeout", "1", &port, "key"]).spawn().unwrap();
+        std::thread::scope(|scope| {
+            let sent = scope
+                .spawn(|| place.run_with(data.as_bytes(), "rdsend", ["--timeout", "1", "127.0.0.1", &port, "key"]));
+            std::thread::sleep(std::time::Duration::from_secs(4));
+            let received = Ran::from(&mut receiver, b"").expect(0);
+            sent.join().unwrap().expect(0);
+            assert!(received.out == data, "{}", received.out.len());
+        });
     }
 }
 

@@ -74,6 +74,30 @@ fn wrong_key_is_20_and_the_receiver_waits_on() {
 }
 
 #[test]
+fn key_of_the_input_leaves_the_stream_whole() {
+    let place = Place::new();
+    let data = "a line of text\n".repeat(7000);
+    let port = port().to_string();
+    let input = place.write("in", format!("key\n{data}"));
+    let mut receiver = place.command("rdrecv", [&port, "key"]).spawn().unwrap();
+    let input = std::fs::File::open(input).unwrap();
+    let mut sender = place.command("rdsend", ["127.0.0.1", &port, "-"]).stdin(input).spawn().unwrap();
+    let received = Ran::from(&mut receiver, b"").expect(0);
+    Ran::from(&mut sender, b"").expect(0);
+    assert!(received.out == data, "{}", received.out.len());
+}
+
+#[test]
+fn receiver_that_encrypts_refuses_data_in_clear() {
+    let place = Place::new();
+    let port = port().to_string();
+    let mut receiver = place.command("rdrecv", ["--encrypt", &port, "key"]).spawn().unwrap();
+    let sent = place.run_with(b"open", "rdsend", ["--no-encrypt", "127.0.0.1", &port, "key"]).expect(12);
+    assert!(sent.err.contains("start it with --encrypt"), "{}", sent.err);
+    assert_eq!(Ran::from(&mut receiver, b"").expect(12).out, "");
+}
+
+#[test]
 fn statuses_follow_the_table() {
     let place = Place::with_tcp();
     place.run("rdsend", ["-v", "host", "1"]).expect(1);
