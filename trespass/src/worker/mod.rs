@@ -9,7 +9,6 @@ mod tests;
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::Waker;
@@ -217,14 +216,12 @@ impl Worker {
     ///
     /// The device does not work any more.
     pub fn arm(&mut self) -> io::Result<Duration> {
-        // What came while TCP was not looked at may have been reported already.
-        if mem::take(&mut self.tcp_silence) >= TURNS && self.tcp.turn(BUDGET) != 0 {
-            return Ok(Duration::ZERO);
-        }
+        self.tcp_silence = 0;
         self.pass_time();
         let verbs = self.verbs.as_ref().map_or(u64::MAX, Domain::deadline);
         let deadline = self.tcp.deadline().min(verbs);
-        let idle = self.arm_backends()?;
+        // With a device, turns may have passed over what the descriptor has already reported; the next one looks.
+        let idle = self.arm_backends()? && (self.verbs.is_none() || !is_readable(self.fd(), Duration::ZERO)?);
         Ok(if idle { Duration::from_millis(deadline.saturating_sub(now())) } else { Duration::ZERO })
     }
 
@@ -255,7 +252,7 @@ impl Worker {
     pub fn wait(&mut self, most: Duration) -> io::Result<()> {
         let time = self.arm()?.min(most);
         if !time.is_zero() {
-            sleep(self.fd(), time)?;
+            is_readable(self.fd(), time)?;
         }
         self.pass_time();
         Ok(())
@@ -671,13 +668,14 @@ impl Worker {
     }
 }
 
-/// Waits until a descriptor is readable, or the time is over.
-fn sleep(fd: BorrowedFd<'_>, time: Duration) -> io::Result<()> {
+/// Waits until a descriptor is readable, or the time is over; returns whether it is.
+fn is_readable(fd: BorrowedFd<'_>, time: Duration) -> io::Result<bool> {
     let time =
         Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() };
     let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
     match rustix::event::poll(&mut fds, Some(&time)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Ok(count) => Ok(count != 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

@@ -288,7 +288,7 @@ impl Shared {
             self.kick();
         }
         drop(core);
-        let slept = super::sleep(self.fd.as_fd(), time);
+        let slept = super::is_readable(self.fd.as_fd(), time).map(|_| ());
         let mut core = self.lock();
         core.call_sleeps = false;
         (core, slept)

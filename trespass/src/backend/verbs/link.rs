@@ -187,7 +187,7 @@ impl Link {
         self.inline = inline as usize;
     }
 
-    /// Posts requests from the front, up to what the send queue and `room` allow, in one list. Returns how many places they took.
+    /// Posts requests from the front, up to what the send queue and `room` allow, in one list.
     ///
     /// # Errors
     ///
@@ -197,9 +197,9 @@ impl Link {
         requests: &mut VecDeque<Request>,
         (room, pool): (usize, &Pool),
         spare: &mut Vec<Buf>,
-    ) -> io::Result<usize> {
+    ) -> io::Result<()> {
         let room = room.min((SEND_QUEUE as usize).saturating_sub(self.posted.len()));
-        let Some(queue_pair) = &mut self.queue_pair else { return Ok(0) };
+        let Some(queue_pair) = &mut self.queue_pair else { return Ok(()) };
         let mut batch = Batch {
             windows: &mut self.windows,
             posted: &mut self.posted,
@@ -464,8 +464,8 @@ impl Batch<'_> {
         requests: &mut VecDeque<Request>,
         room: usize,
         spare: &mut Vec<Buf>,
-    ) -> io::Result<usize> {
-        let mut taken = self.bind(queue, room)?;
+    ) -> io::Result<()> {
+        let taken = self.bind(queue, room)?;
         let mut guard = queue.start_post_send();
         let count = requests.len().min(room - taken);
         // Whether a buffer waits for a completion that none of the requests so far asks for.
@@ -528,7 +528,11 @@ impl Batch<'_> {
                     self.posted.push(Posted::Probe);
                 }
                 Request::Conceal(remote) => {
-                    let is_it = |window: &Window| window.key.raw() == remote.key && window.held.is_some();
+                    // Without windows, all buffers of a chunk have its key.
+                    let is_it = |window: &Window| {
+                        let held = window.held.as_ref().is_some_and(|held| held.address() == remote.address);
+                        held && window.key.raw() == remote.key
+                    };
                     let Some(index) = self.windows.iter().position(is_it) else { continue };
                     let Some(window) = self.windows.get_mut(index).filter(|window| !window.is_closing) else {
                         continue;
@@ -544,10 +548,8 @@ impl Batch<'_> {
                     self.posted.push(Posted::Invalidate(index));
                 }
             }
-            taken += 1;
         }
-        guard.post().map_err(|error| io::Error::other(error.to_string()))?;
-        Ok(taken)
+        guard.post().map_err(|error| io::Error::other(error.to_string()))
     }
 
     /// Binds the windows that wait for it.

@@ -465,13 +465,14 @@ impl Backend for Verbs {
             State::Draining { .. } => return link.refuse(requests, spare),
             State::Resolving(_) | State::Connecting => return,
         }
-        match link.post(requests, (self.room, &self.pool), spare) {
-            Ok(taken) => self.room -= taken,
-            Err(error) => {
-                log::debug!("{error}");
-                manager::drain(link, Ended::Failed(error), false);
-                self.unsettled.push(link.id.index);
-            }
+        let before = link.entries();
+        let posted = link.post(requests, (self.room, &self.pool), spare);
+        // Also what the driver has refused has a place until the link ends.
+        self.room -= link.entries() - before;
+        if let Err(error) = posted {
+            log::debug!("{error}");
+            manager::drain(link, Ended::Failed(error), false);
+            self.unsettled.push(link.id.index);
         }
     }
 

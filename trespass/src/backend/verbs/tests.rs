@@ -266,3 +266,18 @@ fn receive_flushed_with_an_error_is_returned() {
     completed.take(first, status, 0, 77, &mut side.log, &mut side.spare);
     assert_eq!((side.log.returned.len(), side.spare.len(), side.verbs.receives.len()), (1, 0, RECEIVES as usize - 1));
 }
+
+#[test]
+fn a_device_without_windows_gives_back_the_buffer_that_was_concealed() {
+    let mut sides = connected();
+    sides[0].verbs.device.has_windows = false;
+    let side = &mut sides[0];
+    let buffers: Vec<Buf> = (0..3_u8).map(|seed| side.buf(&[seed; 20_000])).collect();
+    let remotes: Vec<Remote> = buffers.into_iter().map(|buffer| side.verbs.expose(LINK, buffer).unwrap()).collect();
+    assert_eq!(remotes[0].key, remotes[2].key, "they share a chunk");
+    for (seed, remote) in (0..).zip(remotes) {
+        side.spare.clear();
+        side.post([Request::Conceal(remote)]);
+        assert_eq!(side.spare.iter().map(|buffer| buffer[0]).collect::<Vec<u8>>(), [seed]);
+    }
+}
