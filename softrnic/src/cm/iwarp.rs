@@ -27,6 +27,7 @@ use super::route::HOPS;
 use super::{World, device, world};
 use crate::net::iwarp::connect::{Agreed, Failure, Initiator, Offer, Request, Responder};
 use crate::net::iwarp::connection::Connection;
+use crate::qp;
 use crate::qp::registry::QpRegistry;
 use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
@@ -62,6 +63,8 @@ pub(super) enum Setup {
 pub(super) struct Attempt {
     number: u32,
     offer: Offer,
+    /// The peer has closed a connection without a reply.
+    has_repeated: bool,
     has_revision_1: bool,
     is_connected: bool,
     retry_until: Instant,
@@ -136,7 +139,10 @@ fn hand_over(
     let made = streams().connection(socket, agreed, is_initiator, first, (number, &path)).map_err(system)?;
     let carrier: Arc<dyn Carrier> = Arc::<Connection>::clone(&made);
     pair.connect(carrier, path, (depth(agreed.ord), depth(agreed.ird)))?;
-    streams().begin(&made).map_err(system)?;
+    if let Err(error) = streams().begin(&made) {
+        let _ = pair.change(qp::State::ReadyToSend, qp::State::Error, pair.attributes());
+        return Err(system(error));
+    }
     Ok(made)
 }
 
@@ -236,6 +242,10 @@ impl World {
         let identifier = self.id(id)?;
         // SAFETY: the identifier is alive.
         let (Some(source), true) = (identifier.source, unsafe { is_possible(identifier.c) }) else { return Ok(()) };
+        if source.ip().is_loopback() && device::exists(false) {
+            // Other hosts cannot reach it.
+            return Ok(());
+        }
         let af_only = identifier.options.af_only;
         let listen = || {
             let socket = tcp_socket(source)?;
@@ -285,7 +295,14 @@ impl World {
         Initiator::new(offer.clone()).start(&mut Vec::new()).map_err(|_| Errno::INVALID)?;
         self.try_connect(
             id,
-            Attempt { number, offer, has_revision_1: false, is_connected: false, retry_until: Instant::now() + GRACE },
+            Attempt {
+                number,
+                offer,
+                has_repeated: false,
+                has_revision_1: false,
+                is_connected: false,
+                retry_until: Instant::now() + GRACE,
+            },
         )
     }
 
@@ -404,8 +421,12 @@ impl World {
         mut initiator: Initiator,
     ) -> Result<(), Errno> {
         let mut buffer = [0; 1024];
+        let mut is_closed = false;
         let failure = match rustix::net::recv(&**socket, &mut buffer[..], RecvFlags::DONTWAIT) {
-            Ok((_, 0)) | Err(rustix::io::Errno::CONNRESET) => initiator.closed(),
+            Ok((_, 0)) | Err(rustix::io::Errno::CONNRESET) => {
+                is_closed = true;
+                initiator.closed()
+            }
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {
                 self.id(id)?.setup = Some(Setup::Requesting(attempt, initiator));
                 return Ok(());
@@ -423,7 +444,16 @@ impl World {
         };
         log::debug!("cannot connect: {failure:?}");
         match failure {
+            // A listener that is replaced also closes the connection.
+            Failure::NeedsRevision1 if is_closed && !attempt.has_repeated => {
+                self.close_link(id);
+                (attempt.has_repeated, attempt.is_connected) = (true, false);
+                self.id(id)?.setup = Some(Setup::Retrying(attempt));
+                self.set_deadline(id, Some(Instant::now() + RETRY_INTERVAL));
+                Ok(())
+            }
             Failure::NeedsRevision1 => {
+                log::info!("the peer does not reply to MPA revision 2: trying revision 1");
                 self.close_link(id);
                 (attempt.has_revision_1, attempt.is_connected) = (true, false);
                 self.try_connect(id, attempt)

@@ -311,9 +311,14 @@ impl QueuePair {
     /// it polls completions after it has destroyed the QP. The caller has no open batch.
     pub(crate) fn close(&self) {
         self.settle();
+        {
+            // The end of the stream waits for the lock, and then flushes nothing.
+            let _requester = unpoisoned(self.requester.lock());
+            // First, so that the peer's messages are no errors.
+            self.stream.end();
+            self.is_closed.store(true, Ordering::SeqCst);
+        }
         QpRegistry::of_process().leave(self.number);
-        self.is_closed.store(true, Ordering::SeqCst);
-        self.stream.end();
         // A thread that began before holds one of the locks; later threads see that the QP is closed.
         let mut requester = unpoisoned(self.requester.lock());
         requester.settle(self);

@@ -62,6 +62,8 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 struct Incoming {
     frames: Frames,
+    /// The number of received bytes.
+    received: u64,
     /// The number of the next message.
     psn: u32,
     /// The immediate data of the next Send.
@@ -111,7 +113,7 @@ struct End {
     is_shut: bool,
     /// The peer has closed its direction.
     is_closed: bool,
-    /// TCP has failed.
+    /// TCP sends nothing more.
     is_broken: bool,
 }
 
@@ -165,16 +167,36 @@ impl Outgoing {
         }
     }
 
+    /// The number of bytes that TCP has taken.
+    fn sent(&self) -> u64 {
+        self.position + self.taken as u64
+    }
+
+    /// Whether the oldest request is complete.
+    fn has_completed(&self) -> bool {
+        self.requests.front().is_some_and(|request| match request.wait {
+            Await::Taken(end) => self.sent() >= end,
+            Await::Nothing { .. } => true,
+            Await::Data | Await::Original => false,
+        })
+    }
+
     /// The next completed request.
     fn completed(&mut self) -> Option<(u32, u32, u64)> {
-        let Outstanding { psn, attempt, wait } = *self.requests.front()?;
-        let original = match wait {
-            Await::Taken(end) if self.position + self.taken as u64 >= end => 0,
-            Await::Nothing { original } => original,
-            _ => return None,
-        };
-        self.requests.pop_front();
+        if !self.has_completed() {
+            return None;
+        }
+        let Outstanding { psn, attempt, wait } = self.requests.pop_front()?;
+        let original = if let Await::Nothing { original } = wait { original } else { 0 };
         Some((psn, attempt, original))
+    }
+
+    /// TCP sends nothing more. What it has not taken does not complete, and other requests may still be answered.
+    fn stop_sending(&mut self) {
+        let sent = self.sent();
+        self.requests.retain(|request| !matches!(request.wait, Await::Taken(end) if end > sent));
+        self.buffer.clear();
+        (self.position, self.taken, self.is_blocked, self.end.is_broken) = (sent, 0, false, true);
     }
 
     /// The oldest request that waits for this kind of response.
@@ -255,7 +277,7 @@ impl Outgoing {
                 return Ok(());
             }
         };
-        if self.end.is_ending {
+        if self.end.is_ending || self.end.is_broken {
             return Err(Stuck::Lost);
         }
         if !self.fits(Owner::Responses) {
@@ -344,6 +366,7 @@ impl Connection {
     ) -> Arc<Self> {
         let incoming = Incoming {
             frames: Frames::new(agreed.has_crc),
+            received: 0,
             psn: 0,
             immediate: None,
             write: (0, 0, 0),
@@ -429,16 +452,19 @@ impl Connection {
                     return true;
                 }
                 Ok((_, length)) => {
+                    incoming.received += length as u64;
                     incoming.frames.filled(length);
                     self.deliver(incoming, carrier);
                     if length < wanted {
                         return true;
                     }
                 }
-                Err(Errno::AGAIN) => return round > 0,
                 Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if !self.out().end.is_broken => return round > 0,
                 Err(error) => {
-                    self.lose(&mut self.out(), error);
+                    let mut out = self.out();
+                    self.lose(&mut out, error);
+                    (out.end.is_ending, out.end.is_closed) = (true, true);
                     return true;
                 }
             }
@@ -449,10 +475,7 @@ impl Connection {
     /// Handles a failure of TCP.
     fn lose(&self, out: &mut Outgoing, error: Errno) {
         log::debug!("QP {:#x}: the connection is lost: {error}", self.number);
-        (out.end.is_ending, out.end.is_closed, out.end.is_broken) = (true, true, true);
-        (out.taken, out.is_blocked) = (out.buffer.len(), false);
-        // Nothing that TCP has not taken completes.
-        out.requests.clear();
+        out.stop_sending();
     }
 
     /// Delivers the complete segments.
@@ -472,7 +495,7 @@ impl Connection {
                     continue;
                 }
             };
-            let Incoming { frames, psn, immediate, write, is_in_write } = &mut *incoming;
+            let Incoming { frames, psn, immediate, write, is_in_write, .. } = &mut *incoming;
             let Outgoing { stream, buffer, .. } = &mut *out;
             let event = match stream.segment(frames.segment(&found), buffer) {
                 Ok(event) => event,
@@ -567,7 +590,12 @@ impl Connection {
                     (0, &[][..])
                 }
             };
+            let has_completed = out.has_completed();
             drop(out);
+            if has_completed {
+                // The peer may answer what TCP has just taken.
+                self.complete();
+            }
             let part = Part { number: self.number, request, offset, length: payload.len() as u32, attempt: 0 };
             if part.is_last() {
                 *psn = psn_after(*psn, 1);
@@ -600,6 +628,7 @@ impl Connection {
                     break;
                 }
                 Err(error) => {
+                    // What was received before is still delivered.
                     self.lose(out, error);
                     self.engine.notify(self.id);
                 }
@@ -613,7 +642,21 @@ impl Connection {
                 out.is_blocked = false;
                 self.watch(out);
             }
+        } else if out.taken >= WRITE_LENGTH {
+            out.position += out.taken as u64;
+            out.buffer.drain(..out.taken);
+            out.taken = 0;
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.out().buffer.capacity()
+    }
+
+    /// Sets the events of a socket that was added.
+    pub(super) fn watched(&self) {
+        self.watch(&self.out());
     }
 
     /// Sets the events of the socket that the engine waits for.
@@ -642,7 +685,7 @@ impl Connection {
             if !out.end.is_ending {
                 return;
             }
-            let is_empty = out.pending() == 0;
+            let is_empty = out.pending() == 0 || out.end.is_broken;
             let end = &mut out.end;
             let is_new = !std::mem::replace(&mut end.is_reported, true);
             let deadline = *end.deadline.get_or_insert_with(|| Instant::now() + CLOSE_TIMEOUT);
@@ -650,7 +693,7 @@ impl Connection {
                 end.is_shut = true;
                 let _ = rustix::net::shutdown(&*self.socket, Shutdown::Write);
             }
-            (is_new, end.refusal, end.is_broken || end.is_shut && end.is_closed || Instant::now() >= deadline)
+            (is_new, end.refusal, end.is_shut && end.is_closed || Instant::now() >= deadline)
         };
         if is_new {
             self.engine.ending();
@@ -668,7 +711,7 @@ impl Carrier for Connection {
         let mut out = self.out();
         let is_response = matches!(packet, Packet::Response(_));
         let put = match packet {
-            Packet::Part(_) if out.end.is_ending => Err(Stuck::Lost),
+            Packet::Part(_) if out.end.is_ending || out.end.is_broken => Err(Stuck::Lost),
             Packet::Part(part) => out.put_part(part, payload),
             Packet::Response(response) => out.put_response(response, payload),
         };
@@ -681,7 +724,14 @@ impl Carrier for Connection {
         }
         drop(out);
         if is_response && !self.is_receiving.load(Ordering::SeqCst) {
-            self.flush();
+            let mut out = self.out();
+            if !out.is_blocked {
+                self.write(&mut out);
+            }
+            // The caller may hold a lock of the QP, so another thread completes.
+            if out.has_completed() {
+                self.engine.notify(self.id);
+            }
         }
         put
     }
@@ -708,7 +758,11 @@ impl Carrier for Connection {
     }
 
     fn settle(&self) {
-        self.serve(true);
+        let end = {
+            let incoming = unpoisoned(self.incoming.lock());
+            incoming.received + rustix::io::ioctl_fionread(&*self.socket).unwrap_or(0)
+        };
+        while self.serve(true) && unpoisoned(self.incoming.lock()).received < end {}
     }
 
     fn end(&self) {

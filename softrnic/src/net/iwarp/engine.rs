@@ -7,9 +7,9 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
-use std::thread;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
@@ -50,7 +50,8 @@ thread_local! {
 pub(crate) struct Engine {
     pub(super) deliver: &'static dyn Deliver,
     reactor: OnceLock<Reactor>,
-    starting: Mutex<()>,
+    /// Whether the thread runs.
+    is_started: Mutex<bool>,
     connections: RwLock<BTreeMap<u64, Arc<Connection>>>,
     has_connections: AtomicBool,
     /// Sockets that connect, and the first bytes to send.
@@ -68,12 +69,21 @@ pub(crate) struct Engine {
 }
 
 /// A socket that connects, and its first bytes.
-type First = (Arc<Descriptor>, Vec<u8>);
+type First = (Weak<Descriptor>, Vec<u8>);
 
 #[derive(Debug)]
-struct Reactor {
+pub(super) struct Reactor {
     epoll: Descriptor,
     wake: Descriptor,
+}
+
+impl Reactor {
+    fn new() -> Result<Self, Errno> {
+        let epoll = Descriptor::open(|| epoll::create(epoll::CreateFlags::CLOEXEC))?;
+        let wake = Descriptor::open(|| rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?;
+        epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+        Ok(Self { epoll, wake })
+    }
 }
 
 impl Engine {
@@ -81,7 +91,7 @@ impl Engine {
         Self {
             deliver,
             reactor: OnceLock::new(),
-            starting: Mutex::new(()),
+            is_started: Mutex::new(false),
             connections: RwLock::new(BTreeMap::new()),
             has_connections: AtomicBool::new(false),
             connecting: Mutex::new(BTreeMap::new()),
@@ -130,12 +140,18 @@ impl Engine {
         self.start()?;
         let reactor = self.reactor.get().ok_or(Errno::NXIO)?;
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        unpoisoned(self.connecting.lock()).insert(id, (Arc::clone(socket), bytes));
-        epoll::add(&reactor.epoll, &**socket, epoll::EventData::new_u64(id), epoll::EventFlags::OUT)
+        let mut connecting = unpoisoned(self.connecting.lock());
+        // Their owners have closed the others.
+        connecting.retain(|_, (socket, _)| socket.strong_count() > 0);
+        let flags = epoll::EventFlags::OUT | epoll::EventFlags::ONESHOT;
+        epoll::add(&reactor.epoll, &**socket, epoll::EventData::new_u64(id), flags)?;
+        connecting.insert(id, (Arc::downgrade(socket), bytes));
+        Ok(())
     }
 
     fn send_first(&self, reactor: &Reactor, id: u64) {
         let Some((socket, bytes)) = unpoisoned(self.connecting.lock()).remove(&id) else { return };
+        let Some(socket) = socket.upgrade() else { return };
         let _ = epoll::delete(&reactor.epoll, &*socket);
         // A call would take the error of a socket without a connection, which is for its owner.
         if rustix::net::getpeername(&*socket).is_err() {
@@ -157,26 +173,49 @@ impl Engine {
             self.remove(connection);
             return added;
         }
+        // A post may have met a full TCP before.
+        connection.watched();
         connection.serve(true);
         Ok(())
     }
 
     /// Starts the thread if it is not running.
     fn start(&'static self) -> Result<(), Errno> {
-        let _alone = unpoisoned(self.starting.lock());
-        if self.reactor.get().is_some() {
+        self.start_by(|reactor| {
+            let builder = thread::Builder::new().name("softrnic-iwarp".to_owned()).stack_size(512 << 10);
+            signals::without_signals(|| builder.spawn(|| self.run(reactor))).map(drop)
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.all().len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn connecting(&self) -> usize {
+        unpoisoned(self.connecting.lock()).len()
+    }
+
+    pub(super) fn start_by(&'static self, spawn: impl FnOnce(&'static Reactor) -> io::Result<()>) -> Result<(), Errno> {
+        let mut is_started = unpoisoned(self.is_started.lock());
+        if *is_started {
             return Ok(());
         }
-        let epoll = Descriptor::open(|| epoll::create(epoll::CreateFlags::CLOEXEC))?;
-        let wake = Descriptor::open(|| rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?;
-        epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
-        let builder = thread::Builder::new().name("softrnic-iwarp".to_owned()).stack_size(512 << 10);
-        let reactor = self.reactor.get_or_init(|| Reactor { epoll, wake });
-        signals::without_signals(|| builder.spawn(|| self.run(reactor))).map_err(|_| Errno::AGAIN)?;
+        let reactor = match self.reactor.get() {
+            Some(reactor) => reactor,
+            None => {
+                let reactor = Reactor::new()?;
+                self.reactor.get_or_init(|| reactor)
+            }
+        };
+        spawn(reactor).map_err(|_| Errno::AGAIN)?;
+        *is_started = true;
         Ok(())
     }
 
     fn run(&self, reactor: &Reactor) {
+        let mut next_sweep = Instant::now();
         loop {
             if self.is_polled.load(Ordering::SeqCst) {
                 nap(reactor);
@@ -188,12 +227,13 @@ impl Engine {
                 }
             } else {
                 let timeout = if self.ending.load(Ordering::Relaxed) > 0 { Some(ENDING_TICK) } else { None };
-                let has_found = self.serve_ready(reactor, timeout);
+                self.serve_ready(reactor, timeout);
                 self.polls.store(0, Ordering::Relaxed);
                 self.serve_notified();
-                if !has_found && timeout.is_some() {
-                    self.all().iter().for_each(|connection| _ = connection.serve(true));
-                }
+            }
+            if self.ending.load(Ordering::Relaxed) > 0 && Instant::now() >= next_sweep {
+                next_sweep = Instant::now() + ENDING_TICK;
+                self.all().iter().for_each(|connection| _ = connection.serve(true));
             }
         }
     }

@@ -32,6 +32,8 @@ mod sender;
 mod simulator;
 mod stream;
 mod terminate;
+#[cfg(test)]
+mod tests;
 
 /// Splits `N` bytes from the start of `bytes`.
 fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {

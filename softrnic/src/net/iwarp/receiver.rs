@@ -142,7 +142,10 @@ impl Receiver {
 
     fn event<'s>(&mut self, header: Header, payload: &'s [u8]) -> Result<Event<'s>, Code> {
         let Header { opcode, is_last, placement } = header;
-        if self.open.is_some_and(|open| open != opcode) {
+        if opcode == Opcode::Terminate {
+            // It may end an unfinished message.
+            self.offset = 0;
+        } else if self.open.is_some_and(|open| open != opcode) {
             return Err(Code::OPCODE);
         }
         self.open = (!is_last).then_some(opcode);
@@ -287,6 +290,17 @@ mod tests {
         assert_eq!(fails(&[untagged(Opcode::Terminate, 1, 0, false, b"")]), Code::TOO_LONG);
         assert_eq!(fails(&[tagged(Opcode::Write, 1, u64::MAX, true, b"x")]), Code::TAGGED_WRAP);
         assert_eq!(fails(&[Vec::new()]), Code::FRAME);
+    }
+
+    #[test]
+    fn unfinished_message_may_end_with_a_termination() {
+        let reason = Terminate::new(Code::ACCESS).bytes();
+        for first in [untagged(SEND, 1, 0, false, b"half"), tagged(Opcode::Write, 1, 0, false, b"half")] {
+            let mut receiver = Receiver::new(1);
+            assert!(receiver.segment(&first).is_ok());
+            let terminate = untagged(Opcode::Terminate, 1, 0, true, &reason);
+            assert_eq!(receiver.segment(&terminate), Ok(Event::Terminated(Code::ACCESS)));
+        }
     }
 
     #[test]

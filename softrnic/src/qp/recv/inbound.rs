@@ -86,23 +86,27 @@ impl Responder {
         carrier: &Arc<dyn Carrier>,
     ) -> bool {
         let needs_reply = part.is_last() && part.request.service.is_reliable();
-        self.early = needs_reply.then(|| Return::of(part, carrier));
+        let is_stream = part.request.service == Service::Iwarp;
+        self.early = (needs_reply && !is_stream).then(|| Return::of(part, carrier));
         // The data of a write with immediate data has arrived as writes.
-        let is_placed = part.request.service == Service::Iwarp
-            && matches!(part.request.operation, Operation::WriteImmediate { .. });
+        let is_placed = is_stream && matches!(part.request.operation, Operation::WriteImmediate { .. });
         let (reply, has_failed) = if part.offset == 0 || is_placed {
             self.first_part(pair, part, payload, carrier)
         } else {
             self.next_part(pair, part, payload)
         };
         let back = self.early.take();
-        if needs_reply && back.is_none() {
+        if needs_reply && !is_stream && back.is_none() {
             // The reply was sent, and may have exceeded the limit of pending responses, which ends the QP.
             return has_failed || !pair.state().receives();
         }
         let Some(reply) = reply.filter(|_| part.request.service.is_reliable()) else {
             return has_failed;
         };
+        // TCP acknowledges, and only requests for data have an answer.
+        if is_stream && matches!(reply, Reply::Done { .. }) && !part.request.operation.is_read_or_atomic() {
+            return has_failed;
+        }
         let back = back.unwrap_or_else(|| Return::of(part, carrier));
         let read = match part.request.operation {
             Operation::Read { address, rkey } if matches!(reply, Reply::Done { .. }) => {

@@ -13,6 +13,7 @@ mod remote_send;
 mod retries;
 mod silence;
 mod states;
+mod streams;
 mod threads;
 mod wire;
 mod xrc;

@@ -1,0 +1,318 @@
+//! A connection whose peer is a plain socket, and whose QP records what it gets.
+
+use std::io::{ErrorKind, Read, Write};
+use std::iter;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use super::connect::Agreed;
+use super::connection::Connection;
+use super::ddp::{Header, Placement};
+use super::engine::Engine;
+use super::fpdu;
+use super::rdmap::Opcode;
+use crate::sys::descriptor::Descriptor;
+use crate::wire::address::{Gid, Path};
+use crate::wire::bytes::Segment;
+use crate::wire::message::{Refusal, Reply, Request};
+use crate::wire::operation::{Operation, Service};
+use crate::wire::packet::{Packet, Part, Payload, Response, ResponseKind, STREAM_PEER};
+use crate::wire::transport::{Carrier, Deliver, Stuck};
+
+const PART: usize = 16 << 10;
+const PATH: Path = Path {
+    destination: Gid([0; 16]),
+    source: Gid([0; 16]),
+    source_index: 0,
+    flow_label: 0,
+    hop_limit: 64,
+    traffic_class: 0,
+    service_level: 0,
+    port: 1,
+    static_rate: 0,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    Part(u32),
+    Response(u32),
+    Ended,
+}
+
+#[derive(Debug, Default)]
+struct Log(Mutex<Vec<(ThreadId, Seen)>>);
+
+impl Log {
+    fn add(&self, seen: Seen) {
+        self.0.lock().unwrap().push((thread::current().id(), seen));
+    }
+
+    fn seen(&self) -> Vec<Seen> {
+        self.0.lock().unwrap().iter().map(|(_, seen)| *seen).collect()
+    }
+}
+
+impl Deliver for Log {
+    fn part(&self, part: &Part, _payload: &[Segment], _back: &Arc<dyn Carrier>) {
+        self.add(Seen::Part(part.length));
+    }
+
+    fn response(&self, response: &Response, _payload: &[Segment]) -> bool {
+        self.add(Seen::Response(response.psn));
+        true
+    }
+
+    fn is_settled(&self, _number: u32) -> bool {
+        true
+    }
+
+    fn lost(&self, _carrier: &Arc<dyn Carrier>) {}
+
+    fn ended(&self, _number: u32, _carrier: &Arc<dyn Carrier>, _refusal: Option<Refusal>) {
+        self.add(Seen::Ended);
+    }
+}
+
+fn engine() -> (&'static Engine, &'static Log) {
+    let log: &'static Log = Box::leak(Box::default());
+    (Box::leak(Box::new(Engine::new(log))), log)
+}
+
+/// A connection that is not served yet, and its peer. `size` is that of the buffers for its data.
+fn pair(engine: &'static Engine, size: Option<usize>) -> (Arc<Connection>, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    if let Some(size) = size {
+        sockopt::set_socket_recv_buffer_size(&listener, size).unwrap();
+    }
+    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (peer, _) = listener.accept().unwrap();
+    if let Some(size) = size {
+        sockopt::set_socket_send_buffer_size(&socket, size).unwrap();
+    }
+    (connection(engine, socket), peer)
+}
+
+fn connection(engine: &'static Engine, socket: TcpStream) -> Arc<Connection> {
+    let socket = Arc::new(Descriptor::new(OwnedFd::from(socket)).unwrap());
+    let agreed = Agreed { ird: 1, ord: 1, has_crc: true, rtr: None, private: Vec::new() };
+    engine.connection(socket, &agreed, true, Vec::new(), (5, &PATH)).unwrap()
+}
+
+/// A part of a Send.
+fn part(psn: u32, offset: usize, total: usize) -> Packet {
+    let request = Request {
+        service: Service::Iwarp,
+        operation: Operation::Send,
+        length: total as u64,
+        is_solicited: false,
+        psn,
+        packets: 1,
+        source_number: 5,
+        source: PATH.source,
+        destination: PATH.destination,
+        key: 0,
+        traffic_class: 0,
+        hop_limit: 64,
+        flow_label: 0,
+        service_level: 0,
+        srq_number: 0,
+    };
+    Packet::Part(Part { number: STREAM_PEER, request, offset: offset as u64, length: PART as u32, attempt: 0 })
+}
+
+fn put(connection: &Connection, psn: u32) -> Result<(), Stuck> {
+    connection.put(&part(psn, 0, PART), Payload::Bytes(&[7; PART]))
+}
+
+/// The frame of a Send of the peer.
+fn send(msn: u32, payload: &[u8]) -> Vec<u8> {
+    let opcode = Opcode::Send { is_solicited: false, invalidates: false };
+    let placement = Placement::Untagged { invalidate: 0, queue: 0, msn, offset: 0 };
+    let mut frame = Vec::new();
+    fpdu::emit(&Header { opcode, is_last: true, placement }.bytes(), payload, true, &mut frame);
+    frame
+}
+
+/// The frame of an empty Write, which has no effect.
+fn nothing() -> Vec<u8> {
+    let header = Header { opcode: Opcode::Write, is_last: true, placement: Placement::Tagged { stag: 1, offset: 0 } };
+    let mut frame = Vec::new();
+    fpdu::emit(&header.bytes(), &[], true, &mut frame);
+    frame
+}
+
+fn wait(what: &str, mut is_done: impl FnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    while !is_done() {
+        assert!(Instant::now() < limit, "timed out waiting for {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn slow_peer_limits_the_buffer() {
+    let (connection, mut peer) = pair(engine().0, Some(8 << 10));
+    let mut bytes = [0; 20_000];
+    for psn in 0..1024 {
+        while put(&connection, psn) == Err(Stuck::Full) {
+            let read = peer.read(&mut bytes).unwrap();
+            assert!(read > 0);
+            connection.serve(true);
+        }
+    }
+    assert!(connection.capacity() < 1 << 20, "{}", connection.capacity());
+}
+
+#[test]
+fn response_completes_no_request_on_its_thread() {
+    let (engine, log) = engine();
+    let (connection, _peer) = pair(engine, None);
+    engine.begin(&connection).unwrap();
+    put(&connection, 3).unwrap();
+    let kind = ResponseKind::Reply(Reply::Done { original: 0 });
+    let response = Response { number: STREAM_PEER, source_number: 5, psn: 0, attempt: 0, kind };
+    connection.put(&Packet::Response(response), Payload::Bytes(&[])).unwrap();
+    wait("the completion", || log.seen() == [Seen::Response(3)]);
+    assert_ne!(log.0.lock().unwrap()[0].0, thread::current().id(), "the caller may hold a lock of the QP");
+}
+
+/// Ends a connection whose peer never closes, while `work` is called.
+fn end_beside(mut work: impl FnMut(&'static Engine, &mut TcpStream)) {
+    let (engine, log) = engine();
+    let ((ending, _silent), (other, mut peer)) = (pair(engine, None), pair(engine, None));
+    for connection in [&ending, &other] {
+        engine.begin(connection).unwrap();
+    }
+    ending.end();
+    wait("the end", || {
+        work(engine, &mut peer);
+        engine.count() == 1
+    });
+    assert_eq!(log.seen(), [Seen::Ended]);
+}
+
+#[test]
+fn silent_peer_is_left_beside_traffic() {
+    end_beside(|_, peer| peer.write_all(&nothing()).unwrap());
+}
+
+#[test]
+fn silent_peer_is_left_while_the_program_polls() {
+    end_beside(|engine, _| {
+        for _ in 0..100 {
+            engine.progress();
+        }
+    });
+}
+
+#[test]
+fn settling_delivers_all_that_has_arrived() {
+    let (engine, log) = engine();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // As root; otherwise, the buffer holds less.
+    let _ = sockopt::set_socket_recv_buffer_size_force(&listener, 16 << 20);
+    let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let connection = connection(engine, listener.accept().unwrap().0);
+    peer.set_nonblocking(true).unwrap();
+    let stream: Vec<u8> = (1..=512).flat_map(|msn| send(msn, &[7; PART])).collect();
+    let mut rest = &stream[..];
+    wait("a full buffer", || match peer.write(rest) {
+        Ok(length) => {
+            rest = &rest[length..];
+            rest.is_empty()
+        }
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
+    });
+    let arrived = rustix::io::ioctl_fionread(&*connection.socket).unwrap() as usize;
+    connection.settle();
+    let expected = arrived / send(1, &[7; PART]).len();
+    assert!(expected > 0 && log.seen().len() >= expected, "{} of {expected}", log.seen().len());
+}
+
+#[test]
+fn failed_write_keeps_what_was_received() {
+    let (engine, log) = engine();
+    let (connection, mut peer) = pair(engine, None);
+    put(&connection, 0).unwrap();
+    connection.flush();
+    peer.write_all(&send(1, b"last")).unwrap();
+    // Its unread data makes TCP reset the connection.
+    drop(peer);
+    wait("the failure", || {
+        let put = put(&connection, 1);
+        connection.flush();
+        put == Err(Stuck::Lost)
+    });
+    wait("the end", || {
+        connection.serve(true);
+        log.seen().contains(&Seen::Ended)
+    });
+    assert!(log.seen().starts_with(&[Seen::Response(0)]));
+    assert!(log.seen().contains(&Seen::Part(4)), "{:?}", log.seen());
+}
+
+#[test]
+fn send_completes_before_its_answer_arrives() {
+    let (engine, log) = engine();
+    let (connection, mut peer) = pair(engine, None);
+    // The last part is passed to TCP at once.
+    for index in 0..4 {
+        connection.put(&part(9, index * PART, 4 * PART), Payload::Bytes(&[7; PART])).unwrap();
+    }
+    peer.write_all(&send(1, b"answer")).unwrap();
+    wait("the answer", || connection.serve(true));
+    assert_eq!(log.seen(), [Seen::Response(9), Seen::Part(6)]);
+}
+
+#[test]
+fn connection_that_is_blocked_from_the_start_continues() {
+    let (engine, _) = engine();
+    let (connection, mut peer) = pair(engine, Some(8 << 10));
+    let sent = iter::from_fn(|| put(&connection, 0).ok()).count() * PART;
+    engine.begin(&connection).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let (mut received, mut bytes) = (0, vec![0; PART]);
+    while received < sent {
+        received += peer.read(&mut bytes).unwrap();
+    }
+}
+
+#[test]
+fn thread_that_could_not_start_is_started_later() {
+    let (engine, _) = engine();
+    assert_eq!(engine.start_by(|_| Err(ErrorKind::OutOfMemory.into())), Err(Errno::AGAIN));
+    let mut started = 0;
+    for _ in 0..2 {
+        engine
+            .start_by(|_| {
+                started += 1;
+                Ok(())
+            })
+            .unwrap();
+    }
+    assert_eq!(started, 1);
+}
+
+#[test]
+fn failed_attempt_to_connect_leaves_nothing() {
+    let (engine, _) = engine();
+    engine.start_by(|_| Ok(())).unwrap();
+    let socket = || {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        Arc::new(Descriptor::new(OwnedFd::from(socket)).unwrap())
+    };
+    let first = socket();
+    engine.send_once_connected(&first, Vec::new()).unwrap();
+    assert_eq!(engine.send_once_connected(&first, Vec::new()), Err(Errno::EXIST));
+    assert_eq!(engine.connecting(), 1);
+    drop(first);
+    let second = socket();
+    engine.send_once_connected(&second, Vec::new()).unwrap();
+    assert_eq!(engine.connecting(), 1, "the owner of the first has closed it");
+}
