@@ -290,7 +290,7 @@ impl Running {
         let outgoing = Outgoing {
             method: call.method.id,
             flags,
-            deadline: call.timeout.map(|timeout| shared.micros(Instant::now() + timeout)),
+            deadline: call.timeout.and_then(|timeout| Some(shared.micros(Instant::now().checked_add(timeout)?))),
             meta: call.metadata.as_bytes(),
             parts: &parts[..2 + described.inline.len()],
         };
@@ -375,17 +375,7 @@ fn reply(outcome: Result<(Status, Body), RpcError>) -> Result<(Status, Body), Rp
     let (status, body) = outcome?;
     match status {
         Status::OK | Status::APPLICATION => Ok((status, body)),
-        status => {
-            let is_refused = matches!(
-                status,
-                Status::UNIMPLEMENTED
-                    | Status::OVERLOADED
-                    | Status::UNAVAILABLE
-                    | Status::UNAUTHENTICATED
-                    | Status::MISMATCH
-            );
-            let certainty = if is_refused { Certainty::Refused } else { Certainty::Unknown };
-            Err(RpcError::new(status, certainty, String::from_utf8_lossy(&body).into_owned()))
-        }
+        // One that the peer's library has refused is an error already.
+        status => Err(RpcError::new(status, Certainty::Unknown, String::from_utf8_lossy(&body).into_owned())),
     }
 }

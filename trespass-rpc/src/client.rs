@@ -244,7 +244,8 @@ impl<T> Items<T> {
         Self { next, types: PhantomData, decode: |bytes| C::decode(bytes) }
     }
 
-    /// The next item; `None` after the last one. An item that does not decode is an error, and the last one.
+    /// The next item; `None` after the last one. An item that does not decode is an error, and the last one;
+    /// so is the end of the call before the end of the stream.
     pub async fn next(&mut self) -> Option<Result<T, CodecError>> {
         std::future::poll_fn(|task| self.poll(task)).await
     }
@@ -254,7 +255,10 @@ impl<T> Items<T> {
             return Poll::Ready(None);
         }
         let Poll::Ready(item) = self.next.0.poll_request_item(self.next.1, task) else { return Poll::Pending };
-        let decoded = item.map(|item| (self.decode)(&item));
+        let decoded = item.map(|item| match item {
+            Ok(item) => (self.decode)(&item),
+            Err(ended) => Err(CodecError(ended.detail.into_owned())),
+        });
         self.next.2 = matches!(decoded, Some(Ok(_)));
         Poll::Ready(decoded)
     }

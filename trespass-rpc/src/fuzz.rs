@@ -38,7 +38,7 @@ pub fn rpc_frames(input: &[u8]) {
             }
             Ok(Event::Cancel { id }) => {
                 running.retain(|other| *other != id);
-                assert!(connection.answer(id, Status::CANCELLED, &[]));
+                assert!(connection.answer(id, Status::CANCELLED, false, &[]));
             }
             Ok(_) => {}
         }
@@ -46,7 +46,7 @@ pub fn rpc_frames(input: &[u8]) {
         if now % 300 == 0
             && let Some(id) = running.pop()
         {
-            assert!(connection.answer(id, Status::OK, &[b"x"]));
+            assert!(connection.answer(id, Status::OK, false, &[b"x"]));
         }
         while let Some(length) = connection.poll_transmit(1_000, now).map(<[u8]>::len) {
             connection.transmitted(length, now);

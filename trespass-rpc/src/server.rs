@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use crate::channel::resolve;
-use crate::endpoint::{Command, Endpoint};
+use crate::endpoint::{Command, Endpoint, Listened};
 use crate::service::{Handler, Pair, runner_of};
 
 /// A server that does not listen yet.
@@ -19,9 +19,8 @@ pub struct Server<H> {
 /// A server that listens. Dropped, it stops to listen and closes its connections.
 #[derive(Debug)]
 pub struct Serving {
+    listened: Listened,
     endpoint: Endpoint,
-    listener: u32,
-    address: SocketAddr,
 }
 
 impl<H: Handler> Server<H> {
@@ -51,8 +50,8 @@ impl<H: Handler> Server<H> {
     /// See [`Server::bind`].
     pub async fn bind_on(self, endpoint: &Endpoint, address: &str) -> io::Result<Serving> {
         let runner = runner_of(self.handler).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let (listener, address) = endpoint.listen(resolve(address).await?, runner).await?;
-        Ok(Serving { endpoint: endpoint.clone(), listener, address })
+        let listened = endpoint.listen(resolve(address).await?, runner).await?;
+        Ok(Serving { listened, endpoint: endpoint.clone() })
     }
 
     /// Listens and serves until the future is dropped.
@@ -69,23 +68,17 @@ impl<H: Handler> Server<H> {
 impl Serving {
     /// The address, with its port.
     pub fn local_addr(&self) -> SocketAddr {
-        self.address
+        self.listened.address
     }
 
     /// Stops listening, asks the callers to make no more calls, and waits until those that run have ended, for the time at most. Returns
     /// how many connections still had calls.
     pub async fn drain(self, time: Duration) -> usize {
         let (reply, left) = oneshot::channel();
-        let deadline = Instant::now() + time;
-        self.endpoint.shared().command(Command::Drain { listener: self.listener, deadline, reply });
+        // Longer than any program runs.
+        const MOST: Duration = Duration::from_secs(1 << 30);
+        let deadline = Instant::now() + time.min(MOST);
+        self.endpoint.shared().command(Command::Drain { listener: self.listened.number, deadline, reply });
         left.await.unwrap_or(0)
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let (reply, _) = oneshot::channel();
-        let command = Command::Drain { listener: self.listener, deadline: Instant::now(), reply };
-        self.endpoint.shared().command(command);
     }
 }

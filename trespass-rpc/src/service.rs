@@ -95,12 +95,12 @@ impl Request {
 impl Response {
     /// An answer of a status that the library defines, with a text for the caller.
     pub fn failed(status: Status, text: &str) -> Self {
-        Self(Outcome { status, body: Body::copy(text.as_bytes()) })
+        Self(Outcome { status, is_refused: false, body: Body::copy(text.as_bytes()) })
     }
 
     /// The answer for a method that is not served.
     pub fn unimplemented() -> Self {
-        Self(Outcome { status: Status::UNIMPLEMENTED, body: Body::default() })
+        Self(Outcome { status: Status::UNIMPLEMENTED, is_refused: true, body: Body::default() })
     }
 
     /// The answer for a result or an error of the method.
@@ -114,14 +114,14 @@ impl Response {
             Err(error) => (Status::APPLICATION, <C as Encode<E>>::encode(error, body.writer())),
         };
         match encoded {
-            Ok(()) => Self(Outcome { status, body }),
+            Ok(()) => Self(Outcome { status, is_refused: false, body }),
             Err(error) => Self::failed(Status::INVALID, &error.0),
         }
     }
 
     /// The answer that ends a stream.
     pub fn end() -> Self {
-        Self(Outcome { status: Status::OK, body: Body::default() })
+        Self(Outcome { status: Status::OK, is_refused: false, body: Body::default() })
     }
 }
 

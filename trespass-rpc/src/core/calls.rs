@@ -43,8 +43,12 @@ pub(super) fn index(id: u32) -> usize {
 pub(super) struct Calls<C> {
     slots: Vec<Slot<C>>,
     free: Vec<u32>,
-    /// Calls that wait for credit, in order; some may have been given up.
+    /// Calls that wait for credit, in order; some may have been given up, but not the first one.
     queue: VecDeque<u32>,
+    /// Those that were not given up.
+    waiting: usize,
+    /// Calls whose request waited and has left, and whose items may follow.
+    released: Vec<u32>,
     parity: u32,
     /// Requests that may be sent.
     credit: u32,
@@ -68,6 +72,7 @@ struct Slot<C> {
     is_over: bool,
     deadline: u64,
     cost: u64,
+    has_items: bool,
     flow: Flow,
 }
 
@@ -77,6 +82,8 @@ impl<C> Calls<C> {
             slots: Vec::new(),
             free: Vec::new(),
             queue: VecDeque::new(),
+            waiting: 0,
+            released: Vec::new(),
             parity: u32::from(side == Side::Client),
             credit: 0,
             bytes: 0,
@@ -100,7 +107,7 @@ impl<C> Calls<C> {
     }
 
     pub(super) fn waiting(&self) -> usize {
-        self.queue.len()
+        self.waiting
     }
 
     pub(super) fn earliest(&self) -> u64 {
@@ -128,6 +135,7 @@ impl<C> Calls<C> {
                     is_over: false,
                     deadline: u64::MAX,
                     cost: 0,
+                    has_items: false,
                     flow: Flow::new((0, 0)),
                 });
                 self.slots.len() as u32 - 1
@@ -143,6 +151,7 @@ impl<C> Calls<C> {
             slot.id |= MOST << 1;
         }
         (slot.data, slot.is_over, slot.deadline, slot.cost) = (Some(data), false, deadline, cost);
+        slot.has_items = call.flags.has(Flags::STREAM_IN);
         slot.flow = Flow::new(windows);
         let id = slot.id;
         self.earliest = self.earliest.min(deadline);
@@ -158,6 +167,11 @@ impl<C> Calls<C> {
             let mut frame = Vec::new();
             write(&mut frame, &header, call.meta, call.parts);
             self.slots[index as usize].waiting = Some(frame);
+            self.waiting += 1;
+            if self.queue.len() > 2 * self.waiting + 16 {
+                let slots = &self.slots;
+                self.queue.retain(|&id| is_waiting(slots, id));
+            }
             self.queue.push_back(id);
         }
         Some(id)
@@ -179,8 +193,8 @@ impl<C> Calls<C> {
     pub(super) fn release(&mut self, now: u64, out: &mut Vec<u8>) {
         while let Some(&id) = self.queue.front() {
             // Others were given up, or are over.
-            if let Some((true, cost)) = self.slot(id).map(|slot| (slot.waiting.is_some(), slot.cost)) {
-                if !self.has_credit(cost) {
+            if is_waiting(&self.slots, id) {
+                if !self.has_credit(self.slots[index(id)].cost) {
                     return;
                 }
                 let slot = &mut self.slots[index(id)];
@@ -188,10 +202,19 @@ impl<C> Calls<C> {
                     set_budget(&mut frame, budget(slot.deadline, now));
                     out.extend_from_slice(&frame);
                 }
+                if slot.has_items {
+                    self.released.push(id);
+                }
+                self.waiting -= 1;
                 self.launch(index(id) as u32);
             }
             self.queue.pop_front();
         }
+    }
+
+    /// A call whose items may be sent now.
+    pub(super) fn take_released(&mut self) -> Option<u32> {
+        self.released.pop()
     }
 
     /// The answer of a call arrived. True if the driver still waits for it.
@@ -216,12 +239,13 @@ impl<C> Calls<C> {
     pub(super) fn forget(&mut self, id: u32) -> Option<(C, bool)> {
         let slot = self.slot(id)?;
         let data = slot.data.take()?;
-        slot.waiting = None;
+        let waited = slot.waiting.take().is_some();
         slot.deadline = u64::MAX;
         let (on_wire, is_over) = (slot.on_wire, slot.is_over);
         if !on_wire {
             self.free.push(index(id) as u32);
         }
+        self.waiting -= usize::from(waited);
         Some((data, on_wire && !is_over))
     }
 
@@ -240,6 +264,7 @@ impl<C> Calls<C> {
             }
         }
         self.queue.clear();
+        self.waiting = 0;
         (self.on_wire, self.bytes, self.earliest) = (0, 0, u64::MAX);
     }
 
@@ -253,7 +278,7 @@ impl<C> Calls<C> {
             let Some(data) = slot.data.as_mut().filter(|_| !slot.is_over) else { continue };
             if slot.deadline <= now {
                 slot.is_over = true;
-                slot.waiting = None;
+                self.waiting -= usize::from(slot.waiting.take().is_some());
                 each(slot.id, data, slot.on_wire);
             } else {
                 self.earliest = self.earliest.min(slot.deadline);
@@ -276,6 +301,10 @@ impl<C> Calls<C> {
     fn slot(&mut self, id: u32) -> Option<&mut Slot<C>> {
         self.slots.get_mut(index(id)).filter(|slot| slot.id == id)
     }
+}
+
+fn is_waiting<C>(slots: &[Slot<C>], id: u32) -> bool {
+    slots.get(index(id)).is_some_and(|slot| slot.id == id && slot.waiting.is_some())
 }
 
 /// Microseconds until a deadline as they travel: 71 minutes at most, 0 for none.

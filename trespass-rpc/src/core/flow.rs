@@ -5,9 +5,9 @@ use super::Violation;
 /// What an item costs beside its bytes: an empty one is not free.
 const ITEM: usize = 32;
 
-/// What an item costs: its bytes and a header, but never more than a window, so that any item can be sent.
+/// What an item costs: its bytes and a header, but half a window at most. The receiver owes less than that, so any item can be sent.
 pub(super) fn cost(length: usize, window: u32) -> u32 {
-    u32::try_from(length + ITEM).unwrap_or(u32::MAX).min(window)
+    u32::try_from(length + ITEM).unwrap_or(u32::MAX).min(window.div_ceil(2).max(1))
 }
 
 /// The credits of a call.

@@ -6,7 +6,7 @@
 //! # Memory
 //!
 //! What the peer can make this side hold follows from what this side granted: `calls` requests of `bytes` bytes together, and `window`
-//! bytes of items on each stream. A request returns its credit when it is answered, an item when the program has taken it; a cancelled
+//! bytes of items on each stream. A request returns its credit when its answer has left, an item when the program has taken it; a cancelled
 //! call is answered too. So frames that do nothing cost their sender credit, and answers in flight always have room. Pings are answered
 //! by one flag.
 
@@ -17,6 +17,7 @@ mod serving;
 mod sim;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use crate::error::{Certainty, RpcError, Status};
 use crate::wire::{Bulk, Flags, Frame, Header, Hello, Kind, META_LIMIT, WireError, write};
@@ -25,6 +26,9 @@ use calls::Calls;
 use serving::Serving;
 
 pub use calls::{Outgoing, Refused};
+
+/// Bytes that wait to leave, above which no item of a stream follows.
+const BACKLOG: usize = 1 << 20;
 
 /// What a side grants, and how long it waits. Times in microseconds.
 #[derive(Clone, Copy, Debug)]
@@ -123,6 +127,8 @@ pub enum Event<'f> {
         id: u32,
         /// How.
         status: Status,
+        /// The library of the peer has refused it, and no handler ran.
+        is_refused: bool,
         /// The result, the error, or text.
         body: &'f [u8],
     },
@@ -194,6 +200,10 @@ pub struct Connection<C> {
     out: Vec<u8>,
     /// Bytes at the start of `out` that have left.
     sent: usize,
+    /// Bytes that have left in all.
+    left: u64,
+    /// Calls with items that wait until less is in `out`.
+    held: BTreeSet<u32>,
     calls: Calls<C>,
     serving: Serving,
     /// No request is taken any more.
@@ -202,7 +212,8 @@ pub struct Connection<C> {
     peer_leaves: bool,
     failure: Option<RpcError>,
     pong_due: bool,
-    ping_sent: bool,
+    /// When the peer was pinged, if it has sent nothing since.
+    ping_sent: Option<u64>,
     heard_at: u64,
     /// When something last left, or `out` was empty.
     progress_at: u64,
@@ -211,20 +222,22 @@ pub struct Connection<C> {
 impl<C> Connection<C> {
     /// A connection that is established. Its hello is the first thing to transmit.
     pub fn new(side: Side, limits: Limits, hello: &Hello, now: u64) -> Self {
-        let limits = Limits { calls: limits.calls.clamp(1, calls::MOST), ..limits };
+        let limits = Limits { calls: limits.calls.clamp(1, calls::MOST), window: limits.window.max(1), ..limits };
         let mut connection = Self {
             side,
             limits,
             peer: None,
             out: Vec::new(),
             sent: 0,
+            left: 0,
+            held: BTreeSet::new(),
             calls: Calls::new(side),
             serving: Serving::new(&limits),
             is_leaving: false,
             peer_leaves: false,
             failure: None,
             pong_due: false,
-            ping_sent: false,
+            ping_sent: None,
             heard_at: now,
             progress_at: now,
         };
@@ -277,7 +290,7 @@ impl<C> Connection<C> {
     ///
     /// [`Violation`]: the connection must end.
     pub fn on_frame<'f>(&mut self, frame: &Frame<'f>, now: u64) -> Result<Event<'f>, Violation> {
-        (self.heard_at, self.ping_sent) = (now, false);
+        (self.heard_at, self.ping_sent) = (now, None);
         let Frame { header, meta, body } = *frame;
         let is_bounded = matches!(header.kind, Kind::Hello | Kind::Bulk);
         if !is_bounded && body.len() > self.limits.body as usize {
@@ -306,9 +319,10 @@ impl<C> Connection<C> {
                 if (header.kind == Kind::Response) != (status == Status::OK) {
                     return Err(Violation::Unexpected("an answer of the wrong kind"));
                 }
+                let is_refused = header.flags.has(Flags::REFUSED);
                 let has_waiter = self.calls.answered(id, header.credit())?;
                 self.release(now);
-                Ok(if has_waiter { Event::Answer { id, status, body } } else { Event::None })
+                Ok(if has_waiter { Event::Answer { id, status, is_refused, body } } else { Event::None })
             }
             Kind::Cancel => Ok(if self.serving.get(id).is_some() { Event::Cancel { id } } else { Event::None }),
             Kind::Credit => self.on_credit(header, now),
@@ -349,7 +363,7 @@ impl<C> Connection<C> {
         let window = self.peer.as_ref().map_or(0, |peer| peer.window);
         self.serving.begin(header.call, (meta.len() + body.len()) as u64, deadline, (window, self.limits.window))?;
         if self.is_leaving {
-            self.answer(header.call, Status::UNAVAILABLE, &[b"the server is shutting down"]);
+            self.answer(header.call, Status::UNAVAILABLE, true, &[b"the server is shutting down"]);
             return Ok(Event::None);
         }
         Ok(Event::Request(Request {
@@ -434,32 +448,51 @@ impl<C> Connection<C> {
     }
 
     /// Gives a call up. If it has not ended, the peer is asked to cancel it. Returns what the driver kept for it.
-    pub fn forget(&mut self, id: u32) -> Option<C> {
+    pub fn forget(&mut self, id: u32, now: u64) -> Option<C> {
         let (data, is_running) = self.calls.forget(id)?;
         if is_running && self.failure.is_none() {
             self.frame(Header::new(Kind::Cancel, id), &[], &[]);
         }
+        self.release(now);
         Some(data)
     }
 
-    /// Answers a request: the end of the call for this side. False if there is no such request any more.
-    pub fn answer(&mut self, id: u32, status: Status, parts: &[&[u8]]) -> bool {
+    /// Answers a request: the end of the call for this side. `is_refused` is whether no handler has run. False if there is no such
+    /// request any more.
+    pub fn answer(&mut self, id: u32, status: Status, is_refused: bool, parts: &[&[u8]]) -> bool {
         let Some(credit) = self.serving.end(id) else { return false };
         let kind = if status == Status::OK { Kind::Response } else { Kind::Error };
-        self.frame(Header::answer(kind, id, status.0, credit), &[], parts);
+        let flags = Flags(if is_refused { Flags::REFUSED } else { 0 });
+        self.frame(Header { flags, ..Header::answer(kind, id, status.0, credit) }, &[], parts);
+        self.serving.answered(self.left + self.backlog() as u64);
         true
     }
 
-    /// Sends an item of a stream, if there is credit. `None` if the call has ended.
+    /// Sends an item of a stream, if there is credit, and not too much waits to leave. `None` if the call has ended, or its request
+    /// waits. [`Connection::take_room`] returns the call when it is worth another try.
     pub fn item(&mut self, id: u32, parts: &[&[u8]]) -> Option<bool> {
         let length = parts.iter().map(|part| part.len()).sum();
         let window = self.peer.as_ref()?.window;
         let is_live = !self.is_own(id) || self.calls.is_on_wire(id);
+        if self.backlog() >= BACKLOG && is_live && self.flow(id).is_some() {
+            self.held.insert(id);
+            return Some(false);
+        }
         let has_credit = self.flow(id).filter(|_| is_live)?.send(flow::cost(length, window));
         if has_credit {
             self.frame(Header::new(Kind::StreamData, id), &[], parts);
         }
         Some(has_credit)
+    }
+
+    /// A call that waits no more to send its items: its request has left, or there is less to send. Until `None`.
+    pub fn take_room(&mut self) -> Option<u32> {
+        self.calls.take_released().or_else(|| if self.backlog() < BACKLOG / 2 { self.held.pop_first() } else { None })
+    }
+
+    /// Bytes that wait to leave.
+    fn backlog(&self) -> usize {
+        self.out.len() - self.sent
     }
 
     /// Whether a request has been sent already, so that items may follow.
@@ -522,6 +555,7 @@ impl<C> Connection<C> {
         });
         self.failure = Some(failure);
         self.serving.clear();
+        self.held.clear();
         self.out.clear();
         self.sent = 0;
     }
@@ -533,10 +567,12 @@ impl<C> Connection<C> {
         }
         let keepalive = match self.limits.keepalive {
             0 => u64::MAX,
-            time if self.ping_sent => self.heard_at + 3 * time,
-            time => self.heard_at + time,
+            time => match self.ping_sent {
+                Some(at) => at.saturating_add(time.saturating_mul(2)),
+                None => self.heard_at.saturating_add(time),
+            },
         };
-        let stall = if self.out.len() == self.sent { u64::MAX } else { self.progress_at + self.limits.stall };
+        let stall = if self.backlog() == 0 { u64::MAX } else { self.progress_at.saturating_add(self.limits.stall) };
         self.calls.earliest().min(self.serving.earliest()).min(keepalive).min(stall)
     }
 
@@ -555,17 +591,20 @@ impl<C> Connection<C> {
             return Ok(());
         }
         let unavailable = |text| Err(RpcError::new(Status::UNAVAILABLE, Certainty::Unknown, text));
-        if self.out.len() != self.sent && now >= self.progress_at + self.limits.stall {
+        if self.backlog() != 0 && now >= self.progress_at.saturating_add(self.limits.stall) {
             return unavailable("the peer reads nothing");
         }
-        if self.limits.keepalive != 0 && now >= self.heard_at + self.limits.keepalive {
-            if now >= self.heard_at + 3 * self.limits.keepalive {
-                return unavailable("the peer is silent");
-            }
-            if !self.ping_sent {
-                self.ping_sent = true;
+        let keepalive = self.limits.keepalive;
+        match self.ping_sent {
+            // A side that slept has not given the peer its time.
+            None if keepalive != 0 && now >= self.heard_at.saturating_add(keepalive) => {
+                self.ping_sent = Some(now);
                 self.frame(Header::new(Kind::Ping, 0), &[], &[]);
             }
+            Some(at) if now >= at.saturating_add(keepalive.saturating_mul(2)) => {
+                return unavailable("the peer is silent");
+            }
+            _ => {}
         }
         let out = &mut self.out;
         let checksum = self.limits.checksum;
@@ -578,6 +617,7 @@ impl<C> Connection<C> {
             }
         });
         self.serving.expire(now, expired);
+        self.release(now);
         Ok(())
     }
 
@@ -611,7 +651,9 @@ impl<C> Connection<C> {
     /// Bytes that [`Connection::poll_transmit`] returned have left.
     pub fn transmitted(&mut self, bytes: usize, now: u64) {
         self.sent += bytes;
+        self.left += bytes as u64;
         self.progress_at = now;
+        self.serving.transmitted(self.left);
         if self.sent >= self.out.len() {
             self.out.clear();
             self.sent = 0;

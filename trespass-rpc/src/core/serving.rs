@@ -1,5 +1,7 @@
 //! The peer's calls.
 
+use std::collections::VecDeque;
+
 use super::flow::Flow;
 use super::{Limits, Violation, calls};
 
@@ -13,6 +15,9 @@ pub(super) struct Serving {
     available: u32,
     bytes: u64,
     most_bytes: u64,
+    /// Answers that have not left: where they end in what is sent, the credit that they carry, and bytes of their requests. The credit
+    /// is the peer's when they have left, so a peer that reads nothing gets none.
+    leaving: VecDeque<(u64, u32, u64)>,
     /// Calls that were answered and not granted again.
     withheld: u32,
     is_withholding: bool,
@@ -36,6 +41,7 @@ impl Serving {
             available: limits.calls,
             bytes: 0,
             most_bytes: limits.bytes.into(),
+            leaving: VecDeque::new(),
             withheld: 0,
             is_withholding: false,
             earliest: u64::MAX,
@@ -57,7 +63,7 @@ impl Serving {
         if self.available == 0 {
             return Err(Violation::Credit("calls"));
         }
-        if self.count != 0 && self.bytes + cost > self.most_bytes {
+        if (self.count != 0 || !self.leaving.is_empty()) && self.bytes + cost > self.most_bytes {
             return Err(Violation::Credit("bytes of requests"));
         }
         if self.table.len() <= index {
@@ -85,14 +91,29 @@ impl Serving {
     pub(super) fn end(&mut self, id: u32) -> Option<u32> {
         let entry = self.table.get_mut(calls::index(id))?.take_if(|entry| entry.id == id)?;
         self.count -= 1;
-        self.bytes -= entry.cost;
         // One call is always granted, so that the peer gets on.
-        if self.is_withholding && self.available + self.count > 0 {
-            self.withheld += 1;
-            return Some(0);
+        let is_granted = || self.available + self.count > 0 || self.leaving.iter().any(|(_, credit, _)| *credit != 0);
+        let credit = u32::from(!self.is_withholding || !is_granted());
+        self.withheld += 1 - credit;
+        // Until it is known where the answer ends.
+        self.leaving.push_back((u64::MAX, credit, entry.cost));
+        Some(credit)
+    }
+
+    /// The last answer ends here in what is sent.
+    pub(super) fn answered(&mut self, end: u64) {
+        if let Some(last) = self.leaving.back_mut() {
+            last.0 = end;
         }
-        self.available += 1;
-        Some(1)
+    }
+
+    /// Everything up to here has left.
+    pub(super) fn transmitted(&mut self, end: u64) {
+        while let Some(&(_, credit, cost)) = self.leaving.front().filter(|answer| answer.0 <= end) {
+            self.leaving.pop_front();
+            self.available += credit;
+            self.bytes -= cost;
+        }
     }
 
     /// Withholds the credit of answers, or returns what is to be granted now.
@@ -105,6 +126,7 @@ impl Serving {
 
     pub(super) fn clear(&mut self) {
         self.table.clear();
+        self.leaving.clear();
         (self.count, self.bytes, self.earliest) = (0, 0, u64::MAX);
     }
 

@@ -137,7 +137,7 @@ impl World {
         let mut ids: Vec<u32> = node.calls.keys().copied().collect();
         ids.sort_unstable();
         let Some(&id) = ids.get(rng.below(ids.len().max(1) as u64) as usize) else { return };
-        let kept = node.core.forget(id).expect("a call is there until it is forgotten");
+        let kept = node.core.forget(id, self.now).expect("a call is there until it is forgotten");
         assert_eq!(Some(kept.number), node.calls.remove(&id).map(|(number, _)| number));
         node.outcomes += u64::from(kept.outcome.is_some());
     }
@@ -150,8 +150,8 @@ impl World {
         node.running.remove(&id);
         self.arrived.remove(&(at, id));
         let status = if rng.one_in(4) { Status::APPLICATION } else { Status::OK };
-        assert!(node.core.answer(id, status, &[&vec![1; rng.below(200) as usize]]));
-        assert!(!node.core.answer(id, status, &[]), "answered twice");
+        assert!(node.core.answer(id, status, false, &[&vec![1; rng.below(200) as usize]]));
+        assert!(!node.core.answer(id, status, false, &[]), "answered twice");
         if rng.one_in(5) {
             node.core.withhold(rng.one_in(2));
         }
@@ -228,7 +228,7 @@ impl World {
         for id in expired {
             node.running.remove(&id);
             self.arrived.remove(&(at, id));
-            assert!(node.core.answer(id, Status::DEADLINE, &[]));
+            assert!(node.core.answer(id, Status::DEADLINE, false, &[]));
         }
         if outcome.is_err() {
             self.end();
@@ -262,6 +262,35 @@ impl World {
             node.wire.clear();
             self.arrived.retain(|(of, _), ()| *of != at);
         }
+    }
+
+    /// Short and long items are sent on all streams: each finds credit, or its call ends.
+    fn stream(&mut self, rng: &mut Rng) {
+        let mut wanted = Vec::new();
+        for (at, node) in self.nodes.iter().enumerate() {
+            let calls = node.calls.keys().filter(|id| node.core.is_sent(**id));
+            wanted.extend(node.running.keys().chain(calls).map(|id| (at, *id, 6)));
+        }
+        wanted.sort_unstable();
+        for _ in 0..2_000 {
+            self.now += 500;
+            for at in 0..2 {
+                self.consume(at, rng);
+                self.transmit(at, rng);
+                self.deliver(at, rng);
+                self.pass_time(at);
+            }
+            wanted.retain_mut(|(at, id, left)| {
+                let item = vec![2; if *left % 2 == 0 { 1 } else { 2 * LIMITS.window as usize }];
+                let sent = self.nodes[*at].core.item(*id, &[&item]);
+                *left -= i32::from(sent == Some(true));
+                sent.is_some() && *left != 0
+            });
+            if wanted.is_empty() {
+                return;
+            }
+        }
+        panic!("items find no credit");
     }
 
     /// Nothing new happens: all calls get their answers.
@@ -311,7 +340,7 @@ fn take(node: &mut Node, event: Event<'_>, arrived: &mut HashMap<(usize, u32), (
         Event::Cancel { id } => {
             node.running.remove(&id);
             arrived.remove(&(at, id));
-            assert!(node.core.answer(id, Status::CANCELLED, &[]));
+            assert!(node.core.answer(id, Status::CANCELLED, false, &[]));
         }
         _ => {}
     }
@@ -329,6 +358,7 @@ fn seeds_give_every_call_one_outcome_within_the_credits() {
             for _ in 0..rng.below(600) {
                 world.step(&mut rng);
             }
+            world.stream(&mut rng);
             world.drain(&mut rng);
             world.nodes[0].outcomes + world.nodes[1].outcomes
         });
@@ -342,4 +372,177 @@ fn seeds_give_every_call_one_outcome_within_the_credits() {
         }
     }
     assert!(outcomes > 0, "no call had an outcome");
+}
+
+/// A side that has the peer's hello, and what it has sent.
+fn side(side: Side, limits: Limits) -> Connection<u32> {
+    let hello = Hello {
+        versions: (1, 1),
+        calls: 0,
+        bytes: 0,
+        body: 0,
+        window: 0,
+        attachment: 0,
+        nonce: 0,
+        methods: Vec::new(),
+    };
+    Connection::new(side, limits, &hello, 0)
+}
+
+/// Moves everything that waits, and returns the numbers of the requests and the bytes of the items that arrived.
+fn carry(from: &mut Connection<u32>, to: &mut Connection<u32>, now: u64) -> (Vec<u32>, Vec<usize>) {
+    let (mut requests, mut items) = (Vec::new(), Vec::new());
+    while let Some(bytes) = from.poll_transmit(4_000, now).map(<[u8]>::to_vec) {
+        from.transmitted(bytes.len(), now);
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let (frame, after) = Frame::split(rest).unwrap();
+            rest = after;
+            match to.on_frame(&frame, now).unwrap() {
+                Event::Request(request) => requests.push(request.id),
+                Event::Item { id, body } => {
+                    items.push(body.len());
+                    to.consumed(id, body.len());
+                }
+                _ => {}
+            }
+        }
+    }
+    (requests, items)
+}
+
+fn both(limits: Limits) -> (Connection<u32>, Connection<u32>) {
+    let (mut client, mut server) = (side(Side::Client, limits), side(Side::Server, limits));
+    carry(&mut client, &mut server, 0);
+    carry(&mut server, &mut client, 0);
+    (client, server)
+}
+
+fn call(length: usize, deadline: Option<u64>, client: &mut Connection<u32>) -> u32 {
+    let body = vec![7; length];
+    let flags = Flags(Flags::STREAM_IN);
+    client.start(&Outgoing { method: 1, flags, deadline, meta: &[], parts: &[&body] }, 0, 1).unwrap()
+}
+
+#[test]
+fn items_of_any_length_find_credit_after_those_before_were_taken() {
+    for window in [1, 33, 600, 1_001] {
+        let (mut client, mut server) = both(Limits { window, ..LIMITS });
+        let id = call(10, None, &mut client);
+        assert_eq!(carry(&mut client, &mut server, 1).0, [id]);
+        for length in [1, 1_200, 1, 250, 290, 1_200, 1_200, 0].repeat(10) {
+            assert_eq!(client.item(id, &[&vec![2; length]]), Some(true), "{length} bytes, window {window}");
+            assert_eq!(carry(&mut client, &mut server, 1).1, [length]);
+            assert_eq!(server.item(id, &[&vec![2; length]]), Some(true), "{length} bytes, window {window}");
+            assert_eq!(carry(&mut server, &mut client, 1).1, [length]);
+            carry(&mut client, &mut server, 1);
+        }
+    }
+}
+
+#[test]
+fn released_call_with_items_is_announced() {
+    let (mut client, mut server) = both(Limits { calls: 1, ..LIMITS });
+    let (first, second) = (call(1, None, &mut client), call(1, None, &mut client));
+    carry(&mut client, &mut server, 1);
+    assert_eq!((client.item(second, &[b"x"]), client.take_room()), (None, None));
+    assert!(server.answer(first, Status::OK, false, &[]));
+    carry(&mut server, &mut client, 1);
+    assert_eq!((client.take_room(), client.take_room()), (Some(second), None));
+    assert_eq!(client.item(second, &[b"x"]), Some(true));
+}
+
+#[test]
+fn calls_after_one_that_was_given_up_leave() {
+    let (mut client, mut server) = both(LIMITS);
+    let running = call(1_000, None, &mut client);
+    let given_up = call(1_500, None, &mut client);
+    call(1_500, Some(1_000), &mut client);
+    let small = call(10, None, &mut client);
+    assert_eq!(carry(&mut client, &mut server, 1).0, [running]);
+    client.forget(given_up, 1).unwrap();
+    assert_eq!(carry(&mut client, &mut server, 1).0, []);
+    client.on_time(1_000, |_, error| assert_eq!(error.status, Status::DEADLINE), &mut Vec::new()).unwrap();
+    assert_eq!(carry(&mut client, &mut server, 1_000).0, [small]);
+    // Those that were given up take no place among those that wait.
+    for _ in 0..10 * LIMITS.waiting {
+        let waits = call(1_500, None, &mut client);
+        client.forget(waits, 1_000).unwrap();
+    }
+    assert!(client.calls.waiting() == 0);
+}
+
+#[test]
+fn peer_that_reads_nothing_gets_no_credit() {
+    let (_, mut server) = both(LIMITS);
+    let mut frames = Vec::new();
+    for number in 0..1_000_u32 {
+        frames.clear();
+        write(&mut frames, &Header::new(Kind::Request, number << 1 | 1), &[], &[b"x"]);
+        let (frame, _) = Frame::split(&frames).unwrap();
+        match server.on_frame(&frame, 1) {
+            Ok(Event::Request(request)) => assert!(server.answer(request.id, Status::OK, false, &[&[1; 1_000]])),
+            Ok(other) => panic!("{other:?}"),
+            Err(violation) => {
+                assert_eq!((number, violation), (LIMITS.calls, Violation::Credit("calls")));
+                break;
+            }
+        }
+        assert!(number < LIMITS.calls, "more answers wait than calls were granted");
+    }
+    // One that reads goes on.
+    let (mut client, mut server) = both(LIMITS);
+    for _ in 0..30 * LIMITS.calls {
+        let id = call(1, None, &mut client);
+        let requests = carry(&mut client, &mut server, 1).0;
+        assert_eq!(requests, [id]);
+        for id in requests {
+            assert!(server.answer(id, Status::OK, false, &[&[1; 1_000]]));
+        }
+        carry(&mut server, &mut client, 1);
+        client.forget(id, 1).unwrap();
+    }
+}
+
+#[test]
+fn answer_of_a_server_that_leaves_states_that_nothing_ran() {
+    let (mut client, mut server) = both(LIMITS);
+    server.go_away("");
+    let id = call(1, None, &mut client);
+    carry(&mut client, &mut server, 1);
+    let bytes = server.poll_transmit(4_000, 1).unwrap();
+    let (_, rest) = Frame::split(bytes).unwrap();
+    let (frame, _) = Frame::split(rest).unwrap();
+    let event = client.on_frame(&frame, 1).unwrap();
+    let Event::Answer { id: answered, status, is_refused, .. } = event else { panic!("{event:?}") };
+    assert_eq!((answered, status, is_refused), (id, Status::UNAVAILABLE, true));
+}
+
+#[test]
+fn items_wait_while_much_waits_to_leave() {
+    let limits = Limits { window: u32::MAX, ..LIMITS };
+    let (mut client, mut server) = both(limits);
+    let id = call(1, None, &mut client);
+    carry(&mut client, &mut server, 1);
+    let item = vec![2; 1_500];
+    while server.item(id, &[&item]).unwrap() {
+        assert!(server.backlog() < BACKLOG + 2_000);
+    }
+    assert_eq!(server.take_room(), None);
+    carry(&mut server, &mut client, 1);
+    assert_eq!((server.take_room(), server.item(id, &[&item])), (Some(id), Some(true)));
+}
+
+#[test]
+fn peer_is_asked_before_it_is_silent() {
+    let (mut client, mut server) = both(LIMITS);
+    let late = 10 * LIMITS.keepalive;
+    client.on_time(late, |_, _| {}, &mut Vec::new()).unwrap();
+    carry(&mut client, &mut server, late);
+    carry(&mut server, &mut client, late);
+    assert_eq!(client.next_timeout(), late + LIMITS.keepalive);
+    client.on_time(2 * late, |_, _| {}, &mut Vec::new()).unwrap();
+    carry(&mut client, &mut server, 2 * late);
+    assert_eq!(client.next_timeout(), 2 * late + 2 * LIMITS.keepalive);
+    assert!(client.on_time(client.next_timeout(), |_, _| {}, &mut Vec::new()).is_err());
 }

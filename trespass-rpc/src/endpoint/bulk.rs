@@ -270,7 +270,8 @@ impl State {
             _ => expected.is_gone = true,
         }
         if expected.is_gone || expected.filled == expected.part.len() {
-            expected.waker.take().into_iter().for_each(Waker::wake);
+            let waker = expected.waker.take();
+            self.wake_later(waker);
         }
         Ok(())
     }

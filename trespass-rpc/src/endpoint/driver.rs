@@ -22,7 +22,7 @@ use crate::wire::{Flags, Frame, HEADER, Hello, META_LIMIT, write_header};
 use super::bulk::{Expected, Keys};
 use super::link::{Readable, Serving, State};
 use super::tasks::Arrived;
-use super::{Command, Link, Runner, Shared, Signal, TransportInfo, driver_ended};
+use super::{Command, Link, Linked, Listened, Runner, Shared, Signal, TransportInfo, driver_ended};
 
 /// Bytes of frames that are packed into a message: one SEND.
 const PACK: usize = (16 << 10) - 64;
@@ -44,7 +44,7 @@ pub struct Driver {
     links: Vec<Option<Entry>>,
     free: Vec<u32>,
     listeners: Vec<Listening>,
-    runners: Vec<Box<dyn Runner>>,
+    runners: Vec<Option<Box<dyn Runner>>>,
     connecting: Vec<Connecting>,
     transfers: Vec<(Transferring, oneshot::Sender<io::Result<()>>)>,
     /// Memory for attachments: on the heap, registered.
@@ -65,7 +65,7 @@ impl std::fmt::Debug for Driver {
 }
 
 /// Takes the link of a caller that connects.
-type Ready = oneshot::Sender<io::Result<Arc<Link>>>;
+type Ready = oneshot::Sender<io::Result<Linked>>;
 
 struct Entry {
     link: Arc<Link>,
@@ -132,7 +132,11 @@ impl Driver {
 
     /// Whether it has no users left.
     pub(super) fn is_over(&self) -> bool {
-        self.is_ending && self.links.len() == self.free.len() && self.connecting.is_empty()
+        // What was sent still arrives: the worker keeps its connections for the linger time.
+        self.is_ending
+            && self.links.len() == self.free.len()
+            && self.connecting.is_empty()
+            && self.worker.connections() == 0
     }
 
     /// When it has to have a turn although nothing happens.
@@ -159,7 +163,7 @@ impl Driver {
             self.read(index);
         }
         for (runner, task) in signal.tasks.drain(..) {
-            if let Some((link, id)) = self.runners.get_mut(runner as usize).and_then(|runner| runner.poll(task))
+            if let Some((link, id)) = self.runner(runner).and_then(|runner| runner.poll(task))
                 && let Some(Some(entry)) = self.links.get_mut(link as usize)
             {
                 entry.tasks.remove(&id);
@@ -207,11 +211,12 @@ impl Driver {
                         break;
                     }
                 }
-                // The receiver may have given up.
+                // If the receiver has given up, it ends.
                 _ = reply.send(listened.map(|(id, address)| {
                     let runner = self.add_runner(runner);
                     self.listeners.push(Listening { id: Some(id), runner, drain: None });
-                    (self.listeners.len() as u32 - 1, self.worker.local_addr(id).unwrap_or(address))
+                    let (shared, number) = (Arc::clone(&self.shared), self.listeners.len() as u32 - 1);
+                    Listened { shared, number, address: self.worker.local_addr(id).unwrap_or(address) }
                 }));
             }
             Command::Drain { listener, deadline, reply } => self.drain(listener, deadline, reply),
@@ -278,10 +283,32 @@ impl Driver {
     }
 
     fn add_runner(&mut self, mut runner: Box<dyn Runner>) -> u32 {
-        let number = self.runners.len() as u32;
-        runner.place(&self.shared, number);
-        self.runners.push(runner);
-        number
+        let free = self.runners.iter().position(Option::is_none).unwrap_or(self.runners.len());
+        runner.place(&self.shared, free as u32);
+        if free == self.runners.len() {
+            self.runners.push(None);
+        }
+        self.runners[free] = Some(runner);
+        free as u32
+    }
+
+    fn runner(&mut self, number: u32) -> Option<&mut Box<dyn Runner>> {
+        self.runners.get_mut(number as usize)?.as_mut()
+    }
+
+    fn cancel(&mut self, runner: Option<u32>, task: Option<u32>) {
+        if let (Some(runner), Some(task)) = (runner.and_then(|number| self.runner(number)), task) {
+            runner.cancel(task);
+        }
+    }
+
+    /// Drops a runner that no listener and no link has.
+    fn free_runner(&mut self, number: u32) {
+        let is_listening = self.listeners.iter().any(|listening| listening.id.is_some() && listening.runner == number);
+        if !is_listening && !self.links.iter().flatten().any(|entry| entry.runner == Some(number)) {
+            // The handler's own drop may use the endpoint.
+            drop(self.runners[number as usize].take());
+        }
     }
 
     fn accept(&mut self) {
@@ -406,7 +433,7 @@ impl Driver {
         }
         let fallback = fallback.or(stats.fallback);
         let info = TransportInfo { kind: stats.transport, path: stats.path, fallback, addresses };
-        let methods = runner.map_or_else(Vec::new, |runner| self.runners[runner as usize].methods());
+        let methods = runner.and_then(|runner| self.runner(runner)).map_or_else(Vec::new, |runner| runner.methods());
         let hello =
             Hello { versions: (1, 1), calls: 0, bytes: 0, body: 0, window: 0, attachment: 0, nonce: nonce(), methods };
         let now = self.shared.now();
@@ -468,7 +495,7 @@ impl Driver {
 
     /// Takes the frames of a message.
     fn message(&mut self, index: u32, mut message: Buf) -> Result<(), Violation> {
-        let Some(Some(entry)) = self.links.get_mut(index as usize) else { return Ok(()) };
+        let Some(Some(mut entry)) = self.links.get_mut(index as usize).map(Option::as_mut) else { return Ok(()) };
         let now = self.shared.now();
         let link = Arc::clone(&entry.link);
         let mut state = link.lock();
@@ -486,11 +513,9 @@ impl Driver {
                     let methods = state.core.peer().map_or_else(Vec::new, |peer| peer.methods.clone());
                     link.set_methods(methods);
                     entry.hello_until = u64::MAX;
-                    if let Some(ready) = entry.ready.take()
-                        && ready.send(Ok(Arc::clone(&link))).is_err()
-                    {
-                        // The caller has given up.
-                        self.shared.command(Command::Close { link: Arc::clone(&link), code: 0, reason: String::new() });
+                    if let Some(ready) = entry.ready.take() {
+                        // If the caller has given up, the connection closes.
+                        _ = ready.send(Ok(Linked::new(&link)));
                     }
                 }
                 Event::Request(request) => {
@@ -509,49 +534,40 @@ impl Driver {
                         body,
                     });
                 }
-                Event::Answer { id, status, body } => {
+                Event::Answer { id, status, is_refused: true, body } => {
+                    let detail = String::from_utf8_lossy(body).into_owned();
+                    state.on_answer(id, Err(RpcError::new(status, Certainty::Refused, detail)));
+                }
+                Event::Answer { id, status, body, .. } => {
                     if keeps {
                         kept = Some((Some((id, status)), at));
-                    } else if let Some(call) = state.core.call(id) {
-                        call.end(Ok((status, Body::copy(body))));
+                    } else {
+                        state.on_answer(id, Ok((status, Body::copy(body))));
                     }
                 }
-                Event::Item { id, body } => {
-                    if let Some(call) = state.core.call(id) {
-                        call.items.push_back(Body::copy(body));
-                        call.wake();
-                    } else if let Some(serving) = state.serving.get_mut(&id) {
-                        serving.items.push_back(Body::copy(body));
-                        serving.reader.take().into_iter().for_each(Waker::wake);
-                    }
-                }
+                Event::Item { id, body } => state.on_item(id, Body::copy(body)),
                 Event::End { id } => {
                     if let Some(serving) = state.serving.get_mut(&id) {
                         serving.has_ended = true;
-                        serving.reader.take().into_iter().for_each(Waker::wake);
                     }
+                    state.wake_reader(id);
                 }
-                Event::Room { id } => {
-                    if let Some(call) = state.core.call(id) {
-                        call.wake();
-                    } else if let Some(serving) = state.serving.get_mut(&id) {
-                        serving.writer.take().into_iter().for_each(Waker::wake);
-                    }
-                }
+                Event::Room { id } => state.wake_writer(id),
                 Event::Cancel { id } => {
-                    state.serving.remove(&id);
+                    state.end_serving(id);
                     if let Some(place) = self.arrived.iter().position(|request| request.id == id) {
                         // It came with the request, which does not begin.
                         self.arrived.remove(place);
                         kept = None;
                     }
-                    if let (Some(task), Some(runner)) = (entry.tasks.remove(&id), entry.runner) {
-                        // The handler's own drop may use the link.
-                        drop(state);
-                        self.runners[runner as usize].cancel(task);
-                        state = link.lock();
-                    }
-                    state.core.answer(id, Status::CANCELLED, &[]);
+                    // The handler's own drop may use the link.
+                    drop(state);
+                    let (runner, task) = (entry.runner, entry.tasks.remove(&id));
+                    self.cancel(runner, task);
+                    state = link.lock();
+                    let Some(Some(again)) = self.links.get_mut(index as usize) else { return Ok(()) };
+                    entry = again;
+                    state.core.answer(id, Status::CANCELLED, false, &[]);
                 }
                 Event::Bulk(frame) => state.on_bulk(&frame)?,
                 Event::GoAway { reason } => {
@@ -564,18 +580,16 @@ impl Driver {
             let body = Body::message(message);
             match answer {
                 None => _ = self.arrived.last_mut().map(|request| request.body = body),
-                Some((id, status)) => {
-                    if let Some(call) = state.core.call(id) {
-                        call.end(Ok((status, body)));
-                    }
-                }
+                Some((id, status)) => state.on_answer(id, Ok((status, body))),
             }
         } else {
             drop(message);
         }
+        state.wake_room();
         let is_new = !state.is_dirty && state.wants_transmit();
         state.is_dirty |= is_new;
-        self.next = self.next.min(state.core.next_timeout());
+        state.looks_at = state.core.next_timeout();
+        self.next = self.next.min(state.looks_at);
         drop(state);
         if is_new {
             self.shared.poke(|signal| signal.dirty.push(index));
@@ -590,10 +604,11 @@ impl Driver {
         for request in arrived.drain(..) {
             let Some(Some(entry)) = self.links.get_mut(index as usize) else { break };
             let id = request.id;
-            match entry.runner {
-                None => request.link.answer(id, Status::UNIMPLEMENTED, &[]),
+            let runner = entry.runner.and_then(|runner| self.runners.get_mut(runner as usize)?.as_mut());
+            match runner {
+                None => request.link.answer(id, Status::UNIMPLEMENTED, true, &[]),
                 Some(runner) => {
-                    if let Some(task) = self.runners[runner as usize].start(request) {
+                    if let Some(task) = runner.start(request) {
                         entry.tasks.insert(id, task);
                     }
                 }
@@ -636,7 +651,9 @@ impl Driver {
                 sent => sent.err(),
             };
         }
-        self.next = self.next.min(state.core.next_timeout());
+        state.wake_room();
+        state.looks_at = state.core.next_timeout();
+        self.next = self.next.min(state.looks_at);
         drop(state);
         if let Some(error) = failed {
             // What the peer sent before its end is read first.
@@ -652,7 +669,7 @@ impl Driver {
         self.free.push(index);
         let mut state = entry.link.lock();
         let detail = failure.detail.to_string();
-        state.core.fail(failure, |call, error| call.end(Err(error)));
+        state.fail(failure);
         let (serving, jobs) = (mem::take(&mut state.serving), mem::take(&mut state.jobs));
         drop(state);
         drop(jobs);
@@ -660,15 +677,16 @@ impl Driver {
             let puller = serving.expected.and_then(Expected::into_waker);
             [serving.reader, serving.writer, puller].into_iter().flatten().for_each(Waker::wake);
         }
-        if let Some(runner) = entry.runner {
-            for (_, task) in entry.tasks.drain() {
-                self.runners[runner as usize].cancel(task);
-            }
+        for (_, task) in entry.tasks.drain() {
+            self.cancel(entry.runner, Some(task));
         }
         if let Some(ready) = entry.ready.take() {
             _ = ready.send(Err(io::Error::new(io::ErrorKind::ConnectionAborted, detail)));
         }
         self.worker.close(entry.id, code, reason);
+        if let Some(runner) = entry.runner {
+            self.free_runner(runner);
+        }
     }
 
     fn pass_time(&mut self, now: u64) {
@@ -676,18 +694,19 @@ impl Driver {
         let mut expired = mem::take(&mut self.expired);
         for index in 0..self.links.len() as u32 {
             let Some(Some(entry)) = self.links.get_mut(index as usize) else { continue };
-            let link = Arc::clone(&entry.link);
+            let (link, hello_until) = (Arc::clone(&entry.link), entry.hello_until);
             let mut state = link.lock();
-            let outcome = state.core.on_time(now, |call, error| call.end(Err(error)), &mut expired);
+            let outcome = state.on_time(now, &mut expired);
+            state.wake_room();
             drop(state);
             for id in expired.drain(..) {
-                if let (Some(task), Some(runner)) = (entry.tasks.remove(&id), entry.runner) {
-                    self.runners[runner as usize].cancel(task);
-                }
-                link.answer(id, Status::DEADLINE, &[]);
+                let Some(Some(entry)) = self.links.get_mut(index as usize) else { continue };
+                let (runner, task) = (entry.runner, entry.tasks.remove(&id));
+                self.cancel(runner, task);
+                link.answer(id, Status::DEADLINE, false, &[]);
             }
-            let late = now >= entry.hello_until;
-            self.next = self.next.min(entry.hello_until);
+            let late = now >= hello_until;
+            self.next = self.next.min(hello_until);
             match outcome {
                 Err(failure) => {
                     let reason = failure.detail.to_string();
@@ -733,7 +752,9 @@ impl Driver {
                 let Some(entry) = entry.as_ref().filter(|entry| entry.listener == Some(number as u32)) else {
                     continue;
                 };
-                let is_drained = entry.link.lock().core.is_drained();
+                // The peer has all answers, or the connection is lost.
+                let is_drained =
+                    entry.link.lock().core.is_drained() && self.worker.is_flushed(entry.id).unwrap_or(true);
                 left += usize::from(!is_drained);
                 if is_drained || now >= deadline {
                     done.push(index as u32);
@@ -747,6 +768,7 @@ impl Driver {
                 let failure = RpcError::new(Status::UNAVAILABLE, Certainty::Unknown, "the server has shut down");
                 self.end(index, failure, Status::UNAVAILABLE.0, "the server has shut down");
             }
+            self.free_runner(self.listeners[number].runner);
             if let Some((_, reply)) = self.listeners[number].drain.take() {
                 _ = reply.send(left);
             }

@@ -1,6 +1,7 @@
 //! A connection as callers and handlers see it.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 
@@ -36,6 +37,65 @@ pub(crate) struct State {
     pub(super) jobs: VecDeque<Job>,
     /// The driver was informed of frames to send.
     pub(crate) is_dirty: bool,
+    /// When the driver looks at the time at the latest.
+    pub(super) looks_at: u64,
+    /// To be woken, and to be dropped, without the lock: a waker may own a call of this connection.
+    later: Later,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Later {
+    first: Option<Waker>,
+    others: Vec<Waker>,
+    idle: Vec<Waker>,
+}
+
+impl Later {
+    pub(super) fn wake(&mut self, waker: Option<Waker>) {
+        match &self.first {
+            None => self.first = waker,
+            Some(_) => self.others.extend(waker),
+        }
+    }
+
+    /// Puts a waker in place of another one.
+    fn replace(&mut self, place: &mut Option<Waker>, waker: &Waker) {
+        if place.as_ref().is_none_or(|known| !known.will_wake(waker)) {
+            self.idle.extend(place.replace(waker.clone()));
+        }
+    }
+}
+
+/// The state under the link's lock.
+#[derive(Debug)]
+pub(crate) struct Guard<'l>(Option<MutexGuard<'l, State>>);
+
+impl Deref for Guard<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        match &self.0 {
+            Some(state) => state,
+            None => unreachable!("the lock is held until the drop"),
+        }
+    }
+}
+
+impl DerefMut for Guard<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        match &mut self.0 {
+            Some(state) => state,
+            None => unreachable!("the lock is held until the drop"),
+        }
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        let later = std::mem::take(&mut self.later);
+        drop(self.0.take());
+        later.first.into_iter().chain(later.others).for_each(Waker::wake);
+    }
 }
 
 /// A call of this side.
@@ -64,27 +124,73 @@ impl State {
     pub(super) fn wants_transmit(&self) -> bool {
         self.core.wants_transmit() || !self.jobs.is_empty()
     }
+
+    /// Wakes those that may send items again.
+    pub(super) fn wake_room(&mut self) {
+        while let Some(id) = self.core.take_room() {
+            self.wake_writer(id);
+        }
+    }
+
+    pub(super) fn wake_writer(&mut self, id: u32) {
+        let call = self.core.call(id).map(|call| call.waker.take());
+        self.later.wake(call.unwrap_or_else(|| self.serving.get_mut(&id)?.writer.take()));
+    }
+
+    pub(super) fn wake_reader(&mut self, id: u32) {
+        let waker = self.serving.get_mut(&id).and_then(|serving| serving.reader.take());
+        self.later.wake(waker);
+    }
+
+    /// An item of the peer arrived.
+    pub(super) fn on_item(&mut self, id: u32, item: Body) {
+        if let Some(call) = self.core.call(id) {
+            call.items.push_back(item);
+            self.later.wake(call.waker.take());
+        } else if let Some(serving) = self.serving.get_mut(&id) {
+            serving.items.push_back(item);
+            self.later.wake(serving.reader.take());
+        }
+    }
+
+    /// A call of this side is answered.
+    pub(super) fn on_answer(&mut self, id: u32, outcome: Result<(Status, Body), RpcError>) {
+        if let Some(call) = self.core.call(id) {
+            self.later.wake(call.end(outcome));
+        }
+    }
+
+    pub(super) fn fail(&mut self, failure: RpcError) {
+        let Self { core, later, .. } = self;
+        core.fail(failure, |call, error| later.wake(call.end(Err(error))));
+    }
+
+    pub(super) fn on_time(&mut self, now: u64, expired: &mut Vec<u32>) -> Result<(), RpcError> {
+        let Self { core, later, .. } = self;
+        core.on_time(now, |call, error| later.wake(call.end(Err(error))), expired)
+    }
+
+    /// The bytes that a handler waits for are there, or come no more.
+    pub(super) fn wake_later(&mut self, waker: Option<Waker>) {
+        self.later.wake(waker);
+    }
+
+    /// The streams and attachments of a request end: those that wait for them learn of it.
+    pub(super) fn end_serving(&mut self, id: u32) {
+        if let Some(serving) = self.serving.remove(&id) {
+            let puller = serving.expected.and_then(Expected::into_waker);
+            [serving.reader, serving.writer, puller].into_iter().for_each(|waker| self.later.wake(waker));
+        }
+    }
 }
 
 impl Call {
-    pub(crate) fn end(&mut self, outcome: Result<(Status, Body), RpcError>) {
+    #[must_use]
+    fn end(&mut self, outcome: Result<(Status, Body), RpcError>) -> Option<Waker> {
         if self.outcome.is_none() {
             self.outcome = Some(outcome);
         }
-        self.wake();
-    }
-
-    pub(crate) fn wake(&mut self) {
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
-    }
-
-    fn wait(&mut self, task: &TaskContext<'_>) {
-        match &mut self.waker {
-            Some(waker) => waker.clone_from(task.waker()),
-            None => self.waker = Some(task.waker().clone()),
-        }
+        self.waker.take()
     }
 }
 
@@ -113,7 +219,8 @@ impl Link {
         memory: Arc<MemoryPool>,
         core: Connection<Call>,
     ) -> Self {
-        let state = State { core, serving: HashMap::new(), jobs: VecDeque::new(), is_dirty: false };
+        let (serving, jobs) = (HashMap::new(), VecDeque::new());
+        let state = State { core, serving, jobs, is_dirty: false, looks_at: u64::MAX, later: Later::default() };
         Self { shared, index, info, memory, methods: OnceLock::new(), state: Mutex::new(state) }
     }
 
@@ -126,18 +233,24 @@ impl Link {
         self.methods.get().map_or(&[], Vec::as_slice)
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> Guard<'_> {
+        Guard(Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// Does something with the connection, and leaves what is to be sent to the driver.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.lock();
         let result = act(&mut state);
+        state.wake_room();
         let is_new = !state.is_dirty && state.wants_transmit();
         state.is_dirty |= is_new;
+        let timeout = state.core.next_timeout();
+        let is_earlier = timeout < state.looks_at;
+        if is_earlier {
+            state.looks_at = timeout;
+        }
         drop(state);
-        if is_new {
+        if is_new || is_earlier {
             self.shared.poke(|signal| signal.dirty.push(self.index));
         }
         result
@@ -158,14 +271,17 @@ impl Link {
     /// The answer of a call: afterwards the call is no more.
     pub(crate) fn poll_answer(&self, id: u32, task: &TaskContext<'_>) -> Poll<Result<(Status, Body), RpcError>> {
         let mut state = self.lock();
-        let Some(call) = state.core.call(id) else { return Poll::Ready(Err(gone())) };
+        let State { core, later, .. } = &mut *state;
+        let Some(call) = core.call(id) else { return Poll::Ready(Err(gone())) };
         match call.outcome.take() {
             Some(outcome) => {
-                state.core.forget(id);
+                let call = core.forget(id, self.shared.now());
+                drop(state);
+                drop(call);
                 Poll::Ready(outcome)
             }
             None => {
-                call.wait(task);
+                later.replace(&mut call.waker, task.waker());
                 Poll::Pending
             }
         }
@@ -173,26 +289,30 @@ impl Link {
 
     /// Gives a call up.
     pub(crate) fn forget(&self, id: u32) {
-        let call = self.with(|state| state.core.forget(id));
+        let now = self.shared.now();
+        let call = self.with(|state| state.core.forget(id, now));
         // Its wakers run outside of the lock.
         drop(call);
     }
 
     /// The next item that the peer sent for a call of this side; the answer after the last one.
     pub(crate) fn poll_reply_item(&self, id: u32, task: &TaskContext<'_>) -> Poll<ReplyItem> {
+        let mut ended = None;
         self.with(|state| {
-            let Some(call) = state.core.call(id) else { return Poll::Ready(ReplyItem::End(Err(gone()))) };
+            let State { core, later, .. } = state;
+            let Some(call) = core.call(id) else { return Poll::Ready(ReplyItem::End(Err(gone()))) };
             if let Some(item) = call.items.pop_front() {
-                state.core.consumed(id, item.len());
+                core.consumed(id, item.len());
                 return Poll::Ready(ReplyItem::Item(item));
             }
             match call.outcome.take() {
                 Some(outcome) => {
-                    state.core.forget(id);
+                    // Dropped without the lock.
+                    ended = core.forget(id, self.shared.now());
                     Poll::Ready(ReplyItem::End(outcome))
                 }
                 None => {
-                    call.wait(task);
+                    later.replace(&mut call.waker, task.waker());
                     Poll::Pending
                 }
             }
@@ -202,12 +322,13 @@ impl Link {
     /// Sends an item of the caller's stream. Ready with false if the call has ended.
     pub(crate) fn poll_send(&self, id: u32, item: &[u8], task: &TaskContext<'_>) -> Poll<bool> {
         self.with(|state| {
-            let Some(call) = state.core.call(id) else { return Poll::Ready(false) };
+            let State { core, later, .. } = state;
+            let Some(call) = core.call(id) else { return Poll::Ready(false) };
             if call.outcome.is_some() {
                 return Poll::Ready(false);
             }
-            call.wait(task);
-            match state.core.item(id, &[item]) {
+            later.replace(&mut call.waker, task.waker());
+            match core.item(id, &[item]) {
                 Some(true) => Poll::Ready(true),
                 // Without credit, or the request itself waits for some.
                 Some(false) | None => Poll::Pending,
@@ -218,12 +339,13 @@ impl Link {
     /// Ends the caller's stream, once the request has left.
     pub(crate) fn poll_end_items(&self, id: u32, task: &TaskContext<'_>) -> Poll<()> {
         self.with(|state| {
-            let Some(call) = state.core.call(id).filter(|call| call.outcome.is_none()) else { return Poll::Ready(()) };
-            call.wait(task);
-            if !state.core.is_sent(id) {
+            let State { core, later, .. } = state;
+            let Some(call) = core.call(id).filter(|call| call.outcome.is_none()) else { return Poll::Ready(()) };
+            later.replace(&mut call.waker, task.waker());
+            if !core.is_sent(id) {
                 return Poll::Pending;
             }
-            state.core.end_items(id);
+            core.end_items(id);
             Poll::Ready(())
         })
     }
@@ -233,18 +355,19 @@ impl Link {
         self.with(|state| state.core.peer().map_or(0, |peer| peer.body as usize))
     }
 
-    /// The next item of the caller of a request; `None` after the last one.
-    pub(crate) fn poll_request_item(&self, id: u32, task: &TaskContext<'_>) -> Poll<Option<Body>> {
+    /// The next item of the caller of a request; `None` after the last one, an error if the call has ended before.
+    pub(crate) fn poll_request_item(&self, id: u32, task: &TaskContext<'_>) -> Poll<Option<Result<Body, RpcError>>> {
         self.with(|state| {
-            let Some(serving) = state.serving.get_mut(&id) else { return Poll::Ready(None) };
+            let State { core, serving, later, .. } = state;
+            let Some(serving) = serving.get_mut(&id) else { return Poll::Ready(Some(Err(gone()))) };
             if let Some(item) = serving.items.pop_front() {
-                state.core.consumed(id, item.len());
-                return Poll::Ready(Some(item));
+                core.consumed(id, item.len());
+                return Poll::Ready(Some(Ok(item)));
             }
             if serving.has_ended {
                 return Poll::Ready(None);
             }
-            serving.reader = Some(task.waker().clone());
+            later.replace(&mut serving.reader, task.waker());
             Poll::Pending
         })
     }
@@ -255,25 +378,24 @@ impl Link {
             None => Poll::Ready(false),
             Some(true) => Poll::Ready(true),
             Some(false) => {
-                state.serving.entry(id).or_default().writer = Some(task.waker().clone());
+                let State { serving, later, .. } = state;
+                later.replace(&mut serving.entry(id).or_default().writer, task.waker());
                 Poll::Pending
             }
         })
     }
 
     /// Answers a request.
-    pub(crate) fn answer(&self, id: u32, status: Status, body: &[u8]) {
+    pub(crate) fn answer(&self, id: u32, status: Status, is_refused: bool, body: &[u8]) {
         self.with(|state| {
             let most = state.core.peer().map_or(0, |peer| peer.body as usize);
             if body.len() > most {
                 let text = format!("an answer of {} bytes; the caller takes {most}; use a target", body.len());
-                state.core.answer(id, Status::TOO_LARGE, &[text.as_bytes()]);
+                state.core.answer(id, Status::TOO_LARGE, false, &[text.as_bytes()]);
             } else {
-                state.core.answer(id, status, &[body]);
+                state.core.answer(id, status, is_refused, &[body]);
             }
-            if !state.serving.is_empty() {
-                state.serving.remove(&id);
-            }
+            state.end_serving(id);
         });
     }
 }

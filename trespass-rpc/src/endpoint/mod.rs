@@ -117,17 +117,50 @@ pub(crate) struct Signal {
     has_ended: bool,
 }
 
+/// A connection for the caller that asked for it: closed if the caller has given up.
+pub(crate) struct Linked(Option<Arc<Link>>);
+
+impl Linked {
+    fn new(link: &Arc<Link>) -> Self {
+        Self(Some(Arc::clone(link)))
+    }
+}
+
+impl Drop for Linked {
+    fn drop(&mut self) {
+        if let Some(link) = self.0.take() {
+            let shared = Arc::clone(&link.shared);
+            shared.command(Command::Close { link, code: 0, reason: String::new() });
+        }
+    }
+}
+
+/// A listener for the caller that asked for it. Dropped, it stops listening and closes its connections.
+#[derive(Debug)]
+pub(crate) struct Listened {
+    shared: Arc<Shared>,
+    pub(crate) number: u32,
+    pub(crate) address: SocketAddr,
+}
+
+impl Drop for Listened {
+    fn drop(&mut self) {
+        let (reply, _) = oneshot::channel();
+        self.shared.command(Command::Drain { listener: self.number, deadline: Instant::now(), reply });
+    }
+}
+
 /// Requests to the driver.
 pub(crate) enum Command {
     Connect {
         addresses: Vec<SocketAddr>,
         runner: Option<Box<dyn Runner>>,
-        reply: oneshot::Sender<Result<Arc<Link>, io::Error>>,
+        reply: oneshot::Sender<io::Result<Linked>>,
     },
     Listen {
         addresses: Vec<SocketAddr>,
         runner: Box<dyn Runner>,
-        reply: oneshot::Sender<io::Result<(u32, SocketAddr)>>,
+        reply: oneshot::Sender<io::Result<Listened>>,
     },
     /// Stops accepting, and lets the calls of its connections end until the deadline.
     Drain {
@@ -246,14 +279,11 @@ impl Endpoint {
     ) -> io::Result<Arc<Link>> {
         let (reply, answer) = oneshot::channel();
         self.shared.command(Command::Connect { addresses, runner, reply });
-        answer.await.map_err(|_| ended())?
+        let mut linked = answer.await.map_err(|_| ended())??;
+        linked.0.take().ok_or_else(ended)
     }
 
-    pub(crate) async fn listen(
-        &self,
-        addresses: Vec<SocketAddr>,
-        runner: Box<dyn Runner>,
-    ) -> io::Result<(u32, SocketAddr)> {
+    pub(crate) async fn listen(&self, addresses: Vec<SocketAddr>, runner: Box<dyn Runner>) -> io::Result<Listened> {
         let (reply, answer) = oneshot::channel();
         self.shared.command(Command::Listen { addresses, runner, reply });
         answer.await.map_err(|_| ended())?

@@ -29,6 +29,8 @@ pub(crate) struct Arrived {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) status: Status,
+    /// No handler has run.
+    pub(crate) is_refused: bool,
     pub(crate) body: Body,
 }
 
@@ -120,7 +122,7 @@ where
         };
         let (link, id) = slot.request.take()?;
         self.clear(task);
-        link.answer(id, outcome.status, &outcome.body);
+        link.answer(id, outcome.status, outcome.is_refused, &outcome.body);
         Some((link.index, id))
     }
 
@@ -155,7 +157,7 @@ where
         let made = catch_unwind(AssertUnwindSafe(|| (self.make)(request)));
         let (Ok(future), Some(task)) = (made, self.slot()) else {
             let outcome = panicked();
-            link.answer(id, outcome.status, &outcome.body);
+            link.answer(id, outcome.status, false, &outcome.body);
             return None;
         };
         let slot = &mut self.slots[task as usize];
@@ -182,5 +184,6 @@ fn panicked() -> Outcome {
     static INCIDENTS: AtomicU64 = AtomicU64::new(1);
     let incident = INCIDENTS.fetch_add(1, Ordering::Relaxed);
     log::error!("a handler panicked: incident {incident}");
-    Outcome { status: Status::INTERNAL, body: Body::copy(format!("incident {incident}").as_bytes()) }
+    let body = Body::copy(format!("incident {incident}").as_bytes());
+    Outcome { status: Status::INTERNAL, is_refused: false, body }
 }

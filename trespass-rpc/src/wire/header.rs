@@ -57,6 +57,8 @@ impl Flags {
     pub const IDEMPOTENT: u16 = 1 << 6;
     /// The checksum field is used.
     pub const CHECKSUM: u16 = 1 << 12;
+    /// An answer of the library: no handler has run.
+    pub const REFUSED: u16 = 1 << 7;
     /// Items of the caller follow the request.
     pub const STREAM_IN: u16 = 1 << 13;
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::common::{LONG, Service, SumsClient, SumsServer, on_both, pair};
+use crate::common::{LONG, Listed, Service, SumsClient, SumsServer, on_both, pair};
 use trespass_rpc::{CallOptions, Certainty, Channel, Context, Endpoint, Error, Server, Status};
 
 #[test]
@@ -70,6 +70,40 @@ fn too_large_requests_and_answers_are_errors_of_the_call() {
         let error = client.zeros(2 << 20).await.unwrap_err();
         assert_eq!(error.rpc().unwrap().status, Status::TOO_LARGE);
         assert_eq!(client.add(1, 2).await, Ok(3));
+    });
+}
+
+#[test]
+fn calls_that_wait_for_credit_keep_their_deadline_and_their_items() {
+    on_both(|mut options| async move {
+        options.limits.calls = 1;
+        // Nothing else wakes the driver.
+        options.limits.keepalive = 0;
+        let (_serving, client, service) = pair(&options).await;
+        let call = tokio::spawn({
+            let client = client.clone();
+            async move { client.wait(60_000).await }
+        });
+        while service.begun.load(Ordering::SeqCst) != 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let hurried = client.clone().with(CallOptions::default().timeout(Duration::from_millis(50)));
+        let error = hurried.add(1, 2).await.unwrap_err();
+        let error = error.rpc().unwrap();
+        assert_eq!((error.status, error.certainty), (Status::DEADLINE, Certainty::NotSent));
+        let sum = tokio::spawn({
+            let client = client.clone();
+            async move { client.sum(0, Listed(0..10)).await }
+        });
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        // Its credit is for the sum.
+        call.abort();
+        assert_eq!(sum.await.unwrap(), Ok(45));
+        // A time-out without end is none.
+        let patient = client.clone().with(CallOptions::default().timeout(Duration::MAX));
+        assert_eq!(patient.add(1, 2).await, Ok(3));
     });
 }
 

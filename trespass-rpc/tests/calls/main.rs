@@ -3,6 +3,7 @@
 
 mod bulk;
 mod common;
+mod ends;
 mod faults;
 mod streams;
 mod unary;

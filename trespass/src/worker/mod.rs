@@ -235,7 +235,7 @@ impl Worker {
     }
 
     /// Connections that exist, those that are ending included.
-    pub(crate) fn connections(&self) -> usize {
+    pub fn connections(&self) -> usize {
         self.tcp.connections() + self.verbs.as_ref().map_or(0, Domain::connections)
     }
 
