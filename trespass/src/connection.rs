@@ -333,6 +333,13 @@ impl Connection {
         self.end(code, reason)
     }
 
+    /// Closes both directions without waiting. What was sent arrives while the program drives the worker, within the linger time.
+    pub fn abandon(mut self, code: u32, reason: &str) {
+        self.lingers = false;
+        // Without lingering there is nothing that fails.
+        _ = self.end(code, reason);
+    }
+
     fn end(&mut self, code: u32, reason: &str) -> io::Result<()> {
         self.is_closed = true;
         let mut outcome = Ok(());

@@ -1,27 +1,33 @@
 //! Accepting a peer that has the key.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::thread;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use trespass::{Acceptor, Connection, Transport};
+use trespass::{Acceptor, Connection, Interest, Transport};
 
 use super::connect::any_address;
 use super::ends::{Link, Received};
 use super::options::Options;
-use crate::channel::{Handshake, Role};
+use crate::channel::{Handshake, Message, Opener, Role, Sealer};
 use crate::error::{Error, Kind, Result, reason};
 use crate::proto::{Frame, Purpose};
 
-/// For a peer's side of the handshake: the next peer waits meanwhile.
+/// For a peer's side of the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// After a wrong key: three guesses a second.
+/// After a wrong key no other is looked at: three guesses a second.
 const PENALTY: Duration = Duration::from_millis(333);
+/// Peers in their handshake at most.
+const MOST: usize = 64;
+/// The code with which a connection from a peer with another key is closed.
+pub(super) const WRONG_KEY: u32 = 1;
 
 /// Waits for peers.
 #[derive(Debug)]
 pub struct Listener {
     acceptor: Acceptor,
+    /// In the order of their arrival.
+    entering: Mutex<Vec<Entering>>,
     options: Options,
 }
 
@@ -46,7 +52,7 @@ impl Listener {
             let text = format!("cannot listen at port {port}: {}; choose another port", reason(&error));
             Error::new(Kind::Usage, text)
         })?;
-        Ok(Listener { acceptor, options: options.clone() })
+        Ok(Listener { acceptor, entering: Mutex::default(), options: options.clone() })
     }
 
     /// The port.
@@ -55,45 +61,101 @@ impl Listener {
     }
 
     /// Waits for a peer with the key, until the deadline if there is one. Peers with another key, and other programs, are logged and refused.
+    /// Peers do not wait for one another's handshake.
     ///
     /// # Errors
     ///
     /// [`Kind::TimedOut`] after the deadline.
     pub fn accept(&self, key: &[u8], deadline: Option<Instant>) -> Result<(Link, Purpose)> {
+        let mut entering = self.entering.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paused = Instant::now();
         loop {
-            let connection = self.acceptor.accept_until(deadline).map_err(|error| match error.kind() {
-                std::io::ErrorKind::TimedOut => Error::new(Kind::TimedOut, "no peer connected in time"),
-                _ => error.into(),
-            })?;
-            let peer = connection.addresses().map(|(_, peer)| peer.to_string()).unwrap_or_default();
-            match self.handshake(connection, key) {
-                Ok(link) => return Ok(link),
-                Err(error) => {
-                    log::warn!("refused a connection from {peer}: {error}");
-                    if error.kind() == Kind::WrongKey {
-                        thread::sleep(PENALTY);
+            let now = Instant::now();
+            while let Some(late) = entering.iter().position(|peer| peer.until <= now) {
+                entering.remove(late).refuse(&Error::protocol("the peer did not complete the handshake"));
+            }
+            let is_paused = now < paused;
+            let watched: Vec<usize> =
+                (0..entering.len()).filter(|&at| !(is_paused && entering[at].state.is_some())).collect();
+            let messages = watched.iter().map(|&at| Interest::Message(&entering[at].connection));
+            let interests: Vec<_> = std::iter::once(Interest::Incoming(&self.acceptor)).chain(messages).collect();
+            let next = entering.iter().map(|peer| peer.until).chain(is_paused.then_some(paused)).chain(deadline).min();
+            let ready = trespass::poll(&interests, next)?;
+            let ready_peer = ready.iter().skip(1).position(|&ready| ready).map(|at| watched[at]);
+            if let Some(at) = ready_peer {
+                let mut peer = entering.remove(at);
+                match peer.step(key) {
+                    Ok(None) => entering.insert(at, peer),
+                    Ok(Some((ends, purpose))) => {
+                        return Ok((Link::new(peer.connection, ends, &self.options)?, purpose));
+                    }
+                    Err(error) => {
+                        if error.kind() == Kind::WrongKey {
+                            paused = Instant::now() + PENALTY;
+                        }
+                        peer.refuse(&error);
                     }
                 }
             }
+            if ready.first() == Some(&true)
+                && let Ok(connection) = self.acceptor.try_accept()
+            {
+                if entering.len() == MOST {
+                    entering.remove(0).refuse(&Error::protocol("too many peers are in their handshake"));
+                }
+                entering.push(Entering { connection, state: None, until: Instant::now() + HANDSHAKE });
+            } else if ready_peer.is_none() && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(Error::new(Kind::TimedOut, "no peer connected in time"));
+            }
         }
     }
+}
 
-    fn handshake(&self, connection: Connection, key: &[u8]) -> Result<(Link, Purpose)> {
-        let deadline = Some(Instant::now() + HANDSHAKE);
-        let receive = || {
-            let message = connection.recv_until(deadline)?;
-            message.ok_or_else(|| Error::new(Kind::WrongKey, "the peer ended the handshake; it may have another key"))
+impl Drop for Listener {
+    fn drop(&mut self) {
+        for peer in self.entering.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            peer.connection.abandon(0, "the receiver has its peer");
+        }
+    }
+}
+
+/// A peer within its handshake.
+#[derive(Debug)]
+struct Entering {
+    connection: Connection,
+    /// The keys after the hello; before that there are none.
+    state: Option<(Sealer, Opener)>,
+    until: Instant,
+}
+
+impl Entering {
+    /// Takes a message; the ends after the last one. The peer proves first that it has the key: it cannot try a key without this side.
+    fn step(&mut self, key: &[u8]) -> Result<Option<((Sealer, Opener), Purpose)>> {
+        let message = match self.connection.try_recv() {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(None),
+            message => message?.ok_or_else(|| Error::protocol("the peer ended the handshake"))?,
         };
-        let (handshake, hello) = Handshake::start(Role::Server, key);
-        let (mut sealer, mut opener) = handshake.finish(&receive()?)?;
-        connection.send(&hello)?;
-        connection.send(&sealer.control(&Frame::Opened.emit()))?;
-        let wrong = || Error::new(Kind::WrongKey, "the peer has another key");
-        let Ok(crate::channel::Message::Control(frame)) = opener.open(receive()?) else { return Err(wrong()) };
+        let Some((mut sealer, mut opener)) = self.state.take() else {
+            let (handshake, hello) = Handshake::start(Role::Server, key);
+            self.state = Some(handshake.finish(&message)?);
+            self.connection.send(&hello)?;
+            return Ok(None);
+        };
+        let Ok(Message::Control(frame)) = opener.open(message) else {
+            return Err(Error::new(Kind::WrongKey, "the peer has another key"));
+        };
         let Frame::Open(purpose) = Frame::parse(&frame)? else {
             return Err(Error::protocol("the peer did not complete the handshake"));
         };
-        Ok((Link::new(connection, (sealer, opener), &self.options)?, purpose))
+        self.connection.send(&sealer.control(&Frame::Opened.emit()))?;
+        Ok(Some(((sealer, opener), purpose)))
+    }
+
+    fn refuse(self, error: &Error) {
+        let peer = self.connection.addresses().map(|(_, peer)| peer.to_string()).unwrap_or_default();
+        log::warn!("refused a connection from {peer}: {error}");
+        let code = if error.kind() == Kind::WrongKey { WRONG_KEY } else { 0 };
+        self.connection.abandon(code, "");
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use trespass::{Connection, Handle, Transport};
 
+use super::accept::WRONG_KEY;
 use super::ends::Link;
 use super::options::Options;
 use crate::channel::{Handshake, Message, Role};
@@ -54,11 +55,15 @@ pub fn connect(
     };
     let (mut sealer, mut opener) = handshake.finish(&receive()?)?;
     let wrong = || Error::new(Kind::WrongKey, "the receiver has another key; start both sides with the same KEY");
-    match opener.open(receive()?).map_err(|_| wrong())? {
+    connection.send(&sealer.control(&Frame::Open(purpose).emit()))?;
+    let answer = receive().map_err(|error| match connection.peer_close() {
+        Some((WRONG_KEY, _)) => wrong(),
+        _ => error,
+    })?;
+    match opener.open(answer).map_err(|_| wrong())? {
         Message::Control(frame) if Frame::parse(&frame)? == Frame::Opened => {}
         _ => return Err(Error::protocol("the peer did not complete the handshake")),
     }
-    connection.send(&sealer.control(&Frame::Open(purpose).emit()))?;
     Link::new(connection, (sealer, opener), options)
 }
 

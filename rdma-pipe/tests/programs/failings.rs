@@ -180,6 +180,41 @@ fn other_programs_do_not_end_the_receiver() {
     drop(silent);
 }
 
+/// Peers that connect and are silent do not keep the sender out.
+#[test]
+fn silent_peers_do_not_keep_the_sender_out() {
+    let place = Place::with_tcp();
+    let port = port();
+    let mut receiver = place.command("rdrecv", ["--tcp", &port.to_string(), "key"]).spawn().unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let mut silent = Vec::new();
+    while silent.len() < 4 {
+        match trespass::Connection::connect(("127.0.0.1", port)) {
+            Ok(connection) => silent.push(connection),
+            Err(error) => assert!(std::time::Instant::now() < until, "{error}"),
+        }
+    }
+    place.run_with(b"data", "rdsend", ["--tcp", "127.0.0.1", &port.to_string(), "key"]).expect(0);
+    assert_eq!(Ran::from(&mut receiver, b"").expect(0).out, "data");
+}
+
+/// Keys cannot be tried faster than three a second.
+#[test]
+fn wrong_keys_take_their_time() {
+    let place = Place::with_tcp();
+    let port = port().to_string();
+    let mut receiver = place.command("rdrecv", [&port, "key"]).spawn().unwrap();
+    let started = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| place.run_with(b"", "rdsend", ["127.0.0.1", &port, "other"]).expect(20));
+        }
+    });
+    assert!(started.elapsed() >= std::time::Duration::from_millis(900), "{:?}", started.elapsed());
+    place.run_with(b"data", "rdsend", ["127.0.0.1", &port, "key"]).expect(0);
+    Ran::from(&mut receiver, b"").expect(0);
+}
+
 /// 12: a short or changed source is no success.
 #[test]
 fn source_that_changes_is_24_and_gets_no_name() {
