@@ -82,7 +82,7 @@ fn calls_that_wait_for_credit_keep_their_deadline_and_their_items() {
         let (_serving, client, service) = pair(&options).await;
         let call = tokio::spawn({
             let client = client.clone();
-            async move { client.wait(60_000).await }
+            async move { client.wait(5_000).await }
         });
         while service.begun.load(Ordering::SeqCst) != 1 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -91,6 +91,7 @@ fn calls_that_wait_for_credit_keep_their_deadline_and_their_items() {
         let error = hurried.add(1, 2).await.unwrap_err();
         let error = error.rpc().unwrap();
         assert_eq!((error.status, error.certainty), (Status::DEADLINE, Certainty::NotSent));
+        assert!(!call.is_finished(), "the deadline was found by another event");
         let sum = tokio::spawn({
             let client = client.clone();
             async move { client.sum(0, Listed(0..10)).await }
