@@ -1,5 +1,7 @@
 //! softrnic's iWARP device: over TCP within this host, and between two network namespaces as two hosts.
 
+use std::io::Read;
+use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
@@ -162,4 +164,50 @@ fn killed_peer_ends_the_connection() {
     server.kill();
     let ended = client.wait().unwrap_or_else(|| panic!("the client does not end:\n{}", client.said()));
     assert!(!ended.status.success(), "{}", ended.output);
+}
+
+#[test]
+fn closed_set_up_is_repeated_before_an_older_revision() {
+    if !is_soft() {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    listener.set_nonblocking(true).expect("it is open");
+    let port = listener.local_addr().expect("it is bound").port();
+    let mut command = over_tcp(example("rping"));
+    command.args(["-c", "-a", "127.0.0.1", "-C", "1", "-p", &port.to_string()]);
+    let mut client = Program::start(command, LIMIT);
+    let revisions = [(); 3].map(|()| {
+        let mut accepted = None;
+        client.wait_until("a connection", |_| {
+            accepted = listener.accept().ok();
+            accepted.is_some()
+        });
+        let (mut socket, _) = accepted.expect("the client connects");
+        socket.set_nonblocking(false).expect("it is open");
+        socket.set_read_timeout(Some(LIMIT)).expect("the time is not zero");
+        // The revision follows the key and the flags.
+        let mut request = [0; 18];
+        socket.read_exact(&mut request).expect("the client sends its request");
+        request[17]
+    });
+    assert_eq!(revisions, [2, 2, 1]);
+    let ended = client.wait().unwrap_or_else(|| panic!("the client does not end:\n{}", client.said()));
+    assert!(!ended.status.success(), "{}", ended.output);
+}
+
+#[test]
+fn tcp_port_of_a_local_listener_stays_free() {
+    if !is_soft() {
+        return;
+    }
+    for (options, devices) in [("-s -a 127.0.0.1", "soft0,softiw0"), ("-s", "soft0")] {
+        let port = port();
+        let mut command = example("rping");
+        command.env("SOFTRNIC_DEVICES", devices).args(options.split_whitespace()).args(["-p", &port.to_string()]);
+        let mut server = Program::start(command, LIMIT);
+        server.wait_for_cm_port(port);
+        assert!(TcpListener::bind(("127.0.0.1", port)).is_ok(), "{options}: {}", server.said());
+        server.kill();
+    }
 }
