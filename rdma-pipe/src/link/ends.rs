@@ -256,7 +256,9 @@ impl Shared {
         let pause = (self.timeout / 4).max(Duration::from_millis(10));
         let mut over = lock(&self.over);
         loop {
-            over = self.ended.wait_timeout(over, pause).map_or_else(|error| error.into_inner().0, |(over, _)| over);
+            // The end may come before this thread first waits.
+            let waited = self.ended.wait_timeout_while(over, pause, |over| !*over);
+            over = waited.map_or_else(|error| error.into_inner().0, |(over, _)| over);
             if *over {
                 return;
             }

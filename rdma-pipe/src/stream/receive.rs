@@ -1,14 +1,15 @@
 //! The sink of a stream.
 
+use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use trespass::Buf;
 
@@ -32,13 +33,18 @@ pub enum Output {
     File(NewFile),
 }
 
-/// A file under a temporary name.
+/// A file without a name, or with a temporary one where the file system has no files without a name.
 #[derive(Debug)]
 pub struct NewFile {
     fd: OwnedFd,
+    /// For errors.
     path: PathBuf,
-    /// `None` once the file has its name.
-    temporary: Option<PathBuf>,
+    /// The folder, resolved once; all names are beneath it.
+    folder: OwnedFd,
+    name: OsString,
+    temporary: OsString,
+    /// Whether the file has its temporary name.
+    is_named: bool,
 }
 
 impl Output {
@@ -59,17 +65,7 @@ impl Output {
             Err(Errno::NOENT) => {}
             Err(error) => return Err(cannot(error)),
         }
-        // A link stays a link: its target is replaced.
-        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let name = path.file_name().unwrap_or_default();
-        let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(name);
-        hidden.push(format!(".rdrecv-{:x}", std::process::id()));
-        let temporary = path.with_file_name(hidden);
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = rustix::fs::stat(&path).map_or(0o666, |found| found.st_mode & 0o777);
-        let fd = rustix::fs::open(&temporary, flags, Mode::from_raw_mode(mode)).map_err(cannot)?;
-        Ok(Output::File(NewFile { fd, path, temporary: Some(temporary) }))
+        NewFile::create(path).map(Output::File)
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
@@ -97,19 +93,56 @@ impl Output {
 
     /// Gives a file its name.
     fn finish(&mut self) -> Result<()> {
-        let Output::File(file) = self else { return Ok(()) };
-        let Some(temporary) = &file.temporary else { return Ok(()) };
-        std::fs::rename(temporary, &file.path).map_err(|error| Error::file("rename to", &file.path, &error))?;
-        file.temporary = None;
+        match self {
+            Output::Fd(..) => Ok(()),
+            Output::File(file) => file.finish().map_err(|error| Error::file("rename to", &file.path, &error.into())),
+        }
+    }
+}
+
+impl NewFile {
+    fn create(path: &Path) -> Result<NewFile> {
+        let cannot = |error: Errno| Error::file("create", path, &error.into());
+        // A link stays a link: its target is replaced.
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let name = path.file_name().ok_or(Errno::ISDIR).map_err(cannot)?.to_owned();
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(parent, flags, Mode::empty()).map_err(cannot)?;
+        let mode = Mode::from_raw_mode(rustix::fs::stat(&path).map_or(0o666, |found| found.st_mode & 0o777));
+        let mut temporary = OsString::from(".");
+        temporary.push(&name);
+        temporary.push(format!(".rdrecv-{:x}", std::process::id()));
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let (fd, is_named) = match rustix::fs::openat(&folder, ".", flags | OFlags::TMPFILE, mode) {
+            Ok(fd) => (fd, false),
+            // The file system has no files without a name.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
+                let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+                (rustix::fs::openat(&folder, &temporary, flags, mode).map_err(cannot)?, true)
+            }
+            Err(error) => return Err(cannot(error)),
+        };
+        Ok(NewFile { fd, path, folder, name, temporary, is_named })
+    }
+
+    fn finish(&mut self) -> rustix::io::Result<()> {
+        if !self.is_named {
+            let file = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+            rustix::fs::linkat(CWD, file, &self.folder, &self.temporary, AtFlags::SYMLINK_FOLLOW)?;
+            self.is_named = true;
+        }
+        rustix::fs::renameat(&self.folder, &self.temporary, &self.folder, &self.name)?;
+        self.is_named = false;
         Ok(())
     }
 }
 
 impl Drop for NewFile {
     fn drop(&mut self) {
-        if let Some(temporary) = &self.temporary {
+        if self.is_named {
             // It may have been removed already.
-            _ = std::fs::remove_file(temporary);
+            _ = rustix::fs::unlinkat(&self.folder, &self.temporary, AtFlags::empty());
         }
     }
 }

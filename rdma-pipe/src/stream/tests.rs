@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
 use trespass::Transport;
 
 use super::*;
@@ -104,4 +105,48 @@ fn missing_receiver_is_unreachable_after_the_patience() {
     let patience = Duration::from_millis(100);
     let refused = connect(&address, b"key", Purpose::Send, patience, &options(Transport::Tcp));
     assert_eq!(refused.map_err(|error| error.kind()).err(), Some(Kind::Unreachable));
+}
+
+#[test]
+fn unfinished_file_has_no_name_for_a_killed_process_to_leave() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let names = || std::fs::read_dir(folder.path()).unwrap().count();
+    if rustix::fs::openat(rustix::fs::CWD, folder.path(), OFlags::WRONLY | OFlags::TMPFILE, Mode::RUSR).is_err() {
+        eprintln!("DID NOT RUN: the file system of temporary files has no files without a name");
+        return;
+    }
+    let output = Output::create(&path).unwrap();
+    assert_eq!(names(), 0);
+    output.keep().unwrap();
+    assert!(path.is_file() && names() == 1);
+    // It replaces what is there, and leaves it if it is given up.
+    std::fs::write(&path, b"old").unwrap();
+    drop(Output::create(&path).unwrap());
+    assert_eq!(std::fs::read(&path).unwrap(), b"old");
+    Output::create(&path).unwrap().keep().unwrap();
+    assert!(std::fs::read(&path).unwrap().is_empty() && names() == 1);
+}
+
+#[test]
+fn file_replaced_through_a_swapped_folder_stays_in_the_folder_that_was_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let [inner, moved, victim] = ["inner", "moved", "victim"].map(|name| folder.path().join(name));
+    std::fs::create_dir(&inner).unwrap();
+    std::fs::create_dir(&victim).unwrap();
+    std::fs::write(victim.join("file"), b"precious").unwrap();
+    let output = Output::create(&inner.join("file")).unwrap();
+    std::fs::rename(&inner, &moved).unwrap();
+    std::os::unix::fs::symlink(&victim, &inner).unwrap();
+    output.keep().unwrap();
+    assert_eq!(std::fs::read(victim.join("file")).unwrap(), b"precious");
+    assert!(moved.join("file").is_file());
+}
+
+#[test]
+fn short_transfers_do_not_wait_for_the_next_ping() {
+    let options = Options { timeout: Duration::from_secs(4 * 3600), ..options(Transport::Tcp) };
+    for _ in 0..20 {
+        transfer(b"hello", &options).0.unwrap();
+    }
 }
