@@ -159,7 +159,7 @@ pub(crate) fn packages(root: &Path) -> Result<Vec<Package>> {
 /// The kind of a target as cargo's options name it: a library of any form is `lib`.
 pub(crate) fn target_kind(target: &Value) -> &str {
     match target["kind"][0].as_str().unwrap_or_default() {
-        "rlib" | "dylib" | "cdylib" | "staticlib" => "lib",
+        "rlib" | "dylib" | "cdylib" | "staticlib" | "proc-macro" => "lib",
         kind => kind,
     }
 }
