@@ -51,7 +51,7 @@ impl AccessFlags {
     #[doc(alias = "IB_UVERBS_ACCESS_OPTIONAL_RANGE")]
     pub const OPTIONAL: Self = Self::from_bits_retain(ib_uverbs_access_flags::IB_UVERBS_ACCESS_OPTIONAL_RANGE.0);
 
-    /// The flags that permit no remote changes: only local requests write, and peers at most read.
+    /// The flags that permit no remote changes: local requests may write, and peers may only read.
     const NO_REMOTE_CHANGE: Self = Self::LocalWrite
         .union(Self::RemoteRead)
         .union(Self::ZeroBased)

@@ -140,7 +140,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// As for [`memcpy_to_dm`](Self::memcpy_to_dm).
+    /// The same errors as [`memcpy_to_dm`](Self::memcpy_to_dm).
     ///
     /// # References
     ///

@@ -1,10 +1,10 @@
 //! Using RDMA together with `fork(2)`.
 //!
-//! On Linux before 5.12, the kernel may copy a page shared with a forked child when the parent writes to it, while the
-//! device keeps using the original, which the parent no longer sees. [`fork_init`] makes the library hide registered
-//! memory from children. Later kernels copy such pages for the child at once, so nothing is needed
-//! ([`ForkStatus::Unneeded`]). The pages of an [`OwnedMemoryRegion`](super::memory_region::OwnedMemoryRegion) are
-//! always hidden from children.
+//! On Linux before 5.12, the kernel may copy a page that the parent shares with a forked child when the parent writes
+//! to it. The device then keeps using the original page, which the parent no longer sees. [`fork_init`] makes the
+//! library hide registered memory from children. Later kernels copy such pages for the child at once, so nothing is
+//! needed ([`ForkStatus::Unneeded`]). The pages of an [`OwnedMemoryRegion`](super::memory_region::OwnedMemoryRegion)
+//! are always hidden from children.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -110,7 +110,7 @@ pub unsafe fn dontfork_range(ptr: *mut u8, len: usize) -> Result<(), VerbError> 
 ///
 /// # Errors
 ///
-/// As for [`dontfork_range`].
+/// The same errors as [`dontfork_range`].
 ///
 /// # Safety
 ///

@@ -101,7 +101,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// As for [`import_pd`](DeviceContext::import_pd).
+    /// The same errors as [`import_pd`](DeviceContext::import_pd).
     ///
     /// # Safety
     ///

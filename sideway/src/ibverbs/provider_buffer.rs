@@ -77,7 +77,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// As for [`alloc_buf`](Self::alloc_buf).
+    /// The same errors as [`alloc_buf`](Self::alloc_buf).
     ///
     /// # Safety
     ///

@@ -60,8 +60,8 @@ impl ThreadDomain {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if objects of the domain exist; the last of them then frees it. Otherwise the driver's errno, and the
-    /// domain is leaked.
+    /// `EBUSY` if objects of the domain exist; dropping the last of them then frees it. Otherwise the driver's errno,
+    /// and the domain is leaked.
     #[doc(alias = "ibv_dealloc_td")]
     pub fn close(self) -> Result<(), VerbError> {
         match Arc::into_inner(self.core) {

@@ -92,9 +92,9 @@
 //!   devices.
 //! - `/sys` must show `class/infiniband` and `class/infiniband_verbs`, which it does unless masked.
 //! - **Network.** RoCE GIDs are the addresses of a network interface, so a container without that interface has no
-//!   usable GID. With `--network host` all are present. Otherwise move the interface, or a virtual function of the NIC,
-//!   into the container's network namespace. `rdma system show` reports whether namespaces share devices or own them
-//!   exclusively.
+//!   usable GID. With `--network host`, the container has all GIDs of the host. Otherwise move the interface, or a
+//!   virtual function of the NIC, into the container's network namespace. `rdma system show` reports whether namespaces
+//!   share devices or own them exclusively.
 //! - **Kubernetes.** A device plugin provides the files as a resource with a configured name; SR-IOV plugins also
 //!   provide an interface.
 //!

@@ -86,8 +86,8 @@
 //!
 //! # Requests
 //!
-//! - Address and key go into [`setup_sge`](crate::ibverbs::work_request::LocalBufferHandle::setup_sge) as with host memory. One list
-//!   may mix both.
+//! - Address and key go into [`setup_sge`](crate::ibverbs::work_request::LocalBufferHandle::setup_sge) as with host
+//!   memory. One gather list may contain both GPU and host memory.
 //! - The processor copies inline data, so inline data cannot come from a GPU.
 //! - The processor must not access GPU addresses.
 //!   [`OwnedMemoryRegion`](crate::ibverbs::memory_region::OwnedMemoryRegion) is for host memory; slices of GPU memory
@@ -96,9 +96,10 @@
 //!
 //! # Ordering guarantees of a completion
 //!
-//! - **Sending** (the requester's completion of a send, write or atomic): the device has read the memory, which may be
-//!   reused. It may read the memory from the time of the post. A GPU kernel or CUDA copy that fills the memory must
-//!   have **finished** before the post, by `cuStreamSynchronize` or an event; launching it is not enough.
+//! - **Sending** (the requester's completion of a send, write or atomic): the device has read the memory, so the
+//!   program may reuse it. The device may start to read as soon as the request is posted. A GPU kernel or CUDA copy
+//!   that fills the memory must have **finished** before the post, by `cuStreamSynchronize` or an event; launching it
+//!   is not enough.
 //! - `cuMemcpy` and `cuMemset` between host and device may return before the last bytes arrive. Set
 //!   `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS` on registered allocations to make them wait.
 //! - **Receiving** (the completion of a receive or of a local read): the NIC has passed the bytes to PCIe. A GPU kernel

@@ -1,40 +1,42 @@
 //! Posting and polling.
 //!
-//! Every call of the hot path inlines down to the driver's function, as in C. To post a write is to store `wr_id` and flags, and to call
+//! Every call of the hot path inlines down to the driver's function, as in C. Posting a write stores `wr_id` and flags, and calls
 //! `wr_rdma_write` and `wr_set_sge`. This library adds no allocation, no lock, and no check of a capability.
 //!
 //! - **Operations** are fixed when the queue pair is built
-//!   ([`setup_send_ops_flags`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_send_ops_flags)). A missing operation is a typed error
-//!   at `post`. The check costs nothing: the builder replaces the driver's null function pointers by functions that refuse.
+//!   ([`setup_send_ops_flags`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_send_ops_flags)). If a request uses another
+//!   operation, `post` returns a typed error. The check costs nothing: the builder replaces the driver's null function pointers by
+//!   functions that reject the request.
 //! - **What a request requires** is part of its type: the address of a datagram, the shared receive queue of an XRC message. A request
 //!   without it does not compile. Two checks are left for `post`: that an address handle belongs to the same device (unless the program
 //!   uses `setup_ud_addr_unchecked`), and what a memory window is bound to.
-//! - **One thread**: [`single_threaded`](crate::ibverbs::single_threaded) objects stay in their thread. They take no lock if the device
-//!   has such queues.
+//! - **One thread**: [`single_threaded`](crate::ibverbs::single_threaded) objects stay in their thread. They take no lock if the
+//!   device supports queues without locks.
 //! - **Batches**: build several requests with one guard; one `post` rings one doorbell.
-//! - **Completions**: `poll_each` passes up to N completions of one poll to a closure. `start_poll` returns a poller, whose `next` returns
-//!   one completion after the other. `poll_each` has no check between two completions, and has a maximum. The poller suits programs that
-//!   do other work before the poll ends.
-//! - **Generic objects**: `GenericQueuePair` matches its kind once per batch, and `GenericCompletionQueue` once per poll, with
-//!   [`poll_each`](crate::ibverbs::completion::GenericCompletionQueue::poll_each) or with `start_poll` and `next`. The compiler emits a loop
-//!   for each kind, unless the loop is large. To match before the loop, borrow the send queue
+//! - **Completions**: `poll_each` passes up to N completions of one poll to a closure. `start_poll` returns a poller, whose `next`
+//!   returns one completion at a time. `poll_each` takes a maximum, and has no check between two completions. The poller suits
+//!   programs that do other work before the poll ends.
+//! - **Generic objects**: `GenericQueuePair` matches its kind once per batch. `GenericCompletionQueue` matches its kind once per
+//!   poll, both in [`poll_each`](crate::ibverbs::completion::GenericCompletionQueue::poll_each) and in `start_poll` with `next`.
+//!   The compiler emits a loop for each kind, unless the loop is large. To match before the loop, borrow the send queue
 //!   ([`queues`](crate::ibverbs::queue_pair::Pair::queues)), match both queues, and run a function that is generic over
-//!   [`SendQueue`](crate::ibverbs::queue_pair::SendQueue) and [`PollCompletions`](crate::ibverbs::completion::PollCompletions). See the
-//!   second example below.
-//! - **A full queue**: the driver refuses the request with
-//!   [`NotEnoughResources`](crate::ibverbs::work_request::PostErrorKind::NotEnoughResources), at no cost here. The extended interface of
-//!   mlx5's driver does not check, so `build_generic` makes basic queue pairs there. A program that counts its outstanding requests can
-//!   promise that with the unsafe
+//!   [`SendQueue`](crate::ibverbs::queue_pair::SendQueue) and [`PollCompletions`](crate::ibverbs::completion::PollCompletions). See
+//!   the second example below.
+//! - **A full queue**: the driver rejects the request with
+//!   [`NotEnoughResources`](crate::ibverbs::work_request::PostErrorKind::NotEnoughResources); this crate adds no check. The
+//!   extended interface of mlx5's driver does not check for a full queue, so `build_generic` builds basic queue pairs on mlx5. A
+//!   program that counts its outstanding requests can promise that with the unsafe
 //!   [`assume_send_room`](crate::ibverbs::queue_pair::QueuePairBuilder::assume_send_room)
 //!   ([`quirks`](super::quirks#send-queues-without-an-overflow-check)).
 //! - **Two threads**: `split` a queue pair into its send queue and its receive queue.
 //! - **Basic queue pairs** allocate their requests when they are built; a batch is linked and posted without an allocation. Batches of the
 //!   same length need no new links.
-//! - **Prepared lists** cost what a list costs that a C program keeps. The program builds the list once
+//! - A **prepared list** costs as much as a list that a C program keeps and posts again. The program builds the list once
 //!   ([`prepare`](crate::ibverbs::queue_pair::BasicSendQueue::prepare)) and posts it many times
-//!   ([`post_prepared`](crate::ibverbs::queue_pair::BasicSendQueue::post_prepared)). Between two posts, safe setters change the number,
-//!   remote address, immediate data and signaling of a request; an unsafe setter changes its local address. The list borrows what its
-//!   requests borrow, and belongs to one basic send queue. [`PreparedSends`](crate::ibverbs::queue_pair::PreparedSends) has an example.
+//!   ([`post_prepared`](crate::ibverbs::queue_pair::BasicSendQueue::post_prepared)). Between two posts, safe setters change the
+//!   number, remote address, immediate data and signaling of a request; an unsafe setter changes its local address. The list
+//!   borrows what its requests borrow, and belongs to one basic send queue.
+//!   [`PreparedSends`](crate::ibverbs::queue_pair::PreparedSends) has an example.
 //! - **Inline data** is copied into a basic queue pair before the call returns; 16 to 64 bytes are copied in place. If the bytes outlive
 //!   the batch,
 //!   [`setup_borrowed_inline_data`](crate::ibverbs::work_request::LocalBufferHandle::setup_borrowed_inline_data) leaves the copy to the

@@ -90,8 +90,7 @@
 //!
 //! # Naming memory in a request
 //!
-//! [`setup_sge`] lends memory to the device, from the post until the request completes. Its contract, discharged for a
-//! read:
+//! [`setup_sge`] lends memory to the device, from the post until the request completes. This read fulfils its contract:
 //!
 //! ```
 //! use sideway::ibverbs::completion::WorkCompletionStatus;

@@ -1,4 +1,4 @@
-//! The manual: documentation without items.
+//! The manual: guides to this crate, in modules without items.
 //!
 //! First steps:
 //!

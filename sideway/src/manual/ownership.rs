@@ -22,7 +22,8 @@
 //! - A completion queue has one owner, which polls it. Queue pairs and events hold a reference to its C object only.
 //! - The owner of a completion queue may be dropped while queue pairs use it: their completions are then lost.
 //! - If a verb fails to destroy its object (`EBUSY`, a removed device), `Drop` logs the error and leaks the object.
-//!   `close` returns the error instead. For an object in an `Arc`, call it on the last owner (`Arc::into_inner`).
+//!   `close` returns the error instead. For an object in an `Arc`, the last owner calls `close` on the value that
+//!   `Arc::into_inner` returns.
 //! - A region made by [`reg_owned_mr`](crate::ibverbs::protection_domain::ProtectionDomain::reg_owned_mr) owns its
 //!   memory, and frees it after deregistration. For other memory, the contract of
 //!   [`reg_mr`](crate::ibverbs::protection_domain::ProtectionDomain::reg_mr) states how long it must stay valid.

@@ -62,14 +62,14 @@
 //! | hns | later calls of the batch do nothing; but a batch posted before ReadyToSend corrupts the request count | as for mlx5 |
 //! | any other driver of the system | unknown | as for mlx5 |
 //!
-//! - Through the basic interface all drivers check for overflow, and write nothing of a request that does not fit.
-//! - A program that counts its outstanding requests can state so with [`assume_send_room`], which is unsafe and lists
-//!   what to count. `build_ex` then also builds an extended queue pair on mlx5.
+//! - In the basic interface, all drivers check for overflow. They write no part of a request that does not fit.
+//! - A program that counts its outstanding requests can declare this with the unsafe [`assume_send_room`], whose
+//!   documentation lists what to count. `build_ex` then also builds an extended queue pair on mlx5.
 //! - This crate identifies a driver by the file of its functions; the functions of a [provider] in the process count as
 //!   checked.
 //! - mlx5 misplaces the entries of a segmented send ([`setup_send_tso`]), possibly beyond the end of the queue. This
 //!   happens if a header of more than 18 bytes ends on a boundary of a 64-byte block of the send queue, or crosses the
-//!   end of the queue (from the source of rdma-core 55; not tested on a device). Only extended queue pairs support
+//!   end of the queue. (Source: the code of rdma-core 55; not tested on a device.) Only extended queue pairs support
 //!   segmented sends, so the contract of `assume_send_room` includes this.
 //!
 //! [`build_ex`]: crate::ibverbs::queue_pair::QueuePairBuilder::build_ex

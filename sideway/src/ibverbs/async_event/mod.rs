@@ -6,9 +6,10 @@
 //!                                                                              └─ element      to what
 //! ```
 //!
-//! Reading events is optional. A program that does not read them learns of a broken queue from its completions, and of
-//! a port's state by querying it; one that reads them can react before a request fails. An event references its object,
-//! and is acknowledged before it is returned: destroying an object never waits for a program that keeps an event.
+//! Reading events is optional. Without them, a program learns of a broken queue from its completions, and of a port's
+//! state by querying it. A program that reads events can react before a request fails. An event holds a reference to
+//! its object, and the channel acknowledges it before returning it. So destroying an object never blocks on an event
+//! that the program still holds.
 //!
 //! ```no_run
 //! use sideway::ibverbs::async_event::AsyncEventElement;

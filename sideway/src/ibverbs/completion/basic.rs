@@ -131,8 +131,8 @@ impl BasicCompletionQueue {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if queue pairs or events reference the queue; the last of them then destroys it. Otherwise the driver's
-    /// errno, and the queue is leaked.
+    /// `EBUSY` if queue pairs or events reference the queue; dropping the last reference then destroys it. Otherwise
+    /// the driver's errno, and the queue is leaked.
     #[doc(alias = "ibv_destroy_cq")]
     pub fn close(self) -> Result<(), VerbError> {
         self.core.close()
@@ -308,7 +308,7 @@ impl BasicWorkCompletion<'_> {
         self.wc.dlid_path_bits
     }
 
-    /// The P_Key index of the message; for queue pair 1. Only basic queues have it.
+    /// The P_Key index of the message, for queue pair 1. Only basic completion queues provide this field.
     #[inline]
     pub fn pkey_index(&self) -> u16 {
         self.wc.pkey_index

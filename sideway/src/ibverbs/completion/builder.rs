@@ -269,7 +269,7 @@ impl CompletionQueueBuilder {
     ///
     /// # Errors
     ///
-    /// As for [`build`](Self::build).
+    /// The same errors as [`build`](Self::build).
     pub fn build_generic(&self) -> Result<GenericCompletionQueue, VerbError> {
         // Do not silently drop features of extended queues.
         let extended_only = self.ignore_overrun || self.domain.is_some();

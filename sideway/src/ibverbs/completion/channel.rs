@@ -19,9 +19,10 @@ const GET_EVENT: &str = "ibv_get_cq_event";
 /// A completion channel: a file descriptor that becomes readable when an armed queue ([`CompletionQueue::req_notify`])
 /// has a completion. Many queues can share a channel.
 ///
-/// The descriptor is non-blocking (waits of this type end in time in either mode). It works with `poll(2)`, `epoll(7)`
-/// and async runtimes through [`AsFd`]; [`get_cq_event`](Self::get_cq_event) waits itself. A runtime should also watch
-/// for errors (`POLLERR`, which `poll(2)` always reports): the kernel uses it to report device removal.
+/// The descriptor is non-blocking, but the waits of this type keep their time limits in either mode. It works with
+/// `poll(2)`, `epoll(7)` and async runtimes through [`AsFd`]; [`get_cq_event`](Self::get_cq_event) waits itself. A
+/// runtime should also watch for `POLLERR`, which `poll(2)` always reports: the kernel sets it when the device is
+/// removed.
 ///
 /// Read from the descriptor only through this type. When a queue is destroyed, the library waits until each of its
 /// events is acknowledged, including events read elsewhere.

@@ -143,8 +143,8 @@ impl ExtendedCompletionQueue {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if queue pairs or events reference the queue; the last of them then destroys it. Otherwise the driver's
-    /// errno, and the queue is leaked.
+    /// `EBUSY` if queue pairs or events reference the queue; dropping the last reference then destroys it. Otherwise
+    /// the driver's errno, and the queue is leaked.
     #[doc(alias = "ibv_destroy_cq")]
     pub fn close(self) -> Result<(), VerbError> {
         self.core.close()
@@ -181,9 +181,9 @@ impl CompletionQueue for ExtendedCompletionQueue {}
 pub struct ExtendedPoller<'cq> {
     cq: NonNull<ibv_cq_ex>,
     fields: Fields,
-    /// 1 if the cursor is at a completion that was not returned yet. A whole word: a `bool` would share its byte with
-    /// the discriminant of a [`GenericPoller`](super::GenericPoller), and a compiler that sees the byte change does not
-    /// hoist the match out of a loop.
+    /// 1 if the cursor is at a completion that was not returned yet. This is a whole word because a `bool` would share
+    /// its byte with the discriminant of a [`GenericPoller`](super::GenericPoller). If that byte changes in a loop, the
+    /// compiler does not hoist the match out of it.
     first: usize,
     queue: PhantomData<&'cq mut ExtendedCompletionQueue>,
 }

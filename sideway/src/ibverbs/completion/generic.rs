@@ -45,8 +45,8 @@ impl GenericCompletionQueue {
     ///
     /// # Errors
     ///
-    /// As for the queue's own: the error of `take`, or the driver's. On a basic queue, completions after an error or
-    /// panic of `take` are lost.
+    /// The error that `take` returned, or the driver's error, as for the queue's own `poll_each`. On a basic queue,
+    /// completions after an error or panic of `take` are lost.
     #[inline(always)]
     pub fn poll_each<E: From<PollCompletionQueueError>>(
         &mut self,
@@ -63,7 +63,7 @@ impl GenericCompletionQueue {
     ///
     /// # Errors
     ///
-    /// As for [`BasicCompletionQueue::resize`].
+    /// The same errors as [`BasicCompletionQueue::resize`].
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&mut self, cqe: u32) -> Result<(), VerbError> {
         match self {
@@ -76,8 +76,8 @@ impl GenericCompletionQueue {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if queue pairs or events reference the queue; the last of them then destroys it. Otherwise the driver's
-    /// errno, and the queue is leaked.
+    /// `EBUSY` if queue pairs or events reference the queue; dropping the last reference then destroys it. Otherwise
+    /// the driver's errno, and the queue is leaked.
     #[doc(alias = "ibv_destroy_cq")]
     pub fn close(self) -> Result<(), VerbError> {
         match self {

@@ -59,7 +59,7 @@ pub trait PollCompletions: sealed::Queue {
     ///
     /// # Errors
     ///
-    /// As for the queue's own `poll_each`: the error of `take`, or the driver's.
+    /// The error that `take` returned, or the driver's error, as for the queue's own `poll_each`.
     fn poll_each<E: From<PollCompletionQueueError>>(
         &mut self,
         most: u32,

@@ -77,7 +77,7 @@ impl DeviceContext {
     ///
     /// # Errors
     ///
-    /// As for [`query_gid_ex`](Self::query_gid_ex).
+    /// The same errors as [`query_gid_ex`](Self::query_gid_ex).
     #[doc(alias = "ibv_query_gid_type")]
     pub fn query_gid_type(&self, port_num: u8, gid_index: u32) -> Result<GidType, VerbError> {
         self.query_gid_ex(port_num, gid_index).map(|entry| entry.gid_type())
@@ -130,7 +130,7 @@ impl DeviceContext {
         Ok(entries)
     }
 
-    /// Reads an entry without the extended verbs; `None` for an unused one.
+    /// Reads one entry without the extended verbs. Returns `None` if the entry is unused.
     fn gid_entry_of_files(
         &self,
         port_num: u8,

@@ -53,7 +53,7 @@ pub(super) unsafe fn write(to: *mut u8, bytes: &[u8]) {
 
 /// # Safety
 ///
-/// As for [`read`].
+/// The contract of [`read`] applies.
 unsafe fn read_bytes(from: *const u8, to: &mut [u8]) {
     for (at, byte) in to.iter_mut().enumerate() {
         // SAFETY: within the range of the contract.
@@ -63,7 +63,7 @@ unsafe fn read_bytes(from: *const u8, to: &mut [u8]) {
 
 /// # Safety
 ///
-/// As for [`write`].
+/// The contract of [`write`] applies.
 unsafe fn write_bytes(to: *mut u8, bytes: &[u8]) {
     for (at, byte) in bytes.iter().enumerate() {
         // SAFETY: within the range of the contract.

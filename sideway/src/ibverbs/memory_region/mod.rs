@@ -93,7 +93,7 @@ impl MemoryRegion {
     ///
     /// # Safety
     ///
-    /// As for [`from_raw`](Self::from_raw).
+    /// The contract of [`from_raw`](Self::from_raw) applies.
     pub(crate) unsafe fn from_handle(
         handle: Handle<ibv_mr>,
         pd: &Arc<ProtectionDomain>,
@@ -186,7 +186,7 @@ impl MemoryRegion {
     /// # Errors
     ///
     /// `EBUSY` or, on soft-RoCE, `EINVAL` if a memory window is bound to the region. The registration is then leaked,
-    /// with memory that the region owns, because the device may still use it.
+    /// because the device may still use it. Memory that the region owns is leaked too.
     ///
     /// # References
     ///

@@ -59,8 +59,8 @@ impl ProtectionDomain {
         Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, None) }))
     }
 
-    /// `ibv_reg_mr_iova(pd, addr, length, iova, access)` — registers `len` bytes at `ptr`, which local and remote
-    /// requests address from `iova` on: zero for offsets, or the address that a peer uses for the bytes.
+    /// `ibv_reg_mr_iova(pd, addr, length, iova, access)` — registers `len` bytes at `ptr`. Local and remote requests
+    /// address them from `iova` on: use zero for offsets, or the address that a peer uses for the bytes.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl ProtectionDomain {
     ///
     /// # Safety
     ///
-    /// As for [`reg_mr`](Self::reg_mr).
+    /// The contract of [`reg_mr`](Self::reg_mr) applies.
     ///
     /// # References
     ///
@@ -136,7 +136,7 @@ impl ProtectionDomain {
     }
 
     /// `ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access)` — registers `length` bytes from `offset` of a dma-buf,
-    /// such as GPU memory; `iova` is the address of its first byte in local and remote requests.
+    /// such as GPU memory. `iova` is the address of the first of these bytes in local and remote requests.
     ///
     /// # Errors
     ///

@@ -179,8 +179,8 @@ impl QueuePairAttribute {
         self.attr.max_dest_rd_atomic
     }
 
-    /// Sets the time that a peer must wait before it retries a message that found no receive, as the code of the
-    /// specification (0 to 31): 12 is 0.64 ms, 0 the longest, 655.36 ms.
+    /// Sets the time that a peer must wait before it retries a message that found no receive. The value is a code of
+    /// the specification (0 to 31): 12 is 0.64 ms, and 0 is the longest time, 655.36 ms.
     pub fn setup_min_rnr_timer(&mut self, min_rnr_timer: u8) -> &mut Self {
         self.attr.min_rnr_timer = min_rnr_timer;
         self.set(Mask::MinResponderNotReadyTimer)

@@ -113,7 +113,7 @@ pub trait QueuePair: AsQueuePairCore {
     ///
     /// # Errors
     ///
-    /// As for [`connect_rc`](Self::connect_rc).
+    /// The same errors as [`connect_rc`](Self::connect_rc).
     ///
     /// # References
     ///
@@ -182,8 +182,8 @@ pub trait QueuePair: AsQueuePairCore {
     ///
     /// - `EPERM`: steering needs the capability `CAP_NET_RAW`.
     /// - `EOPNOTSUPP`: the device does not support flow steering, or this specification.
-    /// - `EINVAL`: an action or counters of another device context; an invalid port; specifications in an order, or
-    ///   with values, that the driver does not support.
+    /// - `EINVAL`: an action or counters belong to another device context; the port is invalid; or the driver does not
+    ///   support the order or the values of the specifications.
     /// - `ENOMEM`, `EEXIST`: the device's limit of rules is reached; the same rule exists.
     ///
     /// # References
@@ -194,8 +194,9 @@ pub trait QueuePair: AsQueuePairCore {
         self.core().create_flow(rule)
     }
 
-    /// `ibv_query_ece(qp, ece)` — returns the enhanced connection establishment options of the queue pair: before a
-    /// connection those that the device supports, to be sent to the peer; from ReadyToReceive on those in use.
+    /// `ibv_query_ece(qp, ece)` — returns the enhanced connection establishment options of the queue pair. Before a
+    /// connection, these are the options that the device supports, to be sent to the peer. From ReadyToReceive on,
+    /// these are the options in use.
     ///
     /// # Errors
     ///
@@ -242,7 +243,7 @@ pub trait QueuePair: AsQueuePairCore {
     }
 
     /// `ibv_query_qp_data_in_order(qp, op, flags)` — returns whether the device writes the data of this operation to
-    /// local memory in order, so that a program may poll the memory instead of the completion. The empty set guarantees
+    /// local memory in order. If so, a program may poll the memory instead of the completion. The empty set guarantees
     /// nothing; devices and libraries without this query return it.
     ///
     /// # References

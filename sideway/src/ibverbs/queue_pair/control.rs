@@ -12,7 +12,7 @@ macro_rules! control_methods {
             ///
             /// # Errors
             ///
-            /// As for [`QueuePair::modify`](crate::ibverbs::queue_pair::QueuePair::modify).
+            /// The same errors as [`QueuePair::modify`](crate::ibverbs::queue_pair::QueuePair::modify).
             $(#[doc = $limit])?
             pub fn modify(
                 &self,
@@ -25,7 +25,7 @@ macro_rules! control_methods {
             ///
             /// # Errors
             ///
-            /// As for [`QueuePair::query`](crate::ibverbs::queue_pair::QueuePair::query).
+            /// The same errors as [`QueuePair::query`](crate::ibverbs::queue_pair::QueuePair::query).
             pub fn query(
                 &self,
                 mask: crate::ibverbs::queue_pair::QueuePairAttributeMask,
@@ -51,7 +51,7 @@ macro_rules! control_methods {
             ///
             /// # Errors
             ///
-            /// As for [`QueuePair::attach_mcast`](crate::ibverbs::queue_pair::QueuePair::attach_mcast).
+            /// The same errors as [`QueuePair::attach_mcast`](crate::ibverbs::queue_pair::QueuePair::attach_mcast).
             pub fn attach_mcast(
                 &self,
                 gid: &crate::ibverbs::address::Gid,
@@ -65,7 +65,7 @@ macro_rules! control_methods {
             ///
             /// # Errors
             ///
-            /// As for [`QueuePair::detach_mcast`](crate::ibverbs::queue_pair::QueuePair::detach_mcast).
+            /// The same errors as [`QueuePair::detach_mcast`](crate::ibverbs::queue_pair::QueuePair::detach_mcast).
             pub fn detach_mcast(
                 &self,
                 gid: &crate::ibverbs::address::Gid,
@@ -79,7 +79,7 @@ macro_rules! control_methods {
             ///
             /// # Errors
             ///
-            /// As for [`QueuePair::create_flow`](crate::ibverbs::queue_pair::QueuePair::create_flow).
+            /// The same errors as [`QueuePair::create_flow`](crate::ibverbs::queue_pair::QueuePair::create_flow).
             pub fn create_flow(
                 &self,
                 rule: &crate::ibverbs::flow::FlowRule,
@@ -92,7 +92,7 @@ macro_rules! control_methods {
             ///
             /// # Errors
             ///
-            /// As for [`QueuePair::modify_rate_limit`](crate::ibverbs::queue_pair::QueuePair::modify_rate_limit).
+            /// The same errors as [`QueuePair::modify_rate_limit`](crate::ibverbs::queue_pair::QueuePair::modify_rate_limit).
             pub fn modify_rate_limit(
                 &self,
                 limit: &crate::ibverbs::queue_pair::RateLimit,

@@ -260,7 +260,7 @@ impl QueuePairCore {
         ret
     }
 
-    /// Destroys the queue pair. If a flow or an event references it, the last of them destroys it.
+    /// Destroys the queue pair. If a flow or an event references it, dropping the last reference destroys it.
     pub(crate) fn close(self: Arc<Self>) -> Result<(), VerbError> {
         match Arc::into_inner(self) {
             Some(mut core) => core.destroy(),

@@ -95,7 +95,7 @@ impl<T: BasicService> QueuePairBuilder<T> {
     ///
     /// # Errors
     ///
-    /// As for [`build`](Self::build).
+    /// The same errors as [`build`](Self::build).
     pub fn build_generic(&self) -> Result<GenericQueuePair<T>, VerbError> {
         self.build_generic_by(&Maker::verbs())
     }
@@ -172,15 +172,15 @@ impl<T: Service> QueuePairBuilder<T> {
     /// # Errors
     ///
     /// - `EINVAL`: no completion queue, or one of another device.
-    /// - If `create` returns null, the errno value.
+    /// - If `create` returns null, the errno that it set.
     /// - The error that `attach` returned.
     ///
     /// # Safety
     ///
-    /// - `create` behaves like `ibv_create_qp_ex` with the given attributes, of which it may change those that it
-    ///   documents. It keeps `qp_context`, the domain and the completion queues, and returns null or a new queue pair
-    ///   of the service `T` that no other code owns. Operations that the attributes do not request are null or
-    ///   callable.
+    /// - `create` behaves like `ibv_create_qp_ex` with the given attributes, and changes only those that its
+    ///   documentation names. It keeps `qp_context`, the domain and the completion queues, and returns null or a new
+    ///   queue pair of the service `T` that no other code owns. Operations that the attributes do not request are null
+    ///   or callable.
     /// - It uses no object that is destroyed before the queue pair: see [`setup_kept`](Self::setup_kept).
     /// - `attach` returns the data that the addresses and operations of `T` look for. Queue pairs of a service that
     ///   other code defines are created by that code's own function.
@@ -304,7 +304,7 @@ impl<T: Service> QueuePairBuilder<T> {
     ///
     /// # Safety
     ///
-    /// As for [`QueuePairCore::adopt`].
+    /// The contract of [`QueuePairCore::adopt`] applies.
     pub(super) unsafe fn adopt(
         &self,
         qp: NonNull<ibv_qp>,

@@ -117,7 +117,7 @@ impl SendContext {
     ///
     /// # Safety
     ///
-    /// As for [`atomic_write`](Self::atomic_write).
+    /// The contract of [`atomic_write`](Self::atomic_write) applies.
     #[inline]
     pub(crate) unsafe fn header_length(qp: *mut ibv_qp_ex, given: usize) -> Result<u16, RefusalReason> {
         // SAFETY: as for `atomic_write`.
@@ -155,7 +155,7 @@ impl SendContext {
     ///
     /// # Safety
     ///
-    /// As for [`take_refusal`](Self::take_refusal).
+    /// The contract of [`take_refusal`](Self::take_refusal) applies.
     #[cold]
     pub(crate) unsafe fn max_send_wr(qp: *mut ibv_qp_ex) -> Option<usize> {
         // SAFETY: by the contract of this function.
@@ -180,7 +180,7 @@ impl SendContext {
     ///
     /// # Safety
     ///
-    /// As for [`atomic_write`](Self::atomic_write).
+    /// The contract of [`atomic_write`](Self::atomic_write) applies.
     #[inline]
     pub(crate) unsafe fn flush(
         qp: *mut ibv_qp_ex,
@@ -217,7 +217,7 @@ impl SendContext {
     ///
     /// # Safety
     ///
-    /// As for [`atomic_write`](Self::atomic_write).
+    /// The contract of [`atomic_write`](Self::atomic_write) applies.
     #[inline]
     pub(crate) unsafe fn vendor_data(qp: *mut ibv_qp_ex) -> *mut c_void {
         // SAFETY: as above.
@@ -228,7 +228,7 @@ impl SendContext {
     ///
     /// # Safety
     ///
-    /// As for [`keep_vendor_data`](Self::keep_vendor_data).
+    /// The contract of [`keep_vendor_data`](Self::keep_vendor_data) applies.
     pub(super) unsafe fn keep_limits(qp: *mut ibv_qp_ex, limits: SendLimits) {
         // SAFETY: by the contract of this function.
         if let Some(context) = unsafe { Self::of(qp) } {
@@ -240,7 +240,7 @@ impl SendContext {
     ///
     /// # Safety
     ///
-    /// As for [`take_refusal`](Self::take_refusal).
+    /// The contract of [`take_refusal`](Self::take_refusal) applies.
     pub(super) unsafe fn limits(qp: *mut ibv_qp_ex) -> Option<SendLimits> {
         // SAFETY: by the contract of this function.
         unsafe { Self::of(qp) }?.limits
@@ -282,7 +282,7 @@ pub(crate) unsafe fn refuse(qp: *mut ibv_qp_ex, reason: RefusalReason) {
 ///
 /// # Safety
 ///
-/// As for [`refuse`].
+/// The contract of [`refuse`] applies.
 unsafe fn restore(qp: *mut ibv_qp_ex) {
     // SAFETY: as in `refuse`.
     unsafe {
@@ -361,7 +361,7 @@ pub(crate) unsafe fn take_later(qp: *mut ibv_qp_ex, operations: Operation, refus
 ///
 /// # Safety
 ///
-/// As for [`fill_in`].
+/// The contract of [`fill_in`] applies.
 pub(crate) unsafe fn refuse_entries(qp: *mut ibv_qp_ex) {
     unsafe extern "C" fn no_entry(qp: *mut ibv_qp_ex, _: u32, _: u64, _: u32) {
         // SAFETY: called while a batch of this queue pair is built.

@@ -1,8 +1,8 @@
 //! Offloads for raw packets, and what this crate checks before requesting them from the driver.
 //!
-//! A driver that rejects a request at its start assigns it no queue entry. mlx5's data setters do not check that, and
-//! write to the entry of an earlier request, or near the null pointer. So requests that the driver would reject are not
-//! passed to it.
+//! If a driver rejects a request at its start, the request has no queue entry. mlx5's data setters do not check this:
+//! they write to the entry of an earlier request, or near the null pointer. So this crate does not pass requests to the
+//! driver that the driver would reject.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,8 +32,8 @@ impl SegmentHeaders {
     }
 }
 
-/// Whether the driver lets the device write checksums into packets of a queue pair. This is known once the queue pair
-/// has a port, which another thread than the posting one may set.
+/// Whether the driver lets the device write checksums into packets of a queue pair. The answer is known once the queue
+/// pair has a port. A thread other than the posting one may set that port.
 #[derive(Debug, Default)]
 pub(crate) struct PacketOffloads {
     checksums: AtomicBool,

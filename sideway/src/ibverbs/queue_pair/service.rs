@@ -17,12 +17,12 @@ use crate::ibverbs::work_request::{
 ///
 /// # Safety
 ///
-/// The requests that it [`Offers`] are complete: on queue pairs of this service, with any operations enabled, a driver
-/// never dereferences a pointer that such a request has left unset, and never needs an unset field to complete the
-/// request.
+/// The requests that it [`Offers`] are complete: the driver never dereferences a pointer that such a request has left
+/// unset, and never needs an unset field to complete the request. This holds on queue pairs of this service with any
+/// operations enabled.
 pub unsafe trait Service: Sealed + std::fmt::Debug + Sized + 'static {
-    /// Whether requests are raw packets, into which the device may write checksums: extended queue pairs then first
-    /// check for support.
+    /// Whether requests are raw packets. The device may write checksums into raw packets, so extended queue pairs check
+    /// for support first.
     #[doc(hidden)]
     const PACKETS: bool = false;
 

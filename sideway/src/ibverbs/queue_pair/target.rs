@@ -10,8 +10,8 @@ use super::{QueuePairBuilder, QueuePairCore, QueuePairType, Service};
 use crate::error::VerbError;
 use crate::ffi::check_pointer;
 
-/// A queue pair without queues that others address: messages are received by a shared receive queue. It can be modified
-/// and queried like any other.
+/// A queue pair without queues of its own, which peers address: a shared receive queue receives the messages. It can be
+/// modified and queried like any other.
 #[derive(Debug)]
 pub struct TargetQueuePair {
     core: Arc<QueuePairCore>,
@@ -19,19 +19,20 @@ pub struct TargetQueuePair {
 
 impl<T: Service> QueuePairBuilder<T> {
     /// Builds a queue pair without queues with a vendor's function, such as `mlx5dv_create_qp` for the target of
-    /// dynamic connections. `verb` is its name for errors. It requests no requests, lists or inline data, whatever the
-    /// builder's settings. The send completion queue, which receives none, defaults to that of receives.
+    /// dynamic connections. `verb` is its name for errors. The queue pair has no capacity for requests, lists or inline
+    /// data, whatever the builder's settings. The send completion queue receives no completions, and defaults to the
+    /// receive completion queue.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: no completion queue of receives, or one of another device.
-    /// - If `create` returns null, the errno value.
+    /// - `EINVAL`: the receive completion queue is missing, or a completion queue belongs to another device.
+    /// - If `create` returns null, the errno that it set.
     ///
     /// # Safety
     ///
-    /// - `create` behaves like `ibv_create_qp_ex` with the given attributes, of which it may change those that it
-    ///   documents. It keeps `qp_context` (null), the domain and the completion queues, and returns null or a new queue
-    ///   pair that no other code owns.
+    /// - `create` behaves like `ibv_create_qp_ex` with the given attributes, and changes only those that its
+    ///   documentation names. It keeps `qp_context` (null), the domain and the completion queues, and returns null or a
+    ///   new queue pair that no other code owns.
     /// - It uses no object that is destroyed before the queue pair: see [`setup_kept`](Self::setup_kept).
     pub unsafe fn build_target_with(
         &self,
@@ -60,8 +61,8 @@ impl TargetQueuePair {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if asynchronous events reference the queue pair; the last of them then destroys it. Otherwise the
-    /// driver's errno, and the queue pair is leaked.
+    /// `EBUSY` if asynchronous events reference the queue pair; dropping the last reference then destroys it. Otherwise
+    /// the driver's errno, and the queue pair is leaked.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn close(self) -> Result<(), VerbError> {
         self.core.close()

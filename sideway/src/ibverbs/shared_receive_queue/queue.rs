@@ -226,7 +226,7 @@ impl SharedReceiveQueueRef {
     ///
     /// # Errors
     ///
-    /// As for [`SharedReceiveQueue::query`].
+    /// The same errors as [`SharedReceiveQueue::query`].
     pub fn query(&self) -> Result<SharedReceiveQueueAttribute, VerbError> {
         self.queue.query()
     }
@@ -235,7 +235,7 @@ impl SharedReceiveQueueRef {
     ///
     /// # Errors
     ///
-    /// As for [`SharedReceiveQueue::arm_limit`].
+    /// The same errors as [`SharedReceiveQueue::arm_limit`].
     pub fn arm_limit(&self, limit: u32) -> Result<(), VerbError> {
         self.queue.modify(SharedReceiveQueueAttribute::new().setup_limit(limit))
     }

@@ -260,7 +260,7 @@ impl SetScatterGatherEntry for TagBufferHandle<'_, '_> {
     ///
     /// # Safety
     ///
-    /// As for [`setup_sge`](Self::setup_sge), for each entry.
+    /// The contract of [`setup_sge`](Self::setup_sge) applies to each entry.
     #[inline]
     unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry]) {
         let Self { operation, recv_wr_id, tag, mask } = self;

@@ -84,7 +84,7 @@ impl SingleThreadedCompletionQueue {
     ///
     /// # Errors
     ///
-    /// As for [`ExtendedCompletionQueue::start_poll`].
+    /// The same errors as [`ExtendedCompletionQueue::start_poll`].
     #[doc(alias = "ibv_start_poll")]
     #[inline]
     pub fn start_poll(&mut self) -> Result<SingleThreadedPoller<'_>, PollCompletionQueueError> {
@@ -98,7 +98,7 @@ impl SingleThreadedCompletionQueue {
     ///
     /// # Errors
     ///
-    /// As for [`ExtendedCompletionQueue::poll_each`].
+    /// The same errors as [`ExtendedCompletionQueue::poll_each`].
     #[doc(alias = "ibv_next_poll")]
     #[doc(alias = "ibv_end_poll")]
     #[inline(always)]
@@ -121,7 +121,7 @@ impl SingleThreadedCompletionQueue {
     ///
     /// # Errors
     ///
-    /// As for [`ExtendedCompletionQueue::resize`].
+    /// The same errors as [`ExtendedCompletionQueue::resize`].
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&mut self, cqe: u32) -> Result<(), VerbError> {
         self.cq.resize(cqe)
@@ -131,7 +131,7 @@ impl SingleThreadedCompletionQueue {
     ///
     /// # Errors
     ///
-    /// As for [`CompletionQueue::modify`].
+    /// The same errors as [`CompletionQueue::modify`].
     #[doc(alias = "ibv_modify_cq")]
     pub fn modify(&self, moderation: CompletionModeration) -> Result<(), VerbError> {
         self.cq.modify(moderation)
@@ -151,8 +151,8 @@ impl SingleThreadedCompletionQueue {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if queue pairs reference the queue; the last of them then destroys it. Otherwise the driver's errno, and
-    /// the queue is leaked.
+    /// `EBUSY` if queue pairs reference the queue; dropping the last of them then destroys it. Otherwise the driver's
+    /// errno, and the queue is leaked.
     #[doc(alias = "ibv_destroy_cq")]
     pub fn close(self) -> Result<(), VerbError> {
         self.cq.close()

@@ -21,8 +21,8 @@
 //!
 //! Other operations than polling and posting also access such a queue. Destroying a queue pair, or modifying it to
 //! `Reset`, removes its completions from its completion queues, and a completion event re-arms its queue. So queue
-//! pairs on such a completion queue also belong to this module, events are not available (there is no channel), and the
-//! inner objects are not accessible: neither the halves of a pair nor the domain. A queue pair dropped while one of its
+//! pairs on such a completion queue also belong to this module. Events are not available, because there is no channel.
+//! The inner objects (the halves of a pair, the domain) are not accessible. A queue pair dropped while one of its
 //! completion queues is being polled is destroyed at the end of the poll.
 //!
 //! Memory regions and address handles belong to the plain domain ([`SingleThreadedDomain::protection_domain`]), and can

@@ -30,7 +30,7 @@ impl<'cq> SingleThreadedPoller<'cq> {
     ///
     /// # Errors
     ///
-    /// As for [`ExtendedPoller::next`].
+    /// The same errors as [`ExtendedPoller::next`].
     #[doc(alias = "ibv_next_poll")]
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot return borrowed items, and the cursor moves")]
     #[inline]
@@ -65,7 +65,7 @@ enum State {
     #[default]
     Idle,
     UnderWay,
-    /// Queue pairs wait for the end of the poll.
+    /// A poll is in progress, and dropped queue pairs are destroyed at its end.
     Awaited,
 }
 

@@ -70,7 +70,7 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
     ///
     /// # Safety
     ///
-    /// As for [`QueuePairBuilder::assume_send_room`].
+    /// The contract of [`QueuePairBuilder::assume_send_room`] applies.
     pub unsafe fn assume_send_room(&mut self) -> &mut Self {
         // SAFETY: by the contract of this function.
         unsafe { self.builder.assume_send_room() };
@@ -95,7 +95,7 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
     ///
     /// # Errors
     ///
-    /// As for [`QueuePairBuilder::build`].
+    /// The same errors as [`QueuePairBuilder::build`].
     #[doc(alias = "ibv_create_qp")]
     pub fn build(&self) -> Result<SingleThreadedQueuePair<BasicQueuePair<T>>, VerbError>
     where
@@ -108,7 +108,7 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
     ///
     /// # Errors
     ///
-    /// As for [`QueuePairBuilder::build_ex`].
+    /// The same errors as [`QueuePairBuilder::build_ex`].
     #[doc(alias = "ibv_create_qp_ex")]
     pub fn build_ex(&self) -> Result<SingleThreadedQueuePair<ExtendedQueuePair<T>>, VerbError>
     where
@@ -121,7 +121,7 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
     ///
     /// # Errors
     ///
-    /// As for [`QueuePairBuilder::build_generic`].
+    /// The same errors as [`QueuePairBuilder::build_generic`].
     pub fn build_generic(&self) -> Result<SingleThreadedQueuePair<GenericQueuePair<T>>, VerbError>
     where
         T: BasicService,
@@ -179,7 +179,7 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
     ///
     /// # Errors
     ///
-    /// As for [`QueuePair::local_endpoint`].
+    /// The same errors as [`QueuePair::local_endpoint`].
     pub fn local_endpoint(&self, options: &RcOptions) -> Result<QueuePairEndpoint, VerbError>
     where
         Q: QueuePair<Service = Connected>,
@@ -191,7 +191,7 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
     ///
     /// # Errors
     ///
-    /// As for [`QueuePair::connect_rc`].
+    /// The same errors as [`QueuePair::connect_rc`].
     #[doc(alias = "ibv_modify_qp")]
     pub fn connect_rc(&self, remote: &QueuePairEndpoint, options: &RcOptions) -> Result<(), ConnectQueuePairError>
     where
@@ -204,7 +204,7 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
     ///
     /// # Errors
     ///
-    /// As for [`QueuePair::query`].
+    /// The same errors as [`QueuePair::query`].
     #[doc(alias = "ibv_query_qp")]
     pub fn query(
         &self,
@@ -218,7 +218,7 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
     ///
     /// # Errors
     ///
-    /// As for [`CompletionCounter::attach`].
+    /// The same errors as [`CompletionCounter::attach`].
     #[doc(alias = "ibv_qp_attach_comp_cntr")]
     pub fn attach_comp_cntr(
         &self,
@@ -290,7 +290,7 @@ impl<S: SendQueue> SingleThreadedQueuePair<Pair<S>> {
     ///
     /// # Errors
     ///
-    /// As for [`Pair::drain`].
+    /// The same errors as [`Pair::drain`].
     pub fn drain(
         &mut self,
         queues: &mut [&mut SingleThreadedCompletionQueue],

@@ -85,8 +85,8 @@ impl WorkQueue {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if an indirection table or asynchronous events reference the queue; the last of them then destroys it.
-    /// Otherwise the driver's errno, and the queue is leaked.
+    /// `EBUSY` if an indirection table or asynchronous events reference the queue; dropping the last reference then
+    /// destroys it. Otherwise the driver's errno, and the queue is leaked.
     ///
     /// # References
     ///
@@ -163,7 +163,7 @@ impl WorkQueueCore {
         self.pd.device_context()
     }
 
-    /// Destroys the queue. If other objects reference it, the last of them destroys it.
+    /// Destroys the queue. If other objects reference it, dropping the last reference destroys it.
     fn close(self: Arc<Self>) -> Result<(), VerbError> {
         match Arc::into_inner(self) {
             Some(mut core) => core.destroy(),

@@ -84,8 +84,8 @@ impl RssQueuePairBuilder {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: no table, or one of another device context; a service without receive side scaling; a key of an
-    ///   unsupported length.
+    /// - `EINVAL`: the table is missing or belongs to another device context; a service without receive side scaling; a
+    ///   key of an unsupported length.
     /// - `EOPNOTSUPP`: the device does not support receive side scaling, or these fields.
     /// - `EPERM`: raw packets need the capability `CAP_NET_RAW`.
     ///
@@ -179,8 +179,8 @@ impl RssQueuePair {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if flows or asynchronous events reference it; the last of them then destroys it. Otherwise the driver's
-    /// errno, and the queue pair is leaked.
+    /// `EBUSY` if flows or asynchronous events reference the queue pair; dropping the last reference then destroys it.
+    /// Otherwise the driver's errno, and the queue pair is leaked.
     pub fn close(self) -> Result<(), VerbError> {
         self.core.close()
     }

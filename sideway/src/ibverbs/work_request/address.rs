@@ -16,7 +16,7 @@ use crate::ibverbs::queue_pair::refuse;
 ///
 /// # Safety
 ///
-/// As for [`SendOperation`].
+/// The contract of [`SendOperation`] applies.
 pub unsafe trait SendAddress: Sealed + Copy {
     /// Sets the address of the request that an operation has begun.
     ///
@@ -32,7 +32,7 @@ pub unsafe trait SendAddress: Sealed + Copy {
     ///
     /// # Errors
     ///
-    /// The reason, which rejects the batch.
+    /// The reason for the rejection of the request. The batch is then rejected too.
     ///
     /// # Safety
     ///

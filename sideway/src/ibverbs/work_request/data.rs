@@ -283,7 +283,7 @@ fn of_nothing() -> ibv_sge {
     ibv_sge { addr: NOTHING.as_ptr() as u64, length: 0, lkey: 0 }
 }
 
-/// The number of bytes that drivers of raw packets read from a packet's start, however short it is.
+/// The number of bytes that drivers read from the start of a raw packet, even if the packet is shorter.
 pub(crate) const PACKET_START: usize = 64;
 
 /// Lets `copy` write `length` bytes into the slot, and makes them the request's data.
@@ -333,7 +333,7 @@ unsafe fn copy(bytes: &[u8], to: *mut u8) {
 ///
 /// # Safety
 ///
-/// As for [`copy`].
+/// The contract of [`copy`] applies.
 #[cold]
 #[inline(never)]
 unsafe fn copy_by_a_call(bytes: &[u8], to: *mut u8) {
@@ -345,7 +345,7 @@ unsafe fn copy_by_a_call(bytes: &[u8], to: *mut u8) {
 ///
 /// # Safety
 ///
-/// As for [`SendData::write`].
+/// The contract of [`SendData::write`] applies.
 #[inline]
 unsafe fn name_inline(slot: BasicSlot, data: *const u8, length: usize) -> Result<(), RefusalReason> {
     if length > slot.max_inline {

@@ -93,7 +93,7 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
     ///
     /// # Safety
     ///
-    /// As for [`SetScatterGatherEntry::setup_sge`].
+    /// The contract of [`SetScatterGatherEntry::setup_sge`] applies.
     #[doc(alias = "ibv_wr_set_sge")]
     #[inline]
     pub unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32)
@@ -108,7 +108,7 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
     ///
     /// # Safety
     ///
-    /// As for [`SetScatterGatherEntry::setup_sge`], for each entry.
+    /// The contract of [`SetScatterGatherEntry::setup_sge`] applies to each entry.
     #[doc(alias = "ibv_wr_set_sge_list")]
     #[inline]
     pub unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry])
@@ -200,7 +200,7 @@ pub trait SetScatterGatherEntry: Sealed {
     ///
     /// # Safety
     ///
-    /// As for [`setup_sge`](Self::setup_sge), for each entry.
+    /// The contract of [`setup_sge`](Self::setup_sge) applies to each entry.
     #[doc(alias = "ibv_wr_set_sge_list")]
     unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry]);
 }

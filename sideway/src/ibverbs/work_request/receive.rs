@@ -185,7 +185,7 @@ impl RecvWorkRequestHandle<'_, '_> {
     ///
     /// # Safety
     ///
-    /// As for [`SetScatterGatherEntry::setup_sge`].
+    /// The contract of [`SetScatterGatherEntry::setup_sge`] applies.
     #[inline]
     pub unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32) {
         let Some(wr) = self.batch.reserve_with_entry(self.wr_id) else { return };
@@ -202,7 +202,7 @@ impl RecvWorkRequestHandle<'_, '_> {
     ///
     /// # Safety
     ///
-    /// As for [`SetScatterGatherEntry::setup_sge`], for each entry.
+    /// The contract of [`SetScatterGatherEntry::setup_sge`] applies to each entry.
     #[inline]
     pub unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry]) {
         let Some(wr) = self.batch.reserve(self.wr_id) else { return };

@@ -31,7 +31,7 @@ impl<T: Copy> Ring<T> {
         Some(Self { first: NonNull::from(Box::leak(elements)).cast(), len })
     }
 
-    /// Returns the address of element `index`, whether or not it exists.
+    /// Returns the address of element `index`, even if there is no such element.
     #[inline]
     pub(crate) fn at(&self, index: usize) -> *mut T {
         self.first.as_ptr().wrapping_add(index)

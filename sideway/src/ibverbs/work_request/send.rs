@@ -252,7 +252,7 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
     ///
     /// # Safety
     ///
-    /// As for [`setup_sge`](super::SetScatterGatherEntry::setup_sge).
+    /// The contract of [`setup_sge`](super::SetScatterGatherEntry::setup_sge) applies.
     #[inline]
     pub(super) unsafe fn emit<O: SendOperation, D: SendData>(self, operation: O, data: D)
     where

@@ -99,7 +99,7 @@ impl XrcDomain {
     ///
     /// # Safety
     ///
-    /// `qp` was just created or opened in this domain, as a receiving one, and has no other owner.
+    /// `qp` is a receiving queue pair that was just created or opened in this domain, and has no other owner.
     unsafe fn adopt(self: &Arc<Self>, qp: NonNull<ibv_qp>) -> XrcReceiveQueuePair {
         let parents = Parents { xrcd: Some(Arc::clone(self)), ..Parents::default() };
         // SAFETY: by the contract of this function; it has no context.

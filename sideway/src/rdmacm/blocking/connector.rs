@@ -156,7 +156,7 @@ fn source_for(source: IpAddr, destination: SocketAddr) -> SocketAddr {
     }
 }
 
-/// As for [`new`](Connector::new).
+/// The same connector as [`new`](Connector::new) returns.
 impl Default for Connector {
     fn default() -> Self {
         Self::new()

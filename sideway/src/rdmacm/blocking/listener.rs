@@ -58,7 +58,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// As for [`ListenerBuilder::bind`].
+    /// The same errors as [`ListenerBuilder::bind`].
     pub fn bind(address: impl ToSocketAddrs + fmt::Debug) -> Result<Self, ConnectError> {
         Self::builder().bind(address)
     }

@@ -16,13 +16,13 @@ use crate::ibverbs::fork;
 /// The contexts in use, by the address of the C object. Device events find their objects through them.
 static LENT: Mutex<BTreeMap<usize, Weak<DeviceContext>>> = Mutex::new(BTreeMap::new());
 
-/// `rdma_get_devices(num_devices)` — opens all RDMA devices that the connection manager supports. Each stays open while
-/// it has an owner or an identifier.
+/// `rdma_get_devices(num_devices)` — opens all RDMA devices that the connection manager supports. Each device stays
+/// open while it has an owner or an identifier.
 ///
 /// # Errors
 ///
-/// `ENODEV` if there is no device; otherwise the errno of the library, which returns no devices at all if it cannot
-/// open one of them.
+/// `ENODEV` if there is no device; otherwise the errno of the library. If the library cannot open one device, it
+/// returns none of them.
 ///
 /// # References
 ///

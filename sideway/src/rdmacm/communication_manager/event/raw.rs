@@ -87,7 +87,7 @@ impl RawEvent {
     ///
     /// # Errors
     ///
-    /// `EIO` if it is a connect request and the identifier is not a new one.
+    /// `EIO` if the event is a connect request but its identifier is not new.
     pub(in crate::rdmacm::communication_manager) fn of(
         self,
         id: Arc<Identifier>,

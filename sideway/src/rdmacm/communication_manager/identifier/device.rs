@@ -13,7 +13,7 @@ use crate::ibverbs::device_context::DeviceContext;
 use crate::ibverbs::queue_pair::{QueuePairAttribute, QueuePairAttributeMask, QueuePairState};
 use crate::rdmacm::communication_manager::lent_context;
 
-/// Bits that the kernel returns for RoCE but rejects when they are set.
+/// Mask bits that the kernel returns for RoCE, but rejects if a caller sets them.
 const KERNEL_ONLY: u32 = 0b1111 << 21;
 
 impl Identifier {
@@ -22,7 +22,7 @@ impl Identifier {
     /// the identifier is bound to a device's address.
     ///
     /// The context lives as long as the objects on it, independently of the identifier. (If librdmacm cannot open one
-    /// of several devices, it returns no device list; then the context keeps alive the identifier that first returned
+    /// of several devices, it returns no device list. The context then keeps the identifier alive that first returned
     /// it.)
     pub fn get_device_context(self: &Arc<Self>) -> Option<Arc<DeviceContext>> {
         // SAFETY: the identifier is live and locked.

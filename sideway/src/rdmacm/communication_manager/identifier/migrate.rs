@@ -92,8 +92,9 @@ impl Identifier {
     }
 }
 
-/// Locks out the taking of events on two channels. All threads lock in the same order: a thread that waits to take an
-/// event blocks new lock holders, so two threads that hold one lock each and wait for the other would deadlock.
+/// Prevents other threads from taking events on two channels. All threads lock in the same order, because a thread that
+/// waits to take an event blocks new lock holders. Otherwise two threads that hold one lock each and wait for the other
+/// lock would deadlock.
 fn lock_both<'a>(a: &'a Arc<EventChannel>, b: &'a Arc<EventChannel>) -> [RwLockReadGuard<'a, ()>; 2] {
     if Arc::as_ptr(a) < Arc::as_ptr(b) {
         let first = a.lock_calls();

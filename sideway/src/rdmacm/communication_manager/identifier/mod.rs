@@ -109,7 +109,7 @@ impl Identifier {
 
     /// # Safety
     ///
-    /// As for [`adopt`](Self::adopt).
+    /// The contract of [`adopt`](Self::adopt) applies.
     unsafe fn enter(
         raw: NonNull<rdma_cm_id>,
         channel: &Arc<EventChannel>,

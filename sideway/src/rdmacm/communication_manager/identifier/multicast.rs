@@ -43,8 +43,8 @@ impl Identifier {
     /// through it](Self::create_qp) before the event receives the group's messages;
     /// [attach](crate::ibverbs::queue_pair::QueuePair::attach_mcast) your own queue pair yourself.
     ///
-    /// The identifier leaves its groups by [`leave_multicast`](Self::leave_multicast), and when it or the queue pair
-    /// created through it is destroyed. To join a group again after an error event, leave it first.
+    /// [`leave_multicast`](Self::leave_multicast) leaves a group. The identifier leaves all its groups when it, or the
+    /// queue pair created through it, is destroyed. To join a group again after an error event, leave it first.
     ///
     /// # Errors
     ///

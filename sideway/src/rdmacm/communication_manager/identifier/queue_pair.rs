@@ -77,7 +77,7 @@ impl Identifier {
     ///
     /// # Errors
     ///
-    /// As for [`create_qp`](Self::create_qp).
+    /// The same errors as [`create_qp`](Self::create_qp).
     pub fn create_qp_generic<T: BasicService>(
         self: &Arc<Self>,
         builder: &QueuePairBuilder<T>,
