@@ -156,7 +156,7 @@ fn source_for(source: IpAddr, destination: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The same connector as [`new`](Connector::new) returns.
+/// The default connector is the one that [`new`](Connector::new) returns.
 impl Default for Connector {
     fn default() -> Self {
         Self::new()
