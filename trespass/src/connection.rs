@@ -12,17 +12,17 @@ use crate::worker::{ConnectionId, Handle, Kind, ListenId, Stats, Wait, Worker};
 
 /// A connection that carries messages: boundaries and order are kept, any length.
 ///
-/// Calls wait as sockets do; those that begin with `try_` return `WouldBlock` instead. All of them may be used by several threads at once.
+/// Calls block as socket calls do; those that begin with `try_` return `WouldBlock` instead. Several threads may use all of them at once.
 ///
 /// - `send` returns when the message is accepted: its buffer may be used again.
-/// - [`Connection::flush`] returns when the peer's NIC has all messages, and has read those that it reads from this side's memory.
+/// - [`Connection::flush`] returns when the peer's NIC has all messages, including those that it reads from this side's memory.
 /// - [`Connection::close`] returns when the peer's worker has all messages.
 ///
 /// Dropping a connection closes it with code 0, and waits for the peer's acknowledgement, for the linger time at most.
 pub struct Connection {
     handle: Handle,
     id: ConnectionId,
-    /// Dropping it waits.
+    /// Dropping the connection waits.
     pub(crate) lingers: bool,
     is_closed: bool,
 }
@@ -49,7 +49,7 @@ impl Acceptor {
     ///
     /// # Errors
     ///
-    /// As of [`Acceptor::bind`].
+    /// See [`Acceptor::bind`].
     pub fn bind_on(handle: &Handle, address: impl ToSocketAddrs) -> io::Result<Acceptor> {
         let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
         for address in address.to_socket_addrs()? {
@@ -98,7 +98,7 @@ impl Acceptor {
         Ok(Connection::new(self.handle.clone(), id))
     }
 
-    /// The next connection, or `WouldBlock`: then the task is woken when there may be one.
+    /// Returns the next connection, or `WouldBlock`; the task is then woken when a connection may be available.
     #[cfg(feature = "tokio")]
     pub(crate) fn try_accept_or_wake(&self, waker: &Waker) -> io::Result<Connection> {
         let id = self.handle.try_now(|worker| {
@@ -114,7 +114,7 @@ impl Acceptor {
     ///
     /// # Errors
     ///
-    /// `TimedOut` if there was none.
+    /// `TimedOut` if no connection arrived in time.
     pub fn accept_until(&self, deadline: Option<Instant>) -> io::Result<Connection> {
         let id = self.handle.wait_aside(deadline, |worker, waker| {
             worker.accept(self.id).ok_or_else(|| {
@@ -141,7 +141,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// As of `std::net::TcpStream::connect`; of several addresses the last one's error.
+    /// See `std::net::TcpStream::connect`; with several addresses, the error is that of the last one.
     pub fn connect(address: impl ToSocketAddrs) -> io::Result<Connection> {
         Connection::connect_on(&Handle::global()?, address, None)
     }
@@ -150,7 +150,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// As of [`Connection::connect`]; `TimedOut`.
+    /// `TimedOut`; otherwise see [`Connection::connect`].
     pub fn connect_on(handle: &Handle, address: impl ToSocketAddrs, time: Option<Duration>) -> io::Result<Connection> {
         let deadline = time.map(|time| Instant::now() + time);
         let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
@@ -207,21 +207,21 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Sends a message, by copying it. Waits while too much waits to be sent already.
+    /// Sends a copy of a message. Blocks while the send queue is above its high-water mark.
     ///
     /// # Errors
     ///
-    /// `BrokenPipe` after an end of either side, `InvalidInput` if the peer does not take messages of this length; why the connection
-    /// ended otherwise.
+    /// `BrokenPipe` after either side has closed; `InvalidInput` if the peer does not accept messages of this length; otherwise why the
+    /// connection ended.
     pub fn send(&self, message: &[u8]) -> io::Result<()> {
         self.handle.wait((self.id, Wait::Write), None, |worker| worker.try_send(self.id, message))
     }
 
-    /// Sends a message if it need not wait.
+    /// Sends a message if that is possible without blocking.
     ///
     /// # Errors
     ///
-    /// `WouldBlock`, and as of [`Connection::send`].
+    /// `WouldBlock`; otherwise see [`Connection::send`].
     pub fn try_send(&self, message: &[u8]) -> io::Result<()> {
         self.handle.try_now(|worker| worker.try_send(self.id, message))
     }
@@ -230,7 +230,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// As of [`Connection::send`].
+    /// See [`Connection::send`].
     pub fn send_buf(&self, message: Buf) -> io::Result<()> {
         self.send_buf_until(message, None)
     }
@@ -239,7 +239,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `TimedOut` if there was no room in time, and as of [`Connection::send`].
+    /// `TimedOut` if there was no room in time; otherwise see [`Connection::send`].
     pub fn send_buf_until(&self, message: Buf, deadline: Option<Instant>) -> io::Result<()> {
         let mut message = Some(message);
         self.handle.wait((self.id, Wait::Write), deadline, |worker| {
@@ -251,7 +251,7 @@ impl Connection {
         })
     }
 
-    /// A buffer for [`Connection::send_buf`], of the memory that is registered with the connection's device.
+    /// Allocates a buffer for [`Connection::send_buf`], in memory that is registered with the connection's device.
     pub fn alloc(&self, length: usize) -> Buf {
         self.handle.with(|worker| worker.alloc(self.id, length))
     }
@@ -260,7 +260,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// Why the connection ended: `ConnectionReset` if the peer died, `TimedOut` if it does not answer any more.
+    /// Why the connection ended: `ConnectionReset` if the peer died, `TimedOut` if it no longer responds.
     pub fn recv(&self) -> io::Result<Option<Buf>> {
         self.recv_until(None)
     }
@@ -269,16 +269,17 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `TimedOut`, and as of [`Connection::recv`].
+    /// `TimedOut`; otherwise see [`Connection::recv`].
     pub fn recv_until(&self, deadline: Option<Instant>) -> io::Result<Option<Buf>> {
         unless_end(self.handle.wait((self.id, Wait::Read), deadline, |worker| worker.try_recv(self.id)))
     }
 
-    /// Waits for the next message, and copies it into `out`; its length, or `None` after the last one.
+    /// Waits for the next message and copies it into `out`. Returns its length, or `None` after the last one.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if the message is longer than `out`: it stays, and the text has its length. As of [`Connection::recv`] otherwise.
+    /// `InvalidInput` if the message is longer than `out`: the message stays queued, and the error text contains its length. Otherwise see
+    /// [`Connection::recv`].
     pub fn recv_into(&self, out: &mut [u8]) -> io::Result<Option<usize>> {
         unless_end(self.handle.wait((self.id, Wait::Read), None, |worker| worker.try_recv_into(self.id, out)))
     }
@@ -287,7 +288,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `WouldBlock`, and as of [`Connection::recv`].
+    /// `WouldBlock`; otherwise see [`Connection::recv`].
     pub fn try_recv(&self) -> io::Result<Option<Buf>> {
         unless_end(self.handle.try_now(|worker| worker.try_recv(self.id)))
     }
@@ -296,7 +297,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// Why the connection ended before.
+    /// Why the connection ended, if it has ended already.
     pub fn flush(&self) -> io::Result<()> {
         self.flush_until(None)
     }
@@ -305,7 +306,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `TimedOut`, and as of [`Connection::flush`].
+    /// `TimedOut`; otherwise see [`Connection::flush`].
     pub fn flush_until(&self, deadline: Option<Instant>) -> io::Result<()> {
         self.handle.wait((self.id, Wait::Write), deadline, |worker| match worker.is_flushed(self.id) {
             Ok(true) => Ok(()),
@@ -314,11 +315,11 @@ impl Connection {
         })
     }
 
-    /// Ends this side's messages: the peer receives `None` after the last one. Receiving goes on.
+    /// Ends sending: the peer receives `None` after the last message. Receiving continues.
     ///
     /// # Errors
     ///
-    /// Why the connection ended before.
+    /// Why the connection ended, if it has ended already.
     pub fn shutdown(&self) -> io::Result<()> {
         self.handle.wait((self.id, Wait::Write), None, |worker| worker.shutdown(self.id))
     }
@@ -333,7 +334,7 @@ impl Connection {
         self.end(code, reason)
     }
 
-    /// Closes both directions without waiting. What was sent arrives while the program drives the worker, within the linger time.
+    /// Closes both directions without waiting. Sent messages still arrive if the program drives the worker, within the linger time.
     pub fn abandon(mut self, code: u32, reason: &str) {
         self.lingers = false;
         // Without lingering there is nothing that fails.
@@ -352,25 +353,25 @@ impl Connection {
         outcome
     }
 
-    /// Code and reason with which the peer has closed.
+    /// The code and reason that the peer passed when it closed.
     pub fn peer_close(&self) -> Option<(u32, String)> {
         self.handle.with(|worker| worker.peer_close(self.id))
     }
 
-    /// What it runs on, and what it has carried.
+    /// The connection's transport and traffic counters.
     ///
     /// # Errors
     ///
-    /// It was never established.
+    /// The connection was never established.
     pub fn stats(&self) -> io::Result<Stats> {
         self.handle.with(|worker| worker.stats(self.id))
     }
 
-    /// Addresses: this side's, the peer's.
+    /// The local address and the peer's address.
     ///
     /// # Errors
     ///
-    /// It was never established.
+    /// The connection was never established.
     pub fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
         self.handle.with(|worker| worker.addresses(self.id))
     }
@@ -383,7 +384,7 @@ impl Connection {
         self.id
     }
 
-    /// Does something that waits for one direction.
+    /// Runs an operation that waits for one direction.
     pub(crate) fn wait<T>(
         &self,
         what: Wait,

@@ -1,4 +1,4 @@
-//! What this machine offers to connections, and what to do where it offers less than it could.
+//! Diagnoses this machine's RDMA support, and recommends changes.
 
 use std::fmt;
 
@@ -10,17 +10,17 @@ use crate::backend::verbs::{Options, Verbs, in_words};
 /// Locked memory that a worker needs to begin with: a chunk of its pool, and the queues of some connections.
 const LOCKED: u64 = 16 << 20;
 
-/// What [`doctor`] found. Printed, it is a report for people.
+/// The findings of [`doctor`]. Its `Display` output is a report for operators.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
     /// The RDMA devices, also those that connections do not use.
     pub devices: Vec<DeviceReport>,
-    /// The device that connections of a worker use unless one is named; or why they fall back to TCP.
+    /// The device that connections of a worker use by default, or why they fall back to TCP.
     pub transport: Result<String, String>,
     /// `RLIMIT_MEMLOCK` in bytes; `None` if there is no limit.
     pub locked_memory: Option<u64>,
-    /// What to change, in the imperative.
+    /// Recommended changes.
     pub advice: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ pub struct DeviceReport {
     pub fault: Option<String>,
     /// `RoCE`, `InfiniBand`, `iWARP`, or as the device reports it.
     pub transport: String,
-    /// Whether keys are taken back by memory windows of type 2B. Without them a key works until the connection's memory is released.
+    /// Whether memory windows of type 2B revoke keys. Without them a key is valid until the connection's memory is released.
     pub has_windows: bool,
     /// Its ports, from 1.
     pub ports: Vec<PortReport>,
@@ -46,16 +46,16 @@ pub struct DeviceReport {
 pub struct PortReport {
     /// Its number, from 1.
     pub number: u8,
-    /// Whether connections can go over it.
+    /// Whether connections can use the port.
     pub is_active: bool,
-    /// State, link layer, MTU and speed, in words.
+    /// State, link layer, MTU and speed, as text.
     pub state: String,
     /// Index, address and type of its GIDs.
     pub gids: Vec<String>,
 }
 
-/// Looks at the devices, their ports and GIDs, the limit of locked memory, and what a connection would run over. It opens each device for
-/// a moment.
+/// Examines the devices, their ports and GIDs, the limit of locked memory, and the transport that a connection would use. It opens each
+/// device briefly.
 pub fn doctor() -> Report {
     let (devices, missing) = match DeviceList::new() {
         Ok(list) => (list.iter().map(|device| look_at(&device.name(), device.open())).collect(), None),

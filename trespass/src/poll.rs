@@ -18,12 +18,12 @@ pub enum Interest<'i> {
     Incoming(&'i Acceptor),
 }
 
-/// Waits until one of the interests has what it waits for, or until the deadline. Returns for each whether it has; all are `false` after
+/// Waits until one of the interests is ready, or until the deadline. Returns for each whether it is ready; all are `false` after
 /// the deadline.
 ///
 /// # Errors
 ///
-/// `InvalidInput` if the interests belong to several workers, or there is none.
+/// `InvalidInput` if the interests belong to several workers, or if there are no interests.
 pub fn poll(interests: &[Interest<'_>], deadline: Option<Instant>) -> io::Result<Vec<bool>> {
     let mut handles = interests.iter().map(Interest::handle);
     let Some(handle) = handles.next().filter(|first| handles.all(|other| other.is_same(first))) else {

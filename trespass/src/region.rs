@@ -1,4 +1,4 @@
-//! Memory that the peer reads and writes by itself, while no thread here takes part.
+//! Memory that the peer reads and writes directly, without a thread of this process.
 //!
 //! ```
 //! # fn main() -> std::io::Result<()> {
@@ -41,7 +41,7 @@ use crate::memory::{self, Progress, RegionMemory, Transfer};
 use crate::proto::Remote;
 use crate::worker::{ConnectionId, Wait, Worker};
 
-/// Memory that is registered with the device of a connection's worker, for [`Batch`] and [`Grant`]. Clones are the same memory.
+/// Memory registered with the device of a connection's worker, for [`Batch`] and [`Grant`]. Clones refer to the same memory.
 ///
 /// Batches and grants keep it registered.
 #[derive(Clone, Debug)]
@@ -56,17 +56,17 @@ pub struct Registrar {
 }
 
 impl Registrar {
-    /// Memory of the region's own: pages that begin as zeros.
+    /// Allocates zeroed pages that the region owns.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` if the system gives or locks no more memory.
+    /// `OutOfMemory` if the system cannot allocate or lock more memory.
     pub fn region(&self, length: usize) -> io::Result<Region> {
         let memory = RegionMemory::owned(&self.domain, length).map_err(registration)?;
         Ok(Region { memory: Arc::new(memory) })
     }
 
-    /// Memory that is there already: of the program, or of a GPU by its address.
+    /// Registers existing memory: the program's, or a GPU's by its address.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl Registrar {
         Ok(Region { memory: Arc::new(memory.map_err(registration)?) })
     }
 
-    /// Memory of a dma-buf, such as a GPU's: `length` bytes from `offset` on.
+    /// Registers memory of a dma-buf, such as a GPU's: `length` bytes from `offset` on.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl Registrar {
     }
 }
 
-/// A key that a worker gave out by [`Worker::open_region`]. It opens the bytes until [`Worker::close_region`], or the connection's end.
+/// A key from [`Worker::open_region`]. It is valid until [`Worker::close_region`] or the end of the connection.
 #[derive(Debug)]
 pub struct OpenRegion {
     key: RegionKey,
@@ -110,14 +110,14 @@ impl OpenRegion {
     }
 }
 
-/// Transfers that [`Worker::put`] or [`Worker::get`] began.
+/// Transfers started by [`Worker::put`] or [`Worker::get`].
 #[derive(Debug)]
 pub struct Transferring {
     progress: Arc<Progress>,
 }
 
 impl Transferring {
-    /// Whether they have completed; `Some(false)` if one has failed.
+    /// Whether the transfers have completed; `Some(false)` if one has failed.
     pub fn ended(&self) -> Option<bool> {
         self.progress.ended()
     }
@@ -133,7 +133,7 @@ impl Worker {
         Ok(Registrar { domain: self.region_domain(id)? })
     }
 
-    /// Lets the peer of a connection read bytes of a region, or write them too: see [`Grant`].
+    /// Grants the peer of a connection read access, or read and write access, to bytes of a region: see [`Grant`].
     ///
     /// # Errors
     ///
@@ -150,12 +150,12 @@ impl Worker {
         Ok(OpenRegion { key: RegionKey { remote, length, is_writable } })
     }
 
-    /// Takes a key back. The region's memory stays registered until the key has stopped working.
+    /// Revokes a key. The region's memory stays registered until the key is invalid.
     pub fn close_region(&mut self, id: ConnectionId, open: &OpenRegion) {
         self.conceal(id, open.key.remote);
     }
 
-    /// Begins to write bytes of a region to `offset` within what the peer's key opens.
+    /// Starts to write bytes of a region to `offset` within the bytes of the peer's key.
     ///
     /// # Errors
     ///
@@ -169,7 +169,7 @@ impl Worker {
         self.begin(id, true, from, to)
     }
 
-    /// Begins to read bytes from `offset` within what the peer's key opens to a region.
+    /// Starts to read into a region, from `offset` within the bytes of the peer's key.
     ///
     /// # Errors
     ///
@@ -201,18 +201,18 @@ impl Worker {
 }
 
 impl Connection {
-    /// Memory of the region's own: pages that begin as zeros.
+    /// Allocates zeroed pages that the region owns.
     ///
     /// # Errors
     ///
-    /// `Unsupported` if the connection does not run on RDMA; `OutOfMemory` if the system gives or locks no more memory.
+    /// `Unsupported` if the connection does not run on RDMA; `OutOfMemory` if the system cannot allocate or lock more memory.
     pub fn region(&self, length: usize) -> io::Result<Region> {
         let domain = self.handle().with(|worker| worker.region_domain(self.id()))?;
         let memory = RegionMemory::owned(&domain, length).map_err(registration)?;
         Ok(Region { memory: Arc::new(memory) })
     }
 
-    /// Memory that is there already: of the program, or of a GPU by its address.
+    /// Registers existing memory: the program's, or a GPU's by its address.
     ///
     /// # Errors
     ///
@@ -232,7 +232,7 @@ impl Connection {
         Ok(Region { memory: Arc::new(memory.map_err(registration)?) })
     }
 
-    /// Memory of a dma-buf, such as a GPU's: `length` bytes from `offset` on.
+    /// Registers memory of a dma-buf, such as a GPU's: `length` bytes from `offset` on.
     ///
     /// # Errors
     ///
@@ -255,17 +255,17 @@ impl Connection {
 }
 
 impl Region {
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.memory.len()
     }
 
-    /// Whether it has none.
+    /// Whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies bytes out. What the peer writes meanwhile is seen or not, in any mixture.
+    /// Copies bytes out. If the peer writes at the same time, the copy may mix old and new bytes.
     ///
     /// # Errors
     ///
@@ -274,7 +274,7 @@ impl Region {
         self.memory.read_at(offset, bytes)
     }
 
-    /// Copies bytes in. A peer that reads meanwhile gets old and new bytes, in any mixture.
+    /// Copies bytes in. If the peer reads at the same time, it may get a mix of old and new bytes.
     ///
     /// # Errors
     ///
@@ -309,9 +309,9 @@ impl Region {
     }
 }
 
-/// A key to bytes of a region: the peer of the connection that it was granted on may read them, or write them too.
+/// A key to bytes of a region. The peer of the connection that it was granted on may read them, and write them if it is writable.
 ///
-/// It travels to the peer as [bytes](Self::to_bytes), in a message or by any other way.
+/// Send it to the peer as [bytes](Self::to_bytes), in a message or by any other means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionKey {
     remote: Remote,
@@ -329,7 +329,7 @@ impl RegionKey {
         self.length
     }
 
-    /// Whether it opens them for writing.
+    /// Whether the key allows writing.
     pub fn is_writable(&self) -> bool {
         self.is_writable
     }
@@ -344,7 +344,7 @@ impl RegionKey {
         bytes
     }
 
-    /// The key of an address, a length and a number, which came by another form.
+    /// Makes a key from an address, a length and a number that were received in another format.
     pub fn from_parts(address: u64, length: u64, key: u32, is_writable: bool) -> Self {
         Self { remote: Remote { address, key }, length, is_writable }
     }
@@ -354,7 +354,7 @@ impl RegionKey {
         (self.remote.address, self.remote.key)
     }
 
-    /// The key that [`to_bytes`](Self::to_bytes) gave; `None` for bytes of another form.
+    /// Parses the bytes of [`to_bytes`](Self::to_bytes); `None` if they have another format.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (address, rest) = bytes.split_first_chunk()?;
         let (length, rest) = rest.split_first_chunk()?;
@@ -365,11 +365,11 @@ impl RegionKey {
     }
 }
 
-/// Leave for the peer to use bytes of a region. Dropped, it is taken back; [`revoke`](Self::revoke) waits until it is.
+/// The peer's permission to access bytes of a region. Dropping it starts the revocation; [`revoke`](Self::revoke) waits until it is done.
 ///
-/// The key belongs to a memory window of type 2B if the device has them: it opens these bytes alone, to this connection alone, and stops working
-/// when it is taken back. On other devices it is the key of the whole region, which any peer of the worker that has it may use until the
-/// region has ended; [`doctor`](crate::doctor()) reports such devices.
+/// If the device has memory windows of type 2B, the key is valid for these bytes and this connection only, and becomes invalid
+/// when it is revoked. On other devices it is the key of the whole region: any peer of the worker that has the key may use it until the
+/// region is released. [`doctor`](crate::doctor()) reports such devices.
 #[derive(Debug)]
 pub struct Grant<'c> {
     connection: &'c Connection,
@@ -382,8 +382,8 @@ impl<'c> Grant<'c> {
     ///
     /// # Errors
     ///
-    /// The range is empty or not within the region; the region belongs to another worker; the connection has ended, does not run on RDMA, or has
-    /// as many keys given out as it may (64).
+    /// The range is empty or not within the region; the region belongs to another worker; the connection has ended, does not run on
+    /// RDMA, or has the maximum of 64 keys.
     pub fn readable(connection: &'c Connection, region: &Region, range: Range<usize>) -> io::Result<Self> {
         Self::new(connection, region, range, false)
     }
@@ -409,11 +409,11 @@ impl<'c> Grant<'c> {
         self.key
     }
 
-    /// Takes the key back, and waits until it has stopped working.
+    /// Revokes the key, and waits until it is invalid.
     ///
     /// # Errors
     ///
-    /// Why the connection ended; the key works no more then either.
+    /// Why the connection ended; the key is invalid in this case too.
     pub fn revoke(self) -> io::Result<()> {
         self.take_back();
         self.connection.wait(Wait::Write, None, |_| match self.closed.ended() {
@@ -447,19 +447,19 @@ pub struct Batch<'c> {
 }
 
 impl<'c> Batch<'c> {
-    /// Writes bytes of a region of this side to `offset` within what the peer's key opens.
+    /// Adds a write of bytes of a local region to `offset` within the bytes of the peer's key.
     pub fn put(self, from: (&Region, Range<usize>), to: (&RegionKey, u64)) -> Self {
         self.add(true, from, to)
     }
 
-    /// Reads bytes from `offset` within what the peer's key opens to a region of this side.
+    /// Adds a read into a local region, from `offset` within the bytes of the peer's key.
     pub fn get(mut self, to: (&Region, Range<usize>), from: (&RegionKey, u64)) -> Self {
         self.has_gets = true;
         self.add(false, to, from)
     }
 
-    /// Sends the peer a message of 8 bytes, the number in little-endian order, which arrives after what was put. If the batch has gets, it
-    /// is sent when [`Ticket::wait`] has seen them complete.
+    /// Sends the peer an 8-byte message with the number in little-endian order. It arrives after the data of the puts. If the batch has
+    /// gets, [`Ticket::wait`] sends it after they have completed.
     pub fn notify(mut self, number: u64) -> Self {
         self.notify = Some(number);
         self
@@ -513,7 +513,7 @@ impl Ticket<'_> {
     ///
     /// # Errors
     ///
-    /// A transfer has failed: the peer took its key back, or the connection ended.
+    /// A transfer failed: the peer revoked its key, or the connection ended.
     pub fn is_done(&self) -> io::Result<bool> {
         match self.progress.ended() {
             None => Ok(false),
@@ -525,7 +525,7 @@ impl Ticket<'_> {
         }
     }
 
-    /// Waits until all transfers have completed: what was put is in the peer's memory, what was got is here.
+    /// Waits until all transfers have completed: the puts are in the peer's memory, the gets in this side's.
     ///
     /// # Errors
     ///

@@ -63,7 +63,7 @@ impl Pages {
         self.first
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -16,12 +16,12 @@ pub struct Listener {
     is_nonblocking: AtomicBool,
 }
 
-/// Streams as they are accepted, without an end.
+/// Iterator over accepted streams; it never ends.
 #[derive(Debug)]
 pub struct Incoming<'l>(&'l Listener);
 
 impl Listener {
-    /// Listens at an address of this host; port 0 is any free one.
+    /// Listens at an address of this host; port 0 selects any free port.
     ///
     /// # Errors
     ///
@@ -34,7 +34,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// As of [`Listener::bind`].
+    /// See [`Listener::bind`].
     pub fn bind_on(handle: &Handle, address: impl ToSocketAddrs) -> io::Result<Listener> {
         Acceptor::bind_on(handle, address).map(Listener::over)
     }
@@ -52,7 +52,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if none is there and the listener is non-blocking.
+    /// `WouldBlock` if no connection is pending and the listener is non-blocking.
     pub fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
         let connection = if self.is_nonblocking.load(Ordering::Relaxed) {
             self.acceptor.try_accept()?
@@ -63,7 +63,7 @@ impl Listener {
         Ok((Stream::from(connection), peer))
     }
 
-    /// Streams as they are accepted, without an end.
+    /// Iterator over accepted streams; it never ends.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming(self)
     }
@@ -72,7 +72,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// None so far.
+    /// Currently returns no errors.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.acceptor.local_addr())
     }
@@ -81,7 +81,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// None so far.
+    /// Currently returns no errors.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         self.is_nonblocking.store(nonblocking, Ordering::Relaxed);
         Ok(())

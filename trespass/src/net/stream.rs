@@ -32,7 +32,7 @@ struct Inner {
     /// A task has polled it.
     is_polled: AtomicBool,
     is_read_shut: AtomicBool,
-    /// Readable when a call that returned `WouldBlock` is worth another try.
+    /// Readable when a call that returned `WouldBlock` should be retried.
     ready: OnceLock<Arc<Ready>>,
 }
 
@@ -67,7 +67,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// As of [`Connection::connect`].
+    /// See [`Connection::connect`].
     pub fn connect(address: impl ToSocketAddrs) -> io::Result<Stream> {
         Connection::connect(address).map(Stream::from)
     }
@@ -76,7 +76,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// `TimedOut`, and as of [`Connection::connect`].
+    /// `TimedOut`; otherwise see [`Connection::connect`].
     pub fn connect_timeout(address: &SocketAddr, time: Duration) -> io::Result<Stream> {
         Connection::connect_on(&Handle::global()?, address, Some(time)).map(Stream::from)
     }
@@ -85,7 +85,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// As of [`Connection::connect`].
+    /// See [`Connection::connect`].
     pub fn connect_on(handle: &Handle, address: impl ToSocketAddrs) -> io::Result<Stream> {
         Connection::connect_on(handle, address, None).map(Stream::from)
     }
@@ -94,7 +94,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// None so far.
+    /// Currently returns no errors.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.inner.connection.addresses().map(|(_, peer)| peer)
     }
@@ -103,16 +103,16 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// None so far.
+    /// Currently returns no errors.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.connection.addresses().map(|(local, _)| local)
     }
 
-    /// Ends reading, writing, or both. After the end of writing the peer reads to the end of the stream.
+    /// Shuts down reading, writing, or both. After writing is shut down, the peer reads the remaining bytes, then the end of the stream.
     ///
     /// # Errors
     ///
-    /// Why the connection ended before.
+    /// Why the connection ended, if it has ended already.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         if how != Shutdown::Write {
             self.inner.is_read_shut.store(true, Ordering::Relaxed);
@@ -148,8 +148,8 @@ impl Stream {
         get(&self.inner.write_timeout)
     }
 
-    /// Makes reads and writes return `WouldBlock` rather than wait. The stream's descriptor ([`AsFd`]) is then readable when either is
-    /// worth another try, from the first such `WouldBlock` on.
+    /// Makes reads and writes return `WouldBlock` rather than wait. After the first `WouldBlock`, the stream's descriptor ([`AsFd`]) is
+    /// readable when either should be retried.
     ///
     /// # Errors
     ///
@@ -163,7 +163,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Does nothing: small writes wait only while the peer has no room, never for a timer.
+    /// Does nothing: a small write waits only for the peer's credit, never for a timer.
     ///
     /// # Errors
     ///
@@ -172,7 +172,7 @@ impl Stream {
         Ok(())
     }
 
-    /// True: see [`Stream::set_nodelay`].
+    /// Always true: see [`Stream::set_nodelay`].
     ///
     /// # Errors
     ///
@@ -190,11 +190,11 @@ impl Stream {
         Ok(self.clone())
     }
 
-    /// What the stream runs on, and why; what it has carried.
+    /// The stream's transport, the reason for it, and traffic counters.
     ///
     /// # Errors
     ///
-    /// None so far.
+    /// Currently returns no errors.
     pub fn stats(&self) -> io::Result<Stats> {
         self.inner.connection.stats()
     }
@@ -203,12 +203,12 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// Why the connection ended before.
+    /// Why the connection ended, if it has ended already.
     pub fn flush_all(&self) -> io::Result<()> {
         self.inner.connection.flush()
     }
 
-    /// Calls a waker when a direction is worth another try, if an attempt would block.
+    /// Tries an operation; if it would block, registers a waker that is called when the operation should be retried.
     pub(super) fn attempt<T>(
         &self,
         what: Wait,
@@ -255,7 +255,7 @@ impl Stream {
         worker.try_write(self.inner.connection.id(), bytes)
     }
 
-    /// Writes parts until one of them was not written whole.
+    /// Writes the parts in order, until one is written only partly.
     pub(super) fn write_parts(&self, worker: &mut Worker, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut count = 0;
         for part in parts.iter().filter(|part| !part.is_empty()) {
@@ -319,7 +319,7 @@ impl Write for &Stream {
         self.call(Wait::Write, &self.inner.write_timeout, |worker| self.write_parts(worker, parts))
     }
 
-    /// Does nothing, as for sockets: written bytes leave at once. [`Stream::flush_all`] waits for it.
+    /// Does nothing, as for sockets: written bytes are sent at once. [`Stream::flush_all`] waits until the peer's NIC has them.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -349,7 +349,7 @@ impl Write for Stream {
     }
 }
 
-/// The descriptor of a non-blocking stream. A blocking one has none of its own: it returns the worker's, which is of no use.
+/// The descriptor of a non-blocking stream. A blocking stream has no descriptor of its own: do not use the one returned, the worker's.
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self.inner.ready.get() {

@@ -1,6 +1,6 @@
 //! Streams for tokio: the worker's own thread calls the wakers, so that they work in any runtime.
 //!
-//! A stream that was polled leaves its end to the worker when it is dropped: a task must not wait.
+//! If a polled stream is dropped, the worker closes it in the background, because a task must not block.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -65,7 +65,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// The stream ended before its address was read; the listener goes on.
+    /// The stream ended before its address was read; the listener continues.
     pub fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Stream>> {
         poll(self.acceptor().try_accept_or_wake(context.waker()).map(Stream::from))
     }

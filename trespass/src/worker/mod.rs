@@ -37,7 +37,7 @@ const SILENT: u64 = 1;
 const VERBS_STEP: u32 = 128;
 const TCP_STEP: u32 = 32;
 
-/// What a connection runs on.
+/// The transport of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -58,15 +58,15 @@ pub struct ConnectionId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenId(ListenerId);
 
-/// What a connection is, and what it has carried.
+/// A connection's transport and traffic counters.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
-    /// What it runs on.
+    /// The transport.
     pub transport: Kind,
-    /// Device, port and addresses, in words.
+    /// Device, port and addresses, as text.
     pub path: String,
-    /// Why it does not run on RDMA, if it could have.
+    /// Why the connection uses TCP although RDMA was permitted.
     pub fallback: Option<String>,
     /// Requests that carried messages out, and those that arrived; a request may have several small messages, or a part of a large one.
     pub sends: u64,
@@ -78,7 +78,7 @@ pub struct Stats {
     pub rendezvous_received: u64,
 }
 
-/// In words: the transport, the path, and the reason for TCP.
+/// Formats the transport, the path, and the reason for TCP.
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.path)?;
@@ -89,11 +89,11 @@ impl fmt::Display for Stats {
     }
 }
 
-/// Connections of one thread, and the loop that moves them on. Nothing waits: after `WouldBlock`, a call is to be tried again.
+/// The connections of one thread and their event loop. No call blocks: after `WouldBlock`, retry the call.
 #[derive(Debug)]
 pub struct Worker {
     verbs: Option<Domain<Verbs>>,
-    /// Why there is no RDMA, as far as that is known.
+    /// Why RDMA is unavailable, if known.
     no_verbs: Option<String>,
     tcp: Domain<Tcp>,
     options: Options,
@@ -104,7 +104,7 @@ pub struct Worker {
     acceptors: Vec<Waker>,
     epoll: OwnedFd,
     turns: u32,
-    /// Turns in which TCP had nothing: after some it is looked at only now and then. When that was, in milliseconds.
+    /// Consecutive turns without TCP events, after which TCP is polled less often; and the time of the last poll, in milliseconds.
     tcp_silence: u32,
     looked: u64,
 }
@@ -116,7 +116,7 @@ struct Listening {
     no_rdma: Option<String>,
 }
 
-/// Does the same with the domain of a connection, whichever it is.
+/// Evaluates one expression with a connection's domain, for either transport.
 macro_rules! on {
     ($worker:expr, $kind:expr, $domain:ident => $body:expr) => {
         match $kind {
@@ -158,7 +158,7 @@ impl Worker {
         })
     }
 
-    /// One turn: takes what has happened, and posts what is to be sent. Returns how much happened.
+    /// Runs one turn: processes events and posts sends. Returns the number of events.
     #[inline]
     pub fn poll(&mut self) -> usize {
         self.turns = self.turns.wrapping_add(1);
@@ -175,7 +175,7 @@ impl Worker {
         count
     }
 
-    /// Takes the time, and what has happened on TCP.
+    /// Reads the clock and processes TCP events.
     #[inline(never)]
     fn look(&mut self) -> usize {
         let now = now();
@@ -196,7 +196,7 @@ impl Worker {
         count
     }
 
-    /// Polls until there is nothing to do for `budget`: spinning costs a processor, and saves the time of going to sleep and waking up.
+    /// Polls until no event arrives for `budget`: spinning occupies a processor, but avoids the latency of sleeping and waking.
     pub fn run(&mut self, budget: Duration) {
         let mut until = now_fine() + budget.as_nanos() as u64;
         loop {
@@ -210,7 +210,7 @@ impl Worker {
         }
     }
 
-    /// Prepares to wait for [`Worker::fd`] to be readable, for the time that is returned at most; zero if there is work already.
+    /// Prepares to wait for [`Worker::fd`] to be readable. Returns the longest time to wait, zero if there is work already.
     ///
     /// # Errors
     ///
@@ -234,7 +234,7 @@ impl Worker {
         Ok(idle)
     }
 
-    /// Connections that exist, those that are ending included.
+    /// The number of connections, including those that are closing.
     pub fn connections(&self) -> usize {
         self.tcp.connections() + self.verbs.as_ref().map_or(0, Domain::connections)
     }
@@ -244,11 +244,11 @@ impl Worker {
         self.epoll.as_fd()
     }
 
-    /// Waits until there is something to do, `most` at most.
+    /// Waits until there is work, for `most` at most.
     ///
     /// # Errors
     ///
-    /// As of [`Worker::arm`].
+    /// See [`Worker::arm`].
     pub fn wait(&mut self, most: Duration) -> io::Result<()> {
         let time = self.arm()?.min(most);
         if !time.is_zero() {
@@ -258,11 +258,11 @@ impl Worker {
         Ok(())
     }
 
-    /// Begins to connect over one transport: [`Worker::is_established`] reports when it is done.
+    /// Starts to connect over one transport; [`Worker::is_established`] returns whether the connection is ready.
     ///
     /// # Errors
     ///
-    /// There is no device, or no way to the address.
+    /// There is no device, or no route to the address.
     pub fn connect(&mut self, kind: Kind, address: SocketAddr) -> io::Result<ConnectionId> {
         if kind == Kind::Rdma {
             self.open_verbs(Some(address)).map_err(|reason| io::Error::new(io::ErrorKind::NotFound, reason))?;
@@ -275,7 +275,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// It could not be established, and why.
+    /// The connection failed; the error contains the reason.
     pub fn is_established(&mut self, id: ConnectionId) -> io::Result<bool> {
         on!(self, id.kind, domain => domain.is_established(id.link))
     }
@@ -289,7 +289,7 @@ impl Worker {
         }
     }
 
-    /// Notes that a connection runs over TCP although RDMA was asked for first.
+    /// Records that a connection fell back to TCP after RDMA was attempted.
     pub(crate) fn note_fallback(&mut self, id: ConnectionId, address: SocketAddr, reason: &io::Error) {
         log::warn!("the connection to {address} runs over TCP: no RDMA: {reason}");
         self.fallbacks.insert(id, reason.to_string());
@@ -369,11 +369,11 @@ impl Worker {
         Some(id)
     }
 
-    /// Sends a message, by copying it.
+    /// Sends a copy of a message.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if too much waits to be sent; otherwise why the connection takes no message.
+    /// `WouldBlock` if the send queue is above its high-water mark; otherwise why the connection accepts no message.
     #[inline]
     pub fn try_send(&mut self, id: ConnectionId, message: &[u8]) -> io::Result<()> {
         on!(self, id.kind, domain => domain.send(id.link, message))
@@ -383,7 +383,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// As of [`Worker::try_send`]; the buffer is returned.
+    /// See [`Worker::try_send`]; the error returns the buffer.
     pub fn try_send_buf(&mut self, id: ConnectionId, message: Buf) -> Result<(), (io::Error, Buf)> {
         let mut kept = Some(message);
         let mut failed = None;
@@ -417,7 +417,8 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if the message is longer than `out`: it stays, and the text has its length. As of [`Worker::try_recv`] otherwise.
+    /// `InvalidInput` if the message is longer than `out`: the message stays queued, and the error text contains its length. Otherwise see
+    /// [`Worker::try_recv`].
     #[inline]
     pub fn try_recv_into(&mut self, id: ConnectionId, out: &mut [u8]) -> io::Result<usize> {
         let received = on!(self, id.kind, domain => {
@@ -426,17 +427,17 @@ impl Worker {
         received?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
-    /// Sends bytes of a stream; returns how many.
+    /// Sends bytes of a stream; returns the number of bytes accepted.
     ///
     /// # Errors
     ///
-    /// As of [`Worker::try_send`].
+    /// See [`Worker::try_send`].
     #[inline]
     pub fn try_write(&mut self, id: ConnectionId, bytes: &[u8]) -> io::Result<usize> {
         on!(self, id.kind, domain => domain.with(id.link, |connection, stock, link| connection.write(bytes, stock, link)))
     }
 
-    /// Receives bytes of a stream; 0 at its end.
+    /// Receives bytes of a stream; returns their number, 0 at the end of the stream.
     ///
     /// # Errors
     ///
@@ -448,7 +449,7 @@ impl Worker {
         read?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
-    /// A buffer of the connection's transport, for [`Worker::try_send_buf`]; on the heap if the pool is used up.
+    /// Allocates a buffer for [`Worker::try_send_buf`]: in memory of the connection's transport, or on the heap if the pool is exhausted.
     pub fn alloc(&mut self, id: ConnectionId, length: usize) -> Buf {
         let pool = match (id.kind, &self.verbs) {
             (Kind::Rdma, Some(verbs)) => verbs.backend.pool(),
@@ -457,11 +458,11 @@ impl Worker {
         pool.alloc(length).unwrap_or_else(|| Buf::on_heap(length))
     }
 
-    /// No message follows; receiving goes on.
+    /// Ends sending: no message follows. Receiving continues.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if there is no memory to send the end.
+    /// `WouldBlock` if there is no memory for the frame that signals the end.
     pub fn shutdown(&mut self, id: ConnectionId) -> io::Result<()> {
         on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| connection.shutdown(stock)))
     }
@@ -470,12 +471,12 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// Why the connection ended before.
+    /// Why the connection ended, if it has ended already.
     pub fn is_flushed(&mut self, id: ConnectionId) -> io::Result<bool> {
         on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.flushed()))
     }
 
-    /// Gives a connection up: what was sent still arrives, within the linger time; what arrives is dropped.
+    /// Releases a connection: sent messages still arrive within the linger time; received messages are dropped.
     pub fn close(&mut self, id: ConnectionId, code: u32, reason: &str) {
         self.fallbacks.remove(&id);
         self.pass_time();
@@ -486,7 +487,7 @@ impl Worker {
         });
     }
 
-    /// Closes a connection without giving it up: [`Worker::outcome`] has what becomes of it.
+    /// Closes a connection without releasing it; [`Worker::outcome`] returns the result.
     pub(crate) fn begin_close(&mut self, id: ConnectionId, code: u32, reason: &str) {
         self.pass_time();
         let now = now();
@@ -497,12 +498,12 @@ impl Worker {
         }));
     }
 
-    /// How a connection has ended; `WouldBlock` until then.
+    /// The result of a connection after it has ended; `WouldBlock` before that.
     pub(crate) fn outcome(&mut self, id: ConnectionId) -> io::Result<()> {
         on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.outcome()))
     }
 
-    /// What regions for a connection are registered with.
+    /// The registrar for regions of a connection.
     pub(crate) fn region_domain(&self, id: ConnectionId) -> io::Result<memory::Domain> {
         let verbs = self.verbs.as_ref().filter(|_| id.kind == Kind::Rdma);
         verbs.and_then(|verbs| verbs.backend.domain()).ok_or_else(|| {
@@ -510,12 +511,12 @@ impl Worker {
         })
     }
 
-    /// Lets the peer of a connection use a part of a region.
+    /// Grants the peer of a connection access to a part of a region.
     pub(crate) fn grant(&mut self, id: ConnectionId, part: RegionPart) -> io::Result<Remote> {
         on!(self, id.kind, domain => domain.with(id.link, |_, _, link| link.grant(part)))
     }
 
-    /// Takes a key back. On a connection that has ended it works no more.
+    /// Revokes a key. After the connection has ended, the key is already invalid.
     pub(crate) fn conceal(&mut self, id: ConnectionId, remote: Remote) {
         self.request(id, [Request::Conceal(remote)]).unwrap_or_else(|error| log::debug!("{error}"));
     }
@@ -529,14 +530,14 @@ impl Worker {
         on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.request(requests)))
     }
 
-    /// Code and reason with which the peer has closed.
+    /// The code and reason that the peer passed when it closed.
     pub fn peer_close(&mut self, id: ConnectionId) -> Option<(u32, String)> {
         let closed =
             |connection: &mut Proto| Ok(connection.peer_close().map(|(code, reason)| (code, reason.to_owned())));
         on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| closed(connection))).ok().flatten()
     }
 
-    /// Posts what is to be sent, without looking at what has happened.
+    /// Posts queued sends without processing events.
     #[inline]
     pub fn flush(&mut self) {
         if let Some(verbs) = &mut self.verbs
@@ -549,13 +550,13 @@ impl Worker {
         }
     }
 
-    /// Addresses of a connection: this side's, the peer's.
+    /// A connection's local address and peer address.
     pub fn addresses(&self, id: ConnectionId) -> io::Result<(SocketAddr, SocketAddr)> {
         let facts = self.slot(id).and_then(|slot| slot.facts.as_ref());
         facts.map(|facts| (facts.local, facts.peer)).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// What a connection is, and what it has carried.
+    /// A connection's transport and traffic counters.
     pub fn stats(&mut self, id: ConnectionId) -> io::Result<Stats> {
         let counters =
             on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| Ok(connection.counters())))?;
@@ -577,7 +578,7 @@ impl Worker {
         ready.unwrap_or_else(|error| error.kind() != io::ErrorKind::WouldBlock)
     }
 
-    /// Whether `try_send` takes a message, or has an error.
+    /// Whether `try_send` accepts a message or returns an error.
     pub(crate) fn can_send(&mut self, id: ConnectionId) -> bool {
         let ready = on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| {
             Ok(connection.can_send() || connection.has_ended())
@@ -591,8 +592,8 @@ impl Worker {
         has(&self.tcp.table.accepted) || self.verbs.as_ref().is_some_and(|verbs| has(&verbs.table.accepted))
     }
 
-    /// Wakes a task when a connection may have something to read, or room to write: to be called after `WouldBlock`. A direction has one
-    /// waker, the last.
+    /// Registers a task to be woken when a connection may be readable or writable. Call it after `WouldBlock`. Each direction has one
+    /// waker, the last one registered.
     pub fn register(&mut self, id: ConnectionId, what: Wait, waker: &Waker) {
         let slot = match (id.kind, &mut self.verbs) {
             (Kind::Rdma, Some(verbs)) => verbs.table.get_mut(id.link),
@@ -607,7 +608,7 @@ impl Worker {
         *place = Some(waker.clone());
     }
 
-    /// Wakes a task when a connection may be there to accept.
+    /// Registers a task to be woken when a connection may be pending.
     pub(crate) fn register_acceptor(&mut self, waker: &Waker) {
         if !self.acceptors.iter().any(|known| known.will_wake(waker)) {
             self.acceptors.push(waker.clone());
@@ -621,7 +622,7 @@ impl Worker {
         }
     }
 
-    /// Lets time pass for the connections.
+    /// Advances the connections' timers.
     fn pass_time(&mut self) {
         self.tick(now());
     }
@@ -640,7 +641,7 @@ impl Worker {
         }
     }
 
-    /// Opens the device, if that has not been done. A device that was not found is looked for again: a listener may come first.
+    /// Opens the device, if it is not open yet. Searches again if none was found before: a listener may start before the device exists.
     fn open_verbs(&mut self, near: Option<SocketAddr>) -> Result<(), String> {
         if self.verbs.is_some() {
             return Ok(());

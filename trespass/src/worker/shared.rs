@@ -15,12 +15,12 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::{ConnectionId, Options, Worker};
 
-/// How long the worker's own thread stays away after a call has driven the worker, and how often it finds a waiting call before it sleeps
-/// until that leaves.
+/// How long the worker's own thread pauses after a call has driven the worker, and how often it finds a waiting call before it sleeps
+/// until that call returns.
 const AWAY: Duration = Duration::from_millis(2);
 const PATIENCE: u32 = 50;
 
-/// A worker with a thread of its own, for all threads of the program. Clones are the same worker.
+/// A worker with its own thread, shared by all threads of the program. Clones refer to the same worker.
 ///
 /// The worker ends with its last handle, listener and connection.
 #[derive(Clone, Debug)]
@@ -118,11 +118,11 @@ impl Handle {
         Ok(Handle { _alive: Arc::new(Alive(Arc::clone(&shared))), shared })
     }
 
-    /// The worker of programs that make none: with default options, started with the first use.
+    /// The default worker of a program: started on first use, with default options.
     ///
     /// # Errors
     ///
-    /// As of [`Handle::new`].
+    /// See [`Handle::new`].
     pub fn global() -> io::Result<Handle> {
         static GLOBAL: OnceLock<Handle> = OnceLock::new();
         if let Some(handle) = GLOBAL.get() {
@@ -132,7 +132,7 @@ impl Handle {
         Ok(GLOBAL.get_or_init(|| handle).clone())
     }
 
-    /// Does something with the worker, without waiting.
+    /// Runs a closure with the worker, without waiting.
     #[inline]
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Worker) -> T) -> T {
         let mut core = self.shared.lock();
@@ -154,7 +154,7 @@ impl Handle {
         result
     }
 
-    /// Whether both are the same worker.
+    /// Whether both handles refer to the same worker.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
@@ -164,7 +164,7 @@ impl Handle {
         self.shared.fd.as_fd()
     }
 
-    /// Tries until it does not block, or the deadline has passed (`TimedOut`).
+    /// Repeats an operation until it does not return `WouldBlock`, or until the deadline passes (`TimedOut`).
     #[inline]
     pub(crate) fn wait<T>(
         &self,
