@@ -6,21 +6,21 @@ use std::ops::Deref;
 
 use trespass::Buf;
 
-/// Vectors that a thread keeps for the next bodies, and their capacity at most.
+/// Vectors that a thread caches for later bodies, and the largest capacity that it caches.
 const KEPT: usize = 256;
 const LONGEST: usize = 64 << 10;
 
 thread_local!(static FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) });
 
-/// Bytes of a request, an answer or an item. Dereferences to them.
+/// Bytes of a request, an answer or an item; dereferences to `[u8]`.
 ///
-/// The memory of a dropped body serves a later one of the same thread: calls allocate nothing in the long run.
+/// A thread reuses the memory of dropped bodies, so calls do not allocate after the first ones.
 #[derive(Default)]
 pub struct Body(Bytes);
 
 enum Bytes {
     Vector(Vec<u8>),
-    /// A message that has this body alone.
+    /// A message that consists of this body only.
     Message(Buf),
 }
 
@@ -31,7 +31,7 @@ impl Default for Bytes {
 }
 
 impl Body {
-    /// A body without bytes, with memory of an earlier one.
+    /// An empty body that reuses the memory of an earlier one.
     pub fn new() -> Self {
         let vector = FREE.try_with(|free| free.try_borrow_mut().ok().and_then(|mut free| free.pop()));
         Self(Bytes::Vector(vector.ok().flatten().unwrap_or_default()))
@@ -59,7 +59,7 @@ impl Body {
         }
     }
 
-    /// The bytes as a vector of their own.
+    /// Converts the body into a vector.
     pub fn into_vec(mut self) -> Vec<u8> {
         std::mem::take(self.writer())
     }

@@ -1,4 +1,4 @@
-//! Attachments and targets: bytes of a call that are not copied where both sides have RDMA.
+//! Attachments and targets: bytes of a call that are transferred without a copy if both sides have RDMA.
 
 use std::fmt;
 use std::io;
@@ -16,21 +16,22 @@ use crate::wire::{Bulk, BulkKind};
 /// Attachments of this length or less travel within the request.
 pub(crate) const INLINE: usize = 8 << 10;
 
-/// Bytes that a caller passes to a handler. Over RDMA the handler reads them where they lie, by one RDMA read; over TCP they are copied.
+/// Bytes that a caller passes to a handler. Over RDMA the handler reads them from the caller's memory by one RDMA READ; over TCP they
+/// are copied.
 #[derive(Debug)]
 pub struct Attachment(Source);
 
 #[derive(Debug)]
 enum Source {
-    /// Of the caller.
+    /// An attachment on the caller's side.
     Bytes(Body),
     Memory(Memory, Range<usize>),
-    /// Of the handler.
+    /// An attachment on the handler's side.
     Inline(Body),
     Remote(Remote),
 }
 
-/// Memory of a caller that a handler fills: over RDMA by one RDMA write, over TCP by copies.
+/// Memory of a caller that a handler fills: over RDMA by one RDMA WRITE, over TCP by copies.
 #[derive(Debug)]
 pub struct Target(Sink);
 
@@ -58,17 +59,17 @@ impl fmt::Debug for Remote {
 }
 
 impl Attachment {
-    /// Bytes of a memory.
+    /// Makes an attachment of a range of a memory.
     ///
     /// # Errors
     ///
-    /// They are not within the memory.
+    /// The range is not within the memory.
     pub fn of(memory: &Memory, range: Range<usize>) -> io::Result<Self> {
         let range = memory.within(range.start, range.len())?;
         Ok(Self(Source::Memory(memory.clone(), range)))
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> u64 {
         match &self.0 {
             Source::Bytes(bytes) | Source::Inline(bytes) => bytes.len() as u64,
@@ -77,16 +78,17 @@ impl Attachment {
         }
     }
 
-    /// Whether it has none.
+    /// Whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Reads the bytes from `from` on to a part of a memory.
+    /// Reads the bytes from offset `from` into a part of a memory.
     ///
     /// # Errors
     ///
-    /// The bytes are not within the attachment, or the part not within the memory; the caller has given up, or the connection ended.
+    /// The bytes are not within the attachment, or the part is not within the memory; the caller has cancelled the call, or the connection
+    /// ended.
     pub async fn read_into(&self, from: u64, memory: &Memory, part: Range<usize>) -> io::Result<()> {
         let part = memory.within(part.start, part.len())?;
         check(from, part.len(), self.len())?;
@@ -107,7 +109,7 @@ impl Attachment {
         }
     }
 
-    /// All bytes, in memory of the connection's pool.
+    /// Reads all bytes into memory of the connection's pool.
     ///
     /// # Errors
     ///
@@ -123,7 +125,7 @@ impl Attachment {
         Ok(memory)
     }
 
-    /// All bytes, copied.
+    /// Copies all bytes into a vector.
     ///
     /// # Errors
     ///
@@ -135,7 +137,7 @@ impl Attachment {
         }
     }
 
-    /// What the peer learns of it, with inline bytes if it is short.
+    /// The descriptor for the peer, with inline bytes if the attachment is short.
     pub(crate) fn local(self, link: &Link) -> Result<(Local, Option<Body>), RpcError> {
         let failed = |error: io::Error| RpcError::new(Status::INTERNAL, Certainty::NotSent, error.to_string());
         match self.0 {
@@ -188,17 +190,17 @@ impl From<&[u8]> for Attachment {
 }
 
 impl Target {
-    /// A part of a memory, for a handler to fill.
+    /// Makes a target of a part of a memory.
     ///
     /// # Errors
     ///
-    /// It is not within the memory.
+    /// The range is not within the memory.
     pub fn of(memory: &Memory, range: Range<usize>) -> io::Result<Self> {
         let range = memory.within(range.start, range.len())?;
         Ok(Self(Sink::Memory(memory.clone(), range)))
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> u64 {
         match &self.0 {
             Sink::Memory(_, range) => range.len() as u64,
@@ -206,16 +208,16 @@ impl Target {
         }
     }
 
-    /// Whether it has none.
+    /// Whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Writes bytes from `at` on.
+    /// Writes bytes at offset `at`.
     ///
     /// # Errors
     ///
-    /// They are not within the target; the caller has given up, or the connection ended.
+    /// The bytes are not within the target; the caller has cancelled the call, or the connection ended.
     pub async fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         check(at, bytes.len(), self.len())?;
         match &self.0 {
@@ -229,7 +231,7 @@ impl Target {
         }
     }
 
-    /// Writes a part of a memory from `at` on.
+    /// Writes a part of a memory at offset `at`.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! A call as a value, and its future: what `tower` layers see.
+//! A call as a value, and its future, for `tower` layers.
 
 use std::ops::Range;
 use std::pin::Pin;
@@ -23,9 +23,9 @@ pub(crate) type Sending = Pin<Box<dyn Stream<Item = Result<Body, CodecError>> + 
 
 /// A call to make: the request of [`Channel`] and of the layers on it.
 pub struct Call {
-    /// What is called.
+    /// The method to call.
     pub method: &'static MethodInfo,
-    /// How long the call may take; it travels with the call.
+    /// Time limit of the call; it is sent with the call.
     pub timeout: Option<Duration>,
     /// Metadata.
     pub metadata: Arc<Metadata>,
@@ -33,7 +33,7 @@ pub struct Call {
     pub(crate) body: Body,
     pub(crate) items: Option<Sending>,
     pub(crate) attachments: Vec<Bulky>,
-    /// The answer is a stream: the future is ready when the call has begun.
+    /// Whether the answer is a stream; the future is then ready when the call has begun.
     pub(crate) is_streaming: bool,
 }
 
@@ -54,7 +54,7 @@ pub struct Reply {
     pub(crate) stream: Option<Replies>,
 }
 
-/// Items that a handler sends, encoded, then how it ended.
+/// Encoded items that a handler sends, then the result that ends the stream.
 #[derive(Debug)]
 pub(crate) struct Replies(Running);
 
@@ -87,14 +87,14 @@ impl Call {
     ///
     /// # Errors
     ///
-    /// The arguments do not encode.
+    /// The arguments cannot be encoded.
     pub fn encode<C: Encode<T>, T: ?Sized>(&mut self, arguments: &T) -> Result<(), RpcError> {
         self.codec = <C as Codec>::ID;
         C::encode(arguments, self.body.writer())
             .map_err(|error| RpcError::new(Status::INVALID, Certainty::NotSent, error.0))
     }
 
-    /// The call once more, for another try. `None` if it has items of a stream, attachments or targets.
+    /// Copies the call for a retry. `None` if it has items of a stream, attachments or targets.
     pub fn try_clone(&self) -> Option<Self> {
         (self.items.is_none() && self.attachments.is_empty()).then(|| Self {
             metadata: Arc::clone(&self.metadata),
@@ -112,7 +112,7 @@ impl std::fmt::Debug for Call {
     }
 }
 
-/// A call that was made. Dropping it cancels the call at the peer.
+/// A call that was started. Dropping it cancels the call at the peer.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct CallFuture(State);
@@ -120,7 +120,7 @@ pub struct CallFuture(State);
 #[derive(Debug)]
 enum State {
     New(Channel, Call),
-    /// Keys to its memory are to come.
+    /// The call waits for keys to its memory.
     Opening(Option<Box<Opening>>),
     Running(Running),
     Over,
@@ -146,7 +146,7 @@ impl std::fmt::Debug for Opening {
     }
 }
 
-/// Attachments and targets of a call, as the peer learns of them.
+/// Attachments and targets of a call, as they are described to the peer.
 #[derive(Debug, Default)]
 struct Described {
     bulks: Vec<Local>,
@@ -303,7 +303,7 @@ impl Running {
         self.channel.link()
     }
 
-    /// Sends items as far as there are some, and credit.
+    /// Sends the items that are ready, and credit.
     fn send_items(&mut self, task: &mut TaskContext<'_>) -> Result<(), RpcError> {
         while let Some(items) = &mut self.items {
             let item = match items.next.take() {
@@ -370,7 +370,7 @@ impl Replies {
     }
 }
 
-/// What an answer is for the caller.
+/// Converts an answer to the caller's result.
 fn reply(outcome: Result<(Status, Body), RpcError>) -> Result<(Status, Body), RpcError> {
     let (status, body) = outcome?;
     match status {

@@ -15,7 +15,7 @@ use crate::memory::Memory;
 use crate::service::{Handler, runner_of};
 use crate::wire::MethodInfo;
 
-/// A connection, for any number of calls at once. Clones are the same connection; it closes with the last clone and call.
+/// A connection for any number of concurrent calls. Clones refer to the same connection; it closes with the last clone and call.
 #[derive(Clone, Debug)]
 pub struct Channel {
     inner: Arc<Inner>,
@@ -24,7 +24,7 @@ pub struct Channel {
 #[derive(Debug)]
 struct Inner {
     link: Arc<Link>,
-    /// `None` if the peer has connected: then the connection is the server's.
+    /// `None` if the peer connected; the server then owns the connection.
     endpoint: Option<Endpoint>,
 }
 
@@ -77,17 +77,17 @@ impl Channel {
         &self.inner.link
     }
 
-    /// What the connection runs on, and why.
+    /// The connection's transport, and the reason for it.
     pub fn transport(&self) -> &TransportInfo {
         &self.inner.link.info
     }
 
-    /// Whether calls can be made; afterwards they return [`Certainty::NotSent`].
+    /// Whether the connection accepts calls. If not, they return [`Certainty::NotSent`].
     pub fn is_open(&self) -> bool {
         self.inner.link.with(|state| state.core.is_open())
     }
 
-    /// Memory for attachments and targets of this connection, with bytes of earlier use of this program.
+    /// Allocates memory for attachments and targets of this connection. It may contain bytes of an earlier use by this program.
     ///
     /// # Errors
     ///
@@ -106,11 +106,11 @@ impl Channel {
         self.inner.link.with(|state| state.core.is_idle())
     }
 
-    /// Compares methods with those that the peer serves.
+    /// Compares methods with those of the peer.
     ///
     /// # Errors
     ///
-    /// [`Status::MISMATCH`] with the name of a method that has other types at the peer. A method that the peer does not have is no
+    /// [`Status::MISMATCH`] with the name of a method that has different types at the peer. A method that the peer does not serve is no
     /// error here.
     pub fn check(&self, methods: &[MethodInfo]) -> Result<(), RpcError> {
         let peers = self.inner.link.methods();
@@ -140,7 +140,7 @@ impl Service<Call> for Channel {
     }
 }
 
-/// The addresses of a name with a port.
+/// Resolves a host name with a port.
 pub(crate) async fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = address.parse() {
         return Ok(vec![address]);

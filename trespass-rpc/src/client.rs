@@ -1,4 +1,4 @@
-//! What the clients that the macro writes are made of.
+//! Building blocks of the clients that the macro generates.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -20,7 +20,7 @@ use crate::wire::{Metadata, MethodInfo};
 /// An error of a `tower` service.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What all calls of a client have.
+/// Options for all calls of a client.
 #[derive(Clone, Debug, Default)]
 pub struct CallOptions {
     timeout: Option<Duration>,
@@ -39,7 +39,7 @@ impl CallOptions {
     ///
     /// # Errors
     ///
-    /// A key has more than 255 bytes, or there are more than 8 KiB altogether.
+    /// A key has more than 255 bytes, or the metadata has more than 8 KiB in total.
     pub fn metadata(mut self, key: &str, value: &[u8]) -> Result<Self, RpcError> {
         if Arc::make_mut(&mut self.metadata).insert(key, value) {
             return Ok(self);
@@ -47,7 +47,7 @@ impl CallOptions {
         Err(RpcError::new(Status::TOO_LARGE, Certainty::NotSent, "metadata has 8 KiB at most"))
     }
 
-    /// Makes the calls part of a request: its deadline and its trace apply to them.
+    /// Makes the calls part of a request: the request's deadline and trace apply to them.
     #[must_use]
     pub fn within(mut self, context: &Context) -> Self {
         if let Some(remaining) = context.remaining() {
@@ -69,7 +69,7 @@ impl CallOptions {
 ///
 /// # Errors
 ///
-/// Those of the service.
+/// The errors of the service.
 pub async fn send<S>(mut service: S, call: Call) -> Result<Reply, RpcError>
 where
     S: Service<Call, Response = Reply>,
@@ -85,7 +85,7 @@ where
 ///
 /// # Errors
 ///
-/// The handler's, or the library's.
+/// The error of the handler or of the library.
 pub async fn unary<C, S, T, E>(service: S, call: Call) -> Result<T, Error<E>>
 where
     C: for<'b> Decode<'b, T> + for<'b> Decode<'b, E>,
@@ -138,7 +138,7 @@ fn decode<C: for<'b> Decode<'b, T>, T>(body: &[u8]) -> Result<T, RpcError> {
     C::decode(body).map_err(|error| RpcError::new(Status::INVALID, Certainty::Unknown, error.0))
 }
 
-/// An error of a layer: its own type if it is one of ours.
+/// Converts an error of a layer; errors of this crate keep their type.
 fn foreign(error: BoxError, certainty: Certainty) -> RpcError {
     match error.downcast::<RpcError>() {
         Ok(error) => *error,
@@ -149,7 +149,7 @@ fn foreign(error: BoxError, certainty: Certainty) -> RpcError {
 type Types<C, T, E> = PhantomData<fn() -> (C, T, E)>;
 type Started = Pin<Box<dyn Future<Output = Result<Reply, RpcError>> + Send>>;
 
-/// The answers of a method that returns a stream. Dropped, it cancels the call.
+/// The answers of a method that returns a stream. Dropping it cancels the call.
 #[must_use = "streams do nothing unless polled"]
 pub struct Answers<C, T, E> {
     state: Answering,
@@ -222,7 +222,7 @@ where
 
 /// The items that the caller of a method sends.
 pub struct Items<T> {
-    /// Decodes an item of the call that they belong to.
+    /// Decodes an item, with the codec of its call.
     next: ItemSource,
     types: PhantomData<fn() -> T>,
     decode: fn(&[u8]) -> Result<T, CodecError>,
@@ -244,8 +244,8 @@ impl<T> Items<T> {
         Self { next, types: PhantomData, decode: |bytes| C::decode(bytes) }
     }
 
-    /// The next item; `None` after the last one. An item that does not decode is an error, and the last one;
-    /// so is the end of the call before the end of the stream.
+    /// The next item; `None` after the last one. An item that cannot be decoded returns an error and ends the stream;
+    /// so does the end of the call before the end of the stream.
     pub async fn next(&mut self) -> Option<Result<T, CodecError>> {
         std::future::poll_fn(|task| self.poll(task)).await
     }

@@ -5,9 +5,9 @@ use std::fmt;
 use postcard::ser_flavors::Flavor;
 use serde::{Deserialize, Serialize};
 
-/// A way to encode values. `ID` travels with each request: a peer with another codec refuses it.
+/// A way to encode values. Each request contains `ID`; a peer with another codec rejects the request.
 pub trait Codec {
-    /// The number, 0 to 15; those from 8 on are for programs.
+    /// Number of the codec, 0 to 15. Numbers from 8 on are for codecs of programs.
     const ID: u8;
 }
 
@@ -23,7 +23,7 @@ pub trait Encode<T: ?Sized>: Codec {
 
 /// Decodes values of a type; they may borrow from the bytes.
 pub trait Decode<'b, T>: Codec {
-    /// The value.
+    /// Decodes a value.
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ pub trait Decode<'b, T>: Codec {
     fn decode(bytes: &'b [u8]) -> Result<T, CodecError>;
 }
 
-/// Bytes that do not decode, or a value that does not encode.
+/// Decoding or encoding failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodecError(pub String);
 
@@ -43,7 +43,7 @@ impl fmt::Display for CodecError {
 
 impl std::error::Error for CodecError {}
 
-/// The default: `postcard`, for all types of serde. Values are recognised by position, so both sides need the same types.
+/// The default codec, `postcard`, for all serde types. Fields are identified by position, so both sides need the same types.
 #[derive(Clone, Copy, Debug)]
 pub struct Postcard;
 
@@ -83,7 +83,7 @@ impl Flavor for Writer<'_> {
     }
 }
 
-/// Bytes as they are: for methods with one argument.
+/// Passes bytes unchanged, for methods with one argument.
 #[derive(Clone, Copy, Debug)]
 pub struct Raw;
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// What became of a call, as a number that travels.
+/// The status of a call, as the number in the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(pub u32);
 
@@ -29,25 +29,25 @@ statuses! {
     OK = 0, "ok";
     /// The handler returned an error of the method's own type.
     APPLICATION = 1, "the handler returned an error";
-    /// The caller gave the call up.
+    /// The caller cancelled the call.
     CANCELLED = 2, "the call was cancelled";
-    /// The time was over.
+    /// The deadline passed.
     DEADLINE = 3, "the deadline has passed";
     /// The peer has no such method.
     UNIMPLEMENTED = 4, "the peer does not serve this method";
-    /// The arguments, an item or the result could not be read.
+    /// The arguments, an item or the result could not be decoded.
     INVALID = 5, "the bytes do not decode";
-    /// A body or an attachment is longer than the peer takes.
+    /// A body or an attachment is longer than the peer accepts.
     TOO_LARGE = 6, "too large for the peer";
-    /// The peer has too much to do; the call may be tried again later.
+    /// The peer is overloaded; the call may be retried later.
     OVERLOADED = 7, "the peer is overloaded";
-    /// There is no connection, or it ends.
+    /// The connection is missing or closing.
     UNAVAILABLE = 8, "the connection is not available";
     /// The handler panicked, or the library failed.
     INTERNAL = 9, "internal error of the peer";
-    /// The caller has not proved its identity, or may not make the call.
+    /// The caller is not authenticated, or not authorized to make the call.
     UNAUTHENTICATED = 10, "the caller is not authenticated";
-    /// The method has other types at the peer.
+    /// The method has different types at the peer.
     MISMATCH = 11, "the method has other types at the peer";
     /// The peer broke the protocol.
     PROTOCOL = 12, "the peer violated the protocol";
@@ -62,11 +62,11 @@ impl fmt::Debug for Status {
 /// Whether a call that failed may have run at the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Certainty {
-    /// It did not leave this side.
+    /// The call was not sent.
     NotSent,
-    /// The peer refused it, and did not run it.
+    /// The peer rejected the call and did not run it.
     Refused,
-    /// It may have run, wholly or in part.
+    /// The call may have run, completely or partly.
     Unknown,
 }
 
@@ -80,14 +80,14 @@ impl fmt::Display for Certainty {
     }
 }
 
-/// A call that the library or the connection failed.
+/// A call failed in the library or the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RpcError {
-    /// What became of it.
+    /// The status of the call.
     pub status: Status,
-    /// Whether it may have run.
+    /// Whether the call may have run.
     pub certainty: Certainty,
-    /// More about it; may be empty.
+    /// Details for the log or the user; may be empty.
     pub detail: Cow<'static, str>,
 }
 
@@ -97,7 +97,7 @@ impl RpcError {
         Self { status, certainty, detail: detail.into() }
     }
 
-    /// Whether a call that failed so may be made again: it did not run, or is idempotent.
+    /// Whether the failed call may be retried: it did not run, or it is idempotent.
     pub fn is_retryable(&self, is_idempotent: bool) -> bool {
         let is_passing = matches!(self.status, Status::OVERLOADED | Status::UNAVAILABLE);
         is_passing && (is_idempotent || self.certainty != Certainty::Unknown)
@@ -116,10 +116,10 @@ impl fmt::Display for RpcError {
 
 impl std::error::Error for RpcError {}
 
-/// A call that failed: by the handler's decision, or on the way.
+/// A call failed: in the handler, in the library or in the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error<E> {
-    /// The handler returned this.
+    /// The error that the handler returned.
     Application(E),
     /// The library or the connection failed.
     Rpc(RpcError),

@@ -4,7 +4,7 @@ use crate::core::{Connection, Event, Limits, Side};
 use crate::error::Status;
 use crate::wire::{Bulk, Frame, Header, Hello, Kind, write};
 
-/// A connection whose peer sends the input, as messages of any frames.
+/// Runs a connection whose peer sends the input as messages of arbitrary frames.
 pub fn rpc_frames(input: &[u8]) {
     let hello = Hello {
         versions: (1, 1),

@@ -42,7 +42,7 @@ pub use service::{Context, Handler, Pair, Request, Response};
 pub use trespass_rpc_macros::service;
 pub use wire::{Metadata, MethodInfo};
 
-/// What the macro's code calls.
+/// Functions that the macro's code calls.
 #[doc(hidden)]
 pub mod generated {
     pub use tower_service::Service;

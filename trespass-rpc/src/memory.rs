@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use trespass::{Region, Registrar};
 
-/// The smallest memory, and the largest that is kept for later.
+/// The smallest memory, and the largest that the pool keeps for reuse.
 const SMALLEST: usize = 4 << 10;
 const LARGEST: usize = 1 << 30;
 
-/// Memory that peers read and write: registered with the device of a connection, or on the heap for TCP. Clones are the same memory.
+/// Memory that peers read and write: registered with the device of a connection, or on the heap for TCP. Clones share the memory.
 ///
-/// Bytes are copied in and out at any time; what a peer writes meanwhile is seen or not, in any mixture. The memory stays where it is
-/// until no call, key or request of the device names it, whatever the program drops.
+/// The program may copy bytes in and out at any time; if the peer writes at the same time, a copy may mix old and new bytes. The memory
+/// stays allocated until no call, key or device request uses it, even if the program drops its handles.
 #[derive(Clone)]
 pub struct Memory(Arc<Inner>);
 
@@ -38,12 +38,12 @@ impl Memory {
         Self(Arc::new(Inner { storage: Some(Storage::Region(region)), length, pool: None }))
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.0.length
     }
 
-    /// Whether it has none.
+    /// Whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -52,7 +52,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if they are not within the memory; `Unsupported` for memory that the program has registered.
+    /// `InvalidInput` if the bytes are not within the memory; `Unsupported` for memory that the program has registered.
     pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> io::Result<()> {
         let range = self.within(offset, bytes.len())?;
         match &self.0.storage {
@@ -82,7 +82,7 @@ impl Memory {
         }
     }
 
-    /// All bytes, copied.
+    /// Copies all bytes into a vector.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl Memory {
         Ok(bytes)
     }
 
-    /// The region, if it is registered.
+    /// The region, if the memory is registered.
     pub(crate) fn region(&self) -> Option<&Region> {
         match &self.0.storage {
             Some(Storage::Region(region)) => Some(region),
@@ -125,7 +125,7 @@ impl Drop for Inner {
     }
 }
 
-/// Memory that was used before, up to a watermark; more is given back to the system.
+/// Memory for reuse, up to a watermark; the rest is returned to the system.
 pub(crate) struct MemoryPool {
     registrar: Option<Registrar>,
     watermark: usize,
@@ -136,7 +136,7 @@ pub(crate) struct MemoryPool {
 struct Kept {
     bytes: usize,
     by_size: BTreeMap<usize, Vec<Storage>>,
-    /// Memory that a peer may still reach, by keys that are being taken back.
+    /// Memory that a peer may still access, by keys that are being revoked.
     quarantine: Vec<Region>,
 }
 
@@ -154,7 +154,7 @@ impl MemoryPool {
         self.registrar.as_ref()
     }
 
-    /// Memory with bytes of earlier use.
+    /// Allocates memory; it may contain bytes of an earlier use.
     pub(crate) fn alloc(self: &Arc<Self>, length: usize) -> io::Result<Memory> {
         let size = if length > LARGEST { length } else { length.max(SMALLEST).next_power_of_two() };
         let kept = {
@@ -196,7 +196,7 @@ impl Storage {
 }
 
 impl Kept {
-    /// Takes what no peer reaches any more out of the quarantine.
+    /// Moves memory that no peer can access any more out of the quarantine.
     fn release(&mut self) {
         for at in (0..self.quarantine.len()).rev() {
             if self.quarantine[at].is_unique() {

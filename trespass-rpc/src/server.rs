@@ -10,13 +10,13 @@ use crate::channel::resolve;
 use crate::endpoint::{Command, Endpoint, Listened};
 use crate::service::{Handler, Pair, runner_of};
 
-/// A server that does not listen yet.
+/// A server before it listens.
 #[derive(Debug)]
 pub struct Server<H> {
     handler: H,
 }
 
-/// A server that listens. Dropped, it stops to listen and closes its connections.
+/// A listening server. Dropping it stops the listener and closes its connections.
 #[derive(Debug)]
 pub struct Serving {
     listened: Listened,
@@ -38,7 +38,7 @@ impl<H: Handler> Server<H> {
     ///
     /// # Errors
     ///
-    /// The address is in use, or is not this host's; two methods have one hash.
+    /// The address is in use, or is not this host's; two methods have the same hash.
     pub async fn bind(self, address: &str) -> io::Result<Serving> {
         self.bind_on(&Endpoint::current()?, address).await
     }
@@ -71,8 +71,8 @@ impl Serving {
         self.listened.address
     }
 
-    /// Stops listening, asks the callers to make no more calls, and waits until those that run have ended, for the time at most. Returns
-    /// how many connections still had calls.
+    /// Stops listening, announces to callers that no more calls are accepted, and waits at most the given time for running calls. Returns
+    /// the number of connections that still had calls.
     pub async fn drain(self, time: Duration) -> usize {
         let (reply, left) = oneshot::channel();
         // Longer than any program runs.

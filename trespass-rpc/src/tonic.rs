@@ -1,6 +1,6 @@
-//! gRPC over our streams: a connector and incoming streams for `tonic`.
+//! gRPC over streams of `trespass`: a connector and incoming streams for `tonic`.
 //!
-//! An existing service moves by two lines:
+//! To move an existing service, change two lines:
 //!
 //! ```ignore
 //! let channel = Endpoint::from_static("http://host:50051").connect_with_connector(trespass_rpc::tonic::connector()).await?;
@@ -24,12 +24,12 @@ use trespass::net;
 #[derive(Debug)]
 pub struct Io(net::Stream);
 
-/// What a server's handlers find in the extensions of a request.
+/// Connection data in the extensions of each request that a server's handler receives.
 #[derive(Clone, Debug)]
 pub struct ConnectInfo {
-    /// The peer.
+    /// The peer's address.
     pub peer: Option<SocketAddr>,
-    /// Device, port and addresses in words, with the reason for TCP.
+    /// Device, port and addresses as text, with the reason for TCP.
     pub transport: String,
 }
 
@@ -63,7 +63,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Streams as they are accepted, for `serve_with_incoming`.
+/// Accepted streams, for `serve_with_incoming`.
 #[derive(Debug)]
 pub struct Incoming(net::Listener);
 
@@ -127,7 +127,7 @@ impl AsyncWrite for Io {
         true
     }
 
-    /// Written bytes leave at once, as with sockets.
+    /// Does nothing: written bytes are sent at once, as with sockets.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

@@ -74,7 +74,7 @@ impl Default for Limits {
 pub enum Side {
     /// This one; its calls have odd numbers.
     Client,
-    /// The peer.
+    /// The peer's address.
     Server,
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Outcome {
 
 /// Runs the requests of one server.
 pub(crate) trait Runner: Send {
-    /// What it serves.
+    /// The methods of this service.
     fn methods(&self) -> Vec<PeerMethod>;
     /// Sets where wakers leave the tasks that are worth another poll.
     fn place(&mut self, shared: &Arc<Shared>, number: u32);

@@ -26,7 +26,7 @@ pub enum BulkKind {
 pub struct Bulk {
     /// How the bytes are reached.
     pub kind: BulkKind,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
     /// Address in the memory of the peer, for RDMA.
     pub address: u64,
