@@ -1,4 +1,4 @@
-//! What went wrong, and the exit status that stands for it.
+//! Errors, and their exit statuses.
 
 use std::fmt::{self, Display};
 use std::io;
@@ -11,19 +11,19 @@ pub struct Error {
     text: String,
 }
 
-/// What a program branches on.
+/// The kind of an error, for programs to match on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The command line, or the request of the far side.
+    /// The command line or the request of the far side is invalid.
     Usage,
     /// The two sides have different keys.
     WrongKey,
-    /// RDMA was required, and there is none.
+    /// RDMA was required but is unavailable.
     NoRdma,
-    /// No connection was made.
+    /// The connection could not be established.
     Unreachable,
-    /// A file or a standard stream.
+    /// A file or a standard stream failed.
     File,
     /// Some of the files were not copied.
     Partial,
@@ -56,12 +56,12 @@ impl Error {
         Error::new(Kind::Protocol, text)
     }
 
-    /// What it is.
+    /// The kind.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Puts what was being done before the text.
+    /// Prefixes the text with the operation that failed.
     #[must_use]
     pub fn within(mut self, what: impl Display) -> Error {
         self.text = format!("{what}: {}", self.text);
@@ -116,7 +116,7 @@ pub fn reason(error: &io::Error) -> String {
     letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// A path for people: control characters are escaped, so that a name cannot drive a terminal.
+/// A path for display: control characters are escaped, so that a name cannot control the terminal.
 pub fn escape(path: &Path) -> String {
     let mut text = String::new();
     for letter in path.to_string_lossy().chars() {

@@ -2,14 +2,14 @@
 
 use twox_hash::XxHash3_128;
 
-/// Bytes of payload that a block has at most: with its trailer it fits a buffer of 256 KiB, and it is a multiple of the page.
+/// Largest payload of a block in bytes: a multiple of the page size that fits a buffer of 256 KiB together with the trailer.
 pub const BLOCK: usize = (256 << 10) - 4096;
 /// Bytes after the payload: header, hash, tag, form.
 pub const TRAILER: usize = HEADER + 16 + 1;
 /// Bytes of header and hash.
 pub(super) const HEADER: usize = 32;
 
-/// What a block's payload is.
+/// The kind of a block's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockKind {
     /// Bytes of one file, or of the stream.
@@ -18,10 +18,10 @@ pub enum BlockKind {
     Pack,
 }
 
-/// What a block is: where its payload belongs, and its hash.
+/// The header of a block: the position of its payload, and its hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// What the payload is.
+    /// Kind of the payload.
     pub kind: BlockKind,
     /// Number of the file, or of the pack's first one.
     pub file: u32,
@@ -37,7 +37,7 @@ impl Block {
         Block { kind, file, offset, hash: XxHash3_128::oneshot(payload) }
     }
 
-    /// Whether the payload is what was sent.
+    /// Whether the payload matches the hash.
     pub fn matches(&self, payload: &[u8]) -> bool {
         XxHash3_128::oneshot(payload) == self.hash
     }

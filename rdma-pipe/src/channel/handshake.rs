@@ -1,4 +1,4 @@
-//! From a key that both sides have to a key for each direction.
+//! Derives a key for each direction from a key that both sides have.
 
 use hkdf::Hkdf;
 use sha2::Sha256;
@@ -13,9 +13,9 @@ const MAGIC: [u8; 7] = *b"rdpipe\x01";
 /// Which side of the connection this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It connected.
+    /// The side that connected.
     Client,
-    /// It accepted.
+    /// The side that accepted.
     Server,
 }
 
@@ -43,7 +43,7 @@ impl Handshake {
     ///
     /// # Errors
     ///
-    /// The peer is another program, or has another version.
+    /// The peer is a different program, or has a different version.
     pub fn finish(self, hello: &[u8]) -> Result<(Sealer, Opener)> {
         let (magic, element) = hello.split_at_checked(MAGIC.len()).ok_or_else(not_ours)?;
         if magic[..6] != MAGIC[..6] {

@@ -1,6 +1,6 @@
 //! An authenticated channel over messages: a key exchange by password, then sealed messages. No I/O, clock or threads.
 //!
-//! Both sides have a key: one that a person types, or 32 random bytes that went through ssh. SPAKE2 turns it into keys for AES-256-GCM,
+//! Both sides have a key: a typed one, or 32 random bytes that were sent through ssh. SPAKE2 derives the keys for AES-256-GCM from it,
 //! so that a recorded handshake does not allow offline guessing, and a wrong guess costs a connection.
 //!
 //! A message is a control frame or a block. A control frame is sealed whole. A block is payload, then a trailer with the block's header,

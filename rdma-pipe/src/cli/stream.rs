@@ -64,7 +64,7 @@ impl SendCommand {
     ///
     /// # Errors
     ///
-    /// As of [`connect`] and [`stream::send`].
+    /// See [`connect`] and [`stream::send`].
     pub fn run(self) -> Result<u8> {
         let key = KeyArgument::read(self.key.as_ref())?;
         let (input, name) = match &self.file {
@@ -99,7 +99,7 @@ impl ReceiveCommand {
     ///
     /// # Errors
     ///
-    /// As of [`Listener`] and [`stream::receive`].
+    /// See [`Listener`] and [`stream::receive`].
     pub fn run(self) -> Result<u8> {
         let key = KeyArgument::read(self.key.as_ref())?;
         let listener = Listener::bind(None, self.port, &self.link.options())?;

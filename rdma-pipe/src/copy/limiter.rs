@@ -4,10 +4,10 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What may be sent at once after a pause.
+/// Largest burst after a pause.
 const BURST: Duration = Duration::from_millis(50);
 
-/// Delays threads so that all together keep the rate.
+/// Delays threads so that their total rate stays below the limit.
 #[derive(Debug)]
 pub(super) struct Limiter {
     rate: u64,

@@ -18,14 +18,14 @@ pub use target::Target;
 use crate::error::{Error, Kind};
 use crate::proto::Totals;
 
-/// How a copy ended that was not broken off.
+/// The result of a copy that ran to its end.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// What was copied.
+    /// Totals of the copy.
     pub totals: Totals,
     /// Bytes that this side sent or received.
     pub carried: u64,
-    /// Entries that failed, in words.
+    /// Error texts of the entries that failed.
     pub failures: Vec<Error>,
 }
 

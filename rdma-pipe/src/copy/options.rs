@@ -7,21 +7,21 @@ use crate::tree::{Filter, Keep};
 /// Options of a copy.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CopyOptions {
-    /// Directories are copied.
+    /// Copy directories.
     pub recursive: bool,
-    /// Files that are there already, with size and time of the source, are skipped.
+    /// Skip files that already have the size and time of the source.
     pub sync: bool,
-    /// Their contents are compared instead of their time.
+    /// Compare contents instead of times.
     pub checksum: bool,
-    /// What the source does not have is removed from copied directories.
+    /// Remove entries that the source does not have from copied directories.
     pub delete: bool,
-    /// Nothing is written.
+    /// Write nothing.
     pub dry_run: bool,
-    /// What is kept besides contents and time.
+    /// Metadata to keep besides the time.
     pub keep: Keep,
-    /// What is left out.
+    /// Filter of the entries to copy.
     pub filter: Filter,
-    /// Paths below the source that are copied alone.
+    /// Copy only these paths below the source.
     pub files_from: Option<Vec<Vec<u8>>>,
     /// Bytes a second at most; 0 is no limit.
     pub limit: u64,

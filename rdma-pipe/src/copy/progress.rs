@@ -1,4 +1,4 @@
-//! What a copy has done so far, for those that show it.
+//! Progress of a copy, for display.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -16,7 +16,7 @@ pub struct Progress {
     names: Option<Mutex<Vec<String>>>,
 }
 
-/// A moment of a copy.
+/// A snapshot of the progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
     /// Bytes and files that were found so far.
@@ -33,23 +33,23 @@ impl Progress {
         Progress { names: names.then(Mutex::default), ..Progress::default() }
     }
 
-    /// A file of this length was found.
+    /// Records a file of this length.
     pub fn listed(&self, bytes: u64) {
         self.listed_bytes.fetch_add(bytes, Relaxed);
         self.listed_files.fetch_add(1, Relaxed);
     }
 
-    /// All were found.
+    /// Records that all files were found.
     pub fn all_listed(&self) {
         self.is_listed.store(true, Relaxed);
     }
 
-    /// Bytes are done.
+    /// Counts bytes as done.
     pub fn bytes(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// A file is done.
+    /// Counts a file as done.
     pub fn file(&self, name: impl FnOnce() -> String) {
         self.files.fetch_add(1, Relaxed);
         if let Some(names) = &self.names {
@@ -57,7 +57,7 @@ impl Progress {
         }
     }
 
-    /// What another process counts.
+    /// Sets the counters to those of another process.
     pub fn set(&self, listed: (u64, u64), done: (u64, u64), is_listed: bool) {
         self.listed_bytes.store(listed.0, Relaxed);
         self.listed_files.store(listed.1, Relaxed);
@@ -66,7 +66,7 @@ impl Progress {
         self.is_listed.store(is_listed, Relaxed);
     }
 
-    /// A file need not be sent.
+    /// Counts a file that need not be sent.
     pub fn skipped(&self) {
         self.files.fetch_add(1, Relaxed);
     }

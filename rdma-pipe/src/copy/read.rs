@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result, escape};
 use crate::proto::{Entry, EntryKind, Frame, Id, Job};
 use crate::tree::{Place, facts};
 
-/// Does a job: `files` are where its files are.
+/// Runs a job: `files` has the locations of its files.
 pub(super) fn run(shared: &Shared<'_>, job: &Job, files: &[(Place, Entry)]) -> Result<()> {
     match job {
         Job::Pack(ids) => pack(shared, ids, files),
@@ -55,7 +55,7 @@ fn pack(shared: &Shared<'_>, ids: &[(Id, u32)], files: &[(Place, Entry)]) -> Res
     shared.sender.pack(&Frame::Pack(list), &block, buffer, length)
 }
 
-/// Reads a small file whole.
+/// Reads a small file completely.
 fn small(path: &Path, entry: &Entry, into: &mut [u8]) -> Result<()> {
     let (fd, before) = open(path)?;
     let mut length = 0;

@@ -1,4 +1,4 @@
-//! The side that gets the files: one thread receives and makes directories, others write.
+//! The side that receives files: one thread receives and makes directories, others write.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -24,13 +24,13 @@ const AHEAD: usize = 4;
 /// Directories that are held open.
 const OPEN: usize = 128;
 
-/// What the receiving thread has.
+/// State of the receiving thread.
 struct Receiving<'r> {
     root: Arc<Directory>,
     rename: Option<Vec<u8>>,
     /// The destination itself is the copy of a source.
     is_copy: bool,
-    /// Names that may stand in the destination itself; `None` for all.
+    /// Names that the destination directory may get; `None` for all.
     expected: Option<&'r [Vec<u8>]>,
     options: &'r CopyOptions,
     progress: &'r Progress,
@@ -51,11 +51,11 @@ struct Receiving<'r> {
     pack: Option<Vec<(Id, u32)>>,
 }
 
-/// Receives files and directories. `expected` are the names that were asked for, if this side asked.
+/// Receives files and directories. `expected` has the requested names, if this side requested them.
 ///
 /// # Errors
 ///
-/// The copy as a whole failed: the connection broke, or what arrived is malformed or altered.
+/// The copy as a whole failed: the connection broke, or the peer's data is malformed or altered.
 pub fn receive(
     link: Link,
     target: Target,
@@ -128,7 +128,7 @@ pub fn receive(
     }
 }
 
-/// What is done after all files are written.
+/// Runs the steps that follow after all files are written.
 struct Rest {
     root: Arc<Directory>,
     folders: HashMap<Id, Vec<u8>>,
@@ -381,7 +381,7 @@ impl Receiving<'_> {
         self.open.insert(id, directory);
     }
 
-    /// What a directory has here and not at the source.
+    /// Entries of a directory that exist here and not at the source.
     fn find_surplus(&mut self, dir: Id) -> Result<()> {
         let listed = self.listed.remove(&dir).unwrap_or_default();
         let Some(path) = self.folders.get(&dir) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! The side that has the files: a thread lists, others read and send, one receives answers.
+//! The side that sends files: one thread lists, others read and send, one receives answers.
 
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
@@ -20,7 +20,7 @@ const READERS: usize = 2;
 /// Files that are listed before they are sent.
 const AHEAD: usize = 20_000;
 
-/// What the threads share.
+/// State that the threads share.
 pub(super) struct Shared<'s> {
     pub(super) sender: &'s Sender,
     pub(super) options: &'s CopyOptions,
@@ -32,14 +32,14 @@ pub(super) struct Shared<'s> {
 
 struct State {
     source: Source,
-    /// Where files are that were not sent yet.
+    /// Locations of files that were not sent yet.
     files: HashMap<Id, (Place, Entry)>,
     all_listed: bool,
     /// A list was numbered and is being sent: its files have to wait.
     is_listing: bool,
     busy: usize,
     failures: Vec<Error>,
-    /// Why the copy cannot go on.
+    /// Why the copy stopped.
     broken: Option<Error>,
     report: Option<(Totals, Vec<(String, Failure)>)>,
 }
@@ -48,7 +48,7 @@ struct State {
 ///
 /// # Errors
 ///
-/// The copy as a whole failed: the connection broke, or the peer could not go on.
+/// The copy as a whole failed: the connection broke, or the peer reported a failure.
 pub fn send(link: Link, paths: &[PathBuf], options: &CopyOptions, progress: &Progress) -> Result<Outcome> {
     let Link { sender, mut receiver } = link;
     let state = State {
@@ -227,7 +227,7 @@ impl Shared<'_> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the state is as wanted, or broken.
+    /// Waits until the state meets the condition, or until the copy fails.
     fn wait(&self, wanted: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         while state.broken.is_none() && state.report.is_none() && !wanted(&state) {
@@ -259,7 +259,7 @@ impl Shared<'_> {
         sent.map(|()| first)
     }
 
-    /// An entry failed.
+    /// Records a failed entry.
     pub(super) fn fail(&self, error: Error) {
         let mut state = self.lock();
         state.source.failed();

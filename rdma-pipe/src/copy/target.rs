@@ -1,4 +1,4 @@
-//! Where a copy goes.
+//! The destination of a copy.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Threads that write files: each file belongs to one of them.
+//! Threads that write files: one thread writes all blocks of a file.
 
 use std::collections::HashMap;
 use std::num::NonZero;
@@ -15,14 +15,14 @@ use crate::link::{Sender, verify};
 use crate::proto::{Entry, Failure, Frame, Have, Id, SMALL};
 use crate::tree::{Directory, Partial, set_facts, temporary_name};
 
-/// What a thread does.
+/// A task of a thread.
 #[derive(Debug)]
 pub(super) enum Task {
     /// Opens the partial file of an entry, unless it was opened for its answer.
     Open(Id, Arc<Directory>, Box<Entry>, u64, Option<Partial>),
     /// Writes a block.
     Block(Block, Buf),
-    /// Completes a file, or gives it up.
+    /// Completes a file, or abandons it.
     Close(Id, std::result::Result<(), Failure>),
     /// Writes the files of a pack.
     Pack(Block, Buf, Vec<Packed>),
@@ -31,13 +31,13 @@ pub(super) enum Task {
 /// A file of a pack: its number, length and entry, and its directory unless that failed.
 pub(super) type Packed = (Id, u32, Option<Arc<Directory>>, Box<Entry>);
 
-/// What the threads share.
+/// State that the threads share.
 #[derive(Debug)]
 pub(super) struct Writers<'w> {
     pub(super) sender: &'w Sender,
     pub(super) options: &'w CopyOptions,
     pub(super) failures: Mutex<Vec<Error>>,
-    /// Why the copy cannot go on.
+    /// Why the copy stopped.
     pub(super) broken: Mutex<Option<Error>>,
 }
 
@@ -189,7 +189,7 @@ fn write_small(
     }
 }
 
-/// What the sink has of a file; its partial file is opened on the way.
+/// Determines how much of a file the sink has, and opens its partial file.
 pub(super) fn have(
     directory: &Directory,
     entry: &Entry,

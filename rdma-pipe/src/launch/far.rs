@@ -1,4 +1,4 @@
-//! Starting the far side, and speaking with it.
+//! Starting the far side, and exchanging requests and replies with it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -9,7 +9,7 @@ use super::{Reply, Request};
 use crate::error::{Error, Kind, Result, reason};
 use crate::link::{Peer, address};
 
-/// For the far side to end by itself.
+/// Time limit for the far side to exit.
 const END: Duration = Duration::from_secs(5);
 /// Longest line of the far side.
 const LINE: u64 = 16 << 20;
@@ -23,7 +23,7 @@ pub struct Shell {
     pub far: String,
 }
 
-/// A far side that runs.
+/// A running far side.
 #[derive(Debug)]
 pub struct Far {
     name: String,
@@ -110,7 +110,7 @@ impl Far {
     ///
     /// # Errors
     ///
-    /// It has ended, or could not go on.
+    /// The far side has exited, or reported an error.
     pub fn reply(&mut self) -> Result<Reply> {
         loop {
             let mut line = Vec::new();
@@ -132,11 +132,11 @@ impl Far {
         }
     }
 
-    /// Where it listens.
+    /// The addresses at which the far side listens.
     ///
     /// # Errors
     ///
-    /// As of [`Far::reply`].
+    /// See [`Far::reply`].
     pub fn peer(&mut self, key: Vec<u8>) -> Result<Peer> {
         let Reply::Listening { port, addresses } = self.reply()? else {
             return Err(Error::protocol(format!("{}: the far side does not listen", self.name)));

@@ -1,7 +1,7 @@
 //! The far side of a transfer: this program again, started by ssh.
 //!
-//! The starter writes a [`Request`], one line of JSON, to the far side's standard input: the one-use key never stands on a command line.
-//! The far side answers with [`Reply`] lines. When its standard input ends, it ends, so that nothing is left when the starter is killed.
+//! The starter writes a [`Request`], one line of JSON, to the far side's standard input, so the one-use key is on no command line.
+//! The far side answers with [`Reply`] lines. It exits when its standard input ends, so no process remains if the starter is killed.
 
 mod far;
 mod server;
@@ -20,12 +20,12 @@ use crate::link::{Options, Peer};
 use crate::pipeline::Segment;
 use crate::proto::{Failure, Totals};
 
-/// What the far side is to do.
+/// A request to the far side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Request {
     /// Key of the connection that it accepts.
     pub key: Vec<u8>,
-    /// What it does.
+    /// The task.
     pub role: Role,
     /// Options of connections.
     pub link: LinkRequest,
@@ -34,25 +34,25 @@ pub struct Request {
 /// What the far side does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Role {
-    /// It sends files, to the peer if one is given, and otherwise to the peer that connects.
+    /// Send files, to the given peer, or to the one that connects if none is given.
     Source {
-        /// What it sends.
+        /// Paths to send.
         paths: Vec<Vec<u8>>,
-        /// How.
+        /// Options of the copy.
         options: CopyOptions,
-        /// Where to.
+        /// The peer to connect to.
         to: Option<Peer>,
     },
-    /// It receives files from the peer that connects.
+    /// Receive files from the peer that connects.
     Sink {
-        /// Where they go.
+        /// The destination.
         path: Vec<u8>,
-        /// How many sources there are, and whether their contents alone are copied.
+        /// Number of sources, and whether only their contents are copied.
         sources: (usize, bool),
-        /// How.
+        /// Options of the copy.
         options: CopyOptions,
     },
-    /// It runs a segment of a pipeline.
+    /// Run a segment of a pipeline.
     Segment(Segment),
 }
 
@@ -67,33 +67,33 @@ pub struct LinkRequest {
     port: u16,
 }
 
-/// What the far side answers.
+/// A reply of the far side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Reply {
-    /// It listens.
+    /// The far side listens.
     Listening {
-        /// At this port.
+        /// The port.
         port: u16,
-        /// Of these addresses, as far as it can tell.
+        /// The addresses that the far side can determine.
         addresses: Vec<String>,
     },
     /// Bytes and files that were listed, then those that are done.
     Progress((u64, u64), (u64, u64), bool),
-    /// It has finished.
+    /// The far side has finished.
     Finished {
         /// Its exit status.
         status: u8,
-        /// What was transferred.
+        /// Totals of the transfer.
         totals: Totals,
         /// Entries that failed.
         failures: Vec<Failure>,
     },
-    /// It cannot go on.
+    /// The far side failed.
     Failed(Failure),
 }
 
 impl LinkRequest {
-    /// From the options of this side; the far side listens at `port`, 0 for any.
+    /// Makes them from the options of this side; the far side listens at `port`, 0 for any.
     pub fn new(options: &Options, port: u16) -> LinkRequest {
         LinkRequest {
             tcp: options.transport == Transport::Tcp,

@@ -14,9 +14,9 @@ use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Listener, Options, Peer, connect};
 use crate::proto::{Failure, Purpose};
 
-/// For the peer to connect.
+/// Time limit for the peer to connect.
 const CONNECT: Duration = Duration::from_secs(60);
-/// Between two lines of progress.
+/// Interval between two lines of progress.
 const PROGRESS: Duration = Duration::from_millis(200);
 /// Longest request.
 const REQUEST: u64 = 256 << 20;
@@ -108,7 +108,7 @@ fn accept(key: &[u8], options: &Options, port: u16, line: &Line, due: Purpose) -
     if purpose == due { Ok(link) } else { Err(Error::protocol("the peer has the wrong direction")) }
 }
 
-/// Runs a copy, and reports its progress meanwhile.
+/// Runs a copy, and reports its progress.
 fn with_progress(line: &Line, run: impl FnOnce(&Progress) -> Result<Outcome>) -> Result<Outcome> {
     let progress = Arc::new(Progress::new(false));
     let over = Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -130,7 +130,7 @@ fn with_progress(line: &Line, run: impl FnOnce(&Progress) -> Result<Outcome>) ->
     outcome
 }
 
-/// The address that ssh came to.
+/// The local address of the ssh connection.
 fn addresses() -> Vec<String> {
     let connection = std::env::var("SSH_CONNECTION").unwrap_or_default();
     connection.split_whitespace().nth(2).map(str::to_owned).into_iter().collect()

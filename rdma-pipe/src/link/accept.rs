@@ -13,9 +13,9 @@ use crate::channel::{Handshake, Message, Opener, Role, Sealer};
 use crate::error::{Error, Kind, Result, reason};
 use crate::proto::{Frame, Purpose};
 
-/// For a peer's side of the handshake.
+/// Time limit for a peer's side of the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// After a wrong key no other is looked at: three guesses a second.
+/// Pause after a wrong key, before the next one is checked: limits guessing to three keys a second.
 const PENALTY: Duration = Duration::from_millis(333);
 /// Peers in their handshake at most.
 const MOST: usize = 64;
@@ -26,13 +26,13 @@ pub(super) const WRONG_KEY: u32 = 1;
 #[derive(Debug)]
 pub struct Listener {
     acceptor: Acceptor,
-    /// In the order of their arrival.
+    /// Peers in the order of arrival.
     entering: Mutex<Vec<Entering>>,
     options: Options,
 }
 
 impl Listener {
-    /// Listens at a port of all addresses, or of the given one; port 0 is any free one.
+    /// Listens at a port of all addresses, or of the given one; port 0 selects any free port.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl Listener {
     }
 
     /// Waits for a peer with the key, until the deadline if there is one. Peers with another key, and other programs, are logged and refused.
-    /// Peers do not wait for one another's handshake.
+    /// Handshakes of several peers run concurrently.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl Drop for Listener {
 #[derive(Debug)]
 struct Entering {
     connection: Connection,
-    /// The keys after the hello; before that there are none.
+    /// The keys; `None` before the hello.
     state: Option<(Sealer, Opener)>,
     until: Instant,
 }

@@ -14,18 +14,18 @@ use crate::channel::{Handshake, Message, Role};
 use crate::error::{Error, Kind, Result};
 use crate::proto::{Frame, Purpose};
 
-/// Between two attempts.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
-/// For the peer's side of the handshake.
+/// Time limit for the peer's side of the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// For an attempt at one address.
+/// Time limit for an attempt at one address.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
-/// Connects to the first of these addresses (`host:port`) that answers, and tries for `patience` while none does.
+/// Connects to the first of these addresses (`host:port`) that accepts. Retries for `patience` while none does.
 ///
 /// # Errors
 ///
-/// Nothing accepts at the addresses ([`Kind::Unreachable`]), the peer has another key ([`Kind::WrongKey`]) or is another program.
+/// No address accepts ([`Kind::Unreachable`]), the peer has another key ([`Kind::WrongKey`]), or it is another program.
 pub fn connect(
     addresses: &[String],
     key: &[u8],

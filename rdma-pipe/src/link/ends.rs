@@ -18,13 +18,13 @@ const RESERVED: usize = 16;
 /// A connection that is authenticated.
 #[derive(Debug)]
 pub struct Link {
-    /// For any thread.
+    /// Sending end, usable from any thread.
     pub sender: Sender,
-    /// For one thread.
+    /// Receiving end, for one thread.
     pub receiver: Receiver,
 }
 
-/// Sends frames and blocks. Clones are the same end.
+/// Sends frames and blocks. Clones share the same connection.
 #[derive(Clone, Debug)]
 pub struct Sender {
     shared: Arc<Shared>,
@@ -38,12 +38,12 @@ pub struct Receiver {
     opener: Opener,
 }
 
-/// What arrived.
+/// A received frame or block.
 #[derive(Debug)]
 pub enum Received {
     /// A control frame.
     Frame(Frame),
-    /// A block, not compared with its hash yet, with its payload.
+    /// A block with its payload, which is not verified against its hash yet.
     Block(Block, Buf),
 }
 
@@ -51,7 +51,7 @@ pub enum Received {
 struct Shared {
     connection: Connection,
     state: Mutex<State>,
-    /// When the receiver last got something.
+    /// Time of the last received message.
     heard: Mutex<Instant>,
     over: Mutex<bool>,
     ended: Condvar,
@@ -115,7 +115,7 @@ impl Link {
         Ok(Link { sender, receiver })
     }
 
-    /// What the connection runs on.
+    /// Transport of the connection.
     ///
     /// # Errors
     ///
@@ -128,7 +128,7 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// As of [`Receiver::receive`].
+    /// See [`Receiver::receive`].
     pub fn frame(&mut self) -> Result<Frame> {
         match self.receiver.receive()? {
             Received::Frame(frame) => Ok(frame),
@@ -147,7 +147,7 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// The connection broke, or the peer takes nothing for too long.
+    /// The connection broke, or the peer accepts no data for longer than the time-out.
     pub fn frame(&self, frame: &Frame) -> Result<()> {
         self.shared.frame(&mut lock(&self.shared.state), frame)
     }
@@ -156,7 +156,7 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// As of [`Sender::frame`].
+    /// See [`Sender::frame`].
     pub fn block(&self, block: &Block, buffer: Buf, payload: usize) -> Result<()> {
         self.after_frame(None, block, buffer, payload)
     }
@@ -165,7 +165,7 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// As of [`Sender::frame`].
+    /// See [`Sender::frame`].
     pub fn pack(&self, list: &Frame, block: &Block, buffer: Buf, payload: usize) -> Result<()> {
         self.after_frame(Some(list), block, buffer, payload)
     }
@@ -201,7 +201,7 @@ impl Sender {
         _ = self.frame(&Frame::Abort(Failure::from(error)));
     }
 
-    /// Waits until the peer's device has everything, for the time-out at most.
+    /// Waits until the peer's device has acknowledged everything, for the time-out at most.
     pub fn flush(&self) {
         // A connection that breaks has nothing to wait for.
         _ = self.shared.connection.flush_until(Some(Instant::now() + self.shared.timeout));
@@ -236,7 +236,7 @@ impl Shared {
         self.send(state, buffer)
     }
 
-    /// Waits for room as long as the peer sends pings: it may have paused.
+    /// Waits for space in the send queue as long as the peer sends pings, because its output may be paused.
     fn send(&self, state: &mut State, buffer: Buf) -> Result<()> {
         let mut deadline = Instant::now() + self.timeout;
         while !trespass::poll(&[Interest::Room(&self.connection)], Some(deadline))?.contains(&true) {
@@ -251,7 +251,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Sends a ping if nothing else was sent for a fourth of the time-out. A thread that sends waits for the peer, and needs none.
+    /// Sends a ping if nothing else was sent for a quarter of the time-out. No ping is needed while a thread waits to send.
     fn ping(&self) {
         let pause = (self.timeout / 4).max(Duration::from_millis(10));
         let mut over = lock(&self.over);
@@ -273,11 +273,11 @@ impl Shared {
 }
 
 impl Receiver {
-    /// Waits for the next frame that is no ping, or block.
+    /// Waits for the next block, or the next frame other than a ping.
     ///
     /// # Errors
     ///
-    /// The peer is silent for too long, ended the connection or aborted, or what arrived is not what it sent.
+    /// The peer is silent for too long, closed the connection or aborted, or the message was altered.
     pub fn receive(&mut self) -> Result<Received> {
         loop {
             let timeout = self.shared.timeout;

@@ -1,4 +1,4 @@
-//! What a connection is asked for.
+//! Options of connections.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use trespass::{Handle, Transport};
 
 use crate::error::{Error, Kind, Result};
 
-/// Registered memory, if nothing limits it.
+/// Registered memory, if `RLIMIT_MEMLOCK` does not limit it.
 const MEMORY: usize = 64 << 20;
-/// Below this the device gets no memory: buffers for receives, and a few blocks.
+/// Minimum registered memory to use the device: receive buffers and a few blocks.
 const LEAST_MEMORY: usize = 6 << 20;
-/// Bytes that wait to be sent: enough blocks that the peer's reads follow one another.
+/// Bytes queued for sending: enough blocks that the peer's reads follow one another without a gap.
 const WAITING: usize = 4 << 20;
 
 /// Longest message: a block, or a list of entries.
@@ -23,11 +23,11 @@ const MESSAGE: u32 = 4 << 20;
 pub struct Options {
     /// Which transports may be used.
     pub transport: Transport,
-    /// Name of the RDMA device; `None` is the one that leads to the peer.
+    /// Name of the RDMA device; `None` selects the one that routes to the peer.
     pub device: Option<String>,
-    /// Payload is encrypted: always, never, or (`None`) over TCP alone.
+    /// Whether payload is encrypted: always, never, or (`None`) over TCP only.
     pub encrypt: Option<bool>,
-    /// A peer that is silent for so long is given up.
+    /// The connection ends if the peer is silent for this long.
     pub timeout: Duration,
     /// Altered blocks, for tests.
     pub fault: Option<Fault>,
@@ -38,7 +38,7 @@ pub struct Options {
 pub struct Peer {
     /// `host:port`, in the order in which they are tried.
     pub addresses: Vec<String>,
-    /// Its key.
+    /// The key of that peer.
     pub key: Vec<u8>,
 }
 
@@ -47,12 +47,12 @@ pub fn address(host: &str, port: u16) -> String {
     if host.contains(':') && !host.starts_with('[') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// What a test does to a block.
+/// Fault that a test injects into a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Inverts a bit of the payload of a block.
     Flip(u64),
-    /// Does not send a block.
+    /// Drops a block.
     Drop(u64),
     /// Sends a block after the next one.
     Swap(u64),

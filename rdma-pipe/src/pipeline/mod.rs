@@ -1,7 +1,7 @@
 //! A segment of a pipeline: a command between two streams.
 //!
-//! Each segment gets a stream, from the starter or from the segment before. If the segment does not use it as its input, its end is what
-//! the segment waits for.
+//! Each segment gets a stream, from the starter or from the previous segment. If the segment does not use it as its input, the segment
+//! waits for the end of the stream.
 
 mod parse;
 mod segment;
@@ -26,9 +26,9 @@ use crate::link::{Link, Listener, Options, connect};
 use crate::proto::Purpose;
 use crate::stream::{self, Output};
 
-/// For the peers to connect.
+/// Time limit for the peers to connect.
 const CONNECT: Duration = Duration::from_secs(60);
-/// A broken pipe, as exit status: the reader had enough, which is no failure.
+/// Exit status of a broken pipe: the reader closed it, which is not a failure.
 const PIPE: u8 = 13;
 
 /// Process groups of commands that run.
@@ -169,7 +169,7 @@ fn run_command(text: &str, input: Option<Link>, output: Link) -> Result<u8> {
     }
 }
 
-/// A reader that had enough is no failure.
+/// A reader that closes its end is not a failure.
 fn lenient(result: Result<()>) -> Result<u8> {
     match result {
         Err(error) if error.kind() == Kind::Signal(PIPE) => Ok(0),
@@ -177,7 +177,7 @@ fn lenient(result: Result<()>) -> Result<u8> {
     }
 }
 
-/// As a shell has it; a writer whose reader had enough succeeds.
+/// Converts to the exit status of a shell; a writer whose reader closed the pipe succeeds.
 fn exit_status(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         // A shell reports the signal of its command so.

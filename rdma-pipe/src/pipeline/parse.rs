@@ -7,7 +7,7 @@ use super::Action;
 pub struct Operand {
     /// `[user@]host`; `None` is this one.
     pub host: Option<String>,
-    /// What is done there.
+    /// The command to run or the file to use.
     pub action: Action,
 }
 

@@ -1,4 +1,4 @@
-//! What a segment is.
+//! Segments of a pipeline.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::link::Peer;
 pub struct Segment {
     /// The command, or a file that is lifted in or out.
     pub action: Action,
-    /// Whether a stream comes in.
+    /// Whether the segment has an input stream.
     pub has_input: bool,
     /// Where the output goes: to a peer that it connects to, or to the one that connects.
     pub next: Next,

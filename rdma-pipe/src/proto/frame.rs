@@ -13,17 +13,17 @@ pub const ROOT: Id = 0;
 /// A control frame. Which side sends it is in its comment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Frame {
-    /// Both: the sender is alive.
+    /// Both: keepalive.
     Ping,
     /// Both: the transfer has failed; the last frame.
     Abort(Failure),
-    /// Client, the first frame: what the connection is for.
+    /// Client, the first frame: the purpose of the connection.
     Open(Purpose),
     /// Server, the first frame.
     Opened,
     /// Source of a stream: all blocks were sent.
     StreamEnd(Totals),
-    /// Sink of a stream: all blocks are where they belong.
+    /// Sink of a stream: all blocks are written.
     StreamDone(Totals),
     /// Source: entries of a directory.
     List {
@@ -31,24 +31,24 @@ pub enum Frame {
         dir: Id,
         /// Its entries, numbered on from the last ones.
         entries: Vec<Entry>,
-        /// Whether these are the last ones, and none is missing: what else is there may be deleted.
+        /// Whether the list is now complete, without errors: the sink may then delete other entries.
         whole: bool,
     },
     /// Source: the pack that follows has these files, with their lengths.
     Pack(Vec<(Id, u32)>),
-    /// Source: all blocks of a file were sent; or it could not be read.
+    /// Source: all blocks of a file were sent, or the file could not be read.
     Close(Id, std::result::Result<(), Failure>),
     /// Source: everything was sent.
     End(Totals),
-    /// Sink: the answers to the files that were asked for, in order: how much of each is there already.
+    /// Sink: the answers for files that the source asked about, in order: how much of each the sink already has.
     Have(Vec<(Id, Have)>),
-    /// Sink: an entry failed, or a file that was asked for is complete.
+    /// Sink: an entry failed, or a file that the source asked about is complete.
     Result(Id, std::result::Result<(), Failure>),
-    /// Sink: everything is done, with what was done; of a chain, also the hosts that were lost.
+    /// Sink: everything is done, with the totals; in a chain, also the hosts that were lost.
     Report(Totals, Vec<(String, Failure)>),
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
     /// The client sends.
@@ -66,7 +66,7 @@ pub enum Have {
     Until(u64),
 }
 
-/// What was transferred.
+/// Totals of the transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Entries of all kinds.
@@ -85,7 +85,7 @@ pub struct Entry {
     /// Its name: one component.
     #[serde(with = "bytes")]
     pub name: Vec<u8>,
-    /// What it is.
+    /// The kind.
     pub kind: EntryKind,
     /// Permissions, and the bits of set-user-ID and the like.
     pub mode: u16,
@@ -122,7 +122,7 @@ pub enum EntryKind {
 pub struct Failure {
     /// The exit status that it stands for.
     pub status: u8,
-    /// In words.
+    /// The reason as text.
     pub text: String,
 }
 
@@ -157,7 +157,7 @@ impl Frame {
     ///
     /// # Errors
     ///
-    /// The bytes are no frame, or have bytes after it.
+    /// The bytes are not a frame, or more bytes follow it.
     pub fn parse(bytes: &[u8]) -> Result<Frame> {
         match postcard::take_from_bytes(bytes) {
             Ok((frame, [])) => Ok(frame),

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 /// Entries of a transfer at most: each costs 24 bytes.
 const MOST: usize = 1 << 30;
 
-/// What has been listed, and what of it has arrived.
+/// The listed entries, and how much of them has arrived.
 #[derive(Debug)]
 pub struct Sink {
     asks: bool,
@@ -33,12 +33,12 @@ enum Node {
 }
 
 impl Sink {
-    /// Nothing was listed yet.
+    /// Makes the state before anything was listed.
     pub fn new(asks: bool) -> Sink {
         Sink { asks, nodes: vec![Node::Directory], open: 0, totals: Totals::default() }
     }
 
-    /// Entries of a directory were listed. Returns the first one's number.
+    /// Adds the listed entries of a directory. Returns the first one's number.
     ///
     /// # Errors
     ///
@@ -83,12 +83,12 @@ impl Sink {
         Ok(first)
     }
 
-    /// Whether an entry is a file that [`Sink::answer`] is due for.
+    /// Whether an entry is a file that still needs [`Sink::answer`].
     pub fn is_asked(&self, id: Id) -> bool {
         matches!(self.nodes.get(id as usize), Some(Node::Asked(_)))
     }
 
-    /// What is there of a file is known.
+    /// Records how much of a file the sink already has.
     pub fn answer(&mut self, id: Id, have: Have) {
         if let Some(node) = self.nodes.get_mut(id as usize)
             && let Node::Asked(size) = *node
@@ -103,11 +103,11 @@ impl Sink {
         }
     }
 
-    /// A block of a file has arrived.
+    /// Records a received block of a file.
     ///
     /// # Errors
     ///
-    /// The file takes no blocks, or not this one.
+    /// The file accepts no blocks, or not this one.
     pub fn block(&mut self, id: Id, offset: u64, length: usize) -> Result<()> {
         let end = offset.checked_add(length as u64);
         match (self.nodes.get_mut(id as usize), end) {
@@ -120,11 +120,11 @@ impl Sink {
         }
     }
 
-    /// A pack of files has arrived; each is complete then.
+    /// Records a received pack of files; each of them is then complete.
     ///
     /// # Errors
     ///
-    /// The files are not those of the pack, or their lengths are not as listed.
+    /// The files are not those of the pack, or their lengths differ from the list.
     pub fn pack(&mut self, files: &[(Id, u32)], length: usize) -> Result<()> {
         let mut left = length as u64;
         for &(id, bytes) in files {
@@ -142,11 +142,11 @@ impl Sink {
         if left == 0 { Ok(()) } else { Err(Error::protocol("the sender sent a pack that is longer than its files")) }
     }
 
-    /// All blocks of a file have arrived, or none will (`!whole`).
+    /// Ends a file: all its blocks have arrived, or no more will (`!whole`).
     ///
     /// # Errors
     ///
-    /// The file takes no blocks.
+    /// The file accepts no blocks.
     pub fn close(&mut self, id: Id, whole: bool) -> Result<()> {
         match self.nodes.get_mut(id as usize) {
             Some(node @ (Node::Open { .. } | Node::Asked(_))) => {
@@ -158,11 +158,11 @@ impl Sink {
         }
     }
 
-    /// Everything was sent.
+    /// Checks the totals at the end of the transfer.
     ///
     /// # Errors
     ///
-    /// The sender counts otherwise, or files are incomplete.
+    /// The sender's totals differ, or files are incomplete.
     pub fn end(&self, sent: &Totals) -> Result<()> {
         let ours = self.totals;
         if self.open != 0 || (ours.entries, ours.files, ours.bytes) != (sent.entries, sent.files, sent.bytes) {
@@ -178,7 +178,7 @@ impl Sink {
         Ok(())
     }
 
-    /// What was listed and has arrived.
+    /// Totals of what was listed and received.
     pub fn totals(&self) -> Totals {
         self.totals
     }

@@ -11,7 +11,7 @@ pub const SMALL: u64 = 64 << 10;
 /// Files that a pack has at most.
 const PACKED: usize = 512;
 
-/// Something to read and send.
+/// A job: files to read and send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Job {
     /// Small files, with their lengths.
@@ -30,7 +30,7 @@ pub enum Job {
 /// Entries that were listed, and what is left to be sent.
 #[derive(Debug)]
 pub struct Source {
-    /// Whether the sink is asked for small files as well: it may have them.
+    /// Whether the source asks the sink about small files too, because the sink may already have them.
     asks: bool,
     next: Id,
     asked: HashMap<Id, u64>,
@@ -40,13 +40,13 @@ pub struct Source {
     totals: Totals,
 }
 
-/// Whether the sink answers for a file before it is sent. Both sides compute it alike.
+/// Whether the sink answers for a file before the source sends it. Both sides compute the same result.
 pub(super) fn is_asked(asks: bool, size: u64) -> bool {
     asks || size > SMALL
 }
 
 impl Source {
-    /// Nothing was listed yet.
+    /// Makes the state before anything was listed.
     pub fn new(asks: bool) -> Source {
         let (asked, ready) = (HashMap::new(), VecDeque::new());
         Source { asks, next: 1, asked, ready, pack: Vec::new(), packed: 0, totals: Totals::default() }
@@ -76,16 +76,16 @@ impl Source {
         self.next
     }
 
-    /// No more entries follow: what waits for a full pack is ready.
+    /// Ends the list of entries: a pack that is not full becomes ready.
     pub fn listed(&mut self) {
         self.close_pack();
     }
 
-    /// The sink has answered.
+    /// Records the answer of the sink.
     ///
     /// # Errors
     ///
-    /// It was not asked, or has more than there is.
+    /// The sink was not asked, or its answer exceeds the size of the file.
     pub fn have(&mut self, answers: &[(Id, Have)]) -> Result<()> {
         for &(id, have) in answers {
             let size = self
@@ -122,12 +122,12 @@ impl Source {
         self.totals.bytes += bytes;
     }
 
-    /// An entry could not be read.
+    /// Records an entry that could not be read.
     pub fn failed(&mut self) {
         self.totals.failed += 1;
     }
 
-    /// What was listed and sent.
+    /// Totals of what was listed and sent.
     pub fn totals(&self) -> Totals {
         self.totals
     }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::copy::{Outcome, Progress};
 
-/// Between two updates.
+/// Interval between two updates.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Shows a copy until it is dropped.
@@ -96,7 +96,7 @@ pub struct Report {
     pub bytes: u64,
     /// Seconds.
     pub seconds: f64,
-    /// What the connection ran on.
+    /// Transport of the connection.
     pub transport: String,
     /// What failed.
     pub errors: Vec<String>,

@@ -1,4 +1,4 @@
-//! One nameless stream of bytes: what `rdsend`, `rdrecv` and the segments of `rdpipe` carry.
+//! One stream of bytes without a name, as `rdsend`, `rdrecv` and the segments of `rdpipe` transfer it.
 
 mod receive;
 mod send;
@@ -8,12 +8,12 @@ pub use send::send;
 
 use std::time::Duration;
 
-/// What a stream was.
+/// Totals of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Summary {
     /// Bytes.
     pub bytes: u64,
-    /// From the connection to the last byte's acknowledgement.
+    /// Time from the connection to the acknowledgement of the last byte.
     pub time: Duration,
 }
 

@@ -19,12 +19,12 @@ use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Received, verify};
 use crate::proto::{Frame, Totals};
 
-/// Blocks that have arrived and are not written.
+/// Received blocks that are not written yet.
 const AHEAD: usize = 4;
-/// What an unprivileged process may make of a pipe.
+/// Largest pipe buffer that an unprivileged process may set.
 const PIPE: usize = 1 << 20;
 
-/// Where a stream goes.
+/// Destination of a stream.
 #[derive(Debug)]
 pub enum Output {
     /// A descriptor, with its name for errors.
@@ -37,7 +37,7 @@ pub enum Output {
 #[derive(Debug)]
 pub struct NewFile {
     fd: OwnedFd,
-    /// For errors.
+    /// Name for error messages.
     path: PathBuf,
     /// The folder, resolved once; all names are beneath it.
     folder: OwnedFd,
@@ -48,7 +48,7 @@ pub struct NewFile {
 }
 
 impl Output {
-    /// A file: a new one replaces a regular file when it is complete, anything else is written to as it is.
+    /// Opens a file. A regular file is replaced by the new one when that is complete; anything else is written in place.
     ///
     /// # Errors
     ///
@@ -86,12 +86,12 @@ impl Output {
     ///
     /// # Errors
     ///
-    /// It cannot be renamed.
+    /// The file cannot be renamed.
     pub fn keep(mut self) -> Result<()> {
         self.finish()
     }
 
-    /// Gives a file its name.
+    /// Links or renames a file to its final name.
     fn finish(&mut self) -> Result<()> {
         match self {
             Output::Fd(..) => Ok(()),

@@ -18,7 +18,7 @@ use crate::proto::{Frame, Totals};
 
 /// Blocks that are read before they are sent.
 const AHEAD: usize = 4;
-/// What an unprivileged process may make of a pipe.
+/// Largest pipe buffer that an unprivileged process may set.
 const PIPE: usize = 1 << 20;
 
 /// Sends all that a descriptor has; `name` is for errors. Returns when the peer has written all of it.
@@ -88,7 +88,7 @@ fn send_all(sender: &Sender, input: BorrowedFd<'_>, name: &str, stop: &OwnedFd) 
     })
 }
 
-/// Ends the reading.
+/// Stops reading.
 fn signal(stop: &OwnedFd) {
     // Only a full counter fails, which is a signal too.
     _ = rustix::io::write(stop, &1_u64.to_ne_bytes());

@@ -23,7 +23,7 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// It is no directory, or cannot be opened.
+    /// The path is not a directory, or cannot be opened.
     pub fn open(path: &Path) -> Result<Directory, Errno> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         rustix::fs::openat(CWD, path, FOLDER, Mode::empty()).map(|fd| Directory { fd })
@@ -33,7 +33,7 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// As of openat2(2); `EXDEV` for what leads out.
+    /// See openat2(2); `EXDEV` if the path leads out of this directory.
     pub fn beneath(&self, path: &[u8]) -> Result<Directory, Errno> {
         let path = OsStr::from_bytes(path);
         let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
@@ -64,7 +64,7 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// As of openat(2).
+    /// See openat(2).
     pub fn create(&self, name: &[u8], mode: u16) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(&self.fd, OsStr::from_bytes(name), flags, Mode::from_raw_mode(mode.into()))
@@ -74,7 +74,7 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// As of openat(2); `EINVAL` for what is no regular file.
+    /// See openat(2); `EINVAL` if the entry is not a regular file.
     pub fn open_file(&self, name: &[u8], write: bool) -> Result<(OwnedFd, Stat), Errno> {
         let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
         // Opening a FIFO must not wait for its other end.
@@ -84,20 +84,20 @@ impl Directory {
         if FileType::from_raw_mode(found.st_mode).is_file() { Ok((fd, found)) } else { Err(Errno::INVAL) }
     }
 
-    /// Facts of an entry; links are not followed.
+    /// Metadata of an entry; links are not followed.
     ///
     /// # Errors
     ///
-    /// As of fstatat(2).
+    /// See fstatat(2).
     pub fn stat(&self, name: &[u8]) -> Result<Stat, Errno> {
         rustix::fs::statat(&self.fd, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    /// Makes a directory; one that is there is kept, also if a link leads to it.
+    /// Makes a directory. An existing directory is kept, also if the name is a link to it.
     ///
     /// # Errors
     ///
-    /// As of mkdirat(2).
+    /// See mkdirat(2).
     pub fn make(&self, name: &[u8]) -> Result<(), Errno> {
         match rustix::fs::mkdirat(&self.fd, OsStr::from_bytes(name), Mode::from_raw_mode(0o777)) {
             Err(Errno::EXIST) => Ok(()),
@@ -109,7 +109,7 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// As of symlinkat(2) and renameat(2).
+    /// See symlinkat(2) and renameat(2).
     pub fn link(&self, name: &[u8], target: &[u8]) -> Result<(), Errno> {
         let temporary = temporary_name(name, b"link");
         self.remove_stale(&temporary);
@@ -121,7 +121,7 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// As of linkat(2) and renameat(2).
+    /// See linkat(2) and renameat(2).
     pub fn same(&self, name: &[u8], other: &Directory, other_name: &[u8]) -> Result<(), Errno> {
         let (from, to) = (other.stat(other_name)?, self.stat(name));
         // rename(2) does nothing, and leaves both names, if they are one file already.
@@ -139,7 +139,7 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// As of renameat(2).
+    /// See renameat(2).
     pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Errno> {
         let renamed = rustix::fs::renameat(&self.fd, OsStr::from_bytes(from), &self.fd, OsStr::from_bytes(to));
         renamed.inspect_err(|_| self.remove_stale(from))
@@ -155,7 +155,7 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// As of unlinkat(2).
+    /// See unlinkat(2).
     pub fn remove(&self, name: &[u8]) -> Result<(), Errno> {
         match rustix::fs::unlinkat(&self.fd, OsStr::from_bytes(name), AtFlags::empty()) {
             Err(Errno::ISDIR | Errno::PERM) => {}
@@ -173,7 +173,7 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// As of getdents(2).
+    /// See getdents(2).
     pub fn names(&self) -> Result<Vec<Vec<u8>>, Errno> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.fd)? {
@@ -192,7 +192,7 @@ impl AsFd for Directory {
     }
 }
 
-/// The name under which a file is written: the same for the same file, so that another run finds it.
+/// The temporary name of a file: each run computes the same name, so that it finds the partial file.
 pub fn temporary_name(name: &[u8], identity: &[u8]) -> Vec<u8> {
     let hash = XxHash3_128::oneshot(&[name, b"\0", identity].concat()) as u64;
     // Names have 255 bytes at most; the hash distinguishes what is cut off.

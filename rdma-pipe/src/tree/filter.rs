@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Patterns in order: the first one that matches decides, and what none matches is copied.
+/// Patterns in order: the first match decides, and entries without a match are copied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filter {
     rules: Vec<(bool, String)>,

@@ -1,8 +1,8 @@
 //! A file that is being written under its temporary name, and the journal of its blocks.
 //!
-//! The journal has the hash of each block, in order. A process that is killed leaves what it wrote with the system, so in the same boot
-//! all blocks of the journal count; after another boot those that a sync had passed. A run that finds both goes on after the last block,
-//! which it reads again.
+//! The journal has the hash of each block, in order. The kernel keeps what a killed process wrote, so within the same boot
+//! all blocks of the journal are valid; after a reboot, only those before the last sync. A run that finds file and journal continues after
+//! the last block, which it reads again.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -14,13 +14,13 @@ use super::beneath::{Directory, temporary_name};
 use crate::channel::BLOCK;
 use crate::proto::Entry;
 
-/// Files up to this length have no journal: they are sent again.
+/// Files up to this length have no journal: an interrupted transfer sends them again.
 const LEAST: u64 = 8 << 20;
 /// Bytes between two syncs.
 const SYNC: u64 = 256 << 20;
 /// Bytes of a record: offset, length, hash.
 const RECORD: usize = 32;
-/// The offset of a record that states that all before is on the disk.
+/// Offset that marks a sync record: all blocks before it are on the disk.
 const SYNCED: u64 = u64::MAX;
 
 /// A file under its temporary name.
@@ -44,11 +44,11 @@ pub struct Journal {
 }
 
 impl Partial {
-    /// Opens the partial file of an entry of `size` bytes, or makes it. Returns the bytes that it has already.
+    /// Opens or creates the partial file of an entry of `size` bytes. Returns the number of bytes that it already has.
     ///
     /// # Errors
     ///
-    /// As of openat(2); `EWOULDBLOCK` if another process writes it.
+    /// See openat(2); `EWOULDBLOCK` if another process writes the file.
     pub fn open(directory: &Directory, entry: &Entry, size: u64) -> Result<(Partial, u64), Errno> {
         let identity = format!("{size} {} {}", entry.modified.0, entry.modified.1);
         let name = temporary_name(&entry.name, identity.as_bytes());
@@ -108,7 +108,7 @@ impl Partial {
     ///
     /// # Errors
     ///
-    /// As of pwrite(2).
+    /// See pwrite(2).
     pub fn write(&mut self, offset: u64, hash: u128, bytes: &[u8]) -> Result<(), Errno> {
         write_at(&self.fd, bytes, offset)?;
         let Some(journal) = &mut self.journal else { return Ok(()) };
@@ -124,11 +124,11 @@ impl Partial {
         Ok(())
     }
 
-    /// Gives the file its name.
+    /// Renames the file to its final name.
     ///
     /// # Errors
     ///
-    /// As of renameat(2).
+    /// See renameat(2).
     pub fn finish(self, directory: &Directory, name: &[u8]) -> Result<(), Errno> {
         directory.rename(&self.name, name)?;
         if let Some(journal) = &self.journal {
@@ -145,7 +145,7 @@ impl Partial {
         }
     }
 
-    /// Removes the file, or keeps it for another run if it has a journal.
+    /// Removes the file, or keeps it for the next run if it has a journal.
     pub fn abandon(self, directory: &Directory) {
         if self.journal.is_none() {
             directory.remove_stale(&self.name);

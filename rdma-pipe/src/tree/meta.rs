@@ -24,11 +24,11 @@ pub struct Keep {
     pub links: bool,
 }
 
-/// Sets an entry's facts on what was written.
+/// Sets an entry's metadata on the file that was written.
 ///
 /// # Errors
 ///
-/// As of fchown(2), fchmod(2), fsetxattr(2) and futimens(2).
+/// See fchown(2), fchmod(2), fsetxattr(2) and futimens(2).
 pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> {
     let fd = fd.as_fd();
     let mut owns = true;

@@ -1,4 +1,4 @@
-//! Files of this host: walking, reading their facts, and writing below a held directory.
+//! Files of this host: walking trees, reading metadata, and writing below a directory that is held open.
 
 mod beneath;
 mod filter;

@@ -36,7 +36,7 @@ pub struct Listing {
     pub place: Place,
     /// The entries.
     pub entries: Vec<Entry>,
-    /// Whether the directory has no others, and all could be read.
+    /// Whether the directory has no further entries, and all could be read.
     pub whole: bool,
 }
 
@@ -63,7 +63,7 @@ impl Place {
 }
 
 impl Walk {
-    /// A walk that has seen nothing.
+    /// Starts a walk.
     pub fn new(filter: Filter, keep: Keep, recursive: bool, sums: bool) -> Walk {
         Walk { filter, keep, recursive, sums, links: HashMap::new() }
     }
@@ -72,7 +72,7 @@ impl Walk {
     ///
     /// # Errors
     ///
-    /// It cannot be read, or its kind is not copied.
+    /// The entry cannot be read, or its type is not copied.
     pub fn entry(&mut self, path: &Path, name: Vec<u8>, id: Id, named: bool) -> Result<Entry, Error> {
         let cannot = |error: Errno| Error::file("read", path, &error.into());
         let follow = if named { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
@@ -161,7 +161,7 @@ impl Walk {
     }
 }
 
-/// Names of a directory, sorted: two runs list alike.
+/// Sorted names of a directory, so that each run lists the same order.
 fn names(directory: &Path) -> Result<Vec<Vec<u8>>, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(directory, flags, Mode::empty())?;
@@ -187,7 +187,7 @@ fn sum(path: &Path) -> Result<u128, Error> {
     sum_of(&mut file).map_err(cannot)
 }
 
-/// XXH3-128 of all that a file has.
+/// XXH3-128 of the contents of a file.
 pub(crate) fn sum_of(file: &mut impl std::io::Read) -> std::io::Result<u128> {
     let mut hasher = xxhash3_128::Hasher::new();
     let mut bytes = vec![0; 256 << 10];
