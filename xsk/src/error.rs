@@ -8,13 +8,13 @@ use crate::sys::Errno;
 
 /// A failed step.
 ///
-/// It prints as one line: what failed, why, and what to do about it.
+/// `Display` prints one line: what failed, why, and the remedy.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     step: Step,
     errno: Errno,
     kind: ErrorKind,
-    /// What the step was about, such as `eth0 queue 3`.
+    /// The object of the step, such as `eth0 queue 3`.
     subject: String,
     cause: Cow<'static, str>,
 }
@@ -84,7 +84,7 @@ impl Step {
     }
 }
 
-/// What a program may branch on.
+/// The kind of an error, for programs to match on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {

@@ -1,4 +1,4 @@
-//! What must not compile, one rule each. The first example shows that what they share compiles.
+//! Examples that must not compile, one for each rule. The first example shows that their common part compiles.
 //!
 //! ```
 //! let (umem, mut pool) = xsk::Umem::builder(4).build().unwrap();
@@ -26,7 +26,7 @@
 //! let _ = queue.tx.batch(1).send(packet);
 //! ```
 //!
-//! A frame in a ring is not read:
+//! A program cannot read a frame that is in a ring:
 //!
 //! ```compile_fail,E0382
 //! let (umem, mut pool) = xsk::Umem::builder(4).build().unwrap();
@@ -36,7 +36,7 @@
 //! frame.bytes();
 //! ```
 //!
-//! A sent packet is not written:
+//! A program cannot write to a sent packet:
 //!
 //! ```compile_fail,E0382
 //! let (umem, mut pool) = xsk::Umem::builder(4).build().unwrap();
@@ -46,7 +46,7 @@
 //! packet.bytes_mut()[0] = 1;
 //! ```
 //!
-//! Bytes are not kept while the frame is given away:
+//! A borrow of the bytes ends before the frame is moved into a ring:
 //!
 //! ```compile_fail,E0505
 //! let (umem, mut pool) = xsk::Umem::builder(4).build().unwrap();
@@ -69,7 +69,7 @@
 //! assert_eq!(bytes[0], 0);
 //! ```
 //!
-//! A frame is no clone:
+//! A frame cannot be cloned:
 //!
 //! ```compile_fail,E0599
 //! let (umem, mut pool) = xsk::Umem::builder(4).build().unwrap();
@@ -78,7 +78,7 @@
 //! let _other = frame.clone();
 //! ```
 //!
-//! A packet is no clone:
+//! A packet cannot be cloned:
 //!
 //! ```compile_fail,E0599
 //! let (umem, mut pool) = xsk::Umem::builder(4).build().unwrap();
@@ -87,7 +87,7 @@
 //! let _other = packet.clone();
 //! ```
 //!
-//! A frame is not taken apart:
+//! A frame cannot be destructured:
 //!
 //! ```compile_fail,E0451
 //! let (umem, mut pool) = xsk::Umem::builder(4).build().unwrap();
@@ -106,7 +106,7 @@
 //! let _two = frame.packet(60, 60);
 //! ```
 //!
-//! Two batches of one ring:
+//! A ring has one batch at a time:
 //!
 //! ```compile_fail,E0499
 //! let (umem, mut pool) = xsk::Umem::builder(4).build().unwrap();
@@ -116,7 +116,7 @@
 //! drop((one, two));
 //! ```
 //!
-//! Two batches of one TX ring:
+//! A TX ring has one batch at a time:
 //!
 //! ```compile_fail,E0499
 //! let (umem, mut pool) = xsk::Umem::builder(4).build().unwrap();
@@ -126,7 +126,7 @@
 //! drop((one, two));
 //! ```
 //!
-//! A ring is not woken under its batch:
+//! A ring cannot be woken while it has a batch:
 //!
 //! ```compile_fail,E0499
 //! let (umem, mut pool) = xsk::Umem::builder(4).build().unwrap();
@@ -146,7 +146,7 @@
 //! drop(batch);
 //! ```
 //!
-//! A packet of a closure is not kept:
+//! A closure cannot keep a reference to its packet:
 //!
 //! ```compile_fail,E0521
 //! let (umem, mut pool) = xsk::Umem::builder(4).build().unwrap();
@@ -155,7 +155,7 @@
 //! queue.rx.batch(1).recycle(&mut queue.fill, |packet| kept = Some(packet));
 //! ```
 //!
-//! A ring is no clone:
+//! A ring cannot be cloned:
 //!
 //! ```compile_fail,E0599
 //! let (umem, mut pool) = xsk::Umem::builder(4).build().unwrap();
@@ -163,7 +163,7 @@
 //! let _other = queue.rx.clone();
 //! ```
 //!
-//! A pool is not shared by threads:
+//! Threads cannot share a pool:
 //!
 //! ```compile_fail,E0499
 //! let (umem, mut pool) = xsk::Umem::builder(4).build().unwrap();

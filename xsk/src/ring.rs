@@ -250,8 +250,8 @@ impl<T: Copy> Drop for ConsumerBatch<'_, T> {
     }
 }
 
-/// Moves entries from one ring to another, as many as there are and as have space. `pass` gets each and may refuse it; what it returns then is
-/// dropped.
+/// Moves entries from one ring to another, as many as are available and fit. `pass` gets each entry and may refuse it; the value that it
+/// returns is then dropped.
 ///
 /// Stretches that wrap in neither ring need no mask. A refusal ends a stretch: a call within the loop would cost registers.
 #[inline]

@@ -1,4 +1,4 @@
-//! A queue without a kernel: for tests of programs, on machines without rights or interfaces, and for measurements.
+//! A queue without a kernel, for measurements and for tests on machines without privileges or interfaces.
 //!
 //! ```
 //! use xsk::{Umem, simulation};
@@ -42,7 +42,7 @@ pub struct Kernel {
 ///
 /// # Errors
 ///
-/// The size is no power of two, or there is not enough memory.
+/// The size is not a power of two, or there is not enough memory.
 pub fn queue(umem: &Umem, size: u32) -> Result<(Queue, Kernel), Error> {
     let subject = || "a simulated queue".to_owned();
     if !size.is_power_of_two() {

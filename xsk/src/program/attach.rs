@@ -1,4 +1,4 @@
-//! Attaching a program by a link, which the kernel removes with its last descriptor.
+//! Attaching a program by a link, which the kernel removes when its last descriptor is closed.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,7 +9,7 @@ use crate::sys::bpf;
 const GENERIC: u32 = 1 << 1;
 const NATIVE: u32 = 1 << 2;
 
-/// Where in the kernel the program runs.
+/// The place in the kernel at which the program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AttachMode {
     /// In the driver if it supports that, else in the network stack.
@@ -25,7 +25,7 @@ pub enum AttachMode {
 
 /// A program that is attached to an interface. It is detached when the value is dropped, or when the process ends.
 ///
-/// The descriptor is that of the link: a process that receives it keeps the program attached.
+/// Its descriptor is the descriptor of the link: a process that receives it keeps the program attached.
 #[doc(alias = "bpf_link")]
 #[derive(Debug)]
 pub struct Attached {

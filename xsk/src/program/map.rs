@@ -6,7 +6,7 @@ use crate::error::{Error, Step};
 use crate::socket::Socket;
 use crate::sys::bpf;
 
-/// Sockets by queue: where the XDP program redirects packets to. A closed socket leaves its slot by itself.
+/// Sockets by queue, to which the XDP program redirects packets. The kernel empties the slot of a closed socket.
 #[doc(alias = "BPF_MAP_TYPE_XSKMAP")]
 #[derive(Debug)]
 pub struct SocketMap {
@@ -34,7 +34,7 @@ impl SocketMap {
         self.insert_at(socket.queue(), socket.as_fd())
     }
 
-    /// Puts any AF_XDP socket into any slot, for programs that do not use the queue as the key.
+    /// Puts any AF_XDP socket into any slot, for XDP programs that do not use the queue as the key.
     ///
     /// # Errors
     ///

@@ -31,7 +31,7 @@ pub enum Filter {
 /// A loaded XDP program and its map of sockets.
 ///
 /// [`attach`](Self::attach) it to each interface, and [`insert`](SocketMap::insert) the sockets into its [`map`](Self::map). Packets then
-/// reach the socket of the queue that they arrive on; which queue that is, the NIC decides.
+/// reach the socket of the queue that they arrive on. The NIC selects the queue.
 #[derive(Debug)]
 pub struct Program {
     fd: OwnedFd,
@@ -52,7 +52,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// Those of [`load`](Self::load); [`Unsupported`](crate::ErrorKind::Unsupported) by older kernels.
+    /// See [`load`](Self::load); also [`Unsupported`](crate::ErrorKind::Unsupported) on older kernels.
     #[doc(alias = "BPF_F_XDP_HAS_FRAGS")]
     pub fn load_multi_buffer(filter: Filter) -> Result<Self, Error> {
         Self::load_as(filter, true)
@@ -91,7 +91,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// Those of the call.
+    /// See bpf(2).
     pub fn test(&self, frame: &[u8]) -> Result<u32, Error> {
         bpf::test_run(self.fd.as_fd(), frame).map_err(|errno| Error::new(Step::TestProgram, errno, "the XDP program"))
     }

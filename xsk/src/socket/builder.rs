@@ -17,23 +17,23 @@ use crate::umem::{Bound, METADATA_LEN, Umem};
 const RING_SIZE: u32 = 2048;
 /// Descriptors that a kernel before 6.17 sends per call in copy mode.
 const DEFAULT_BUDGET: u32 = 32;
-/// How long a closed socket may take to release its queue. It takes some 20 ms.
+/// Time limit for a closed socket to release its queue, which takes about 20 ms.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(2);
 
 /// Whether packets may, must or must not be transferred without a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZeroCopy {
-    /// The kernel decides; [`Granted`] has the result.
+    /// The kernel selects the mode; [`Granted`] contains the result.
     #[default]
     Preferred,
-    /// Opening fails with [`NoZeroCopy`](ErrorKind::NoZeroCopy) if the driver has none.
+    /// Zero copy; opening fails with [`NoZeroCopy`](ErrorKind::NoZeroCopy) if the driver does not support it.
     Required,
     /// Copy mode.
     Refused,
 }
 
-/// Busy polling: system calls of the program run the driver, in place of interrupts (Linux 5.11).
+/// Busy polling: system calls of the program run the driver, instead of interrupts (Linux 5.11).
 ///
 /// Set `napi_defer_hard_irqs` and `gro_flush_timeout` of the interface too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl SocketBuilder {
         self
     }
 
-    /// Whether packets may be copied. A socket that shares its UMEM has the mode of the first one.
+    /// Whether packets may be copied. A socket that shares its UMEM has the mode of that UMEM's first socket.
     pub fn zero_copy(&mut self, zero_copy: ZeroCopy) -> &mut Self {
         self.zero_copy = zero_copy;
         self
@@ -103,7 +103,7 @@ impl SocketBuilder {
         self
     }
 
-    /// How long to try again if the queue is in use: a closed socket releases its queue a little later. 1 second by default.
+    /// How long to retry while the queue is in use: the kernel releases the queue of a closed socket with a delay. 1 second by default.
     pub fn busy_timeout(&mut self, timeout: Duration) -> &mut Self {
         self.busy_timeout = timeout;
         self
@@ -123,7 +123,7 @@ impl SocketBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::kind`] distinguishes missing rights, a queue in use, a missing queue and limits; the text has the remedy.
+    /// [`Error::kind`] distinguishes missing privileges, a queue in use, a missing queue and limits. The error text contains the remedy.
     #[doc(alias = "xsk_socket__create")]
     pub fn open(&mut self, umem: &Umem) -> Result<Queue, Error> {
         let mut open = self.start(umem)?;
@@ -143,7 +143,7 @@ impl SocketBuilder {
     ///
     /// # Errors
     ///
-    /// Those of [`open`](Self::open).
+    /// See [`open`](Self::open).
     pub fn open_rx(&mut self, umem: &Umem) -> Result<RxQueue, Error> {
         let mut open = self.start(umem)?;
         let rx = open.add(self, libc::XDP_RX_RING)?;
@@ -154,11 +154,11 @@ impl SocketBuilder {
         Ok(RxQueue { rx: Rx::new(Consumer::new(rx), side()), fill: Fill::new(Producer::new(fill), side()) })
     }
 
-    /// Opens a socket that only sends. It needs no XDP program and no capability but CAP_NET_RAW.
+    /// Opens a socket that only sends. It needs no XDP program, and only the capability CAP_NET_RAW.
     ///
     /// # Errors
     ///
-    /// Those of [`open`](Self::open).
+    /// See [`open`](Self::open).
     pub fn open_tx(&mut self, umem: &Umem) -> Result<TxQueue, Error> {
         let mut open = self.start(umem)?;
         let tx = open.add(self, libc::XDP_TX_RING)?;
@@ -174,7 +174,7 @@ impl SocketBuilder {
     ///
     /// # Errors
     ///
-    /// Those of [`open`](Self::open). The builder must have the interface and queue of `first`.
+    /// See [`open`](Self::open). The builder must have the interface and queue of `first`.
     pub fn share(&mut self, first: &Socket) -> Result<SharedQueue, Error> {
         let umem = first.umem();
         let mut open = Opening::new(self)?;
@@ -340,7 +340,7 @@ impl Opening {
 }
 
 impl SocketBuilder {
-    /// Finds what the errno of `bind` leaves open.
+    /// Determines the cause if the errno of `bind` is ambiguous.
     fn diagnose(&self, errno: Errno, umem: &Umem, first: Option<&Socket>) -> Error {
         let error = self.error(Step::Bind, errno);
         if errno != libc::EINVAL {
@@ -365,7 +365,7 @@ impl SocketBuilder {
     }
 }
 
-/// Binds, and tries again while the queue is in use.
+/// Binds, and retries while the queue is in use.
 fn bind(fd: BorrowedFd<'_>, address: &libc::sockaddr_xdp, timeout: Duration) -> Result<(), Errno> {
     let started = Instant::now();
     loop {

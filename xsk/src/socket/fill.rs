@@ -115,7 +115,7 @@ impl FillBatch<'_> {
     }
 }
 
-/// Gives a frame up to the kernel, which ignores the offset in its address.
+/// Transfers a frame to the kernel, which ignores the offset in its address.
 #[inline]
 pub(super) fn give(token: Token) -> u64 {
     token.region().pass(token.addr(), true);

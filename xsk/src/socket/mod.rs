@@ -27,7 +27,7 @@ use crate::umem::{Holder, Umem};
 
 /// A bound socket. Its rings keep it open.
 ///
-/// When the last ring is dropped, the socket is closed. Frames that the kernel has at that time are lost to the UMEM: no call reports when
+/// Dropping the last ring closes the socket. Frames that the kernel has at that time never return to the UMEM: no call reports when
 /// the kernel has released them.
 #[doc(alias = "AF_XDP")]
 pub struct Socket {
@@ -42,13 +42,13 @@ pub struct Socket {
     umem: Umem,
 }
 
-/// What the kernel has granted.
+/// The capabilities that the kernel granted to the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Granted {
     /// Packets are not copied.
     pub zero_copy: bool,
-    /// The kernel sets flags if it must be woken. Without them, each batch wakes it.
+    /// Whether the kernel sets a flag if it must be woken. If false, each batch wakes it.
     pub need_wakeup: bool,
     /// Packets may have several pieces.
     pub multi_buffer: bool,
@@ -83,7 +83,7 @@ impl Socket {
         self.queue
     }
 
-    /// What the kernel has granted.
+    /// The capabilities that the kernel granted to the socket.
     pub fn granted(&self) -> Granted {
         self.granted
     }
@@ -106,7 +106,7 @@ impl Socket {
         Error::new(step, errno, self.subject.clone())
     }
 
-    /// Sends what is in the TX ring. `false` if some of it has to wait.
+    /// Sends the packets in the TX ring. Returns `false` if some packets may be left.
     fn kick_tx(&self) -> Result<bool, Error> {
         if self.is_rejected.load(Ordering::Relaxed) {
             return Err(self.error(Step::Send, libc::EINVAL));
@@ -153,7 +153,7 @@ impl Socket {
         }
     }
 
-    /// A socket whose interface was removed is never ready again, and reports that once only.
+    /// If its interface was removed, a socket reports that only once, and is never ready again.
     fn check_device(&self) -> Result<(), Error> {
         // SAFETY: any bytes are an integer.
         let read = unsafe { sys::get_option::<i32>(self.fd(), libc::SOL_SOCKET, libc::SO_ERROR) };
@@ -221,7 +221,7 @@ pub struct SharedQueue {
     pub tx: Tx,
 }
 
-/// What all four rings have.
+/// Methods that all four rings have.
 #[derive(Debug)]
 pub(crate) struct Side {
     holder: Holder,

@@ -120,7 +120,7 @@ impl TxBatch<'_> {
         Ok(())
     }
 
-    /// Adds one packet that consists of several pieces (multi-buffer), in order. Returns whether it did; then the pieces are gone.
+    /// Adds one packet that consists of several pieces (multi-buffer), in order. Returns `true` if it took the pieces.
     ///
     /// `false`, without a change, if there are more than [`MAX_PIECES`], not enough space, pieces of another UMEM, or fewer than 14 bytes in
     /// the first piece.
@@ -148,7 +148,7 @@ impl TxBatch<'_> {
     }
 }
 
-/// Gives a packet up to the kernel.
+/// Transfers a packet to the kernel.
 #[inline]
 pub(super) fn give(packet: Packet, options: u32) -> Desc {
     let len = packet.len() as u32;

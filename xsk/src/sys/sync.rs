@@ -1,4 +1,4 @@
-//! What the rings are built from, so that the loom tests can replace it.
+//! Primitives of the rings, in one module so that the loom tests can replace them.
 
 pub(crate) use std::sync::atomic::{AtomicU32, Ordering};
 

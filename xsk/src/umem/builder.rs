@@ -9,7 +9,7 @@ use crate::sys::{self, Mapping};
 const SMALLEST: u32 = 2048;
 /// The size of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
-/// What XDP reserves in front of a packet.
+/// Bytes that XDP reserves in front of a packet.
 const XDP_HEADROOM: u32 = 256;
 
 /// The options of a [`Umem`].
@@ -45,7 +45,7 @@ impl UmemBuilder {
         self
     }
 
-    /// Allows frame sizes that are no power of two (`XDP_UMEM_UNALIGNED_CHUNK_FLAG`). Zero copy then needs huge pages.
+    /// Allows frame sizes that are not a power of two (`XDP_UMEM_UNALIGNED_CHUNK_FLAG`). Zero copy then needs huge pages.
     pub fn unaligned(&mut self, is_unaligned: bool) -> &mut Self {
         self.geometry.is_unaligned = is_unaligned;
         self
@@ -71,7 +71,7 @@ impl UmemBuilder {
         self
     }
 
-    /// Maps the memory. The pool has all frames.
+    /// Maps the memory. The returned pool contains all frames.
     ///
     /// # Errors
     ///

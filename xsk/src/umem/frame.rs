@@ -1,4 +1,4 @@
-//! One frame, owned; and what packets and sent frames are made of.
+//! An owned frame, and the token that packets and sent frames consist of.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -40,7 +40,7 @@ impl Token {
         Self { region, addr }
     }
 
-    /// Gives the frame up; the caller owns it by its address.
+    /// Releases the frame; the caller then owns it by its address.
     #[inline]
     pub(crate) fn into_addr(self) -> u64 {
         ManuallyDrop::new(self).addr
