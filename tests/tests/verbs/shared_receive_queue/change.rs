@@ -76,7 +76,10 @@ fn failed_resize_leaves_the_queue_unchanged() {
     }
     let error = queue.modify(SharedReceiveQueueAttribute::new().setup_max_wr(1 << 30)).unwrap_err();
     assert_eq!((error.verb(), error.errno().raw()), ("ibv_modify_srq", libc::ENOMEM));
-    assert!(error.hint().unwrap().contains("1073741824 requests of 2 entries, which this library allocates"), "{error}");
+    assert!(
+        error.hint().unwrap().contains("1073741824 requests of 2 entries, which this library allocates"),
+        "{error}"
+    );
     assert!(!world.recording.verbs().contains(&"modify_srq"));
     post(&mut queue, 4).unwrap();
 }
