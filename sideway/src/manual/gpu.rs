@@ -55,10 +55,11 @@
 //! - A DMA buffer covers whole host pages: request an address and a length that are multiples of the page size. GPUs
 //!   allocate in pages of 64 KiB, so multiples of 64 KiB always work.
 //! - The descriptor may be closed once the memory is registered; the region keeps what it needs.
-//! - With [`RegistrationAttributes`](crate::ibverbs::memory_region::RegistrationAttributes) a
-//!   [DMA handle](crate::ibverbs::dma_handle) can be given along, on new versions.
-//! - Keep the order at the end: requests done, [region closed](crate::ibverbs::memory_region::MemoryRegion::close), memory freed. A
-//!   region whose `close` fails is still known to the device: leave the memory allocated then.
+//! - With [`RegistrationAttributes`](crate::ibverbs::memory_region::RegistrationAttributes) the registration can
+//!   include a [DMA handle](crate::ibverbs::dma_handle), if library and kernel support it.
+//! - At the end, keep this order: requests completed, [region
+//!   closed](crate::ibverbs::memory_region::MemoryRegion::close), memory freed. A region whose `close` fails is still
+//!   known to the device: leave the memory allocated then.
 //!
 //! # Checks before registering
 //!

@@ -29,8 +29,8 @@
 //!   [`assume_send_room`](crate::ibverbs::queue_pair::QueuePairBuilder::assume_send_room)
 //!   ([`quirks`](super::quirks#send-queues-without-an-overflow-check)).
 //! - **Two threads**: `split` a queue pair into its send queue and its receive queue.
-//! - **Basic queue pairs** allocate their requests when they are built; a batch is linked and posted without an allocation. Batches of the
-//!   same length need no new links.
+//! - **Basic queue pairs** allocate their requests when they are built; a batch is linked and posted without an
+//!   allocation. A batch as long as the previous one needs no new links between its requests.
 //! - A **prepared list** costs as much as a list that a C program keeps and posts again. The program builds the list once
 //!   ([`prepare`](crate::ibverbs::queue_pair::BasicSendQueue::prepare)) and posts it many times
 //!   ([`post_prepared`](crate::ibverbs::queue_pair::BasicSendQueue::post_prepared)). Between two posts, safe setters change the

@@ -275,8 +275,8 @@
 //!
 //! ## DMA buffers
 //!
-//! Memory of another device, such as a GPU, is registered by its dma-buf file descriptor. No Rust reference to it
-//! exists; the contract covers its lifetime and the use of its key.
+//! Memory of another device, such as a GPU, is registered by its dma-buf file descriptor. No Rust reference to this
+//! memory exists, so the contract covers only its lifetime and the use of its key.
 //!
 //! ```no_run
 //! # use std::os::fd::BorrowedFd;

@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | `next_poll` of an extended completion queue advances the cursor and releases the lock even if it finds nothing; `end_poll` then does both again ([rdma-core #1512], [#1617]) | stale completions with `wr_id` 0, lost completions, an unlocked lock | `next_poll` is not called: a poll returns one completion. [`build_generic`] builds a basic queue, which polls in batches |
 //! | `wr_set_sge_list` computes the list's length as its first entry's times the number of entries ([#1744]) | a gather list with entries of different lengths ends in a local protection error, or sends too little | extended queue pairs reject such a list with a typed error; basic ones handle it, and [`build_generic` of queue pairs] builds a basic one |
-//! | `wr_set_inline_data` does not mark the request as inline | a local error: the device looks for a gather list | the flag is set with the request; other drivers do not need it |
+//! | `wr_set_inline_data` does not mark the request as inline | a local error: the device looks for a gather list | this crate sets the flag together with the request; other drivers do not need it |
 //! | `wr_set_inline_data_list` does not add up the lengths: it sends nothing, and writes several long pieces beyond the request | empty messages, overwritten requests | the pieces are joined and passed as one |
 //! | `wr_*` functions not requested in `send_ops_flags` are null pointers | a crash | every operation can be called: posting a batch with one that was not requested returns a typed error, and posts nothing |
 //! | `create_cq_ex` supports only the standard fields | `EOPNOTSUPP` for timestamps | the error names the field; `build_generic` builds a basic queue, whose completions have no timestamp |
@@ -36,7 +36,7 @@
 //! | fault | effect on a program | handling |
 //! |---|---|---|
 //! | the kernel accepts `rdma_reject` after `rdma_accept` while the connection is being established (Linux 6.1) | destroying the identifier never returns; the process cannot be killed | a request is answered once: the second call returns `EINVAL` |
-//! | an untimely `rdma_establish` is turned into such a rejection (Linux 6.1) | as above | `establish` needs a received response, and works once: otherwise `EINVAL` |
+//! | the kernel treats an `rdma_establish` before the response as such a rejection (Linux 6.1) | as above | `establish` needs a received response, and works once: otherwise `EINVAL` |
 //! | librdmacm dereferences the device of an identifier without one (`rdma_resolve_route`, `rdma_connect`, `rdma_accept`, `rdma_create_qp`) | a crash | a typed error that names the missing step |
 //! | `rdma_get_cm_event` skips some events and waits for the next | it blocks although poll(2) reported an event | the descriptor is always in non-blocking mode |
 //! | `rdma_get_cm_event` writes to the event's identifier, even while another thread reads it | torn addresses, a null device | calls on a channel's identifiers wait while an event is taken |

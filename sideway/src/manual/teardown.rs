@@ -4,8 +4,8 @@
 //!
 //! A program posts a read into a buffer, waits one second, gives up, and frees the buffer. The request is still
 //! outstanding: when the response arrives, the device overwrites whatever the allocator has since put there. A time-out
-//! in the program ends no request. A request ends when its **completion has been polled**, or when its queue pair has
-//! been **reset or destroyed**.
+//! in the program does not end the request. A request ends when its **completion has been polled**, or when its queue
+//! pair has been **reset or destroyed**.
 //!
 //! # The sequence
 //!
@@ -17,7 +17,7 @@
 //!
 //! [`Pair::tear_down`] does the first three steps: it takes ownership of the buffers, and returns them when no request
 //! can use them. [`Pair::drain`] does the first two, for a queue pair that will be connected again. Dropping an
-//! [`OwnedMemoryRegion`](crate::ibverbs::memory_region::OwnedMemoryRegion) does the fourth.
+//! [`OwnedMemoryRegion`](crate::ibverbs::memory_region::OwnedMemoryRegion) does the fourth step.
 //!
 //! ```no_run
 //! # use std::time::Duration;

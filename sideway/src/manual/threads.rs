@@ -334,7 +334,7 @@
 //! # Time-outs
 //!
 //! Each waiting call takes a time-out; `None` means no limit. A signal does not interrupt the wait. Device removal ends
-//! it with `EIO` or `ENODEV`. An expired time-out ends no request: only completions do.
+//! it with `EIO` or `ENODEV`. A time-out does not end a request; only its completion does.
 //!
 //! # References
 //!

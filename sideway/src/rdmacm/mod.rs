@@ -73,7 +73,8 @@
 //!
 //! - The peer's address must belong to an interface *with an RDMA device*: `rdma link` lists these interfaces, and
 //!   `ip address` their addresses. Over a kernel device, 127.0.0.1 and `::1` are unreachable: to connect to itself, a
-//!   program uses an address of a device. softrnic's device has 127.0.0.1, `::1` and all addresses of the host.
+//!   program uses an address of a device. The device `soft0` of softrnic has 127.0.0.1, `::1` and all addresses of the
+//!   host.
 //! - IPv4 and IPv6 both work. Link-local addresses (`fe80::…`) need their interface: `"[fe80::7%3]:7174"` with the
 //!   interface's number, or `("fe80::7%eth0", 7174)` with its name.
 //! - The system resolves names. If a name has several addresses, each is tried until one can be reached.

@@ -84,8 +84,9 @@ impl AddressHandleAttribute {
         self
     }
 
-    /// `grh`: sets the whole global route: the peer's GID, the flow label (20 bits), the index of the local GID, the
-    /// hop limit (1 to 255; 0 and 1 stay on the subnet), and the traffic class (with RoCE v2 the TOS byte of IP).
+    /// `grh`: sets the whole global route: the peer's GID, the flow label, the index of the local GID, the hop limit
+    /// and the traffic class. The flow label has 20 bits. Packets with hop limit 0 or 1 stay on the subnet. With RoCE
+    /// v2 the traffic class is the TOS byte of IP.
     ///
     /// A path with a global route [is global](Self::is_global). Ethernet always needs one.
     pub fn setup_grh(

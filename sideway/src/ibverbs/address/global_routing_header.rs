@@ -18,8 +18,8 @@ const IPV4_LENGTH: usize = 20;
 /// Every datagram receive reserves them at its start. A
 /// [flag](crate::ibverbs::completion::WorkCompletionFlags::GlobalRoutingHeader) of the completion states whether they
 /// were written, which is always so on Ethernet. On InfiniBand and with RoCE v1 they are a global routing header; with
-/// RoCE v2 over IPv6 the IPv6 header, which has the same layout; with RoCE v2 over IPv4 20 unused bytes and the IPv4
-/// header.
+/// RoCE v2 over IPv6, the IPv6 header, which has the same layout. With RoCE v2 over IPv4 they are 20 unused bytes and
+/// the IPv4 header.
 ///
 /// All byte values are valid.
 ///

@@ -42,8 +42,8 @@ impl ExtendedCompletionQueue {
     ///
     /// # Safety
     ///
-    /// `core` was created by `ibv_create_cq_ex`. Its functions for polling and for reading `fields`, the standard
-    /// fields, opcode, vendor error and flags are not null.
+    /// `core` was created by `ibv_create_cq_ex`. These of its functions are not null: polling, and reading `fields`,
+    /// the standard fields, the opcode, the vendor error and the flags.
     pub(super) unsafe fn new(core: Arc<CompletionQueueCore>, fields: Fields) -> Self {
         let attr = Box::new(UnsafeCell::new(ibv_poll_cq_attr { comp_mask: 0 }));
         Self { cq: core.as_non_null_ex(), fields, attr, core }

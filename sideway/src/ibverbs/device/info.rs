@@ -12,8 +12,8 @@ use crate::ibverbs::device_context::{Guid, c_text, sysfs};
 pub(in crate::ibverbs) mod sealed {
     use rdma_mummy_sys::ibv_device;
 
-    /// A device whose C object is live as long as the value; the methods of [`DeviceInfo`](super::DeviceInfo) rely on
-    /// it.
+    /// A device whose C object lives as long as the value. The methods of [`DeviceInfo`](super::DeviceInfo) rely on
+    /// this.
     pub trait Device {
         /// Returns the C object.
         fn device(&self) -> *mut ibv_device;

@@ -34,7 +34,7 @@ impl ProtectionDomain {
     ///
     /// - The `len` bytes at `ptr` stay allocated and mapped.
     /// - With `LocalWrite`, `RemoteWrite` or `RemoteAtomic`, no Rust reference to them exists while the device or a
-    ///   peer may write: use raw pointers or atomics, as for memory shared with another process.
+    ///   peer may write. Use raw pointers or atomics, as for memory shared with another process.
     /// - With `RemoteRead`, no `&mut` to them exists while a peer may read.
     /// - `MemoryWindowBind` counts as `RemoteRead`, and with `LocalWrite` also as `RemoteWrite` and `RemoteAtomic`,
     ///   because safe code can bind windows.

@@ -116,9 +116,9 @@ impl MemoryWindow {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the window is of type 2; the queue pair belongs to another device, or its service has no windows;
-    ///   the region belongs to another domain, is the null region, or cannot have such a window
-    ///   ([`BindInformation::new`]); or the driver rejects range or access.
+    /// - `EINVAL`: the window is of type 2. Or the queue pair belongs to another device, or its service has no windows.
+    ///   Or the region belongs to another domain, is the null region, or cannot have such a window
+    ///   ([`BindInformation::new`]). Or the driver rejects the range or the access flags.
     /// - `ENOMEM`: the queue is full.
     /// - `EPERM`, `EOPNOTSUPP`: the device does not support such windows; or the request was to
     ///   [unbind](BindInformation::unbind), which needs mlx5's driver or one in this process: drop the window instead.

@@ -150,8 +150,8 @@ pub trait QueuePair: AsQueuePairCore {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the queue pair is not for datagrams, the GID is not that of a group, or the LID is not that of a
-    ///   group (0xC000 to 0xFFFE, or 0 on Ethernet).
+    /// - `EINVAL`: the queue pair is not for datagrams, or the GID or the LID is not that of a group. LIDs of groups
+    ///   are 0xC000 to 0xFFFE, or 0 on Ethernet.
     /// - `ENOMEM`: the device's limit of members or groups is reached.
     ///
     /// # References

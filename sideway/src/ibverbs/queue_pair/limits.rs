@@ -1,7 +1,7 @@
 //! Checking requests against the queue pair's limits, for drivers that do not check, or check in 32 bits.
 //!
-//! The driver's setters for data of any length are replaced by functions that check first. Drivers known to check keep
-//! theirs, at no cost.
+//! The driver's setters for data of any length are replaced by functions that check first. Drivers that are known to
+//! check keep their own functions, at no cost.
 
 use libc::c_void;
 use rdma_mummy_sys::{ibv_data_buf, ibv_qp_cap, ibv_qp_ex, ibv_sge};

@@ -1,8 +1,8 @@
 //! Offloads for raw packets, and what this crate checks before requesting them from the driver.
 //!
-//! If a driver rejects a request at its start, the request has no queue entry. mlx5's data setters do not check this:
-//! they write to the entry of an earlier request, or near the null pointer. So this crate does not pass requests to the
-//! driver that the driver would reject.
+//! If a driver rejects a request at its start, the request has no queue entry. The data setters of mlx5 do not check
+//! this: they write to the entry of an earlier request, or near the null pointer. So this crate does not pass requests
+//! to the driver that the driver would reject.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -78,7 +78,7 @@ pub enum Xrc {}
 pub enum RawPacket {}
 
 /// A service whose drivers read exactly the inline data. For raw packets, drivers read a fixed number of bytes at the
-/// start of a packet, however short it is.
+/// start of a packet, even if the packet is shorter.
 ///
 /// # Safety
 ///

@@ -187,9 +187,9 @@ pub trait SetScatterGatherEntry: Sealed {
     /// Requests may name the same bytes if the program accepts any result: for example, a ping-pong may post many
     /// receives into one buffer, which overwrite each other.
     ///
-    /// A receive in a shared queue ends with its completion, or when the shared queue is destroyed: after its owner,
-    /// its last queue pair, and its completion queue (XRC, tag matching). Resetting or destroying a queue pair ends
-    /// only the receive that it had begun.
+    /// A receive in a shared queue ends with its completion, or when the shared queue is destroyed. The shared queue is
+    /// destroyed after its owner, its last queue pair, and its completion queue (XRC, tag matching). Resetting or
+    /// destroying a queue pair ends only the receive that it had begun.
     ///
     /// A request without [`WorkRequestFlags::Signaled`](super::WorkRequestFlags::Signaled) has completed when a later
     /// signaled request of its queue has completed.

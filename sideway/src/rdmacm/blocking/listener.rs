@@ -200,9 +200,9 @@ impl ListenerBuilder {
     ///
     /// # Errors
     ///
-    /// - [`ConnectCause::Verb`] with `EADDRINUSE`, or `EADDRNOTAVAIL` for all addresses: the port is in use;
-    ///   `EADDRNOTAVAIL`: this machine does not have the address; `ENODEV`: the address does not belong to an RDMA
-    ///   device; `EACCES`: the port is below 1024.
+    /// - [`ConnectCause::Verb`]. `EADDRINUSE`, or `EADDRNOTAVAIL` when listening on all addresses: the port is in use.
+    ///   `EADDRNOTAVAIL` otherwise: this machine does not have the address. `ENODEV`: the address does not belong to an
+    ///   RDMA device. `EACCES`: the port is below 1024.
     /// - [`ConnectCause::Name`]: the name has no address.
     /// - [`ConnectCause::Channel`]: no librdmacm, or no device.
     pub fn bind(&self, address: impl ToSocketAddrs + fmt::Debug) -> Result<Listener, ConnectError> {

@@ -51,7 +51,7 @@ open_enum! {
 ///
 /// # Safety
 ///
-/// Both functions follow the driver's interface: pointers that they store in the request are valid until the batch is
+/// Both functions follow the driver's interface. Pointers that they store in the request are valid until the batch is
 /// posted, which is within the lifetime in the guard's type (see [`HoldsFor`](super::HoldsFor)). [`write`](Self::write)
 /// does not change `wr_id`, `next`, `sg_list` and `num_sge`, and only adds to `send_flags`.
 pub unsafe trait SendOperation: Sealed + Copy {

@@ -53,8 +53,8 @@ impl Identifier {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the identifier does not belong to a request, or the request is already answered; a depth is above
-    ///   the device's maximum; or there is more private data than the transport allows.
+    /// - `EINVAL`: the identifier does not belong to a request, or the request is already answered. Or a depth is above
+    ///   the device's maximum, or there is more private data than the transport allows.
     /// - Otherwise the errno of the library, or of moving the queue pair.
     ///
     /// # References

@@ -58,8 +58,8 @@ impl Identifier {
     }
 
     /// `rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, …)` — sets the type of service of the connection's
-    /// packets: the byte in the IPv4 header (the traffic class in IPv6), with the DSCP in its upper six bits. Call it
-    /// before [`resolve_route`](Self::resolve_route). Accepted connections inherit the listener's value.
+    /// packets. It is a byte of the IPv4 header (in IPv6 the traffic class), with the DSCP in its upper six bits. Call
+    /// it before [`resolve_route`](Self::resolve_route). Accepted connections inherit the listener's value.
     ///
     /// # Errors
     ///

@@ -36,9 +36,9 @@ impl Identifier {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the identifier has no device, another device than the builder's domain, or already a queue pair; or
-    ///   a queue pair for datagrams for an identifier of connections, or vice versa. For a connect request: the peer
-    ///   has given up.
+    /// - `EINVAL`: the identifier has no device, or its device is not that of the builder's domain, or it already has a
+    ///   queue pair. Or one of identifier and queue pair is for datagrams, the other for connections. For a connect
+    ///   request: the peer has given up.
     /// - Otherwise as for [`QueuePairBuilder::build`], or of moving it.
     ///
     /// # References
