@@ -313,7 +313,7 @@ impl Connection {
             // A message of the peer may arrive before this event.
             (State::Accepting | State::Exchanging, EventKind::Established(_)) => State::Exchanging,
             (State::Exchanging, EventKind::Disconnected(_)) if self.side == Side::Listening => {
-                ensure!(self.has_answered, "the peer disconnected before its message arrived");
+                ensure!(self.has_answered, "the peer disconnected before its message arrived; see its error message");
                 // The peer has received its message, and waits until this side disconnects too.
                 self.id.disconnect()?;
                 State::Done

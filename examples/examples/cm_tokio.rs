@@ -347,7 +347,7 @@ impl Connection {
             }
             tokio::select! {
                 event = self.events.next() => drop(event?),
-                event = self.socket.event() => bail!("{} before the message arrived", event?),
+                event = self.socket.event() => bail!("{} before the message arrived; see the peer's error message", event?),
             }
         }
     }

@@ -113,7 +113,7 @@ async fn print_events(events: &Watched<AsyncEventChannel>, out: &RefCell<&mut dy
         writeln!(out.borrow_mut(), "{event}")?;
         out.borrow_mut().flush()?;
         if event.event_type() == AsyncEventType::DeviceFatal {
-            bail!("the device has failed");
+            bail!("the device has failed; see `dmesg`");
         }
     }
 }

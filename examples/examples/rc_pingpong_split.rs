@@ -69,7 +69,11 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     let port = sideway_examples::active_port(&context, PORT)?;
     let gid = sideway_examples::gid::choose(&context, PORT, arguments.gid_idx)?;
     if arguments.size > port.max_msg_sz() {
-        bail!("--size is {}; the port sends messages of up to {} bytes", arguments.size, port.max_msg_sz());
+        bail!(
+            "--size is {}, above the port's maximum of {} bytes; give a smaller --size",
+            arguments.size,
+            port.max_msg_sz()
+        );
     }
 
     // 3. A protection domain: only objects in the same domain work together.

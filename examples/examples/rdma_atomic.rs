@@ -132,7 +132,7 @@ fn server(arguments: &Arguments, port: &LocalPort, out: &mut dyn Write) -> Resul
     let [count] = receive::<5, 1>(&mut peer, "its number of queue pairs")?;
     let count = match u16::try_from(count) {
         Ok(count @ 1..=MAX_QUEUE_PAIRS) => count,
-        _ => bail!("{} has {count} queue pairs; the server supports 1 to {MAX_QUEUE_PAIRS}", peer.name()),
+        _ => bail!("{} has {count} queue pairs; give it a --num-qp from 1 to {MAX_QUEUE_PAIRS}", peer.name()),
     };
     let remotes = (0..count).map(|_| peer.receive_address()).collect::<Result<Vec<_>>>()?;
     let target = Target::new(port, count)?;

@@ -80,7 +80,7 @@ impl Peer {
                     "cannot bind TCP port {port}: address in use; stop the other server, or choose another port with --port"
                 )
             }
-            _ => anyhow!("cannot bind TCP port {port}: {error}"),
+            _ => anyhow!("cannot bind TCP port {port}: {error}; choose another with --port"),
         })?;
         let (stream, address) = accept(&listener, timeout).map_err(|error| match error.kind() {
             ErrorKind::TimedOut => anyhow!(
@@ -100,7 +100,9 @@ impl Peer {
     ///
     /// The host cannot be resolved, or no server listens there.
     pub fn connect(host: &str, port: u16, timeout: Timeout) -> Result<Self> {
-        let addresses = (host, port).to_socket_addrs().map_err(|error| anyhow!("cannot resolve `{host}`: {error}"))?;
+        let addresses = (host, port)
+            .to_socket_addrs()
+            .map_err(|error| anyhow!("cannot resolve `{host}`: {error}; check the name"))?;
         let mut failure = None;
         for address in addresses {
             let connected = match timeout.0 {
@@ -181,7 +183,11 @@ impl Peer {
         let mut message = [0; DONE.len()];
         self.receive(&mut message, "`done`")?;
         if &message != DONE {
-            bail!("{} sent `{}`, expected `done`", self.name, message.escape_ascii());
+            bail!(
+                "{} sent `{}`, expected `done`; run the same example on both sides",
+                self.name,
+                message.escape_ascii()
+            );
         }
         Ok(())
     }
@@ -205,7 +211,9 @@ impl Peer {
     ///
     /// The connection has ended.
     pub fn send(&mut self, message: &[u8]) -> Result<()> {
-        self.stream.write_all(message).map_err(|error| anyhow!("{} disconnected: {error}", self.name))
+        self.stream
+            .write_all(message)
+            .map_err(|error| anyhow!("{} disconnected: {error}; see its error message", self.name))
     }
 
     /// Fills `message` within the time limit; `what` is the name of the message in errors.
@@ -226,11 +234,11 @@ impl Peer {
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock) => bail!(
-                    "{} did not send {what} within {} ({filled} of {all} bytes arrived)",
+                    "{} did not send {what} within {} ({filled} of {all} bytes arrived); see its output, or raise --timeout",
                     self.name,
                     seconds(self.timeout)
                 ),
-                Err(error) => bail!("{} disconnected before sending {what}: {error}", self.name),
+                Err(error) => bail!("{} disconnected before sending {what}: {error}; see its error message", self.name),
             }
         }
         Ok(())

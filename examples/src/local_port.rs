@@ -118,7 +118,7 @@ impl LocalPort {
 pub fn check_message_size(port: &PortAttr, size: u32) -> Result<()> {
     let max = port.max_msg_sz();
     if size > max {
-        bail!("--size is {size}; the port sends messages of up to {max} bytes");
+        bail!("--size is {size}, above the port's maximum of {max} bytes; give a smaller --size");
     }
     Ok(())
 }

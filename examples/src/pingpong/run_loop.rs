@@ -260,7 +260,7 @@ impl RunLoop {
             self.free.push(slot);
             let (received, due) = (turn.received, turn.due(self.side));
             if received > due {
-                bail!("the peer sends out of turn: {received} messages arrived, expected {due}");
+                bail!("the peer sends out of turn: {received} messages arrived, expected {due}; run the same example on both sides");
             }
             if self.qps.awaits_peer() {
                 let mut header = [0; 40];

@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<()> {
         left => writeln!(out, "{left} are ended now")?,
     }
     if failed > 0 {
-        bail!("{failed} connections failed");
+        bail!("{failed} connections failed; see the client's error messages");
     }
     Ok(())
 }

@@ -226,7 +226,11 @@ impl Members {
     /// Creates the members and joins the group with each.
     fn join(arguments: &Arguments, out: &mut dyn Write) -> Result<Self> {
         let group = resolve(&arguments.multicast, 0).context("--multicast")?;
-        ensure!(group.ip().is_multicast(), "{} is not a multicast address", group.ip());
+        ensure!(
+            group.ip().is_multicast(),
+            "{} is not a multicast address; give one of 224.0.0.0/4 or ff00::/8",
+            group.ip()
+        );
         let source = arguments.bind.as_deref().map(|host| resolve(host, 0)).transpose().context("--bind")?;
 
         let events = EventChannel::new()?;

@@ -290,7 +290,7 @@ impl Endpoint {
                     let mut message = [0; LENGTH];
                     self.inbox.read_at(0, &mut message)?;
                     if self.received.replace(message).is_some() {
-                        bail!("the peer sends out of turn: a message arrived before the reply to the last");
+                        bail!("the peer sends out of turn: a message arrived before the reply to the last; run rping on both sides");
                     }
                     post_receive(&mut self.qp, &self.inbox)?;
                 }

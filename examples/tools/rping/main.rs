@@ -274,13 +274,16 @@ fn serve(request: Request, arguments: &Arguments, log: &mut Log<'_>) -> Result<(
         link.send(&GO_AHEAD)?;
 
         let Some(message) = link.receive(format_args!("offer a buffer for the reply to ping {number}"))? else {
-            bail!("the client disconnected during ping {number}");
+            bail!("the client disconnected during ping {number}; see its error message");
         };
         let sink = RemoteBuffer::decode(message);
         log.step(format_args!("ping {number}: was read; the reply goes to {sink}"))?;
         let length = u32::try_from(text::length(&text))?;
         if sink.size < length {
-            bail!("ping {number} has {length} bytes, and the client's buffer for the reply {} bytes", sink.size);
+            bail!(
+                "ping {number} has {length} bytes, and the client's buffer for the reply {} bytes; run rping on both sides",
+                sink.size
+            );
         }
         memory = link.write(&sink, length, memory)?;
         link.send(&GO_AHEAD)?;
@@ -288,7 +291,7 @@ fn serve(request: Request, arguments: &Arguments, log: &mut Log<'_>) -> Result<(
         number += 1;
     }
     if number == 0 {
-        bail!("the client disconnected before its first ping");
+        bail!("the client disconnected before its first ping; see its error message");
     }
     link.close()?;
     log.step(format_args!("the client disconnected; pings served: {number}"))
@@ -360,7 +363,7 @@ fn start(request: Request, arguments: &Arc<Arguments>, reports: &SyncSender<Repo
     // Each thread holds the arguments, and so does the caller.
     if Arc::strong_count(arguments) > MAX_CLIENTS {
         request.reject(b"busy")?;
-        let error = anyhow!("{client} was rejected: {MAX_CLIENTS} clients are being served");
+        let error = anyhow!("{client} was rejected: {MAX_CLIENTS} clients are being served; retry after one has ended");
         return Ok(reports.send(Report::Failed(error))?);
     }
     let (arguments, reports) = (Arc::clone(arguments), reports.clone());

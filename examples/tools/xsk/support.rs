@@ -251,7 +251,7 @@ fn wait(sockets: &[&dyn std::os::fd::AsFd]) -> Result<()> {
     // SAFETY: the pointer leads to this number of entries.
     unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, IDLE.as_millis() as i32) };
     let is_gone = polls.iter().any(|poll| poll.revents & libc::POLLERR != 0);
-    ensure!(!is_gone, "an interface was removed");
+    ensure!(!is_gone, "an interface was removed; create it again, then restart this program");
     Ok(())
 }
 
@@ -417,10 +417,17 @@ pub(crate) fn pin(core: u32) -> Result<()> {
     // SAFETY: zeroes are an empty set; the index is checked by the macro's function, and the pointer leads to the set.
     let done = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
-        ensure!((core as usize) < libc::CPU_SETSIZE as usize, "no processor {core}");
+        ensure!(
+            (core as usize) < libc::CPU_SETSIZE as usize,
+            "no processor {core}; choose one that /proc/cpuinfo lists"
+        );
         libc::CPU_SET(core as usize, &mut set);
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
     };
-    ensure!(done == 0, "cannot run on processor {core}: {}", io::Error::last_os_error());
+    ensure!(
+        done == 0,
+        "cannot run on processor {core}: {}; choose one that `taskset -p $$` allows",
+        io::Error::last_os_error()
+    );
     Ok(())
 }

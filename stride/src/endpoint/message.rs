@@ -121,7 +121,9 @@ impl Endpoint for MessageEndpoint {
         let connection = match self.listener {
             Some(listener) => self.wait(|worker| Ok(worker.accept(listener)))?,
             None => {
-                let Some(Listening { port, .. }) = theirs.listening else { bail!("the server sent no port for msg") };
+                let Some(Listening { port, .. }) = theirs.listening else {
+                    bail!("the server sent no port for msg; run the same version on both sides")
+                };
                 let address = ip(theirs.gid.as_deref().unwrap_or_default())?;
                 let id = self.worker.connect(Kind::Rdma, SocketAddr::new(address, port))?;
                 self.wait(|worker| Ok(worker.is_established(id)?.then_some(id)))?

@@ -54,7 +54,7 @@ impl Baseline {
                 Err(error) => trouble = trouble.or(Some(error)),
             }
         }
-        Err(trouble.unwrap_or_else(|| anyhow!("it has no test")))
+        Err(trouble.unwrap_or_else(|| anyhow!("it has no results; name the output of a completed test")))
             .with_context(|| format!("cannot compare with {}", file.display()))
     }
 }

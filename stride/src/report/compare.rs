@@ -74,13 +74,19 @@ impl Comparison {
         if let (Some(before), Some(now)) = (old.transport, new.transport)
             && before != now
         {
-            bail!("{} is over {before}, and {} is over {now}; give --transport", old.name, new.name);
+            bail!("{} is over {before}, and {} is over {now}; give both the same --transport", old.name, new.name);
         }
         if let (Some(before), Some(now)) = (old.is_bidirectional, new.is_bidirectional)
             && before != now
         {
             let ways = |is_bidirectional| if is_bidirectional { "bidirectional" } else { "unidirectional" };
-            bail!("{} is {}, and {} is {}; see --bidirectional", old.name, ways(before), new.name, ways(now));
+            bail!(
+                "{} is {}, and {} is {}; give --bidirectional for both or neither",
+                old.name,
+                ways(before),
+                new.name,
+                ways(now)
+            );
         }
         let find = |rows: &[Row], size| rows.iter().find(|row| row.size == size && row.is_whole).cloned();
         let lacks = |rows: &[Row], of: &[Row]| {
@@ -394,7 +400,7 @@ mod tests {
         let error = of(&old, |new| new.transport = Some(Transport::Uc)).unwrap_err();
         assert_eq!(error, "old is over RC, and new is over UC; give --transport");
         let error = of(&old, |new| new.is_bidirectional = Some(true)).unwrap_err();
-        assert_eq!(error, "old is unidirectional, and new is bidirectional; see --bidirectional");
+        assert_eq!(error, "old is unidirectional, and new is bidirectional; give --bidirectional for both or neither");
         assert_eq!(of(&old, |new| (new.transport, new.is_bidirectional) = (None, None)), Ok(()));
         // perftest has one name for both.
         let immediate = |new: &mut Series| new.operation = Some(Operation::WriteWithImmediate);

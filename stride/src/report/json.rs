@@ -165,7 +165,10 @@ impl Document {
         }
         let head = serde_json::Deserializer::from_str(text).into_iter::<Head>().next().context("it is empty")?;
         let found = head.context("it is not JSON of stride-perf")?.format;
-        ensure!(found == FORMAT, "its format is {found}; this version of stride-perf reads format {FORMAT}");
+        ensure!(
+            found == FORMAT,
+            "its format is {found}; this version of stride-perf reads format {FORMAT}; run the test again"
+        );
         serde_json::from_str(text).or_else(|whole| {
             let events = serde_json::Deserializer::from_str(text).into_iter::<Event>().collect::<Result<Vec<_>, _>>();
             events.ok().and_then(gathered).ok_or(whole).context("it is not JSON of stride-perf, or it is truncated")
@@ -407,7 +410,10 @@ mod tests {
             message("{}")
         );
         assert!(message("hello").starts_with("it is not JSON of stride-perf: "), "{}", message("hello"));
-        assert_eq!(message("{\"format\": 7}"), "its format is 7; this version of stride-perf reads format 1");
+        assert_eq!(
+            message("{\"format\": 7}"),
+            "its format is 7; this version of stride-perf reads format 1; run the test again"
+        );
         let error = Some("connection refused".to_owned());
         let end = Event::End(End { rows: 0, hints: Vec::new(), error, verdict: None });
         let text = sample::written(|out| end.write(out));

@@ -256,7 +256,7 @@ fn peer_without_dc_target_is_an_error() {
     let mut ends = side.create_queue_pairs(&path()).unwrap();
     ends.queue_pairs[0].intake = Some(Intake::Xrc { number: 1, srq: 2 });
     let why = side.connect(&path(), &ends).unwrap_err().to_string();
-    assert_eq!(why, "the peer sent no DC target");
+    assert_eq!(why, "the peer sent no DC target; run the same version on both sides");
 }
 
 #[test]

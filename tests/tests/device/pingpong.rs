@@ -138,7 +138,7 @@ fn impossible_options_are_errors_in_a_sentence() {
     if largest < 1 << 30 {
         for name in ["rc_pingpong", "rc_pingpong_split"] {
             let ended = child::run(ours(name, port(), "-s 1G"), LIMIT);
-            fails(&ended, &["--size is 1073741824", &format!("messages of up to {largest} bytes")]);
+            fails(&ended, &["--size is 1073741824", &format!("maximum of {largest} bytes")]);
         }
     }
     for arguments in

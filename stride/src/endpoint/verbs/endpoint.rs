@@ -179,7 +179,10 @@ impl Endpoint for VerbsEndpoint {
             counts.collect::<Vec<_>>().join(" and ")
         };
         let (here, there) = (counts(&own), counts(theirs));
-        ensure!(here == there, "the peer has {there} queue pairs, and this side {here}");
+        ensure!(
+            here == there,
+            "the peer has {there} queue pairs, and this side {here}; run the same version on both sides"
+        );
         let threads = self.threads() as usize;
         let indices: Vec<_> = path.all().map(|path| self.gid_index(path)).collect();
         let ports = self.ports.iter().zip(self.facts.all()).zip(path.all().zip(indices));

@@ -53,7 +53,7 @@ pub fn has_points(series: &[Series]) -> bool {
 /// An error for the user, if there is nothing to plot.
 pub fn draw(series: &[Series], format: Format) -> Result<Vec<u8>> {
     let panels = panels(series);
-    ensure!(!panels.is_empty(), "no rows to plot");
+    ensure!(!panels.is_empty(), "no rows to plot; name results of a completed test");
     let size = (PANEL.0, PANEL.1 * u32::try_from(panels.len())?);
     match format {
         Format::Svg => {
@@ -207,7 +207,10 @@ mod tests {
         let mut series = bandwidth("one", 0);
         assert!(draw(&[series.clone()], Format::Svg).is_err(), "nothing was sent");
         series.rows.clear();
-        assert_eq!(draw(&[series], Format::Png).unwrap_err().to_string(), "no rows to plot");
+        assert_eq!(
+            draw(&[series], Format::Png).unwrap_err().to_string(),
+            "no rows to plot; name results of a completed test"
+        );
     }
 
     proptest! {

@@ -43,7 +43,9 @@ impl Manual {
         pair: &mut Dynamic,
         (own, their): (&QpAddress, &QpAddress),
     ) -> Result<()> {
-        let Some(Intake::Dc { number, key }) = their.intake else { bail!("the peer sent no DC target") };
+        let Some(Intake::Dc { number, key }) = their.intake else {
+            bail!("the peer sent no DC target; run the same version on both sides")
+        };
         let mut init = QueuePairAttribute::new();
         init.setup_state(QueuePairState::Init).setup_pkey_index(self.pkey_index).setup_port(self.port);
         pair.initiator.modify(&init)?;

@@ -93,7 +93,9 @@ struct Address {
 fn intake(their: &QpAddress) -> Result<(u32, u32)> {
     match their.intake {
         Some(Intake::Xrc { number, srq }) => Ok((number, srq)),
-        Some(Intake::Dc { .. }) | None => bail!("the peer sent no XRC shared receive queue"),
+        Some(Intake::Dc { .. }) | None => {
+            bail!("the peer sent no XRC shared receive queue; run the same version on both sides")
+        }
     }
 }
 

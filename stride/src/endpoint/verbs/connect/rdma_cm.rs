@@ -174,7 +174,7 @@ impl Setup<'_> {
         let resolved = connector.resolve(to)?;
         ensure!(
             Arc::ptr_eq(resolved.device_context(), self.pd.device_context()),
-            "{} now resolves to another device",
+            "{} now resolves to another device; run again",
             to.0
         );
         let mut parameter = self.parameter(own);
@@ -230,7 +230,7 @@ impl Setup<'_> {
                 let left = all - done;
                 ensure!(
                     Instant::now() < end,
-                    "--rdma-cm: {left} of {all} connection requests did not arrive, and unexpected ones did"
+                    "--rdma-cm: {left} of {all} connection requests did not arrive, and unexpected ones did; run one client at a time"
                 );
                 continue;
             };
