@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// Why a connection ended; every later call returns it.
+/// The reason why a connection ended; every later call returns it.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) kind: io::ErrorKind,
@@ -16,7 +16,7 @@ impl Failure {
         Failure { kind, source: Arc::from(Box::from(text)) }
     }
 
-    /// The peer broke the rules of the wire.
+    /// The peer violated the protocol.
     pub(crate) fn violation(text: &'static str) -> Failure {
         Failure::new(io::ErrorKind::InvalidData, text)
     }

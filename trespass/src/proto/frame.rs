@@ -1,4 +1,4 @@
-//! Frames: what a SEND consists of, little-endian, 16 bytes and a payload each.
+//! The frames of a SEND: 16 bytes each, little-endian, and a payload.
 //!
 //! ```text
 //!  0 kind u8   1 flags u8   2 credits u16   4 length u32 of the payload   8 a u32   12 b u32   16 payload
@@ -10,34 +10,34 @@ pub(crate) const HEADER: usize = 16;
 
 /// The last frame of its message.
 pub(crate) const LAST: u8 = 0x01;
-/// A receiver that does not know the kind skips the frame; without this flag it ends the connection.
+/// A receiver that does not support the kind skips the frame. Without this flag it ends the connection.
 pub(crate) const OPTIONAL: u8 = 0x80;
 
-/// Kind of a frame; any byte can arrive.
+/// The kind of a frame; peers may send any byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind(pub(crate) u8);
 
 impl Kind {
-    /// Bytes of a message. The first of several frames has the message's length in `a`.
+    /// Bytes of a message. If a message has several frames, the first has the message's length in `a`.
     pub(crate) const DATA: Kind = Kind(1);
     /// A whole message of `a` bytes, which the receiver READs; payload: [`Source`].
     pub(crate) const RTS: Kind = Kind(2);
-    /// `a` messages in all have been READ, or are not wanted.
+    /// The receiver has READ or discarded `a` messages since the start.
     pub(crate) const DONE: Kind = Kind(3);
-    /// Credits, and nothing else.
+    /// Credits only.
     pub(crate) const GRANT: Kind = Kind(4);
-    /// Gives credits back: the sender held the limit `a`, and now holds `b` (modulo 2^16).
+    /// Returns credits: lowers the sender's limit from `a` to `b` (modulo 2^16).
     pub(crate) const RETURN: Kind = Kind(5);
-    /// RETURN has arrived; the limit is now `a` (modulo 2^16).
+    /// Confirms RETURN; the limit is now `a` (modulo 2^16).
     pub(crate) const RETURNED: Kind = Kind(9);
-    /// No message follows.
+    /// The sender sends no further message.
     pub(crate) const FIN: Kind = Kind(6);
-    /// No message follows, and none is read any more. `a` is the code, the payload the reason.
+    /// The sender closes: it sends no further message, and reads none. `a` is the code, the payload the reason.
     pub(crate) const CLOSE: Kind = Kind(7);
     /// All messages before the FIN or CLOSE have arrived.
     pub(crate) const FIN_ACK: Kind = Kind(8);
 
-    /// Kinds whose order counts: they wait in the inbox until the program reads.
+    /// Kinds that are delivered in order: they wait in the inbox until the program reads.
     pub(crate) fn is_ordered(self) -> bool {
         matches!(self, Kind::DATA | Kind::RTS | Kind::FIN | Kind::CLOSE)
     }
@@ -59,7 +59,7 @@ impl Frame {
         Frame { kind, flags: 0, credits: 0, length: 0, a: 0, b: 0 }
     }
 
-    /// The frame at the start of `bytes`, if it is there with its whole payload.
+    /// Returns the frame at the start of `bytes`, if `bytes` contains its whole payload.
     #[inline]
     pub(crate) fn parse(bytes: &[u8]) -> Option<Frame> {
         let (header, payload) = bytes.split_first_chunk::<HEADER>()?;
@@ -91,7 +91,7 @@ impl Frame {
     }
 }
 
-/// Sets the credits of a SEND that is about to leave.
+/// Sets the credits of a SEND before it is posted.
 #[inline]
 pub(crate) fn set_credits(send: &mut [u8], credits: u16) {
     if let Some(field) = send.get_mut(2..4) {

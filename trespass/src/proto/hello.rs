@@ -1,54 +1,55 @@
-//! What the sides exchange before the first frame: versions, limits, features; and refusals.
+//! The handshake before the first frame: versions, limits, features, and refusals.
 //!
-//! A hello is 56 bytes, which fit the private data of a connection request. Limits are negotiated to the minimum of both sides.
+//! A hello has 56 bytes, which fit into the private data of a connection request. Limits are negotiated to the minimum
+//! of both sides.
 
 use std::fmt;
 
 /// Length of a hello, in bytes.
 const HELLO: usize = 56;
-/// Length of a refusal at most, in bytes.
+/// Maximum length of a refusal, in bytes.
 const REFUSAL: usize = 148;
 /// Bytes that the program may add to a hello.
 pub(crate) const TOKEN: usize = 24;
 
 const MAGIC: [u8; 4] = *b"trsp";
-/// Versions of the wire that this code speaks.
+/// Supported versions of the protocol.
 const VERSIONS: (u8, u8) = (1, 1);
 /// Features that a peer may require; none so far.
 const FEATURES: u16 = 0;
-/// Segments are at least this long, so that a control SEND fits.
+/// Minimum length of a segment; a control SEND fits into it.
 const SHORTEST_SEGMENT: u32 = 512;
 
 /// One side's hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
-    /// Oldest and newest version.
+    /// The oldest and the newest supported version.
     pub(crate) versions: (u8, u8),
-    /// Features without which this side does not work.
+    /// Features that this side requires of the peer.
     pub(crate) required: u16,
-    /// Length of its receives, in bytes.
+    /// Length of this side's receives, in bytes.
     pub(crate) segment: u32,
     /// SENDs that the peer may send before the first frame arrives.
     pub(crate) credits: u16,
-    /// READs that this side has outstanding at most; 0 if it does not read.
+    /// Maximum number of outstanding READs of this side; 0 if it does not use READs.
     pub(crate) reads: u16,
     /// Longest message that this side READs in one piece, in bytes.
     pub(crate) rendezvous: u32,
     /// Longest message that this side assembles, in bytes.
     pub(crate) message: u32,
-    /// Chosen by chance for each connection, so that a late reply to an earlier one is recognised.
+    /// A random number of each connection, which identifies late replies to an earlier one.
     pub(crate) epoch: u64,
     pub(crate) token: [u8; TOKEN],
 }
 
-/// Why a side refuses a connection.
+/// The reason why a side refuses a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) code: RefusalCode,
     pub(crate) text: String,
 }
 
-/// Code of a refusal; any number can arrive.
+/// The code of a refusal; peers may send any number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RefusalCode(pub(crate) u16);
 
@@ -57,28 +58,28 @@ impl RefusalCode {
     pub(crate) const VERSION: RefusalCode = RefusalCode(2);
     pub(crate) const FEATURE: RefusalCode = RefusalCode(3);
     pub(crate) const LIMIT: RefusalCode = RefusalCode(4);
-    /// The listener's backlog or memory is used up.
+    /// The listener's backlog is full, or its memory is exhausted.
     pub(crate) const BUSY: RefusalCode = RefusalCode(5);
 }
 
-/// What both sides go by.
+/// The limits that both sides use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Agreement {
     pub(crate) version: u8,
-    /// Most bytes of a SEND, in both directions.
+    /// Maximum length of a SEND in bytes, in both directions.
     pub(crate) segment: u32,
-    /// SENDs that this side may send at first.
+    /// SENDs that this side may post before it receives credits.
     pub(crate) credits: u16,
     /// READs that this side may have outstanding.
     pub(crate) reads: u16,
-    /// Longest message that the peer READs, 0 if it does not read.
+    /// Longest message that the peer READs; 0 if it does not use READs.
     pub(crate) rendezvous: u32,
-    /// Longest message that the peer takes.
+    /// Longest message that the peer accepts.
     pub(crate) message: u32,
 }
 
 impl Hello {
-    /// This side's hello, but for the limits.
+    /// Creates this side's hello, without the limits.
     pub(crate) fn new(epoch: u64) -> Hello {
         Hello {
             versions: VERSIONS,
@@ -136,7 +137,7 @@ impl Hello {
         })
     }
 
-    /// What this side and the peer agree on.
+    /// Returns the limits of both hellos combined, or the refusal.
     pub(crate) fn agree(&self, peer: &Hello) -> Result<Agreement, Refusal> {
         let version = self.versions.1.min(peer.versions.1);
         if version < self.versions.0.max(peer.versions.0) {
@@ -185,7 +186,7 @@ impl Refusal {
         bytes
     }
 
-    /// The refusal in a rejection, if it comes from this library.
+    /// Parses the refusal in a rejection, if this library sent it.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Refusal> {
         let bytes = bytes.strip_prefix(&MAGIC)?;
         let (&[c0, c1, length], text) = bytes.split_first_chunk::<3>()?;

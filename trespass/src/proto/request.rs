@@ -1,4 +1,4 @@
-//! What a connection asks of its link.
+//! Requests of a connection to its link.
 
 use crate::memory::{Buf, Transfer};
 
@@ -7,19 +7,21 @@ use super::frame::Source;
 /// Memory of the peer.
 pub(crate) type Remote = Source;
 
-/// What a connection asks of its link. Requests of a link are executed and completed in order.
+/// A request of a connection to its link. Requests of a link are executed and completed in order.
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// SEND of the buffer's bytes (`buf[..]`), at most a segment. Inline where it fits: then the buffer may go to the spare ones at once.
-    /// The connection has a credit for it, so the peer has a receive posted.
+    /// SEND of the buffer's bytes (`buf[..]`), at most a segment. Short bytes are sent inline; the buffer is then free
+    /// immediately. The connection has a credit for it, so the peer has a receive posted.
     Send(Buf),
-    /// READ of `into.len()` bytes of the peer's memory into the buffer. Completed with the token.
+    /// READ of `into.len()` bytes of the peer's memory into the buffer. The completion has the token.
     Read { token: u32, into: Buf, from: Remote },
-    /// Moves bytes between a region and the peer's memory, which takes no notice. It reports to its own progress.
+    /// Transfers bytes between a region and the peer's memory, without a notification of the peer. Completion updates
+    /// the transfer's own progress.
     Transfer(Box<Transfer>),
-    /// Takes the key of an exposed buffer or a granted region back, and passes the buffer to the spare ones when the key has stopped working.
+    /// Revokes the key of an exposed buffer or a granted region. When the key is invalid, the buffer joins the spare
+    /// ones.
     Conceal(Remote),
-    /// Asks the peer's NIC for a sign of life (a zero-length WRITE); without an answer the link is lost. A transport that keeps itself
-    /// alive answers at once.
+    /// Probes the peer's NIC with a zero-length WRITE; without an acknowledgement the link is lost. A transport with
+    /// its own keepalive completes the probe immediately.
     Probe,
 }

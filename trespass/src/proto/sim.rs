@@ -1,6 +1,7 @@
-//! Two workers in a simulated world: links with delays, short queues, little memory, deaths. Everything follows from a seed.
+//! A simulation of two workers: links with delays, short queues, little memory, lost links. A seed determines
+//! everything.
 //!
-//! `TRESPASS_SEEDS` is how many seeds run, `TRESPASS_SEED` the first one; a failure prints the seed.
+//! `TRESPASS_SEEDS` is the number of seeds to run, `TRESPASS_SEED` the first one; a failure prints its seed.
 
 mod check;
 mod node;
@@ -13,14 +14,14 @@ use crate::memory::Pool;
 use node::World;
 use rng::Rng;
 
-/// What happens to a world, and at which odds.
+/// The events of a world, with their probabilities.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     pairs: usize,
     steps: u32,
-    /// One in N steps ends a link; 0 is none.
+    /// One in N steps ends a link; 0 means none.
     deaths: u32,
-    /// The programs close or shut down along the way.
+    /// The programs close or shut down during the run.
     closes: bool,
     /// The side that never reads while the other does.
     deaf: Option<usize>,

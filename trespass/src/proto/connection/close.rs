@@ -1,4 +1,4 @@
-//! How a connection ends.
+//! The end of a connection: shutdown, close, failure.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use crate::proto::{Failure, Stock};
 use super::{Connection, Fin, Item};
 
 impl Connection {
-    /// No message follows: the peer reads to the end. Reading goes on.
+    /// Ends sending. The peer reads the messages sent before; this side continues to read.
     pub(crate) fn shutdown(&mut self, stock: &mut Stock) -> io::Result<()> {
         if self.outgoing.fin != Fin::Open || self.ended || self.peer_close.is_some() {
             return Ok(());
@@ -19,7 +19,8 @@ impl Connection {
         Ok(())
     }
 
-    /// No message follows, and none is read any more. The link ends once the peer has everything, or when the linger time is over.
+    /// Ends both directions: this side sends no further message, and reads none. The link ends when the peer has
+    /// received everything, or when the linger time has passed.
     pub(crate) fn close(&mut self, code: u32, reason: &str, now: u64, stock: &mut Stock) {
         self.incoming.discard(stock);
         self.is_unsettled = true;
@@ -38,12 +39,12 @@ impl Connection {
         self.outgoing.fin = Fin::Closed;
     }
 
-    /// Whether this side has ended, and the peer has acknowledged it or closed.
+    /// Whether this side has ended sending, and the peer has acknowledged this or closed.
     pub(super) fn is_ending(&self) -> bool {
         self.outgoing.fin != Fin::Open && (self.outgoing.fin_acked || self.peer_close.is_some())
     }
 
-    /// Whether the worker is to end the link: both sides have everything, or the linger time is over.
+    /// Whether the worker must end the link: both sides have received everything, or the linger time has passed.
     pub(crate) fn wants_disconnect(&self, now: u64) -> bool {
         if self.ended || self.outgoing.in_flight != 0 && self.linger_until.is_none_or(|until| now < until) {
             return false;
@@ -56,7 +57,7 @@ impl Connection {
             || self.linger_until.is_some_and(|until| now >= until)
     }
 
-    /// The connection has failed, and its link is to end: a violation, or a hello that does not suit.
+    /// Fails the connection, whose link must then end: for a protocol violation, or an unsuitable hello.
     pub(crate) fn fail(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
         self.linger_until = Some(0);
@@ -67,7 +68,7 @@ impl Connection {
         self.ended
     }
 
-    /// How it ended, once it has (`WouldBlock` until then).
+    /// Returns how the connection ended; `WouldBlock` before its end.
     pub(crate) fn outcome(&self) -> io::Result<()> {
         match &self.failure {
             _ if !self.ended => Err(io::ErrorKind::WouldBlock.into()),
@@ -76,7 +77,7 @@ impl Connection {
         }
     }
 
-    /// Whether the program has given the connection up: it may be forgotten once its link has ended.
+    /// Whether the program has abandoned the connection: the worker removes it after its link has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.outgoing.fin == Fin::Closed
     }
@@ -86,7 +87,7 @@ impl Connection {
         self.peer_close.as_ref().map(|(code, reason)| (*code, reason.as_str()))
     }
 
-    /// The link has ended; `failure` if not in good order.
+    /// The link has ended; `failure` has the reason if it did not end in order.
     pub(crate) fn ended(&mut self, failure: Option<Failure>, stock: &mut Stock) {
         if self.ended {
             return;
@@ -108,7 +109,7 @@ impl Connection {
         self.incoming.lease = self.held();
     }
 
-    /// Gives everything back; the connection is not used any more.
+    /// Returns all buffers and credits; the connection is not used afterwards.
     pub(crate) fn forget(mut self, stock: &mut Stock) {
         self.ended(None, stock);
         self.incoming.discard(stock);
@@ -120,7 +121,8 @@ impl Connection {
         self.incoming.received.wrapping_sub(self.incoming.freed)
     }
 
-    /// The peer reads no more: what waits to be sent is dropped. What it may be reading stays until the link ends.
+    /// The peer reads no further messages: drops those that wait to be sent. Keeps the buffers that the peer may be
+    /// reading until the link ends.
     pub(super) fn drop_queue(&mut self, stock: &mut Stock) {
         for item in self.outgoing.queue.drain(..) {
             match item {

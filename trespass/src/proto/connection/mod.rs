@@ -1,4 +1,4 @@
-//! One connection.
+//! The state of one connection.
 
 mod close;
 mod receive;
@@ -13,24 +13,24 @@ use super::{Agreement, Failure, Remote, Request, Stock};
 
 pub(crate) use receive::Received;
 
-/// What a connection goes by, from its options; times in milliseconds.
+/// Settings of a connection, from its options; times in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    /// Credits that a busy connection has leased at most.
+    /// The maximum number of credits leased to a busy connection.
     pub(crate) window: u16,
-    /// Messages up to this length travel in SENDs, longer ones by READ if they are in registered memory.
+    /// Messages up to this length are sent in SENDs. The peer READs longer ones if they are in registered memory.
     pub(crate) eager: usize,
     /// Bytes that may wait to be sent, or to be READ by the peer, before `try_send` returns `WouldBlock`.
     pub(crate) send_high_water: usize,
     /// Bytes of messages that are READ before the program reads them.
     pub(crate) read_ahead: usize,
-    /// Longest message that is READ in one piece: the memory for it is taken before any byte has arrived.
+    /// Longest message that is READ in one piece, into memory that is allocated before any byte has arrived.
     pub(crate) rendezvous: u32,
     /// Longest message that is assembled for the program.
     pub(crate) message: u32,
-    /// After so long without a sign of the peer, its NIC is probed; 0 is never.
+    /// Time without activity of the peer after which its NIC is probed; 0 disables the probe.
     pub(crate) keepalive: u64,
-    /// How long `close` waits for the peer to have everything.
+    /// How long `close` waits until the peer has received everything.
     pub(crate) linger: u64,
 }
 
@@ -49,41 +49,41 @@ impl Default for Settings {
     }
 }
 
-/// What a link does at once, without a request.
+/// Operations that a link performs immediately, without a request.
 pub(crate) trait Port {
-    /// Lets the peer read a buffer; gives it back if that cannot be.
+    /// Exposes a buffer for the peer to read; returns the buffer if this fails.
     fn expose(&mut self, message: Buf) -> Result<Remote, Buf>;
 
-    /// SEND of both parts. False if the link cannot do it now: nothing has happened then.
+    /// Posts a SEND of both parts. Returns false, and posts nothing, if the link cannot do this now.
     #[inline]
     fn send_now(&mut self, _header: &[u8; HEADER], _payload: &[u8]) -> bool {
         false
     }
 }
 
-/// A connection that is established, or was.
+/// A connection that is established, or has ended.
 #[derive(Debug)]
 pub(crate) struct Connection {
     settings: Settings,
     agreement: Agreement,
-    /// For the backend, in order. What it has not taken stays.
+    /// Requests to the backend, in order. Those that it has not taken stay in the queue.
     pub(crate) requests: VecDeque<Request>,
     outgoing: Outgoing,
     incoming: Incoming,
     /// Code and reason of the peer's CLOSE.
     peer_close: Option<(u32, String)>,
-    /// The link has ended: nothing arrives or leaves any more.
+    /// The link has ended: nothing is sent or received.
     ended: bool,
     failure: Option<Failure>,
     alive: Alive,
     linger_until: Option<u64>,
-    /// Something else than short messages goes on: the worker is to look at the connection in each turn.
+    /// Other work than short messages is in progress: the worker must process the connection in each turn.
     is_unsettled: bool,
     is_unclaimed: bool,
     pub(crate) counters: Counters,
 }
 
-/// Numbers for `stats()`.
+/// Counters for `stats()`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) sends: u64,
@@ -94,86 +94,89 @@ pub(crate) struct Counters {
 
 #[derive(Debug, Default)]
 struct Outgoing {
-    /// SENDs that the peer has receives for, since the beginning, and how many of them are used; both modulo 2^16.
+    /// The limit of SENDs since the start for which the peer has receives, and the number of SENDs used; both modulo
+    /// 2^16.
     limit: u16,
     sent: u16,
-    /// The last of `requests` is a SEND that messages may join: it left the reserve untouched.
+    /// The last of `requests` is a SEND to which messages may be added: it did not use the reserved credits.
     joinable: bool,
-    /// RETURN has left, and is not confirmed.
+    /// RETURN was sent, and is not confirmed.
     returning: bool,
-    /// The worker's turn in which a message has left at once: later ones of the turn wait for its end, and share SENDs.
+    /// The worker's turn in which a message was sent immediately. Later messages of that turn wait for its end, and
+    /// share SENDs.
     left_in: u32,
     /// SENDs that the link has not completed yet.
     in_flight: u32,
-    /// The program, or the end of the connection, waits for `in_flight`: links report completions late, so a probe asks for them.
+    /// The program or the end of the connection waits for `in_flight`. Links report completions late, so a probe
+    /// requests them.
     is_flushing: bool,
-    /// The program could not send the last message, since there was no memory.
+    /// The program could not send the last message, because no memory was free.
     lacks_memory: bool,
     is_proving: bool,
-    /// What waits for credits.
+    /// Frames that wait for credits.
     queue: VecDeque<Item>,
     /// Bytes in `queue` and `exposed`.
     waiting: usize,
-    /// Messages that the peer READs, in order, and their lengths. The backend has the buffers.
+    /// The messages that the peer READs, in order, with their lengths. The backend has the buffers.
     exposed: VecDeque<(Remote, usize)>,
-    /// Messages that left `exposed`, modulo 2^32.
+    /// The number of messages removed from `exposed`, modulo 2^32.
     done: u32,
     fin: Fin,
     fin_acked: bool,
 }
 
-/// What waits for credits.
+/// Frames that wait for credits.
 #[derive(Debug)]
 enum Item {
     /// A whole SEND.
     Send(Buf),
-    /// The rest of a message, still to be cut; `first` if nothing of it has left.
+    /// The rest of a message that is sent in parts; `first` if no part was sent yet.
     Rest { message: Buf, first: bool },
 }
 
-/// How far the end of the outgoing messages is.
+/// The progress of ending the outgoing messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Fin {
     #[default]
     Open,
-    /// `shutdown`: FIN is in the queue or has left.
+    /// `shutdown`: FIN is queued or sent.
     Shut,
-    /// `close`: CLOSE is in the queue or has left.
+    /// `close`: CLOSE is queued or sent.
     Closed,
 }
 
 #[derive(Debug)]
 struct Incoming {
-    /// SENDs that arrived, and those of them whose receives are free again; both modulo 2^16.
+    /// SENDs that arrived, and those whose receives are free again; both modulo 2^16.
     received: u16,
     freed: u16,
-    /// Limit that was announced to the peer last.
+    /// The limit last announced to the peer.
     announced: u16,
     /// Credits leased to the peer: the limit may be `freed + lease`.
     lease: u16,
-    /// SENDs with frames that the program has not read, each from the next such frame on.
+    /// SENDs with frames that the program has not read; each begins at the next such frame.
     inbox: VecDeque<Buf>,
     /// Bytes of the first frame's payload that the program has read.
     cursor: usize,
-    /// Messages in the inbox that are READ, in order; the number of the first.
+    /// Messages of the inbox that this side READs, in order, and the number of the first.
     reads: VecDeque<Read>,
     first_read: u32,
     in_flight: u16,
-    /// Bytes of messages that are being READ, or have been and are not read by the program.
+    /// Bytes of messages that are being READ, or were READ but not yet read by the program.
     ahead: usize,
-    /// Messages that this side has finished with, and those of them that DONE has announced, modulo 2^32.
+    /// Messages that this side no longer needs, and those that DONE has announced, modulo 2^32.
     done: u32,
     done_told: u32,
-    /// The peer returned credits, and has no confirmation yet.
+    /// The peer returned credits, and was not sent the confirmation yet.
     returned: bool,
-    /// A message of several frames, as far as it is there.
+    /// A message of several frames, as far as it has arrived.
     assembly: Option<Assembly>,
     /// FIN or CLOSE has arrived; it was acknowledged.
     fin: bool,
     fin_acked: bool,
-    /// The program has read everything up to the FIN or CLOSE.
+    /// The program has read all messages before the FIN or CLOSE.
     end: bool,
-    /// The program reads no more.
+    /// The program has stopped reading.
     discard: bool,
 }
 
@@ -186,16 +189,16 @@ enum Read {
 
 #[derive(Debug)]
 struct Assembly {
-    /// What is there, and room for more.
+    /// The bytes that have arrived, with space for more.
     message: Buf,
-    /// The length that the first frame has announced.
+    /// The length announced by the first frame.
     length: usize,
     filled: usize,
 }
 
 #[derive(Debug, Default)]
 struct Alive {
-    /// Something arrived, or left, since the last tick.
+    /// Data was sent or received since the last tick.
     heard: bool,
     used: bool,
     heard_at: u64,
@@ -203,7 +206,7 @@ struct Alive {
 }
 
 impl Connection {
-    /// `lease` is what the hello granted to the peer, and is leased in the ledger.
+    /// `lease` is the number of credits that the hello granted to the peer; the ledger has leased them.
     pub(crate) fn new(settings: Settings, agreement: Agreement, lease: u16, now: u64) -> Connection {
         Connection {
             settings,
@@ -241,7 +244,7 @@ impl Connection {
         }
     }
 
-    /// Moves what has credits to `requests`. To be called before the backend posts.
+    /// Moves frames that have credits to `requests`. Call it before the backend posts.
     #[inline]
     pub(crate) fn transmit(&mut self, stock: &mut Stock) {
         if self.ended {
@@ -260,7 +263,7 @@ impl Connection {
         self.is_unsettled = is_ending || out.is_flushing || !incoming.reads.is_empty() || incoming.has_status();
     }
 
-    /// Time passes, `now` in milliseconds; at least once a second.
+    /// Advances the time to `now`, in milliseconds. Call it at least once a second.
     pub(crate) fn tick(&mut self, now: u64, stock: &mut Stock) {
         if self.ended {
             return;
@@ -280,13 +283,13 @@ impl Connection {
         }
     }
 
-    /// A probe was answered: all requests before it have completed.
+    /// A probe has completed, and so have all requests before it.
     pub(crate) fn probed(&mut self) {
         self.outgoing.is_proving = false;
         self.alive.heard = true;
     }
 
-    /// Whether the worker is to look at the connection at the end of the turn.
+    /// Whether the worker must process the connection at the end of the turn.
     #[inline]
     pub(crate) fn needs_turn(&self, stock: &Stock) -> bool {
         let waits = !self.requests.is_empty() || !self.outgoing.queue.is_empty() || stock.starved;

@@ -1,4 +1,4 @@
-//! Messages in: the inbox, READs, and what the program gets.
+//! Incoming messages: the inbox, READs, and delivery to the program.
 
 use std::io;
 
@@ -8,32 +8,32 @@ use crate::proto::{FLOOR, Failure, RESERVE, Request, Stock, WINDOW_MAX};
 
 use super::{Assembly, Connection, Incoming, Read};
 
-/// What there is to receive.
+/// The result of a receive.
 #[derive(Debug)]
 pub(crate) enum Received {
     Message(Buf),
     /// Nothing yet.
     Empty,
-    /// The peer sends no more.
+    /// The peer has ended sending.
     End,
 }
 
-/// Bytes of memory that the first of several frames gets for its message; more follows as bytes arrive, since the length is a number
-/// of the peer's.
+/// Bytes of memory allocated for a message when its first frame arrives. Memory is added as bytes arrive, because the
+/// peer chose the announced length.
 const AT_ONCE: usize = 2 << 20;
 
-/// The first thing in the inbox.
+/// The first entry of the inbox.
 enum Front {
     /// A frame of a message.
     Data(Frame),
-    /// A message that the peer holds, or that has been READ.
+    /// A message in the peer's memory, or one that was READ from there.
     Rendezvous,
     Empty,
     End,
 }
 
 impl Connection {
-    /// A SEND has arrived. An error is a violation of the wire: the worker ends the link.
+    /// Processes a SEND that arrived. An error is a protocol violation, for which the worker ends the link.
     #[inline]
     pub(crate) fn received(&mut self, message: Buf, stock: &mut Stock) -> Result<(), Failure> {
         let incoming = &mut self.incoming;
@@ -66,7 +66,7 @@ impl Connection {
         ordered.map(|_| ())
     }
 
-    /// A READ has completed.
+    /// Processes a completed READ.
     pub(crate) fn read_done(&mut self, token: u32, message: Buf, whole: bool) {
         let incoming = &mut self.incoming;
         incoming.in_flight -= 1;
@@ -85,7 +85,7 @@ impl Connection {
         self.counters.rendezvous_received += 1;
     }
 
-    /// Bytes for the program, as a stream: `None` if there are none yet, 0 at the end.
+    /// Copies bytes for the program, as a stream: `None` if none have arrived yet, 0 at the end.
     #[inline]
     pub(crate) fn read(&mut self, out: &mut [u8], stock: &mut Stock) -> io::Result<Option<usize>> {
         let mut filled = 0;
@@ -126,7 +126,8 @@ impl Connection {
         if filled > 0 || out.is_empty() { Ok(Some(filled)) } else { self.still_open().map(|()| None) }
     }
 
-    /// The next whole message. A buffer that arrived with it alone is passed on, and replaced.
+    /// Returns the next whole message. If a received buffer contains only this message, the buffer is passed on and
+    /// replaced.
     #[inline]
     pub(crate) fn try_recv(&mut self, stock: &mut Stock) -> io::Result<Received> {
         loop {
@@ -156,8 +157,8 @@ impl Connection {
         self.still_open().map(|()| Received::Empty)
     }
 
-    /// The next whole message, copied into `out`; its length, and `None` after the last one. A message that is longer than `out` is an
-    /// error, and stays.
+    /// Copies the next whole message into `out` and returns its length; `None` after the last one. A message longer
+    /// than `out` is an error, and stays in the inbox.
     #[inline]
     pub(crate) fn try_recv_into(&mut self, out: &mut [u8], stock: &mut Stock) -> io::Result<Option<usize>> {
         let length = match self.front(stock) {
@@ -203,7 +204,7 @@ impl Connection {
         }
     }
 
-    /// Whether `read` or `try_recv` has something new, an end or an error included.
+    /// Whether `read` or `try_recv` can return data, the end, or an error.
     pub(crate) fn can_receive(&mut self, stock: &mut Stock) -> bool {
         match self.front(stock) {
             Front::Data(_) | Front::End => true,
@@ -212,7 +213,8 @@ impl Connection {
         }
     }
 
-    /// The program has yet to accept the connection: until [`Connection::claim`] no memory is taken for the peer's messages.
+    /// Records that the program has not accepted the connection: until [`Connection::claim`], no memory is allocated
+    /// for the peer's messages.
     pub(crate) fn unclaimed(self) -> Connection {
         Connection { is_unclaimed: true, ..self }
     }
@@ -221,7 +223,7 @@ impl Connection {
         self.is_unclaimed = false;
     }
 
-    /// Begins READs, as far as the program keeps up and memory is there.
+    /// Begins READs, within the read-ahead limit and the free memory.
     #[inline]
     pub(super) fn start_reads(&mut self, stock: &mut Stock) {
         let incoming = &mut self.incoming;
@@ -254,7 +256,7 @@ impl Connection {
         }
     }
 
-    /// Takes the frames of a SEND that is not a single DATA; returns whether it has frames that the program is to read.
+    /// Processes the frames of a SEND that is not a single DATA; returns whether it has frames for the program.
     fn scan(&mut self, message: &[u8], stock: &mut Stock) -> Result<bool, Failure> {
         self.is_unsettled = true;
         let mut rest = message;
@@ -323,7 +325,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The peer has READ messages: their buffers are free.
+    /// Frees the buffers of messages that the peer has READ.
     fn take_done(&mut self, done: u32) -> Result<(), Failure> {
         let count = done.wrapping_sub(self.outgoing.done) as usize;
         if count > self.outgoing.exposed.len() {
@@ -337,7 +339,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Leases more to a peer that uses what it has, while the program keeps up.
+    /// Leases more credits to a peer that uses its credits, while the program reads fast enough.
     #[inline]
     fn grow(&mut self, stock: &mut Stock) {
         let incoming = &mut self.incoming;
@@ -352,7 +354,7 @@ impl Connection {
         }
     }
 
-    /// What is first in the inbox. Frames that are no message are passed over.
+    /// Returns the first entry of the inbox. Skips frames that are not messages.
     #[inline]
     fn front(&mut self, stock: &mut Stock) -> Front {
         loop {
@@ -373,7 +375,7 @@ impl Connection {
         }
     }
 
-    /// Adds a frame to the message that it belongs to; returns the message once it is whole.
+    /// Adds a frame to its message; returns the message when it is complete.
     fn assemble(&mut self, frame: Frame, stock: &mut Stock) -> io::Result<Option<Buf>> {
         let incoming = &mut self.incoming;
         let Some(payload) = incoming.inbox.front().and_then(|send| send.get(HEADER + incoming.cursor..frame.extent()))
@@ -418,7 +420,7 @@ impl Connection {
         Ok(Some(message))
     }
 
-    /// An error if nothing more can arrive.
+    /// Returns an error if nothing further can arrive.
     fn still_open(&self) -> io::Result<()> {
         match &self.failure {
             Some(failure) => Err(failure.clone().into()),
@@ -429,19 +431,19 @@ impl Connection {
 }
 
 impl Incoming {
-    /// True, or an error if the end was there already: nothing follows it.
+    /// Returns true, or an error if the end had already arrived: nothing may follow it.
     #[inline]
     fn may_follow(&self) -> Result<bool, Failure> {
         if self.fin { Err(Failure::violation("a message after the end")) } else { Ok(true) }
     }
 
-    /// The limit that may be announced to the peer.
+    /// Returns the limit that may be announced to the peer.
     #[inline]
     pub(super) fn target(&self) -> u16 {
         self.freed.wrapping_add(self.lease)
     }
 
-    /// Whether the peer waits for something else than credits.
+    /// Whether the peer waits for a control frame other than credits.
     #[inline]
     pub(super) fn has_status(&self) -> bool {
         self.is_done_due() || self.returned || self.is_ack_due()
@@ -461,7 +463,7 @@ impl Incoming {
             && self.reads.iter().all(|read| matches!(read, Read::Ready(_)))
     }
 
-    /// Appends what the peer has to know to a SEND with room for it.
+    /// Appends the pending control frames to a SEND with space for them.
     pub(super) fn append_status(&mut self, send: &mut Buf) {
         if self.is_done_due() {
             self.done_told = self.done;
@@ -476,7 +478,7 @@ impl Incoming {
         }
     }
 
-    /// A message of one frame, the first in the inbox.
+    /// Returns a message of one frame, the first of the inbox.
     #[inline]
     fn take_single(&mut self, frame: Frame, stock: &mut Stock) -> Buf {
         let start = HEADER + self.cursor;
@@ -498,7 +500,7 @@ impl Incoming {
         message
     }
 
-    /// The first frame is read; the receive is free after its last one.
+    /// Removes the first frame, which was read; the receive is free after its last frame.
     #[inline]
     fn pass_frame(&mut self, extent: usize, stock: &mut Stock) {
         self.cursor = 0;
@@ -512,7 +514,7 @@ impl Incoming {
         }
     }
 
-    /// The first message that was READ is read by the program.
+    /// Removes the first message that was READ, after the program has read it.
     fn pass_read(&mut self, stock: &mut Stock) {
         self.reads.pop_front();
         self.first_read = self.first_read.wrapping_add(1);
@@ -526,7 +528,7 @@ impl Incoming {
         }
     }
 
-    /// The program reads no more: everything that waits is freed.
+    /// Frees everything that waits in the inbox, because the program has stopped reading.
     pub(super) fn discard(&mut self, stock: &mut Stock) {
         self.discard = true;
         self.assembly = None;

@@ -1,4 +1,4 @@
-//! Messages out: frames, credits, control.
+//! Outgoing messages: frames, credits, control frames.
 
 use std::io;
 
@@ -8,17 +8,19 @@ use crate::proto::{FLOOR, Port, RESERVE, Request, Stock};
 
 use super::{Connection, Fin, Item};
 
-/// SENDs that are handed to the backend in a turn; more wait, and small messages join them.
+/// The maximum number of SENDs passed to the backend in a turn. Further ones wait, and small messages are added to
+/// them.
 const BATCH: usize = 16;
-/// Messages up to this length may leave without a buffer.
+/// Messages up to this length may be sent without a buffer.
 const SHORT: usize = 256;
-/// Messages that the peer has been asked to READ at most. Links expose more buffers, as those that have been READ are taken back later.
+/// The maximum number of messages that wait for the peer to READ them. Links expose more buffers, because they conceal
+/// a buffer only some time after its READ.
 const EXPOSED: usize = 32;
 /// Bytes of all control frames together: DONE, FIN_ACK, RETURNED.
 const CONTROL: usize = 3 * HEADER;
 
 impl Connection {
-    /// Sends a message from the program's memory, by copying it. `WouldBlock` if too much waits to be sent.
+    /// Copies a message from the program's memory and sends it. `WouldBlock` if too many bytes wait to be sent.
     #[inline]
     pub(crate) fn try_send(&mut self, message: &[u8], stock: &mut Stock, link: &mut impl Port) -> io::Result<()> {
         self.may_send(message.len())?;
@@ -31,8 +33,8 @@ impl Connection {
         self.push_message(copy, stock, link).map_err(|_| io::ErrorKind::WouldBlock.into())
     }
 
-    /// Sends a message from a buffer, without copying it if it is registered and long, or short. The buffer is given back if the message
-    /// cannot be sent now.
+    /// Sends a message from a buffer; a long message in unregistered memory is copied. Returns the buffer if the
+    /// message cannot be sent now.
     pub(crate) fn try_send_buf(
         &mut self,
         mut message: Buf,
@@ -54,8 +56,8 @@ impl Connection {
         self.push_message(message, stock, link).map_err(|message| (io::ErrorKind::WouldBlock.into(), message))
     }
 
-    /// Sends a short message at once, if it is the first of the worker's turn and nothing is before it. The connection needs no turn
-    /// for it.
+    /// Sends a short message immediately, if it is the first of the worker's turn and no frame waits before it. The
+    /// connection then needs no turn.
     #[inline]
     pub(crate) fn send_now(&mut self, message: &[u8], stock: &Stock, link: &mut impl Port) -> bool {
         let out = &self.outgoing;
@@ -76,7 +78,7 @@ impl Connection {
         true
     }
 
-    /// Sends as many bytes as there is room for, as messages; the stream's view. Returns how many.
+    /// Sends bytes of a stream, as messages: as many as the high-water mark permits. Returns their number.
     #[inline]
     pub(crate) fn write(&mut self, bytes: &[u8], stock: &mut Stock, link: &mut impl Port) -> io::Result<usize> {
         let piece = self.agreement.segment as usize - HEADER;
@@ -111,24 +113,24 @@ impl Connection {
         self.may_send(0).is_ok()
     }
 
-    /// Whether a sender that waits has something new: room, nothing left to flush, or an end.
+    /// Whether a waiting sender can continue: bytes can be sent, the flush is complete, or the connection has ended.
     pub(crate) fn can_progress(&self) -> bool {
         self.ended || self.failure.is_some() || self.can_send() || self.is_flushed()
     }
 
-    /// Whether a sender waits for memory, and for nothing else.
+    /// Whether a sender waits only for memory.
     pub(crate) fn lacks_memory(&self) -> bool {
         let is_flushed = self.outgoing.is_flushing && self.is_flushed();
         self.outgoing.lacks_memory && !self.ended && self.failure.is_none() && !is_flushed
     }
 
-    /// Whether the peer's NIC has everything that was sent, and the peer has READ everything that it reads.
+    /// Whether the peer's NIC has received everything that was sent, and the peer has READ all announced messages.
     pub(crate) fn is_flushed(&self) -> bool {
         let out = &self.outgoing;
         out.queue.is_empty() && out.exposed.is_empty() && out.in_flight == 0
     }
 
-    /// Requests of regions: they leave in order with the messages, and take no credits.
+    /// Adds a request of a region, which is executed in order with the messages and takes no credit.
     pub(crate) fn request(&mut self, requests: impl IntoIterator<Item = Request>) -> io::Result<()> {
         match &self.failure {
             Some(failure) => Err(failure.clone().into()),
@@ -140,7 +142,7 @@ impl Connection {
         }
     }
 
-    /// Whether it is flushed; an error if it never will be.
+    /// Whether the connection is flushed; an error if it can no longer be.
     pub(crate) fn flushed(&mut self) -> io::Result<bool> {
         self.outgoing.is_flushing = !self.is_flushed();
         self.is_unsettled |= self.outgoing.is_flushing;
@@ -150,7 +152,7 @@ impl Connection {
         }
     }
 
-    /// `requests` more SENDs have completed.
+    /// Records that `requests` more SENDs have completed.
     #[inline]
     pub(crate) fn sent(&mut self, requests: u32) {
         self.outgoing.in_flight = self.outgoing.in_flight.saturating_sub(requests);
@@ -175,7 +177,8 @@ impl Connection {
         Ok(())
     }
 
-    /// A message that is too long for a SEND: the peer READs it, or it is cut. Given back if no memory is left to announce it.
+    /// Sends a message that is too long for one SEND: the peer READs it, or it is sent in parts. Returns it if no
+    /// memory is left to announce it.
     fn push_message(&mut self, message: Buf, stock: &mut Stock, link: &mut impl Port) -> Result<(), Buf> {
         let length = message.len();
         let Some(spare) = stock.take() else {
@@ -205,7 +208,7 @@ impl Connection {
         Ok(())
     }
 
-    /// A frame: joins the last SEND that has not left, or begins one.
+    /// Adds a frame to the last SEND that was not posted yet, or begins a new SEND.
     #[inline]
     pub(super) fn push_frame(&mut self, mut frame: Frame, payload: &[u8], stock: &mut Stock) -> io::Result<()> {
         frame.length = payload.len() as u32;
@@ -250,13 +253,13 @@ impl Connection {
         }
     }
 
-    /// SENDs that the peer has receives for.
+    /// Returns the number of SENDs for which the peer has receives.
     #[inline]
     fn credits(&self) -> u16 {
         self.outgoing.limit.wrapping_sub(self.outgoing.sent)
     }
 
-    /// Hands a SEND to the backend; the caller has checked the credits.
+    /// Passes a SEND to the backend; the caller has checked the credits.
     #[inline]
     fn launch(&mut self, mut send: Buf) {
         self.incoming.announced = self.incoming.target();
@@ -265,7 +268,7 @@ impl Connection {
         self.requests.push_back(Request::Send(send));
     }
 
-    /// A SEND has left.
+    /// Counts a SEND that was posted.
     #[inline]
     fn left(&mut self) {
         self.outgoing.sent = self.outgoing.sent.wrapping_add(1);
@@ -314,7 +317,7 @@ impl Connection {
         }
     }
 
-    /// Sends what the peer has to know: with the last SEND that has not left, or by one of its own.
+    /// Sends pending control frames: with the last SEND that was not posted yet, or in a SEND of their own.
     #[inline]
     pub(super) fn send_control(&mut self, stock: &mut Stock) {
         let grant = self.is_grant_due();
@@ -338,7 +341,8 @@ impl Connection {
         }
     }
 
-    /// Whether freed credits deserve a SEND: two or more, and the peer has few left or half of the lease is free.
+    /// Whether freed credits justify a SEND: two or more are free, and the peer has few left or half of the lease is
+    /// free.
     #[inline]
     pub(super) fn is_grant_due(&self) -> bool {
         let incoming = &self.incoming;
@@ -347,8 +351,8 @@ impl Connection {
         free >= 2 && (left <= RESERVE || free >= incoming.lease / 2)
     }
 
-    /// Gives back what an idle connection does not need, so that the peer can lease it to others. Until the peer has confirmed it,
-    /// credits that arrive are older and do not count.
+    /// Returns credits that an idle connection does not need, so that the peer can lease them to others. Credits that
+    /// arrive before the peer's confirmation are older and are ignored.
     pub(super) fn return_credits(&mut self, stock: &mut Stock) {
         let held = self.outgoing.limit;
         let kept = self.outgoing.sent.wrapping_add(1 + FLOOR);

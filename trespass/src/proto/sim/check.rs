@@ -1,4 +1,4 @@
-//! What has to hold in every world.
+//! Conditions that hold in every world.
 
 use std::collections::VecDeque;
 
@@ -28,7 +28,7 @@ impl Log {
         self.lengths.push_back(length);
     }
 
-    /// No byte lost, doubled or out of order; and with boundaries, whole messages.
+    /// Checks that no byte is lost, duplicated or out of order, and that messages are whole where boundaries are kept.
     pub(super) fn receive(&mut self, pair: usize, side: usize, bytes: &[u8], bounded: bool) {
         if bounded {
             assert_eq!(self.lengths.pop_front(), Some(bytes.len()), "length of a message");
@@ -45,7 +45,7 @@ impl Log {
 }
 
 impl World {
-    /// Credits sum at every step.
+    /// Checks at every step that the sum of credits is right.
     pub(super) fn check(&self) {
         for node in &self.nodes {
             let leased: u32 = node.ends.iter().map(|end| u32::from(end.connection.lease())).sum();
@@ -57,7 +57,7 @@ impl World {
         }
     }
 
-    /// The devices and workers run until nothing changes, and the programs read, but for the deaf one.
+    /// Runs devices and workers until nothing changes. All programs read, except the one that never does.
     fn settle(&mut self, deaf: Option<usize>, rng: &mut Rng) {
         for _ in 0..20_000 {
             let mut moved = false;
@@ -81,7 +81,7 @@ impl World {
         panic!("the world does not settle: endless announcements");
     }
 
-    /// A number that changes when something moves.
+    /// Returns a number that changes with every step of progress.
     fn progress(&self) -> u64 {
         let counters = self.nodes.iter().flat_map(|node| &node.ends).map(|end| (end.connection.counters(), end.down));
         counters.fold(self.moves, |sum, (counters, down)| {
@@ -89,7 +89,7 @@ impl World {
         })
     }
 
-    /// Everything that was accepted arrives at the sides that read.
+    /// Checks that all accepted messages arrive at the sides that read.
     pub(super) fn drain(&mut self, plan: &Plan, rng: &mut Rng) {
         self.settle(plan.deaf, rng);
         self.expect_complete(plan.deaf);
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// All close; the links end by themselves, and every buffer comes home.
+    /// Closes all connections, and checks that the links end and that every buffer returns to its pool.
     pub(super) fn end(mut self, rng: &mut Rng) {
         for side in 0..2 {
             for pair in 0..self.nodes[side].ends.len() {

@@ -16,7 +16,7 @@ pub(super) const EAGER: usize = 2_000;
 pub(super) struct World {
     pub(super) nodes: [Node; 2],
     now: u64,
-    /// Requests that moved on.
+    /// Requests that made progress.
     pub(super) moves: u64,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Node {
     pub(super) stock: Stock,
     pub(super) posted: VecDeque<Buf>,
     pub(super) ends: Vec<End>,
-    /// Buffers that the program holds for no reason.
+    /// Buffers that the program keeps without using them.
     hoard: Vec<Buf>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct End {
     pub(super) down: bool,
     pub(super) closed: bool,
     pub(super) reached_end: bool,
-    /// The worker is to look at it.
+    /// The worker must process the connection.
     dirty: bool,
 }
 
@@ -56,7 +56,7 @@ struct Link {
 struct Exposed {
     buffers: BTreeMap<u64, Buf>,
     next: u64,
-    /// Of which buffers can be exposed; `None` exposes none.
+    /// The kind of buffers that can be exposed; `None` exposes none.
     pool: Option<Pool>,
 }
 
@@ -84,13 +84,14 @@ impl Port for Link {
 }
 
 impl End {
-    /// Something has happened: the worker looks at it if it needs a turn.
+    /// After an event: the worker processes the connection if it needs a turn.
     pub(super) fn mark(&mut self, stock: &Stock) {
         self.dirty |= self.connection.needs_turn(stock);
     }
 }
 
-/// A pool with one chunk of each size that is used. It serves many worlds: making one costs more than running a world.
+/// A pool with one chunk of each used size. Many worlds share it, because creating a pool takes longer than running a
+/// world.
 pub(super) fn pool() -> Pool {
     const SIZES: [usize; 4] = [4 << 10, 8 << 10, 16 << 10, 32 << 10];
     let pool = Pool::on_heap(SEGMENT, SIZES.len() * (2 << 20));
@@ -197,7 +198,7 @@ impl World {
         }
     }
 
-    /// The program receives; true if there was something.
+    /// The program receives; true if it received anything.
     pub(super) fn receive(&mut self, side: usize, pair: usize, rng: &mut Rng) -> bool {
         let [left, right] = &mut self.nodes;
         let (node, peer) = if side == 0 { (left, right) } else { (right, left) };
@@ -337,14 +338,14 @@ impl World {
         }
     }
 
-    /// The link dies at one side; the other notices later.
+    /// The link is lost at one side; the other detects this later.
     fn kill(&mut self, side: usize, pair: usize) {
         if !self.nodes[side].ends[pair].down {
             self.take_down(side, pair, Some(Failure::new(io::ErrorKind::TimedOut, "killed")));
         }
     }
 
-    /// The link ends at one side: everything is flushed. What had arrived has arrived.
+    /// The link ends at one side: its requests are flushed. Data that has arrived stays valid.
     pub(super) fn take_down(&mut self, side: usize, pair: usize, failure: Option<Failure>) {
         let Node { stock, ends, .. } = &mut self.nodes[side];
         let end = &mut ends[pair];
@@ -377,7 +378,7 @@ impl World {
 }
 
 impl Node {
-    /// Takes all that the pool has left of a size, or nearly.
+    /// Takes all free buffers of a size from the pool, or nearly all.
     fn hoard(&mut self, rng: &mut Rng) {
         let size = (4 << 10) << rng.below(4);
         while let Some(buffer) = self.stock.pool.alloc(size) {
