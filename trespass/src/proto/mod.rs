@@ -21,7 +21,7 @@
 //!   at most three credits left of a lease of at least [`FLOOR`], so at least two are free at B. B announces them,
 //!   unless B has no credit itself. In that case three of B's credits are free at A, and A announces them. Both sides
 //!   cannot have zero credits: each side's last SEND would have been an announcement of at least two credits, which had
-//!   not arrived when the other side spent its own last credit.
+//!   not arrived when its peer used its last credit.
 //! - *Endless announcements.* An announcement frees one credit at the peer, and an announcement requires two free
 //!   credits. So each round has half as many announcements as the one before.
 //! - *Starved control.* A program that does not read blocks only the credits of messages.
