@@ -48,7 +48,7 @@ struct Remote {
     id: u32,
     index: usize,
     length: u64,
-    /// `None` if the bytes travel in frames.
+    /// `None` if the bytes are sent in frames.
     key: Option<RegionKey>,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Debug for Remote {
 }
 
 impl Attachment {
-    /// Makes an attachment of a range of a memory.
+    /// Creates an attachment from a range of a memory.
     ///
     /// # Errors
     ///
@@ -190,7 +190,7 @@ impl From<&[u8]> for Attachment {
 }
 
 impl Target {
-    /// Makes a target of a part of a memory.
+    /// Creates a target from a part of a memory.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! This side's calls.
+//! Calls that this side makes.
 
 use std::collections::VecDeque;
 
@@ -7,10 +7,11 @@ use crate::wire::{Flags, Header, Kind, set_budget, write};
 use super::flow::Flow;
 use super::{Side, Violation};
 
-/// Calls of one side at most: the index has 15 bits, the generation 16, the lowest bit is the side.
+/// Maximum number of calls of one side. A call's number has 15 bits of index, 16 of generation, and the side in the
+/// lowest bit.
 pub(super) const MOST: u32 = 1 << 15;
 
-/// Why a call cannot be made.
+/// The reason why a call cannot be made.
 pub type Refused = crate::error::RpcError;
 
 /// A call to make.
@@ -43,16 +44,16 @@ pub(super) fn index(id: u32) -> usize {
 pub(super) struct Calls<C> {
     slots: Vec<Slot<C>>,
     free: Vec<u32>,
-    /// Calls that wait for credit, in order; some may have been given up, but not the first one.
+    /// Calls that wait for credit, in order. Some may have been cancelled, but not the first one.
     queue: VecDeque<u32>,
-    /// Those that were not given up.
+    /// The number of those that were not cancelled.
     waiting: usize,
-    /// Calls whose request waited and has left, and whose items may follow.
+    /// Calls whose request waited and was then sent, so that items may follow.
     released: Vec<u32>,
     parity: u32,
-    /// Requests that may be sent.
+    /// Number of requests that may be sent.
     credit: u32,
-    /// Bytes in requests that are not answered, and how many there may be.
+    /// Bytes of unanswered requests, and their limit.
     bytes: u64,
     most_bytes: u64,
     on_wire: u32,
@@ -62,13 +63,13 @@ pub(super) struct Calls<C> {
 #[derive(Debug)]
 struct Slot<C> {
     id: u32,
-    /// Of the driver, until it forgets the call.
+    /// The driver's data, until it removes the call.
     data: Option<C>,
     /// The request, while it waits for credit.
     waiting: Option<Vec<u8>>,
-    /// The request has left, and the answer is due.
+    /// The request was sent; the answer is pending.
     on_wire: bool,
-    /// The driver has the outcome.
+    /// The driver has received the outcome.
     is_over: bool,
     deadline: u64,
     cost: u64,
@@ -114,7 +115,7 @@ impl<C> Calls<C> {
         self.earliest
     }
 
-    /// `None` if there are as many calls as there may be.
+    /// `None` if the maximum number of calls exists.
     pub(super) fn start(
         &mut self,
         call: &Outgoing<'_>,
@@ -189,7 +190,7 @@ impl<C> Calls<C> {
         self.on_wire += 1;
     }
 
-    /// Sends what waits, as far as there is credit.
+    /// Sends waiting requests within the available credit.
     pub(super) fn release(&mut self, now: u64, out: &mut Vec<u8>) {
         while let Some(&id) = self.queue.front() {
             // Others were given up, or are over.
@@ -212,12 +213,12 @@ impl<C> Calls<C> {
         }
     }
 
-    /// A call whose items may be sent now.
+    /// Returns a call whose items may be sent now.
     pub(super) fn take_released(&mut self) -> Option<u32> {
         self.released.pop()
     }
 
-    /// The answer of a call arrived. True if the driver still waits for it.
+    /// Processes the answer of a call. Returns whether the driver still waits for it.
     pub(super) fn answered(&mut self, id: u32, credit: u32) -> Result<bool, Violation> {
         let Some(slot) = self.slot(id).filter(|slot| slot.on_wire) else {
             return Err(Violation::Unexpected("an answer to no call"));
@@ -235,7 +236,7 @@ impl<C> Calls<C> {
         Ok(waits)
     }
 
-    /// Gives a call up: the driver's data, and whether the peer is still at it.
+    /// Cancels a call; returns the driver's data, and whether the peer still runs the call.
     pub(super) fn forget(&mut self, id: u32) -> Option<(C, bool)> {
         let slot = self.slot(id)?;
         let data = slot.data.take()?;
@@ -249,7 +250,7 @@ impl<C> Calls<C> {
         Some((data, on_wire && !is_over))
     }
 
-    /// Ends all calls that are not over.
+    /// Ends all unfinished calls.
     pub(super) fn end_all(&mut self, mut each: impl FnMut(&mut C, bool)) {
         for (index, slot) in self.slots.iter_mut().enumerate() {
             let was_on_wire = std::mem::take(&mut slot.on_wire);
@@ -307,7 +308,7 @@ fn is_waiting<C>(slots: &[Slot<C>], id: u32) -> bool {
     slots.get(index(id)).is_some_and(|slot| slot.id == id && slot.waiting.is_some())
 }
 
-/// Microseconds until a deadline as they travel: 71 minutes at most, 0 for none.
+/// Encodes the microseconds until a deadline: at most 71 minutes; 0 means no deadline.
 fn budget(deadline: u64, now: u64) -> u32 {
     match deadline {
         u64::MAX => 0,

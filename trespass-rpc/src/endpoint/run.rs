@@ -15,13 +15,13 @@ use tokio::time::{Sleep, sleep_until};
 
 use super::Driver;
 
-/// Turns before other tasks of the thread have theirs.
+/// Number of turns before the driver yields to other tasks of the thread.
 const TURNS: usize = 32;
 /// The longest sleep.
 const LONG: Duration = Duration::from_secs(60);
 
 impl Driver {
-    /// Runs the connections in tokio until no endpoint and no connection is left: a task to spawn.
+    /// Runs the connections in tokio until no endpoint and no connection is left. Spawn it as a task.
     pub async fn run(self) {
         #[expect(deprecated, reason = "the other function has the caller promise what `OwnedFd` is by its type")]
         let fd = self.fd().try_clone_to_owned().and_then(|fd| AsyncFd::with_interest(fd, Interest::READABLE));
@@ -35,7 +35,7 @@ impl Driver {
         poll_fn(|context| task.poll(context, sleep.as_mut())).await;
     }
 
-    /// Runs the connections on this thread until none is left, and sleeps when nothing happens.
+    /// Runs the connections on this thread until none is left; sleeps while no event is pending.
     pub(super) fn run_thread(mut self) {
         let event = match eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) {
             Ok(event) => Arc::new(Event(event)),
@@ -65,8 +65,8 @@ impl Driver {
         }
     }
 
-    /// Runs the connections and a future on this thread until the future is ready, without ever sleeping: for a thread that has a
-    /// processor of its own.
+    /// Runs the connections and a future on this thread until the future is ready. Never sleeps: use it on a thread
+    /// that has its own processor.
     pub fn run_until<F: Future>(&mut self, future: F) -> F::Output {
         let woken = Arc::new(Woken(AtomicBool::new(true)));
         let waker = Waker::from(Arc::clone(&woken));
@@ -85,7 +85,7 @@ impl Driver {
         }
     }
 
-    /// How long to sleep on the descriptor at most; `None` if there is something to do.
+    /// Returns how long to sleep at most; `None` if work is pending.
     fn armed(&mut self) -> Option<Duration> {
         match self.arm() {
             Ok(Duration::ZERO) => None,
@@ -119,7 +119,7 @@ impl Wake for Woken {
 struct Task {
     driver: Driver,
     fd: AsyncFd<OwnedFd>,
-    /// Until when the worker wakes up by its descriptor, if it does.
+    /// Deadline until which the worker's descriptor wakes the driver, if it is armed.
     armed: Option<Instant>,
     sleeps_until: Instant,
     spin_until: Instant,

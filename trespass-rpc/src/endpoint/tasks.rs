@@ -1,4 +1,4 @@
-//! Handlers that run: futures in places that are used again, so that a call allocates nothing.
+//! Running handlers: futures in reusable slots, so that a call allocates nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -19,13 +19,13 @@ pub(crate) struct Arrived {
     pub(crate) id: u32,
     pub(crate) method: u64,
     pub(crate) flags: Flags,
-    /// By the endpoint's clock.
+    /// The deadline, by the endpoint's clock.
     pub(crate) deadline: Option<u64>,
     pub(crate) meta: Body,
     pub(crate) body: Body,
 }
 
-/// How a handler ended.
+/// The outcome of a handler.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) status: Status,
@@ -38,9 +38,10 @@ pub(crate) struct Outcome {
 pub(crate) trait Runner: Send {
     /// The methods of this service.
     fn methods(&self) -> Vec<PeerMethod>;
-    /// Sets where wakers leave the tasks that are worth another poll.
+    /// Sets the queue to which wakers add tasks to poll.
     fn place(&mut self, shared: &Arc<Shared>, number: u32);
-    /// Runs a request, and answers it if the handler needs no waiting. Otherwise returns the task.
+    /// Starts a request's handler, and answers the request if the handler completes immediately. Otherwise returns the
+    /// task.
     fn start(&mut self, request: Arrived) -> Option<u32>;
     /// Polls a task. Returns the link and the request if it was answered.
     fn poll(&mut self, task: u32) -> Option<(u32, u32)>;
@@ -72,7 +73,7 @@ struct Slot<F> {
     request: Option<(Arc<Link>, u32)>,
 }
 
-/// Puts a task among those worth another poll.
+/// Adds a task to those to poll.
 struct Flag {
     shared: Arc<Shared>,
     runner: u32,
@@ -178,7 +179,7 @@ where
     }
 }
 
-/// The answer for a handler that panicked: a number, which the log has as well, and no text of the panic.
+/// Returns the answer for a handler that panicked: an incident number that the log also has, without the panic's text.
 #[cold]
 fn panicked() -> Outcome {
     static INCIDENTS: AtomicU64 = AtomicU64::new(1);

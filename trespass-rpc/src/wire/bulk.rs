@@ -5,11 +5,11 @@ use super::WireError;
 /// Bytes of a descriptor.
 pub const BULK: usize = 32;
 
-/// How the bytes of an attachment or a target are reached.
+/// How the receiver transfers the bytes of an attachment or a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum BulkKind {
-    /// They follow the arguments in the same frame.
+    /// An attachment whose bytes follow the arguments in the same frame.
     Inline = 1,
     /// An attachment in memory that the receiver reads by RDMA.
     Read,
@@ -24,7 +24,7 @@ pub enum BulkKind {
 /// A descriptor: 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bulk {
-    /// How the bytes are reached.
+    /// How the bytes are transferred.
     pub kind: BulkKind,
     /// Length in bytes.
     pub length: u64,

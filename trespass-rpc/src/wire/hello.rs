@@ -2,21 +2,21 @@
 
 use super::WireError;
 
-/// Bytes of the fields of fixed place.
+/// Length of the fields with fixed offsets.
 const FIXED: usize = 40;
-/// Methods that a hello has at most.
+/// Maximum number of methods in a hello.
 const METHODS: usize = 4096;
 
-/// A method as the macro describes it.
+/// The macro's description of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MethodInfo {
     /// `Service/method`.
     pub name: &'static str,
     /// Hash of the name.
     pub id: u64,
-    /// Hash of the types of the arguments and the result, as they are written.
+    /// Hash of the types of arguments and result, as written in the source.
     pub shape: u64,
-    /// Whether it may be called twice.
+    /// Whether the method is idempotent.
     pub is_idempotent: bool,
 }
 
@@ -31,10 +31,10 @@ pub struct PeerMethod {
     pub name: String,
 }
 
-/// What a side grants to its peer.
+/// The limits and credits that a side grants to its peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Oldest and newest version that it has.
+    /// The oldest and the newest supported version.
     pub versions: (u16, u16),
     /// Calls that the peer may have in flight.
     pub calls: u32,
@@ -48,13 +48,14 @@ pub struct Hello {
     pub attachment: u64,
     /// Random bytes of this connection.
     pub nonce: u64,
-    /// Methods that it serves.
+    /// The methods that this side serves.
     pub methods: Vec<PeerMethod>,
 }
 
 impl Hello {
-    /// The body: versions, 2 bytes each; calls, bytes, body and window, 4 bytes each; attachment and nonce, 8 bytes each; number of methods,
-    /// 4 bytes; for each its hash and its shape, 8 bytes each, the length of its name, one byte, and its name.
+    /// The body. Versions have 2 bytes each; calls, bytes, body and window 4 each; attachment and nonce 8 each; the
+    /// number of methods 4. For each method follow its hash and its shape with 8 bytes each, the length of its name
+    /// with one byte, and its name.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(FIXED + self.methods.len() * 48);
         bytes.extend_from_slice(&self.versions.0.to_le_bytes());

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Bytes that metadata has at most.
+/// Maximum length of metadata in bytes.
 pub const META_LIMIT: usize = 8 << 10;
 
 /// A key and a value of the program: the key's length, one byte, the key, the value.
@@ -10,7 +10,7 @@ const ENTRY: u16 = 1;
 /// The trace that the call belongs to: 16 bytes of trace, 8 bytes of span, one byte of flags.
 const TRACE: u16 = 2;
 
-/// Keys and values that travel with a call.
+/// Keys and values that a call carries.
 ///
 /// The bytes are entries: tag, 2 bytes, length, 2 bytes, value. Entries of unknown tags are skipped.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -24,14 +24,14 @@ impl Metadata {
         Self::default()
     }
 
-    /// Metadata from the bytes that arrived: what is no entry ends it.
+    /// Parses metadata; bytes that are not an entry end it.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let mut whole = Self::default();
         entries(bytes).for_each(|(tag, value)| whole.push(tag, &[value]));
         whole
     }
 
-    /// Adds an entry. Returns whether there is room: a key has 255 bytes at most, all entries together [`META_LIMIT`].
+    /// Adds an entry. Returns whether it fits: a key has at most 255 bytes, all entries together [`META_LIMIT`].
     #[must_use]
     pub fn insert(&mut self, key: &str, value: &[u8]) -> bool {
         let fits = key.len() < 256 && self.bytes.len() + 5 + key.len() + value.len() <= META_LIMIT;
