@@ -398,7 +398,7 @@ mod tests {
             Comparison::of(old, &new, 5.0).map(drop).map_err(|error| error.to_string())
         };
         let error = of(&old, |new| new.transport = Some(Transport::Uc)).unwrap_err();
-        assert_eq!(error, "old is over RC, and new is over UC; give --transport");
+        assert_eq!(error, "old is over RC, and new is over UC; give both the same --transport");
         let error = of(&old, |new| new.is_bidirectional = Some(true)).unwrap_err();
         assert_eq!(error, "old is unidirectional, and new is bidirectional; give --bidirectional for both or neither");
         assert_eq!(of(&old, |new| (new.transport, new.is_bidirectional) = (None, None)), Ok(()));
