@@ -4,7 +4,7 @@ use clap::{CommandFactory, ValueEnum};
 use clap_complete::Shell;
 use std::io;
 
-/// What `--generate` prints.
+/// The output of `--generate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Page {
     /// The manual page.
@@ -17,7 +17,7 @@ pub enum Page {
     Fish,
 }
 
-/// Prints a page if the command line asks for one: before it is parsed, as nothing else is required then.
+/// Prints a page if the command line requests one. This precedes parsing, because no other argument is required then.
 pub(super) fn printed<C: CommandFactory>(program: &str) -> bool {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some("--generate") {

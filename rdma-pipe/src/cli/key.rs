@@ -1,4 +1,4 @@
-//! The key that a person types.
+//! The key of the command line.
 
 use std::os::fd::AsFd;
 use std::str::FromStr;
@@ -7,10 +7,10 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Kind, Result};
 
-/// The variable that holds the key, so that it stands in no process list.
+/// The variable with the key, which keeps it out of process lists.
 const VARIABLE: &str = "RDPIPE_KEY";
 
-/// Where a key comes from.
+/// The source of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyArgument {
     /// The argument itself.
@@ -60,7 +60,7 @@ impl KeyArgument {
     }
 }
 
-/// A line, read byte by byte and without a buffer: what follows it belongs to the stream.
+/// Reads a line byte by byte, without a buffer, because the bytes after it belong to the stream.
 fn first_line(input: impl AsFd) -> Result<Vec<u8>> {
     let mut key = Vec::new();
     let mut byte = [0];

@@ -1,4 +1,4 @@
-//! A limit of bytes a second.
+//! A limit of bytes per second.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;

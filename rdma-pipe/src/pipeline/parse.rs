@@ -18,8 +18,8 @@ impl Operand {
     }
 }
 
-/// Parses `HOST:COMMAND`, or `COMMAND` for this host. A command that begins with `<`, `>` or `>>` and goes on with one word is a file that is
-/// lifted in or out.
+/// Parses `HOST:COMMAND`, or `COMMAND` for this host. A command of `<`, `>` or `>>` and one word is a file that is read
+/// or written.
 pub fn parse(text: &str) -> Operand {
     let is_host = |host: &str| {
         let is_plain = |letter: char| letter.is_alphanumeric() || "._-@[]:%".contains(letter);

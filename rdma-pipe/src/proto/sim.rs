@@ -16,7 +16,7 @@ impl Random {
     }
 }
 
-/// What a block carries: file, offset and length stand for the bytes.
+/// The content of a block: file, offset and length represent the bytes.
 #[derive(Clone, Debug)]
 enum Sent {
     List(Id, Vec<Entry>, bool),

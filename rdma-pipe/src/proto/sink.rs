@@ -5,14 +5,14 @@ use super::source::is_asked;
 use crate::channel::BLOCK;
 use crate::error::{Error, Result};
 
-/// Entries of a transfer at most: each costs 24 bytes.
+/// Maximum number of entries of a transfer; each needs 24 bytes.
 const MOST: usize = 1 << 30;
 
 /// The listed entries, and how much of them has arrived.
 #[derive(Debug)]
 pub struct Sink {
     asks: bool,
-    /// By number; the first is the destination itself.
+    /// The entries by number; the first is the destination itself.
     nodes: Vec<Node>,
     open: u64,
     totals: Totals,
@@ -107,7 +107,7 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// The file accepts no blocks, or not this one.
+    /// The file accepts no blocks, or this block is unexpected.
     pub fn block(&mut self, id: Id, offset: u64, length: usize) -> Result<()> {
         let end = offset.checked_add(length as u64);
         match (self.nodes.get_mut(id as usize), end) {
@@ -142,7 +142,7 @@ impl Sink {
         if left == 0 { Ok(()) } else { Err(Error::protocol("the sender sent a pack that is longer than its files")) }
     }
 
-    /// Ends a file: all its blocks have arrived, or no more will (`!whole`).
+    /// Ends a file: all blocks have arrived, or (`!whole`) no further ones will.
     ///
     /// # Errors
     ///
@@ -184,7 +184,7 @@ impl Sink {
     }
 }
 
-/// One component, which names something in its directory.
+/// Whether a name is a single component, other than `.` and `..`.
 fn check_name(name: &[u8]) -> Result<()> {
     let malformed = name.is_empty() || name == b"." || name == b".." || name.len() > 255;
     if malformed || name.iter().any(|&byte| byte == b'/' || byte == 0) {

@@ -6,9 +6,9 @@ use super::frame::{Entry, EntryKind, Have, Id, Totals};
 use crate::channel::BLOCK;
 use crate::error::{Error, Result};
 
-/// Files up to this length travel in packs.
+/// Files up to this length are sent in packs.
 pub const SMALL: u64 = 64 << 10;
-/// Files that a pack has at most.
+/// Maximum number of files in a pack.
 const PACKED: usize = 512;
 
 /// A job: files to read and send.
@@ -22,15 +22,15 @@ pub enum Job {
         id: Id,
         /// Its bytes.
         size: u64,
-        /// What the sink has already.
+        /// The part that the sink already has.
         from: u64,
     },
 }
 
-/// Entries that were listed, and what is left to be sent.
+/// The listed entries, and the remaining work.
 #[derive(Debug)]
 pub struct Source {
-    /// Whether the source asks the sink about small files too, because the sink may already have them.
+    /// Whether the source queries the sink for small files too, because the sink may already have them.
     asks: bool,
     next: Id,
     asked: HashMap<Id, u64>,
@@ -107,12 +107,12 @@ impl Source {
         Ok(())
     }
 
-    /// What to send next, if anything is ready.
+    /// Returns the next job, if one is ready.
     pub fn next_job(&mut self) -> Option<Job> {
         self.ready.pop_front()
     }
 
-    /// Files that were listed and not taken yet.
+    /// Returns the number of listed files that were not taken yet.
     pub fn waiting(&self) -> usize {
         self.asked.len() + self.ready.len() + self.pack.len()
     }

@@ -22,7 +22,7 @@ pub struct Show {
 }
 
 impl Show {
-    /// Starts to show: a bar if wanted, and names of files if the progress has them.
+    /// Starts the display: a bar if requested, and names of files if the progress has them.
     pub fn start(progress: Arc<Progress>, bar: bool) -> Show {
         let over = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&over);
@@ -103,7 +103,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Of an outcome.
+    /// Creates the report of an outcome.
     pub fn new(outcome: &Outcome, started: Instant, transport: &str) -> Report {
         Report {
             status: outcome.status(),

@@ -1,4 +1,4 @@
-//! A directory that is held open: every name is resolved once, below it.
+//! An open directory: every name is resolved once, below it.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,7 +29,7 @@ impl Directory {
         rustix::fs::openat(CWD, path, FOLDER, Mode::empty()).map(|fd| Directory { fd })
     }
 
-    /// Opens a directory below this one: links on the way may not lead out of it.
+    /// Opens a directory below this one, without following links out of it.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl Directory {
         self.rename(&temporary, name)
     }
 
-    /// Gives a file of another directory a name in this one.
+    /// Links a file of another directory into this one.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Which entries of a tree are copied.
+//! The filter of a tree's entries.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,8 +9,9 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Adds a pattern. `*` and `?` match within a component, `**` across; a pattern with `/` is compared with the path from the source on
-    /// (from its end, unless it begins with `/`), one without with the name; a trailing `/` matches directories alone.
+    /// Adds a pattern. `*` and `?` match within a component, `**` across components. A pattern with `/` is compared
+    /// with the end of the path below the source, or with the whole path if it begins with `/`. A pattern without `/`
+    /// is compared with the name. A trailing `/` matches only directories.
     pub fn add(&mut self, include: bool, pattern: &str) {
         self.rules.push((include, pattern.to_owned()));
     }

@@ -28,9 +28,9 @@ const SYNCED: u64 = u64::MAX;
 pub struct Partial {
     /// The file.
     pub fd: OwnedFd,
-    /// Its temporary name.
+    /// The file's temporary name.
     pub name: Vec<u8>,
-    /// Absent for short files.
+    /// The journal; absent for short files.
     pub journal: Option<Journal>,
 }
 
@@ -153,7 +153,7 @@ impl Partial {
     }
 }
 
-/// Blocks of a journal that are in the file: offset, length, hash.
+/// Returns the journal's blocks that are in the file: offset, length, hash.
 fn durable(records: &[u8]) -> Vec<(u64, usize, u128)> {
     let (header, records) = records.split_at(records.len().min(RECORD));
     let same_boot = header == boot();
@@ -187,7 +187,7 @@ fn record(&(offset, length, hash): &(u64, usize, u128)) -> [u8; RECORD] {
     bytes
 }
 
-/// The first record: which boot it is.
+/// Returns the first record, which identifies the boot.
 fn boot() -> [u8; RECORD] {
     let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let mut bytes = *b"rdcp journal 1  ................";

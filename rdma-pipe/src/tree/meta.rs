@@ -11,7 +11,7 @@ use crate::proto::Entry;
 /// Longest list of names, and longest value.
 const LONGEST: usize = 64 << 10;
 
-/// What a copy keeps of its source, besides contents and time.
+/// Metadata that a copy keeps, besides contents and time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keep {
     /// All bits of the mode; otherwise the permissions that the umask leaves.

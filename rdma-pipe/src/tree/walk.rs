@@ -15,24 +15,24 @@ use super::meta::{Keep, read_attributes};
 use crate::error::Error;
 use crate::proto::{Entry, EntryKind, Id};
 
-/// Entries of a list at most.
+/// Maximum number of entries in a list.
 const BATCH: usize = 1_000;
 
-/// Where an entry is on this host.
+/// The location of an entry on this host.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// Its directory.
     pub directory: Arc<PathBuf>,
     /// Path of the directory below the source.
     pub below: Arc<Vec<u8>>,
-    /// The path of the entry itself, if the operator named it: `.` has another name than its path ends in.
+    /// The path of the entry itself, if the operator named it: for `.`, the name differs from the end of the path.
     pub named: Option<PathBuf>,
 }
 
 /// A part of a directory's entries.
 #[derive(Debug)]
 pub struct Listing {
-    /// Where they are.
+    /// Their locations.
     pub place: Place,
     /// The entries.
     pub entries: Vec<Entry>,
@@ -43,9 +43,9 @@ pub struct Listing {
 /// How a walk reads entries.
 #[derive(Debug)]
 pub struct Walk {
-    /// Which entries are left out.
+    /// The filter of entries.
     pub filter: Filter,
-    /// What is read besides contents and time.
+    /// Metadata to read, besides contents and time.
     pub keep: Keep,
     /// Directories are walked; otherwise they are errors.
     pub recursive: bool,
@@ -68,7 +68,7 @@ impl Walk {
         Walk { filter, keep, recursive, sums, links: HashMap::new() }
     }
 
-    /// An entry by its path. Links are followed if the operator named them. `id` is the number that it is going to have.
+    /// An entry by its path. Links are followed if the operator named them. `id` is its future number.
     ///
     /// # Errors
     ///
@@ -114,8 +114,8 @@ impl Walk {
         Ok(EntryKind::File { size: facts(found).0, has_links, sum })
     }
 
-    /// Lists a directory in parts. `first` numbers the entries: it takes a part and returns its first number. Errors of entries go to
-    /// `failed`; a directory that changes or cannot be read is not whole.
+    /// Lists a directory in parts. `first` numbers the entries of a part, and returns the number of the first. Errors
+    /// of entries go to `failed`; a directory that changes or cannot be read is not whole.
     pub fn list(
         &mut self,
         directory: &Path,
@@ -201,7 +201,7 @@ pub(crate) fn sum_of(file: &mut impl std::io::Read) -> std::io::Result<u128> {
     }
 }
 
-/// The last component of an operand; `.` and the like have none.
+/// Returns the last component of an operand; `None` for operands such as `.`.
 pub(crate) fn base_name(path: &Path) -> Option<Vec<u8>> {
     let path = if path.file_name().is_some() { path.to_owned() } else { std::fs::canonicalize(path).ok()? };
     Some(path.file_name()?.to_owned().into_vec())
