@@ -31,7 +31,7 @@ unsafe fn redirect(path: *const c_char) -> *const c_char {
 ///
 /// # Safety
 ///
-/// The same as for [`redirect`].
+/// As for [`redirect`].
 unsafe fn attribute(path: *const c_char, flags: c_int) -> Option<c_int> {
     // SAFETY: the caller's promise.
     let text = softrnic::attribute_file(unsafe { registered_path(path, "/sys/class/infiniband/") }?)?;
@@ -51,7 +51,7 @@ unsafe fn attribute(path: *const c_char, flags: c_int) -> Option<c_int> {
 ///
 /// # Safety
 ///
-/// The same as for [`redirect`].
+/// As for [`redirect`].
 unsafe fn registered_path<'a>(path: *const c_char, folder: &str) -> Option<&'a CStr> {
     if path.is_null() {
         return None;

@@ -46,7 +46,7 @@ pub(super) unsafe fn read(address: *const sockaddr) -> Result<Option<SocketAddr>
                 let port = u16::from_be(address.sin6_port);
                 Ok(Some(SocketAddrV6::new(ip, port, 0, address.sin6_scope_id).into()))
             }
-            // The same as for Ethernet devices of the kernel.
+            // As for Ethernet devices of the kernel.
             INFINIBAND => Err(Errno(libc::ENODEV)),
             _ => Err(Errno(libc::EAFNOSUPPORT)),
         }

@@ -101,7 +101,7 @@ impl Arguments {
     ///
     /// # Safety
     ///
-    /// The same as for [`numbers`](Self::numbers).
+    /// As for [`numbers`](Self::numbers).
     unsafe fn message(&self, kind: Kind, id: *mut rdma_cm_id, data: &[u8]) -> Result<Message, Errno> {
         // SAFETY: the caller's promise.
         let (qp_number, srq) = unsafe { self.numbers(id) };

@@ -35,7 +35,7 @@ pub(super) unsafe extern "C" fn create_qp(
 ///
 /// # Safety
 ///
-/// The same as for `create_qp`.
+/// As for `create_qp`.
 pub(super) unsafe fn create_basic(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
@@ -114,7 +114,7 @@ unsafe fn create_any(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Res
 ///
 /// # Safety
 ///
-/// The same as for `create_any`.
+/// As for `create_any`.
 unsafe fn make(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Errno> {
     // SAFETY: the caller's promise. A QP that is destroyed on failure was not shared.
     unsafe {

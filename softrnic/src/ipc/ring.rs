@@ -123,7 +123,7 @@ impl Ring {
     ///
     /// # Safety
     ///
-    /// The same as for [`Shared::segment`].
+    /// As for [`Shared::segment`].
     #[inline]
     unsafe fn pieces(&self, cursor: u64, length: u32) -> [Segment; 2] {
         let start = self.place(cursor);

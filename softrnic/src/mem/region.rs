@@ -176,7 +176,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// The same as for [`register`](Self::register) and [`deregister`](Self::deregister); the region is unchanged.
+    /// As for [`register`](Self::register) and [`deregister`](Self::deregister); the region is unchanged.
     pub(crate) fn reregister(&'static self, region: &Arc<Region>, change: Change<'_>) -> Result<(), Errno> {
         let Change { domain, translation, access } = change;
         let access = access.map(checked).transpose()?;

@@ -60,7 +60,7 @@ impl<T> EventFdQueue<T> {
     ///
     /// # Errors
     ///
-    /// The same as for [`new`](Self::new).
+    /// As for [`new`](Self::new).
     pub(crate) fn watching(event: fn() -> T) -> Result<Self, Errno> {
         let mut event_fd_queue = Self::new()?;
         if let Some(changes) = Changes::new() {

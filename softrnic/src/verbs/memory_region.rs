@@ -106,7 +106,7 @@ pub(crate) unsafe extern "C" fn reg_mr(
 ///
 /// # Safety
 ///
-/// The same as for [`reg_mr`].
+/// As for [`reg_mr`].
 pub(crate) unsafe extern "C" fn reg_mr_iova(
     pd: *mut ibv_pd,
     address: *mut c_void,
@@ -122,7 +122,7 @@ pub(crate) unsafe extern "C" fn reg_mr_iova(
 ///
 /// # Safety
 ///
-/// The same as for [`reg_mr`].
+/// As for [`reg_mr`].
 pub(crate) unsafe extern "C" fn reg_mr_iova2(
     pd: *mut ibv_pd,
     address: *mut c_void,

@@ -30,7 +30,7 @@ pub(crate) unsafe trait Object: Sized {
     ///
     /// # Safety
     ///
-    /// The same as for [`of`](Self::of), and it is no longer used.
+    /// As for [`of`](Self::of), and it is no longer used.
     unsafe fn from_c(object: *mut Self::C) -> Box<Self> {
         // SAFETY: the caller's promise: `into_c` put it on the heap, and it is not used afterwards.
         unsafe { Box::from_raw(object.cast::<Self>()) }

@@ -36,7 +36,7 @@ pub struct Compared {
     pub threshold_percent: f64,
     /// The outcome.
     pub outcome: Outcome,
-    /// Each size of both.
+    /// The sizes that both tests have.
     pub sizes: Vec<Size>,
     /// Sizes of the baseline that this test did not run.
     pub missing_bytes: Vec<u64>,

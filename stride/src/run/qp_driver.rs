@@ -187,7 +187,7 @@ impl<'q, S: ListQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
     }
 
     /// Counts the request with this `wr_id` as completed, with all earlier ones if requests complete in order. Returns
-    /// how many that were: 0 for a `wr_id` that no request has.
+    /// their number: 0 if no request has this `wr_id`.
     #[inline]
     pub(crate) fn finish(&mut self, wr_id: u64) -> u64 {
         // Without order, a completion covers its own request only.

@@ -181,7 +181,7 @@ impl DeviceContext {
         &self.objects
     }
 
-    /// Returns the C object for this crate: open as long as `self`.
+    /// Returns the C object, which stays open as long as `self` lives.
     #[inline]
     pub(crate) fn raw(&self) -> *mut ibv_context {
         self.raw.as_ptr()

@@ -78,7 +78,7 @@ impl FlowRule {
             + usize::from(self.tag.is_some()) * size_of::<ibv_flow_spec_action_tag>()
     }
 
-    /// Writes all specifications, the tag last: only its size would misalign the next one.
+    /// Writes all specifications. The tag is the last one, because its size would misalign the next.
     ///
     /// # Safety
     ///

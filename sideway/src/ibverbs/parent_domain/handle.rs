@@ -21,7 +21,7 @@ pub(crate) struct DomainHandle {
     parent: Option<Parent>,
 }
 
-/// The parents of a parent domain. They outlive it. If it cannot be freed, they are leaked with it, because the device
+/// The parents of a parent domain, which outlive it. If it cannot be freed, they are leaked with it, because the device
 /// may still write to the allocator's memory.
 pub(crate) struct Parent {
     /// The driver has its address.

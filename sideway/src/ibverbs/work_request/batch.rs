@@ -363,7 +363,7 @@ impl Refusals {
 ///
 /// # Safety
 ///
-/// Both are requests of one ring, in this order.
+/// `first` and `last` are requests of one ring, in this order.
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn refused_by_driver<W: ListedRequest>(

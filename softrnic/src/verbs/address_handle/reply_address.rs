@@ -41,7 +41,7 @@ pub(crate) unsafe extern "C" fn init_ah_from_wc(
 ///
 /// # Safety
 ///
-/// The same as for [`init_ah_from_wc`], and the domain is alive.
+/// As for [`init_ah_from_wc`], and the domain is alive.
 pub(crate) unsafe extern "C" fn create_ah_from_wc(
     pd: *mut ibv_pd,
     wc: *mut ibv_wc,

@@ -124,7 +124,7 @@ impl Acknowledgements {
     ///
     /// # Safety
     ///
-    /// The same as for [`add`](Self::add).
+    /// As for [`add`](Self::add).
     pub(crate) unsafe fn wait_for(self, taken: u32) {
         // SAFETY: the caller's promise; the count is read only under the mutex.
         unsafe {

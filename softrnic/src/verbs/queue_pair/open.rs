@@ -91,7 +91,7 @@ pub(crate) unsafe extern "C" fn open_qp(context: *mut ibv_context, attr: *mut ib
 ///
 /// # Safety
 ///
-/// The same as for [`open_qp`].
+/// As for [`open_qp`].
 unsafe fn open(context: *mut ibv_context, attr: &ibv_qp_open_attr) -> Result<*mut ibv_qp, Errno> {
     const REQUIRED: u32 = mask::IBV_QP_OPEN_ATTR_NUM.0 | mask::IBV_QP_OPEN_ATTR_XRCD.0 | mask::IBV_QP_OPEN_ATTR_TYPE.0;
     const SUPPORTED: u32 = REQUIRED | mask::IBV_QP_OPEN_ATTR_CONTEXT.0;

@@ -121,7 +121,7 @@ pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, mw_bin
 ///
 /// # Safety
 ///
-/// The same as for [`bind_mw`].
+/// As for [`bind_mw`].
 unsafe fn bind(qp: *mut ibv_qp, mw: *mut ibv_mw, requested: &ibv_mw_bind) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let pair = unsafe { Pair::qp(qp) };

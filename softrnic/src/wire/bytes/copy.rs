@@ -248,7 +248,7 @@ pub(super) unsafe fn store(to: *mut u8, word: [u8; 8], length: usize) {
 ///
 /// # Safety
 ///
-/// The same as for [`copy_host`], and the memory does not overlap.
+/// As for [`copy_host`], and the memory does not overlap.
 #[inline]
 unsafe fn raw_copy(from: *const u8, to: *mut u8, length: usize) {
     #[cfg(not(miri))]
@@ -269,7 +269,7 @@ unsafe fn raw_copy(from: *const u8, to: *mut u8, length: usize) {
 ///
 /// # Safety
 ///
-/// The same as for [`raw_copy`].
+/// As for [`raw_copy`].
 #[cfg(not(miri))]
 #[inline]
 unsafe fn copy_pieces(from: *const u8, to: *mut u8, length: usize, piece: usize) {
@@ -288,7 +288,7 @@ unsafe fn copy_pieces(from: *const u8, to: *mut u8, length: usize, piece: usize)
 ///
 /// # Safety
 ///
-/// The same as for [`copy_host`].
+/// As for [`copy_host`].
 unsafe fn raw_move(from: *const u8, to: *mut u8, length: usize) {
     // SAFETY: as for `raw_copy`; overlap is allowed.
     #[cfg(not(miri))]
@@ -306,7 +306,7 @@ unsafe fn raw_move(from: *const u8, to: *mut u8, length: usize) {
 ///
 /// # Safety
 ///
-/// The same as for [`clear_host`].
+/// As for [`clear_host`].
 unsafe fn raw_clear(to: *mut u8, length: usize) {
     // SAFETY: as for `raw_copy`.
     #[cfg(not(miri))]

@@ -69,7 +69,7 @@ impl Segment {
     ///
     /// # Safety
     ///
-    /// The same as for [`of_raw`](Self::of_raw), for the lifetime of `guard`.
+    /// As for [`of_raw`](Self::of_raw), for the lifetime of `guard`.
     #[inline]
     pub(crate) unsafe fn guarded(place: Place, length: usize, guard: Guard) -> Self {
         Self { place, length, _guard: Some(guard) }

@@ -176,7 +176,7 @@ impl Plan {
         self.sampling.interval.filter(|_| !self.workload.is_endless)
     }
 
-    /// Receives posted per queue pair; 0 if the operation consumes none.
+    /// Number of receives posted per queue pair; 0 if the operation consumes none.
     pub fn receives(&self) -> u32 {
         if self.workload.operation.takes_receive() { self.queues.rx_depth } else { 0 }
     }

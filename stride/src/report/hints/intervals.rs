@@ -6,7 +6,7 @@ use crate::report::Row;
 use crate::run;
 use crate::stats::share;
 
-/// Applies to tests with a number of messages: for timed tests, this is known before.
+/// Applies to tests with a number of messages. For timed tests, the number of intervals is known before the test.
 pub(super) fn hint(given: &Given<'_>) -> Option<Hint> {
     let plan = given.plan;
     let length = plan.sampling.interval?;

@@ -40,7 +40,7 @@ pub(crate) struct Send {
     pub(crate) interval: Option<Duration>,
     /// Limit in messages per second, over all queue pairs.
     pub(crate) rate: Option<f64>,
-    /// Messages sent at once under that limit.
+    /// Number of messages in a burst under that limit.
     pub(crate) burst: u32,
 }
 

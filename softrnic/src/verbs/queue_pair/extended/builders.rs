@@ -1,6 +1,6 @@
 //! Functions that begin a request, such as `ibv_wr_send`.
 //!
-//! Each has the duties of C, which its callers promise: the QP is alive and was created with the operation, and this
+//! Each has the conditions of C, which its callers ensure: the QP is alive and was created with the operation, and this
 //! thread has begun a batch.
 
 use std::ffi::c_void;
@@ -16,7 +16,7 @@ use crate::wire::operation::Operation;
 ///
 /// # Safety
 ///
-/// The duties of the [module](self).
+/// The conditions of the [module](self).
 unsafe fn begin<'w>(qp: *mut ibv_qp_ex, operation: Operation) -> Option<&'w mut SendWork> {
     // SAFETY: the caller's promise: this thread's batch, which one call at a time uses.
     unsafe { Open::of(qp)?.begin((*qp).wr_id, (*qp).wr_flags, operation) }
@@ -26,7 +26,7 @@ unsafe fn begin<'w>(qp: *mut ibv_qp_ex, operation: Operation) -> Option<&'w mut 
 ///
 /// # Safety
 ///
-/// The duties of the [module](self).
+/// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
     // SAFETY: the caller's promise.
     unsafe { begin(qp, Operation::Send) };
@@ -36,7 +36,7 @@ pub(super) unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
 ///
 /// # Safety
 ///
-/// The duties of the [module](self).
+/// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, immediate: u32) {
     // SAFETY: the caller's promise.
     unsafe { begin(qp, Operation::SendImmediate { immediate }) };
@@ -46,7 +46,7 @@ pub(super) unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, immediate: u32) 
 ///
 /// # Safety
 ///
-/// The duties of the [module](self).
+/// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
     // SAFETY: the caller's promise.
     unsafe { begin(qp, Operation::SendInvalidate { rkey }) };
@@ -56,7 +56,7 @@ pub(super) unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
 ///
 /// # Safety
 ///
-/// The duties of the [module](self).
+/// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, address: u64) {
     // SAFETY: the caller's promise.
     unsafe { begin(qp, Operation::Write { address, rkey }) };
@@ -66,7 +66,7 @@ pub(super) unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, add
 ///
 /// # Safety
 ///
-/// The duties of the [module](self).
+/// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, address: u64, immediate: u32) {
     // SAFETY: the caller's promise.
     unsafe { begin(qp, Operation::WriteImmediate { address, rkey, immediate }) };
@@ -76,7 +76,7 @@ pub(super) unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32,
 ///
 /// # Safety
 ///
-/// The duties of the [module](self).
+/// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, address: u64) {
     // SAFETY: the caller's promise.
     unsafe { begin(qp, Operation::Read { address, rkey }) };
@@ -86,7 +86,7 @@ pub(super) unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, addr
 ///
 /// # Safety
 ///
-/// The duties of the [module](self).
+/// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_atomic_cmp_swp(
     qp: *mut ibv_qp_ex,
     rkey: u32,
@@ -102,7 +102,7 @@ pub(super) unsafe extern "C" fn wr_atomic_cmp_swp(
 ///
 /// # Safety
 ///
-/// The duties of the [module](self).
+/// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, address: u64, add: u64) {
     // SAFETY: the caller's promise.
     unsafe { begin(qp, Operation::FetchAdd { address, rkey, add }) };
@@ -112,7 +112,7 @@ pub(super) unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u3
 ///
 /// # Safety
 ///
-/// The duties of the [module](self), and eight bytes are readable.
+/// The conditions of the [module](self), and eight bytes are readable.
 pub(super) unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, address: u64, value: *const c_void) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -127,7 +127,7 @@ pub(super) unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, a
 ///
 /// # Safety
 ///
-/// The duties of the [module](self).
+/// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_flush(
     qp: *mut ibv_qp_ex,
     rkey: u32,
@@ -145,7 +145,7 @@ pub(super) unsafe extern "C" fn wr_flush(
 ///
 /// # Safety
 ///
-/// The duties of the [module](self).
+/// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
     // SAFETY: the caller's promise.
     unsafe { begin(qp, Operation::LocalInvalidate { rkey }) };
@@ -155,7 +155,7 @@ pub(super) unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
 ///
 /// # Safety
 ///
-/// The duties of the [module](self); the window and the region are alive, and the information is readable.
+/// The conditions of the [module](self); the window and the region are alive, and the information is readable.
 pub(super) unsafe extern "C" fn wr_bind_mw(
     qp: *mut ibv_qp_ex,
     mw: *mut ibv_mw,

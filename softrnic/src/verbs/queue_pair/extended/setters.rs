@@ -1,6 +1,6 @@
 //! Functions that set data and address of the last request, such as `ibv_wr_set_sge`.
 //!
-//! Each has the duties of C, which its callers promise: the QP is alive, this thread has begun a batch, and all
+//! Each has the conditions of C, which its callers ensure: the QP is alive, this thread has begun a batch, and all
 //! arguments are readable.
 
 use std::ffi::c_void;
@@ -37,7 +37,7 @@ fn clear(work: &mut SendWork) -> Result<(), Errno> {
 ///
 /// # Safety
 ///
-/// The duties of the [module](self).
+/// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
     let piece = ibv_sge { addr, length, lkey };
     // SAFETY: the caller's promise; there is one piece.
@@ -48,7 +48,7 @@ pub(super) unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: 
 ///
 /// # Safety
 ///
-/// The duties of the [module](self).
+/// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
     // SAFETY: the caller's promise.
     let Some(mut open) = (unsafe { Open::of(qp) }) else { return };
@@ -64,7 +64,7 @@ pub(super) unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize
 ///
 /// # Safety
 ///
-/// The duties of the [module](self).
+/// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
     let buffer = ibv_data_buf { addr, length };
     // SAFETY: the caller's promise; there is one piece.
@@ -75,7 +75,7 @@ pub(super) unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mu
 ///
 /// # Safety
 ///
-/// The duties of the [module](self).
+/// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
     // SAFETY: the caller's promise.
     let Some(mut open) = (unsafe { Open::of(qp) }) else { return };
@@ -96,7 +96,7 @@ pub(super) unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, coun
 ///
 /// # Safety
 ///
-/// The duties of the [module](self); the handle is alive.
+/// The conditions of the [module](self); the handle is alive.
 pub(super) unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, number: u32, key: u32) {
     // SAFETY: the caller's promise.
     let Some(mut open) = (unsafe { Open::of(qp) }) else { return };
@@ -111,7 +111,7 @@ pub(super) unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_
 ///
 /// # Safety
 ///
-/// The duties of the [module](self).
+/// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, number: u32) {
     // SAFETY: the caller's promise.
     let Some(mut open) = (unsafe { Open::of(qp) }) else { return };

@@ -27,7 +27,7 @@ const RNR_TIMER: u8 = 12;
 /// A queue pair that is not connected yet.
 pub(super) enum Unconnected<'p> {
     Connected(&'p GenericQueuePair),
-    /// With the destination of its datagrams, to be filled in.
+    /// A datagram queue pair, and its destination, which is filled in later.
     Datagram(&'p GenericQueuePair<Datagram>, &'p mut Option<DatagramSend>),
     Xrc(&'p XrcPair),
     /// With the destination of its requests, to be filled in.

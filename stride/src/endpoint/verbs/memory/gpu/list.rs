@@ -51,7 +51,7 @@ impl fmt::Display for Nearness {
     }
 }
 
-/// All GPUs that the driver lists. An error hides no other device.
+/// All GPUs that the driver lists. If a device fails, the others are still listed.
 pub(in crate::endpoint::verbs) fn gpus() -> Gpus {
     match Driver::get() {
         Ok(driver) => all(driver).unwrap_or_else(|error| Gpus::None(format!("{error:#}"))),
