@@ -238,7 +238,7 @@ struct Done {
 }
 
 impl Side {
-    /// A queue pair that gives a peer with a key this access.
+    /// Creates a queue pair that permits this access to a peer with a key.
     fn new(port: &LocalPort, pd: &Arc<ProtectionDomain>, timeout: Timeout, access: AccessFlags) -> Result<Self> {
         let memory = pd.reg_owned_mr(LENGTH as usize, AccessFlags::LocalWrite)?;
         let cq = port.context().create_cq_builder().setup_cqe(2).build_generic()?;

@@ -1,4 +1,4 @@
-//! Messages back and forth over a reliable connection: `ibv_rc_pingpong` in Rust, and a peer of that program. The
+//! Messages back and forth over a reliable connection: `ibv_rc_pingpong` in Rust, which it interoperates with. The
 //! device acknowledges each packet and retransmits lost ones, so a message of any length arrives complete.
 
 use std::io::Write;

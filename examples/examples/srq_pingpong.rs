@@ -1,5 +1,5 @@
 //! Messages back and forth over many reliable connections with one shared receive queue: `ibv_srq_pingpong` in Rust,
-//! and a peer of that program.
+//! which it interoperates with.
 
 use std::io::Write;
 use std::process::ExitCode;

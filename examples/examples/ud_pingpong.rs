@@ -1,4 +1,4 @@
-//! Messages back and forth as datagrams: `ibv_ud_pingpong` in Rust, and a peer of that program. The queue pair is not
+//! Messages back and forth as datagrams: `ibv_ud_pingpong` in Rust, which it interoperates with. The queue pair is not
 //! connected: each message has an address.
 
 use std::io::Write;

@@ -284,7 +284,7 @@ impl Link {
     }
 }
 
-/// A shared receive queue with the memory of its receives. Each [`Link`] that uses it holds it.
+/// A shared receive queue with the memory of its receives. Each [`Link`] that uses the queue keeps a reference to it.
 #[derive(Debug)]
 pub struct SharedReceives {
     // Dropped before the memory that its receives use.

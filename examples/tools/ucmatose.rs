@@ -1,5 +1,5 @@
 //! Many connections by IP address on one thread and one event channel, with messages back and forth on all of them:
-//! `ucmatose` of rdma-core in Rust, and a peer of that program.
+//! `ucmatose` of rdma-core in Rust, which it interoperates with.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

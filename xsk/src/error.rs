@@ -116,7 +116,7 @@ pub enum ErrorKind {
     LinkDown,
     /// The interface was removed.
     DeviceGone,
-    /// The kernel has rejected a descriptor; the socket sends nothing any more.
+    /// The kernel has rejected a descriptor; the socket no longer sends.
     Rejected,
     /// An option has no valid value.
     InvalidOption,

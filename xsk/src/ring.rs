@@ -253,7 +253,8 @@ impl<T: Copy> Drop for ConsumerBatch<'_, T> {
 /// Moves entries from one ring to another, as many as are available and fit. `pass` gets each entry and may refuse it; the value that it
 /// returns is then dropped.
 ///
-/// Stretches that wrap in neither ring need no mask. A refusal ends a stretch: a call within the loop would cost registers.
+/// Runs of entries that wrap in neither ring need no mask. A refused entry ends a run, because a call within the loop
+/// would cost registers.
 #[inline]
 pub(crate) fn transfer<A: Copy, B: Copy, D>(
     mut from: ConsumerBatch<'_, A>,

@@ -1,4 +1,4 @@
-//! Sends datagrams to a multicast group, or receives them: `mckey` in Rust, and a peer of that program.
+//! Sends datagrams to a multicast group, or receives them: `mckey` in Rust, which it interoperates with.
 //!
 //! ```text
 //! Members::join     Identifier::bind_addr or resolve_addr     the device

@@ -98,7 +98,7 @@ impl Options {
         builder
     }
 
-    /// A socket that is one of `sockets` with the same UMEM. Its rings hold its part of the buffers.
+    /// Opens one of `sockets` sockets that share a UMEM. Its rings hold its part of the buffers.
     pub(crate) fn socket(&self, link: &Link, sockets: u32) -> Result<SocketBuilder> {
         let mut builder = Socket::builder(&Interface::by_name(&link.name)?, link.channel);
         builder.ring_size(1 << (self.bufnum / sockets).ilog2());

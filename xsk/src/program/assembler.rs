@@ -16,7 +16,7 @@ const QUEUE: i16 = 16;
 /// Helper `bpf_redirect_map`.
 const REDIRECT_MAP: i32 = 51;
 const XDP_PASS: i32 = 2;
-/// In the source of a 64-bit load: the immediate is the descriptor of a map.
+/// Source field of a 64-bit load whose immediate is the descriptor of a map.
 const MAP_DESCRIPTOR: u8 = 1;
 
 const ETHERTYPE: i16 = 12;

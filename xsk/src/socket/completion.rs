@@ -33,7 +33,8 @@ impl Completion {
         CompletionBatch { batch: self.consumer.batch(u32::try_from(max).unwrap_or(u32::MAX)), region, mask, last }
     }
 
-    /// Moves all completed frames to a pool, and returns their number. Nothing moves to the pool of another UMEM.
+    /// Moves all completed frames to a pool, and returns their number. Moves nothing if the pool belongs to another
+    /// UMEM.
     pub fn collect(&mut self, pool: &mut Pool) -> usize {
         let mut count = 0;
         for sent in self.batch(usize::MAX) {

@@ -99,9 +99,9 @@ impl RxBatch<'_> {
 
     /// Passes each packet to `edit`, and then to a TX ring. Returns the number of packets.
     ///
-    /// This is the fastest way to forward. It ends early if the TX ring is full; nothing happens if it belongs to another UMEM. The other packets
-    /// stay in the RX ring. A packet that is shorter than 14 bytes is dropped, and so are the pieces of a larger packet (multi-buffer), which
-    /// `edit` does not get.
+    /// This is the fastest way to forward. It ends early if the TX ring is full; nothing happens if it belongs to
+    /// another UMEM. The other packets stay in the RX ring. A packet shorter than 14 bytes is dropped. Pieces of a
+    /// larger packet (multi-buffer) are dropped without a call of `edit`.
     #[inline]
     pub fn forward(self, to: &mut Tx, mut edit: impl FnMut(&mut Packet)) -> usize {
         let Self { batch, mut is_inside, region } = self;

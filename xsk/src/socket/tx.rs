@@ -42,7 +42,8 @@ impl Tx {
         self.producer.batch(if self.side.holder.pointer() == region { max } else { 0 })
     }
 
-    /// Packets in the ring that the kernel has not taken yet. Before Linux 6.17, those of the last [`wake`](Self::wake) count until the next.
+    /// Packets in the ring that the kernel has not taken yet. Before Linux 6.17, the packets of the last
+    /// [`wake`](Self::wake) are included until the next one.
     pub fn pending(&self) -> usize {
         self.producer.pending() as usize
     }
@@ -56,8 +57,9 @@ impl Tx {
 
     /// `sendto(fd, NULL, 0, MSG_DONTWAIT, …)` — sends what is in the ring, if the kernel must be woken for that.
     ///
-    /// Returns `false` if packets may be left: the call has sent its budget, the completion ring is full, or the device is busy. Call again
-    /// after frames were taken from the completion ring. Before Linux 6.17, copy mode reports by the next call that nothing is left.
+    /// Returns `false` if packets may be left: the call has sent its budget, the completion ring is full, or the device
+    /// is busy. Call again after frames were taken from the completion ring. Before Linux 6.17, only the next call in
+    /// copy mode reports that no packet is left.
     ///
     /// # Errors
     ///

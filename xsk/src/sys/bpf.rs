@@ -36,7 +36,8 @@ const _: () = assert!(size_of::<Instruction>() == 8);
 ///
 /// # Safety
 ///
-/// `attributes` is the kernel's layout for the command, and its pointers lead to what the command reads and writes.
+/// `attributes` has the kernel's layout for the command, and its pointers are valid for what the command reads and
+/// writes.
 unsafe fn call<T>(command: c_long, attributes: &mut T) -> Result<c_long, Errno> {
     // SAFETY: the caller ensures that the argument fits; the length bounds what the kernel reads.
     let result =

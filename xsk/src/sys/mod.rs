@@ -146,7 +146,7 @@ pub(crate) fn interface_name(index: u32) -> Result<String, Errno> {
 ///
 /// # Safety
 ///
-/// `argument` is what the request expects, and all that it points to.
+/// `argument`, and all that it points to, is valid for the request.
 pub(crate) unsafe fn ioctl<T>(fd: RawFd, request: libc::Ioctl, argument: &mut T) -> Result<(), Errno> {
     // SAFETY: the caller ensures that the argument fits the request.
     check(unsafe { libc::ioctl(fd, request, std::ptr::from_mut(argument)) }).map(drop)

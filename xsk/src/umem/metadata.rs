@@ -90,7 +90,7 @@ pub(crate) fn check(packet: &Packet, is_enabled: bool, metadata: &TxMetadata) ->
     offset.checked_sub(LEN).ok_or(MetadataError::NoSpace { offset })
 }
 
-/// Whether the kernel has launch times: to an older one the flag is invalid.
+/// Whether the kernel supports launch times; older kernels reject the flag.
 fn has_launch_time() -> bool {
     use std::sync::OnceLock;
     static RELEASE: OnceLock<bool> = OnceLock::new();

@@ -31,7 +31,7 @@ pub(crate) use self::region::{Holder, Region};
 #[derive(Clone)]
 pub struct Umem {
     pub(crate) holder: Holder,
-    /// The sockets that are bound with this memory; a new socket refers to any of them when it binds.
+    /// The sockets that are bound with this memory; a new socket names one of them when it binds.
     bound: Arc<Mutex<Vec<Bound>>>,
 }
 

@@ -17,7 +17,7 @@ impl Pool {
         Self { starts: Vec::new(), holder }
     }
 
-    /// The first pool, with all frames. The first frames come out first.
+    /// Creates the first pool, with all frames, which are taken in order.
     pub(super) fn full(holder: Holder) -> Self {
         let geometry = *holder.geometry();
         Self {

@@ -16,7 +16,7 @@ use crate::sys::Mapping;
 const BASE_BITS: u64 = (1 << 48) - 1;
 /// End of the list of dropped frames.
 const EMPTY: u32 = u32::MAX;
-/// Instead of the list, after the last holder has been dropped.
+/// The value in place of the list after the last holder was dropped.
 const CLOSED: u32 = u32::MAX - 1;
 
 /// Number and layout of the frames.
@@ -122,7 +122,7 @@ impl Region {
         }
     }
 
-    /// The first bytes of a frame, as a link.
+    /// The link to the next frame, in the first bytes of a dropped frame.
     ///
     /// # Safety
     ///
@@ -158,11 +158,11 @@ pub(crate) unsafe fn put_back(region: NonNull<Region>, addr: u64) {
     unsafe { leave(region, 1) };
 }
 
-/// Removes frames from the final count, and the region with the last.
+/// Subtracts frames from the final count; the last one removes the region.
 ///
 /// # Safety
 ///
-/// There is no holder, and the caller gives up that number of frames or guards.
+/// No holder is left, and the caller no longer uses the frames or guards that it subtracts.
 unsafe fn leave(region: NonNull<Region>, count: u32) {
     // SAFETY: what the caller gives up has kept the region until here.
     if unsafe { region.as_ref() }.outside.fetch_sub(count, Ordering::Release) == count {
@@ -207,7 +207,7 @@ impl Holder {
         self.region
     }
 
-    /// The holder is about to be dropped with this balance.
+    /// Adds the balance of a holder that is being dropped.
     pub(crate) fn settle(&mut self, balance: u32) {
         self.balance = balance;
     }
