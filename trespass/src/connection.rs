@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use crate::memory::Buf;
 use crate::worker::{ConnectionId, Handle, Kind, ListenId, Stats, Wait, Worker};
 
-/// A connection that carries messages: boundaries and order are kept, any length.
+/// A connection that carries messages of any length, and keeps their boundaries and order.
 ///
 /// Calls block as socket calls do; those that begin with `try_` return `WouldBlock` instead. Several threads may use all of them at once.
 ///
-/// - `send` returns when the message is accepted: its buffer may be used again.
+/// - `send` returns when the message is accepted: the program may reuse its buffer.
 /// - [`Connection::flush`] returns when the peer's NIC has all messages, including those that it reads from this side's memory.
-/// - [`Connection::close`] returns when the peer's worker has all messages.
+/// - [`Connection::close`] returns when the peer's worker has received all messages.
 ///
 /// Dropping a connection closes it with code 0, and waits for the peer's acknowledgement, for the linger time at most.
 pub struct Connection {
@@ -235,11 +235,11 @@ impl Connection {
         self.send_buf_until(message, None)
     }
 
-    /// Sends a message from a buffer, and waits for room until the deadline.
+    /// Sends a message from a buffer; blocks while the send queue is above its high-water mark, until the deadline.
     ///
     /// # Errors
     ///
-    /// `TimedOut` if there was no room in time; otherwise see [`Connection::send`].
+    /// `TimedOut` if the message was not accepted in time; otherwise see [`Connection::send`].
     pub fn send_buf_until(&self, message: Buf, deadline: Option<Instant>) -> io::Result<()> {
         let mut message = Some(message);
         self.handle.wait((self.id, Wait::Write), deadline, |worker| {
@@ -302,7 +302,7 @@ impl Connection {
         self.flush_until(None)
     }
 
-    /// Waits until the peer's NIC has everything that was sent, or until the deadline.
+    /// Waits until the peer's NIC has received everything that was sent, or until the deadline.
     ///
     /// # Errors
     ///
@@ -324,8 +324,8 @@ impl Connection {
         self.handle.wait((self.id, Wait::Write), None, |worker| worker.shutdown(self.id))
     }
 
-    /// Closes both directions, and waits until the peer has everything that was sent, for the linger time at most. The peer can read the
-    /// code and the reason.
+    /// Closes both directions, and waits until the peer has received everything that was sent, at most for the linger
+    /// time. The peer can read the code and the reason.
     ///
     /// # Errors
     ///
@@ -411,7 +411,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// The end of the messages is no error here.
+/// The end of the messages is not an error here.
 fn unless_end<T>(received: io::Result<T>) -> io::Result<Option<T>> {
     match received {
         Ok(message) => Ok(Some(message)),

@@ -7,7 +7,7 @@ use sideway::ibverbs::device_context::{DeviceCapabilityFlags, DeviceContext, Por
 
 use crate::backend::verbs::{Options, Verbs, in_words};
 
-/// Locked memory that a worker needs to begin with: a chunk of its pool, and the queues of some connections.
+/// Locked memory that a worker needs initially: a chunk of its pool, and the queues of some connections.
 const LOCKED: u64 = 16 << 20;
 
 /// The findings of [`doctor`]. Its `Display` output is a report for operators.

@@ -1,4 +1,4 @@
-//! What the fuzz targets call, with bytes of the fuzzer's choice: see `fuzz/`.
+//! Entry points of the fuzz targets in `fuzz/`, which pass arbitrary bytes.
 
 use std::sync::OnceLock;
 
@@ -17,7 +17,7 @@ impl Port for Nowhere {
 }
 
 /// A connection whose peer sends what the input contains: each step is an operation, a length and its bytes.
-/// Returns whether the peer broke no rule.
+/// Returns whether the peer violated no rule.
 pub fn frames(input: &[u8]) -> bool {
     static POOL: OnceLock<Pool> = OnceLock::new();
     let pool = POOL.get_or_init(|| Pool::on_heap(SEGMENT, 32 << 20));

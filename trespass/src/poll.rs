@@ -6,13 +6,13 @@ use std::time::Instant;
 use crate::connection::{Acceptor, Connection};
 use crate::worker::{Handle, Wait, Worker};
 
-/// What [`poll`] waits for.
+/// An event for which [`poll`] waits.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Interest<'i> {
     /// A message, the end of the messages, or the connection's failure.
     Message(&'i Connection),
-    /// Room to send, or the connection's failure.
+    /// A message can be sent, or the connection has failed.
     Room(&'i Connection),
     /// A connection to accept.
     Incoming(&'i Acceptor),

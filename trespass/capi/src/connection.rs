@@ -46,11 +46,11 @@ pub unsafe extern "C" fn tr_listen(host: *const c_char, port: u16, listener: *mu
     unsafe { give(bound.map(Listener), listener) }
 }
 
-/// The port of a listener; 0 of none.
+/// Returns the port of a listener; 0 for a null pointer.
 ///
 /// # Safety
 ///
-/// `listener` is null, or of [`tr_listen`] and not closed.
+/// `listener` is null, or was returned by [`tr_listen`] and is not closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_listener_port(listener: *const Listener) -> u16 {
     // SAFETY: the caller's promise.
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn tr_accept(
 ///
 /// # Safety
 ///
-/// As for [`tr_listener_port`]; it is not used any more.
+/// As for [`tr_listener_port`]; it is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_listener_close(listener: *mut Listener) {
     if !listener.is_null() {
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn tr_connect(
 ///
 /// # Safety
 ///
-/// `connection` is null, or of this library and not closed; `length` bytes can be read at `message`.
+/// `connection` is null, or was returned by this library and is not closed; `length` bytes can be read at `message`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_send(
     connection: *const Connection,
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn tr_send(
 /// `TR_DONTWAIT`.
 const DONT_WAIT: c_int = 1;
 
-/// Waits for a message. The end of the messages is 0 and a null message.
+/// Waits for a message. At the end of the messages, returns 0 and a null message.
 ///
 /// # Safety
 ///
@@ -168,18 +168,18 @@ pub unsafe extern "C" fn tr_recv(
     }
 }
 
-/// The bytes of a message.
+/// Returns the bytes of a message.
 ///
 /// # Safety
 ///
-/// `message` is null, or of [`tr_recv`] and not freed.
+/// `message` is null, or was returned by [`tr_recv`] and is not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_message_data(message: *const Message) -> *const c_void {
     // SAFETY: the caller's promise.
     unsafe { message.as_ref() }.map_or(ptr::null(), |message| message.0.as_ptr().cast())
 }
 
-/// The length of a message; 0 of none.
+/// Returns the length of a message; 0 for a null pointer.
 ///
 /// # Safety
 ///
@@ -194,7 +194,7 @@ pub unsafe extern "C" fn tr_message_length(message: *const Message) -> usize {
 ///
 /// # Safety
 ///
-/// As for [`tr_message_data`]; it is not used any more.
+/// As for [`tr_message_data`]; it is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_message_free(message: *mut Message) {
     if !message.is_null() {
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn tr_message_free(message: *mut Message) {
     }
 }
 
-/// Waits until the peer's NIC has everything.
+/// Waits until the peer's NIC has received everything.
 ///
 /// # Safety
 ///
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn tr_flush(connection: *const Connection) -> c_int {
     code(unsafe { borrow(connection) }.and_then(|connection| connection.inner.flush()))
 }
 
-/// Ends this side's messages.
+/// Ends sending; the connection can still receive.
 ///
 /// # Safety
 ///
@@ -225,7 +225,7 @@ pub unsafe extern "C" fn tr_shutdown(connection: *const Connection) -> c_int {
     code(unsafe { borrow(connection) }.and_then(|connection| connection.inner.shutdown()))
 }
 
-/// What the connection runs on, in words.
+/// Describes the connection's transport.
 ///
 /// # Safety
 ///
@@ -236,11 +236,11 @@ pub unsafe extern "C" fn tr_transport(connection: *const Connection) -> *const c
     unsafe { connection.as_ref() }.map_or(c"".as_ptr(), |connection| CStr::as_ptr(&connection.transport))
 }
 
-/// Closes and frees a connection, after the peer has everything, or the linger time.
+/// Closes and frees a connection, after the peer has received everything, or after the linger time.
 ///
 /// # Safety
 ///
-/// `connection` as for [`tr_send`]; it is not used any more, whatever is returned.
+/// `connection` as for [`tr_send`]; it is not used afterwards, whatever this function returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_close(connection: *mut Connection, close_code: u32) -> c_int {
     if connection.is_null() {

@@ -1,4 +1,4 @@
-//! Errors as C has them.
+//! Errors as errno values.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::io;
@@ -12,7 +12,7 @@ pub(crate) fn code(result: io::Result<()>) -> c_int {
     }
 }
 
-/// The errno of an error of the library.
+/// Returns the errno of a library error.
 fn errno(error: &io::Error) -> c_int {
     use io::ErrorKind as Kind;
     if let Some(errno) = error.raw_os_error() {

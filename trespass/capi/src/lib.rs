@@ -1,6 +1,6 @@
 //! The C interface of trespass: opaque handles, and `-errno` for each failure. `include/trespass.h` describes each function.
 //!
-//! All connections belong to the default worker of the process. A panic does not reach C: it ends the process.
+//! All connections belong to the default worker of the process. A panic does not unwind into C: it aborts the process.
 
 mod connection;
 mod error;

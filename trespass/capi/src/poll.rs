@@ -11,10 +11,10 @@ use crate::error::{code, deadline, invalid};
 
 /// `TR_IN`: a message, an end, or a connection to accept.
 const IN: c_short = 1;
-/// `TR_OUT`: room to send.
+/// `TR_OUT`: a message can be sent.
 const OUT: c_short = 4;
 
-/// A handle to wait for: `struct tr_pollitem`. One of the two is null.
+/// A handle to wait for: `struct tr_pollitem`. Either the connection or the listener is null.
 #[derive(Debug)]
 #[repr(C)]
 pub struct PollItem {
@@ -22,13 +22,13 @@ pub struct PollItem {
     pub connection: *const Connection,
     /// A listener.
     pub listener: *const Listener,
-    /// What is waited for: `TR_IN`, `TR_OUT`.
+    /// The events to wait for: `TR_IN`, `TR_OUT`.
     pub events: c_short,
-    /// What there is.
+    /// The events that occurred.
     pub revents: c_short,
 }
 
-/// Waits until one of `count` items has what it waits for; returns how many have, 0 after the time.
+/// Waits until one of `count` items has an event; returns the number of items with events, 0 after the time-out.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Prints what connections of this machine run over, and what to change: see [`trespass::doctor`].
+//! Prints the transport that connections of this machine use, and the changes that help: see [`trespass::doctor`].
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
-//! Buffers: memory that is registered with the device once, and passes between program, worker and device without copies.
+//! Buffers: memory that is registered with the device once, and moves between program, worker and device without
+//! copies.
 
 mod buf;
 mod chunk;
@@ -12,8 +13,9 @@ pub(crate) use chunk::Domain;
 pub use pool::Pool;
 pub(crate) use region::{Progress, RegionMemory, Transfer};
 
-/// Room before a buffer's bytes, for the frame header: a message leaves from the program's own buffer, header and payload in one piece.
+/// Space before a buffer's bytes for the frame header, so that header and payload are sent from the program's buffer in
+/// one piece.
 pub(crate) const HEADROOM: usize = 16;
 
-/// What a buffer has of it, so that its bytes begin at a cache line.
+/// The part of it that a buffer uses, so that its bytes begin at a cache line.
 const LINE: usize = 64;

@@ -1,12 +1,12 @@
-//! Whole pages, huge where the system has them.
+//! Whole pages: huge ones if the system has them.
 
 use std::io;
 use std::ptr::{self, NonNull};
 
-/// The size of the huge pages that are asked for.
+/// The size of the requested huge pages.
 pub(super) const HUGE: usize = 2 << 20;
 
-/// Anonymous memory, all zero: given back with munmap(2) when dropped.
+/// Anonymous memory, initially zero; dropping it calls munmap(2).
 #[derive(Debug)]
 pub(crate) struct Pages {
     first: NonNull<u8>,
@@ -19,11 +19,12 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// At least `len` bytes: of reserved huge pages if enough are free, else of ordinary pages with the wish for transparent ones.
+    /// Maps at least `len` bytes: reserved huge pages if enough are free, otherwise ordinary pages with advice to use
+    /// transparent huge pages.
     ///
     /// # Errors
     ///
-    /// That of mmap(2).
+    /// The error of mmap(2).
     pub(crate) fn new(len: usize) -> io::Result<Self> {
         let rounded = |to: usize| len.max(1).checked_next_multiple_of(to).ok_or(io::ErrorKind::OutOfMemory);
         if len >= HUGE

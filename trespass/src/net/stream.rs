@@ -15,8 +15,8 @@ use crate::worker::{Handle, Stats, Wait, Worker};
 
 /// A stream of bytes, as `std::net::TcpStream`: over RDMA where both sides have it, otherwise over TCP.
 ///
-/// Dropping the last clone closes the stream. A blocking stream then waits until the peer's worker has everything, for the linger time at
-/// most; a non-blocking one leaves that to the worker.
+/// Dropping the last clone closes the stream. A blocking stream then waits until the peer's worker has received
+/// everything, at most for the linger time. For a non-blocking stream the worker does this later.
 #[derive(Clone, Debug)]
 pub struct Stream {
     inner: Arc<Inner>,
@@ -349,7 +349,8 @@ impl Write for Stream {
     }
 }
 
-/// The descriptor of a non-blocking stream. A blocking stream has no descriptor of its own: do not use the one returned, the worker's.
+/// Returns the descriptor of a non-blocking stream. For a blocking stream it returns the worker's descriptor; do not
+/// use that one.
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self.inner.ready.get() {

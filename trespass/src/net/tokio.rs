@@ -37,7 +37,7 @@ impl AsyncWrite for Stream {
         true
     }
 
-    /// Ready when the peer's NIC has everything.
+    /// Ready when the peer's NIC has received everything.
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let id = self.connection().id();
         poll(self.attempt(Wait::Write, context.waker(), |worker| match worker.is_flushed(id)? {
@@ -46,7 +46,7 @@ impl AsyncWrite for Stream {
         }))
     }
 
-    /// Ends writing, and is ready when the peer's NIC has everything.
+    /// Ends writing, and is ready when the peer's NIC has received everything.
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let id = self.connection().id();
         poll(self.attempt(Wait::Write, context.waker(), |worker| {

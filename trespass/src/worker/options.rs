@@ -1,15 +1,15 @@
-//! What a worker can be asked for.
+//! Options of a worker and its connections.
 
 use std::time::Duration;
 
 use crate::backend::verbs;
 use crate::proto::Settings;
 
-/// Which transports a worker uses.
+/// The transports that a worker uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transport {
-    /// RDMA where both sides have it, otherwise TCP; `stats()` and the log say why.
+    /// RDMA if both sides have it, otherwise TCP; `stats()` and the log have the reason.
     #[default]
     Any,
     /// RDMA alone.
@@ -22,23 +22,23 @@ pub enum Transport {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Which transports are used.
+    /// The transports to use.
     pub transport: Transport,
-    /// Name of the RDMA device; the one that leads to the first address if `None`.
+    /// Name of the RDMA device; `None` selects the one that routes to the first address.
     pub device: Option<String>,
-    /// Bytes that are registered with the device at most.
+    /// Maximum number of bytes registered with the device.
     pub memory: usize,
-    /// Bytes that may wait to be sent on a connection before `send` waits.
+    /// Bytes that may wait to be sent on a connection before `send` blocks.
     pub send_high_water: usize,
     /// Longest message that is received, in bytes.
     pub message: u32,
-    /// After so long without a sign of the peer its NIC is probed; zero is never.
+    /// Time without activity of the peer after which its NIC is probed; zero disables the probe.
     pub keepalive: Duration,
-    /// How long a closed connection waits for the peer to have everything.
+    /// How long a closed connection waits until the peer has received everything.
     pub linger: Duration,
-    /// How long a call spins before it sleeps.
+    /// How long a call polls before it sleeps.
     pub spin: Duration,
-    /// Connections that wait for `accept` at most.
+    /// Maximum number of connections that wait for `accept`.
     pub backlog: u32,
 }
 

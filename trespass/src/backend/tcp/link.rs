@@ -9,13 +9,13 @@ use super::{connect_error, is_again};
 use crate::backend::{Ended, Established};
 use crate::memory::{Buf, Pool};
 
-/// Bytes that are read at once.
+/// Maximum number of bytes of one read.
 pub(super) const STAGING: usize = 256 << 10;
-/// Length of a SEND's length.
+/// Bytes of the length prefix of a SEND.
 const PREFIX: usize = 4;
-/// SENDs that are written at once.
+/// Maximum number of SENDs in one write.
 const GATHER: usize = 16;
-/// A handshake: what it is, the length of its bytes, and these.
+/// A handshake: its kind, its length, and its bytes.
 const HELLO: u8 = 1;
 const REFUSAL: u8 = 2;
 const HANDSHAKE: usize = 2;
@@ -24,16 +24,16 @@ const HANDSHAKE: usize = 2;
 pub(super) struct Link {
     pub(super) socket: TcpStream,
     state: State,
-    /// When the state has to have changed, in nanoseconds of CLOCK_MONOTONIC.
+    /// Deadline of the state, in nanoseconds of CLOCK_MONOTONIC.
     pub(super) deadline: u64,
-    /// This side's handshake, as far as it is not written.
+    /// The part of this side's handshake that was not written yet.
     handshake: Vec<u8>,
-    /// The peer's handshake, or the prefix of a SEND, as far as it is there.
+    /// The part of the peer's handshake, or of a SEND's prefix, that has arrived.
     head: Vec<u8>,
-    /// SENDs that are posted, and the bytes of the first that are written, with its prefix.
+    /// Posted SENDs, and the number of bytes of the first, with its prefix, that were written.
     pub(super) queue: VecDeque<Buf>,
     written: usize,
-    /// The SEND that is being received, and the bytes of it that are there.
+    /// The SEND that is being received, and the number of its bytes that have arrived.
     pub(super) partial: Option<Buf>,
     filled: usize,
 }
@@ -41,18 +41,18 @@ pub(super) struct Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Connecting,
-    /// The peer's handshake is due.
+    /// Waits for the peer's handshake.
     Handshake,
-    /// The worker's answer is due.
+    /// Waits for the worker's answer.
     Answering,
-    /// Established, and not yet reported.
+    /// Established, but not reported yet.
     Answered,
     Open,
-    /// This side has ended it; the peer has to.
+    /// This side has ended the link, and waits for the peer.
     Ending,
 }
 
-/// What happens on a link.
+/// An event of a link.
 pub(super) enum Progress<'b> {
     Established(Established, &'b [u8]),
     Received(Buf),
@@ -85,7 +85,7 @@ impl Link {
         self.state == State::Open
     }
 
-    /// The hello of a client, once it is whole.
+    /// Returns the hello of a client, once it is complete.
     pub(super) fn read_hello(&mut self) -> io::Result<Option<(SocketAddr, Vec<u8>)>> {
         if self.state != State::Handshake || !self.read_handshake()? {
             return Ok(None);
@@ -97,7 +97,7 @@ impl Link {
         Ok(Some((self.socket.peer_addr()?, mem::take(&mut self.head).split_off(HANDSHAKE))))
     }
 
-    /// The worker has accepted.
+    /// Accepts the connection, by the worker's decision.
     pub(super) fn answer(&mut self, hello: &[u8]) {
         self.handshake = handshake(HELLO, hello);
         self.state = State::Answered;
@@ -109,7 +109,7 @@ impl Link {
         _ = self.socket.shutdown(Shutdown::Write);
     }
 
-    /// Ends an established link: the peer gets everything, and then the end.
+    /// Ends an established link: the peer receives all data, and then the end.
     pub(super) fn end(&mut self, deadline: u64) {
         self.state = State::Ending;
         self.deadline = deadline;
@@ -123,7 +123,7 @@ impl Link {
         }
     }
 
-    /// Reads and writes what there is. An error is the end of the link.
+    /// Reads and writes as far as possible. An error ends the link.
     pub(super) fn drive(
         &mut self,
         (staging, receives, pool): (&mut [u8], &mut VecDeque<Buf>, &Pool),
@@ -163,7 +163,7 @@ impl Link {
         })
     }
 
-    /// Writes what waits, as far as the kernel has room.
+    /// Writes waiting bytes until the kernel's buffer is full.
     pub(super) fn write(&mut self, sent: &mut u32, spare: &mut Vec<Buf>) -> io::Result<()> {
         while !self.handshake.is_empty() && self.state != State::Connecting {
             match self.socket.write(&self.handshake) {
@@ -209,7 +209,7 @@ impl Link {
         Ok(())
     }
 
-    /// Whether the peer's handshake is whole, in `head`.
+    /// Whether `head` contains the peer's whole handshake.
     fn read_handshake(&mut self) -> io::Result<bool> {
         loop {
             let whole = HANDSHAKE + self.head.get(1).map_or(0, |&length| usize::from(length));
@@ -290,7 +290,8 @@ impl Link {
         Ok(&bytes[count..])
     }
 
-    /// Reads and drops what arrives: closing a socket with unread data resets it, and the peer loses what it has not read yet.
+    /// Reads and drops arriving data. Closing a socket with unread data would reset it, and the peer would lose data
+    /// that it has not read.
     fn discard(&mut self, staging: &mut [u8]) -> Result<(), Ended> {
         loop {
             match self.socket.read(staging) {

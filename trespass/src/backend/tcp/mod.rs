@@ -1,9 +1,9 @@
 //! The `tcp` backend: the same SENDs over a TCP connection, for hosts without RDMA.
 //!
-//! A side sends its handshake first: the client a hello, the server a hello or a refusal. Then each SEND is its length in four bytes,
-//! little-endian, and its bytes. Credits make sure that a receive is posted for each SEND that arrives; a peer that
-//! ignores them takes a segment more, not those of its neighbours, and its link ends. The kernel's keepalive takes the
-//! place of probes: as the NIC's, it does not need the peer's program to run.
+//! Each side first sends its handshake: the client a hello, the server a hello or a refusal. Then each SEND is four
+//! bytes with its length, little-endian, and its bytes. Credits ensure that a receive is posted for each SEND. A peer
+//! that ignores them takes an extra segment, not those of other links, and its link ends. The kernel's keepalive
+//! replaces probes: like the NIC, it works even if the peer's program does not run.
 
 mod link;
 mod socket;
@@ -22,14 +22,14 @@ use crate::memory::{Buf, HEADROOM, Pool};
 
 /// Bytes of a segment's payload.
 const SEGMENT: u32 = 16 << 10;
-/// Receives that are posted at most.
+/// Maximum number of posted receives.
 const RECEIVES: u32 = 1 << 16;
 /// Bytes that the pool has at most.
 const MEMORY: usize = 1 << 30;
-/// How long a peer has for its handshake, and for its end, in nanoseconds.
+/// Time limit for a peer's handshake, and for its end, in nanoseconds.
 const HANDSHAKE: u64 = 10_000_000_000;
 const GOODBYE: u64 = 1_000_000_000;
-/// Events that are taken from the kernel at once.
+/// Maximum number of events taken from the kernel in one call.
 const BATCH: usize = 64;
 
 /// TCP connections of one worker.
@@ -38,7 +38,7 @@ pub(crate) struct Tcp {
     epoll: OwnedFd,
     pool: Pool,
     listeners: Vec<(ListenerId, TcpListener)>,
-    /// By the index of the link; and those that the worker has not accepted yet, which have no link.
+    /// Sockets by the index of their link, and sockets without a link, which the worker has not accepted yet.
     links: Vec<Option<(LinkId, Link)>>,
     pending: VecDeque<(IncomingId, ListenerId, Link)>,
     next_incoming: u64,
@@ -49,13 +49,13 @@ pub(crate) struct Tcp {
     sent: Vec<(LinkId, u32)>,
     probed: Vec<LinkId>,
     staging: Box<[u8]>,
-    /// Links that are neither established nor ended, and so have a deadline.
+    /// Links that are neither established nor ended; these have a deadline.
     unsettled: u32,
 }
 
 const HANGUP: epoll::EventFlags = epoll::EventFlags::RDHUP.union(epoll::EventFlags::HUP).union(epoll::EventFlags::ERR);
 
-/// Where an epoll event comes from: in the upper and the lower half of its data.
+/// The source of an epoll event, in the upper and the lower half of its data.
 const OF_LISTENER: u64 = 1 << 32;
 const OF_PENDING: u64 = 2 << 32;
 
@@ -94,7 +94,7 @@ impl Tcp {
         self.links.get_mut(link.index as usize)?.as_mut().filter(|(id, _)| *id == link).map(|(_, link)| link)
     }
 
-    /// Takes connections from a listener; they have yet to send their hello.
+    /// Accepts connections from a listener; they have not sent their hello yet.
     fn accept_all(&mut self, number: u32) {
         loop {
             let Some((listener, socket)) = self.listeners.iter().find(|(listener, _)| listener.0 == number) else {
@@ -121,7 +121,7 @@ impl Tcp {
         }
     }
 
-    /// Moves a link on; what it leaves behind when it has ended goes to `spare`.
+    /// Continues a link; the buffers of an ended link go to `spare`.
     fn drive(&mut self, index: usize, hangup: bool, events: &mut impl Events, spare: &mut Vec<Buf>) {
         let Some(Some((id, link))) = self.links.get_mut(index) else { return };
         let id = *id;

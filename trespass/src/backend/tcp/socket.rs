@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
-/// Idle seconds before the kernel probes the peer, seconds between probes, and how many go unanswered.
+/// Idle seconds before the kernel probes the peer, seconds between probes, and the number of unanswered probes that
+/// ends the link.
 const KEEPALIVE: (u64, u64, u32) = (5, 1, 4);
 
-/// A listener that does not block; IPv6 without IPv4, so that both can be bound.
+/// Creates a non-blocking listener. An IPv6 listener does not accept IPv4, so that both can be bound.
 pub(super) fn listen(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
     let socket = make(address)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -21,7 +22,7 @@ pub(super) fn listen(address: SocketAddr, backlog: u32) -> io::Result<TcpListene
     Ok(socket.into())
 }
 
-/// A socket that has begun to connect.
+/// Creates a socket that has begun to connect.
 pub(super) fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = make(address)?;
     match net::connect(&socket, &address) {

@@ -1,4 +1,4 @@
-//! Choosing a device, and what all links share on it.
+//! The choice of a device, and the objects that all links on it share.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -25,7 +25,7 @@ pub(super) struct Device {
     pub(super) pd: Arc<ProtectionDomain>,
     /// Whether keys come from memory windows of type 2B.
     pub(super) has_windows: bool,
-    /// Bytes that a request carries by itself.
+    /// Maximum number of inline bytes of a request.
     pub(super) inline: u32,
     /// Reads that a queue pair may have outstanding, in either direction.
     pub(super) reads: u8,
@@ -36,11 +36,11 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// Opens the device that `options` names, or that leads to `near`, or the first with an active port.
+    /// Opens the device named in `options`, or the one that routes to `near`, or the first with an active port.
     ///
     /// # Errors
     ///
-    /// Why there is none: the text is the reason of a fall-back.
+    /// No device is usable; the text is the reason for the fallback.
     pub(super) fn open(options: &Options, near: Option<SocketAddr>) -> io::Result<Self> {
         let contexts = rdmacm::devices().map_err(|error| unavailable(&error))?;
         let context = choose(&contexts, options.device.as_deref(), near.and_then(source_of))?;
@@ -64,7 +64,7 @@ impl Device {
         Ok(device)
     }
 
-    /// How the pool's memory is registered. With windows, no key of the whole memory is of use to a peer.
+    /// The registration of the pool's memory. With windows, peers cannot use keys of the whole memory.
     pub(super) fn domain(&self) -> Domain {
         let keys = if self.has_windows { AccessFlags::MemoryWindowBind } else { AccessFlags::RemoteRead };
         Domain { pd: Arc::clone(&self.pd), access: AccessFlags::LocalWrite | keys, has_windows: self.has_windows }
@@ -83,7 +83,7 @@ impl Device {
         self.pd.create_srq_builder().setup_max_wr(self.receives).setup_max_sge(1).build().map_err(verb)
     }
 
-    /// How queue pairs are made.
+    /// The builder of queue pairs.
     pub(super) fn queue_pair(&self, cq: &GenericCompletionQueue) -> QueuePairBuilder {
         let windows = SendOperationFlags::BindMemoryWindow | SendOperationFlags::LocalInvalidate;
         let plain = SendOperationFlags::Send | SendOperationFlags::Write | SendOperationFlags::Read;
@@ -99,7 +99,8 @@ impl Device {
         builder
     }
 
-    /// As much of the wish as the device takes: tried out, since devices do not report it.
+    /// Returns as much of the requested inline size as the device supports. It is found by trying, because devices do
+    /// not report it.
     fn most_inline(&self, wish: u32) -> u32 {
         let Ok(cq) = self.context.create_cq_builder().setup_cqe(64).build_generic() else { return 0 };
         let takes = |bytes: &u32| {
@@ -112,7 +113,7 @@ impl Device {
     }
 }
 
-/// The device by name; else the one with the GID of `source`; else the first with an active port.
+/// Returns the device of this name, or the one with the GID `source`, or the first with an active port.
 fn choose(
     contexts: &[Arc<DeviceContext>],
     name: Option<&str>,
@@ -151,7 +152,7 @@ fn has_address(context: &DeviceContext, address: IpAddr) -> bool {
     context.query_gid_table().is_ok_and(|entries| entries.iter().any(|entry| entry.gid() == gid))
 }
 
-/// The address that packets to `address` come from, by the routing table. Nothing is sent.
+/// Returns the source address of packets to `address`, by the routing table. Sends nothing.
 fn source_of(address: SocketAddr) -> Option<IpAddr> {
     if address.ip().is_unspecified() {
         return None;
@@ -162,12 +163,12 @@ fn source_of(address: SocketAddr) -> Option<IpAddr> {
     socket.local_addr().ok().map(|local| local.ip())
 }
 
-/// A GID as the IP address that it stands for on Ethernet.
+/// Returns the IP address of a GID on Ethernet.
 pub(crate) fn in_words(gid: Gid) -> IpAddr {
     gid.ipv4().map_or_else(|| Ipv6Addr::from(gid).into(), IpAddr::from)
 }
 
-/// A verb's error with the kind that its errno has, and itself as the source.
+/// Converts a verb's error: the kind is that of its errno, and the verb's error is the source.
 pub(super) fn verb(error: VerbError) -> io::Error {
     let kind = match error.errno().raw() {
         libc::ENODEV | libc::EIO => io::ErrorKind::NetworkDown,

@@ -1,4 +1,4 @@
-//! Connections by address: rdma_cm, one event at a time, without waiting.
+//! Connections by address (rdma_cm): processes events without blocking.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,16 +18,18 @@ use super::{Incoming, LINGER, Verbs, now};
 use crate::backend::{Ended, Established, Events, IncomingId, LinkId, ListenerId};
 use crate::memory::Buf;
 
-/// How long each step of finding the peer may take: its hardware address, then the route.
+/// Time limit for each step of resolving the peer: its hardware address, then the route.
 const RESOLVE: Duration = Duration::from_secs(2);
 /// Local ACK timeout, 4.096 us × 2^14: 67 ms.
 const ACK_TIMEOUT: u8 = 14;
-/// Retries without an acknowledgement: eight times 67 ms to four times that, so that a lost peer is noticed within seconds.
+/// Retries without an acknowledgement: eight times 67 ms up to four times as long, so that a lost peer is detected
+/// within seconds.
 const RETRIES: u8 = 7;
-/// Retries if the peer has no receive: finite, since it has by its credits. 7 would be without end.
+/// Retries if the peer has no receive. They are finite, because the peer's credits guarantee a receive; 7 would retry
+/// without limit.
 const RNR_RETRIES: u8 = 6;
 
-/// What an identifier belongs to.
+/// The owner of an identifier.
 #[derive(Clone, Copy, Debug)]
 enum Owner {
     Listener(ListenerId),
@@ -57,7 +59,7 @@ impl Verbs {
         Ok(())
     }
 
-    /// Accepts a request to connect; dropped on an error, it is rejected.
+    /// Accepts a connect request. An error drops it, which rejects it.
     pub(super) fn answer(&mut self, incoming: IncomingId, link: LinkId, hello: &[u8]) -> io::Result<()> {
         let Some(Incoming { identifier: id, info, .. }) = self.incoming.remove(&incoming.0) else {
             return Err(io::ErrorKind::NotFound.into());
@@ -88,7 +90,7 @@ impl Verbs {
         }
     }
 
-    /// Takes the events of the connection manager.
+    /// Processes the events of the connection manager.
     pub(super) fn manage(&mut self, events: &mut impl Events, _spare: &mut Vec<Buf>) -> usize {
         let mut ready = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 2];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -170,7 +172,7 @@ impl Verbs {
         id.resolve_route(RESOLVE).map_err(verb)
     }
 
-    /// Makes the queue pair, and sends the request to connect.
+    /// Creates the queue pair, and sends the connect request.
     fn ask(&mut self, number: LinkId, id: &Arc<Identifier>, hello: &[u8]) -> io::Result<()> {
         let queue_pair = self.make_queue_pair(id)?;
         let (inline, parameter) = (self.device.inline, self.parameter(hello));
@@ -182,7 +184,7 @@ impl Verbs {
         id.connect(&parameter).map_err(verb)
     }
 
-    /// Enters a link that has a queue pair.
+    /// Registers a link that has a queue pair.
     fn settle(&mut self, link: Link) {
         self.by_number.insert(link.qp_number, link.id.index);
         // For the request that marks the end.
@@ -241,12 +243,12 @@ pub(super) fn drain(link: &mut Link, why: Ended, is_disconnected: bool) {
     link.state = State::Draining { why, is_flushed, is_disconnected: is_disconnected || is_gone, deadline };
 }
 
-/// Ends a link that has posted nothing.
+/// Ends a link without posted requests.
 fn abandon(link: &mut Link, why: Ended) {
     link.state = State::Draining { why, is_flushed: true, is_disconnected: true, deadline: 0 };
 }
 
-/// Ends a link whose connection was not made.
+/// Ends a link whose connection was not established.
 fn refused(link: &mut Link, kind: &EventKind) {
     use io::ErrorKind::{ConnectionRefused, ConnectionReset, HostUnreachable, NetworkDown, TimedOut};
     let why = match kind {
@@ -265,7 +267,8 @@ fn refused(link: &mut Link, kind: &EventKind) {
     abandon(link, why);
 }
 
-/// What the peer's worker gave to `reject`; `None` if its machine rejected, or its worker without a word.
+/// Returns the bytes that the peer's worker passed to `reject`; `None` if its machine rejected, or its worker rejected
+/// without a reason.
 fn refusal(rejection: &Rejection) -> Option<Vec<u8>> {
     let by_program = rejection.reason().is_none_or(|reason| reason == RejectReason::ConsumerDefined);
     let data = rejection.private_data();

@@ -4,15 +4,16 @@
 //!
 //! # The completion queue does not overrun
 //!
-//! It has an entry for each receive and for each request that may be outstanding: a request is posted only if there is an entry left, and a
-//! link is refused if there is none for the request that marks its end. A connection that waits for an entry is posted in a later turn.
+//! It has an entry for each receive and for each outstanding request. A request is posted only if an entry is free. A
+//! link is refused if no entry is free for the request that marks its end. A connection that waits for an entry posts
+//! in a later turn.
 //!
 //! # The end of a link
 //!
-//! The queue pair goes to the error state, which flushes its requests; a last request marks the end of the flush. When that has completed,
-//! the completion queue is empty, and the peer has disconnected, the queue pair is destroyed, and then the buffers return. A peer that does
-//! not answer is given [`LINGER`]. Buffers never return before the flush or the destruction of the queue pair; if the driver destroys it not,
-//! they are leaked.
+//! The queue pair goes to the error state, which flushes its requests; a last request marks the end of the flush. When
+//! that has completed, the completion queue is empty, and the peer has disconnected, the queue pair is destroyed, and
+//! then the buffers return. The wait for a peer that does not answer ends after [`LINGER`]. Buffers never return before
+//! the flush or the destruction of the queue pair. If the driver fails to destroy it, they are leaked.
 
 //! # Measurements for the constants
 //!
@@ -62,24 +63,24 @@ use self::receives::Receives;
 use super::{Abilities, Backend, Ended, Events, HEADER, IncomingId, LinkId, ListenerId, RegionPart, Remote, Request};
 use crate::memory::{Buf, Domain, HEADROOM, Pool};
 
-/// Requests that a link has outstanding at most: 64 × 4 KiB is bandwidth × delay of 400 Gb/s at 5 µs.
+/// Maximum number of outstanding requests of a link: 64 × 4 KiB is bandwidth × delay of 400 Gb/s at 5 µs.
 const SEND_QUEUE: u32 = 64;
-/// One request in N asks for a completion.
+/// One request in N requests a completion.
 const SIGNAL_EVERY: u32 = 16;
-/// Reads that a link has outstanding at most.
+/// Maximum number of outstanding reads of a link.
 const READS: u16 = 16;
-/// Buffers that a link exposes at once.
+/// Maximum number of buffers that a link exposes at a time.
 const WINDOWS: usize = 64;
-/// How long a link that ends waits for the flush and for the peer.
+/// Time limit for the flush and for the peer when a link ends.
 const LINGER: Duration = Duration::from_secs(1);
-/// How often the descriptors are looked at while the program polls and no link is being made or ended.
+/// Interval at which descriptors are checked while the program polls and no link is being established or ended.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// Bytes that travel in a request by default, and at most those that leave at once.
+/// Default maximum of inline bytes, and the maximum length of messages that are sent immediately.
 const INLINE: usize = 96;
-/// Completions that are taken in one poll.
+/// Maximum number of completions of one poll.
 const BATCH: u32 = 32;
 
-/// What a worker asks of its device.
+/// Options of a worker for its device.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     /// The device's name; by the address, or the first with an active port, if it is `None`.
@@ -88,9 +89,9 @@ pub(crate) struct Options {
     pub(crate) segment: u32,
     /// Receives of the shared queue.
     pub(crate) receives: u32,
-    /// Bytes up to which a message travels in the request. A larger value makes every queue pair larger.
+    /// Maximum length of a message that is sent inline. A larger value makes every queue pair larger.
     pub(crate) inline: u32,
-    /// Bytes that the pool registers at most.
+    /// Maximum number of bytes that the pool registers.
     pub(crate) memory: usize,
 }
 
@@ -105,18 +106,18 @@ impl Default for Options {
 pub(crate) struct Verbs {
     links: Vec<Option<Link>>,
     by_number: NumberMap,
-    /// Links that are being made or ended.
+    /// Links that are being established or ended.
     unsettled: Vec<u32>,
     incoming: HashMap<u64, Incoming>,
     next_incoming: u64,
     listeners: HashMap<u32, Arc<Identifier>>,
-    /// Links that ended before there was a connection.
+    /// Links that ended before their connection was established.
     ended: Vec<(LinkId, Ended)>,
     receives: Receives,
     cq: GenericCompletionQueue,
-    /// Entries of the completion queue that no request may use yet.
+    /// Reserved entries of the completion queue, which no request may use yet.
     room: usize,
-    /// What was polled while the worker prepared to sleep.
+    /// Completions that were polled while the worker prepared to sleep.
     stash: Vec<CompletionRecord>,
     channel: Arc<CompletionChannel>,
     manager: Arc<EventChannel>,
@@ -128,7 +129,7 @@ pub(crate) struct Verbs {
     device: Device,
 }
 
-/// A request to connect that waits for an answer. Dropped, it is rejected.
+/// A connect request that waits for an answer. Dropping it rejects it.
 #[derive(Debug)]
 struct Incoming {
     identifier: Arc<Identifier>,
@@ -137,11 +138,11 @@ struct Incoming {
 }
 
 impl Verbs {
-    /// Opens a device: the one that `options` names, or that leads to `near`, or the first.
+    /// Opens a device: the one named in `options`, the one that routes to `near`, or the first.
     ///
     /// # Errors
     ///
-    /// Why RDMA is not to be had here, in words for the log: no library, no device, too little locked memory.
+    /// RDMA is unavailable; the text for the log has the reason: no library, no device, too little locked memory.
     pub(crate) fn open(options: &Options, near: Option<SocketAddr>) -> io::Result<Self> {
         let device = Device::open(options, near)?;
         let segment = options.segment + HEADROOM as u32;
@@ -178,7 +179,7 @@ impl Verbs {
         Ok(verbs)
     }
 
-    /// Puts both descriptors into the one that the worker sleeps on.
+    /// Adds both descriptors to the epoll on which the worker sleeps.
     fn watch(&self) -> io::Result<()> {
         let readable = epoll::EventFlags::IN;
         epoll::add(&self.epoll, self.channel.as_fd(), epoll::EventData::new_u64(0), readable)?;
@@ -238,7 +239,7 @@ impl Verbs {
         count
     }
 
-    /// A turn in which more than completions may have come.
+    /// Runs a turn that also checks descriptors and deadlines.
     #[inline(never)]
     fn poll_all(&mut self, budget: u32, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
         let stashed = self.complete_stash(events, spare);
@@ -261,7 +262,7 @@ impl Verbs {
         count
     }
 
-    /// Destroys the queue pairs of links that are flushed, or had their time.
+    /// Destroys the queue pairs of links that are flushed, or whose deadline has passed.
     fn finish(&mut self, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
         let now = now();
         let mut index = 0;
@@ -289,7 +290,7 @@ impl Verbs {
         count
     }
 
-    /// The end of a link, whose queue pair nothing waits for.
+    /// Ends a link with a queue pair that has no pending flush.
     fn bury(&mut self, link: Link, events: &mut impl Events, spare: &mut Vec<Buf>) {
         let id = link.id;
         self.by_number.remove(link.qp_number);
@@ -304,7 +305,7 @@ impl Verbs {
     }
 }
 
-/// The parts that completions change.
+/// The state that completions change.
 struct Completed<'v> {
     links: &'v mut Vec<Option<Link>>,
     by_number: &'v NumberMap,
@@ -356,14 +357,14 @@ fn report(id: LinkId, retired: Retired, events: &mut impl Events) {
     }
 }
 
-/// The client's first message came before its word that it is ready.
+/// The client's first message arrived before the event that it is ready.
 #[cold]
 fn overtaken(link: &mut Link, events: &mut impl Events) {
     link.state = State::Established;
     events.established(link.id, manager::describe(&link.identifier), &[]);
 }
 
-/// A request has failed: the link ends.
+/// Ends the link of a failed request.
 #[cold]
 fn failed(link: &mut Link, status: WorkCompletionStatus, unsettled: &mut Vec<u32>) {
     let kind = match status {

@@ -1,18 +1,19 @@
-//! The link of a queue pair.
+//! The map from queue pair numbers to links.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Indices of links by the numbers of their queue pairs, which the device chooses: looked up for each received message.
+/// A map from the numbers of queue pairs, which the device chooses, to indices of links. Each received message looks up
+/// its link.
 #[derive(Debug)]
 pub(super) struct NumberMap {
-    /// The newest link of each of these places, by the lowest bits of the number.
+    /// The newest link for each value of the lowest bits of the number.
     newest: [(u32, u32); PLACES],
     all: HashMap<u32, u32, BuildHasherDefault<Spread>>,
 }
 
 const PLACES: usize = 256;
-/// Numbers have 24 bits, so this is none.
+/// An invalid number: valid ones have 24 bits.
 const NONE: (u32, u32) = (u32::MAX, 0);
 
 impl Default for NumberMap {
@@ -42,7 +43,7 @@ impl NumberMap {
     }
 }
 
-/// A multiplication. Peers do not choose the numbers, so it need not resist them.
+/// A multiplication. Peers do not choose the numbers, so the hash need not resist attacks.
 #[derive(Debug, Default)]
 struct Spread(u64);
 

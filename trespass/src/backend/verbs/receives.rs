@@ -1,4 +1,4 @@
-//! The shared receive queue, and the buffers that are posted there.
+//! The shared receive queue, and its posted buffers.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
 
 use crate::memory::Buf;
 
-/// Marks the number of a receive among those of requests.
+/// The bit that distinguishes numbers of receives from those of requests.
 const RECEIVE: u64 = 1 << 63;
 
-/// Receives that all queue pairs take from. The queue ends before the buffers.
+/// The receives of all queue pairs. The queue is dropped before the buffers.
 #[derive(Debug)]
 pub(super) struct Receives {
     queue: SharedReceiveQueue,
@@ -26,11 +26,11 @@ impl Receives {
         &self.queue
     }
 
-    /// Posts buffers in one list, and leaves what the queue has no room for.
+    /// Posts buffers in one list, as many as the queue has space for.
     ///
     /// # Errors
     ///
-    /// The driver refused; buffers that it may have taken stay here.
+    /// The driver rejected the list; buffers that it may have taken stay here.
     pub(super) fn post(&mut self, buffers: &mut Vec<Buf>) -> io::Result<()> {
         let count = buffers.len().min(self.free.len());
         if count == 0 {
@@ -63,7 +63,7 @@ impl Receives {
         wr_id & RECEIVE != 0
     }
 
-    /// The buffer of a receive that has completed.
+    /// Returns the buffer of a completed receive.
     #[inline]
     pub(super) fn take(&mut self, wr_id: u64) -> Option<Buf> {
         let slot = wr_id as u32;
@@ -72,7 +72,7 @@ impl Receives {
         Some(buf)
     }
 
-    /// How many are posted.
+    /// Returns the number of posted receives.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.posted.len() - self.free.len()
