@@ -1,4 +1,4 @@
-//! Command lines: options that several programs have, and what they do with errors.
+//! Command lines: options that several programs share, and error reporting.
 
 mod copy;
 mod generate;
@@ -27,37 +27,37 @@ use crate::show::print_error;
 /// Options of connections.
 #[derive(Args, Clone, Debug)]
 pub struct LinkArguments {
-    /// Print the manual page, or completions of a shell; the only option then
+    /// Print the manual page or a shell's completions; excludes other options
     #[arg(long, value_enum, value_name = "PAGE")]
     generate: Option<Page>,
-    /// RDMA alone: fail if there is none
+    /// Use RDMA only; fail if it is unavailable
     #[arg(long, conflicts_with = "tcp")]
     pub rdma: bool,
     /// TCP alone
     #[arg(long)]
     pub tcp: bool,
-    /// RDMA device [default: the one that leads to the peer]
+    /// RDMA device [default: the one that routes to the peer]
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
-    /// Encrypt the data over RDMA too [default: over TCP alone]
+    /// Encrypt the data over RDMA too [default: over TCP only]
     #[arg(long, overrides_with = "no_encrypt")]
     pub encrypt: bool,
-    /// Leave the data in clear over TCP too; keys, names and sizes are always encrypted
+    /// Do not encrypt the data over TCP; names and sizes are always encrypted
     #[arg(long)]
     pub no_encrypt: bool,
-    /// Seconds after which a silent peer is given up
+    /// Seconds of silence after which a peer is considered lost
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: u64,
-    /// Alter a block, for tests: flip:N, drop:N or swap:N
+    /// Fault in block N, for tests: flip:N, drop:N or swap:N
     #[arg(long, value_name = "FAULT", hide = true)]
     pub fault: Option<Fault>,
-    /// Print the bandwidth at the end; twice: details of the connection
+    /// Print the bandwidth at the end; -vv also prints connection details
     #[arg(short, long, action = ArgAction::Count)]
     pub verbose: u8,
 }
 
 impl LinkArguments {
-    /// As options of connections.
+    /// Converts to options of connections.
     pub fn options(&self) -> Options {
         let transport = match (self.rdma, self.tcp) {
             (true, _) => Transport::Rdma,

@@ -17,10 +17,10 @@ use crate::proto::Purpose;
 use crate::show::print_error;
 use crate::stream::{self, Output};
 
-/// For the segments, which listen already.
+/// Time limit for connecting to the segments, which are already listening.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Run a pipeline across hosts: data goes from host to host over RDMA, or over TCP if there is none
+/// Run a pipeline across hosts; data goes directly between them, over RDMA or TCP
 #[derive(Debug, Parser)]
 #[command(name = "rdpipe", version, max_term_width = 100)]
 pub struct PipeCommand {
@@ -29,22 +29,22 @@ pub struct PipeCommand {
     /// Print the segments without running them
     #[arg(short = 'n', long = "dryrun", alias = "dry-run")]
     dry_run: bool,
-    /// Port that each host listens at [default: any]
+    /// TCP port on which each host listens [default: any]
     #[arg(short, long, value_name = "PORT", default_value_t = 0)]
     port: u16,
-    /// Accepted and not needed: the segments do not connect to this host
+    /// Ignored: the segments do not connect to this host
     #[arg(short = 'H', long, value_name = "NAME", hide = true)]
     hostname: Option<String>,
     /// Remote shell
     #[arg(short = 'e', long, value_name = "COMMAND", default_value = "ssh")]
     rsh: String,
-    /// rdpipe of the other hosts
+    /// Path of rdpipe on the other hosts
     #[arg(long, value_name = "COMMAND", default_value = "rdpipe")]
     rdpipe_path: String,
-    /// Serve another rdpipe, which started this one
+    /// Serve the rdpipe that started this one
     #[arg(long, hide = true)]
     server: bool,
-    /// Segments: HOST:COMMAND, or COMMAND for this host; < FILE, > FILE and >> FILE lift files in and out
+    /// Segments: HOST:COMMAND or COMMAND; < FILE, > FILE, >> FILE read and write files
     #[arg(value_name = "[HOST:]COMMAND", required_unless_present = "server")]
     segments: Vec<String>,
 }
@@ -132,7 +132,7 @@ impl PipeCommand {
     }
 }
 
-/// Waits for a segment's end.
+/// Waits until a segment exits.
 fn finish(mut far: Far) -> (String, Result<u8>) {
     let status = loop {
         match far.reply() {

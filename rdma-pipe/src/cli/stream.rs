@@ -14,22 +14,22 @@ use crate::proto::Purpose;
 use crate::show::print_error;
 use crate::stream::{self, Output};
 
-/// How long `rdsend` tries while the receiver is not there yet.
+/// How long `rdsend` retries while no receiver is listening.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Send the standard input, or FILE, to rdrecv on another host
+/// Send stdin or FILE to rdrecv on another host
 #[derive(Debug, Parser)]
 #[command(name = "rdsend", version, max_term_width = 100)]
 pub struct SendCommand {
     #[command(flatten)]
     link: LinkArguments,
-    /// Host that rdrecv runs on
+    /// Host on which rdrecv runs
     #[arg(value_name = "HOST")]
     host: String,
     /// Its port
     #[arg(value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
-    /// Key that both sides have; @FILE reads it, - takes the first line of the standard input [default: $RDPIPE_KEY]
+    /// Shared key; @FILE reads it from a file, - from the first line of stdin [default: $RDPIPE_KEY]
     #[arg(value_name = "KEY")]
     key: Option<KeyArgument>,
     /// File to send [default: standard input]
@@ -37,19 +37,19 @@ pub struct SendCommand {
     file: Option<PathBuf>,
 }
 
-/// Receive what rdsend sends, and write it to the standard output, or to FILE
+/// Receive data from rdsend, and write it to stdout or FILE
 #[derive(Debug, Parser)]
 #[command(name = "rdrecv", version, max_term_width = 100)]
 pub struct ReceiveCommand {
     #[command(flatten)]
     link: LinkArguments,
-    /// Port to listen at; 0 is a free one, which is printed
+    /// TCP port to listen on; 0 selects a free one and prints it
     #[arg(value_name = "PORT")]
     port: u16,
-    /// Key that both sides have; @FILE reads it, - takes the first line of the standard input [default: $RDPIPE_KEY]
+    /// Shared key; @FILE reads it from a file, - from the first line of stdin [default: $RDPIPE_KEY]
     #[arg(value_name = "KEY")]
     key: Option<KeyArgument>,
-    /// File to write; it gets its name when it is complete [default: standard output]
+    /// File to write; it appears when it is complete [default: standard output]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -129,13 +129,13 @@ impl ReceiveCommand {
     }
 }
 
-/// A descriptor of the process's own, as the standard library's buffers are not used.
+/// Duplicates a descriptor, to bypass the standard library's buffers.
 fn standard(stream: impl AsFd, name: &str) -> Result<OwnedFd> {
     let fd = stream.as_fd().try_clone_to_owned();
     fd.map_err(|error| Error::file("open", format!("the standard {name}").as_ref(), &error))
 }
 
-/// Reading a directory fails; better before the peer is asked.
+/// Reading a directory fails; check this before connecting.
 fn refuse_directory(input: &OwnedFd, name: &str) -> Result<()> {
     let found = rustix::fs::fstat(input).map_err(|error| Error::file("read", name.as_ref(), &error.into()))?;
     if rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir() {

@@ -31,7 +31,7 @@ const CONNECT: Duration = Duration::from_secs(60);
 /// Exit status of a broken pipe: the reader closed it, which is not a failure.
 const PIPE: u8 = 13;
 
-/// Process groups of commands that run.
+/// Process groups of running commands.
 static COMMANDS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 /// Ends all commands of this process.
@@ -189,7 +189,7 @@ fn exit_status(status: ExitStatus) -> u8 {
     }
 }
 
-/// A descriptor of a standard stream, for the starter's own ends.
+/// Returns a descriptor of a standard stream, for the starter's ends of the pipeline.
 ///
 /// # Errors
 ///

@@ -7,15 +7,15 @@ use crate::link::Peer;
 /// A segment of a pipeline.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Segment {
-    /// The command, or a file that is lifted in or out.
+    /// The command, or a file to read or write.
     pub action: Action,
     /// Whether the segment has an input stream.
     pub has_input: bool,
-    /// Where the output goes: to a peer that it connects to, or to the one that connects.
+    /// The peer that receives the output: one to which the segment connects, or one that connects.
     pub next: Next,
 }
 
-/// What a segment does with its stream.
+/// The action of a segment on its stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
     /// Runs a command of the shell.
@@ -28,7 +28,7 @@ pub enum Action {
     Append(String),
 }
 
-/// Where a segment's output goes.
+/// The receiver of a segment's output.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Next {
     /// To the next segment.
