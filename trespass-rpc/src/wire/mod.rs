@@ -1,6 +1,7 @@
-//! What travels: frames of a 32-byte header, metadata and a body. `WIRE.md` describes the bytes.
+//! The wire format: frames of a 32-byte header, metadata and a body. `WIRE.md` describes the bytes.
 //!
-//! Parsers are total: any bytes give a value or a [`WireError`], and no length is believed beyond the bytes that are there.
+//! Parsers accept any input: they return a value or a [`WireError`], and check each length against the bytes that have
+//! arrived.
 
 mod bulk;
 mod header;
@@ -16,16 +17,16 @@ pub use meta::{META_LIMIT, Metadata};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// The first byte of the header is none of this protocol.
+    /// The first byte of the header does not belong to this protocol.
     #[error("the peer does not use this protocol: a frame begins with {0:#04x}; check the port")]
     Magic(u8),
-    /// The header has a version that this side does not have.
+    /// The header has a version that this side does not support.
     #[error("the peer uses version {0} of the protocol, this side has version {VERSION}; update the older one")]
     Version(u8),
-    /// The frame ends before its parts do.
+    /// The frame is shorter than its parts.
     #[error("a frame ends early: {0} of {1} bytes")]
     Short(usize, usize),
-    /// A field has a value that it cannot have.
+    /// A field has an invalid value.
     #[error("a frame has an invalid {0}")]
     Field(&'static str),
     /// The checksum differs.
