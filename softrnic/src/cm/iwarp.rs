@@ -1,4 +1,4 @@
-//! Connections of iWARP devices: the set-up on TCP sockets, before and after which [`Connection`] has the socket.
+//! Connections of iWARP devices: the set-up on TCP sockets. [`Connection`] owns the socket before and after the set-up.
 //!
 //! A listener of reliable connections also listens on the TCP port of its number. A client whose destination is on
 //! another host connects there. Each step has a time-out: [`CONNECT_TIMEOUT`] for TCP, [`CM_TIMEOUT`] for the reply, and

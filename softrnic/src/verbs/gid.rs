@@ -1,5 +1,5 @@
-//! The GID table, which contains the host's addresses, and is the same for all RoCE devices. An iWARP device has one GID,
-//! which is no address.
+//! The GID table, which contains the host's addresses, and is the same for all RoCE devices. An iWARP device has one
+//! GID, which is not an IP address.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::Mutex;

@@ -70,7 +70,7 @@ pub(super) struct Verdict {
     /// A limit or baseline was given.
     is_asked: bool,
     misses: Vec<Miss>,
-    /// With other differences, if the baseline has an environment.
+    /// The comparison with the baseline, and differences of the environments if the baseline has one.
     comparison: Option<(Comparison, Option<Vec<String>>)>,
 }
 

@@ -93,8 +93,8 @@ impl Packet {
         true
     }
 
-    /// The `len` bytes in front of the packet, which an XDP program may have written (`bpf_xdp_adjust_meta`). Their number is an agreement
-    /// with that program.
+    /// The `len` bytes in front of the packet, which an XDP program may have written (`bpf_xdp_adjust_meta`). The XDP
+    /// program determines `len`.
     pub fn rx_metadata(&self, len: usize) -> Option<&[u8]> {
         let start = self.offset().checked_sub(len)?;
         Some(&self.token.bytes()[start..self.offset()])

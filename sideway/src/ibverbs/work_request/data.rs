@@ -115,7 +115,7 @@ pub(crate) struct Nothing;
 #[derive(Clone, Copy)]
 pub(crate) struct Refused(pub(crate) RefusalReason);
 
-/// Bytes that the operation of an extended queue pair takes itself; inline data on a basic one.
+/// Bytes that an extended queue pair passes to the operation itself, and a basic one sends as inline data.
 #[derive(Clone, Copy)]
 pub(crate) struct Within<'d>(pub(crate) &'d [u8]);
 
