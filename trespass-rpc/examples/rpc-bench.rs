@@ -7,8 +7,9 @@
 //! $ cargo run --release -p trespass-rpc --example rpc-bench -- --client HOST:7176 --size 1048576 --callers 1,16 --connections 16
 //! ```
 //!
-//! A closed loop: each caller has one call in flight. With `--rate N` an open one: the callers together begin N calls a second, and the
-//! latency counts from the time at which a call should have begun. CPU time and allocations are this process's, both sides if both are here.
+//! The loop is closed: each caller has one call in flight. With `--rate N` it is open: the callers together begin N
+//! calls per second, and the latency counts from the time at which a call should have begun. CPU time and allocations
+//! are those of this process, which runs one side or both.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::error::Error;
@@ -60,10 +61,10 @@ struct Arguments {
     /// Connections that the callers share
     #[arg(long, default_value_t = 1)]
     connections: usize,
-    /// Calls a second of an open loop
+    /// Open loop: calls that begin per second
     #[arg(long)]
     rate: Option<f64>,
-    /// Seconds of each row
+    /// Duration of each row in seconds
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
     /// Microseconds that the drivers poll before they sleep

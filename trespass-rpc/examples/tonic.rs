@@ -96,7 +96,7 @@ impl Service<http::Request<Body>> for Hello {
     }
 }
 
-/// Messages as they are.
+/// A codec that leaves messages unchanged.
 #[derive(Clone, Copy, Default)]
 struct Bytes;
 

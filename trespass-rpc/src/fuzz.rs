@@ -1,4 +1,4 @@
-//! What the fuzz target calls, with bytes of the fuzzer's choice: see `fuzz/`.
+//! Entry points of the fuzz target in `fuzz/`, which passes arbitrary bytes.
 
 use crate::core::{Connection, Event, Limits, Side};
 use crate::error::Status;

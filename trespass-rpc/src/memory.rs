@@ -196,7 +196,7 @@ impl Storage {
 }
 
 impl Kept {
-    /// Moves memory that no peer can access any more out of the quarantine.
+    /// Moves memory that no peer can access out of the quarantine.
     fn release(&mut self) {
         for at in (0..self.quarantine.len()).rev() {
             if self.quarantine[at].is_unique() {

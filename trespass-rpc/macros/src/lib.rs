@@ -5,7 +5,7 @@ mod method;
 
 use proc_macro::TokenStream;
 
-/// Makes a client and a server of a trait: see `trespass_rpc::service`.
+/// Generates a client and a server from a trait: see `trespass_rpc::service`.
 #[proc_macro_attribute]
 pub fn service(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let mut options = generate::Options::default();

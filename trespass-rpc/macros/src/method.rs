@@ -41,7 +41,7 @@ const FORMS: &str = "a method of a service is `async fn name(&self, cx: &Context
                      `fn name(&self, cx: &Context, …) -> impl Stream<Item = Result<T, E>>`";
 
 impl Method {
-    /// Reads a method, and takes the attributes of this macro off it.
+    /// Parses a method, and removes the attributes of this macro from it.
     pub(crate) fn parse(item: &mut TraitItemFn) -> Result<Self> {
         let before = item.attrs.len();
         item.attrs.retain(|attribute| !attribute.path().is_ident("idempotent"));
