@@ -100,7 +100,7 @@ impl Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A connection's failure: a time-out, or a loss.
+/// Converts a connection's failure: a time-out, or a loss.
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Error {
         let kind = if error.kind() == io::ErrorKind::TimedOut { Kind::TimedOut } else { Kind::Protocol };

@@ -1,4 +1,4 @@
-//! What both sides of a copy must agree on.
+//! Options on which both sides of a copy must agree.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,14 +23,14 @@ pub struct CopyOptions {
     pub filter: Filter,
     /// Copy only these paths below the source.
     pub files_from: Option<Vec<Vec<u8>>>,
-    /// Bytes a second at most; 0 is no limit.
+    /// Maximum bytes per second; 0 means no limit.
     pub limit: u64,
     /// One syncfs(2) at the end.
     pub fsync: bool,
 }
 
 impl CopyOptions {
-    /// Whether the receiver is asked for each file.
+    /// Whether the sender queries the receiver for each file.
     pub fn asks(&self) -> bool {
         self.sync || self.dry_run
     }

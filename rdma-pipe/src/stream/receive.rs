@@ -19,7 +19,7 @@ use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Received, verify};
 use crate::proto::{Frame, Totals};
 
-/// Received blocks that are not written yet.
+/// Maximum number of received blocks that wait to be written.
 const AHEAD: usize = 4;
 /// Largest pipe buffer that an unprivileged process may set.
 const PIPE: usize = 1 << 20;
@@ -52,7 +52,7 @@ impl Output {
     ///
     /// # Errors
     ///
-    /// The file cannot be made or opened.
+    /// The file cannot be created or opened.
     pub fn create(path: &Path) -> Result<Output> {
         let cannot = |error: Errno| Error::file("create", path, &error.into());
         match rustix::fs::stat(path) {
