@@ -8,7 +8,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::memory::Buf;
-use crate::worker::{ConnectionId, Handle, Kind, ListenId, Stats, Wait, Worker};
+use crate::worker::{Awaited, ConnectionId, Handle, Kind, ListenId, Stats, Worker};
 
 /// A connection that carries messages of any length, and keeps their boundaries and order.
 ///
@@ -198,7 +198,7 @@ impl Connection {
     ) -> io::Result<Connection> {
         let id = handle.with(|worker| worker.connect(kind, address))?;
         let mut connection = Connection::new(handle.clone(), id);
-        let established = handle.wait((id, Wait::Read), deadline, |worker| match worker.is_established(id) {
+        let established = handle.wait((id, Awaited::Message), deadline, |worker| match worker.is_established(id) {
             Ok(true) => Ok(()),
             Ok(false) => Err(io::ErrorKind::WouldBlock.into()),
             Err(error) => Err(error),
@@ -214,7 +214,7 @@ impl Connection {
     /// `BrokenPipe` after either side has closed; `InvalidInput` if the peer does not accept messages of this length; otherwise why the
     /// connection ended.
     pub fn send(&self, message: &[u8]) -> io::Result<()> {
-        self.handle.wait((self.id, Wait::Write), None, |worker| worker.try_send(self.id, message))
+        self.handle.wait((self.id, Awaited::Room), None, |worker| worker.try_send(self.id, message))
     }
 
     /// Sends a message if that is possible without blocking.
@@ -242,7 +242,7 @@ impl Connection {
     /// `TimedOut` if the message was not accepted in time; otherwise see [`Connection::send`].
     pub fn send_buf_until(&self, message: Buf, deadline: Option<Instant>) -> io::Result<()> {
         let mut message = Some(message);
-        self.handle.wait((self.id, Wait::Write), deadline, |worker| {
+        self.handle.wait((self.id, Awaited::Room), deadline, |worker| {
             let Some(buffer) = message.take() else { return Ok(()) };
             worker.try_send_buf(self.id, buffer).map_err(|(error, buffer)| {
                 message = Some(buffer);
@@ -271,7 +271,7 @@ impl Connection {
     ///
     /// `TimedOut`; otherwise see [`Connection::recv`].
     pub fn recv_until(&self, deadline: Option<Instant>) -> io::Result<Option<Buf>> {
-        unless_end(self.handle.wait((self.id, Wait::Read), deadline, |worker| worker.try_recv(self.id)))
+        unless_end(self.handle.wait((self.id, Awaited::Message), deadline, |worker| worker.try_recv(self.id)))
     }
 
     /// Waits for the next message and copies it into `out`. Returns its length, or `None` after the last one.
@@ -281,7 +281,7 @@ impl Connection {
     /// `InvalidInput` if the message is longer than `out`: the message stays queued, and the error text contains its length. Otherwise see
     /// [`Connection::recv`].
     pub fn recv_into(&self, out: &mut [u8]) -> io::Result<Option<usize>> {
-        unless_end(self.handle.wait((self.id, Wait::Read), None, |worker| worker.try_recv_into(self.id, out)))
+        unless_end(self.handle.wait((self.id, Awaited::Message), None, |worker| worker.try_recv_into(self.id, out)))
     }
 
     /// The next message, if it is there; `None` after the last one.
@@ -308,7 +308,7 @@ impl Connection {
     ///
     /// `TimedOut`; otherwise see [`Connection::flush`].
     pub fn flush_until(&self, deadline: Option<Instant>) -> io::Result<()> {
-        self.handle.wait((self.id, Wait::Write), deadline, |worker| match worker.is_flushed(self.id) {
+        self.handle.wait((self.id, Awaited::Room), deadline, |worker| match worker.is_flushed(self.id) {
             Ok(true) => Ok(()),
             Ok(false) => Err(io::ErrorKind::WouldBlock.into()),
             Err(error) => Err(error),
@@ -321,7 +321,7 @@ impl Connection {
     ///
     /// Why the connection ended, if it has ended already.
     pub fn shutdown(&self) -> io::Result<()> {
-        self.handle.wait((self.id, Wait::Write), None, |worker| worker.shutdown(self.id))
+        self.handle.wait((self.id, Awaited::Room), None, |worker| worker.shutdown(self.id))
     }
 
     /// Closes both directions, and waits until the peer has received everything that was sent, at most for the linger
@@ -347,7 +347,7 @@ impl Connection {
         if self.lingers {
             self.handle.with(|worker| worker.begin_close(self.id, code, reason));
             // The worker ends it after the linger time.
-            outcome = self.handle.wait((self.id, Wait::Write), None, |worker| worker.outcome(self.id));
+            outcome = self.handle.wait((self.id, Awaited::Room), None, |worker| worker.outcome(self.id));
         }
         self.handle.with(|worker| worker.close(self.id, code, reason));
         outcome
@@ -387,7 +387,7 @@ impl Connection {
     /// Runs an operation that waits for one direction.
     pub(crate) fn wait<T>(
         &self,
-        what: Wait,
+        what: Awaited,
         deadline: Option<Instant>,
         attempt: impl FnMut(&mut Worker) -> io::Result<T>,
     ) -> io::Result<T> {

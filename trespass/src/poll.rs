@@ -1,10 +1,11 @@
 //! Waiting for one of several things.
 
 use std::io;
+use std::task::Waker;
 use std::time::Instant;
 
 use crate::connection::{Acceptor, Connection};
-use crate::worker::{Handle, Wait, Worker};
+use crate::worker::{Awaited, ConnectionId, Handle, Worker, this_thread};
 
 /// An event for which [`poll`] waits.
 #[derive(Clone, Copy, Debug)]
@@ -32,20 +33,24 @@ pub fn poll(interests: &[Interest<'_>], deadline: Option<Instant>) -> io::Result
             "poll takes interests of one worker, and one at least",
         ));
     };
+    let remove = |worker: &mut Worker, waker: &Waker| {
+        interests.iter().filter_map(Interest::awaited).for_each(|(id, what)| worker.remove_call(id, what, waker));
+    };
     let found = handle.wait_aside(deadline, |worker, waker| {
+        remove(worker, waker);
         let ready: Vec<bool> = interests.iter().map(|interest| interest.is_ready(worker)).collect();
         if ready.contains(&true) {
             return Ok(ready);
         }
         for interest in interests {
-            match interest {
-                Interest::Message(connection) => worker.register(connection.id(), Wait::Read, waker),
-                Interest::Room(connection) => worker.register(connection.id(), Wait::Write, waker),
-                Interest::Incoming(_) => worker.register_acceptor(waker),
+            match interest.awaited() {
+                Some((id, what)) => worker.register_call(id, what, waker),
+                None => worker.register_acceptor(waker),
             }
         }
         Err(io::ErrorKind::WouldBlock.into())
     });
+    handle.with(|worker| remove(worker, &this_thread()));
     match found {
         Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(vec![false; interests.len()]),
         found => found,
@@ -57,6 +62,15 @@ impl Interest<'_> {
         match self {
             Self::Message(connection) | Self::Room(connection) => connection.handle(),
             Self::Incoming(acceptor) => acceptor.handle(),
+        }
+    }
+
+    /// The connection, and what of it; `None` for an acceptor.
+    fn awaited(&self) -> Option<(ConnectionId, Awaited)> {
+        match self {
+            Self::Message(connection) => Some((connection.id(), Awaited::Message)),
+            Self::Room(connection) => Some((connection.id(), Awaited::Room)),
+            Self::Incoming(_) => None,
         }
     }
 

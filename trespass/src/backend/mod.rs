@@ -118,6 +118,8 @@ pub(crate) trait Events {
     fn sent(&mut self, link: LinkId, requests: u32);
     /// A READ completed, or failed (`false`: the contents are undefined, and the link ends).
     fn read(&mut self, link: LinkId, token: u32, into: Buf, whole: bool);
+    /// Transfers have completed or failed, or keys of regions have stopped working: their progress has ended.
+    fn moved(&mut self, link: LinkId);
     /// A probe was answered.
     fn probed(&mut self, link: LinkId);
     /// The link's last event: it has no request outstanding, and all its buffers are back.

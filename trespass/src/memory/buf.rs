@@ -10,7 +10,7 @@ use bytes::Bytes;
 use sideway::ibverbs::memory_region::MemoryRegion;
 
 use super::HEADROOM;
-use super::pool::Shared;
+use super::chunk::Chunk;
 
 /// A unique buffer, which returns to its pool when it is dropped, in any thread. Dereferences to its bytes.
 ///
@@ -19,7 +19,7 @@ pub struct Buf {
     /// The first byte of all that the buffer has: `room` bytes, initialised.
     first: NonNull<u8>,
     /// `None` on the heap. Lengths are 32 bits wide, so that a buffer is moved in two registers of the vector unit.
-    pool: Option<Arc<Shared>>,
+    chunk: Option<Arc<Chunk>>,
     number: u32,
     room: u32,
     start: u32,
@@ -43,13 +43,13 @@ impl Buf {
     /// - `start <= end <= room`, and `room` fits 32 bits.
     #[inline]
     pub(super) unsafe fn of_pool(
-        (pool, number): (Arc<Shared>, u32),
+        (chunk, number): (Arc<Chunk>, u32),
         (first, room): (NonNull<u8>, usize),
         start: usize,
         end: usize,
     ) -> Self {
         debug_assert!(start <= end && end <= room && u32::try_from(room).is_ok());
-        Self { first, pool: Some(pool), number, room: room as u32, start: start as u32, end: end as u32 }
+        Self { first, chunk: Some(chunk), number, room: room as u32, start: start as u32, end: end as u32 }
     }
 
     /// A buffer on the heap, of no pool; 4 GiB at most.
@@ -58,15 +58,17 @@ impl Buf {
         let memory = Box::into_raw(vec![0_u8; room].into_boxed_slice());
         // SAFETY: a box's pointer is not null.
         let first = unsafe { NonNull::new_unchecked(memory.cast::<u8>()) };
-        Self { first, pool: None, number: 0, room: room as u32, start: HEADROOM as u32, end: room as u32 }
+        Self { first, chunk: None, number: 0, room: room as u32, start: HEADROOM as u32, end: room as u32 }
     }
 
     /// Shortens the buffer to its first `length` bytes; does nothing if it is shorter.
+    #[inline]
     pub fn truncate(&mut self, length: usize) {
         self.end = self.end.min(self.start.saturating_add(u32::try_from(length).unwrap_or(u32::MAX)));
     }
 
     /// Drops the first `length` bytes, or all.
+    #[inline]
     pub fn advance(&mut self, length: usize) {
         self.start = self.start.saturating_add(u32::try_from(length).unwrap_or(u32::MAX)).min(self.end);
     }
@@ -77,6 +79,7 @@ impl Buf {
     }
 
     /// Makes the buffer `length` bytes long, after the room for a header; false if its memory is shorter.
+    #[inline]
     pub(crate) fn resize(&mut self, length: usize) -> bool {
         let start = (HEADROOM as u32).min(self.room);
         let fits = length <= (self.room - start) as usize;
@@ -84,6 +87,13 @@ impl Buf {
             (self.start, self.end) = (start, start + length as u32);
         }
         fits
+    }
+
+    /// Empties it: what follows begins after the room for a header.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.start = (HEADROOM as u32).min(self.room);
+        self.end = self.start;
     }
 
     /// Puts a header before the bytes; false if there is no room.
@@ -126,12 +136,13 @@ impl Buf {
     /// The registration that the bytes are in; `None` if they are not registered.
     #[inline]
     pub(crate) fn region(&self) -> Option<&Arc<MemoryRegion>> {
-        self.pool.as_ref()?.region(self.number)
+        self.chunk.as_ref()?.region()
     }
 
+    /// Its place among buffers; `None` on the heap.
     #[inline]
-    pub(super) fn is_of(&self, other: &Arc<Shared>) -> bool {
-        self.pool.as_ref().is_some_and(|pool| Arc::ptr_eq(pool, other))
+    pub(super) fn chunk(&self) -> Option<&Chunk> {
+        self.chunk.as_deref()
     }
 }
 
@@ -176,8 +187,8 @@ impl fmt::Debug for Buf {
 impl Drop for Buf {
     #[inline]
     fn drop(&mut self) {
-        match &self.pool {
-            Some(pool) => pool.take_back(self.number),
+        match &self.chunk {
+            Some(chunk) => chunk.take_back(self.number),
             None => {
                 let memory = std::ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.room as usize);
                 // SAFETY: `on_heap` made it from a box of this length, and nothing uses it any more.

@@ -9,8 +9,8 @@ use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::memory_region::MemoryRegion;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 
-use super::free_list::Link;
 use super::pages::Pages;
+use super::pool::Lists;
 
 /// The device that a pool's memory is registered with.
 #[derive(Clone, Debug)]
@@ -33,26 +33,27 @@ impl Domain {
     }
 }
 
-/// Buffers of `stride` bytes, each with a link for the free list.
+/// Buffers of one size.
 #[derive(Debug)]
 pub(super) struct Chunk {
-    region: Option<Arc<MemoryRegion>>,
-    links: Box<[Link]>,
-    stride: usize,
-    /// The index of its size among those of the pool.
+    memory: Memory,
+    lists: Arc<Lists>,
+    /// Which of the lists it is in, and its index there.
     size: u32,
+    index: u32,
+    stride: usize,
+    count: usize,
+}
+
+/// Pages, registered if there is a device.
+#[derive(Debug)]
+pub(super) struct Memory {
+    region: Option<Arc<MemoryRegion>>,
     pages: Option<Pages>,
 }
 
-impl Chunk {
-    /// Cuts `pages` into at most `most` buffers, after it has registered them.
-    pub(super) fn new(
-        pages: Pages,
-        (size, stride): (u32, usize),
-        most: usize,
-        domain: Option<&Domain>,
-    ) -> Result<Self, VerbError> {
-        let links = (0..(pages.len() / stride).min(most)).map(|_| Link::default()).collect();
+impl Memory {
+    pub(super) fn new(pages: Pages, domain: Option<&Domain>) -> Result<Self, VerbError> {
         let region = domain.map(|domain| {
             let address = pages.first().as_ptr().expose_provenance();
             // SAFETY:
@@ -63,39 +64,58 @@ impl Chunk {
             //   them. The peer gets some mixture and this process is not affected; the manual of `Options` states this.
             unsafe { domain.pd.reg_mr(address, pages.len(), domain.access) }
         });
-        Ok(Self { region: region.transpose()?, links, stride, size, pages: Some(pages) })
+        Ok(Self { region: region.transpose()?, pages: Some(pages) })
     }
 
     pub(super) fn bytes(&self) -> usize {
         self.pages.as_ref().map_or(0, Pages::len)
     }
+}
 
-    #[inline]
-    pub(super) fn size(&self) -> u32 {
-        self.size
+impl Chunk {
+    /// Cuts memory into buffers of `stride` bytes.
+    pub(super) fn new(memory: Memory, stride: usize, lists: Arc<Lists>, (size, index): (u32, u32)) -> Self {
+        let count = memory.bytes() / stride;
+        Self { memory, lists, size, index, stride, count }
     }
 
-    #[inline]
-    pub(super) fn links(&self) -> &[Link] {
-        &self.links
+    pub(super) fn bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.count
     }
 
     /// The first byte of a buffer.
     #[inline]
-    pub(super) fn at(&self, number: usize) -> Option<NonNull<u8>> {
-        let pages = self.pages.as_ref().filter(|_| number < self.links.len())?;
-        // SAFETY: `number` is below `links.len()`, which `new` chose so that this many strides fit into the pages.
-        Some(unsafe { pages.first().add(number * self.stride) })
+    pub(super) fn at(&self, number: u32) -> Option<NonNull<u8>> {
+        let pages = self.memory.pages.as_ref().filter(|_| (number as usize) < self.count)?;
+        // SAFETY: `number` is below `count`, which `new` chose so that this many strides fit into the pages.
+        Some(unsafe { pages.first().add(number as usize * self.stride) })
     }
 
     /// The registration; `None` if the pool has no device.
     #[inline]
     pub(super) fn region(&self) -> Option<&Arc<MemoryRegion>> {
-        self.region.as_ref()
+        self.memory.region.as_ref()
+    }
+
+    /// Takes a buffer back.
+    #[inline]
+    pub(super) fn take_back(&self, number: u32) {
+        if let Some(list) = self.lists.get(self.size as usize) {
+            list.push(self.index, number);
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_of(&self, lists: &Arc<Lists>) -> bool {
+        Arc::ptr_eq(&self.lists, lists)
     }
 }
 
-impl Drop for Chunk {
+impl Drop for Memory {
     fn drop(&mut self) {
         let Some(region) = self.region.take() else { return };
         let closed = match Arc::into_inner(region) {

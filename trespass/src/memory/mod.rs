@@ -3,7 +3,7 @@
 
 mod buf;
 mod chunk;
-mod free_list;
+mod list;
 mod pages;
 mod pool;
 mod region;

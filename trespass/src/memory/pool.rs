@@ -1,16 +1,14 @@
 //! The pool: where buffers come from and return to.
 
 use std::io;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use sideway::error::VerbError;
-use sideway::ibverbs::memory_region::MemoryRegion;
 
 use super::buf::Buf;
-use super::chunk::{Chunk, Domain};
-use super::free_list::{FreeList, Link};
+use super::chunk::{Chunk, Domain, Memory};
+use super::list::List;
 use super::pages::{HUGE, Pages};
 use super::{HEADROOM, LINE};
 
@@ -18,36 +16,38 @@ use super::{HEADROOM, LINE};
 const SMALLEST: u32 = 12;
 /// The largest: 1 GiB.
 const LARGEST: u32 = 30;
-const SIZES: usize = (LARGEST - SMALLEST + 1) as usize;
+pub(super) const SIZES: usize = (LARGEST - SMALLEST + 1) as usize;
 /// Buffers up to this size have a cache line more, for the header of a frame. Larger ones begin at a page and travel without a header.
 const WITH_HEADROOM: usize = 16 << 10;
-/// A buffer's number is the number of its chunk, then that within the chunk.
-const WITHIN_CHUNK: u32 = 12;
-const CHUNKS: usize = 1 << 13;
 
 /// Buffers of one backend of one worker, of powers of two from 4 KiB to 1 GiB. Clones are the same pool.
 ///
 /// A buffer returns to its pool when it is dropped, in any thread. The pool has a limit in bytes; at the limit, allocation returns `None`.
 /// Memory is added in chunks of 2 MiB or one buffer, whichever is more, when a size has none left, of huge pages where the system has
-/// them. It stays registered with the device until the pool and its last buffer are dropped. Taking a buffer and returning it cost a
-/// compare-and-swap each.
+/// them. A chunk without a buffer in use returns to the system after some seconds, or as soon as another size needs its memory; each
+/// size keeps one chunk of 2 MiB.
 #[derive(Clone, Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
-    free: [FreeList; SIZES],
-    chunks: Box<[OnceLock<Chunk>]>,
-    /// How many chunks there are. Held while one is added.
-    grown: Mutex<usize>,
+struct Shared {
+    lists: Arc<Lists>,
+    /// Held while a chunk is added.
+    growing: Mutex<()>,
     bytes: AtomicUsize,
     domain: Option<Domain>,
     /// Length of a segment, in bytes, with the header.
     segment: usize,
     limit: usize,
 }
+
+/// The buffers by size.
+pub(super) type Lists = [List; SIZES];
+
+/// A buffer: its chunk, and its number there.
+type Piece = (Arc<Chunk>, u32);
 
 impl Pool {
     /// A pool in memory that is not registered.
@@ -62,21 +62,14 @@ impl Pool {
     /// [`PoolError`]
     pub(crate) fn registered(segment: usize, limit: usize, domain: Domain) -> Result<Self, PoolError> {
         let pool = Self::with(segment, limit, Some(domain));
-        pool.shared.take(segment.saturating_sub(HEADROOM), limit).map(|(number, _)| pool.shared.take_back(number))?;
+        let ((chunk, number), _) = pool.shared.take(segment.saturating_sub(HEADROOM), limit)?;
+        chunk.take_back(number);
         Ok(pool)
     }
 
     fn with(segment: usize, limit: usize, domain: Option<Domain>) -> Self {
-        let shared = Shared {
-            free: Default::default(),
-            chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
-            grown: Mutex::default(),
-            bytes: AtomicUsize::new(0),
-            domain,
-            segment,
-            limit,
-        };
-        Self { shared: Arc::new(shared) }
+        let (growing, bytes) = (Mutex::default(), AtomicUsize::new(0));
+        Self { shared: Arc::new(Shared { lists: Default::default(), growing, bytes, domain, segment, limit }) }
     }
 
     /// A buffer of `length` bytes, zeroed or with bytes of earlier use; `None` if the pool's limit is reached, or the system gives or
@@ -103,22 +96,36 @@ impl Pool {
         self.lend(payload, LINE - HEADROOM, self.shared.limit)
     }
 
+    /// Adds up to `count` segments to `to`, with one look at the pool if they are there.
+    pub(crate) fn segments(&self, count: usize, to: &mut Vec<Buf>) {
+        let length = self.shared.segment.saturating_sub(HEADROOM);
+        let size = size_of(length);
+        let Some(list) = self.shared.lists.get(size as usize) else { return };
+        list.pop_many(count, |piece| to.extend(Self::cut(piece, size, length, LINE - HEADROOM)));
+        if to.is_empty() {
+            to.extend(self.segment());
+        }
+    }
+
     /// A buffer for `length` bytes that start `start` bytes into it; the pool grows up to `limit`.
     #[inline]
     fn lend(&self, length: usize, start: usize, limit: usize) -> Option<Buf> {
-        let (number, size) = match self.shared.take(length, limit) {
+        let (piece, size) = match self.shared.take(length, limit) {
             Ok(taken) => taken,
             Err(error) => return refused(&error),
         };
+        Self::cut(piece, size, length, start)
+    }
+
+    #[inline]
+    fn cut(piece: Piece, size: u32, length: usize, start: usize) -> Option<Buf> {
         let capacity = 1_usize << (size + SMALLEST);
         let before = line(capacity);
         let start = start.min(before);
-        let first = self.shared.at(number)?;
-        // SAFETY: the number came from the free list of this size, so that nothing else uses the buffer until it is taken back. Its
+        let first = piece.0.at(piece.1)?;
+        // SAFETY: the number came from the list of free buffers, so that nothing else uses the buffer until it is taken back. Its
         // stride is `before + capacity`, and `length <= capacity`. A mapping begins as zeros.
-        Some(unsafe {
-            Buf::of_pool((Arc::clone(&self.shared), number), (first, before + capacity), start, before + length)
-        })
+        Some(unsafe { Buf::of_pool(piece, (first, before + capacity), start, before + length) })
     }
 
     /// Length of a segment, in bytes, with the header.
@@ -127,13 +134,15 @@ impl Pool {
         self.shared.segment
     }
 
-    /// Buffers that are not in the pool: with the device, with the worker or with the program. It counts the free ones, and so is exact
-    /// if no other thread takes or returns one meanwhile.
+    /// Gives memory back to the system that was not used since the last call.
+    pub(crate) fn give_back_idle(&self) {
+        let given: usize = self.shared.lists.iter().map(List::give_back_idle).sum();
+        self.shared.bytes.fetch_sub(given, Ordering::Relaxed);
+    }
+
+    /// Buffers that are not in the pool: with the device, with the worker or with the program.
     pub fn outstanding(&self) -> usize {
-        let chunks = self.shared.chunks.iter().map_while(OnceLock::get);
-        let all: usize = chunks.map(|chunk| chunk.links().len()).sum();
-        let free: usize = self.shared.free.iter().map(|list| list.count(all, |number| self.shared.link(number))).sum();
-        all.saturating_sub(free)
+        self.shared.lists.iter().map(List::count).map(|(all, free)| all - free).sum()
     }
 
     /// Bytes of memory that the pool has now.
@@ -143,104 +152,85 @@ impl Pool {
 
     #[inline]
     pub(crate) fn owns(&self, buffer: &Buf) -> bool {
-        buffer.is_of(&self.shared)
+        buffer.chunk().is_some_and(|chunk| chunk.is_of(&self.shared.lists))
     }
 }
 
 impl Shared {
-    /// Takes a buffer for `length` bytes: its number, and the index of its size.
+    /// Takes a buffer for `length` bytes, and the index of its size.
     #[inline]
-    fn take(&self, length: usize, limit: usize) -> Result<(u32, u32), PoolError> {
+    fn take(&self, length: usize, limit: usize) -> Result<(Piece, u32), PoolError> {
         if length > 1 << LARGEST {
             return Err(PoolError::TooLong { bytes: length });
         }
-        let size = length.max(1).next_power_of_two().ilog2().saturating_sub(SMALLEST);
-        match self.pop(size) {
-            Some(number) => Ok((number, size)),
+        let size = size_of(length);
+        match self.lists[size as usize].pop() {
+            Some(piece) => Ok((piece, size)),
             None => {
-                let grown = self.grow(size, limit).map(|number| (number, size));
+                let grown = self.grow(size, limit).map(|piece| (piece, size));
                 grown.or_else(|error| self.pop_larger(length, size).ok_or(error))
             }
         }
     }
 
-    /// At the limit, a large buffer may be larger than asked for: memory never moves from one size to another, so that without this a
-    /// size that came late would never have any.
+    /// At the limit, a large buffer may be larger than asked for: a size that came late may find no chunk that is wholly free.
     #[cold]
-    fn pop_larger(&self, length: usize, size: u32) -> Option<(u32, u32)> {
-        let larger = size + 1..SIZES as u32;
-        larger.filter(|_| length > WITH_HEADROOM).find_map(|size| Some((self.pop(size)?, size)))
-    }
-
-    #[inline]
-    fn pop(&self, size: u32) -> Option<u32> {
-        self.free.get(size as usize)?.pop(|number| self.link(number))
-    }
-
-    #[inline]
-    pub(super) fn take_back(&self, number: u32) {
-        let Some(chunk) = self.chunk(number) else { return };
-        if let (Some(link), Some(free)) = (chunk.links().get(within(number)), self.free.get(chunk.size() as usize)) {
-            free.push(number, link);
-        }
-    }
-
-    #[inline]
-    fn chunk(&self, number: u32) -> Option<&Chunk> {
-        self.chunks.get((number >> WITHIN_CHUNK) as usize)?.get()
-    }
-
-    #[inline]
-    fn link(&self, number: u32) -> Option<&Link> {
-        self.chunk(number)?.links().get(within(number))
-    }
-
-    #[inline]
-    fn at(&self, number: u32) -> Option<NonNull<u8>> {
-        self.chunk(number)?.at(within(number))
-    }
-
-    #[inline]
-    pub(super) fn region(&self, number: u32) -> Option<&Arc<MemoryRegion>> {
-        self.chunk(number)?.region()
+    fn pop_larger(&self, length: usize, size: u32) -> Option<(Piece, u32)> {
+        let larger = (size + 1..SIZES as u32).filter(|_| length > WITH_HEADROOM);
+        larger.into_iter().find_map(|size| Some((self.lists[size as usize].pop()?, size)))
     }
 
     /// Adds a chunk, and takes its first buffer.
     #[cold]
-    fn grow(&self, size: u32, limit: usize) -> Result<u32, PoolError> {
-        let mut grown = self.lock();
+    fn grow(&self, size: u32, limit: usize) -> Result<Piece, PoolError> {
+        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let list = &self.lists[size as usize];
         // Another thread may have added one, or returned a buffer.
-        if let Some(number) = self.pop(size) {
-            return Ok(number);
+        if let Some(piece) = list.pop() {
+            return Ok(piece);
         }
         let capacity = 1_usize << (size + SMALLEST);
         let stride = line(capacity) + capacity;
-        let bytes = self.bytes.load(Ordering::Relaxed);
-        let full = || PoolError::Full { bytes: stride, limit };
-        let room = limit.saturating_sub(bytes);
-        let slot = self.chunks.get(*grown).filter(|_| stride <= room).ok_or_else(full)?;
-        let chunk = self.register((size, stride), room)?;
-        let (first, count) = ((*grown as u32) << WITHIN_CHUNK, chunk.links().len() as u32);
-        self.bytes.store(bytes + chunk.bytes(), Ordering::Relaxed);
-        slot.set(chunk).map_err(|_| full())?;
-        *grown += 1;
-        (1..count).rev().for_each(|offset| self.take_back(first + offset));
-        Ok(first)
+        let room = || limit.saturating_sub(self.bytes.load(Ordering::Relaxed));
+        if stride > room() && stride <= limit {
+            self.give_back(stride - room());
+        }
+        if stride > room() {
+            return Err(PoolError::Full { bytes: stride, limit });
+        }
+        let memory = self.register(stride, room())?;
+        self.bytes.fetch_add(memory.bytes(), Ordering::Relaxed);
+        Ok(list.add(|index| Chunk::new(memory, stride, Arc::clone(&self.lists), (size, index))))
     }
 
-    /// A chunk of the usual length, or of less if the limit of locked memory allows no more.
-    fn register(&self, (size, stride): (u32, usize), room: usize) -> Result<Chunk, PoolError> {
+    /// Memory of the usual length, or of less if the limit of locked memory allows no more.
+    fn register(&self, stride: usize, room: usize) -> Result<Memory, PoolError> {
         let mut length = HUGE.min(room).max(stride);
         loop {
-            match Chunk::new(Pages::new(length)?, (size, stride), 1 << WITHIN_CHUNK, self.domain.as_ref()) {
+            match Memory::new(Pages::new(length)?, self.domain.as_ref()) {
+                Err(error) if error.errno().raw() == libc::ENOMEM && self.give_back(length) > 0 => {}
                 Err(error) if error.errno().raw() == libc::ENOMEM && length / 4 >= stride => length /= 4,
-                chunk => return Ok(chunk?),
+                memory => return Ok(memory?),
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, usize> {
-        self.grown.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Gives chunks without a buffer in use back to the system, the largest first, until these have `wanted` bytes.
+    fn give_back(&self, wanted: usize) -> usize {
+        let mut given = 0;
+        for list in self.lists.iter().rev() {
+            if given < wanted {
+                given += list.give_back(wanted - given);
+            }
+        }
+        self.bytes.fetch_sub(given, Ordering::Relaxed);
+        given
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.lists.iter().for_each(List::close);
     }
 }
 
@@ -250,9 +240,10 @@ fn refused(error: &PoolError) -> Option<Buf> {
     None
 }
 
+/// The index of the size for a length.
 #[inline]
-fn within(number: u32) -> usize {
-    (number & ((1 << WITHIN_CHUNK) - 1)) as usize
+fn size_of(length: usize) -> u32 {
+    length.max(1).next_power_of_two().ilog2().saturating_sub(SMALLEST)
 }
 
 /// Bytes that a buffer has before its capacity.
@@ -347,6 +338,39 @@ mod tests {
         drop(lent);
         assert_eq!(pool.outstanding(), 0);
         assert!(pool.alloc(64).is_none(), "short buffers would waste large ones");
+    }
+
+    #[test]
+    fn idle_memory_of_one_size_serves_another() {
+        let pool = Pool::on_heap(SEGMENT, 10 << 20);
+        let segments: Vec<Buf> = std::iter::from_fn(|| pool.segment()).collect();
+        assert!(pool.alloc(8 << 20).is_none());
+        drop(segments);
+        let large = pool.alloc(8 << 20).unwrap();
+        let of_one_chunk = std::iter::from_fn(|| pool.segment()).count();
+        assert_eq!(of_one_chunk, (2 << 20) / (4096 + LINE));
+        drop(large);
+        let kept: Vec<Buf> = std::iter::from_fn(|| pool.segment()).collect();
+        assert_eq!(kept.len(), 5 * of_one_chunk);
+        assert!(pool.alloc(8 << 20).is_none(), "buffers of all chunks are in use");
+        assert_eq!(pool.bytes(), 10 << 20);
+    }
+
+    #[test]
+    fn memory_that_is_not_used_returns_to_the_system() {
+        let pool = Pool::on_heap(SEGMENT, 1 << 30);
+        let kept = pool.segment().unwrap();
+        drop(pool.alloc(100 << 20).unwrap());
+        pool.give_back_idle();
+        assert!(pool.bytes() >= 100 << 20, "it was used since the last call");
+        pool.give_back_idle();
+        assert_eq!((pool.bytes(), pool.outstanding()), (2 << 20, 1));
+        drop(kept);
+        let many: Vec<Buf> = (0..2_000).map(|_| pool.segment().unwrap()).collect();
+        drop(many);
+        (0..2).for_each(|_| pool.give_back_idle());
+        assert_eq!((pool.bytes(), pool.outstanding()), (2 << 20, 0));
+        assert_eq!(pool.segment().unwrap().len(), SEGMENT);
     }
 
     #[test]

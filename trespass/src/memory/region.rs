@@ -136,6 +136,11 @@ impl Transfer {
         (self.region.region().lkey(), self.region.address() + self.offset as u64, self.length)
     }
 
+    /// The request has failed, but the device may still use the region's memory: it stays registered until the process ends.
+    pub(crate) fn leak(self) {
+        std::mem::forget(Arc::clone(&self.region));
+    }
+
     /// The request has completed. One that is dropped has failed.
     pub(crate) fn end(mut self, is_well: bool) {
         self.is_well = is_well;

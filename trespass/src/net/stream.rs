@@ -240,7 +240,7 @@ impl Stream {
             return self.attempt(what, &Waker::from(Arc::clone(ready)), attempt);
         }
         let deadline = get(timeout).map(|limit| Instant::now() + limit);
-        self.inner.connection.wait(what, deadline, attempt)
+        self.inner.connection.wait(what.into(), deadline, attempt)
     }
 
     pub(super) fn read_some(&self, worker: &mut Worker, bytes: &mut [u8]) -> io::Result<usize> {

@@ -4,8 +4,12 @@ use crate::memory::{Buf, Pool};
 
 use super::FLOOR;
 
+/// Segments that are taken from the pool at once.
+const AT_ONCE: usize = 16;
 /// Spare segments that are kept at hand rather than in the pool.
 const SPARE: usize = 256;
+/// Ticks of the worker between looks at memory that is idle.
+const IDLE: u32 = 20;
 
 /// Buffers of a worker.
 #[derive(Debug)]
@@ -20,32 +24,38 @@ pub(crate) struct Stock {
     pub(crate) starved: bool,
     /// Turns of the worker so far.
     pub(crate) turn: u32,
+    trims: u32,
 }
 
 impl Stock {
     pub(crate) fn new(pool: Pool) -> Stock {
-        Stock { pool, ledger: Ledger::default(), spare: Vec::new(), receives: Vec::new(), starved: false, turn: 1 }
+        Stock {
+            pool,
+            ledger: Ledger::default(),
+            spare: Vec::new(),
+            receives: Vec::new(),
+            starved: false,
+            turn: 1,
+            trims: 0,
+        }
     }
 
     /// An empty segment; `None` if the pool is used up.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Buf> {
-        let length = self.pool.segment_length();
-        loop {
-            let mut segment = match self.spare.pop() {
-                Some(segment) => segment,
-                None => match self.pool.segment() {
-                    Some(segment) => segment,
-                    None => {
-                        self.starved = true;
-                        return None;
-                    }
-                },
-            };
-            if segment.resize(length) && segment.resize(0) {
-                return Some(segment);
-            }
+        if self.spare.is_empty() {
+            self.refill();
         }
+        let mut segment = self.spare.pop()?;
+        segment.clear();
+        Some(segment)
+    }
+
+    /// Takes a few segments from the pool.
+    #[inline(never)]
+    fn refill(&mut self) {
+        self.pool.segments(AT_ONCE, &mut self.spare);
+        self.starved |= self.spare.is_empty();
     }
 
     /// Whether `take` has a segment.
@@ -62,10 +72,13 @@ impl Stock {
         }
     }
 
-    /// Returns to the pool what is not needed soon.
-    #[inline]
+    /// Returns to the pool what is not needed soon, and to the system what was not used for a while.
     pub(crate) fn trim(&mut self) {
         self.spare.truncate(SPARE);
+        self.trims = self.trims.wrapping_add(1);
+        if self.trims.is_multiple_of(IDLE) {
+            self.pool.give_back_idle();
+        }
     }
 
     /// Takes a received segment back, to be posted again.

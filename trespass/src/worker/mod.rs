@@ -1,10 +1,29 @@
 //! The loop that joins connections to the backends.
 
+/// Evaluates one expression with a connection's domain, for either transport.
+macro_rules! on {
+    ($worker:expr, $kind:expr, $domain:ident => $body:expr) => {
+        match $kind {
+            Kind::Tcp => {
+                let $domain = &mut $worker.tcp;
+                $body
+            }
+            Kind::Rdma => match &mut $worker.verbs {
+                Some($domain) => $body,
+                None => Err(io::ErrorKind::NotConnected.into()),
+            },
+        }
+    };
+}
+
 mod domain;
 mod options;
 mod shared;
 #[cfg(test)]
 mod tests;
+mod traffic;
+mod waiters;
+mod waiting;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,14 +38,15 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::backend::tcp::Tcp;
 use crate::backend::verbs::Verbs;
-use crate::backend::{Backend, LinkId, ListenerId, RegionPart};
-use crate::memory::{self, Buf, Transfer};
-use crate::proto::{Connection as Proto, Received, Remote, Request};
+use crate::backend::{Backend, LinkId, ListenerId};
 
 use domain::{Domain, Slot};
+use waiters::Woken;
 
 pub use options::{Options, Transport};
+pub(crate) use shared::this_thread;
 pub use shared::{Handle, Wait};
+pub(crate) use waiters::Awaited;
 
 /// Events that a turn takes from a backend.
 const BUDGET: usize = 64;
@@ -116,22 +136,6 @@ struct Listening {
     no_rdma: Option<String>,
 }
 
-/// Evaluates one expression with a connection's domain, for either transport.
-macro_rules! on {
-    ($worker:expr, $kind:expr, $domain:ident => $body:expr) => {
-        match $kind {
-            Kind::Tcp => {
-                let $domain = &mut $worker.tcp;
-                $body
-            }
-            Kind::Rdma => match &mut $worker.verbs {
-                Some($domain) => $body,
-                None => Err(io::ErrorKind::NotConnected.into()),
-            },
-        }
-    };
-}
-
 impl Worker {
     /// A worker without connections. The RDMA device is opened with the first address that needs it.
     ///
@@ -158,9 +162,20 @@ impl Worker {
         })
     }
 
-    /// Runs one turn: processes events and posts sends. Returns the number of events.
+    /// Runs one turn: processes events, posts sends, and calls the wakers that are due. Returns the number of events.
     #[inline]
     pub fn poll(&mut self) -> usize {
+        let count = self.turn();
+        // Wakers become due with events, and seldom otherwise.
+        if (count != 0 || self.turns.is_multiple_of(TURNS)) && self.has_woken() {
+            drop(self.take_woken());
+        }
+        count
+    }
+
+    /// A turn that calls no waker: [`Worker::take_woken`] has those that are due.
+    #[inline]
+    fn turn(&mut self) -> usize {
         self.turns = self.turns.wrapping_add(1);
         let mut count = self.verbs.as_mut().map_or(0, |verbs| verbs.turn(BUDGET));
         if self.tcp_silence < TURNS || self.turns.is_multiple_of(TURNS) {
@@ -216,6 +231,16 @@ impl Worker {
     ///
     /// The device does not work any more.
     pub fn arm(&mut self) -> io::Result<Duration> {
+        let time = self.prepare()?;
+        if self.has_woken() {
+            drop(self.take_woken());
+            return Ok(Duration::ZERO);
+        }
+        Ok(time)
+    }
+
+    /// As `arm`, without calling wakers.
+    fn prepare(&mut self) -> io::Result<Duration> {
         self.tcp_silence = 0;
         self.pass_time();
         let verbs = self.verbs.as_ref().map_or(u64::MAX, Domain::deadline);
@@ -223,6 +248,20 @@ impl Worker {
         // With a device, turns may have passed over what the descriptor has already reported; the next one looks.
         let idle = self.arm_backends()? && (self.verbs.is_none() || !is_readable(self.fd(), Duration::ZERO)?);
         Ok(if idle { Duration::from_millis(deadline.saturating_sub(now())) } else { Duration::ZERO })
+    }
+
+    #[inline]
+    fn has_woken(&self) -> bool {
+        !self.tcp.table.woken.is_empty() || self.verbs.as_ref().is_some_and(|verbs| !verbs.table.woken.is_empty())
+    }
+
+    /// The wakers that are due.
+    fn take_woken(&mut self) -> Woken {
+        let mut woken = std::mem::take(&mut self.tcp.table.woken);
+        if let Some(verbs) = &mut self.verbs {
+            woken.append(&mut verbs.table.woken);
+        }
+        woken
     }
 
     /// Asks the backends for wake-ups; false if there is something to poll already.
@@ -367,259 +406,6 @@ impl Worker {
             self.fallbacks.insert(id, reason);
         }
         Some(id)
-    }
-
-    /// Sends a copy of a message.
-    ///
-    /// # Errors
-    ///
-    /// `WouldBlock` if the send queue is above its high-water mark; otherwise why the connection accepts no message.
-    #[inline]
-    pub fn try_send(&mut self, id: ConnectionId, message: &[u8]) -> io::Result<()> {
-        on!(self, id.kind, domain => domain.send(id.link, message))
-    }
-
-    /// Sends a message from a buffer of [`Worker::alloc`], without copying it.
-    ///
-    /// # Errors
-    ///
-    /// See [`Worker::try_send`]; the error returns the buffer.
-    pub fn try_send_buf(&mut self, id: ConnectionId, message: Buf) -> Result<(), (io::Error, Buf)> {
-        let mut kept = Some(message);
-        let mut failed = None;
-        let result = on!(self, id.kind, domain => domain.with(id.link, |connection, stock, link| {
-            let Some(message) = kept.take() else { return Ok(()) };
-            connection.try_send_buf(message, stock, link).map_err(|(error, message)| {
-                failed = Some(message);
-                error
-            })
-        }));
-        result.map_err(|error| (error, kept.or(failed).unwrap_or_else(|| Buf::on_heap(0))))
-    }
-
-    /// The next message.
-    ///
-    /// # Errors
-    ///
-    /// `WouldBlock` if there is none yet, `UnexpectedEof` after the last one; otherwise why the connection ended.
-    #[inline]
-    pub fn try_recv(&mut self, id: ConnectionId) -> io::Result<Buf> {
-        let received =
-            on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| connection.try_recv(stock)));
-        match received? {
-            Received::Message(message) => Ok(message),
-            Received::Empty => Err(io::ErrorKind::WouldBlock.into()),
-            Received::End => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
-    }
-
-    /// Copies the next message into `out`, and returns its length.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidInput` if the message is longer than `out`: the message stays queued, and the error text contains its length. Otherwise see
-    /// [`Worker::try_recv`].
-    #[inline]
-    pub fn try_recv_into(&mut self, id: ConnectionId, out: &mut [u8]) -> io::Result<usize> {
-        let received = on!(self, id.kind, domain => {
-            domain.with(id.link, |connection, stock, _| connection.try_recv_into(out, stock))
-        });
-        received?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
-    }
-
-    /// Sends bytes of a stream; returns the number of bytes accepted.
-    ///
-    /// # Errors
-    ///
-    /// See [`Worker::try_send`].
-    #[inline]
-    pub fn try_write(&mut self, id: ConnectionId, bytes: &[u8]) -> io::Result<usize> {
-        on!(self, id.kind, domain => domain.with(id.link, |connection, stock, link| connection.write(bytes, stock, link)))
-    }
-
-    /// Receives bytes of a stream; returns their number, 0 at the end of the stream.
-    ///
-    /// # Errors
-    ///
-    /// `WouldBlock` if there are none yet; otherwise why the connection ended.
-    #[inline]
-    pub fn try_read(&mut self, id: ConnectionId, bytes: &mut [u8]) -> io::Result<usize> {
-        let read =
-            on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| connection.read(bytes, stock)));
-        read?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
-    }
-
-    /// Allocates a buffer for [`Worker::try_send_buf`]: in memory of the connection's transport, or on the heap if the pool is exhausted.
-    pub fn alloc(&mut self, id: ConnectionId, length: usize) -> Buf {
-        let pool = match (id.kind, &self.verbs) {
-            (Kind::Rdma, Some(verbs)) => verbs.backend.pool(),
-            _ => self.tcp.backend.pool(),
-        };
-        pool.alloc(length).unwrap_or_else(|| Buf::on_heap(length))
-    }
-
-    /// Ends sending: no message follows. Receiving continues.
-    ///
-    /// # Errors
-    ///
-    /// `WouldBlock` if there is no memory for the frame that signals the end.
-    pub fn shutdown(&mut self, id: ConnectionId) -> io::Result<()> {
-        on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| connection.shutdown(stock)))
-    }
-
-    /// Whether everything that was sent has reached the peer's NIC.
-    ///
-    /// # Errors
-    ///
-    /// Why the connection ended, if it has ended already.
-    pub fn is_flushed(&mut self, id: ConnectionId) -> io::Result<bool> {
-        on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.flushed()))
-    }
-
-    /// Releases a connection: sent messages still arrive within the linger time; received messages are dropped.
-    pub fn close(&mut self, id: ConnectionId, code: u32, reason: &str) {
-        self.fallbacks.remove(&id);
-        self.pass_time();
-        _ = on!(self, id.kind, domain => {
-            domain.forget(id.link, code, reason);
-            domain.flush();
-            Ok::<_, io::Error>(())
-        });
-    }
-
-    /// Closes a connection without releasing it; [`Worker::outcome`] returns the result.
-    pub(crate) fn begin_close(&mut self, id: ConnectionId, code: u32, reason: &str) {
-        self.pass_time();
-        let now = now();
-        // One that is not established, or has failed, has nothing to close.
-        _ = on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| {
-            connection.close(code, reason, now, stock);
-            Ok(())
-        }));
-    }
-
-    /// The result of a connection after it has ended; `WouldBlock` before that.
-    pub(crate) fn outcome(&mut self, id: ConnectionId) -> io::Result<()> {
-        on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.outcome()))
-    }
-
-    /// The registrar for regions of a connection.
-    pub(crate) fn region_domain(&self, id: ConnectionId) -> io::Result<memory::Domain> {
-        let verbs = self.verbs.as_ref().filter(|_| id.kind == Kind::Rdma);
-        verbs.and_then(|verbs| verbs.backend.domain()).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::Unsupported, "the connection does not run on RDMA, and has no regions")
-        })
-    }
-
-    /// Grants the peer of a connection access to a part of a region.
-    pub(crate) fn grant(&mut self, id: ConnectionId, part: RegionPart) -> io::Result<Remote> {
-        on!(self, id.kind, domain => domain.with(id.link, |_, _, link| link.grant(part)))
-    }
-
-    /// Revokes a key. After the connection has ended, the key is already invalid.
-    pub(crate) fn conceal(&mut self, id: ConnectionId, remote: Remote) {
-        self.request(id, [Request::Conceal(remote)]).unwrap_or_else(|error| log::debug!("{error}"));
-    }
-
-    /// Hands one-sided transfers to a connection's link.
-    pub(crate) fn transfer(&mut self, id: ConnectionId, transfers: Vec<Transfer>) -> io::Result<()> {
-        self.request(id, transfers.into_iter().map(|transfer| Request::Transfer(Box::new(transfer))))
-    }
-
-    fn request(&mut self, id: ConnectionId, requests: impl IntoIterator<Item = Request>) -> io::Result<()> {
-        on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.request(requests)))
-    }
-
-    /// The code and reason that the peer passed when it closed.
-    pub fn peer_close(&mut self, id: ConnectionId) -> Option<(u32, String)> {
-        let closed =
-            |connection: &mut Proto| Ok(connection.peer_close().map(|(code, reason)| (code, reason.to_owned())));
-        on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| closed(connection))).ok().flatten()
-    }
-
-    /// Posts queued sends without processing events.
-    #[inline]
-    pub fn flush(&mut self) {
-        if let Some(verbs) = &mut self.verbs
-            && verbs.has_work()
-        {
-            verbs.flush();
-        }
-        if self.tcp.has_work() {
-            self.tcp.flush();
-        }
-    }
-
-    /// A connection's local address and peer address.
-    pub fn addresses(&self, id: ConnectionId) -> io::Result<(SocketAddr, SocketAddr)> {
-        let facts = self.slot(id).and_then(|slot| slot.facts.as_ref());
-        facts.map(|facts| (facts.local, facts.peer)).ok_or_else(|| io::ErrorKind::NotConnected.into())
-    }
-
-    /// A connection's transport and traffic counters.
-    pub fn stats(&mut self, id: ConnectionId) -> io::Result<Stats> {
-        let counters =
-            on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| Ok(connection.counters())))?;
-        let path = self.slot(id).and_then(|slot| slot.facts.as_ref()).map(|facts| facts.path.clone());
-        Ok(Stats {
-            transport: id.kind,
-            path: path.unwrap_or_default(),
-            fallback: self.fallbacks.get(&id).cloned(),
-            sends: counters.sends,
-            receives: counters.receives,
-            rendezvous_sent: counters.rendezvous_sent,
-            rendezvous_received: counters.rendezvous_received,
-        })
-    }
-
-    /// Whether `try_recv` has a message, an end or an error.
-    pub(crate) fn can_receive(&mut self, id: ConnectionId) -> bool {
-        let ready = on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| Ok(connection.can_receive(stock))));
-        ready.unwrap_or_else(|error| error.kind() != io::ErrorKind::WouldBlock)
-    }
-
-    /// Whether `try_send` accepts a message or returns an error.
-    pub(crate) fn can_send(&mut self, id: ConnectionId) -> bool {
-        let ready = on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| {
-            Ok(connection.can_send() || connection.has_ended())
-        }));
-        ready.unwrap_or_else(|error| error.kind() != io::ErrorKind::WouldBlock)
-    }
-
-    /// Whether `accept` has a connection.
-    pub(crate) fn has_accepted(&self, listener: ListenId) -> bool {
-        let has = |accepted: &[(ListenerId, LinkId)]| accepted.iter().any(|(of, _)| *of == listener.0);
-        has(&self.tcp.table.accepted) || self.verbs.as_ref().is_some_and(|verbs| has(&verbs.table.accepted))
-    }
-
-    /// Registers a task to be woken when a connection may be readable or writable. Call it after `WouldBlock`. Each direction has one
-    /// waker, the last one registered.
-    pub fn register(&mut self, id: ConnectionId, what: Wait, waker: &Waker) {
-        let slot = match (id.kind, &mut self.verbs) {
-            (Kind::Rdma, Some(verbs)) => verbs.table.get_mut(id.link),
-            (Kind::Rdma, None) => None,
-            (Kind::Tcp, _) => self.tcp.table.get_mut(id.link),
-        };
-        let Some(slot) = slot else { return waker.wake_by_ref() };
-        let place = match what {
-            Wait::Read => &mut slot.reader,
-            Wait::Write => &mut slot.writer,
-        };
-        *place = Some(waker.clone());
-    }
-
-    /// Registers a task to be woken when a connection may be pending.
-    pub(crate) fn register_acceptor(&mut self, waker: &Waker) {
-        if !self.acceptors.iter().any(|known| known.will_wake(waker)) {
-            self.acceptors.push(waker.clone());
-        }
-    }
-
-    fn wake_acceptors(&mut self) {
-        let verbs = self.verbs.as_ref().is_some_and(|verbs| !verbs.table.accepted.is_empty());
-        if verbs || !self.tcp.table.accepted.is_empty() {
-            self.acceptors.drain(..).for_each(Waker::wake);
-        }
     }
 
     /// Advances the connections' timers.

@@ -8,6 +8,7 @@ use std::task::Wake;
 use std::time::Instant;
 
 use super::*;
+use crate::Buf;
 use crate::proto::{FLOOR, Frame, FrameKind, Hello};
 
 /// Longer than anything takes that works.

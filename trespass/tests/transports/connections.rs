@@ -357,3 +357,24 @@ fn vectored_write_returns_a_prefix_of_its_parts() {
         assert!(got == long[..count], "{} of {count} bytes, or others", got.len());
     });
 }
+
+/// No socket carries the messages: the device in software moves them from one queue pair to the other.
+#[test]
+fn both_ends_of_a_connection_share_a_process_and_a_worker() {
+    on_both(|transport| {
+        let worker = worker(transport);
+        let acceptor = Acceptor::bind_on(&worker, device()).unwrap();
+        let client = Connection::connect_on(&worker, acceptor.local_addr(), None).unwrap();
+        let server = acceptor.accept_until(Some(Instant::now() + LONG)).unwrap();
+        let long = bytes(1 << 20, 3);
+        client.send(b"short").unwrap();
+        server.send(&long).unwrap();
+        assert_eq!(&server.recv().unwrap().unwrap()[..], b"short");
+        assert!(client.recv().unwrap().unwrap()[..] == long[..]);
+        let expected = if transport == Transport::Rdma { Kind::Rdma } else { Kind::Tcp };
+        assert_eq!(client.stats().unwrap().transport, expected);
+        let reader = thread::spawn(move || server.recv().unwrap().is_none());
+        client.close(0, "").unwrap();
+        assert!(reader.join().unwrap());
+    });
+}

@@ -48,8 +48,8 @@ use rustix::event::epoll;
 use rustix::time::{ClockId, clock_gettime};
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::completion::{
-    CompletionChannel, CompletionQueue, CompletionRecord, GenericCompletionQueue, PollCompletionQueueError,
-    PollCompletions, WorkCompletionStatus,
+    BasicPoller, CompletionChannel, CompletionQueue, CompletionRecord, ExtendedPoller, GenericCompletionQueue,
+    PollCompletionQueueError, PollCompletions, WorkCompletionStatus,
 };
 use sideway::ibverbs::device::DeviceInfo;
 use sideway::rdmacm::{ConnectionInfo, EventChannel, Identifier};
@@ -220,12 +220,21 @@ impl Verbs {
     #[inline]
     fn complete(&mut self, budget: u32, events: &mut impl Events, spare: &mut Vec<Buf>) -> u32 {
         let Self { links, by_number, receives, cq, room, unsettled, .. } = self;
-        let mut completed = Completed { links, by_number, receives, room, unsettled };
-        let polled = cq.poll_each(budget, |wc| {
-            completed.take(wc.wr_id(), wc.status(), wc.byte_len(), wc.qp_num(), events, spare);
-            Ok::<_, PollCompletionQueueError>(())
-        });
-        polled.unwrap_or_else(|error| broken(&error))
+        // What an empty poll costs counts most: the rest is in functions of its own.
+        match cq {
+            GenericCompletionQueue::Basic(cq) => match cq.start_poll() {
+                Ok(poller) => {
+                    Completed { links, by_number, receives, room, unsettled }.basic(poller, u32::MAX, events, spare)
+                }
+                Err(error) => broken(&error),
+            },
+            GenericCompletionQueue::Extended(cq) => match cq.start_poll() {
+                Ok(poller) => {
+                    Completed { links, by_number, receives, room, unsettled }.extended(poller, budget, events, spare)
+                }
+                Err(error) => broken(&error),
+            },
+        }
     }
 
     /// The completions that were polled while the worker prepared to sleep.
@@ -297,7 +306,7 @@ impl Verbs {
         self.room += link.entries();
         let ended = link.end(spare, |retired| report(id, retired, events));
         let why = ended.unwrap_or_else(|error| {
-            log::error!("{error}: the buffers of the link, and all receives, are leaked");
+            log::error!("{error}: the buffers of the link are leaked, and all receives when the worker ends");
             self.receives.leak();
             Ended::Failed(device::verb(error))
         });
@@ -314,7 +323,37 @@ struct Completed<'v> {
     unsettled: &'v mut Vec<u32>,
 }
 
+/// Takes the completions of a poller, at most `budget`: all of a basic queue's, which has polled them already.
+macro_rules! take_all {
+    ($name:ident, $Poller:ident) => {
+        #[inline(never)]
+        fn $name(
+            mut self,
+            mut poller: $Poller<'_>,
+            budget: u32,
+            events: &mut impl Events,
+            spare: &mut Vec<Buf>,
+        ) -> u32 {
+            let mut count = 0;
+            loop {
+                match poller.next() {
+                    Ok(Some(wc)) => self.take(wc.wr_id(), wc.status(), wc.byte_len(), wc.qp_num(), events, spare),
+                    Ok(None) => return count,
+                    Err(error) => return count + broken(&error),
+                }
+                count += 1;
+                if count == budget {
+                    return count;
+                }
+            }
+        }
+    };
+}
+
 impl Completed<'_> {
+    take_all!(basic, BasicPoller);
+    take_all!(extended, ExtendedPoller);
+
     #[inline(always)]
     fn take(
         &mut self,
@@ -353,6 +392,7 @@ fn report(id: LinkId, retired: Retired, events: &mut impl Events) {
     match retired {
         Retired::Sent(count) => events.sent(id, count),
         Retired::Read { token, into, whole } => events.read(id, token, into, whole),
+        Retired::Moved => events.moved(id),
         Retired::Probed => events.probed(id),
     }
 }
@@ -383,12 +423,17 @@ fn failed(link: &mut Link, status: WorkCompletionStatus, unsettled: &mut Vec<u32
     unsettled.push(link.id.index);
 }
 
-#[cold]
+#[inline]
 fn broken(error: &PollCompletionQueueError) -> u32 {
     if !matches!(error, PollCompletionQueueError::CompletionQueueEmpty) {
-        log::error!("the completion queue is broken: {error}");
+        report_broken(error);
     }
     0
+}
+
+#[cold]
+fn report_broken(error: &PollCompletionQueueError) {
+    log::error!("the completion queue is broken: {error}");
 }
 
 /// The status of a request, as the source of an error.

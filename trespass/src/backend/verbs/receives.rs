@@ -15,11 +15,13 @@ pub(super) struct Receives {
     queue: SharedReceiveQueue,
     posted: Vec<Option<Buf>>,
     free: Vec<u32>,
+    /// A queue pair was not destroyed, and may use what is posted.
+    leaks: bool,
 }
 
 impl Receives {
     pub(super) fn new(queue: SharedReceiveQueue, depth: u32) -> Self {
-        Self { queue, posted: (0..depth).map(|_| None).collect(), free: (0..depth).rev().collect() }
+        Self { queue, posted: (0..depth).map(|_| None).collect(), free: (0..depth).rev().collect(), leaks: false }
     }
 
     pub(super) fn queue(&self) -> &SharedReceiveQueue {
@@ -78,8 +80,16 @@ impl Receives {
         self.posted.len() - self.free.len()
     }
 
-    /// Leaks the posted buffers: a queue pair that was not destroyed may use them.
+    /// Leaks what is posted at the end: a queue pair that was not destroyed may use it. Other queue pairs go on.
     pub(super) fn leak(&mut self) {
-        self.posted.drain(..).for_each(std::mem::forget);
+        self.leaks = true;
+    }
+}
+
+impl Drop for Receives {
+    fn drop(&mut self) {
+        if self.leaks {
+            self.posted.drain(..).for_each(std::mem::forget);
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::memory::{Progress, RegionMemory, Transfer};
 
 /// What a backend has reported.
 #[derive(Debug, Default)]
@@ -37,6 +38,7 @@ impl Events for Log {
     fn read(&mut self, _: LinkId, token: u32, into: Buf, whole: bool) {
         self.read.push((token, into.to_vec(), whole));
     }
+    fn moved(&mut self, _: LinkId) {}
     fn probed(&mut self, _: LinkId) {
         self.probed += 1;
     }
@@ -280,4 +282,32 @@ fn a_device_without_windows_gives_back_the_buffer_that_was_concealed() {
         side.post([Request::Conceal(remote)]);
         assert_eq!(side.spare.iter().map(|buffer| buffer[0]).collect::<Vec<u8>>(), [seed]);
     }
+}
+
+/// They were leaked with the queue pair, so that a ticket waited without limit. The receives went too, with the messages of other links.
+#[test]
+fn a_queue_pair_that_is_not_destroyed_fails_its_transfers_and_keys() {
+    let mut sides = connected();
+    let domain = sides[1].verbs.domain().unwrap();
+    let memory = Arc::new(RegionMemory::owned(&domain, 64).unwrap());
+    let [moved, closed]: [Arc<Progress>; 2] = Default::default();
+    closed.begin();
+    let part = RegionPart { memory: Arc::clone(&memory), offset: 0, length: 64, is_writable: true, closed };
+    let closed = Arc::clone(&part.closed);
+    sides[1].verbs.grant(LINK, part).unwrap();
+    let transfers = Transfer::cut(true, (&memory, 0), 64, (0, 0), &moved);
+    let mut requests: VecDeque<Request> = transfers.map(|transfer| Request::Transfer(Box::new(transfer))).collect();
+    let Side { verbs, spare, .. } = &mut sides[1];
+    verbs.post(LINK, &mut requests, spare);
+    assert_eq!((requests.len(), moved.ended(), closed.ended()), (0, None, None));
+    verbs.links[LINK.index as usize].take().unwrap().leak();
+    assert_eq!((moved.ended(), closed.ended()), (Some(false), Some(false)));
+    assert!(Arc::strong_count(&memory) > 1, "the device may use the memory");
+
+    let mut sides = connected();
+    sides[0].verbs.receives.leak();
+    let message = sides[1].buf(b"another link goes on");
+    sides[1].post([Request::Send(message)]);
+    until(&mut sides, |sides| !sides[0].log.received.is_empty());
+    assert_eq!(sides[0].log.received, [b"another link goes on"]);
 }

@@ -1,6 +1,7 @@
 //! The state of one connection.
 
 mod close;
+mod read;
 mod receive;
 mod send;
 
@@ -11,7 +12,7 @@ use crate::memory::Buf;
 use super::frame::HEADER;
 use super::{Agreement, Failure, Remote, Request, Stock};
 
-pub(crate) use receive::Received;
+pub(crate) use read::Received;
 
 /// Settings of a connection, from its options; times in milliseconds.
 #[derive(Clone, Copy, Debug)]

@@ -161,20 +161,26 @@ impl Connection {
 
     #[inline]
     fn may_send(&self, length: usize) -> io::Result<()> {
+        let (out, agreement) = (&self.outgoing, &self.agreement);
+        let is_open = self.failure.is_none() && out.fin == Fin::Open && self.peer_close.is_none() && !self.ended;
+        let has_room = out.waiting <= self.settings.send_high_water && out.exposed.len() < EXPOSED;
+        if is_open && has_room && length <= agreement.message as usize { Ok(()) } else { Err(self.refusal(length)) }
+    }
+
+    /// Why a message is not accepted.
+    #[cold]
+    fn refusal(&self, length: usize) -> io::Error {
         if let Some(failure) = &self.failure {
-            return Err(failure.clone().into());
+            return failure.clone().into();
         }
         if self.outgoing.fin != Fin::Open || self.peer_close.is_some() || self.ended {
-            return Err(io::ErrorKind::BrokenPipe.into());
+            return io::ErrorKind::BrokenPipe.into();
         }
         if length > self.agreement.message as usize {
             let text = format!("message of {length} bytes; the peer takes {} at most", self.agreement.message);
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            return io::Error::new(io::ErrorKind::InvalidInput, text);
         }
-        if self.outgoing.waiting > self.settings.send_high_water || self.outgoing.exposed.len() >= EXPOSED {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        Ok(())
+        io::ErrorKind::WouldBlock.into()
     }
 
     /// Sends a message that is too long for one SEND: the peer READs it, or it is sent in parts. Returns it if no

@@ -1,23 +1,29 @@
 //! One connection: its queue pair, and what is posted there.
 
+mod batch;
+mod window;
+
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem;
 use std::sync::Arc;
 
 use sideway::error::VerbError;
-use sideway::ibverbs::AccessFlags;
-use sideway::ibverbs::memory_region::{MemoryRegion, RemoteKey};
-use sideway::ibverbs::memory_window::{BindInformation, MemoryWindow, MemoryWindowType};
+use sideway::ibverbs::memory_window::MemoryWindowType;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{
     Connected, GenericQueuePair, GenericSendQueue, PostSendGuard, QueuePair, QueuePairAttribute, QueuePairState,
-    SendQueue, SetScatterGatherEntry, WorkRequestFlags,
+    SendQueue, WorkRequestFlags,
 };
 use sideway::rdmacm::Identifier;
 
-use super::{INLINE, SEND_QUEUE, SIGNAL_EVERY, WINDOWS};
+use self::batch::Batch;
+use self::window::{Window, bound};
+use super::{SEND_QUEUE, SIGNAL_EVERY, WINDOWS};
 use crate::backend::{Ended, HEADER, LinkId, Remote, Request};
-use crate::memory::{Buf, Pool, Progress, RegionMemory, Transfer};
+use crate::memory::{Buf, Pool, Transfer};
+
+pub(super) use self::window::Held;
 
 /// How far a link is.
 #[derive(Debug)]
@@ -102,62 +108,12 @@ enum Posted {
     End,
 }
 
-/// A key to memory, of a memory window if the device has them.
-#[derive(Debug)]
-struct Window {
-    window: Option<MemoryWindow>,
-    key: RemoteKey,
-    held: Option<Held>,
-    /// Whether the key is being taken back.
-    is_closing: bool,
-}
-
-/// What a key opens.
-#[derive(Debug)]
-pub(super) enum Held {
-    /// A message, for the peer to read.
-    Buf(Buf),
-    /// Bytes of a region; the progress ends with the key.
-    Region { memory: Arc<RegionMemory>, offset: usize, length: usize, access: AccessFlags, closed: Arc<Progress> },
-}
-
-impl Held {
-    fn region(&self) -> Option<&Arc<MemoryRegion>> {
-        match self {
-            Self::Buf(buf) => buf.region(),
-            Self::Region { memory, .. } => Some(memory.region()),
-        }
-    }
-
-    fn address(&self) -> u64 {
-        match self {
-            Self::Buf(buf) => buf.as_ptr() as u64,
-            Self::Region { memory, offset, .. } => memory.address() + *offset as u64,
-        }
-    }
-
-    fn bind<'r>(&self, region: &'r MemoryRegion) -> BindInformation<'r> {
-        let (length, access) = match self {
-            Self::Buf(buf) => (buf.len(), AccessFlags::RemoteRead),
-            Self::Region { length, access, .. } => (*length, *access),
-        };
-        BindInformation::new(region, self.address(), length as u64, access)
-    }
-
-    /// The key works no more.
-    fn release(self, spare: &mut Vec<Buf>) {
-        match self {
-            Self::Buf(buf) => spare.push(buf),
-            Self::Region { closed, .. } => closed.end(true),
-        }
-    }
-}
-
 /// What completed requests come to.
 #[derive(Debug)]
 pub(super) enum Retired {
     Sent(u32),
     Read { token: u32, into: Buf, whole: bool },
+    Moved,
     Probed,
 }
 
@@ -220,19 +176,17 @@ impl Link {
     pub(super) fn send_now(&mut self, header: &[u8; HEADER], payload: &[u8]) -> bool {
         let length = HEADER + payload.len();
         let is_ready = matches!(self.state, State::Established) && self.binds.is_empty();
-        if !is_ready || length > self.inline || length > INLINE || self.posted.len() >= SEND_QUEUE as usize {
+        if !is_ready || length > self.inline || self.posted.len() >= SEND_QUEUE as usize {
             return false;
         }
-        let mut bytes = [0; INLINE];
-        bytes[..HEADER].copy_from_slice(header);
-        bytes[HEADER..length].copy_from_slice(payload);
+        let parts = [IoSlice::new(header), IoSlice::new(payload)];
         let Some(queue_pair) = &mut self.queue_pair else { return false };
         let is_signaled = self.unsignaled + 1 >= SIGNAL_EVERY;
         let flags = if is_signaled { WorkRequestFlags::Signaled } else { WorkRequestFlags::empty() };
         let number = number(self.id, self.posted.next);
         let is_posted = match queue_pair.queues().0 {
-            GenericSendQueue::Basic(queue) => send_inline(queue, number, flags, &bytes[..length]),
-            GenericSendQueue::Extended(queue) => send_inline(queue, number, flags, &bytes[..length]),
+            GenericSendQueue::Basic(queue) => send_inline(queue, number, flags, &parts),
+            GenericSendQueue::Extended(queue) => send_inline(queue, number, flags, &parts),
         };
         if is_posted {
             self.unsignaled = if is_signaled { 0 } else { self.unsignaled + 1 };
@@ -362,8 +316,11 @@ impl Link {
             }
         }
         sent -= failed;
-        if sent > 0 || moved {
+        if sent > 0 {
             report(Retired::Sent(sent));
+        }
+        if moved {
+            report(Retired::Moved);
         }
         count
     }
@@ -373,13 +330,37 @@ impl Link {
     /// # Errors
     ///
     /// That of the driver. Receives of the shared queue may then be in use until the process ends.
-    pub(super) fn end(mut self, spare: &mut Vec<Buf>, mut report: impl FnMut(Retired)) -> Result<Ended, VerbError> {
-        let closed = self.queue_pair.take().map_or(Ok(()), GenericQueuePair::close);
-        if let Err(error) = closed {
-            std::mem::forget(self.posted);
-            std::mem::forget(self.windows);
-            return Err(error);
+    pub(super) fn end(mut self, spare: &mut Vec<Buf>, report: impl FnMut(Retired)) -> Result<Ended, VerbError> {
+        match self.queue_pair.take().map_or(Ok(()), GenericQueuePair::close) {
+            Ok(()) => Ok(self.give_back(spare, report)),
+            Err(error) => {
+                self.leak();
+                Err(error)
+            }
         }
+    }
+
+    /// Leaks what the device may use, and fails what waits for it.
+    pub(super) fn leak(self) {
+        for (_, posted) in self.posted.entries {
+            match posted {
+                Posted::Transfer(transfer) => transfer.leak(),
+                posted => mem::forget(posted),
+            }
+        }
+        for window in self.windows {
+            mem::forget(window.window);
+            match window.held {
+                Some(Held::Region { memory, closed, .. }) => {
+                    mem::forget(memory);
+                    closed.end(false);
+                }
+                held => mem::forget(held),
+            }
+        }
+    }
+
+    fn give_back(mut self, spare: &mut Vec<Buf>, mut report: impl FnMut(Retired)) -> Ended {
         for (_, posted) in self.posted.entries.drain(..) {
             match posted {
                 Posted::Send(buf) => spare.push(buf),
@@ -392,22 +373,15 @@ impl Link {
             report(Retired::Read { token, into, whole: false });
         }
         self.windows.drain(..).filter_map(|window| window.held).for_each(|held| held.release(spare));
-        Ok(match self.state {
+        match self.state {
             State::Draining { why, .. } => why,
             _ => Ended::Closed,
-        })
+        }
     }
 
     /// Entries of the completion queue that are kept for the link: for its requests, and for the one that marks the end.
     pub(super) fn entries(&self) -> usize {
         if self.queue_pair.is_none() { 0 } else { self.posted.len() + usize::from(!self.is_marked) }
-    }
-}
-
-fn bound(window: Option<&mut Window>) {
-    let Some(Window { window: Some(window), key, .. }) = window else { return };
-    if let Err(error) = window.set_rkey(*key) {
-        log::debug!("{error}");
     }
 }
 
@@ -438,184 +412,9 @@ fn send_inline<Q: SendQueue<Service = Connected>>(
     queue: &mut Q,
     number: u64,
     flags: WorkRequestFlags,
-    bytes: &[u8],
+    parts: &[IoSlice<'_>],
 ) -> bool {
     let mut guard = queue.start_post_send();
-    guard.construct_wr(number, flags).setup_send().setup_inline_data(bytes);
+    guard.construct_wr(number, flags).setup_send().setup_inline_data_list(parts);
     guard.post().inspect_err(|error| log::debug!("{error}")).is_ok()
-}
-
-/// A list of requests under construction.
-struct Batch<'l> {
-    windows: &'l mut Vec<Window>,
-    posted: &'l mut Outstanding,
-    binds: &'l mut VecDeque<usize>,
-    id: LinkId,
-    unsignaled: &'l mut u32,
-    inline: usize,
-    pool: &'l Pool,
-}
-
-impl Batch<'_> {
-    #[inline]
-    fn fill<Q: SendQueue<Service = Connected>>(
-        &mut self,
-        queue: &mut Q,
-        requests: &mut VecDeque<Request>,
-        room: usize,
-        spare: &mut Vec<Buf>,
-    ) -> io::Result<()> {
-        let taken = self.bind(queue, room)?;
-        let mut guard = queue.start_post_send();
-        let count = requests.len().min(room - taken);
-        // Whether a buffer waits for a completion that none of the requests so far asks for.
-        let mut holds = false;
-        for index in 0..count {
-            let Some(request) = requests.pop_front() else { break };
-            let number = number(self.id, self.posted.next);
-            let is_last = index + 1 == count;
-            let mut flags = |waits: bool, holds: &mut bool| {
-                *self.unsignaled += 1;
-                if waits || *self.unsignaled >= SIGNAL_EVERY || is_last && *holds {
-                    (*self.unsignaled, *holds) = (0, false);
-                    return WorkRequestFlags::Signaled;
-                }
-                WorkRequestFlags::empty()
-            };
-            match request {
-                Request::Send(buf) if buf.len() <= self.inline => {
-                    let flags = flags(false, &mut holds);
-                    guard.construct_wr(number, flags).setup_send().setup_inline_data(&buf);
-                    spare.push(buf);
-                    self.posted.push_inline();
-                }
-                Request::Send(buf) => {
-                    let buf = own(self.pool, buf)?;
-                    holds = true;
-                    let flags = flags(false, &mut holds);
-                    let request = guard.construct_wr(number, flags).setup_send();
-                    // SAFETY: the buffer goes to `posted`.
-                    unsafe { gather(request, &buf)? };
-                    self.posted.push(Posted::Send(buf));
-                }
-                Request::Read { token, into, from } => {
-                    let flags = flags(true, &mut holds);
-                    let key = RemoteKey::from_raw(from.key);
-                    let request = guard.construct_wr(number, flags).setup_read(key, from.address);
-                    // SAFETY: the buffer goes to `posted`.
-                    unsafe { gather(request, &into)? };
-                    self.posted.push(Posted::Read { token, into });
-                }
-                Request::Transfer(transfer) => {
-                    holds = true;
-                    let flags = flags(false, &mut holds);
-                    let (lkey, local, length) = transfer.local();
-                    let (address, key) = (transfer.remote.0, RemoteKey::from_raw(transfer.remote.1));
-                    let request = guard.construct_wr(number, flags);
-                    // SAFETY: the bytes are within the region, which the transfer holds; it stays in `posted` until the request has
-                    // completed. Rust code reaches the bytes by copies alone, or as `Connection::region_at` was promised.
-                    unsafe {
-                        match transfer.is_put {
-                            true => request.setup_write(key, address).setup_sge(lkey, local, length),
-                            false => request.setup_read(key, address).setup_sge(lkey, local, length),
-                        }
-                    };
-                    self.posted.push(Posted::Transfer(transfer));
-                }
-                Request::Probe => {
-                    let flags = flags(true, &mut holds);
-                    guard.construct_wr(number, flags).setup_write(RemoteKey::from_raw(0), 0).setup_no_data();
-                    self.posted.push(Posted::Probe);
-                }
-                Request::Conceal(remote) => {
-                    // Without windows, all buffers of a chunk have its key.
-                    let is_it = |window: &Window| {
-                        let held = window.held.as_ref().is_some_and(|held| held.address() == remote.address);
-                        held && window.key.raw() == remote.key
-                    };
-                    let Some(index) = self.windows.iter().position(is_it) else { continue };
-                    let Some(window) = self.windows.get_mut(index).filter(|window| !window.is_closing) else {
-                        continue;
-                    };
-                    if window.window.is_none() {
-                        self.windows.swap_remove(index).held.into_iter().for_each(|held| held.release(spare));
-                        continue;
-                    }
-                    window.is_closing = true;
-                    holds = true;
-                    let flags = flags(false, &mut holds);
-                    guard.construct_wr(number, flags).setup_local_inv(window.key);
-                    self.posted.push(Posted::Invalidate(index));
-                }
-            }
-        }
-        guard.post().map_err(|error| io::Error::other(error.to_string()))
-    }
-
-    /// Binds the windows that wait for it.
-    #[inline]
-    fn bind<Q: SendQueue<Service = Connected>>(&mut self, queue: &mut Q, room: usize) -> io::Result<usize> {
-        if self.binds.is_empty() {
-            return Ok(0);
-        }
-        self.bind_all(queue, room)
-    }
-
-    #[cold]
-    fn bind_all<Q: SendQueue<Service = Connected>>(&mut self, queue: &mut Q, room: usize) -> io::Result<usize> {
-        let mut taken = 0;
-        while taken < room
-            && let Some(index) = self.binds.pop_front()
-        {
-            let Some(Window { window: Some(window), key, held: Some(held), .. }) = self.windows.get_mut(index) else {
-                continue;
-            };
-            let Some(region) = held.region() else { continue };
-            let part = held.bind(region);
-            let number = number(self.id, self.posted.next);
-            *self.unsignaled += 1;
-            let flags = match *self.unsignaled {
-                SIGNAL_EVERY.. => WorkRequestFlags::Signaled,
-                _ => WorkRequestFlags::empty(),
-            };
-            if flags == WorkRequestFlags::Signaled {
-                *self.unsignaled = 0;
-            }
-            let mut guard = queue.start_post_send();
-            guard.construct_wr(number, flags).setup_bind_mw(window, *key, part);
-            self.posted.push(Posted::Bind(index));
-            taken += 1;
-            guard.post().map_err(|error| io::Error::other(error.to_string()))?;
-        }
-        Ok(taken)
-    }
-}
-
-/// A buffer of the pool with the bytes of `buf`: itself, or a copy.
-#[inline]
-fn own(pool: &Pool, buf: Buf) -> io::Result<Buf> {
-    if pool.owns(&buf) { Ok(buf) } else { copy(pool, &buf) }
-}
-
-#[cold]
-fn copy(pool: &Pool, bytes: &[u8]) -> io::Result<Buf> {
-    let mut copy = pool.alloc(bytes.len()).ok_or(io::ErrorKind::OutOfMemory)?;
-    copy.copy_from_slice(bytes);
-    Ok(copy)
-}
-
-/// Names a buffer's bytes in a request.
-///
-/// # Safety
-///
-/// The buffer stays, and nothing refers to its bytes, until the request has completed or its queue pair was destroyed: the caller puts it
-/// into `posted`, which gives it back then and not before.
-#[inline]
-unsafe fn gather(request: impl SetScatterGatherEntry, buf: &Buf) -> io::Result<()> {
-    let (Some(region), Ok(length)) = (buf.region(), u32::try_from(buf.len())) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the buffer is not registered with the device"));
-    };
-    // SAFETY: the bytes are within the region, which stays registered as long as the buffer; the rest is the caller's promise.
-    unsafe { request.setup_sge(region.lkey(), buf.as_ptr() as u64, length) };
-    Ok(())
 }

@@ -4,15 +4,20 @@
 //! several threads that wait, one sleeps there; it wakes the others when their connections have something. When no thread waits, a thread
 //! of the worker's own sleeps there, so that peers are answered and wakers are called.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use super::waiters::{Awaited, Woken};
 use super::{ConnectionId, Options, Worker};
 
 /// How long the worker's own thread pauses after a call has driven the worker, and how often it finds a waiting call before it sleeps
@@ -32,10 +37,13 @@ pub struct Handle {
 #[derive(Debug)]
 struct Shared {
     core: Mutex<Core>,
-    /// What the worker's own thread waits on while calls drive the worker.
-    away: Condvar,
+    /// The worker's own thread. It is parked while calls drive the worker.
+    own: OnceLock<Thread>,
     /// Ends the sleep of the worker's own thread.
-    kick: OwnedFd,
+    kick: Event,
+    /// Ends the sleep of the call that sleeps on the descriptor, and is its waker.
+    nudge: Arc<Event>,
+    nudge_waker: Waker,
     /// The worker's descriptor, for sleeping without its lock.
     fd: OwnedFd,
     spin: Duration,
@@ -64,8 +72,8 @@ struct Alive(Arc<Shared>);
 impl Drop for Alive {
     fn drop(&mut self) {
         self.0.lock().is_over = true;
-        self.0.away.notify_all();
-        self.0.kick();
+        self.0.unpark_own();
+        self.0.kick.set();
     }
 }
 
@@ -76,6 +84,31 @@ pub enum Wait {
     Read,
     /// Room to send, the end of what was sent, or a completion.
     Write,
+}
+
+/// An eventfd: readable from [`Event::set`] to [`Event::clear`].
+#[derive(Debug)]
+struct Event(OwnedFd);
+
+impl Event {
+    fn new() -> io::Result<Event> {
+        Ok(Event(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    fn set(&self) {
+        // A full counter wakes as well.
+        _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    fn clear(&self) {
+        _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl Wake for Event {
+    fn wake(self: Arc<Self>) {
+        self.set();
+    }
 }
 
 struct Unpark(Thread);
@@ -111,10 +144,13 @@ impl Handle {
             is_over: false,
         };
         let fd = core.worker.fd().try_clone_to_owned()?;
-        let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Arc::new(Shared { core: Mutex::new(core), away: Condvar::new(), kick, fd, spin: options.spin });
-        let own = Arc::clone(&shared);
-        thread::Builder::new().name("trespass".to_owned()).spawn(move || own.drive())?;
+        let (kick, nudge) = (Event::new()?, Arc::new(Event::new()?));
+        let nudge_waker = Waker::from(Arc::clone(&nudge));
+        let (core, own) = (Mutex::new(core), OnceLock::new());
+        let shared = Arc::new(Shared { core, own, kick, nudge, nudge_waker, fd, spin: options.spin });
+        let driven = Arc::clone(&shared);
+        let own = thread::Builder::new().name("trespass".to_owned()).spawn(move || driven.drive())?;
+        shared.own.get_or_init(|| own.thread().clone());
         Ok(Handle { _alive: Arc::new(Alive(Arc::clone(&shared))), shared })
     }
 
@@ -146,7 +182,7 @@ impl Handle {
         let mut core = self.shared.lock();
         let mut result = attempt(&mut core.worker);
         if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
-            core.worker.poll();
+            core.worker.turn();
             result = attempt(&mut core.worker);
             core.rearm()?;
         }
@@ -168,7 +204,7 @@ impl Handle {
     #[inline]
     pub(crate) fn wait<T>(
         &self,
-        (id, what): (ConnectionId, Wait),
+        (id, what): (ConnectionId, Awaited),
         deadline: Option<Instant>,
         mut attempt: impl FnMut(&mut Worker) -> io::Result<T>,
     ) -> io::Result<T> {
@@ -191,7 +227,7 @@ impl Handle {
             thread.unpark();
         }
         if core.waiting == 0 && core.own_is_away {
-            self.shared.away.notify_all();
+            self.shared.unpark_own();
         }
         core.rearm()?;
         result
@@ -222,38 +258,78 @@ impl Core {
     /// After a poll, while another thread sleeps: what was asked for may have been consumed by the poll.
     fn rearm(&mut self) -> io::Result<()> {
         while (self.call_sleeps || self.own_sleeps) && !self.worker.arm_backends()? {
-            self.worker.poll();
+            self.worker.turn();
         }
         Ok(())
     }
 }
 
+/// The worker under its lock. Wakers that became due are called, and dropped, after it has been released.
+struct Locked<'s> {
+    core: MutexGuard<'s, Core>,
+    /// Fields are dropped in order: this one after the lock.
+    woken: Woken,
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if self.core.worker.has_woken() {
+            self.woken = self.core.worker.take_woken();
+        }
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Core {
+        &mut self.core
+    }
+}
+
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Locked<'_> {
+        Locked { core: self.core.lock().unwrap_or_else(PoisonError::into_inner), woken: Woken::default() }
     }
 
-    fn kick(&self) {
-        // A full counter wakes as well.
-        _ = rustix::io::write(&self.kick, &1_u64.to_ne_bytes());
+    /// Releases the lock for a moment.
+    fn relock<'c>(&'c self, core: Locked<'c>) -> Locked<'c> {
+        drop(core);
+        std::hint::spin_loop();
+        self.lock()
+    }
+
+    fn unpark_own(&self) {
+        if let Some(own) = self.own.get() {
+            own.unpark();
+        }
     }
 
     /// Polls, spins and sleeps until the attempt does not block.
     fn drive_until<'c, T>(
         &'c self,
-        mut core: MutexGuard<'c, Core>,
-        (id, what): (ConnectionId, Wait),
+        mut core: Locked<'c>,
+        (id, what): (ConnectionId, Awaited),
         deadline: Option<Instant>,
         mut attempt: impl FnMut(&mut Worker) -> io::Result<T>,
-    ) -> (MutexGuard<'c, Core>, io::Result<T>) {
+    ) -> (Locked<'c>, io::Result<T>) {
         let mut spin_until = Instant::now() + self.spin;
         loop {
-            let count = core.worker.poll();
+            let count = core.worker.turn();
             match attempt(&mut core.worker) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => return (core, result),
             }
             if count != 0 {
+                if core.worker.has_woken() {
+                    core = self.relock(core);
+                }
                 continue;
             }
             let now = Instant::now();
@@ -262,12 +338,13 @@ impl Shared {
                 return (core, Err(io::ErrorKind::TimedOut.into()));
             }
             if now < spin_until {
-                drop(core);
-                std::hint::spin_loop();
-                core = self.lock();
+                core = self.relock(core);
                 continue;
             }
-            let slept = if core.call_sleeps { self.park(core, (id, what), left) } else { self.sleep(core, left) };
+            let slept = match core.call_sleeps {
+                true => self.park(core, (id, what), left),
+                false => self.sleep(core, (id, what), left),
+            };
             match slept {
                 (again, Ok(())) => core = again,
                 (again, Err(error)) => return (again, Err(error)),
@@ -276,40 +353,48 @@ impl Shared {
         }
     }
 
-    /// Sleeps on the worker's descriptor.
-    fn sleep<'c>(&'c self, mut core: MutexGuard<'c, Core>, most: Duration) -> (MutexGuard<'c, Core>, io::Result<()>) {
-        let time = match core.worker.arm() {
+    /// Sleeps on the worker's descriptor. Another thread may drive the worker meanwhile, and take the event: then the call is woken.
+    fn sleep<'c>(
+        &'c self,
+        mut core: Locked<'c>,
+        (id, what): (ConnectionId, Awaited),
+        most: Duration,
+    ) -> (Locked<'c>, io::Result<()>) {
+        let time = match core.worker.prepare() {
             Ok(Duration::ZERO) => return (core, Ok(())),
             Ok(time) => time.min(most),
             Err(error) => return (core, Err(error)),
         };
         core.call_sleeps = true;
+        core.worker.register_call(id, what, &self.nudge_waker);
         if core.own_sleeps {
-            self.kick();
+            self.kick.set();
         }
         drop(core);
-        let slept = super::is_readable(self.fd.as_fd(), time).map(|_| ());
+        self.sleep_until(&self.nudge, time);
         let mut core = self.lock();
+        core.worker.remove_call(id, what, &self.nudge_waker);
         core.call_sleeps = false;
-        (core, slept)
+        (core, Ok(()))
     }
 
     /// Waits for the thread that sleeps on the descriptor.
     fn park<'c>(
         &'c self,
-        mut core: MutexGuard<'c, Core>,
-        (id, what): (ConnectionId, Wait),
+        mut core: Locked<'c>,
+        (id, what): (ConnectionId, Awaited),
         most: Duration,
-    ) -> (MutexGuard<'c, Core>, io::Result<()>) {
+    ) -> (Locked<'c>, io::Result<()>) {
         if let Err(error) = core.rearm() {
             return (core, Err(error));
         }
-        let this = thread::current();
-        core.worker.register(id, what, &this_thread());
+        let (this, waker) = (thread::current(), this_thread());
+        core.worker.register_call(id, what, &waker);
         core.parked.push(this.clone());
         drop(core);
         thread::park_timeout(most);
         let mut core = self.lock();
+        core.worker.remove_call(id, what, &waker);
         core.parked.retain(|thread| thread.id() != this.id());
         (core, Ok(()))
     }
@@ -322,22 +407,27 @@ impl Shared {
             if core.begun != seen || core.waiting != 0 {
                 patience = if core.begun == seen { patience + 1 } else { 0 };
                 seen = core.begun;
-                if patience < PATIENCE {
-                    core =
-                        self.away.wait_timeout(core, AWAY).map_or_else(|error| error.into_inner().0, |(core, _)| core);
-                } else {
-                    core.own_is_away = true;
-                    core = self.away.wait(core).unwrap_or_else(PoisonError::into_inner);
-                    core.own_is_away = false;
+                core.own_is_away = patience >= PATIENCE;
+                let is_away = core.own_is_away;
+                drop(core);
+                if is_away {
+                    thread::park();
                     patience = 0;
+                } else {
+                    thread::park_timeout(AWAY);
                 }
+                core = self.lock();
+                core.own_is_away = false;
                 continue;
             }
             patience = 0;
-            if core.worker.poll() != 0 {
+            if core.worker.turn() != 0 {
+                if core.worker.has_woken() {
+                    core = self.relock(core);
+                }
                 continue;
             }
-            let time = match core.worker.arm() {
+            let time = match core.worker.prepare() {
                 Ok(Duration::ZERO) => continue,
                 Ok(time) => time,
                 Err(error) => {
@@ -347,18 +437,20 @@ impl Shared {
             };
             core.own_sleeps = true;
             drop(core);
-            self.sleep_until_kicked(time);
+            self.sleep_until(&self.kick, time);
             core = self.lock();
             core.own_sleeps = false;
         }
     }
 
-    fn sleep_until_kicked(&self, time: Duration) {
+    /// Sleeps until the worker's descriptor or an event is readable.
+    fn sleep_until(&self, event: &Event, time: Duration) {
         let time =
             Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() };
-        let mut fds = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(&self.kick, PollFlags::IN)];
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(&event.0, PollFlags::IN)];
         // An interrupted sleep is a short one.
-        _ = poll(&mut fds, Some(&time));
-        _ = rustix::io::read(&self.kick, &mut [0; 8]);
+        if poll(&mut fds, Some(&time)).is_ok() && !fds[1].revents().is_empty() {
+            event.clear();
+        }
     }
 }

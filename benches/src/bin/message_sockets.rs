@@ -1,0 +1,236 @@
+//! Compares trespass with plain sockets on this host, between two processes: bytes, round trips, connecting, idle connections.
+//!
+//! Each round runs every row once, so that other work of the machine affects all rows. The output is the median of the rounds.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, ExitCode};
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use clap::Parser;
+use sideway_benches::measure::middle;
+use trespass::net::{Listener, Stream};
+use trespass::{Handle, Options, Transport};
+
+/// Compare trespass with plain sockets on this host
+#[derive(Debug, Parser)]
+#[command(name = "message_sockets", version, max_term_width = 110)]
+struct Arguments {
+    /// Rounds of all rows
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 5)]
+    rounds: usize,
+    /// Idle connections, measured once
+    #[arg(short, long, value_name = "N", default_value_t = 1000)]
+    idle: usize,
+    /// Run as the peer of a row
+    #[arg(long, num_args = 2, value_names = ["ROW", "ADDRESS"], hide = true)]
+    peer: Option<Vec<String>>,
+}
+
+/// A carrier and what is measured on it.
+const ROWS: [(&str, &str, &str); 9] = [
+    ("softrnic", "stream", "Gb/s, 1 MiB writes"),
+    ("trespass-tcp", "stream", "Gb/s, 1 MiB writes"),
+    ("sockets", "stream", "Gb/s, 1 MiB writes"),
+    ("softrnic", "echo", "us, 64 B round trip"),
+    ("trespass-tcp", "echo", "us, 64 B round trip"),
+    ("sockets", "echo", "us, 64 B round trip"),
+    ("softrnic", "connect", "us, connect and close"),
+    ("trespass-tcp", "connect", "us, connect and close"),
+    ("sockets", "connect", "us, connect and close"),
+];
+
+const PIECE: usize = 1 << 20;
+const PIECES: usize = 400;
+const ROUND_TRIPS: usize = 5_000;
+const CONNECTS: usize = 50;
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // A failure to print it has no remedy.
+            let _ = writeln!(io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    if let Some([row, address]) = arguments.peer.as_deref() {
+        let (carrier, what) = row.split_once('/').context("a row is CARRIER/WHAT")?;
+        return peer(carrier, what, address);
+    }
+    let mut out = io::stdout();
+    let mut figures: HashMap<usize, Vec<f64>> = HashMap::new();
+    for _ in 0..arguments.rounds {
+        for (index, (carrier, what, _)) in ROWS.iter().enumerate() {
+            figures.entry(index).or_default().push(measure(carrier, what)?);
+        }
+    }
+    for (index, (carrier, _, unit)) in ROWS.iter().enumerate() {
+        let median = middle(figures.remove(&index).unwrap_or_default());
+        writeln!(out, "{carrier:14} {median:10.2} {unit}")?;
+    }
+    let before = resident()?;
+    let (listener, mut child) = start("softrnic", &format!("idle-{}", arguments.idle))?;
+    let mut held = Vec::new();
+    for _ in 0..arguments.idle {
+        held.push(listener.accept()?);
+    }
+    let each = resident()?.saturating_sub(before) as f64 / arguments.idle as f64 / 1024.0;
+    writeln!(out, "softrnic       {each:10.2} KiB resident for each of {} idle connections", arguments.idle)?;
+    for stream in &mut held {
+        stream.write_all(b".")?;
+    }
+    drop(held);
+    ensure!(child.wait()?.success(), "the peer failed");
+    Ok(())
+}
+
+/// Bytes of this process in memory.
+fn resident() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS in /proc/self/status")?;
+    Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
+}
+
+/// Listens on a carrier, and starts the peer.
+fn start(carrier: &str, what: &str) -> Result<(Server, Child)> {
+    let server = Server::bind(carrier)?;
+    let address = server.address()?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["--peer", &format!("{carrier}/{what}"), &address]);
+    Ok((server, command.spawn().context("cannot start the peer")?))
+}
+
+fn measure(carrier: &str, what: &str) -> Result<f64> {
+    let (server, mut child) = start(carrier, what)?;
+    let mut stream = server.accept()?;
+    let mut bytes = vec![0; PIECE];
+    stream.read_exact(&mut bytes[..1])?;
+    let begun = Instant::now();
+    let figure = match what {
+        "stream" => {
+            for _ in 0..PIECES {
+                stream.read_exact(&mut bytes)?;
+            }
+            stream.write_all(&bytes[..1])?;
+            (PIECE * PIECES * 8) as f64 / begun.elapsed().as_nanos() as f64
+        }
+        "echo" => {
+            for _ in 0..ROUND_TRIPS {
+                stream.write_all(&bytes[..64])?;
+                stream.read_exact(&mut bytes[..64])?;
+            }
+            begun.elapsed().as_nanos() as f64 / 1e3 / ROUND_TRIPS as f64
+        }
+        _ => {
+            for _ in 0..CONNECTS {
+                let mut next = server.accept()?;
+                next.read_exact(&mut bytes[..1])?;
+            }
+            begun.elapsed().as_nanos() as f64 / 1e3 / CONNECTS as f64
+        }
+    };
+    drop(stream);
+    ensure!(child.wait()?.success(), "the peer failed");
+    Ok(figure)
+}
+
+fn peer(carrier: &str, what: &str, address: &str) -> Result<()> {
+    let client = Client::new(carrier)?;
+    if let Some(count) = what.strip_prefix("idle-") {
+        let mut held: Vec<_> = (0..count.parse()?).map(|_| client.connect(address)).collect::<Result<_>>()?;
+        // The server has measured when it writes.
+        return held.iter_mut().try_for_each(|stream| Ok(stream.read_exact(&mut [0])?));
+    }
+    let mut stream = client.connect(address)?;
+    let mut bytes = vec![7; PIECE];
+    stream.write_all(&bytes[..1])?;
+    match what {
+        "stream" => {
+            for _ in 0..PIECES {
+                stream.write_all(&bytes)?;
+            }
+            stream.read_exact(&mut bytes[..1])?;
+        }
+        "echo" => {
+            for _ in 0..ROUND_TRIPS {
+                stream.read_exact(&mut bytes[..64])?;
+                stream.write_all(&bytes[..64])?;
+            }
+        }
+        _ => {
+            for _ in 0..CONNECTS {
+                client.connect(address)?.write_all(&[1])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+trait Socket: Read + Write {}
+impl<S: Read + Write> Socket for S {}
+
+fn worker(carrier: &str) -> Result<Handle> {
+    softrnic::register().map_err(|error| anyhow!("{error}"))?;
+    let mut options = Options::default();
+    options.transport = if carrier == "softrnic" { Transport::Rdma } else { Transport::Tcp };
+    options.backlog = 1024;
+    Ok(Handle::new(&options)?)
+}
+
+enum Server {
+    Sockets(TcpListener),
+    Messages(Listener),
+}
+
+impl Server {
+    fn bind(carrier: &str) -> Result<Server> {
+        Ok(match carrier {
+            "sockets" => Server::Sockets(TcpListener::bind("127.0.0.1:0")?),
+            _ => Server::Messages(Listener::bind_on(&worker(carrier)?, "127.0.0.1:0")?),
+        })
+    }
+
+    fn address(&self) -> Result<String> {
+        let address = match self {
+            Server::Sockets(listener) => listener.local_addr(),
+            Server::Messages(listener) => listener.local_addr(),
+        };
+        Ok(address?.to_string())
+    }
+
+    fn accept(&self) -> Result<Box<dyn Socket>> {
+        Ok(match self {
+            Server::Sockets(listener) => Box::new(no_delay(listener.accept()?.0)?),
+            Server::Messages(listener) => Box::new(listener.accept()?.0),
+        })
+    }
+}
+
+enum Client {
+    Sockets,
+    Messages(Handle),
+}
+
+impl Client {
+    fn new(carrier: &str) -> Result<Client> {
+        Ok(if carrier == "sockets" { Client::Sockets } else { Client::Messages(worker(carrier)?) })
+    }
+
+    fn connect(&self, address: &str) -> Result<Box<dyn Socket>> {
+        Ok(match self {
+            Client::Sockets => Box::new(no_delay(TcpStream::connect(address)?)?),
+            Client::Messages(handle) => Box::new(Stream::connect_on(handle, address)?),
+        })
+    }
+}
+
+fn no_delay(socket: TcpStream) -> Result<TcpStream> {
+    socket.set_nodelay(true)?;
+    Ok(socket)
+}

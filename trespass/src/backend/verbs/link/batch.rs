@@ -1,0 +1,188 @@
+//! A list of requests under construction.
+
+use std::collections::VecDeque;
+use std::io;
+
+use sideway::ibverbs::memory_region::RemoteKey;
+use sideway::ibverbs::queue_pair::{Connected, PostSendGuard, SendQueue, SetScatterGatherEntry, WorkRequestFlags};
+
+use super::super::SIGNAL_EVERY;
+use super::window::Window;
+use super::{Outstanding, Posted, number};
+use crate::backend::{LinkId, Request};
+use crate::memory::{Buf, Pool};
+
+/// A list of requests under construction.
+pub(super) struct Batch<'l> {
+    pub(super) windows: &'l mut Vec<Window>,
+    pub(super) posted: &'l mut Outstanding,
+    pub(super) binds: &'l mut VecDeque<usize>,
+    pub(super) id: LinkId,
+    pub(super) unsignaled: &'l mut u32,
+    pub(super) inline: usize,
+    pub(super) pool: &'l Pool,
+}
+
+impl Batch<'_> {
+    #[inline]
+    pub(super) fn fill<Q: SendQueue<Service = Connected>>(
+        &mut self,
+        queue: &mut Q,
+        requests: &mut VecDeque<Request>,
+        room: usize,
+        spare: &mut Vec<Buf>,
+    ) -> io::Result<()> {
+        let taken = self.bind(queue, room)?;
+        let mut guard = queue.start_post_send();
+        let count = requests.len().min(room - taken);
+        // Whether a buffer waits for a completion that none of the requests so far asks for.
+        let mut holds = false;
+        for index in 0..count {
+            let Some(request) = requests.pop_front() else { break };
+            let number = number(self.id, self.posted.next);
+            let is_last = index + 1 == count;
+            let mut flags = |waits: bool, holds: &mut bool| {
+                *self.unsignaled += 1;
+                if waits || *self.unsignaled >= SIGNAL_EVERY || is_last && *holds {
+                    (*self.unsignaled, *holds) = (0, false);
+                    return WorkRequestFlags::Signaled;
+                }
+                WorkRequestFlags::empty()
+            };
+            match request {
+                Request::Send(buf) if buf.len() <= self.inline => {
+                    let flags = flags(false, &mut holds);
+                    guard.construct_wr(number, flags).setup_send().setup_inline_data(&buf);
+                    spare.push(buf);
+                    self.posted.push_inline();
+                }
+                Request::Send(buf) => {
+                    let buf = own(self.pool, buf)?;
+                    holds = true;
+                    let flags = flags(false, &mut holds);
+                    let request = guard.construct_wr(number, flags).setup_send();
+                    // SAFETY: the buffer goes to `posted`.
+                    unsafe { gather(request, &buf)? };
+                    self.posted.push(Posted::Send(buf));
+                }
+                Request::Read { token, into, from } => {
+                    let flags = flags(true, &mut holds);
+                    let key = RemoteKey::from_raw(from.key);
+                    let request = guard.construct_wr(number, flags).setup_read(key, from.address);
+                    // SAFETY: the buffer goes to `posted`.
+                    unsafe { gather(request, &into)? };
+                    self.posted.push(Posted::Read { token, into });
+                }
+                Request::Transfer(transfer) => {
+                    holds = true;
+                    let flags = flags(false, &mut holds);
+                    let (lkey, local, length) = transfer.local();
+                    let (address, key) = (transfer.remote.0, RemoteKey::from_raw(transfer.remote.1));
+                    let request = guard.construct_wr(number, flags);
+                    // SAFETY: the bytes are within the region, which the transfer holds; it stays in `posted` until the request has
+                    // completed. Rust code reaches the bytes by copies alone, or as `Connection::region_at` was promised.
+                    unsafe {
+                        match transfer.is_put {
+                            true => request.setup_write(key, address).setup_sge(lkey, local, length),
+                            false => request.setup_read(key, address).setup_sge(lkey, local, length),
+                        }
+                    };
+                    self.posted.push(Posted::Transfer(transfer));
+                }
+                Request::Probe => {
+                    let flags = flags(true, &mut holds);
+                    guard.construct_wr(number, flags).setup_write(RemoteKey::from_raw(0), 0).setup_no_data();
+                    self.posted.push(Posted::Probe);
+                }
+                Request::Conceal(remote) => {
+                    // Without windows, all buffers of a chunk have its key.
+                    let is_it = |window: &Window| {
+                        let held = window.held.as_ref().is_some_and(|held| held.address() == remote.address);
+                        held && window.key.raw() == remote.key
+                    };
+                    let Some(index) = self.windows.iter().position(is_it) else { continue };
+                    let Some(window) = self.windows.get_mut(index).filter(|window| !window.is_closing) else {
+                        continue;
+                    };
+                    if window.window.is_none() {
+                        self.windows.swap_remove(index).held.into_iter().for_each(|held| held.release(spare));
+                        continue;
+                    }
+                    window.is_closing = true;
+                    holds = true;
+                    let flags = flags(false, &mut holds);
+                    guard.construct_wr(number, flags).setup_local_inv(window.key);
+                    self.posted.push(Posted::Invalidate(index));
+                }
+            }
+        }
+        guard.post().map_err(|error| io::Error::other(error.to_string()))
+    }
+
+    /// Binds the windows that wait for it.
+    #[inline]
+    fn bind<Q: SendQueue<Service = Connected>>(&mut self, queue: &mut Q, room: usize) -> io::Result<usize> {
+        if self.binds.is_empty() {
+            return Ok(0);
+        }
+        self.bind_all(queue, room)
+    }
+
+    #[cold]
+    fn bind_all<Q: SendQueue<Service = Connected>>(&mut self, queue: &mut Q, room: usize) -> io::Result<usize> {
+        let mut taken = 0;
+        while taken < room
+            && let Some(index) = self.binds.pop_front()
+        {
+            let Some(Window { window: Some(window), key, held: Some(held), .. }) = self.windows.get_mut(index) else {
+                continue;
+            };
+            let Some(region) = held.region() else { continue };
+            let part = held.bind(region);
+            let number = number(self.id, self.posted.next);
+            *self.unsignaled += 1;
+            let flags = match *self.unsignaled {
+                SIGNAL_EVERY.. => WorkRequestFlags::Signaled,
+                _ => WorkRequestFlags::empty(),
+            };
+            if flags == WorkRequestFlags::Signaled {
+                *self.unsignaled = 0;
+            }
+            let mut guard = queue.start_post_send();
+            guard.construct_wr(number, flags).setup_bind_mw(window, *key, part);
+            self.posted.push(Posted::Bind(index));
+            taken += 1;
+            guard.post().map_err(|error| io::Error::other(error.to_string()))?;
+        }
+        Ok(taken)
+    }
+}
+
+/// A buffer of the pool with the bytes of `buf`: itself, or a copy.
+#[inline]
+fn own(pool: &Pool, buf: Buf) -> io::Result<Buf> {
+    if pool.owns(&buf) { Ok(buf) } else { copy(pool, &buf) }
+}
+
+#[cold]
+fn copy(pool: &Pool, bytes: &[u8]) -> io::Result<Buf> {
+    let mut copy = pool.alloc(bytes.len()).ok_or(io::ErrorKind::OutOfMemory)?;
+    copy.copy_from_slice(bytes);
+    Ok(copy)
+}
+
+/// Names a buffer's bytes in a request.
+///
+/// # Safety
+///
+/// The buffer stays, and nothing refers to its bytes, until the request has completed or its queue pair was destroyed: the caller puts it
+/// into `posted`, which gives it back then and not before.
+#[inline]
+unsafe fn gather(request: impl SetScatterGatherEntry, buf: &Buf) -> io::Result<()> {
+    let (Some(region), Ok(length)) = (buf.region(), u32::try_from(buf.len())) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the buffer is not registered with the device"));
+    };
+    // SAFETY: the bytes are within the region, which stays registered as long as the buffer; the rest is the caller's promise.
+    unsafe { request.setup_sge(region.lkey(), buf.as_ptr() as u64, length) };
+    Ok(())
+}

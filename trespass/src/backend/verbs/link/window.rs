@@ -1,0 +1,67 @@
+//! Keys to memory of this side.
+
+use std::sync::Arc;
+
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::memory_region::{MemoryRegion, RemoteKey};
+use sideway::ibverbs::memory_window::{BindInformation, MemoryWindow};
+
+use crate::memory::{Buf, Progress, RegionMemory};
+
+/// A key to memory, of a memory window if the device has them.
+#[derive(Debug)]
+pub(super) struct Window {
+    pub(super) window: Option<MemoryWindow>,
+    pub(super) key: RemoteKey,
+    pub(super) held: Option<Held>,
+    /// Whether the key is being taken back.
+    pub(super) is_closing: bool,
+}
+
+/// What a key opens.
+#[derive(Debug)]
+pub(in crate::backend::verbs) enum Held {
+    /// A message, for the peer to read.
+    Buf(Buf),
+    /// Bytes of a region; the progress ends with the key.
+    Region { memory: Arc<RegionMemory>, offset: usize, length: usize, access: AccessFlags, closed: Arc<Progress> },
+}
+
+impl Held {
+    pub(super) fn region(&self) -> Option<&Arc<MemoryRegion>> {
+        match self {
+            Self::Buf(buf) => buf.region(),
+            Self::Region { memory, .. } => Some(memory.region()),
+        }
+    }
+
+    pub(super) fn address(&self) -> u64 {
+        match self {
+            Self::Buf(buf) => buf.as_ptr() as u64,
+            Self::Region { memory, offset, .. } => memory.address() + *offset as u64,
+        }
+    }
+
+    pub(super) fn bind<'r>(&self, region: &'r MemoryRegion) -> BindInformation<'r> {
+        let (length, access) = match self {
+            Self::Buf(buf) => (buf.len(), AccessFlags::RemoteRead),
+            Self::Region { length, access, .. } => (*length, *access),
+        };
+        BindInformation::new(region, self.address(), length as u64, access)
+    }
+
+    /// The key works no more.
+    pub(super) fn release(self, spare: &mut Vec<Buf>) {
+        match self {
+            Self::Buf(buf) => spare.push(buf),
+            Self::Region { closed, .. } => closed.end(true),
+        }
+    }
+}
+
+pub(super) fn bound(window: Option<&mut Window>) {
+    let Some(Window { window: Some(window), key, .. }) = window else { return };
+    if let Err(error) = window.set_rkey(*key) {
+        log::debug!("{error}");
+    }
+}

@@ -1,0 +1,287 @@
+//! What the program reads: messages and bytes of the inbox.
+
+use std::io;
+
+use crate::memory::Buf;
+use crate::proto::frame::{Frame, HEADER, Kind, LAST, Source};
+use crate::proto::{Failure, Stock};
+
+use super::{Assembly, Connection, Incoming, Read};
+
+/// The result of a receive.
+#[derive(Debug)]
+pub(crate) enum Received {
+    Message(Buf),
+    /// Nothing yet.
+    Empty,
+    /// The peer has ended sending.
+    End,
+}
+
+/// Bytes of memory allocated for a message when its first frame arrives. Memory is added as bytes arrive, because the
+/// peer chose the announced length.
+const AT_ONCE: usize = 2 << 20;
+
+/// The first entry of the inbox.
+enum Front {
+    /// A frame of a message.
+    Data(Frame),
+    /// A message in the peer's memory, or one that was READ from there.
+    Rendezvous,
+    Empty,
+    End,
+}
+
+impl Connection {
+    /// Copies bytes for the program, as a stream: `None` if none have arrived yet, 0 at the end.
+    #[inline]
+    pub(crate) fn read(&mut self, out: &mut [u8], stock: &mut Stock) -> io::Result<Option<usize>> {
+        let mut filled = 0;
+        while filled < out.len() {
+            let rest = &mut out[filled..];
+            match self.front(stock) {
+                Front::Data(frame) => {
+                    let incoming = &mut self.incoming;
+                    let Some(payload) =
+                        incoming.inbox.front().and_then(|send| send.get(HEADER + incoming.cursor..frame.extent()))
+                    else {
+                        break;
+                    };
+                    let count = payload.len().min(rest.len());
+                    rest[..count].copy_from_slice(&payload[..count]);
+                    incoming.cursor += count;
+                    filled += count;
+                    if count == payload.len() {
+                        incoming.pass_frame(frame.extent(), stock);
+                    }
+                }
+                Front::Rendezvous => {
+                    let incoming = &mut self.incoming;
+                    let Some(Read::Ready(message)) = incoming.reads.front_mut() else { break };
+                    let count = message.len().min(rest.len());
+                    rest[..count].copy_from_slice(&message[..count]);
+                    message.advance(count);
+                    incoming.ahead -= count;
+                    filled += count;
+                    if message.is_empty() {
+                        incoming.pass_read(stock);
+                    }
+                }
+                Front::Empty => break,
+                Front::End => return Ok(Some(filled)),
+            }
+        }
+        if filled > 0 || out.is_empty() { Ok(Some(filled)) } else { self.still_open().map(|()| None) }
+    }
+
+    /// Returns the next whole message. If a received buffer contains only this message, the buffer is passed on and
+    /// replaced.
+    #[inline]
+    pub(crate) fn try_recv(&mut self, stock: &mut Stock) -> io::Result<Received> {
+        loop {
+            match self.front(stock) {
+                Front::Data(frame) => {
+                    if frame.flags & LAST != 0 && self.incoming.assembly.is_none() {
+                        return Ok(Received::Message(self.incoming.take_single(frame, stock)));
+                    }
+                    if let Some(message) = self.assemble(frame, stock)? {
+                        return Ok(Received::Message(message));
+                    }
+                }
+                Front::Rendezvous => {
+                    let Some(Read::Ready(message)) = self.incoming.reads.front_mut() else { break };
+                    let message = std::mem::replace(message, Buf::on_heap(0));
+                    self.incoming.ahead -= message.len();
+                    self.incoming.pass_read(stock);
+                    return Ok(Received::Message(message));
+                }
+                Front::Empty => break,
+                Front::End if self.incoming.assembly.is_some() => {
+                    return Err(Failure::violation("the last message ends early").into());
+                }
+                Front::End => return Ok(Received::End),
+            }
+        }
+        self.still_open().map(|()| Received::Empty)
+    }
+
+    /// Copies the next whole message into `out` and returns its length; `None` after the last one. A message longer
+    /// than `out` is an error, and stays in the inbox.
+    #[inline]
+    pub(crate) fn try_recv_into(&mut self, out: &mut [u8], stock: &mut Stock) -> io::Result<Option<usize>> {
+        let length = match self.front(stock) {
+            Front::Data(frame) => match &self.incoming.assembly {
+                Some(assembly) => assembly.length,
+                None if frame.flags & LAST != 0 => frame.length as usize,
+                None => frame.a as usize,
+            },
+            Front::Rendezvous => match self.incoming.reads.front() {
+                Some(Read::Ready(message)) => message.len(),
+                _ => 0,
+            },
+            Front::Empty | Front::End => 0,
+        };
+        let Some(place) = out.get_mut(..length) else {
+            let text = format!("a message of {length} bytes; receive it with a buffer of that length");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        };
+        if let Front::Data(Frame { flags, length, .. }) = self.front(stock)
+            && flags & LAST != 0
+            && self.incoming.assembly.is_none()
+            && self.incoming.cursor == 0
+        {
+            // Most messages: one frame, which need not pass through another buffer.
+            let bytes = self.read(place, stock)?.unwrap_or(0);
+            debug_assert_eq!(bytes, length as usize);
+            if length == 0 {
+                self.incoming.pass_frame(HEADER, stock);
+            }
+            return Ok(Some(bytes));
+        }
+        match self.try_recv(stock)? {
+            Received::Message(message) => match out.get_mut(..message.len()) {
+                Some(place) => {
+                    place.copy_from_slice(&message);
+                    Ok(Some(message.len()))
+                }
+                // Not reached: the message is as long as announced, or shorter.
+                None => Err(Failure::violation("a message is longer than announced").into()),
+            },
+            Received::Empty => Err(io::ErrorKind::WouldBlock.into()),
+            Received::End => Ok(None),
+        }
+    }
+
+    /// Whether `read` or `try_recv` can return data, the end, or an error.
+    pub(crate) fn can_receive(&mut self, stock: &mut Stock) -> bool {
+        match self.front(stock) {
+            Front::Data(_) | Front::End => true,
+            Front::Rendezvous if matches!(self.incoming.reads.front(), Some(Read::Ready(_))) => true,
+            Front::Rendezvous | Front::Empty => self.ended || self.failure.is_some(),
+        }
+    }
+
+    /// Returns the first entry of the inbox. Skips frames that are not messages.
+    #[inline]
+    fn front(&mut self, stock: &mut Stock) -> Front {
+        loop {
+            let incoming = &mut self.incoming;
+            if incoming.end {
+                return Front::End;
+            }
+            let Some(frame) = incoming.inbox.front().and_then(|send| Frame::parse(send)) else { return Front::Empty };
+            match frame.kind {
+                Kind::DATA => return Front::Data(frame),
+                Kind::RTS => return Front::Rendezvous,
+                Kind::FIN | Kind::CLOSE => {
+                    incoming.end = true;
+                    incoming.clear_inbox(stock);
+                }
+                _ => incoming.pass_frame(frame.extent(), stock),
+            }
+        }
+    }
+
+    /// Adds a frame to its message; returns the message when it is complete.
+    fn assemble(&mut self, frame: Frame, stock: &mut Stock) -> io::Result<Option<Buf>> {
+        let incoming = &mut self.incoming;
+        let Some(payload) = incoming.inbox.front().and_then(|send| send.get(HEADER + incoming.cursor..frame.extent()))
+        else {
+            return Ok(None);
+        };
+        if incoming.assembly.is_none() {
+            if frame.a <= frame.length || incoming.cursor != 0 {
+                let text = "this is not the beginning of a message; read to its end as a stream";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+            let length = frame.a as usize;
+            if length > self.settings.message as usize {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("a message of {length} bytes is too long"),
+                ));
+            }
+            let first = length.min(AT_ONCE);
+            let message = stock.pool.alloc_within_half(first).unwrap_or_else(|| Buf::on_heap(first));
+            incoming.assembly = Some(Assembly { message, length, filled: 0 });
+        }
+        let Some(assembly) = &mut incoming.assembly else { return Ok(None) };
+        let end = assembly.filled + payload.len();
+        if end > assembly.length {
+            return Err(Failure::violation("a message is longer than announced").into());
+        }
+        if end > assembly.message.len() {
+            let mut longer = Buf::on_heap(assembly.length.min(2 * end));
+            longer[..assembly.filled].copy_from_slice(&assembly.message[..assembly.filled]);
+            assembly.message = longer;
+        }
+        let Some(place) = assembly.message.get_mut(assembly.filled..end) else { return Ok(None) };
+        place.copy_from_slice(payload);
+        assembly.filled = end;
+        incoming.pass_frame(frame.extent(), stock);
+        if frame.flags & LAST == 0 {
+            return Ok(None);
+        }
+        let Some(Assembly { mut message, filled, .. }) = incoming.assembly.take() else { return Ok(None) };
+        message.truncate(filled);
+        Ok(Some(message))
+    }
+
+    /// Returns an error if nothing further can arrive.
+    fn still_open(&self) -> io::Result<()> {
+        match &self.failure {
+            Some(failure) => Err(failure.clone().into()),
+            None if self.ended => Err(io::ErrorKind::ConnectionReset.into()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Incoming {
+    /// Returns a message of one frame, the first of the inbox.
+    #[inline]
+    fn take_single(&mut self, frame: Frame, stock: &mut Stock) -> Buf {
+        let start = HEADER + self.cursor;
+        let alone = self.inbox.front().is_some_and(|send| send.len() == frame.extent());
+        if alone
+            && let Some(replacement) = stock.take()
+            && let Some(mut message) = self.inbox.pop_front()
+        {
+            message.advance(start);
+            self.cursor = 0;
+            self.freed = self.freed.wrapping_add(1);
+            stock.free(replacement);
+            return message;
+        }
+        let payload = self.inbox.front().and_then(|send| send.get(start..frame.extent())).unwrap_or(&[]);
+        // It fits: it arrived in a segment.
+        let message = stock.take().filter(|message| payload.len() <= message.room());
+        let mut message = message.unwrap_or_else(|| Buf::on_heap(0));
+        if !message.append(payload, &[]) {
+            message = Buf::on_heap(payload.len());
+            message.copy_from_slice(payload);
+        }
+        self.pass_frame(frame.extent(), stock);
+        message
+    }
+
+    /// Removes the first frame, which was read; the receive is free after its last frame.
+    #[inline]
+    fn pass_frame(&mut self, extent: usize, stock: &mut Stock) {
+        self.cursor = 0;
+        let Some(send) = self.inbox.front_mut() else { return };
+        if send.len() > extent {
+            send.advance(extent);
+        } else if let Some(send) = self.inbox.pop_front() {
+            self.freed = self.freed.wrapping_add(1);
+            stock.free(send);
+        }
+    }
+
+    /// Removes the first message that was READ, after the program has read it.
+    fn pass_read(&mut self, stock: &mut Stock) {
+        self.reads.pop_front();
+        self.first_read = self.first_read.wrapping_add(1);
+        self.pass_frame(HEADER + Source::LENGTH, stock);
+    }
+}

@@ -1,0 +1,185 @@
+//! Transfers between regions of both sides.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::connection::Connection;
+use crate::memory::{Progress, Transfer};
+use crate::worker::{Awaited, ConnectionId, Worker};
+
+use super::key::check_key;
+use super::{Region, RegionKey};
+
+/// Transfers that are submitted together.
+#[derive(Debug)]
+#[must_use = "a batch that is not submitted transfers nothing"]
+pub struct Batch<'c> {
+    connection: &'c Connection,
+    transfers: io::Result<Vec<Transfer>>,
+    progress: Arc<Progress>,
+    has_gets: bool,
+    notify: Option<u64>,
+}
+
+impl<'c> Batch<'c> {
+    /// Adds a write of bytes of a local region to `offset` within the bytes of the peer's key.
+    pub fn put(self, from: (&Region, Range<usize>), to: (&RegionKey, u64)) -> Self {
+        self.add(true, from, to)
+    }
+
+    /// Adds a read into a local region, from `offset` within the bytes of the peer's key.
+    pub fn get(mut self, to: (&Region, Range<usize>), from: (&RegionKey, u64)) -> Self {
+        self.has_gets = true;
+        self.add(false, to, from)
+    }
+
+    /// Sends the peer an 8-byte message with the number in little-endian order. It arrives after the data of the puts. If the batch has
+    /// gets, [`Ticket::wait`] sends it after they have completed.
+    pub fn notify(mut self, number: u64) -> Self {
+        self.notify = Some(number);
+        self
+    }
+
+    /// Hands the transfers to the device, in order.
+    ///
+    /// # Errors
+    ///
+    /// A range is not within its region or key, or the key does not allow writing; nothing is transferred then. The connection has ended.
+    pub fn submit(self) -> io::Result<Ticket<'c>> {
+        let Self { connection, transfers, progress, has_gets, mut notify } = self;
+        let transfers = transfers?;
+        connection.handle().with(|worker| worker.transfer(connection.id(), transfers))?;
+        if let Some(number) = notify.take_if(|_| !has_gets) {
+            connection.send(&number.to_le_bytes())?;
+        }
+        Ok(Ticket { connection, progress, notify })
+    }
+
+    fn add(mut self, is_put: bool, (region, range): (&Region, Range<usize>), (key, offset): (&RegionKey, u64)) -> Self {
+        let checked = region.check(&range).and_then(|()| check_key(key, offset, range.len(), is_put));
+        match (&mut self.transfers, checked) {
+            (Ok(transfers), Ok(())) => {
+                let remote = (key.remote.address.wrapping_add(offset), key.remote.key);
+                transfers.extend(Transfer::cut(
+                    is_put,
+                    (&region.memory, range.start),
+                    range.len(),
+                    remote,
+                    &self.progress,
+                ));
+            }
+            (Err(_), _) => {}
+            (transfers, Err(error)) => *transfers = Err(error),
+        }
+        self
+    }
+}
+
+/// A batch that was submitted.
+#[derive(Debug)]
+pub struct Ticket<'c> {
+    connection: &'c Connection,
+    progress: Arc<Progress>,
+    notify: Option<u64>,
+}
+
+impl Ticket<'_> {
+    /// Whether all transfers have completed.
+    ///
+    /// # Errors
+    ///
+    /// A transfer failed: the peer revoked its key, or the connection ended.
+    pub fn is_done(&self) -> io::Result<bool> {
+        match self.progress.ended() {
+            None => Ok(false),
+            Some(true) => Ok(true),
+            Some(false) => {
+                let text = "a transfer failed: the peer took its key back, or the connection ended";
+                Err(io::Error::new(io::ErrorKind::ConnectionAborted, text))
+            }
+        }
+    }
+
+    /// Waits until all transfers have completed: the puts are in the peer's memory, the gets in this side's.
+    ///
+    /// # Errors
+    ///
+    /// See [`is_done`](Self::is_done).
+    pub fn wait(self) -> io::Result<()> {
+        self.connection.wait(Awaited::Transfer, None, |_| match self.is_done()? {
+            true => Ok(()),
+            false => Err(io::ErrorKind::WouldBlock.into()),
+        })?;
+        match self.notify {
+            Some(number) => self.connection.send(&number.to_le_bytes()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Transfers started by [`Worker::put`] or [`Worker::get`].
+#[derive(Debug)]
+pub struct Transferring {
+    progress: Arc<Progress>,
+}
+
+impl Transferring {
+    /// Whether the transfers have completed; `Some(false)` if one has failed.
+    pub fn ended(&self) -> Option<bool> {
+        self.progress.ended()
+    }
+}
+
+impl Connection {
+    /// Begins a batch of transfers between regions of both sides.
+    pub fn batch(&self) -> Batch<'_> {
+        Batch { connection: self, transfers: Ok(Vec::new()), progress: Arc::default(), has_gets: false, notify: None }
+    }
+}
+
+impl Worker {
+    /// Starts to write bytes of a region to `offset` within the bytes of the peer's key.
+    ///
+    /// # Errors
+    ///
+    /// See [`Batch::submit`].
+    pub fn put(
+        &mut self,
+        id: ConnectionId,
+        from: (&Region, Range<usize>),
+        to: (&RegionKey, u64),
+    ) -> io::Result<Transferring> {
+        self.begin(id, true, from, to)
+    }
+
+    /// Starts to read into a region, from `offset` within the bytes of the peer's key.
+    ///
+    /// # Errors
+    ///
+    /// See [`Batch::submit`].
+    pub fn get(
+        &mut self,
+        id: ConnectionId,
+        to: (&Region, Range<usize>),
+        from: (&RegionKey, u64),
+    ) -> io::Result<Transferring> {
+        self.begin(id, false, to, from)
+    }
+
+    fn begin(
+        &mut self,
+        id: ConnectionId,
+        is_put: bool,
+        (region, range): (&Region, Range<usize>),
+        (key, offset): (&RegionKey, u64),
+    ) -> io::Result<Transferring> {
+        region.check(&range)?;
+        check_key(key, offset, range.len(), is_put)?;
+        let remote = (key.remote.address.wrapping_add(offset), key.remote.key);
+        let progress = Arc::default();
+        let transfers = Transfer::cut(is_put, (&region.memory, range.start), range.len(), remote, &progress);
+        self.transfer(id, transfers.collect())?;
+        Ok(Transferring { progress })
+    }
+}

@@ -1,0 +1,122 @@
+//! Permissions of the peer.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::connection::Connection;
+use crate::memory::Progress;
+use crate::worker::{Awaited, ConnectionId, Worker};
+
+use super::{Region, RegionKey};
+
+/// The peer's permission to access bytes of a region. Dropping it starts the revocation; [`revoke`](Self::revoke) waits until it is done.
+///
+/// If the device has memory windows of type 2B, the key is valid for these bytes and this connection only, and becomes invalid
+/// when it is revoked. On other devices it is the key of the whole region: any peer of the worker that has the key may use it until the
+/// region is released. [`doctor`](crate::doctor()) reports such devices.
+#[derive(Debug)]
+pub struct Grant<'c> {
+    connection: &'c Connection,
+    key: RegionKey,
+    closed: Arc<Progress>,
+}
+
+impl<'c> Grant<'c> {
+    /// Lets the peer read bytes of a region.
+    ///
+    /// # Errors
+    ///
+    /// The range is empty or not within the region; the region belongs to another worker; the connection has ended, does not run on
+    /// RDMA, or has the maximum of 64 keys.
+    pub fn readable(connection: &'c Connection, region: &Region, range: Range<usize>) -> io::Result<Self> {
+        Self::new(connection, region, range, false)
+    }
+
+    /// Lets the peer read and write bytes of a region.
+    ///
+    /// # Errors
+    ///
+    /// See [`readable`](Self::readable).
+    pub fn writable(connection: &'c Connection, region: &Region, range: Range<usize>) -> io::Result<Self> {
+        Self::new(connection, region, range, true)
+    }
+
+    fn new(connection: &'c Connection, region: &Region, range: Range<usize>, is_writable: bool) -> io::Result<Self> {
+        let closed = Arc::<Progress>::default();
+        let (part, length) = region.part(range, is_writable, Arc::clone(&closed))?;
+        let remote = connection.handle().with(|worker| worker.grant(connection.id(), part))?;
+        Ok(Self { connection, key: RegionKey { remote, length, is_writable }, closed })
+    }
+
+    /// The key, for the peer.
+    pub fn key(&self) -> RegionKey {
+        self.key
+    }
+
+    /// Revokes the key, and waits until it is invalid.
+    ///
+    /// # Errors
+    ///
+    /// `ConnectionAborted` if the device did not end the connection: the key may then be valid until the process ends.
+    pub fn revoke(self) -> io::Result<()> {
+        self.take_back();
+        self.connection.wait(Awaited::Transfer, None, |_| match self.closed.ended() {
+            Some(true) => Ok(()),
+            Some(false) => {
+                let text = "the device did not end the connection: the key may be valid until the process ends";
+                Err(io::Error::new(io::ErrorKind::ConnectionAborted, text))
+            }
+            None => Err(io::ErrorKind::WouldBlock.into()),
+        })
+    }
+
+    fn take_back(&self) {
+        self.connection.handle().with(|worker| worker.conceal(self.connection.id(), self.key.remote));
+    }
+}
+
+impl Drop for Grant<'_> {
+    fn drop(&mut self) {
+        if self.closed.ended().is_none() {
+            self.take_back();
+        }
+    }
+}
+
+/// A key from [`Worker::open_region`]. It is valid until [`Worker::close_region`] or the end of the connection.
+#[derive(Debug)]
+pub struct OpenRegion {
+    key: RegionKey,
+}
+
+impl OpenRegion {
+    /// The key, for the peer.
+    pub fn key(&self) -> RegionKey {
+        self.key
+    }
+}
+
+impl Worker {
+    /// Grants the peer of a connection read access, or read and write access, to bytes of a region: see [`Grant`].
+    ///
+    /// # Errors
+    ///
+    /// See [`Grant::readable`].
+    pub fn open_region(
+        &mut self,
+        id: ConnectionId,
+        region: &Region,
+        range: Range<usize>,
+        is_writable: bool,
+    ) -> io::Result<OpenRegion> {
+        let (part, length) = region.part(range, is_writable, Arc::default())?;
+        let remote = self.grant(id, part)?;
+        Ok(OpenRegion { key: RegionKey { remote, length, is_writable } })
+    }
+
+    /// Revokes a key. The region's memory stays registered until the key is invalid.
+    pub fn close_region(&mut self, id: ConnectionId, open: &OpenRegion) {
+        self.conceal(id, open.key.remote);
+    }
+}

@@ -1,0 +1,226 @@
+//! Memory that the peer reads and writes directly, without a thread of this process.
+//!
+//! ```
+//! # fn main() -> std::io::Result<()> {
+//! # softrnic::register().unwrap();
+//! use trespass::{Acceptor, Connection, Grant, RegionKey};
+//!
+//! let acceptor = Acceptor::bind("127.0.0.1:0")?;
+//! let client = Connection::connect(acceptor.local_addr())?;
+//! let server = acceptor.accept()?;
+//!
+//! // The server lets its peer write a page, and sends it the key in a message.
+//! let page = server.region(4096)?;
+//! let grant = Grant::writable(&server, &page, 0..4096)?;
+//! server.send(&grant.key().to_bytes())?;
+//!
+//! // The client puts bytes there, and notifies the server.
+//! let key = client.recv()?.as_deref().and_then(RegionKey::from_bytes).expect("a key");
+//! let mine = client.region(5)?;
+//! mine.write_at(0, b"hello")?;
+//! client.batch().put((&mine, 0..5), (&key, 100)).notify(42).submit()?.wait()?;
+//!
+//! let note = server.recv()?.expect("a notification");
+//! assert_eq!(note[..], 42_u64.to_le_bytes());
+//! let mut bytes = [0; 5];
+//! page.read_at(100, &mut bytes)?;
+//! assert_eq!(&bytes, b"hello");
+//! grant.revoke()?; // the key works no more
+//! # Ok(())
+//! # }
+//! ```
+
+mod batch;
+mod grant;
+mod key;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use crate::backend::RegionPart;
+use crate::connection::Connection;
+use crate::memory::{self, Progress, RegionMemory};
+use crate::worker::{ConnectionId, Worker};
+
+pub use batch::{Batch, Ticket, Transferring};
+pub use grant::{Grant, OpenRegion};
+pub use key::RegionKey;
+
+/// Memory registered with the device of a connection's worker, for [`Batch`] and [`Grant`]. Clones refer to the same memory.
+///
+/// Batches and grants keep it registered.
+#[derive(Clone, Debug)]
+pub struct Region {
+    memory: Arc<RegionMemory>,
+}
+
+/// Registers memory with the device of a worker's connections, without the worker: for programs that drive a [`Worker`] by themselves.
+#[derive(Clone, Debug)]
+pub struct Registrar {
+    domain: memory::Domain,
+}
+
+impl Region {
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// Whether the length is zero.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies bytes out. If the peer writes at the same time, the copy may mix old and new bytes.
+    ///
+    /// # Errors
+    ///
+    /// The range is not within the region; `Unsupported` if the region does not own its memory.
+    pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> io::Result<()> {
+        self.memory.read_at(offset, bytes)
+    }
+
+    /// Copies bytes in. If the peer reads at the same time, it may get a mix of old and new bytes.
+    ///
+    /// # Errors
+    ///
+    /// See [`read_at`](Self::read_at).
+    pub fn write_at(&self, offset: usize, bytes: &[u8]) -> io::Result<()> {
+        self.memory.write_at(offset, bytes)
+    }
+
+    /// Whether no batch, key or clone uses the memory.
+    pub fn is_unique(&self) -> bool {
+        Arc::strong_count(&self.memory) == 1
+    }
+
+    /// Bytes for a peer, and how many.
+    fn part(&self, range: Range<usize>, is_writable: bool, closed: Arc<Progress>) -> io::Result<(RegionPart, u64)> {
+        self.check(&range)?;
+        if range.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a key opens a byte at least"));
+        }
+        closed.begin();
+        let (memory, offset, length) = (Arc::clone(&self.memory), range.start, range.len());
+        Ok((RegionPart { memory, offset, length, is_writable, closed }, length as u64))
+    }
+
+    fn check(&self, range: &Range<usize>) -> io::Result<()> {
+        if range.start <= range.end && range.end <= self.len() {
+            return Ok(());
+        }
+        let text =
+            format!("bytes {}..{} are not within the {} bytes of the region", range.start, range.end, self.len());
+        Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+    }
+}
+
+impl Registrar {
+    /// Allocates zeroed pages that the region owns.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory` if the system cannot allocate or lock more memory.
+    pub fn region(&self, length: usize) -> io::Result<Region> {
+        let memory = RegionMemory::owned(&self.domain, length).map_err(registration)?;
+        Ok(Region { memory: Arc::new(memory) })
+    }
+
+    /// Registers existing memory: the program's, or a GPU's by its address.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if the device cannot reach the memory.
+    ///
+    /// # Safety
+    ///
+    /// See [`Connection::region_at`].
+    pub unsafe fn region_at(&self, address: *mut u8, length: usize) -> io::Result<Region> {
+        // SAFETY: the caller's promise.
+        let memory = unsafe { RegionMemory::foreign(&self.domain, address.expose_provenance(), length) };
+        Ok(Region { memory: Arc::new(memory.map_err(registration)?) })
+    }
+
+    /// Registers memory of a dma-buf, such as a GPU's: `length` bytes from `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the device or the kernel does not register dma-bufs.
+    ///
+    /// # Safety
+    ///
+    /// See [`Connection::region_of_dmabuf`].
+    pub unsafe fn region_of_dmabuf(&self, fd: BorrowedFd<'_>, offset: u64, length: usize) -> io::Result<Region> {
+        // SAFETY: the caller's promise.
+        let memory = unsafe { RegionMemory::dmabuf(&self.domain, (fd, offset), length, offset) };
+        Ok(Region { memory: Arc::new(memory.map_err(registration)?) })
+    }
+}
+
+impl Worker {
+    /// Registers memory for a connection.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the connection does not run on RDMA.
+    pub fn registrar(&self, id: ConnectionId) -> io::Result<Registrar> {
+        Ok(Registrar { domain: self.region_domain(id)? })
+    }
+}
+
+impl Connection {
+    /// Allocates zeroed pages that the region owns.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the connection does not run on RDMA; `OutOfMemory` if the system cannot allocate or lock more memory.
+    pub fn region(&self, length: usize) -> io::Result<Region> {
+        let domain = self.handle().with(|worker| worker.region_domain(self.id()))?;
+        let memory = RegionMemory::owned(&domain, length).map_err(registration)?;
+        Ok(Region { memory: Arc::new(memory) })
+    }
+
+    /// Registers existing memory: the program's, or a GPU's by its address.
+    ///
+    /// # Errors
+    ///
+    /// See [`region`](Self::region); `EFAULT` if the device cannot reach the memory.
+    ///
+    /// # Safety
+    ///
+    /// Until the region, its batches and its grants have ended:
+    ///
+    /// - The `length` bytes at `address` stay allocated and mapped.
+    /// - No Rust reference to them is held while a get of this side, or a peer with a writable grant, may write them.
+    /// - No `&mut` to them is held while a put of this side, or a peer with a grant, may read them.
+    pub unsafe fn region_at(&self, address: *mut u8, length: usize) -> io::Result<Region> {
+        let domain = self.handle().with(|worker| worker.region_domain(self.id()))?;
+        // SAFETY: the caller's promise.
+        let memory = unsafe { RegionMemory::foreign(&domain, address.expose_provenance(), length) };
+        Ok(Region { memory: Arc::new(memory.map_err(registration)?) })
+    }
+
+    /// Registers memory of a dma-buf, such as a GPU's: `length` bytes from `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// See [`region`](Self::region); `Unsupported` if the device or the kernel does not register dma-bufs.
+    ///
+    /// # Safety
+    ///
+    /// See [`region_at`](Self::region_at), for the memory of the dma-buf.
+    pub unsafe fn region_of_dmabuf(&self, fd: BorrowedFd<'_>, offset: u64, length: usize) -> io::Result<Region> {
+        let domain = self.handle().with(|worker| worker.region_domain(self.id()))?;
+        // SAFETY: the caller's promise.
+        let memory = unsafe { RegionMemory::dmabuf(&domain, (fd, offset), length, offset) };
+        Ok(Region { memory: Arc::new(memory.map_err(registration)?) })
+    }
+}
+
+fn registration(error: sideway::error::VerbError) -> io::Error {
+    io::Error::new(error.kind(), error)
+}

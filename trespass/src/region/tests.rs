@@ -1,0 +1,125 @@
+//! Regions of two workers in one process.
+
+use super::*;
+use crate::proto::Remote;
+use crate::{Acceptor, Handle, Options, Transport};
+
+fn pair(transport: Transport) -> (Connection, Connection) {
+    softrnic::register().unwrap();
+    let [server, client] = [(); 2].map(|()| Handle::new(&Options { transport, ..Options::default() }).unwrap());
+    // On a device of the kernel, one of its addresses: 127.0.0.1 leads to none.
+    let host = std::env::var("TRESPASS_TEST_ADDRESS").unwrap_or_else(|_| "127.0.0.1".to_owned());
+    let acceptor = Acceptor::bind_on(&server, (host.as_str(), 0)).unwrap();
+    let client = Connection::connect_on(&client, acceptor.local_addr(), None).unwrap();
+    (acceptor.accept().unwrap(), client)
+}
+
+#[test]
+fn a_batch_larger_than_the_send_queue_arrives_whole() {
+    let (server, client) = pair(Transport::Rdma);
+    let (theirs, mine) = (server.region(64_000).unwrap(), client.region(64_000).unwrap());
+    let bytes: Vec<u8> = (0..64_000_u32).map(|n| (n / 64) as u8).collect();
+    mine.write_at(0, &bytes).unwrap();
+    let grant = Grant::writable(&server, &theirs, 0..64_000).unwrap();
+    server.send(&grant.key().to_bytes()).unwrap();
+    let key = RegionKey::from_bytes(&client.recv().unwrap().unwrap()).unwrap();
+    let mut batch = client.batch();
+    for n in 0..1000 {
+        batch = batch.put((&mine, n * 64..(n + 1) * 64), (&key, n as u64 * 64));
+    }
+    let ticket = batch.notify(7).submit().unwrap();
+    assert_eq!(server.recv().unwrap().unwrap()[..], 7_u64.to_le_bytes());
+    let mut arrived = vec![0; 64_000];
+    theirs.read_at(0, &mut arrived).unwrap();
+    assert_eq!(arrived, bytes);
+    ticket.wait().unwrap();
+    assert!(client.send(b"the connection goes on").is_ok());
+}
+
+#[test]
+fn gets_complete_before_their_notification_is_sent() {
+    let (server, client) = pair(Transport::Rdma);
+    let (theirs, mine) = (server.region(4096).unwrap(), client.region(4096).unwrap());
+    theirs.write_at(1000, b"there").unwrap();
+    let grant = Grant::readable(&server, &theirs, 1000..1005).unwrap();
+    server.send(&grant.key().to_bytes()).unwrap();
+    let key = RegionKey::from_bytes(&client.recv().unwrap().unwrap()).unwrap();
+    assert_eq!((key.len(), key.is_writable()), (5, false));
+    client.batch().get((&mine, 8..13), (&key, 0)).notify(1).submit().unwrap().wait().unwrap();
+    let mut bytes = [0; 5];
+    mine.read_at(8, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"there");
+    assert_eq!(server.recv().unwrap().unwrap()[..], 1_u64.to_le_bytes());
+}
+
+#[test]
+fn a_key_that_was_taken_back_works_no_more() {
+    let (server, client) = pair(Transport::Rdma);
+    let (theirs, mine) = (server.region(64).unwrap(), client.region(64).unwrap());
+    let grant = Grant::writable(&server, &theirs, 0..64).unwrap();
+    let key = grant.key();
+    server.send(b"granted").unwrap();
+    client.recv().unwrap().unwrap();
+    client.batch().put((&mine, 0..64), (&key, 0)).submit().unwrap().wait().unwrap();
+    grant.revoke().unwrap();
+    mine.write_at(0, &[1; 64]).unwrap();
+    let late = client.batch().put((&mine, 0..64), (&key, 0)).submit().unwrap();
+    assert!(late.wait().is_err());
+    let mut bytes = [9; 64];
+    theirs.read_at(0, &mut bytes).unwrap();
+    assert_eq!(bytes, [0; 64]);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_it_is_posted() {
+    let (server, client) = pair(Transport::Rdma);
+    let (theirs, mine) = (server.region(64).unwrap(), client.region(64).unwrap());
+    let read_only = Grant::readable(&server, &theirs, 0..32).unwrap().key();
+    let kinds = [
+        client.batch().put((&mine, 0..8), (&read_only, 0)).submit().map(drop),
+        client.batch().get((&mine, 0..8), (&read_only, 25)).submit().map(drop),
+        client.batch().get((&mine, 60..65), (&read_only, 0)).submit().map(drop),
+        client.batch().get((&mine, 0..8), (&read_only, u64::MAX)).submit().map(drop),
+        Grant::readable(&server, &theirs, 8..8).map(drop),
+        Grant::readable(&server, &mine, 0..8).map(drop),
+    ]
+    .map(|result| result.unwrap_err().kind());
+    assert_eq!(kinds, [io::ErrorKind::InvalidInput; 6]);
+    assert!(client.send(b"the connection goes on").is_ok());
+}
+
+#[test]
+fn the_65th_key_is_refused_and_one_taken_back_makes_room() {
+    let (server, _client) = pair(Transport::Rdma);
+    let region = server.region(64).unwrap();
+    let mut grants: Vec<Grant<'_>> = (0..64).map(|_| Grant::readable(&server, &region, 0..1).unwrap()).collect();
+    assert_eq!(Grant::readable(&server, &region, 0..1).unwrap_err().kind(), io::ErrorKind::QuotaExceeded);
+    grants.pop().unwrap().revoke().unwrap();
+    assert!(Grant::readable(&server, &region, 0..1).is_ok());
+}
+
+#[test]
+fn a_ticket_fails_when_the_peer_goes() {
+    let (server, client) = pair(Transport::Rdma);
+    let (theirs, mine) = (server.region(64).unwrap(), client.region(64).unwrap());
+    let key = Grant::writable(&server, &theirs, 0..64).unwrap().key();
+    drop(server);
+    let done = client.batch().put((&mine, 0..64), (&key, 0)).submit().and_then(Ticket::wait);
+    assert!(done.is_err());
+}
+
+#[test]
+fn a_connection_over_tcp_has_no_regions() {
+    let (server, _client) = pair(Transport::Tcp);
+    assert_eq!(server.region(64).unwrap_err().kind(), io::ErrorKind::Unsupported);
+}
+
+#[test]
+fn keys_travel_as_bytes() {
+    let key = RegionKey { remote: Remote { address: 0x0102_0304, key: 7 }, length: 99, is_writable: true };
+    assert_eq!(RegionKey::from_bytes(&key.to_bytes()), Some(key));
+    assert_eq!(RegionKey::from_bytes(&key.to_bytes()[1..]), None);
+    let mut bytes = key.to_bytes();
+    bytes[20] = 2;
+    assert_eq!(RegionKey::from_bytes(&bytes), None);
+}

@@ -1,0 +1,290 @@
+//! A backend with its connections.
+
+mod slot;
+mod table;
+
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+
+use crate::backend::{Backend, LinkId, RegionPart};
+use crate::memory::Buf;
+use crate::proto::{Connection, FLOOR, HEADER, Hello, Port, Refusal, RefusalCode, Remote, Settings, Stock};
+
+use self::slot::State;
+use self::table::Limits;
+use super::waiters::Woken;
+
+pub(super) use self::slot::Slot;
+pub(super) use self::table::Table;
+
+/// Milliseconds between looks at all connections.
+const TICK: u64 = 500;
+/// Receives that are posted together while nothing waits for their credits.
+const REFILL: usize = 8;
+/// A message that is READ has this part of the pool at most.
+const SHARE: usize = 16;
+
+/// A backend and the connections that run over it.
+#[derive(Debug)]
+pub(super) struct Domain<B> {
+    pub(super) backend: B,
+    pub(super) table: Table,
+    /// Buffers that the backend has done with.
+    spare: Vec<Buf>,
+}
+
+/// Exposes buffers to one link.
+pub(super) struct Link<'b, B> {
+    backend: &'b mut B,
+    id: LinkId,
+}
+
+impl<B: Backend> Port for Link<'_, B> {
+    fn expose(&mut self, message: Buf) -> Result<Remote, Buf> {
+        self.backend.expose(self.id, message)
+    }
+
+    #[inline]
+    fn send_now(&mut self, header: &[u8; HEADER], payload: &[u8]) -> bool {
+        self.backend.send_now(self.id, header, payload)
+    }
+}
+
+impl<B: Backend> Link<'_, B> {
+    pub(super) fn grant(&mut self, part: RegionPart) -> io::Result<Remote> {
+        self.backend.grant(self.id, part)
+    }
+}
+
+impl<B: Backend> Domain<B> {
+    /// `step` is how many receives are added at a time.
+    pub(super) fn new(backend: B, settings: Settings, step: u32, now: u64) -> Domain<B> {
+        let abilities = backend.abilities();
+        // One message takes a small share of the pool: its length is the peer's choice.
+        let share = u32::try_from(backend.pool().limit() / SHARE).unwrap_or(u32::MAX);
+        let settings = Settings { rendezvous: settings.rendezvous.min(share.max(1 << 20)), ..settings };
+        let table = Table {
+            stock: Stock::new(backend.pool().clone()),
+            slots: Vec::new(),
+            free: Vec::new(),
+            dirty: Vec::new(),
+            incoming: Vec::new(),
+            woken: Woken::default(),
+            accepted: Vec::new(),
+            settings,
+            limits: Limits { segment: abilities.segment, receives: abilities.receives, reads: abilities.reads },
+            step,
+            now,
+            next_tick: now + TICK,
+            epoch: now << 20 ^ u64::from(std::process::id()),
+        };
+        Domain { backend, table, spare: Vec::new() }
+    }
+
+    /// Starts to connect.
+    pub(super) fn connect(&mut self, address: SocketAddr) -> io::Result<LinkId> {
+        let hello = self.table.hello()?;
+        let link = self.table.slot(State::Connecting(hello));
+        self.refill();
+        let started = self.backend.connect(link, address, &hello.emit());
+        started.inspect_err(|_| self.table.free_slot(link))?;
+        Ok(link)
+    }
+
+    /// Whether the link is established; an error if it could not be.
+    pub(super) fn is_established(&self, link: LinkId) -> io::Result<bool> {
+        match self.table.get(link).map(|slot| &slot.state) {
+            Some(State::Open(_)) => Ok(true),
+            Some(State::Failed(failure)) => Err(failure.clone().into()),
+            Some(State::Connecting(_) | State::Accepting(..)) => Ok(false),
+            Some(State::Free) | None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Does something with a connection, which is looked at in the next turn if there is something to do.
+    #[inline]
+    pub(super) fn with<T>(
+        &mut self,
+        link: LinkId,
+        act: impl FnOnce(&mut Connection, &mut Stock, &mut Link<'_, B>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let Table { slots, stock, dirty, .. } = &mut self.table;
+        let Some(slot) = slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation) else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        match &mut slot.state {
+            State::Open(connection) => {
+                if stock.receives.len() >= REFILL {
+                    self.backend.post_receives(&mut stock.receives);
+                }
+                let result = act(connection, stock, &mut Link { backend: &mut self.backend, id: link });
+                if !slot.is_dirty && connection.needs_turn(stock) {
+                    slot.mark(link.index, dirty);
+                }
+                result
+            }
+            State::Failed(failure) => Err(failure.clone().into()),
+            State::Connecting(_) | State::Accepting(..) => Err(io::ErrorKind::WouldBlock.into()),
+            State::Free => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Sends a message.
+    #[inline]
+    pub(super) fn send(&mut self, link: LinkId, message: &[u8]) -> io::Result<()> {
+        let Table { slots, stock, .. } = &mut self.table;
+        if let Some(Slot { generation, state: State::Open(connection), .. }) = slots.get_mut(link.index as usize)
+            && *generation == link.generation
+            && connection.send_now(message, stock, &mut Link { backend: &mut self.backend, id: link })
+        {
+            return Ok(());
+        }
+        self.with(link, |connection, stock, port| connection.try_send(message, stock, port))
+    }
+
+    /// The program gives a connection up. What it has sent still arrives, within the linger time.
+    pub(super) fn forget(&mut self, link: LinkId, code: u32, reason: &str) {
+        let now = self.table.now;
+        let Some(slot) = self.table.get_mut(link) else { return };
+        slot.is_forgotten = true;
+        match &slot.state {
+            State::Open(_) => {
+                _ = self.with(link, |connection, stock, _| {
+                    connection.close(code, reason, now, stock);
+                    Ok(())
+                });
+                self.table.free_if_over(link);
+            }
+            State::Failed(_) => self.table.free_slot(link),
+            State::Connecting(_) | State::Accepting(..) => self.backend.disconnect(link),
+            State::Free => {}
+        }
+    }
+
+    /// One turn: what has happened, answers, receives, requests. Returns how much there was.
+    #[inline]
+    pub(super) fn turn(&mut self, budget: usize) -> usize {
+        self.table.stock.turn = self.table.stock.turn.wrapping_add(1);
+        let count = self.backend.poll(budget, &mut self.table, &mut self.spare);
+        if !self.table.incoming.is_empty() {
+            self.answer();
+        }
+        if self.has_work() {
+            self.flush();
+        }
+        count
+    }
+
+    /// Whether there is something to post, or to put away.
+    #[inline]
+    pub(super) fn has_work(&self) -> bool {
+        let table = &self.table;
+        !table.dirty.is_empty() || table.stock.receives.len() >= REFILL || !self.spare.is_empty()
+    }
+
+    /// Posts what is to be posted.
+    pub(super) fn flush(&mut self) {
+        self.refill();
+        if !self.table.dirty.is_empty() {
+            self.service();
+        }
+        self.spare.drain(..).for_each(|buffer| self.table.stock.give(buffer));
+    }
+
+    /// Lets time pass; `now` in milliseconds.
+    pub(super) fn tick(&mut self, now: u64) {
+        let table = &mut self.table;
+        table.now = now;
+        if now < table.next_tick {
+            return;
+        }
+        table.next_tick = now + TICK;
+        for (index, slot) in table.slots.iter_mut().enumerate() {
+            if let State::Open(connection) = &mut slot.state {
+                connection.tick(now, &mut table.stock);
+                slot.mark(index as u32, &mut table.dirty);
+            }
+        }
+        table.stock.trim();
+        self.flush();
+    }
+
+    /// When the domain has to have a turn although nothing happens, in milliseconds.
+    pub(super) fn deadline(&self) -> u64 {
+        let starved = if self.table.stock.starved { self.table.now + 1 } else { u64::MAX };
+        let backend = self.backend.deadline().map_or(u64::MAX, |nanoseconds| nanoseconds / 1_000_000 + 1);
+        self.table.next_tick.min(starved).min(backend)
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        self.table.slots.len() - self.table.free.len()
+    }
+
+    #[inline]
+    fn refill(&mut self) {
+        if !self.table.stock.receives.is_empty() {
+            self.backend.post_receives(&mut self.table.stock.receives);
+        }
+    }
+
+    fn service(&mut self) {
+        let Table { slots, stock, dirty, now, woken, .. } = &mut self.table;
+        stock.starved = false;
+        let mut over = Vec::new();
+        let mut again = 0;
+        for at in 0..dirty.len() {
+            let index = dirty[at];
+            let Some(slot) = slots.get_mut(index as usize) else { continue };
+            slot.is_dirty = false;
+            let State::Open(connection) = &mut slot.state else { continue };
+            let link = LinkId { index, generation: slot.generation };
+            connection.transmit(stock);
+            if !connection.requests.is_empty() {
+                self.backend.post(link, &mut connection.requests, &mut self.spare);
+            }
+            if !slot.is_ending && connection.wants_disconnect(*now) {
+                slot.is_ending = true;
+                self.backend.disconnect(link);
+            }
+            let is_full = !connection.requests.is_empty();
+            if slot.is_forgotten && connection.has_ended() {
+                over.push(link);
+            } else {
+                slot.wake(stock, woken);
+            }
+            if is_full || stock.starved {
+                // Kept for the next turn: the send queue is full, or memory is missing.
+                slot.is_dirty = true;
+                dirty[again] = index;
+                again += 1;
+            }
+        }
+        dirty.truncate(again);
+        over.into_iter().for_each(|link| self.table.free_if_over(link));
+    }
+
+    /// Answers the requests to connect.
+    fn answer(&mut self) {
+        for (listener, incoming, peer, bytes) in mem::take(&mut self.table.incoming) {
+            let agreed =
+                self.table.hello().map_err(|error| Refusal::new(RefusalCode::BUSY, &error.to_string())).and_then(
+                    |own| {
+                        let agreed = Hello::parse(&bytes).and_then(|hello| own.agree(&hello));
+                        agreed.map(|agreement| (own, agreement)).inspect_err(|_| self.table.stock.ledger.release(FLOOR))
+                    },
+                );
+            match agreed {
+                Ok((hello, agreement)) => {
+                    let link = self.table.slot(State::Accepting(listener, agreement));
+                    self.refill();
+                    self.backend.accept(incoming, link, &hello.emit());
+                }
+                Err(refusal) => {
+                    log::info!("refused a connection of {peer}: {refusal}");
+                    self.backend.reject(incoming, &refusal.emit());
+                }
+            }
+        }
+    }
+}

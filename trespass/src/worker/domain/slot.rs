@@ -1,0 +1,69 @@
+//! The place of a connection.
+
+use crate::backend::{Established, ListenerId};
+use crate::proto::{Agreement, Connection, Failure, Hello, Stock};
+
+use super::super::waiters::{Awaited, Waiters, Woken};
+
+#[derive(Debug)]
+pub(in crate::worker) struct Slot {
+    pub(super) generation: u32,
+    pub(super) is_dirty: bool,
+    /// The program has given it up: freed when the link has ended.
+    pub(super) is_forgotten: bool,
+    pub(super) is_ending: bool,
+    pub(in crate::worker) facts: Option<Established>,
+    pub(super) waiters: Waiters,
+    pub(super) state: State,
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    Free,
+    Connecting(Hello),
+    Accepting(ListenerId, Agreement),
+    Open(Box<Connection>),
+    Failed(Failure),
+}
+
+impl Slot {
+    pub(super) fn new() -> Slot {
+        Slot {
+            generation: 0,
+            is_dirty: false,
+            is_forgotten: false,
+            is_ending: false,
+            facts: None,
+            waiters: Waiters::default(),
+            state: State::Free,
+        }
+    }
+
+    #[inline]
+    pub(super) fn mark(&mut self, index: u32, dirty: &mut Vec<u32>) {
+        if !self.is_dirty {
+            self.is_dirty = true;
+            dirty.push(index);
+        }
+    }
+
+    /// Wakes what waits for what the connection now has.
+    #[inline]
+    pub(super) fn wake(&mut self, stock: &mut Stock, woken: &mut Woken) {
+        if !self.waiters.is_empty() {
+            self.wake_some(stock, woken);
+        }
+    }
+
+    pub(super) fn wake_some(&mut self, stock: &mut Stock, woken: &mut Woken) {
+        let State::Open(connection) = &mut self.state else { return };
+        if self.waiters.has(Awaited::Message) && connection.can_receive(stock) {
+            self.waiters.wake(Awaited::Message, woken);
+        }
+        if connection.can_progress() && (!connection.lacks_memory() || stock.has_segment()) {
+            self.waiters.wake(Awaited::Room, woken);
+        }
+        // Links that fail end transfers as they are posted.
+        self.waiters.wake(Awaited::Transfer, woken);
+    }
+}

@@ -1,0 +1,279 @@
+//! The connections of a domain, and what a backend's events leave to be done.
+
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+
+use crate::backend::{Ended, Established, Events, IncomingId, LinkId, ListenerId};
+use crate::memory::Buf;
+use crate::proto::{Agreement, Connection, FLOOR, Failure, Hello, Refusal, RefusalCode, Settings, Stock};
+
+use super::super::waiters::{Awaited, Waiters, Woken};
+use super::slot::{Slot, State};
+
+/// The connections, and what the backend's events leave to be done.
+#[derive(Debug)]
+pub(in crate::worker) struct Table {
+    pub(in crate::worker) stock: Stock,
+    pub(super) slots: Vec<Slot>,
+    pub(super) free: Vec<u32>,
+    pub(super) dirty: Vec<u32>,
+    pub(super) incoming: Vec<(ListenerId, IncomingId, SocketAddr, Vec<u8>)>,
+    /// Wakers that are due.
+    pub(in crate::worker) woken: Woken,
+    /// Connections that are established, and wait for `accept`.
+    pub(in crate::worker) accepted: Vec<(ListenerId, LinkId)>,
+    pub(super) settings: Settings,
+    pub(super) limits: Limits,
+    /// Receives that are added at a time.
+    pub(super) step: u32,
+    pub(super) now: u64,
+    pub(in crate::worker) next_tick: u64,
+    pub(super) epoch: u64,
+}
+
+/// This side's values for the hello.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) segment: u32,
+    pub(super) receives: u32,
+    pub(super) reads: u16,
+}
+
+impl Table {
+    pub(in crate::worker) fn get(&self, link: LinkId) -> Option<&Slot> {
+        self.slots.get(link.index as usize).filter(|slot| slot.generation == link.generation)
+    }
+
+    pub(in crate::worker) fn get_mut(&mut self, link: LinkId) -> Option<&mut Slot> {
+        self.slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation)
+    }
+
+    /// What waits for a connection, and where wakers go.
+    pub(in crate::worker) fn waiters(&mut self, link: LinkId) -> Option<(&mut Waiters, &mut Woken)> {
+        let slot = self.slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation)?;
+        Some((&mut slot.waiters, &mut self.woken))
+    }
+
+    /// This side's hello, with credits that are leased for it.
+    pub(super) fn hello(&mut self) -> io::Result<Hello> {
+        let ledger = &self.stock.ledger;
+        if ledger.total - ledger.leased < u32::from(FLOOR) {
+            self.stock.add_receives(self.step.min(self.limits.receives.saturating_sub(ledger.total)));
+        }
+        if !self.stock.ledger.open() {
+            let text = "no receives are left for another connection; close some, or raise the limit of locked memory";
+            return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
+        }
+        self.epoch = self.epoch.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        Ok(Hello {
+            segment: self.limits.segment,
+            credits: FLOOR,
+            reads: self.limits.reads,
+            rendezvous: self.settings.rendezvous,
+            message: self.settings.message,
+            ..Hello::new(self.epoch)
+        })
+    }
+
+    pub(super) fn slot(&mut self, state: State) -> LinkId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::new());
+            self.slots.len() as u32 - 1
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.state = state;
+        LinkId { index, generation: slot.generation }
+    }
+
+    /// Frees the slot of a connection that has ended, or never was one; its lease is released by then.
+    pub(super) fn free_slot(&mut self, link: LinkId) {
+        let Table { slots, stock, free, woken, .. } = self;
+        let Some(slot) = slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation) else {
+            return;
+        };
+        let (generation, is_dirty) = (slot.generation.wrapping_add(1), slot.is_dirty);
+        slot.waiters.wake_all(woken);
+        let old = mem::replace(slot, Slot { generation, is_dirty, ..Slot::new() });
+        match old.state {
+            State::Open(connection) => connection.forget(stock),
+            State::Connecting(_) | State::Accepting(..) => stock.ledger.release(FLOOR),
+            State::Failed(_) | State::Free => {}
+        }
+        free.push(link.index);
+    }
+
+    pub(super) fn free_if_over(&mut self, link: LinkId) {
+        let over = self.get(link).is_some_and(|slot| match &slot.state {
+            State::Open(connection) => slot.is_forgotten && connection.has_ended(),
+            _ => false,
+        });
+        if over {
+            self.free_slot(link);
+        }
+    }
+
+    /// Ends what was not established yet. An incoming connection has no owner yet, and is freed.
+    pub(super) fn fail(&mut self, link: LinkId, failure: Failure) {
+        let Table { slots, stock, woken, .. } = self;
+        let Some(slot) = slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation) else {
+            return;
+        };
+        match slot.state {
+            State::Connecting(_) if !slot.is_forgotten => {
+                slot.state = State::Failed(failure);
+                slot.waiters.wake_all(woken);
+                stock.ledger.release(FLOOR);
+            }
+            State::Connecting(_) | State::Accepting(..) => self.free_slot(link),
+            State::Open(_) | State::Failed(_) | State::Free => {}
+        }
+    }
+
+    /// The next connection of a listener that is established. The program has it now.
+    pub(in crate::worker) fn accept(&mut self, listener: ListenerId) -> Option<LinkId> {
+        let at = self.accepted.iter().position(|(of, _)| *of == listener)?;
+        let (_, link) = self.accepted.remove(at);
+        if let Some((connection, _)) = self.open(link) {
+            connection.claim();
+        }
+        Some(link)
+    }
+
+    /// A connection to which something has happened.
+    pub(super) fn open(&mut self, link: LinkId) -> Option<(&mut Connection, &mut Stock)> {
+        let slot = self.slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation)?;
+        slot.mark(link.index, &mut self.dirty);
+        match &mut slot.state {
+            State::Open(connection) => Some((connection, &mut self.stock)),
+            _ => None,
+        }
+    }
+}
+
+impl Events for Table {
+    fn incoming(&mut self, listener: ListenerId, incoming: IncomingId, peer: SocketAddr, hello: &[u8]) {
+        self.incoming.push((listener, incoming, peer, hello.to_vec()));
+    }
+
+    fn established(&mut self, link: LinkId, established: Established, hello: &[u8]) {
+        let (settings, now) = (self.settings, self.now);
+        let Some(slot) = self.get_mut(link) else { return };
+        slot.facts = Some(established);
+        let is_accepted = matches!(slot.state, State::Accepting(..));
+        let agreed = match &slot.state {
+            State::Connecting(own) => Hello::parse(hello).and_then(|peer| own.agree(&peer)),
+            State::Accepting(listener, agreement) => {
+                let (listener, agreement) = (*listener, *agreement);
+                self.accepted.push((listener, link));
+                Ok(agreement)
+            }
+            _ => return,
+        };
+        let Table { slots, woken, .. } = self;
+        let Some(slot) = slots.get_mut(link.index as usize) else { return };
+        match agreed {
+            Ok(agreement) => {
+                let connection = Connection::new(settings, agreement, FLOOR, now);
+                slot.state = State::Open(Box::new(if is_accepted { connection.unclaimed() } else { connection }));
+            }
+            Err(refusal) => {
+                // The link still has to end: a connection that has failed waits for it.
+                let text = io::Error::new(io::ErrorKind::Unsupported, refusal.to_string());
+                let agreement =
+                    Agreement { version: 1, segment: 512, credits: FLOOR, reads: 0, rendezvous: 0, message: 0 };
+                let mut connection = Box::new(Connection::new(settings, agreement, FLOOR, now));
+                connection.fail(text.into());
+                slot.state = State::Open(connection);
+            }
+        }
+        slot.waiters.wake_all(woken);
+        _ = self.open(link);
+    }
+
+    #[inline]
+    fn received(&mut self, link: LinkId, message: Buf) -> bool {
+        let Table { slots, stock, dirty, .. } = self;
+        match slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation) {
+            Some(Slot { state: State::Open(connection), is_dirty, waiters, .. }) => {
+                let received = connection.received(message, stock);
+                let is_sound = received.is_ok();
+                if let Err(violation) = received {
+                    log::warn!("ended a connection: {violation}");
+                    connection.fail(violation);
+                }
+                if !*is_dirty && (!waiters.is_empty() || connection.needs_turn(stock)) {
+                    *is_dirty = true;
+                    dirty.push(link.index);
+                }
+                is_sound
+            }
+            _ => {
+                self.stock.free(message);
+                true
+            }
+        }
+    }
+
+    fn returned(&mut self, receive: Buf) {
+        self.stock.free(receive);
+    }
+
+    #[inline]
+    fn sent(&mut self, link: LinkId, requests: u32) {
+        let Table { slots, stock, dirty, .. } = self;
+        if let Some(slot) = slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation)
+            && let State::Open(connection) = &mut slot.state
+        {
+            connection.sent(requests);
+            if !slot.is_dirty && (!slot.waiters.is_empty() || connection.needs_turn(stock)) {
+                slot.mark(link.index, dirty);
+            }
+        }
+    }
+
+    fn read(&mut self, link: LinkId, token: u32, into: Buf, whole: bool) {
+        if let Some((connection, _)) = self.open(link) {
+            connection.read_done(token, into, whole);
+        }
+    }
+
+    fn moved(&mut self, link: LinkId) {
+        let Table { slots, woken, .. } = self;
+        if let Some(slot) = slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation) {
+            slot.waiters.wake(Awaited::Transfer, woken);
+        }
+    }
+
+    fn probed(&mut self, link: LinkId) {
+        if let Some((connection, _)) = self.open(link) {
+            connection.probed();
+        }
+    }
+
+    fn ended(&mut self, link: LinkId, why: Ended) {
+        let failure = match why {
+            Ended::Closed | Ended::PeerClosed => None,
+            Ended::Rejected(bytes) => Some(rejected(&bytes).into()),
+            Ended::Failed(error) => Some(Failure::from(error)),
+        };
+        if let Some((connection, stock)) = self.open(link) {
+            connection.ended(failure, stock);
+        } else {
+            let aborted =
+                || Failure::new(io::ErrorKind::ConnectionAborted, "the connection ended before it was established");
+            self.fail(link, failure.unwrap_or_else(aborted));
+        }
+    }
+}
+
+/// What a rejection is for the program.
+fn rejected(bytes: &[u8]) -> io::Error {
+    match Refusal::parse(bytes) {
+        Some(refusal) if refusal.code == RefusalCode::BUSY => {
+            io::Error::new(io::ErrorKind::ConnectionRefused, refusal.to_string())
+        }
+        Some(refusal) => io::Error::new(io::ErrorKind::Unsupported, refusal.to_string()),
+        None => io::ErrorKind::ConnectionRefused.into(),
+    }
+}

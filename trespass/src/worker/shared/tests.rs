@@ -1,0 +1,135 @@
+//! Threads that share a worker.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc;
+
+use super::*;
+use crate::{Acceptor, Connection, Transport};
+
+/// Longer than anything takes that works.
+const LONG: Duration = Duration::from_secs(30);
+
+fn pair() -> (Connection, Connection) {
+    let ([server, _], [client, _]) = pairs();
+    (server, client)
+}
+
+/// Two connections of two workers.
+fn pairs() -> ([Connection; 2], [Connection; 2]) {
+    let [server, client] =
+        [(); 2].map(|()| Handle::new(&Options { transport: Transport::Tcp, ..Options::default() }).unwrap());
+    let acceptor = Acceptor::bind_on(&server, "127.0.0.1:0").unwrap();
+    let connect = |()| {
+        let client = Connection::connect_on(&client, acceptor.local_addr(), None).unwrap();
+        (acceptor.accept().unwrap(), client)
+    };
+    let [(first, first_client), (second, second_client)] = [(); 2].map(connect);
+    ([first, second], [first_client, second_client])
+}
+
+fn until(handle: &Handle, what: impl Fn(&mut Core) -> bool) {
+    let begun = Instant::now();
+    while !what(&mut handle.shared.lock()) {
+        thread::yield_now();
+        assert!(begun.elapsed() < LONG);
+    }
+}
+
+/// The last one replaced the other, which slept on.
+#[test]
+fn all_calls_that_wait_for_one_connection_are_woken() {
+    let ([server, other], [client, other_client]) = pairs();
+    let handle = server.handle();
+    let (results, outcomes) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| other.recv().unwrap());
+        until(handle, |core| core.call_sleeps);
+        for _ in 0..2 {
+            let (results, server) = (results.clone(), &server);
+            scope.spawn(move || results.send(server.recv()).unwrap());
+        }
+        until(handle, |core| core.parked.len() == 2);
+        (0..2_u8).for_each(|n| client.send(&[n]).unwrap());
+        let mut received: Vec<_> = (0..2).map(|_| outcomes.recv_timeout(LONG)).collect();
+        // Whatever has come of it, all calls return.
+        client.send(&[9]).unwrap();
+        other_client.send(&[9]).unwrap();
+        let mut bytes: Vec<u8> = received.drain(..).map(|call| call.unwrap().unwrap().unwrap()[0]).collect();
+        bytes.sort_unstable();
+        assert_eq!(bytes, [0, 1]);
+    });
+}
+
+/// It slept until the next tick: the thread that drove the worker meanwhile had taken its event.
+#[test]
+fn a_call_that_sleeps_on_the_descriptor_is_woken_by_what_another_thread_takes() {
+    let (server, _client) = pair();
+    let handle = server.handle();
+    handle.shared.lock().worker.never_tick();
+    let is_done = AtomicBool::new(false);
+    let (results, outcome) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let waited = server.wait(Awaited::Transfer, Some(Instant::now() + 2 * LONG), |_| {
+                if is_done.load(Ordering::Relaxed) { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+            });
+            results.send(waited).unwrap();
+        });
+        until(handle, |core| core.call_sleeps);
+        is_done.store(true, Ordering::Relaxed);
+        handle.shared.lock().worker.wake_calls(server.id(), Awaited::Transfer);
+        outcome.recv_timeout(LONG).unwrap().unwrap();
+    });
+}
+
+/// A task that reads the connection when it is woken, and drops it when it is dropped.
+struct Owner {
+    connection: Mutex<Option<Connection>>,
+    count: Arc<AtomicU32>,
+    done: mpsc::Sender<()>,
+}
+
+impl Wake for Owner {
+    fn wake(self: Arc<Self>) {
+        let received = self.connection.lock().unwrap().as_ref().unwrap().try_recv().unwrap().unwrap();
+        self.count.fetch_add(u32::from(received[0]), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        drop(self.connection.lock().unwrap().take());
+        self.done.send(()).unwrap();
+    }
+}
+
+/// Both took the worker's lock that the thread held already.
+#[test]
+fn a_waker_may_use_the_worker_and_drop_a_connection() {
+    let count = Arc::new(AtomicU32::new(0));
+    let (done, dropped) = mpsc::channel();
+    let owned = || {
+        let (mut server, client) = pair();
+        server.lingers = false;
+        let (handle, id) = (server.handle().clone(), server.id());
+        let owner = Owner { connection: Mutex::new(Some(server)), count: Arc::clone(&count), done: done.clone() };
+        (handle, id, Waker::from(Arc::new(owner)), client)
+    };
+    let (handle, id, waker, client) = owned();
+    handle.with(|worker| worker.register(id, Wait::Read, &waker));
+    drop(waker);
+    client.send(&[7]).unwrap();
+    dropped.recv_timeout(LONG).expect("the waker is called, and dropped");
+    assert_eq!(count.load(Ordering::Relaxed), 7);
+
+    let (handle, id, waker, _client) = owned();
+    let (results, replaced) = mpsc::channel();
+    thread::spawn(move || {
+        handle.with(|worker| worker.register(id, Wait::Read, &waker));
+        drop(waker);
+        handle.with(|worker| worker.register(id, Wait::Read, Waker::noop()));
+        results.send(()).unwrap();
+    });
+    dropped.recv_timeout(LONG).expect("the waker that was replaced is dropped");
+    replaced.recv_timeout(LONG).unwrap();
+}

@@ -1,0 +1,215 @@
+//! What a program does with a connection.
+
+use std::io;
+use std::net::SocketAddr;
+
+use crate::backend::{Backend, RegionPart};
+use crate::memory::{self, Buf, Transfer};
+use crate::proto::{Connection as Proto, Received, Remote, Request};
+
+use super::{ConnectionId, Kind, Stats, Worker, now};
+
+impl Worker {
+    /// Sends a copy of a message.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if the send queue is above its high-water mark; otherwise why the connection accepts no message.
+    #[inline]
+    pub fn try_send(&mut self, id: ConnectionId, message: &[u8]) -> io::Result<()> {
+        on!(self, id.kind, domain => domain.send(id.link, message))
+    }
+
+    /// Sends a message from a buffer of [`Worker::alloc`], without copying it.
+    ///
+    /// # Errors
+    ///
+    /// See [`Worker::try_send`]; the error returns the buffer.
+    pub fn try_send_buf(&mut self, id: ConnectionId, message: Buf) -> Result<(), (io::Error, Buf)> {
+        let mut kept = Some(message);
+        let mut failed = None;
+        let result = on!(self, id.kind, domain => domain.with(id.link, |connection, stock, link| {
+            let Some(message) = kept.take() else { return Ok(()) };
+            connection.try_send_buf(message, stock, link).map_err(|(error, message)| {
+                failed = Some(message);
+                error
+            })
+        }));
+        result.map_err(|error| (error, kept.or(failed).unwrap_or_else(|| Buf::on_heap(0))))
+    }
+
+    /// The next message.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if there is none yet, `UnexpectedEof` after the last one; otherwise why the connection ended.
+    #[inline]
+    pub fn try_recv(&mut self, id: ConnectionId) -> io::Result<Buf> {
+        let received =
+            on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| connection.try_recv(stock)));
+        match received? {
+            Received::Message(message) => Ok(message),
+            Received::Empty => Err(io::ErrorKind::WouldBlock.into()),
+            Received::End => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// Copies the next message into `out`, and returns its length.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if the message is longer than `out`: the message stays queued, and the error text contains its length. Otherwise see
+    /// [`Worker::try_recv`].
+    #[inline]
+    pub fn try_recv_into(&mut self, id: ConnectionId, out: &mut [u8]) -> io::Result<usize> {
+        let received = on!(self, id.kind, domain => {
+            domain.with(id.link, |connection, stock, _| connection.try_recv_into(out, stock))
+        });
+        received?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    /// Sends bytes of a stream; returns the number of bytes accepted.
+    ///
+    /// # Errors
+    ///
+    /// See [`Worker::try_send`].
+    #[inline]
+    pub fn try_write(&mut self, id: ConnectionId, bytes: &[u8]) -> io::Result<usize> {
+        on!(self, id.kind, domain => domain.with(id.link, |connection, stock, link| connection.write(bytes, stock, link)))
+    }
+
+    /// Receives bytes of a stream; returns their number, 0 at the end of the stream.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if there are none yet; otherwise why the connection ended.
+    #[inline]
+    pub fn try_read(&mut self, id: ConnectionId, bytes: &mut [u8]) -> io::Result<usize> {
+        let read =
+            on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| connection.read(bytes, stock)));
+        read?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
+    }
+
+    /// Allocates a buffer for [`Worker::try_send_buf`]: in memory of the connection's transport, or on the heap if the pool is exhausted.
+    pub fn alloc(&mut self, id: ConnectionId, length: usize) -> Buf {
+        let pool = match (id.kind, &self.verbs) {
+            (Kind::Rdma, Some(verbs)) => verbs.backend.pool(),
+            _ => self.tcp.backend.pool(),
+        };
+        pool.alloc(length).unwrap_or_else(|| Buf::on_heap(length))
+    }
+
+    /// Ends sending: no message follows. Receiving continues.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if there is no memory for the frame that signals the end.
+    pub fn shutdown(&mut self, id: ConnectionId) -> io::Result<()> {
+        on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| connection.shutdown(stock)))
+    }
+
+    /// Whether everything that was sent has reached the peer's NIC.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection ended, if it has ended already.
+    pub fn is_flushed(&mut self, id: ConnectionId) -> io::Result<bool> {
+        on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.flushed()))
+    }
+
+    /// Releases a connection: sent messages still arrive within the linger time; received messages are dropped.
+    pub fn close(&mut self, id: ConnectionId, code: u32, reason: &str) {
+        self.fallbacks.remove(&id);
+        self.pass_time();
+        _ = on!(self, id.kind, domain => {
+            domain.forget(id.link, code, reason);
+            domain.flush();
+            Ok::<_, io::Error>(())
+        });
+    }
+
+    /// Closes a connection without releasing it; [`Worker::outcome`] returns the result.
+    pub(crate) fn begin_close(&mut self, id: ConnectionId, code: u32, reason: &str) {
+        self.pass_time();
+        let now = now();
+        // One that is not established, or has failed, has nothing to close.
+        _ = on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| {
+            connection.close(code, reason, now, stock);
+            Ok(())
+        }));
+    }
+
+    /// The result of a connection after it has ended; `WouldBlock` before that.
+    pub(crate) fn outcome(&mut self, id: ConnectionId) -> io::Result<()> {
+        on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.outcome()))
+    }
+
+    /// The registrar for regions of a connection.
+    pub(crate) fn region_domain(&self, id: ConnectionId) -> io::Result<memory::Domain> {
+        let verbs = self.verbs.as_ref().filter(|_| id.kind == Kind::Rdma);
+        verbs.and_then(|verbs| verbs.backend.domain()).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::Unsupported, "the connection does not run on RDMA, and has no regions")
+        })
+    }
+
+    /// Grants the peer of a connection access to a part of a region.
+    pub(crate) fn grant(&mut self, id: ConnectionId, part: RegionPart) -> io::Result<Remote> {
+        on!(self, id.kind, domain => domain.with(id.link, |_, _, link| link.grant(part)))
+    }
+
+    /// Revokes a key. After the connection has ended, the key is already invalid.
+    pub(crate) fn conceal(&mut self, id: ConnectionId, remote: Remote) {
+        self.request(id, [Request::Conceal(remote)]).unwrap_or_else(|error| log::debug!("{error}"));
+    }
+
+    /// Hands one-sided transfers to a connection's link.
+    pub(crate) fn transfer(&mut self, id: ConnectionId, transfers: Vec<Transfer>) -> io::Result<()> {
+        self.request(id, transfers.into_iter().map(|transfer| Request::Transfer(Box::new(transfer))))
+    }
+
+    fn request(&mut self, id: ConnectionId, requests: impl IntoIterator<Item = Request>) -> io::Result<()> {
+        on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.request(requests)))
+    }
+
+    /// The code and reason that the peer passed when it closed.
+    pub fn peer_close(&mut self, id: ConnectionId) -> Option<(u32, String)> {
+        let closed =
+            |connection: &mut Proto| Ok(connection.peer_close().map(|(code, reason)| (code, reason.to_owned())));
+        on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| closed(connection))).ok().flatten()
+    }
+
+    /// Posts queued sends without processing events.
+    #[inline]
+    pub fn flush(&mut self) {
+        if let Some(verbs) = &mut self.verbs
+            && verbs.has_work()
+        {
+            verbs.flush();
+        }
+        if self.tcp.has_work() {
+            self.tcp.flush();
+        }
+    }
+
+    /// A connection's local address and peer address.
+    pub fn addresses(&self, id: ConnectionId) -> io::Result<(SocketAddr, SocketAddr)> {
+        let facts = self.slot(id).and_then(|slot| slot.facts.as_ref());
+        facts.map(|facts| (facts.local, facts.peer)).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// A connection's transport and traffic counters.
+    pub fn stats(&mut self, id: ConnectionId) -> io::Result<Stats> {
+        let counters =
+            on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| Ok(connection.counters())))?;
+        let path = self.slot(id).and_then(|slot| slot.facts.as_ref()).map(|facts| facts.path.clone());
+        Ok(Stats {
+            transport: id.kind,
+            path: path.unwrap_or_default(),
+            fallback: self.fallbacks.get(&id).cloned(),
+            sends: counters.sends,
+            receives: counters.receives,
+            rendezvous_sent: counters.rendezvous_sent,
+            rendezvous_received: counters.rendezvous_received,
+        })
+    }
+}

@@ -1,0 +1,251 @@
+//! Tasks and calls that wait for a connection.
+//!
+//! A waker runs code of the program: it may use the worker, or drop the last handle to a connection. So nothing here calls or drops a
+//! waker: [`Woken`] collects them, and does both when it is dropped, which is after the worker's lock was released.
+
+use std::mem;
+use std::task::Waker;
+
+use super::Wait;
+
+/// What a task or a call waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// A message, the end, or that the connection is established.
+    Message,
+    /// Room to send, the end of what was sent, or a completion.
+    Room,
+    /// The end of transfers or of a region's key.
+    Transfer,
+}
+
+impl From<Wait> for Awaited {
+    fn from(wait: Wait) -> Awaited {
+        match wait {
+            Wait::Read => Awaited::Message,
+            Wait::Write => Awaited::Room,
+        }
+    }
+}
+
+/// The tasks and calls that wait for one connection.
+#[derive(Debug, Default)]
+pub(super) struct Waiters {
+    list: Vec<Waiter>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    what: Awaited,
+    waker: Waker,
+    /// A task: the last one of its kind replaces those before it. Calls stay until they return.
+    is_task: bool,
+}
+
+impl Waiters {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub(super) fn has(&self, what: Awaited) -> bool {
+        self.list.iter().any(|waiter| waiter.what == what)
+    }
+
+    pub(super) fn add_task(&mut self, what: Awaited, waker: &Waker, woken: &mut Woken) {
+        match self.list.iter_mut().find(|waiter| waiter.is_task && waiter.what == what) {
+            Some(known) if known.waker.will_wake(waker) => {}
+            Some(known) => woken.list.push((mem::replace(&mut known.waker, waker.clone()), false)),
+            None => self.list.push(Waiter { what, waker: waker.clone(), is_task: true }),
+        }
+    }
+
+    pub(super) fn add_call(&mut self, what: Awaited, waker: &Waker) {
+        self.list.push(Waiter { what, waker: waker.clone(), is_task: false });
+    }
+
+    /// A call has returned. Its waker is the library's own, and so is dropped here.
+    pub(super) fn remove_call(&mut self, what: Awaited, waker: &Waker) {
+        let is_it = |waiter: &Waiter| !waiter.is_task && waiter.what == what && waiter.waker.will_wake(waker);
+        if let Some(at) = self.list.iter().position(is_it) {
+            self.list.swap_remove(at);
+        }
+    }
+
+    /// Takes all that wait for one thing.
+    pub(super) fn wake(&mut self, what: Awaited, woken: &mut Woken) {
+        let mut at = 0;
+        while let Some(waiter) = self.list.get(at) {
+            if waiter.what == what {
+                woken.push(self.list.swap_remove(at).waker);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    pub(super) fn wake_all(&mut self, woken: &mut Woken) {
+        self.list.drain(..).for_each(|waiter| woken.push(waiter.waker));
+    }
+}
+
+/// Wakers to call and to drop. Dropping the list does both.
+#[derive(Debug, Default)]
+pub(super) struct Woken {
+    /// Wakers, and whether to call them: those that others have replaced are dropped only.
+    list: Vec<(Waker, bool)>,
+}
+
+impl Woken {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub(super) fn push(&mut self, waker: Waker) {
+        self.list.push((waker, true));
+    }
+
+    /// Moves the other's wakers here.
+    pub(super) fn append(&mut self, other: &mut Woken) {
+        self.list.append(&mut other.list);
+    }
+}
+
+impl Drop for Woken {
+    fn drop(&mut self) {
+        self.list.drain(..).filter(|(_, is_due)| *is_due).for_each(|(waker, _)| waker.wake());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::Wake;
+
+    use loom::sync::{Condvar, Mutex};
+    use loom::thread;
+
+    use super::*;
+
+    /// The descriptors that a sleeping call polls: the worker's, and the call's own event.
+    #[derive(Default)]
+    struct Descriptors {
+        readable: Mutex<(bool, bool)>,
+        changed: Condvar,
+    }
+
+    impl Descriptors {
+        fn set(&self, change: impl FnOnce(&mut (bool, bool))) {
+            change(&mut self.readable.lock().unwrap());
+            self.changed.notify_all();
+        }
+
+        fn sleep(&self) {
+            let mut readable = self.readable.lock().unwrap();
+            while *readable == (false, false) {
+                readable = self.changed.wait(readable).unwrap();
+            }
+            readable.1 = false;
+        }
+    }
+
+    impl Wake for Descriptors {
+        fn wake(self: Arc<Self>) {
+            self.set(|readable| readable.1 = true);
+        }
+    }
+
+    #[derive(Default)]
+    struct Device {
+        completions: u32,
+        is_armed: bool,
+    }
+
+    #[derive(Default)]
+    struct Core {
+        inbox: u32,
+        waiters: Waiters,
+        woken: Woken,
+    }
+
+    struct Model {
+        core: Mutex<Core>,
+        device: Mutex<Device>,
+        descriptors: Arc<Descriptors>,
+    }
+
+    impl Model {
+        fn complete(&self) {
+            let mut device = self.device.lock().unwrap();
+            device.completions += 1;
+            if mem::take(&mut device.is_armed) {
+                self.descriptors.set(|readable| readable.0 = true);
+            }
+        }
+
+        fn poll(&self, core: &mut Core) {
+            let arrived = mem::take(&mut self.device.lock().unwrap().completions);
+            core.inbox += arrived;
+            if arrived != 0 {
+                core.waiters.wake(Awaited::Message, &mut core.woken);
+            }
+        }
+
+        /// Takes the event, and asks for another; false if there is something to poll.
+        fn arm(&self) -> bool {
+            let mut device = self.device.lock().unwrap();
+            self.descriptors.set(|readable| readable.0 = false);
+            device.is_armed = true;
+            device.completions == 0
+        }
+
+        /// As `Shared::drive_until`, of a call that sleeps on the descriptor.
+        fn receive(&self) {
+            let waker = Waker::from(Arc::clone(&self.descriptors));
+            loop {
+                let mut core = self.core.lock().unwrap();
+                self.poll(&mut core);
+                let woken = mem::take(&mut core.woken);
+                if core.inbox != 0 {
+                    core.inbox -= 1;
+                    drop(core);
+                    return drop(woken);
+                }
+                if self.arm() {
+                    core.waiters.add_call(Awaited::Message, &waker);
+                    drop(core);
+                    drop(woken);
+                    self.descriptors.sleep();
+                    self.core.lock().unwrap().waiters.remove_call(Awaited::Message, &waker);
+                }
+            }
+        }
+
+        /// As `Handle::try_now`, of a call that has no use for the message.
+        fn drive(&self) {
+            let mut core = self.core.lock().unwrap();
+            self.poll(&mut core);
+            while !self.arm() {
+                self.poll(&mut core);
+            }
+            let woken = mem::take(&mut core.woken);
+            drop(core);
+            drop(woken);
+        }
+    }
+
+    /// All interleavings of a call that sleeps, a thread that drives the worker meanwhile, and the device.
+    #[test]
+    fn no_interleaving_loses_a_wake_up() {
+        loom::model(|| {
+            let (core, device) = (Mutex::default(), Mutex::default());
+            let model = Arc::new(Model { core, device, descriptors: Arc::default() });
+            let (driver, device) = (Arc::clone(&model), Arc::clone(&model));
+            let threads = [thread::spawn(move || driver.drive()), thread::spawn(move || device.complete())];
+            model.receive();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            assert!(model.core.lock().unwrap().waiters.is_empty());
+        });
+    }
+}
