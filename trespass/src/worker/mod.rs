@@ -166,8 +166,7 @@ impl Worker {
     #[inline]
     pub fn poll(&mut self) -> usize {
         let count = self.turn();
-        // Wakers become due with events, and seldom otherwise.
-        if (count != 0 || self.turns.is_multiple_of(TURNS)) && self.has_woken() {
+        if self.has_woken() {
             drop(self.take_woken());
         }
         count

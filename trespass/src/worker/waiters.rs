@@ -235,10 +235,13 @@ mod tests {
         }
     }
 
-    /// All interleavings of a call that sleeps, a thread that drives the worker meanwhile, and the device.
+    /// The interleavings of a call that sleeps, a thread that drives the worker meanwhile, and the device: all with up to
+    /// three preemptions.
     #[test]
     fn no_interleaving_loses_a_wake_up() {
-        loom::model(|| {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
             let (core, device) = (Mutex::default(), Mutex::default());
             let model = Arc::new(Model { core, device, descriptors: Arc::default() });
             let (driver, device) = (Arc::clone(&model), Arc::clone(&model));
