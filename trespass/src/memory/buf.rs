@@ -1,6 +1,7 @@
 //! A buffer.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::slice;
@@ -16,11 +17,17 @@ use super::chunk::Chunk;
 ///
 /// Buffers that are longer than the pool allows, or of no pool, are on the heap; such buffers are copied when they are sent.
 pub struct Buf {
+    /// Taken by `drop` alone.
+    piece: ManuallyDrop<Box<Piece>>,
+}
+
+/// A buffer's memory, and which of its bytes are in use. It has a place of its own, so that moving a buffer moves a pointer.
+#[derive(Debug)]
+pub(super) struct Piece {
     /// The first byte of all that the buffer has: `room` bytes, initialised.
     first: NonNull<u8>,
-    /// `None` on the heap. Lengths are 32 bits wide, so that a buffer is moved in two registers of the vector unit.
+    /// `None` on the heap.
     chunk: Option<Arc<Chunk>>,
-    number: u32,
     room: u32,
     start: u32,
     end: u32,
@@ -29,27 +36,36 @@ pub struct Buf {
 /// The longest buffer.
 const LONGEST: usize = (u32::MAX as usize) - HEADROOM;
 
-// SAFETY: the value alone reaches its bytes, and the pool takes buffers back from any thread.
-unsafe impl Send for Buf {}
-// SAFETY: `&Buf` gives `&[u8]` at most.
-unsafe impl Sync for Buf {}
+// SAFETY: the value alone reaches its bytes.
+unsafe impl Send for Piece {}
+// SAFETY: `&Piece` reads at most.
+unsafe impl Sync for Piece {}
 
-impl Buf {
-    /// A buffer whose bytes are `start..end` of the `room` bytes at `first`.
+impl Piece {
+    /// A part of a chunk: the `room` bytes at `first`.
     ///
     /// # Safety
     ///
-    /// - `room` initialised bytes are at `first`, which nothing else uses until the pool gets `number` back.
-    /// - `start <= end <= room`, and `room` fits 32 bits.
+    /// - `room` initialised bytes are at `first`, which nothing else uses while the piece and the chunk exist.
+    /// - `room` fits 32 bits.
+    pub(super) unsafe fn new(chunk: Arc<Chunk>, first: NonNull<u8>, room: usize) -> Self {
+        debug_assert!(u32::try_from(room).is_ok());
+        Self { first, chunk: Some(chunk), room: room as u32, start: 0, end: 0 }
+    }
+
+    /// The index of its chunk in the list of its size.
+    pub(super) fn index(&self) -> Option<usize> {
+        self.chunk.as_ref().map(|chunk| chunk.index())
+    }
+}
+
+impl Buf {
+    /// A buffer whose bytes are `start..end` of a piece, or fewer if it is shorter.
     #[inline]
-    pub(super) unsafe fn of_pool(
-        (chunk, number): (Arc<Chunk>, u32),
-        (first, room): (NonNull<u8>, usize),
-        start: usize,
-        end: usize,
-    ) -> Self {
-        debug_assert!(start <= end && end <= room && u32::try_from(room).is_ok());
-        Self { first, chunk: Some(chunk), number, room: room as u32, start: start as u32, end: end as u32 }
+    pub(super) fn of_pool(mut piece: Box<Piece>, start: usize, end: usize) -> Self {
+        piece.end = piece.room.min(u32::try_from(end).unwrap_or(u32::MAX));
+        piece.start = piece.end.min(u32::try_from(start).unwrap_or(u32::MAX));
+        Self { piece: ManuallyDrop::new(piece) }
     }
 
     /// A buffer on the heap, of no pool; 4 GiB at most.
@@ -58,19 +74,21 @@ impl Buf {
         let memory = Box::into_raw(vec![0_u8; room].into_boxed_slice());
         // SAFETY: a box's pointer is not null.
         let first = unsafe { NonNull::new_unchecked(memory.cast::<u8>()) };
-        Self { first, chunk: None, number: 0, room: room as u32, start: HEADROOM as u32, end: room as u32 }
+        let piece = Piece { first, chunk: None, room: room as u32, start: HEADROOM as u32, end: room as u32 };
+        Self { piece: ManuallyDrop::new(Box::new(piece)) }
     }
 
     /// Shortens the buffer to its first `length` bytes; does nothing if it is shorter.
     #[inline]
     pub fn truncate(&mut self, length: usize) {
-        self.end = self.end.min(self.start.saturating_add(u32::try_from(length).unwrap_or(u32::MAX)));
+        self.piece.end = self.piece.end.min(self.piece.start.saturating_add(u32::try_from(length).unwrap_or(u32::MAX)));
     }
 
     /// Drops the first `length` bytes, or all.
     #[inline]
     pub fn advance(&mut self, length: usize) {
-        self.start = self.start.saturating_add(u32::try_from(length).unwrap_or(u32::MAX)).min(self.end);
+        self.piece.start =
+            self.piece.start.saturating_add(u32::try_from(length).unwrap_or(u32::MAX)).min(self.piece.end);
     }
 
     /// The bytes as [`Bytes`], without a copy. The last clone returns the buffer to the pool.
@@ -81,10 +99,10 @@ impl Buf {
     /// Makes the buffer `length` bytes long, after the room for a header; false if its memory is shorter.
     #[inline]
     pub(crate) fn resize(&mut self, length: usize) -> bool {
-        let start = (HEADROOM as u32).min(self.room);
-        let fits = length <= (self.room - start) as usize;
+        let start = (HEADROOM as u32).min(self.piece.room);
+        let fits = length <= (self.piece.room - start) as usize;
         if fits {
-            (self.start, self.end) = (start, start + length as u32);
+            (self.piece.start, self.piece.end) = (start, start + length as u32);
         }
         fits
     }
@@ -92,17 +110,17 @@ impl Buf {
     /// Empties it: what follows begins after the room for a header.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        self.start = (HEADROOM as u32).min(self.room);
-        self.end = self.start;
+        self.piece.start = (HEADROOM as u32).min(self.piece.room);
+        self.piece.end = self.piece.start;
     }
 
     /// Puts a header before the bytes; false if there is no room.
     #[inline]
     pub(crate) fn prepend(&mut self, header: &[u8]) -> bool {
-        if header.len() > self.start as usize {
+        if header.len() > self.piece.start as usize {
             return false;
         }
-        self.start -= header.len() as u32;
+        self.piece.start -= header.len() as u32;
         self[..header.len()].copy_from_slice(header);
         true
     }
@@ -114,7 +132,7 @@ impl Buf {
         if length > self.room() {
             return false;
         }
-        self.end += length as u32;
+        self.piece.end += length as u32;
         self[at..at + first.len()].copy_from_slice(first);
         self[at + first.len()..].copy_from_slice(second);
         true
@@ -123,26 +141,26 @@ impl Buf {
     /// Whether it has the memory of a segment of this length, and not much more.
     #[inline]
     pub(crate) fn is_segment(&self, length: usize) -> bool {
-        let room = self.room as usize;
+        let room = self.piece.room as usize;
         room >= length + HEADROOM && room <= 2 * length.max(4 << 10)
     }
 
     /// Bytes that `append` has room for.
     #[inline]
     pub(crate) fn room(&self) -> usize {
-        (self.room - self.end) as usize
+        (self.piece.room - self.piece.end) as usize
     }
 
     /// The registration that the bytes are in; `None` if they are not registered.
     #[inline]
     pub(crate) fn region(&self) -> Option<&Arc<MemoryRegion>> {
-        self.chunk.as_ref()?.region()
+        self.piece.chunk.as_ref()?.region()
     }
 
     /// Its place among buffers; `None` on the heap.
     #[inline]
     pub(super) fn chunk(&self) -> Option<&Chunk> {
-        self.chunk.as_deref()
+        self.piece.chunk.as_deref()
     }
 }
 
@@ -152,7 +170,12 @@ impl Deref for Buf {
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: `start <= end <= room`, and the `room` initialised bytes are reached by `self` alone.
-        unsafe { slice::from_raw_parts(self.first.as_ptr().add(self.start as usize), (self.end - self.start) as usize) }
+        unsafe {
+            slice::from_raw_parts(
+                self.piece.first.as_ptr().add(self.piece.start as usize),
+                (self.piece.end - self.piece.start) as usize,
+            )
+        }
     }
 }
 
@@ -161,7 +184,10 @@ impl DerefMut for Buf {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `&mut self` is the only way to the bytes.
         unsafe {
-            slice::from_raw_parts_mut(self.first.as_ptr().add(self.start as usize), (self.end - self.start) as usize)
+            slice::from_raw_parts_mut(
+                self.piece.first.as_ptr().add(self.piece.start as usize),
+                (self.piece.end - self.piece.start) as usize,
+            )
         }
     }
 }
@@ -187,10 +213,12 @@ impl fmt::Debug for Buf {
 impl Drop for Buf {
     #[inline]
     fn drop(&mut self) {
-        match &self.chunk {
-            Some(chunk) => chunk.take_back(self.number),
+        // SAFETY: the buffer ends here, so that nothing uses its piece afterwards.
+        let piece = unsafe { ManuallyDrop::take(&mut self.piece) };
+        match &piece.chunk {
+            Some(chunk) => chunk.home().push(piece),
             None => {
-                let memory = std::ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.room as usize);
+                let memory = std::ptr::slice_from_raw_parts_mut(piece.first.as_ptr(), piece.room as usize);
                 // SAFETY: `on_heap` made it from a box of this length, and nothing uses it any more.
                 drop(unsafe { Box::from_raw(memory) });
             }

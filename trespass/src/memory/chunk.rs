@@ -9,6 +9,7 @@ use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::memory_region::MemoryRegion;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 
+use super::buf::Piece;
 use super::pages::Pages;
 use super::pool::Lists;
 
@@ -39,8 +40,8 @@ pub(super) struct Chunk {
     memory: Memory,
     lists: Arc<Lists>,
     /// Which of the lists it is in, and its index there.
-    size: u32,
-    index: u32,
+    size: usize,
+    index: usize,
     stride: usize,
     count: usize,
 }
@@ -74,7 +75,7 @@ impl Memory {
 
 impl Chunk {
     /// Cuts memory into buffers of `stride` bytes.
-    pub(super) fn new(memory: Memory, stride: usize, lists: Arc<Lists>, (size, index): (u32, u32)) -> Self {
+    pub(super) fn new(memory: Memory, stride: usize, lists: Arc<Lists>, (size, index): (usize, usize)) -> Self {
         let count = memory.bytes() / stride;
         Self { memory, lists, size, index, stride, count }
     }
@@ -87,12 +88,13 @@ impl Chunk {
         self.count
     }
 
-    /// The first byte of a buffer.
-    #[inline]
-    pub(super) fn at(&self, number: u32) -> Option<NonNull<u8>> {
-        let pages = self.memory.pages.as_ref().filter(|_| (number as usize) < self.count)?;
-        // SAFETY: `number` is below `count`, which `new` chose so that this many strides fit into the pages.
-        Some(unsafe { pages.first().add(number as usize * self.stride) })
+    /// The first byte of a buffer; `number` is below `count`.
+    pub(super) fn at(&self, number: usize) -> NonNull<u8> {
+        assert!(number < self.count, "a chunk has {} buffers", self.count);
+        let first = self.memory.pages.as_ref().map_or(NonNull::dangling(), Pages::first);
+        // SAFETY: `number` is below `count`, which `new` chose so that this many strides fit into the pages: they are there, since they
+        // have bytes.
+        unsafe { first.add(number * self.stride) }
     }
 
     /// The registration; `None` if the pool has no device.
@@ -101,17 +103,35 @@ impl Chunk {
         self.memory.region.as_ref()
     }
 
-    /// Takes a buffer back.
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Where its buffers return to.
     #[inline]
-    pub(super) fn take_back(&self, number: u32) {
-        if let Some(list) = self.lists.get(self.size as usize) {
-            list.push(self.index, number);
-        }
+    pub(super) fn home(&self) -> Home {
+        Home { lists: Arc::clone(&self.lists), size: self.size }
     }
 
     #[inline]
     pub(super) fn is_of(&self, lists: &Arc<Lists>) -> bool {
         Arc::ptr_eq(&self.lists, lists)
+    }
+}
+
+/// The list of a size.
+#[derive(Debug)]
+pub(super) struct Home {
+    lists: Arc<Lists>,
+    size: usize,
+}
+
+impl Home {
+    #[inline]
+    pub(super) fn push(&self, piece: Box<Piece>) {
+        if let Some(list) = self.lists.get(self.size) {
+            list.push(piece);
+        }
     }
 }
 

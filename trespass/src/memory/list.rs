@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::buf::Piece;
 use super::chunk::Chunk;
 use super::pages::HUGE;
 
@@ -14,8 +15,9 @@ pub(super) struct List {
 #[derive(Debug, Default)]
 struct Inner {
     chunks: Vec<Option<Arc<Chunk>>>,
-    /// Indices of chunks, and numbers within them.
-    free: Vec<(u32, u32)>,
+    /// Boxes, so that taking one allocates nothing and moves a pointer.
+    #[expect(clippy::vec_box, reason = "a piece keeps its place")]
+    free: Vec<Box<Piece>>,
     /// The fewest free buffers since the last [`List::give_back_idle`]: those at the front were not used since.
     least: usize,
 }
@@ -25,48 +27,46 @@ impl List {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A free buffer: its chunk, and its number there.
     #[inline]
-    pub(super) fn pop(&self) -> Option<(Arc<Chunk>, u32)> {
+    pub(super) fn pop(&self) -> Option<Box<Piece>> {
         let mut inner = self.lock();
-        let (chunk, number) = inner.free.pop()?;
+        let piece = inner.free.pop()?;
         inner.least = inner.least.min(inner.free.len());
-        Some((Arc::clone(inner.chunks.get(chunk as usize)?.as_ref()?), number))
+        Some(piece)
     }
 
     /// Takes up to `count` free buffers.
-    pub(super) fn pop_many(&self, count: usize, mut take: impl FnMut((Arc<Chunk>, u32))) {
+    pub(super) fn pop_many(&self, count: usize, take: impl FnMut(Box<Piece>)) {
         let mut inner = self.lock();
         let left = inner.free.len().saturating_sub(count);
-        let Inner { chunks, free, least } = &mut *inner;
-        for (chunk, number) in free.drain(left..).rev() {
-            if let Some(Some(chunk)) = chunks.get(chunk as usize) {
-                take((Arc::clone(chunk), number));
-            }
-        }
-        *least = left.min(*least);
+        inner.free.drain(left..).rev().for_each(take);
+        inner.least = inner.least.min(left);
     }
 
+    /// Takes a buffer back.
     #[inline]
-    pub(super) fn push(&self, chunk: u32, number: u32) {
-        self.lock().free.push((chunk, number));
+    pub(super) fn push(&self, piece: Box<Piece>) {
+        self.lock().free.push(piece);
     }
 
-    /// Adds the chunk that `make` makes for an index, and takes its first buffer.
-    pub(super) fn add(&self, make: impl FnOnce(u32) -> Chunk) -> (Arc<Chunk>, u32) {
+    /// Adds the chunk that `make` makes for an index, and its pieces; takes the first of these.
+    pub(super) fn add<P: DoubleEndedIterator<Item = Box<Piece>> + ExactSizeIterator>(
+        &self,
+        make: impl FnOnce(usize) -> (Arc<Chunk>, P),
+    ) -> Option<Box<Piece>> {
         let mut inner = self.lock();
         let index = inner.chunks.iter().position(Option::is_none).unwrap_or_else(|| {
             inner.chunks.push(None);
             inner.chunks.len() - 1
         });
-        let chunk = Arc::new(make(index as u32));
+        let (chunk, pieces) = make(index);
+        inner.chunks[index] = Some(chunk);
         // So that no later `push` allocates.
         let all: usize = inner.chunks.iter().flatten().map(|chunk| chunk.count()).sum();
-        let more = (all + chunk.count()).saturating_sub(inner.free.len());
+        let more = all.saturating_sub(inner.free.len());
         inner.free.reserve(more);
-        inner.free.extend((1..chunk.count() as u32).rev().map(|number| (index as u32, number)));
-        inner.chunks[index] = Some(Arc::clone(&chunk));
-        (chunk, 0)
+        inner.free.extend(pieces.rev());
+        inner.free.pop()
     }
 
     /// Gives chunks without a buffer in use back to the system, until these have `wanted` bytes; returns how many bytes they had.
@@ -95,8 +95,8 @@ impl List {
 
     /// The pool has ended: each chunk ends with its last buffer.
     pub(super) fn close(&self) {
-        let chunks = std::mem::take(&mut self.lock().chunks);
-        drop(chunks);
+        let ended = std::mem::take(&mut *self.lock());
+        drop(ended);
     }
 }
 
@@ -105,8 +105,8 @@ impl Inner {
     /// the limit of the pool it could wait without limit for another.
     fn give_back(&mut self, idle: usize, wanted: usize) -> Vec<Arc<Chunk>> {
         let mut counts = vec![0; self.chunks.len()];
-        for &(chunk, _) in &self.free[..idle] {
-            counts[chunk as usize] += 1;
+        for index in self.free[..idle].iter().filter_map(|piece| piece.index()) {
+            counts[index] += 1;
         }
         let (mut bytes, mut given) = (0, Vec::new());
         let mut left = self.chunks.iter().flatten().count();
@@ -121,7 +121,7 @@ impl Inner {
         }
         if !given.is_empty() {
             let chunks = &self.chunks;
-            self.free.retain(|&(chunk, _)| chunks[chunk as usize].is_some());
+            self.free.retain(|piece| piece.index().is_some_and(|index| chunks[index].is_some()));
             self.least = self.least.min(self.free.len());
         }
         given

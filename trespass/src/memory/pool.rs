@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sideway::error::VerbError;
 
-use super::buf::Buf;
+use super::buf::{Buf, Piece};
 use super::chunk::{Chunk, Domain, Memory};
 use super::list::List;
 use super::pages::{HUGE, Pages};
@@ -46,9 +46,6 @@ struct Shared {
 /// The buffers by size.
 pub(super) type Lists = [List; SIZES];
 
-/// A buffer: its chunk, and its number there.
-type Piece = (Arc<Chunk>, u32);
-
 impl Pool {
     /// A pool in memory that is not registered.
     pub(crate) fn on_heap(segment: usize, limit: usize) -> Self {
@@ -62,8 +59,8 @@ impl Pool {
     /// [`PoolError`]
     pub(crate) fn registered(segment: usize, limit: usize, domain: Domain) -> Result<Self, PoolError> {
         let pool = Self::with(segment, limit, Some(domain));
-        let ((chunk, number), _) = pool.shared.take(segment.saturating_sub(HEADROOM), limit)?;
-        chunk.take_back(number);
+        let (piece, size) = pool.shared.take(segment.saturating_sub(HEADROOM), limit)?;
+        drop(cut(piece, size, 0, 0));
         Ok(pool)
     }
 
@@ -101,7 +98,7 @@ impl Pool {
         let length = self.shared.segment.saturating_sub(HEADROOM);
         let size = size_of(length);
         let Some(list) = self.shared.lists.get(size as usize) else { return };
-        list.pop_many(count, |piece| to.extend(Self::cut(piece, size, length, LINE - HEADROOM)));
+        list.pop_many(count, |piece| to.push(cut(piece, size, length, LINE - HEADROOM)));
         if to.is_empty() {
             to.extend(self.segment());
         }
@@ -114,18 +111,7 @@ impl Pool {
             Ok(taken) => taken,
             Err(error) => return refused(&error),
         };
-        Self::cut(piece, size, length, start)
-    }
-
-    #[inline]
-    fn cut(piece: Piece, size: u32, length: usize, start: usize) -> Option<Buf> {
-        let capacity = 1_usize << (size + SMALLEST);
-        let before = line(capacity);
-        let start = start.min(before);
-        let first = piece.0.at(piece.1)?;
-        // SAFETY: the number came from the list of free buffers, so that nothing else uses the buffer until it is taken back. Its
-        // stride is `before + capacity`, and `length <= capacity`. A mapping begins as zeros.
-        Some(unsafe { Buf::of_pool(piece, (first, before + capacity), start, before + length) })
+        Some(cut(piece, size, length, start))
     }
 
     /// Length of a segment, in bytes, with the header.
@@ -159,7 +145,7 @@ impl Pool {
 impl Shared {
     /// Takes a buffer for `length` bytes, and the index of its size.
     #[inline]
-    fn take(&self, length: usize, limit: usize) -> Result<(Piece, u32), PoolError> {
+    fn take(&self, length: usize, limit: usize) -> Result<(Box<Piece>, u32), PoolError> {
         if length > 1 << LARGEST {
             return Err(PoolError::TooLong { bytes: length });
         }
@@ -175,14 +161,14 @@ impl Shared {
 
     /// At the limit, a large buffer may be larger than asked for: a size that came late may find no chunk that is wholly free.
     #[cold]
-    fn pop_larger(&self, length: usize, size: u32) -> Option<(Piece, u32)> {
+    fn pop_larger(&self, length: usize, size: u32) -> Option<(Box<Piece>, u32)> {
         let larger = (size + 1..SIZES as u32).filter(|_| length > WITH_HEADROOM);
         larger.into_iter().find_map(|size| Some((self.lists[size as usize].pop()?, size)))
     }
 
     /// Adds a chunk, and takes its first buffer.
     #[cold]
-    fn grow(&self, size: u32, limit: usize) -> Result<Piece, PoolError> {
+    fn grow(&self, size: u32, limit: usize) -> Result<Box<Piece>, PoolError> {
         let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let list = &self.lists[size as usize];
         // Another thread may have added one, or returned a buffer.
@@ -200,7 +186,16 @@ impl Shared {
         }
         let memory = self.register(stride, room())?;
         self.bytes.fetch_add(memory.bytes(), Ordering::Relaxed);
-        Ok(list.add(|index| Chunk::new(memory, stride, Arc::clone(&self.lists), (size, index))))
+        let added = list.add(|index| {
+            let chunk = Arc::new(Chunk::new(memory, stride, Arc::clone(&self.lists), (size as usize, index)));
+            let of = Arc::clone(&chunk);
+            let pieces = (0..chunk.count()).map(move |number| {
+                // SAFETY: the strides of a chunk do not overlap, and each number comes once. A mapping begins as zeros.
+                Box::new(unsafe { Piece::new(Arc::clone(&of), of.at(number), stride) })
+            });
+            (chunk, pieces)
+        });
+        added.ok_or(PoolError::Full { bytes: stride, limit })
     }
 
     /// Memory of the usual length, or of less if the limit of locked memory allows no more.
@@ -238,6 +233,13 @@ impl Drop for Shared {
 fn refused(error: &PoolError) -> Option<Buf> {
     log::debug!("no buffer: {error}");
     None
+}
+
+/// A buffer for `length` bytes that start `start` bytes into the piece, or where its capacity begins if that is before.
+#[inline]
+fn cut(piece: Box<Piece>, size: u32, length: usize, start: usize) -> Buf {
+    let before = line(1 << (size + SMALLEST));
+    Buf::of_pool(piece, start.min(before), before + length)
 }
 
 /// The index of the size for a length.
