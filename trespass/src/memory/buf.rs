@@ -13,9 +13,9 @@ use sideway::ibverbs::memory_region::MemoryRegion;
 use super::HEADROOM;
 use super::chunk::Chunk;
 
-/// A unique buffer, which returns to its pool when it is dropped, in any thread. Dereferences to its bytes.
+/// A buffer with one owner, which returns to its pool when it is dropped, on any thread. Dereferences to its bytes.
 ///
-/// Buffers that are longer than the pool allows, or of no pool, are on the heap; such buffers are copied when they are sent.
+/// Buffers without a pool, or longer than the pool allows, are on the heap. They are copied when they are sent.
 pub struct Buf {
     /// Taken by `drop` alone.
     piece: ManuallyDrop<Box<Piece>>,
@@ -24,7 +24,7 @@ pub struct Buf {
 /// A buffer's memory, and which of its bytes are in use. It has a place of its own, so that moving a buffer moves a pointer.
 #[derive(Debug)]
 pub(super) struct Piece {
-    /// The first byte of all that the buffer has: `room` bytes, initialised.
+    /// The first of the buffer's `room` bytes, all of which are initialised.
     first: NonNull<u8>,
     /// `None` on the heap.
     chunk: Option<Arc<Chunk>>,
@@ -33,7 +33,7 @@ pub(super) struct Piece {
     end: u32,
 }
 
-/// The longest buffer.
+/// Maximum length of a buffer.
 const LONGEST: usize = (u32::MAX as usize) - HEADROOM;
 
 // SAFETY: the value alone reaches its bytes.
@@ -68,7 +68,7 @@ impl Buf {
         Self { piece: ManuallyDrop::new(piece) }
     }
 
-    /// A buffer on the heap, of no pool; 4 GiB at most.
+    /// Creates a buffer on the heap, without a pool; at most 4 GiB.
     pub(crate) fn on_heap(length: usize) -> Self {
         let room = HEADROOM + length.min(LONGEST);
         let memory = Box::into_raw(vec![0_u8; room].into_boxed_slice());
@@ -84,7 +84,7 @@ impl Buf {
         self.piece.end = self.piece.end.min(self.piece.start.saturating_add(u32::try_from(length).unwrap_or(u32::MAX)));
     }
 
-    /// Drops the first `length` bytes, or all.
+    /// Removes the first `length` bytes, or all if the buffer is shorter.
     #[inline]
     pub fn advance(&mut self, length: usize) {
         self.piece.start =
@@ -96,7 +96,7 @@ impl Buf {
         Bytes::from_owner(self)
     }
 
-    /// Makes the buffer `length` bytes long, after the room for a header; false if its memory is shorter.
+    /// Sets the length to `length` bytes, after the space for a header; returns false if the memory is too short.
     #[inline]
     pub(crate) fn resize(&mut self, length: usize) -> bool {
         let start = (HEADROOM as u32).min(self.piece.room);
@@ -114,7 +114,7 @@ impl Buf {
         self.piece.end = self.piece.start;
     }
 
-    /// Puts a header before the bytes; false if there is no room.
+    /// Writes a header before the bytes; returns false without space for it.
     #[inline]
     pub(crate) fn prepend(&mut self, header: &[u8]) -> bool {
         if header.len() > self.piece.start as usize {
@@ -125,7 +125,7 @@ impl Buf {
         true
     }
 
-    /// Puts both parts after the bytes; false if there is no room.
+    /// Appends both parts to the bytes; returns false without space for them.
     #[inline]
     pub(crate) fn append(&mut self, first: &[u8], second: &[u8]) -> bool {
         let (length, at) = (first.len() + second.len(), self.len());
@@ -138,20 +138,20 @@ impl Buf {
         true
     }
 
-    /// Whether it has the memory of a segment of this length, and not much more.
+    /// Whether the memory is that of a segment of this length, and not much longer.
     #[inline]
     pub(crate) fn is_segment(&self, length: usize) -> bool {
         let room = self.piece.room as usize;
         room >= length + HEADROOM && room <= 2 * length.max(4 << 10)
     }
 
-    /// Bytes that `append` has room for.
+    /// Number of bytes that `append` can add.
     #[inline]
     pub(crate) fn room(&self) -> usize {
         (self.piece.room - self.piece.end) as usize
     }
 
-    /// The registration that the bytes are in; `None` if they are not registered.
+    /// The registration of the bytes; `None` if they are not registered.
     #[inline]
     pub(crate) fn region(&self) -> Option<&Arc<MemoryRegion>> {
         self.piece.chunk.as_ref()?.region()

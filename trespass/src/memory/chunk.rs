@@ -1,4 +1,4 @@
-//! Memory that is registered in one piece and cut into buffers of one size.
+//! Memory that is registered as one region and divided into buffers of one size.
 
 use std::mem;
 use std::ptr::NonNull;
@@ -13,18 +13,18 @@ use super::buf::Piece;
 use super::pages::Pages;
 use super::pool::Lists;
 
-/// The device that a pool's memory is registered with.
+/// The device with which a pool's memory is registered.
 #[derive(Clone, Debug)]
 pub(crate) struct Domain {
     pub(crate) pd: Arc<ProtectionDomain>,
-    /// What requests, windows and peers may do with the memory.
+    /// The access rights of requests, windows and peers.
     pub(crate) access: AccessFlags,
     /// Whether keys belong to memory windows.
     pub(crate) has_windows: bool,
 }
 
 impl Domain {
-    /// How regions are registered: for windows that open parts of them, or for every peer that gets the key.
+    /// Access flags of regions: for windows on parts of them, or for every peer that receives the key.
     pub(crate) fn region_access(&self) -> AccessFlags {
         let keys = match self.has_windows {
             true => AccessFlags::MemoryWindowBind,

@@ -1,4 +1,4 @@
-//! The pool: where buffers come from and return to.
+//! Pools of buffers.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,15 +17,16 @@ const SMALLEST: u32 = 12;
 /// The largest: 1 GiB.
 const LARGEST: u32 = 30;
 pub(super) const SIZES: usize = (LARGEST - SMALLEST + 1) as usize;
-/// Buffers up to this size have a cache line more, for the header of a frame. Larger ones begin at a page and travel without a header.
+/// Buffers up to this size have a cache line more, for the header of a frame. Larger ones begin at a page and are sent
+/// without a header.
 const WITH_HEADROOM: usize = 16 << 10;
 
-/// Buffers of one backend of one worker, of powers of two from 4 KiB to 1 GiB. Clones are the same pool.
+/// Buffers of one backend of one worker, with sizes that are powers of two from 4 KiB to 1 GiB. Clones share the pool.
 ///
-/// A buffer returns to its pool when it is dropped, in any thread. The pool has a limit in bytes; at the limit, allocation returns `None`.
-/// Memory is added in chunks of 2 MiB or one buffer, whichever is more, when a size has none left, of huge pages where the system has
-/// them. A chunk without a buffer in use returns to the system after some seconds, or as soon as another size needs its memory; each
-/// size keeps one chunk of 2 MiB.
+/// A buffer returns to its pool when it is dropped, in any thread. The pool has a limit in bytes; at the limit,
+/// allocation returns `None`. When no buffer of a size is free, a chunk of 2 MiB or one buffer, whichever is larger, is
+/// added: of huge pages if the system has them. A chunk without a buffer in use returns to the system after some
+/// seconds, or as soon as another size needs its memory; each size keeps one chunk of 2 MiB.
 #[derive(Clone, Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
@@ -47,12 +48,13 @@ struct Shared {
 pub(super) type Lists = [List; SIZES];
 
 impl Pool {
-    /// A pool in memory that is not registered.
+    /// Creates a pool in unregistered memory.
     pub(crate) fn on_heap(segment: usize, limit: usize) -> Self {
         Self::with(segment, limit, None)
     }
 
-    /// A pool in registered memory. Its first chunk is registered at once, so that a limit of locked memory shows here.
+    /// Creates a pool in registered memory. It registers the first chunk immediately, so that too little locked memory
+    /// is an error here.
     ///
     /// # Errors
     ///
@@ -69,24 +71,25 @@ impl Pool {
         Self { shared: Arc::new(Shared { lists: Default::default(), growing, bytes, domain, segment, limit }) }
     }
 
-    /// A buffer of `length` bytes, zeroed or with bytes of earlier use; `None` if the pool's limit is reached, or the system gives or
-    /// locks no more memory.
+    /// Takes a buffer of `length` bytes, which are zero or from an earlier use; `None` if the pool's limit is reached,
+    /// or the system provides or locks no further memory.
     #[inline]
     pub fn alloc(&self, length: usize) -> Option<Buf> {
         self.lend(length, LINE, self.shared.limit)
     }
 
-    /// A buffer for which memory is added only while the pool has less than half of its limit: a peer chose the length.
+    /// Takes a buffer whose length a peer chose. Memory is added for it only while the pool has less than half of its
+    /// limit.
     pub(crate) fn alloc_within_half(&self, length: usize) -> Option<Buf> {
         self.lend(length, LINE, self.shared.limit / 2)
     }
 
-    /// Bytes that the pool has at most.
+    /// The limit of the pool, in bytes.
     pub(crate) fn limit(&self) -> usize {
         self.shared.limit
     }
 
-    /// A buffer of a segment's length, as receives and frames use them.
+    /// Takes a buffer of a segment's length, for receives and frames.
     #[inline]
     pub(crate) fn segment(&self) -> Option<Buf> {
         let payload = self.shared.segment.saturating_sub(HEADROOM);
@@ -104,7 +107,7 @@ impl Pool {
         }
     }
 
-    /// A buffer for `length` bytes that start `start` bytes into it; the pool grows up to `limit`.
+    /// Takes a buffer for `length` bytes at offset `start`; the pool may grow up to `limit`.
     #[inline]
     fn lend(&self, length: usize, start: usize, limit: usize) -> Option<Buf> {
         let (piece, size) = match self.shared.take(length, limit) {
@@ -131,7 +134,7 @@ impl Pool {
         self.shared.lists.iter().map(List::count).map(|(all, free)| all - free).sum()
     }
 
-    /// Bytes of memory that the pool has now.
+    /// Bytes of memory that the pool has allocated.
     pub fn bytes(&self) -> usize {
         self.shared.bytes.load(Ordering::Relaxed)
     }
@@ -248,13 +251,13 @@ fn size_of(length: usize) -> u32 {
     length.max(1).next_power_of_two().ilog2().saturating_sub(SMALLEST)
 }
 
-/// Bytes that a buffer has before its capacity.
+/// Bytes of a buffer before its capacity.
 #[inline]
 fn line(capacity: usize) -> usize {
     if capacity <= WITH_HEADROOM { LINE } else { 0 }
 }
 
-/// Why a pool gave no buffer.
+/// The reason why a pool returned no buffer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PoolError {
     #[error(

@@ -1,4 +1,4 @@
-//! Memory that peers read and write by themselves.
+//! Memory that peers read and write directly.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -10,10 +10,10 @@ use sideway::ibverbs::memory_region::{LocalKey, MemoryRegion, OwnedMemoryRegion}
 
 use super::Domain;
 
-/// Bytes that one request moves at most; every device takes them.
+/// Maximum number of bytes of one request, which every device supports.
 const LONGEST: usize = 1 << 30;
 
-/// Memory that is registered for peers. Requests that name it, and keys to it, keep it.
+/// Memory that is registered for peers. Requests and keys keep it registered.
 #[derive(Debug)]
 pub(crate) struct RegionMemory {
     memory: Memory,
@@ -23,13 +23,13 @@ pub(crate) struct RegionMemory {
 
 #[derive(Debug)]
 enum Memory {
-    /// Its bytes are copied in and out under the lock; the device asks for none.
+    /// The program's copies take this lock; the device takes none.
     Owned(Mutex<OwnedMemoryRegion>, Arc<MemoryRegion>),
     Foreign(Arc<MemoryRegion>),
 }
 
 impl RegionMemory {
-    /// Pages of the region's own.
+    /// Pages that the region owns.
     pub(crate) fn owned(domain: &Domain, length: usize) -> Result<Self, VerbError> {
         let owned = domain.pd.reg_owned_mr(length, domain.region_access())?;
         let (address, region) = (owned.addr(), Arc::clone(owned.region()));
@@ -47,7 +47,7 @@ impl RegionMemory {
         Ok(Self { memory: Memory::Foreign(region), address: address as u64, length })
     }
 
-    /// Memory of a dma-buf, which keys and requests name from the address `iova` on.
+    /// Memory of a dma-buf, which begins at the address `iova` for keys and requests.
     ///
     /// # Safety
     ///
@@ -77,13 +77,13 @@ impl RegionMemory {
         }
     }
 
-    /// Copies bytes out; what a peer writes meanwhile is seen or not, in any mixture.
+    /// Copies bytes out. If a peer writes at the same time, the copy may mix old and new bytes.
     pub(crate) fn read_at(&self, offset: usize, bytes: &mut [u8]) -> io::Result<()> {
         let Memory::Owned(owned, _) = &self.memory else { return Err(not_owned()) };
         owned.lock().unwrap_or_else(PoisonError::into_inner).read_at(offset, bytes).map_err(io::Error::other)
     }
 
-    /// Copies bytes in; a peer that reads meanwhile gets old and new, in any mixture.
+    /// Copies bytes in. A peer that reads at the same time may get a mix of old and new bytes.
     pub(crate) fn write_at(&self, offset: usize, bytes: &[u8]) -> io::Result<()> {
         let Memory::Owned(owned, _) = &self.memory else { return Err(not_owned()) };
         owned.lock().unwrap_or_else(PoisonError::into_inner).write_at(offset, bytes).map_err(io::Error::other)
@@ -95,7 +95,7 @@ fn not_owned() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "the region does not own its memory; access it where it comes from")
 }
 
-/// One request of a batch: bytes of a region to or from a peer's memory.
+/// One request of a batch: transfers bytes between a region and a peer's memory.
 #[derive(Debug)]
 pub(crate) struct Transfer {
     pub(crate) is_put: bool,
@@ -109,7 +109,7 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// The requests that move `length` bytes; the caller has checked that both sides have them.
+    /// Returns the requests that transfer `length` bytes; the caller has checked both ranges.
     pub(crate) fn cut(
         is_put: bool,
         (region, offset): (&Arc<RegionMemory>, usize),
@@ -141,7 +141,7 @@ impl Transfer {
         std::mem::forget(Arc::clone(&self.region));
     }
 
-    /// The request has completed. One that is dropped has failed.
+    /// Completes the request. Dropping it means that it failed.
     pub(crate) fn end(mut self, is_well: bool) {
         self.is_well = is_well;
     }
@@ -153,7 +153,7 @@ impl Drop for Transfer {
     }
 }
 
-/// How far the requests of a batch are.
+/// The progress of a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     left: AtomicUsize,
@@ -172,7 +172,7 @@ impl Progress {
         self.left.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether all requests have completed; `false` within if one has failed.
+    /// Returns a value once all requests have completed: `false` if one has failed.
     pub(crate) fn ended(&self) -> Option<bool> {
         (self.left.load(Ordering::Acquire) == 0).then(|| !self.has_failed.load(Ordering::Relaxed))
     }

@@ -1,4 +1,4 @@
-//! What the connections of a worker share: buffers, and the receives that credits are leased against.
+//! Resources that a worker's connections share: buffers, and the receives for which credits are leased.
 
 use crate::memory::{Buf, Pool};
 
@@ -6,7 +6,7 @@ use super::FLOOR;
 
 /// Segments that are taken from the pool at once.
 const AT_ONCE: usize = 16;
-/// Spare segments that are kept at hand rather than in the pool.
+/// Spare segments that are kept outside the pool.
 const SPARE: usize = 256;
 /// Ticks of the worker between looks at memory that is idle.
 const IDLE: u32 = 20;
@@ -16,13 +16,13 @@ const IDLE: u32 = 20;
 pub(crate) struct Stock {
     pub(crate) pool: Pool,
     pub(crate) ledger: Ledger,
-    /// Segments for SENDs, and other buffers that the device has done with.
+    /// Segments for SENDs, and other buffers that the device no longer uses.
     pub(crate) spare: Vec<Buf>,
-    /// Segments that are to be posted as receives.
+    /// Segments to be posted as receives.
     pub(crate) receives: Vec<Buf>,
-    /// A connection waits for memory: it is to be looked at again soon.
+    /// A connection waits for memory, and must be processed again soon.
     pub(crate) starved: bool,
-    /// Turns of the worker so far.
+    /// Number of turns that the worker has run.
     pub(crate) turn: u32,
     trims: u32,
 }
@@ -64,7 +64,7 @@ impl Stock {
         self.take().map(|segment| self.spare.push(segment)).is_some()
     }
 
-    /// Takes back a buffer that the device has done with. Those of other sizes return to their pool.
+    /// Takes back a buffer that the device no longer uses. Those of other sizes return to their pool.
     #[inline]
     pub(crate) fn give(&mut self, buffer: Buf) {
         if buffer.is_segment(self.pool.segment_length()) {
@@ -110,7 +110,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Leases the floor of a new connection; false if there are not enough receives.
+    /// Leases the minimum for a new connection; false if not enough receives are free.
     pub(crate) fn open(&mut self) -> bool {
         let enough = self.total - self.leased >= u32::from(FLOOR);
         if enough {
@@ -119,7 +119,7 @@ impl Ledger {
         enough
     }
 
-    /// Leases up to `wanted` more; returns how many.
+    /// Leases up to `wanted` more credits; returns their number.
     pub(crate) fn lease(&mut self, wanted: u16) -> u16 {
         let granted = (self.total - self.leased).min(u32::from(wanted));
         self.leased += granted;

@@ -41,7 +41,7 @@ impl<'c> Batch<'c> {
         self
     }
 
-    /// Hands the transfers to the device, in order.
+    /// Passes the transfers to the device, in order.
     ///
     /// # Errors
     ///

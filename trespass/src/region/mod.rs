@@ -98,7 +98,7 @@ impl Region {
         Arc::strong_count(&self.memory) == 1
     }
 
-    /// Bytes for a peer, and how many.
+    /// Bytes for a peer, and their number.
     fn part(&self, range: Range<usize>, is_writable: bool, closed: Arc<Progress>) -> io::Result<(RegionPart, u64)> {
         self.check(&range)?;
         if range.is_empty() {
@@ -195,8 +195,8 @@ impl Connection {
     /// Until the region, its batches and its grants have ended:
     ///
     /// - The `length` bytes at `address` stay allocated and mapped.
-    /// - No Rust reference to them is held while a get of this side, or a peer with a writable grant, may write them.
-    /// - No `&mut` to them is held while a put of this side, or a peer with a grant, may read them.
+    /// - No Rust reference to them exists while a get of this side, or a peer with a writable grant, may write them.
+    /// - No `&mut` to them exists while a put of this side, or a peer with a grant, may read them.
     pub unsafe fn region_at(&self, address: *mut u8, length: usize) -> io::Result<Region> {
         let domain = self.handle().with(|worker| worker.region_domain(self.id()))?;
         // SAFETY: the caller's promise.

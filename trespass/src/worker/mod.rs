@@ -48,9 +48,10 @@ pub(crate) use shared::this_thread;
 pub use shared::{Handle, Wait};
 pub(crate) use waiters::Awaited;
 
-/// Events that a turn takes from a backend.
+/// Maximum number of events that a turn takes from a backend.
 const BUDGET: usize = 64;
-/// Turns of the worker between looks at the clock, and milliseconds between looks at TCP while it is silent: each is a system call.
+/// Turns of the worker between readings of the clock, and milliseconds between polls of silent TCP connections; each is
+/// a system call.
 const TURNS: u32 = 64;
 const SILENT: u64 = 1;
 /// Receives that are added at a time.
@@ -88,7 +89,7 @@ pub struct Stats {
     pub path: String,
     /// Why the connection uses TCP although RDMA was permitted.
     pub fallback: Option<String>,
-    /// Requests that carried messages out, and those that arrived; a request may have several small messages, or a part of a large one.
+    /// Requests that carried outgoing messages. A request may carry several small messages, or a part of a large one.
     pub sends: u64,
     /// Requests that arrived.
     pub receives: u64,
@@ -228,7 +229,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// The device does not work any more.
+    /// The device has failed.
     pub fn arm(&mut self) -> io::Result<Duration> {
         let time = self.prepare()?;
         if self.has_woken() {
@@ -263,7 +264,7 @@ impl Worker {
         woken
     }
 
-    /// Asks the backends for wake-ups; false if there is something to poll already.
+    /// Requests wake-ups from the backends; returns false if an event is pending already.
     pub(crate) fn arm_backends(&mut self) -> io::Result<bool> {
         let mut idle = self.tcp.backend.arm()?;
         if let Some(verbs) = &mut self.verbs {
@@ -277,12 +278,12 @@ impl Worker {
         self.tcp.connections() + self.verbs.as_ref().map_or(0, Domain::connections)
     }
 
-    /// The descriptor that is readable when [`Worker::poll`] has something to do, after [`Worker::arm`].
+    /// Returns the descriptor that becomes readable, after [`Worker::arm`], when [`Worker::poll`] has work.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// Waits until there is work, for `most` at most.
+    /// Waits until there is work, at most for `most`.
     ///
     /// # Errors
     ///
@@ -318,7 +319,7 @@ impl Worker {
         on!(self, id.kind, domain => domain.is_established(id.link))
     }
 
-    /// The transports that `connect` has to try for an address, in order, and why one of them is not among them.
+    /// Returns the transports that `connect` tries for an address, in order, and the reason if one is omitted.
     pub(crate) fn candidates(&self) -> &'static [Kind] {
         match self.options.transport {
             Transport::Any => &[Kind::Rdma, Kind::Tcp],
@@ -333,7 +334,7 @@ impl Worker {
         self.fallbacks.insert(id, reason.to_string());
     }
 
-    /// Listens at an address: for RDMA and for TCP, or for the one that the options name.
+    /// Listens at an address, for RDMA and TCP, or only for the transport that the options name.
     ///
     /// # Errors
     ///
@@ -454,7 +455,7 @@ impl Worker {
     }
 }
 
-/// Waits until a descriptor is readable, or the time is over; returns whether it is.
+/// Waits until a descriptor is readable or the time has passed; returns whether it is readable.
 fn is_readable(fd: BorrowedFd<'_>, time: Duration) -> io::Result<bool> {
     let time =
         Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() };

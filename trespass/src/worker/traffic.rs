@@ -162,7 +162,7 @@ impl Worker {
         self.request(id, [Request::Conceal(remote)]).unwrap_or_else(|error| log::debug!("{error}"));
     }
 
-    /// Hands one-sided transfers to a connection's link.
+    /// Passes one-sided transfers to a connection's link.
     pub(crate) fn transfer(&mut self, id: ConnectionId, transfers: Vec<Transfer>) -> io::Result<()> {
         self.request(id, transfers.into_iter().map(|transfer| Request::Transfer(Box::new(transfer))))
     }

@@ -18,11 +18,11 @@ use super::waiters::Woken;
 pub(super) use self::slot::Slot;
 pub(super) use self::table::Table;
 
-/// Milliseconds between looks at all connections.
+/// Milliseconds between checks of all connections.
 const TICK: u64 = 500;
-/// Receives that are posted together while nothing waits for their credits.
+/// Number of receives that are posted together while no connection waits for their credits.
 const REFILL: usize = 8;
-/// A message that is READ has this part of the pool at most.
+/// Maximum part of the pool for a message that is READ.
 const SHARE: usize = 16;
 
 /// A backend and the connections that run over it.
@@ -30,7 +30,7 @@ const SHARE: usize = 16;
 pub(super) struct Domain<B> {
     pub(super) backend: B,
     pub(super) table: Table,
-    /// Buffers that the backend has done with.
+    /// Buffers that the backend no longer uses.
     spare: Vec<Buf>,
 }
 
@@ -58,7 +58,7 @@ impl<B: Backend> Link<'_, B> {
 }
 
 impl<B: Backend> Domain<B> {
-    /// `step` is how many receives are added at a time.
+    /// `step` is the number of receives that are added at a time.
     pub(super) fn new(backend: B, settings: Settings, step: u32, now: u64) -> Domain<B> {
         let abilities = backend.abilities();
         // One message takes a small share of the pool: its length is the peer's choice.
@@ -92,7 +92,7 @@ impl<B: Backend> Domain<B> {
         Ok(link)
     }
 
-    /// Whether the link is established; an error if it could not be.
+    /// Whether the link is established; an error if connecting failed.
     pub(super) fn is_established(&self, link: LinkId) -> io::Result<bool> {
         match self.table.get(link).map(|slot| &slot.state) {
             Some(State::Open(_)) => Ok(true),
@@ -102,7 +102,7 @@ impl<B: Backend> Domain<B> {
         }
     }
 
-    /// Does something with a connection, which is looked at in the next turn if there is something to do.
+    /// Runs a function on a connection. The next turn processes the connection if it has work.
     #[inline]
     pub(super) fn with<T>(
         &mut self,
@@ -143,7 +143,7 @@ impl<B: Backend> Domain<B> {
         self.with(link, |connection, stock, port| connection.try_send(message, stock, port))
     }
 
-    /// The program gives a connection up. What it has sent still arrives, within the linger time.
+    /// Releases a connection. Sent messages still arrive, within the linger time.
     pub(super) fn forget(&mut self, link: LinkId, code: u32, reason: &str) {
         let now = self.table.now;
         let Some(slot) = self.table.get_mut(link) else { return };
@@ -162,7 +162,7 @@ impl<B: Backend> Domain<B> {
         }
     }
 
-    /// One turn: what has happened, answers, receives, requests. Returns how much there was.
+    /// Runs one turn: events, answers, receives, requests. Returns the number of events.
     #[inline]
     pub(super) fn turn(&mut self, budget: usize) -> usize {
         self.table.stock.turn = self.table.stock.turn.wrapping_add(1);
@@ -176,14 +176,14 @@ impl<B: Backend> Domain<B> {
         count
     }
 
-    /// Whether there is something to post, or to put away.
+    /// Whether requests wait to be posted, or buffers to be returned.
     #[inline]
     pub(super) fn has_work(&self) -> bool {
         let table = &self.table;
         !table.dirty.is_empty() || table.stock.receives.len() >= REFILL || !self.spare.is_empty()
     }
 
-    /// Posts what is to be posted.
+    /// Posts the pending requests.
     pub(super) fn flush(&mut self) {
         self.refill();
         if !self.table.dirty.is_empty() {
@@ -192,7 +192,7 @@ impl<B: Backend> Domain<B> {
         self.spare.drain(..).for_each(|buffer| self.table.stock.give(buffer));
     }
 
-    /// Lets time pass; `now` in milliseconds.
+    /// Advances the time to `now`, in milliseconds.
     pub(super) fn tick(&mut self, now: u64) {
         let table = &mut self.table;
         table.now = now;
@@ -210,7 +210,7 @@ impl<B: Backend> Domain<B> {
         self.flush();
     }
 
-    /// When the domain has to have a turn although nothing happens, in milliseconds.
+    /// The time, in milliseconds, of the domain's next turn without events.
     pub(super) fn deadline(&self) -> u64 {
         let starved = if self.table.stock.starved { self.table.now + 1 } else { u64::MAX };
         let backend = self.backend.deadline().map_or(u64::MAX, |nanoseconds| nanoseconds / 1_000_000 + 1);

@@ -9,7 +9,7 @@ use super::super::waiters::{Awaited, Waiters, Woken};
 pub(in crate::worker) struct Slot {
     pub(super) generation: u32,
     pub(super) is_dirty: bool,
-    /// The program has given it up: freed when the link has ended.
+    /// The program has released the connection: it is freed when the link has ended.
     pub(super) is_forgotten: bool,
     pub(super) is_ending: bool,
     pub(in crate::worker) facts: Option<Established>,

@@ -11,7 +11,7 @@ use crate::proto::{Agreement, Connection, FLOOR, Failure, Hello, Refusal, Refusa
 use super::super::waiters::{Awaited, Waiters, Woken};
 use super::slot::{Slot, State};
 
-/// The connections, and what the backend's events leave to be done.
+/// The connections, and the pending work from the backend's events.
 #[derive(Debug)]
 pub(in crate::worker) struct Table {
     pub(in crate::worker) stock: Stock,
@@ -21,7 +21,7 @@ pub(in crate::worker) struct Table {
     pub(super) incoming: Vec<(ListenerId, IncomingId, SocketAddr, Vec<u8>)>,
     /// Wakers that are due.
     pub(in crate::worker) woken: Woken,
-    /// Connections that are established, and wait for `accept`.
+    /// Established connections that wait for `accept`.
     pub(in crate::worker) accepted: Vec<(ListenerId, LinkId)>,
     pub(super) settings: Settings,
     pub(super) limits: Limits,
@@ -55,7 +55,7 @@ impl Table {
         Some((&mut slot.waiters, &mut self.woken))
     }
 
-    /// This side's hello, with credits that are leased for it.
+    /// Returns this side's hello, with credits leased for it.
     pub(super) fn hello(&mut self) -> io::Result<Hello> {
         let ledger = &self.stock.ledger;
         if ledger.total - ledger.leased < u32::from(FLOOR) {
@@ -86,7 +86,7 @@ impl Table {
         LinkId { index, generation: slot.generation }
     }
 
-    /// Frees the slot of a connection that has ended, or never was one; its lease is released by then.
+    /// Frees the slot of a connection that has ended, or was never established. Its lease has been released before.
     pub(super) fn free_slot(&mut self, link: LinkId) {
         let Table { slots, stock, free, woken, .. } = self;
         let Some(slot) = slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation) else {
@@ -113,7 +113,7 @@ impl Table {
         }
     }
 
-    /// Ends what was not established yet. An incoming connection has no owner yet, and is freed.
+    /// Ends a connection that was not established yet. An incoming one has no owner, and is freed.
     pub(super) fn fail(&mut self, link: LinkId, failure: Failure) {
         let Table { slots, stock, woken, .. } = self;
         let Some(slot) = slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation) else {
@@ -130,7 +130,7 @@ impl Table {
         }
     }
 
-    /// The next connection of a listener that is established. The program has it now.
+    /// Returns the next established connection of a listener, which the program then owns.
     pub(in crate::worker) fn accept(&mut self, listener: ListenerId) -> Option<LinkId> {
         let at = self.accepted.iter().position(|(of, _)| *of == listener)?;
         let (_, link) = self.accepted.remove(at);
@@ -140,7 +140,7 @@ impl Table {
         Some(link)
     }
 
-    /// A connection to which something has happened.
+    /// Marks a connection that has an event.
     pub(super) fn open(&mut self, link: LinkId) -> Option<(&mut Connection, &mut Stock)> {
         let slot = self.slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation)?;
         slot.mark(link.index, &mut self.dirty);
@@ -267,7 +267,7 @@ impl Events for Table {
     }
 }
 
-/// What a rejection is for the program.
+/// Returns the program's error for a rejection.
 fn rejected(bytes: &[u8]) -> io::Error {
     match Refusal::parse(bytes) {
         Some(refusal) if refusal.code == RefusalCode::BUSY => {

@@ -1,8 +1,9 @@
-//! A worker that threads share: the thread that waits drives it.
+//! A worker that threads share: a waiting thread drives it.
 //!
-//! A blocking call takes the worker's lock, and tries; as long as it would block, it polls, then sleeps on the worker's descriptor. Of
-//! several threads that wait, one sleeps there; it wakes the others when their connections have something. When no thread waits, a thread
-//! of the worker's own sleeps there, so that peers are answered and wakers are called.
+//! A blocking call locks the worker and tries its operation. While the operation would block, the call polls, then
+//! sleeps on the worker's descriptor. If several threads wait, one sleeps there, and wakes the others when their
+//! connections have events. If no thread waits, the worker's own thread sleeps there, so that peers receive answers and
+//! wakers are called.
 
 #[cfg(test)]
 mod tests;
@@ -20,8 +21,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use super::waiters::{Awaited, Woken};
 use super::{ConnectionId, Options, Worker};
 
-/// How long the worker's own thread pauses after a call has driven the worker, and how often it finds a waiting call before it sleeps
-/// until that call returns.
+/// How long the worker's own thread pauses after a call has driven the worker, and how many times it finds a waiting
+/// call before it sleeps until that call returns.
 const AWAY: Duration = Duration::from_millis(2);
 const PATIENCE: u32 = 50;
 
@@ -52,7 +53,7 @@ struct Shared {
 #[derive(Debug)]
 struct Core {
     worker: Worker,
-    /// Calls that wait, and how many have begun to.
+    /// The number of waiting calls, and of all calls that have waited.
     waiting: u32,
     begun: u64,
     /// Whether a call sleeps on the descriptor, and whether the worker's own thread does.
@@ -77,7 +78,7 @@ impl Drop for Alive {
     }
 }
 
-/// What a call waits for.
+/// The event for which a call waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// A message, or the end.
@@ -177,7 +178,7 @@ impl Handle {
         result
     }
 
-    /// Tries, and once more after a poll, without waiting.
+    /// Tries an operation, and retries it once after a poll, without waiting.
     pub(crate) fn try_now<T>(&self, mut attempt: impl FnMut(&mut Worker) -> io::Result<T>) -> io::Result<T> {
         let mut core = self.shared.lock();
         let mut result = attempt(&mut core.worker);
@@ -233,7 +234,7 @@ impl Handle {
         result
     }
 
-    /// Tries until it does not block, while others drive the worker: for waiting that is not in a hurry.
+    /// Repeats an operation while other threads drive the worker, for calls that tolerate a delay.
     pub(crate) fn wait_aside<T>(
         &self,
         deadline: Option<Instant>,
@@ -255,7 +256,7 @@ impl Handle {
 }
 
 impl Core {
-    /// After a poll, while another thread sleeps: what was asked for may have been consumed by the poll.
+    /// Requests wake-ups again, if a thread sleeps: a poll may have consumed the requested one.
     fn rearm(&mut self) -> io::Result<()> {
         while (self.call_sleeps || self.own_sleeps) && !self.worker.arm_backends()? {
             self.worker.turn();
@@ -399,7 +400,7 @@ impl Shared {
         (core, Ok(()))
     }
 
-    /// What the worker's own thread does.
+    /// The loop of the worker's own thread.
     fn drive(&self) {
         let mut core = self.lock();
         let (mut seen, mut patience) = (0, 0);

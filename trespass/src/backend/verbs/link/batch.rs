@@ -1,4 +1,4 @@
-//! A list of requests under construction.
+//! A list of requests that is being built.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,7 +12,7 @@ use super::{Outstanding, Posted, number};
 use crate::backend::{LinkId, Request};
 use crate::memory::{Buf, Pool};
 
-/// A list of requests under construction.
+/// A list of requests that is being built.
 pub(super) struct Batch<'l> {
     pub(super) windows: &'l mut Vec<Window>,
     pub(super) posted: &'l mut Outstanding,
@@ -119,7 +119,7 @@ impl Batch<'_> {
         guard.post().map_err(|error| io::Error::other(error.to_string()))
     }
 
-    /// Binds the windows that wait for it.
+    /// Binds the waiting windows.
     #[inline]
     fn bind<Q: SendQueue<Service = Connected>>(&mut self, queue: &mut Q, room: usize) -> io::Result<usize> {
         if self.binds.is_empty() {
@@ -158,7 +158,7 @@ impl Batch<'_> {
     }
 }
 
-/// A buffer of the pool with the bytes of `buf`: itself, or a copy.
+/// Returns a buffer of the pool with the bytes of `buf`: `buf` itself, or a copy.
 #[inline]
 fn own(pool: &Pool, buf: Buf) -> io::Result<Buf> {
     if pool.owns(&buf) { Ok(buf) } else { copy(pool, &buf) }
@@ -171,12 +171,12 @@ fn copy(pool: &Pool, bytes: &[u8]) -> io::Result<Buf> {
     Ok(copy)
 }
 
-/// Names a buffer's bytes in a request.
+/// Adds a buffer's bytes to a request.
 ///
 /// # Safety
 ///
-/// The buffer stays, and nothing refers to its bytes, until the request has completed or its queue pair was destroyed: the caller puts it
-/// into `posted`, which gives it back then and not before.
+/// The buffer stays allocated, and no reference to its bytes exists, until the request has completed or its queue pair
+/// was destroyed. The caller puts it into `posted`, which returns it only then.
 #[inline]
 unsafe fn gather(request: impl SetScatterGatherEntry, buf: &Buf) -> io::Result<()> {
     let (Some(region), Ok(length)) = (buf.region(), u32::try_from(buf.len())) else {

@@ -1,4 +1,4 @@
-//! One connection: its queue pair, and what is posted there.
+//! One connection: its queue pair, and its posted requests.
 
 mod batch;
 mod window;
@@ -25,12 +25,12 @@ use crate::memory::{Buf, Pool, Transfer};
 
 pub(super) use self::window::Held;
 
-/// How far a link is.
+/// The state of a link.
 #[derive(Debug)]
 pub(super) enum State {
-    /// A client, before the request to connect has left. The bytes are its hello.
+    /// A client before its connect request was sent. The bytes are its hello.
     Resolving(Vec<u8>),
-    /// A client that has asked, or a server that has accepted.
+    /// A client that has sent its request, or a server that has accepted.
     Connecting,
     Established,
     /// The queue pair is in the error state; the link ends when its requests are flushed and the peer has disconnected, or at the deadline.
@@ -51,12 +51,12 @@ pub(super) struct Link {
     posted: Outstanding,
     /// Windows to bind before the next request.
     binds: VecDeque<usize>,
-    /// Reads that a link which had failed was asked for.
+    /// Reads that were requested from a failed link.
     pub(super) refused: Vec<(u32, Buf)>,
     pub(super) id: LinkId,
     pub(super) state: State,
     pub(super) qp_number: u32,
-    /// Whether this side asked for the connection.
+    /// Whether this side is the client.
     pub(super) is_client: bool,
     /// Whether the request that marks the end was posted.
     is_marked: bool,
@@ -64,7 +64,7 @@ pub(super) struct Link {
     inline: usize,
 }
 
-/// The requests that have not completed, from the number `first` to before `next`. SENDs whose bytes were in the request hold nothing, and
+/// The requests that have not completed, from the number `first` to before `next`. Inline SENDs keep no buffer, and
 /// have no entry.
 #[derive(Debug, Default)]
 struct Outstanding {
@@ -79,7 +79,7 @@ impl Outstanding {
         self.next.wrapping_sub(self.first) as usize
     }
 
-    /// A SEND that holds nothing.
+    /// A SEND without a buffer.
     #[inline]
     fn push_inline(&mut self) {
         self.next = self.next.wrapping_add(1);
@@ -108,7 +108,7 @@ enum Posted {
     End,
 }
 
-/// What completed requests come to.
+/// The results of completed requests.
 #[derive(Debug)]
 pub(super) enum Retired {
     Sent(u32),
@@ -136,18 +136,18 @@ impl Link {
         }
     }
 
-    /// Takes the queue pair that was made through the identifier.
+    /// Stores the queue pair that was created through the identifier.
     pub(super) fn adopt(&mut self, queue_pair: GenericQueuePair, inline: u32) {
         self.qp_number = queue_pair.qp_number();
         self.queue_pair = Some(queue_pair);
         self.inline = inline as usize;
     }
 
-    /// Posts requests from the front, up to what the send queue and `room` allow, in one list.
+    /// Posts requests from the front in one list, as many as the send queue and `room` allow.
     ///
     /// # Errors
     ///
-    /// The driver refused. What it may have taken stays here until the queue pair has ended.
+    /// The driver rejected the list. Requests that it may have taken stay here until the queue pair has ended.
     pub(super) fn post(
         &mut self,
         requests: &mut VecDeque<Request>,
@@ -171,7 +171,7 @@ impl Link {
         }
     }
 
-    /// Posts a SEND of both parts in the request, if the link is ready for it, and they fit.
+    /// Posts a SEND of both parts inline, if the link is ready and the parts fit.
     #[inline]
     pub(super) fn send_now(&mut self, header: &[u8; HEADER], payload: &[u8]) -> bool {
         let length = HEADER + payload.len();
@@ -195,7 +195,7 @@ impl Link {
         is_posted
     }
 
-    /// Takes all requests of a link that has failed.
+    /// Takes all requests of a failed link.
     pub(super) fn refuse(&mut self, requests: &mut VecDeque<Request>, spare: &mut Vec<Buf>) {
         for request in requests.drain(..) {
             match request {
@@ -240,7 +240,8 @@ impl Link {
         Ok(Remote { address, key: window.key.raw() })
     }
 
-    /// Moves the queue pair to the error state, and posts the request whose flush marks the end. False if there is none to wait for.
+    /// Moves the queue pair to the error state, and posts the request whose flush marks the end. Returns false if no
+    /// flush will follow.
     pub(super) fn flush(&mut self) -> bool {
         let Some(queue_pair) = &mut self.queue_pair else { return false };
         if let Err(error) = queue_pair.modify(QueuePairAttribute::new().setup_state(QueuePairState::Error)) {
@@ -261,8 +262,8 @@ impl Link {
         }
     }
 
-    /// Ends the requests up to `number`. All of them succeeded, the last one only if `is_well`. Returns how many places they had,
-    /// and 0 for a number that is none of theirs.
+    /// Completes the requests up to `number`. All succeeded, the last one only if `is_well`. Returns the number of
+    /// their entries; 0 if no request has this number.
     #[inline]
     pub(super) fn retire(
         &mut self,
@@ -325,7 +326,8 @@ impl Link {
         count
     }
 
-    /// Destroys the queue pair. Its buffers return; if the driver does not destroy it, they are leaked, as the device may use them.
+    /// Destroys the queue pair. Its buffers return. If the driver fails to destroy it, they are leaked, because the
+    /// device may use them.
     ///
     /// # Errors
     ///
@@ -379,13 +381,14 @@ impl Link {
         }
     }
 
-    /// Entries of the completion queue that are kept for the link: for its requests, and for the one that marks the end.
+    /// Entries of the completion queue that are reserved for the link: for its requests, and for the one that marks the
+    /// end.
     pub(super) fn entries(&self) -> usize {
         if self.queue_pair.is_none() { 0 } else { self.posted.len() + usize::from(!self.is_marked) }
     }
 }
 
-/// Links that a backend has at most: their indices have 24 bits in a request's number.
+/// Maximum number of links of a backend: a request's number has 24 bits for their index.
 pub(super) const LINKS: u32 = 1 << 24;
 
 /// The number of a link's request: seven bits of the link's generation, its index, and a count.

@@ -14,11 +14,11 @@ pub(super) struct Window {
     pub(super) window: Option<MemoryWindow>,
     pub(super) key: RemoteKey,
     pub(super) held: Option<Held>,
-    /// Whether the key is being taken back.
+    /// Whether the key is being revoked.
     pub(super) is_closing: bool,
 }
 
-/// What a key opens.
+/// The memory that a key opens.
 #[derive(Debug)]
 pub(in crate::backend::verbs) enum Held {
     /// A message, for the peer to read.
@@ -50,7 +50,7 @@ impl Held {
         BindInformation::new(region, self.address(), length as u64, access)
     }
 
-    /// The key works no more.
+    /// The key is invalid.
     pub(super) fn release(self, spare: &mut Vec<Buf>) {
         match self {
             Self::Buf(buf) => spare.push(buf),
