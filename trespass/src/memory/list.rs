@@ -15,10 +15,11 @@ pub(super) struct List {
 #[derive(Debug, Default)]
 struct Inner {
     chunks: Vec<Option<Arc<Chunk>>>,
-    /// Boxes, so that taking one allocates nothing and moves a pointer.
+    /// The buffers are boxed, so that taking one allocates nothing and moves a pointer.
     #[expect(clippy::vec_box, reason = "a piece keeps its place")]
     free: Vec<Box<Piece>>,
-    /// The fewest free buffers since the last [`List::give_back_idle`]: those at the front were not used since.
+    /// The minimum number of free buffers since the last [`List::give_back_idle`]: that many at the front were not used
+    /// since.
     least: usize,
 }
 
@@ -49,7 +50,7 @@ impl List {
         self.lock().free.push(piece);
     }
 
-    /// Adds the chunk that `make` makes for an index, and its pieces; takes the first of these.
+    /// Adds the chunk that `make` creates for an index, with its buffers; takes the first of these.
     pub(super) fn add<P: DoubleEndedIterator<Item = Box<Piece>> + ExactSizeIterator>(
         &self,
         make: impl FnOnce(usize) -> (Arc<Chunk>, P),
@@ -69,14 +70,14 @@ impl List {
         inner.free.pop()
     }
 
-    /// Gives chunks without a buffer in use back to the system, until these have `wanted` bytes; returns how many bytes they had.
+    /// Returns unused chunks to the system, until they have `wanted` bytes in total; returns the number of bytes.
     pub(super) fn give_back(&self, wanted: usize) -> usize {
         let mut inner = self.lock();
         let count = inner.free.len();
         inner.give_back(count, wanted).iter().map(|chunk| chunk.bytes()).sum()
     }
 
-    /// Gives chunks back of which no buffer was used since the last call.
+    /// Returns chunks to the system of which no buffer was used since the last call.
     pub(super) fn give_back_idle(&self) -> usize {
         let mut inner = self.lock();
         let idle = inner.least;
@@ -87,13 +88,13 @@ impl List {
         given.iter().map(|chunk| chunk.bytes()).sum()
     }
 
-    /// Buffers in all, and those that are free.
+    /// Returns the number of all buffers, and of free ones.
     pub(super) fn count(&self) -> (usize, usize) {
         let inner = self.lock();
         (inner.chunks.iter().flatten().map(|chunk| chunk.count()).sum(), inner.free.len())
     }
 
-    /// The pool has ended: each chunk ends with its last buffer.
+    /// Ends the list with its pool: each chunk is freed with its last buffer.
     pub(super) fn close(&self) {
         let ended = std::mem::take(&mut *self.lock());
         drop(ended);
@@ -101,8 +102,8 @@ impl List {
 }
 
 impl Inner {
-    /// Takes chunks out whose buffers are all among the first `idle` free ones. A size keeps one chunk, unless that is a large one: at
-    /// the limit of the pool it could wait without limit for another.
+    /// Removes chunks whose buffers are all among the first `idle` free ones. A size keeps one chunk unless it is
+    /// large, because at the limit of the pool it could wait without limit for another.
     fn give_back(&mut self, idle: usize, wanted: usize) -> Vec<Arc<Chunk>> {
         let mut counts = vec![0; self.chunks.len()];
         for index in self.free[..idle].iter().filter_map(|piece| piece.index()) {

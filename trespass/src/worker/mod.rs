@@ -54,7 +54,7 @@ const BUDGET: usize = 64;
 /// a system call.
 const TURNS: u32 = 64;
 const SILENT: u64 = 1;
-/// Receives that are added at a time.
+/// Number of receives that are added at a time.
 const VERBS_STEP: u32 = 128;
 const TCP_STEP: u32 = 32;
 

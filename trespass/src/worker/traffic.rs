@@ -1,4 +1,4 @@
-//! What a program does with a connection.
+//! The program's operations on a connection.
 
 use std::io;
 use std::net::SocketAddr;

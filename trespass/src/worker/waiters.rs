@@ -1,19 +1,20 @@
 //! Tasks and calls that wait for a connection.
 //!
-//! A waker runs code of the program: it may use the worker, or drop the last handle to a connection. So nothing here calls or drops a
-//! waker: [`Woken`] collects them, and does both when it is dropped, which is after the worker's lock was released.
+//! A waker runs code of the program: it may use the worker, or drop the last handle to a connection. So this module
+//! neither calls nor drops a waker. [`Woken`] collects wakers, and does both when it is dropped, after the worker's
+//! lock was released.
 
 use std::mem;
 use std::task::Waker;
 
 use super::Wait;
 
-/// What a task or a call waits for.
+/// The event for which a task or a call waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaited {
     /// A message, the end, or that the connection is established.
     Message,
-    /// Room to send, the end of what was sent, or a completion.
+    /// Space to send, a completed flush, or a completion.
     Room,
     /// The end of transfers or of a region's key.
     Transfer,
@@ -72,7 +73,7 @@ impl Waiters {
         }
     }
 
-    /// Takes all that wait for one thing.
+    /// Takes all that wait for one event.
     pub(super) fn wake(&mut self, what: Awaited, woken: &mut Woken) {
         let mut at = 0;
         while let Some(waiter) = self.list.get(at) {
@@ -92,7 +93,7 @@ impl Waiters {
 /// Wakers to call and to drop. Dropping the list does both.
 #[derive(Debug, Default)]
 pub(super) struct Woken {
-    /// Wakers, and whether to call them: those that others have replaced are dropped only.
+    /// Wakers, and whether to call them; replaced ones are only dropped.
     list: Vec<(Waker, bool)>,
 }
 
@@ -192,7 +193,7 @@ mod tests {
             }
         }
 
-        /// Takes the event, and asks for another; false if there is something to poll.
+        /// Takes the event, and requests another; returns false if an event is pending already.
         fn arm(&self) -> bool {
             let mut device = self.device.lock().unwrap();
             self.descriptors.set(|readable| readable.0 = false);
@@ -200,7 +201,7 @@ mod tests {
             device.completions == 0
         }
 
-        /// As `Shared::drive_until`, of a call that sleeps on the descriptor.
+        /// Models `Shared::drive_until` for a call that sleeps on the descriptor.
         fn receive(&self) {
             let waker = Waker::from(Arc::clone(&self.descriptors));
             loop {
@@ -222,7 +223,7 @@ mod tests {
             }
         }
 
-        /// As `Handle::try_now`, of a call that has no use for the message.
+        /// Models `Handle::try_now` for a call that does not need the message.
         fn drive(&self) {
             let mut core = self.core.lock().unwrap();
             self.poll(&mut core);
@@ -235,8 +236,8 @@ mod tests {
         }
     }
 
-    /// The interleavings of a call that sleeps, a thread that drives the worker meanwhile, and the device: all with up to
-    /// three preemptions.
+    /// Explores all interleavings, with up to three preemptions, of a sleeping call, a thread that drives the worker,
+    /// and the device.
     #[test]
     fn no_interleaving_loses_a_wake_up() {
         let mut model = loom::model::Builder::new();

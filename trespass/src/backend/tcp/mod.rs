@@ -24,7 +24,7 @@ use crate::memory::{Buf, HEADROOM, Pool};
 const SEGMENT: u32 = 16 << 10;
 /// Maximum number of posted receives.
 const RECEIVES: u32 = 1 << 16;
-/// Bytes that the pool has at most.
+/// The limit of the pool, in bytes.
 const MEMORY: usize = 1 << 30;
 /// Time limit for a peer's handshake, and for its end, in nanoseconds.
 const HANDSHAKE: u64 = 10_000_000_000;

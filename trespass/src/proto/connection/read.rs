@@ -1,4 +1,4 @@
-//! What the program reads: messages and bytes of the inbox.
+//! Reads messages and bytes from the inbox for the program.
 
 use std::io;
 

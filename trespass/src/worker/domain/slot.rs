@@ -1,4 +1,4 @@
-//! The place of a connection.
+//! The table entry of a connection.
 
 use crate::backend::{Established, ListenerId};
 use crate::proto::{Agreement, Connection, Failure, Hello, Stock};
@@ -47,7 +47,7 @@ impl Slot {
         }
     }
 
-    /// Wakes what waits for what the connection now has.
+    /// Wakes the tasks and calls whose condition the connection now fulfils.
     #[inline]
     pub(super) fn wake(&mut self, stock: &mut Stock, woken: &mut Woken) {
         if !self.waiters.is_empty() {

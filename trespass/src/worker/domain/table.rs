@@ -1,4 +1,4 @@
-//! The connections of a domain, and what a backend's events leave to be done.
+//! The connections of a domain, and the pending work from the backend's events.
 
 use std::io;
 use std::mem;
@@ -25,7 +25,7 @@ pub(in crate::worker) struct Table {
     pub(in crate::worker) accepted: Vec<(ListenerId, LinkId)>,
     pub(super) settings: Settings,
     pub(super) limits: Limits,
-    /// Receives that are added at a time.
+    /// Number of receives that are added at a time.
     pub(super) step: u32,
     pub(super) now: u64,
     pub(in crate::worker) next_tick: u64,
@@ -49,7 +49,7 @@ impl Table {
         self.slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation)
     }
 
-    /// What waits for a connection, and where wakers go.
+    /// The tasks and calls that wait for a connection, and the wakers to call.
     pub(in crate::worker) fn waiters(&mut self, link: LinkId) -> Option<(&mut Waiters, &mut Woken)> {
         let slot = self.slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation)?;
         Some((&mut slot.waiters, &mut self.woken))

@@ -342,7 +342,7 @@ impl Link {
         }
     }
 
-    /// Leaks what the device may use, and fails what waits for it.
+    /// Leaks the buffers that the device may use, and fails the operations that wait for them.
     pub(super) fn leak(self) {
         for (_, posted) in self.posted.entries {
             match posted {
