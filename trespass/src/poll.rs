@@ -65,7 +65,7 @@ impl Interest<'_> {
         }
     }
 
-    /// The connection, and what of it; `None` for an acceptor.
+    /// The connection and the awaited event; `None` for an acceptor.
     fn awaited(&self) -> Option<(ConnectionId, Awaited)> {
         match self {
             Self::Message(connection) => Some((connection.id(), Awaited::Message)),

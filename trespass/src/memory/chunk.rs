@@ -107,7 +107,7 @@ impl Chunk {
         self.index
     }
 
-    /// Where its buffers return to.
+    /// The list to which its buffers return.
     #[inline]
     pub(super) fn home(&self) -> Home {
         Home { lists: Arc::clone(&self.lists), size: self.size }

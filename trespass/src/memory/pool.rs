@@ -123,7 +123,7 @@ impl Pool {
         self.shared.segment
     }
 
-    /// Gives memory back to the system that was not used since the last call.
+    /// Returns memory that was not used since the last call to the system.
     pub(crate) fn give_back_idle(&self) {
         let given: usize = self.shared.lists.iter().map(List::give_back_idle).sum();
         self.shared.bytes.fetch_sub(given, Ordering::Relaxed);

@@ -16,7 +16,7 @@ pub(super) struct Log {
     pub(super) ended: bool,
 }
 
-/// The byte at a place of the stream from a side of a pair.
+/// Returns the byte at an offset of the stream that a side of a pair sends.
 pub(super) fn byte(pair: usize, side: usize, at: u64) -> u8 {
     let mixed = (at ^ (pair as u64) << 40 ^ (side as u64) << 50).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 56) as u8
