@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, ExitCode};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::Parser;
@@ -30,11 +30,12 @@ struct Arguments {
 }
 
 /// A carrier and what is measured on it.
-const ROWS: [(&str, &str, &str); 9] = [
+const ROWS: [(&str, &str, &str); 10] = [
     ("softrnic", "stream", "Gb/s, 1 MiB writes"),
     ("trespass-tcp", "stream", "Gb/s, 1 MiB writes"),
     ("sockets", "stream", "Gb/s, 1 MiB writes"),
     ("softrnic", "echo", "us, 64 B round trip"),
+    ("softrnic-sleep", "echo", "us, 64 B round trip, without spinning"),
     ("trespass-tcp", "echo", "us, 64 B round trip"),
     ("sockets", "echo", "us, 64 B round trip"),
     ("softrnic", "connect", "us, connect and close"),
@@ -72,7 +73,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     }
     for (index, (carrier, _, unit)) in ROWS.iter().enumerate() {
         let median = middle(figures.remove(&index).unwrap_or_default());
-        writeln!(out, "{carrier:14} {median:10.2} {unit}")?;
+        writeln!(out, "{carrier:15} {median:10.2} {unit}")?;
     }
     let before = resident()?;
     let (listener, mut child) = start("softrnic", &format!("idle-{}", arguments.idle))?;
@@ -81,7 +82,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         held.push(listener.accept()?);
     }
     let each = resident()?.saturating_sub(before) as f64 / arguments.idle as f64 / 1024.0;
-    writeln!(out, "softrnic       {each:10.2} KiB resident for each of {} idle connections", arguments.idle)?;
+    writeln!(out, "softrnic        {each:10.2} KiB resident for each of {} idle connections", arguments.idle)?;
     for stream in &mut held {
         stream.write_all(b".")?;
     }
@@ -178,7 +179,10 @@ impl<S: Read + Write> Socket for S {}
 fn worker(carrier: &str) -> Result<Handle> {
     softrnic::register().map_err(|error| anyhow!("{error}"))?;
     let mut options = Options::default();
-    options.transport = if carrier == "softrnic" { Transport::Rdma } else { Transport::Tcp };
+    options.transport = if carrier == "trespass-tcp" { Transport::Tcp } else { Transport::Rdma };
+    if carrier == "softrnic-sleep" {
+        options.spin = Duration::ZERO;
+    }
     options.backlog = 1024;
     Ok(Handle::new(&options)?)
 }

@@ -91,6 +91,13 @@ impl Frame {
     }
 }
 
+/// The length of the payload, from a header.
+#[inline]
+pub(crate) fn length(header: &[u8; HEADER]) -> usize {
+    let [_, _, _, _, l0, l1, l2, l3, ..] = *header;
+    u32::from_le_bytes([l0, l1, l2, l3]) as usize
+}
+
 /// Sets the credits of a SEND before it is posted.
 #[inline]
 pub(crate) fn set_credits(send: &mut [u8], credits: u16) {

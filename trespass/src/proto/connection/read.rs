@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::memory::Buf;
-use crate::proto::frame::{Frame, HEADER, Kind, LAST, Source};
+use crate::proto::frame::{Frame, HEADER, Kind, LAST, Source, length};
 use crate::proto::{Failure, Stock};
 
 use super::{Assembly, Connection, Incoming, Read};
@@ -36,6 +36,9 @@ impl Connection {
     /// Copies bytes for the program, as a stream: `None` if none have arrived yet, 0 at the end.
     #[inline]
     pub(crate) fn read(&mut self, out: &mut [u8], stock: &mut Stock) -> io::Result<Option<usize>> {
+        if let Some(count) = self.incoming.read_alone(out, stock) {
+            return Ok(Some(count));
+        }
         let mut filled = 0;
         while filled < out.len() {
             let rest = &mut out[filled..];
@@ -162,7 +165,7 @@ impl Connection {
     }
 
     /// Returns the first entry of the inbox. Skips frames that are not messages.
-    #[inline]
+    #[inline(always)]
     fn front(&mut self, stock: &mut Stock) -> Front {
         loop {
             let incoming = &mut self.incoming;
@@ -238,6 +241,23 @@ impl Connection {
 }
 
 impl Incoming {
+    /// The usual read: the first frame is alone in its SEND and unread, and fills `out`, or is all that has arrived.
+    #[inline]
+    fn read_alone(&mut self, out: &mut [u8], stock: &mut Stock) -> Option<usize> {
+        let (header, payload) = self.inbox.front()?.split_first_chunk::<HEADER>()?;
+        let is_alone = header[0] == Kind::DATA.0 && self.cursor == 0 && length(header) == payload.len();
+        let count = payload.len();
+        let fits = count == out.len() || count < out.len() && self.inbox.len() == 1;
+        if !is_alone || !fits || count == 0 {
+            return None;
+        }
+        out.get_mut(..count)?.copy_from_slice(payload);
+        let send = self.inbox.pop_front()?;
+        self.freed = self.freed.wrapping_add(1);
+        stock.free(send);
+        Some(count)
+    }
+
     /// Returns a message of one frame, the first of the inbox.
     #[inline]
     fn take_single(&mut self, frame: Frame, stock: &mut Stock) -> Buf {
