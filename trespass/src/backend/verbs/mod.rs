@@ -97,7 +97,7 @@ pub(crate) struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { device: None, segment: 4096, receives: 4096, inline: INLINE as u32, memory: 1 << 30 }
+        Self { device: None, segment: 4096, receives: 32_768, inline: INLINE as u32, memory: 1 << 30 }
     }
 }
 

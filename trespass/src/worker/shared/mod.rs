@@ -25,6 +25,8 @@ use super::{ConnectionId, Options, Worker};
 /// call before it sleeps until that call returns.
 const AWAY: Duration = Duration::from_millis(2);
 const PATIENCE: u32 = 50;
+/// A sleep that was worth spinning instead.
+const SHORT: Duration = Duration::from_micros(200);
 
 /// A worker with its own thread, shared by all threads of the program. Clones refer to the same worker.
 ///
@@ -56,6 +58,10 @@ struct Core {
     /// The number of waiting calls, and of all calls that have waited.
     waiting: u32,
     begun: u64,
+    /// Calls that wait while others drive the worker.
+    aside: u32,
+    /// How long a call spins before it sleeps: longer while sleeps turn out to be short.
+    spin: Duration,
     /// Whether a call sleeps on the descriptor, and whether the worker's own thread does.
     call_sleeps: bool,
     own_sleeps: bool,
@@ -138,6 +144,8 @@ impl Handle {
             worker,
             waiting: 0,
             begun: 0,
+            aside: 0,
+            spin: options.spin,
             call_sleeps: false,
             own_sleeps: false,
             own_is_away: false,
@@ -242,15 +250,28 @@ impl Handle {
     ) -> io::Result<T> {
         let waker = this_thread();
         loop {
-            match self.with(|worker| attempt(worker, &waker)) {
+            let mut core = self.shared.lock();
+            let result = attempt(&mut core.worker, &waker);
+            core.worker.flush();
+            match result {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => return result,
             }
+            core.aside += 1;
+            let is_driven = core.waiting != 0;
+            drop(core);
+            if !is_driven {
+                self.shared.unpark_own();
+            }
             match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
                 None => thread::park(),
-                Some(Duration::ZERO) => return Err(io::ErrorKind::TimedOut.into()),
+                Some(Duration::ZERO) => {
+                    self.shared.lock().aside -= 1;
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
                 Some(left) => thread::park_timeout(left),
             }
+            self.shared.lock().aside -= 1;
         }
     }
 }
@@ -263,6 +284,12 @@ impl Core {
         }
         Ok(())
     }
+}
+
+/// How long to spin after a sleep. Two sides that sleep for each other's messages would do so forever, since waking takes longer than
+/// the message: short sleeps lengthen the spin.
+fn next_spin(spin: Duration, least: Duration, slept: Duration) -> Duration {
+    if slept < SHORT { (spin * 2).min(least * 8) } else { least }
 }
 
 /// The worker under its lock. Wakers that became due are called, and dropped, after it has been released.
@@ -320,7 +347,7 @@ impl Shared {
         deadline: Option<Instant>,
         mut attempt: impl FnMut(&mut Worker) -> io::Result<T>,
     ) -> (Locked<'c>, io::Result<T>) {
-        let mut spin_until = Instant::now() + self.spin;
+        let mut spin_until = Instant::now() + core.spin;
         loop {
             let count = core.worker.turn();
             match attempt(&mut core.worker) {
@@ -350,7 +377,7 @@ impl Shared {
                 (again, Ok(())) => core = again,
                 (again, Err(error)) => return (again, Err(error)),
             }
-            spin_until = Instant::now() + self.spin;
+            spin_until = Instant::now() + core.spin;
         }
     }
 
@@ -372,8 +399,10 @@ impl Shared {
             self.kick.set();
         }
         drop(core);
+        let begun = Instant::now();
         self.sleep_until(&self.nudge, time);
         let mut core = self.lock();
+        core.spin = next_spin(core.spin, self.spin, begun.elapsed());
         core.worker.remove_call(id, what, &self.nudge_waker);
         core.call_sleeps = false;
         (core, Ok(()))
@@ -405,7 +434,7 @@ impl Shared {
         let mut core = self.lock();
         let (mut seen, mut patience) = (0, 0);
         while !core.is_over || core.worker.connections() != 0 {
-            if core.begun != seen || core.waiting != 0 {
+            if core.waiting != 0 || core.begun != seen && core.aside == 0 {
                 patience = if core.begun == seen { patience + 1 } else { 0 };
                 seen = core.begun;
                 core.own_is_away = patience >= PATIENCE;

@@ -133,3 +133,15 @@ fn a_waker_may_use_the_worker_and_drop_a_connection() {
     dropped.recv_timeout(LONG).expect("the waker that was replaced is dropped");
     replaced.recv_timeout(LONG).unwrap();
 }
+
+#[test]
+fn short_sleeps_lengthen_the_spin_and_a_long_one_resets_it() {
+    let least = Duration::from_micros(20);
+    let mut spin = least;
+    for expected in [40, 80, 160, 160] {
+        spin = next_spin(spin, least, SHORT / 2);
+        assert_eq!(spin, Duration::from_micros(expected));
+    }
+    assert_eq!(next_spin(spin, least, SHORT), least);
+    assert_eq!(next_spin(Duration::ZERO, Duration::ZERO, Duration::ZERO), Duration::ZERO, "programs that never spin");
+}
