@@ -29,8 +29,10 @@ pub enum Kind {
     Partial,
     /// A source disappeared or changed while it was read.
     Vanished,
-    /// The peer sent something malformed, or data arrived altered, or the connection broke.
+    /// The peer sent something malformed, or data arrived altered.
     Protocol,
+    /// The connection broke.
+    Broken,
     /// A peer was silent for too long.
     TimedOut,
     /// A signal ended the transfer.
@@ -76,7 +78,7 @@ impl Error {
             Kind::Vanished => 24,
             Kind::TimedOut => 30,
             Kind::Signal(number) => 128_u8.saturating_add(number),
-            Kind::WrongKey | Kind::NoRdma | Kind::Unreachable | Kind::Protocol => 12,
+            Kind::WrongKey | Kind::NoRdma | Kind::Unreachable | Kind::Protocol | Kind::Broken => 12,
         }
     }
 
@@ -103,7 +105,7 @@ impl std::error::Error for Error {}
 /// Converts a connection's failure: a time-out, or a loss.
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Error {
-        let kind = if error.kind() == io::ErrorKind::TimedOut { Kind::TimedOut } else { Kind::Protocol };
+        let kind = if error.kind() == io::ErrorKind::TimedOut { Kind::TimedOut } else { Kind::Broken };
         Error::new(kind, format!("the connection broke: {}", reason(&error)))
     }
 }
@@ -145,6 +147,7 @@ mod tests {
         assert_eq!(status(Kind::Partial).1, 23);
         assert_eq!(status(Kind::Vanished).1, 24);
         assert_eq!(status(Kind::Protocol), (12, 12));
+        assert_eq!(status(Kind::Broken), (12, 12));
         assert_eq!(status(Kind::TimedOut), (30, 30));
         assert_eq!(status(Kind::Signal(15)), (143, 143));
     }

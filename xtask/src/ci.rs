@@ -81,7 +81,7 @@ enum Step {
     Features,
     /// The fuzz targets build (full run)
     Fuzz,
-    /// trespass keeps every byte with a million seeds of its simulator, and with a thousand peers killed (full run)
+    /// Every byte is kept with a million seeds of trespass's simulator, a thousand killed peers, a hundred killed copies (full run)
     Seeds,
     /// Everything in programs builds for AArch64 (full run)
     Aarch64,
@@ -141,7 +141,7 @@ impl Step {
             Self::Bindings => (&["rdma-mummy-sys-generator", "rdma-mummy-sys"], &[]),
             Self::Api => (&["sideway", "softrnic", "xsk"], &["api"]),
             Self::CompileFail => (&["sideway-tests"], &[]),
-            Self::Seeds => (&["trespass"], &[]),
+            Self::Seeds => (&["trespass", "rdma-pipe"], &[]),
             Self::Msrv | Self::Minimal | Self::Package => (&public, &["README.md"]),
             Self::Features | Self::Aarch64 | Self::Fuzz | Self::Deny => (&[], &[]),
             _ => return None,
@@ -253,6 +253,8 @@ fn run(step: Step, write: bool, record: &Record) -> Result<Finished> {
             let test = ["test", "--release", "--package", "trespass"];
             cargo(&[&test[..], &["--lib", "seeds_keep"]].concat(), &[("TRESPASS_SEEDS", "1000000")])?;
             cargo(&[&test[..], &["--test", "transports", "killed_amid"]].concat(), &[("TRESPASS_KILLS", "500")])?;
+            let test = ["test", "--release", "--package", "rdma-pipe", "--test", "programs", "killed_at_random"];
+            cargo(&test, &[("RDPIPE_KILLS", "100")])?;
         }
         Step::Aarch64 => aarch64::check()?,
         Step::Minimal => minimal::check(&root, record)?,

@@ -128,7 +128,9 @@ fn decides(name: &str) -> bool {
             || ["CARGO_ENCODED_", "CARGO_BUILD_", "CARGO_PROFILE_", "CARGO_TARGET_"]
                 .iter()
                 .any(|start| name.starts_with(start))
-            || ["PROPTEST_", "SOFTRNIC_", "SIDEWAY_", "STRIDE_"].iter().any(|start| name.starts_with(start)))
+            || ["PROPTEST_", "SOFTRNIC_", "SIDEWAY_", "STRIDE_", "TRESPASS_", "RDPIPE_"]
+                .iter()
+                .any(|start| name.starts_with(start)))
 }
 
 /// The files of the checkout that git does not ignore, and the fuzzer's additions to the corpus, which tests read too;

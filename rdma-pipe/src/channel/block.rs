@@ -2,8 +2,8 @@
 
 use twox_hash::XxHash3_128;
 
-/// Largest payload of a block in bytes: a multiple of the page size that fits a buffer of 256 KiB together with the trailer.
-pub const BLOCK: usize = (256 << 10) - 4096;
+/// Largest payload of a block in bytes: a multiple of the page size that fits a buffer of 512 KiB together with the trailer.
+pub const BLOCK: usize = (512 << 10) - 4096;
 /// Bytes after the payload: header, hash, tag, form.
 pub const TRAILER: usize = HEADER + 16 + 1;
 /// Bytes of header and hash.

@@ -12,13 +12,13 @@ use super::{LinkArguments, Operand};
 use crate::copy::{self, CopyOptions, Outcome, Progress, Target};
 use crate::error::{Error, Kind, Result};
 use crate::launch::{Far, LinkRequest, Reply, Request, Role, Shell, random_key, serve};
-use crate::link::{Link, connect};
-use crate::proto::Purpose;
+use crate::link::{Link, Options, Patience, connect};
+use crate::proto::{Peer, Purpose};
 use crate::show::{Report, Show, print_error};
 use crate::tree::{Filter, Keep, base_name};
 
-/// For the connection to the far side, which listens already.
-const CONNECT: Duration = Duration::from_secs(10);
+/// For the connection to the far side, which listens already; and for another one after it broke.
+const CONNECT: Patience = Patience::Listening(Duration::from_secs(10));
 
 /// Failures that are printed at most.
 const SHOWN: usize = 100;
@@ -95,9 +95,12 @@ pub struct CopyCommand {
     /// Port of the far side [default: any]
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     port: u16,
-    /// Serve another rdcp, which started this one
-    #[arg(long, hide = true)]
+    /// Serve another rdcp, which started this one: for a forced command of sshd
+    #[arg(long)]
     server: bool,
+    /// Serve files below this directory alone (--server)
+    #[arg(long, value_name = "DIR", requires = "server")]
+    root: Option<PathBuf>,
     /// Sources and destination; [user@]host:path is on another host
     #[arg(value_name = "SRC... DST", required_unless_present = "server")]
     operands: Vec<OsString>,
@@ -116,16 +119,16 @@ impl CopyCommand {
     /// The copy as a whole failed.
     pub fn run(self) -> Result<u8> {
         if self.server {
-            return serve();
+            return serve(self.root.as_deref());
         }
         let operands: Vec<Operand> = self.operands.iter().map(|text| Operand::parse(text)).collect();
-        let [sources @ .., destination] = operands.as_slice() else {
-            return Err(Error::new(Kind::Usage, "no operands; see rdcp --help"));
+        let [first, _, ..] = operands.as_slice() else {
+            return Err(Error::new(Kind::Usage, "an operand is missing: rdcp SRC DST; see rdcp --help"));
         };
-        let Some(first) = sources.first() else {
-            return Err(Error::new(Kind::Usage, "one operand is missing: rdcp SRC DST"));
-        };
-        if sources.iter().any(|source| source.host != first.host) {
+        // All that follows the sources of one host is a destination.
+        let count = operands.iter().take_while(|operand| operand.host == first.host).count();
+        let (sources, destinations) = operands.split_at(count.min(operands.len() - 1));
+        if destinations.len() > 1 && destinations.iter().any(|destination| destination.host.is_none()) {
             return Err(Error::new(Kind::Usage, "the sources are on several hosts; copy from one at a time"));
         }
         let options = self.options()?;
@@ -136,16 +139,17 @@ impl CopyCommand {
                 &format!("{} --server", self.rdcp_path),
             )?,
             options,
+            links: self.link.options(),
             progress: Arc::new(Progress::new(self.link.verbose > 0 || self.dry_run)),
             started: Instant::now(),
         };
         let shows = !self.quiet && (self.progress || (Show::on_terminal() && !self.dry_run));
         let show =
             (shows || self.link.verbose > 0 || self.dry_run).then(|| Show::start(Arc::clone(&copy.progress), shows));
-        let done = match (&first.host, &destination.host) {
-            (Some(_), Some(_)) => copy.between(sources, destination),
-            (Some(_), None) => copy.pull(sources, destination),
-            (None, _) => copy.push(sources, destination),
+        let done = match (&first.host, destinations) {
+            (Some(_), [Operand { host: None, .. }]) => copy.pull(sources, &destinations[0]),
+            (Some(_), _) => copy.between(sources, destinations),
+            (None, _) => copy.push(sources, destinations),
         };
         drop(show);
         let (outcome, transport) = done?;
@@ -183,6 +187,7 @@ impl CopyCommand {
             files_from: self.selected()?,
             limit: self.bwlimit,
             fsync: self.fsync,
+            begun: None,
         })
     }
 
@@ -210,13 +215,14 @@ struct Copy<'c> {
     command: &'c CopyCommand,
     shell: Shell,
     options: CopyOptions,
+    links: Options,
     progress: Arc<Progress>,
     started: Instant,
 }
 
 impl Copy<'_> {
-    /// Sources of this host, to a far side that writes.
-    fn push(&self, sources: &[Operand], destination: &Operand) -> Result<(Outcome, String)> {
+    /// Sources of this host, to far sides that write.
+    fn push(&self, sources: &[Operand], destinations: &[Operand]) -> Result<(Outcome, String)> {
         // Better before the far side makes anything.
         for source in sources {
             let path = PathBuf::from(source.local_path());
@@ -226,11 +232,16 @@ impl Copy<'_> {
                 return Err(Error::new(Kind::File, text));
             }
         }
-        let role = self.sink(sources, destination);
-        let (far, link, transport) = self.connect(destination.host.as_deref(), role, Purpose::Send)?;
+        let (fars, chain, lost) = self.start_sinks(sources, destinations)?;
         let paths: Vec<PathBuf> = sources.iter().map(|source| source.local_path().into()).collect();
-        let outcome = copy::send(link, &paths, &self.options, &self.progress)?;
-        drop(far);
+        let mut transport = String::new();
+        let connect = |peer: Option<&Peer>| match peer {
+            Some(peer) => self.connect(peer, Purpose::Send, &mut transport),
+            None => Err(Error::new(Kind::Unreachable, "all hosts are lost")),
+        };
+        let mut outcome = copy::send(connect, chain, &paths, &self.options, &self.progress)?;
+        outcome.failures.extend(lost);
+        drop(fars);
         Ok((outcome, transport))
     }
 
@@ -241,26 +252,55 @@ impl Copy<'_> {
         // Contents and listed paths have names that the far side decides; so has a path that ends in a dot.
         let expected = names.filter(|_| !contents && self.options.files_from.is_none());
         let target = Target::open(Path::new(&destination.local_path()), sources.len(), contents)?;
-        let role = Role::Source { paths: paths(sources), options: self.options.clone(), to: None };
-        let (far, link, transport) = self.connect(sources[0].host.as_deref(), role, Purpose::Receive)?;
-        let received = copy::receive(link, target, expected.as_deref(), &self.options, &self.progress);
+        let role = Role::Source { paths: paths(sources), options: self.options.clone(), to: Vec::new() };
+        let key = random_key()?;
+        let mut far = Far::start(&self.shell, sources[0].host.as_deref(), &self.request(key.clone(), role))?;
+        let peer = far.peer(key)?;
+        let mut transport = String::new();
+        let connect = || self.connect(&peer, Purpose::Receive, &mut transport);
+        let (expected, options) = (expected.as_deref(), &self.options);
+        let received = copy::receive(connect, &target, expected, options, &self.links, &self.progress);
         let outcome = self.with_failures(far, received?)?;
         Ok((outcome, transport))
     }
 
     /// From one far side to another: the data goes directly.
-    fn between(&self, sources: &[Operand], destination: &Operand) -> Result<(Outcome, String)> {
-        let key = random_key()?;
-        let request = self.request(key.clone(), self.sink(sources, destination));
-        let mut to = Far::start(&self.shell, destination.host.as_deref(), &request)?;
-        let peer = to.peer(key)?;
-        let role = Role::Source { paths: paths(sources), options: self.options.clone(), to: Some(peer) };
+    fn between(&self, sources: &[Operand], destinations: &[Operand]) -> Result<(Outcome, String)> {
+        let (fars, chain, lost) = self.start_sinks(sources, destinations)?;
+        let role = Role::Source { paths: paths(sources), options: self.options.clone(), to: chain };
         let mut from = Far::start(&self.shell, sources[0].host.as_deref(), &self.request(random_key()?, role))?;
-        let sent = finish(&mut from, &self.progress);
-        match sent {
-            Ok(outcome) => Ok((outcome, format!("{} to {}", from.name(), to.name()))),
-            Err(error) => Err(error),
+        let mut outcome = finish(&mut from, &self.progress)?;
+        outcome.failures.extend(lost);
+        let names: Vec<&str> = fars.iter().map(Far::name).collect();
+        Ok((outcome, format!("{} to {}", from.name(), names.join(" to "))))
+    }
+
+    /// Starts the far sides that write. Of several, those that do not start are lost.
+    fn start_sinks(&self, sources: &[Operand], destinations: &[Operand]) -> Result<(Vec<Far>, Vec<Peer>, Vec<Error>)> {
+        let contents = self.is_contents(sources);
+        let start = |destination: &Operand| {
+            let sources = (sources.len(), contents);
+            let role = Role::Sink { path: destination.path.clone(), sources, options: self.options.clone() };
+            let key = random_key()?;
+            Ok((Far::start(&self.shell, destination.host.as_deref(), &self.request(key.clone(), role))?, key))
+        };
+        let started: Vec<Result<(Far, Vec<u8>)>> = destinations.iter().map(start).collect();
+        let (mut fars, mut chain, mut lost) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, (started, destination)) in started.into_iter().zip(destinations).enumerate() {
+            match started.and_then(|(mut far, key)| Ok((far.peer(key)?, far))) {
+                Ok((peer, far)) => {
+                    let path = String::from_utf8_lossy(&destination.path);
+                    let mut name = format!("{}:{path}", far.name());
+                    if destinations[..number].contains(destination) {
+                        name = format!("{name} (operand {})", number + 1);
+                    }
+                    chain.push(Peer { name, ..peer });
+                    fars.push(far);
+                }
+                Err(error) => lost.push(error),
+            }
         }
+        if chain.is_empty() { Err(lost.remove(0)) } else { Ok((fars, chain, lost)) }
     }
 
     /// What failed at the far side that sends.
@@ -272,27 +312,19 @@ impl Copy<'_> {
         Ok(outcome)
     }
 
-    fn sink(&self, sources: &[Operand], destination: &Operand) -> Role {
-        let sources = (sources.len(), self.is_contents(sources));
-        Role::Sink { path: destination.path.clone(), sources, options: self.options.clone() }
-    }
-
     /// Whether the sources' contents are copied rather than they themselves.
     fn is_contents(&self, sources: &[Operand]) -> bool {
         self.options.files_from.is_some() || (self.options.sync && sources.iter().all(Operand::is_contents))
     }
 
     fn request(&self, key: Vec<u8>, role: Role) -> Request {
-        Request { key, role, link: LinkRequest::new(&self.command.link.options(), self.command.port) }
+        Request { key, role, link: LinkRequest::new(&self.links, self.command.port) }
     }
 
-    fn connect(&self, host: Option<&str>, role: Role, purpose: Purpose) -> Result<(Far, Link, String)> {
-        let key = random_key()?;
-        let mut far = Far::start(&self.shell, host, &self.request(key.clone(), role))?;
-        let peer = far.peer(key)?;
-        let link = connect(&peer.addresses, &peer.key, purpose, CONNECT, &self.command.link.options())?;
-        let transport = link.stats()?.to_string();
-        Ok((far, link, transport))
+    fn connect(&self, peer: &Peer, purpose: Purpose, transport: &mut String) -> Result<Link> {
+        let link = connect(&peer.addresses, &peer.key, purpose, CONNECT, &self.links)?;
+        *transport = link.stats()?.to_string();
+        Ok(link)
     }
 }
 

@@ -70,7 +70,7 @@ impl LinkArguments {
             _ => None,
         };
         let timeout = Duration::from_secs(self.timeout);
-        Options { transport, device: self.device.clone(), encrypt, timeout, fault: self.fault }
+        Options { transport, device: self.device.clone(), encrypt, timeout, fault: self.fault, ..Options::default() }
     }
 }
 

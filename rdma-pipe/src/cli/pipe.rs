@@ -11,7 +11,7 @@ use clap::Parser;
 use super::LinkArguments;
 use crate::error::{Error, Kind, Result};
 use crate::launch::{Far, LinkRequest, Reply, Request, Role, Shell, random_key, serve};
-use crate::link::connect;
+use crate::link::{Patience, connect};
 use crate::pipeline::{self, Next, Segment, parse, standard};
 use crate::proto::Purpose;
 use crate::show::print_error;
@@ -62,7 +62,7 @@ impl PipeCommand {
     /// A segment cannot be started, or a stream broke.
     pub fn run(self) -> Result<u8> {
         if self.server {
-            return serve();
+            return serve(None);
         }
         let operands: Vec<pipeline::Operand> = self.segments.iter().map(|text| parse(text)).collect();
         if self.dry_run {
@@ -104,12 +104,13 @@ impl PipeCommand {
             // Its failure shows at the first segment, and it may be blocked in reading when the pipeline has ended.
             let connecting = options.clone();
             thread::spawn(move || {
-                connect(&first.addresses, &first.key, Purpose::Send, CONNECT, &connecting)
+                connect(&first.addresses, &first.key, Purpose::Send, Patience::Listening(CONNECT), &connecting)
                     .and_then(|link| stream::send(link, &input, "the standard input"))
             });
             let waiting: Vec<_> = segments.into_iter().map(|far| scope.spawn(|| finish(far))).collect();
-            let received = connect(&last.addresses, &last.key, Purpose::Receive, CONNECT, &options)
-                .and_then(|link| stream::receive(link, output));
+            let received =
+                connect(&last.addresses, &last.key, Purpose::Receive, Patience::Listening(CONNECT), &options)
+                    .and_then(|link| stream::receive(link, output));
             let statuses: Vec<(String, Result<u8>)> =
                 waiting.into_iter().filter_map(|thread| thread.join().ok()).collect();
             (received, statuses)

@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::{KeyArgument, LinkArguments};
 use crate::error::{Error, Kind, Result, escape};
-use crate::link::{Listener, address, connect};
+use crate::link::{Listener, Patience, address, connect};
 use crate::proto::Purpose;
 use crate::show::print_error;
 use crate::stream::{self, Output};
@@ -77,7 +77,7 @@ impl SendCommand {
         };
         refuse_directory(&input, &name)?;
         let address = address(&self.host, self.port);
-        let link = connect(&[address], &key, Purpose::Send, PATIENCE, &self.link.options())?;
+        let link = connect(&[address], &key, Purpose::Send, Patience::Coming(PATIENCE), &self.link.options())?;
         if self.link.verbose > 1 {
             print_error(&format!("rdsend: {}", link.stats()?));
         }

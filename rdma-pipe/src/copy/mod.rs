@@ -1,5 +1,6 @@
 //! Copying files and trees over a connection: the threads of both sides around the machines of [`crate::proto`].
 
+mod chain;
 mod limiter;
 mod options;
 mod progress;
@@ -13,7 +14,7 @@ pub use options::CopyOptions;
 pub use progress::Progress;
 pub use sink::receive;
 pub use source::send;
-pub use target::Target;
+pub use target::{Target, below};
 
 use crate::error::{Error, Kind};
 use crate::proto::Totals;

@@ -27,11 +27,14 @@ pub struct CopyOptions {
     pub limit: u64,
     /// One syncfs(2) at the end.
     pub fsync: bool,
+    /// The connection continues a copy that began at this time, in seconds and nanoseconds, by the clock of the destination's host.
+    #[serde(skip)]
+    pub begun: Option<(i64, i64)>,
 }
 
 impl CopyOptions {
     /// Whether the sender queries the receiver for each file.
     pub fn asks(&self) -> bool {
-        self.sync || self.dry_run
+        self.sync || self.dry_run || self.begun.is_some()
     }
 }

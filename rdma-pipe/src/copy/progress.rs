@@ -33,6 +33,11 @@ impl Progress {
         Progress { names: names.then(Mutex::default), ..Progress::default() }
     }
 
+    /// Starts again from zero.
+    pub fn restart(&self) {
+        self.set((0, 0), (0, 0), false);
+    }
+
     /// Records a file of this length.
     pub fn listed(&self, bytes: u64) {
         self.listed_bytes.fetch_add(bytes, Relaxed);

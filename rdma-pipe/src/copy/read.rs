@@ -18,7 +18,7 @@ pub(super) fn run(shared: &Shared<'_>, job: &Job, files: &[(Place, Entry)]) -> R
     match job {
         Job::Pack(ids) => pack(shared, ids, files),
         Job::File { id, size, from } => match files.first() {
-            Some((place, entry)) => file(shared, *id, (*size, *from), &place.path(&entry.name), entry),
+            Some((place, entry)) => file(shared, *id, (*size, *from), place, entry),
             None => Err(Error::protocol("a file was sent twice")),
         },
     }
@@ -37,7 +37,7 @@ fn pack(shared: &Shared<'_>, ids: &[(Id, u32)], files: &[(Place, Entry)]) -> Res
     let (mut list, mut length) = (Vec::with_capacity(ids.len()), 0);
     for (&(id, size), (place, entry)) in ids.iter().zip(files) {
         let path = place.path(&entry.name);
-        match small(&path, entry, &mut buffer[length..length + size as usize]) {
+        match small(&path, place.named.is_some(), entry, &mut buffer[length..length + size as usize]) {
             Ok(()) => {
                 list.push((id, size));
                 length += size as usize;
@@ -56,8 +56,8 @@ fn pack(shared: &Shared<'_>, ids: &[(Id, u32)], files: &[(Place, Entry)]) -> Res
 }
 
 /// Reads a small file completely.
-fn small(path: &Path, entry: &Entry, into: &mut [u8]) -> Result<()> {
-    let (fd, before) = open(path)?;
+fn small(path: &Path, is_operand: bool, entry: &Entry, into: &mut [u8]) -> Result<()> {
+    let (fd, before) = open(path, is_operand)?;
     let mut length = 0;
     // One byte more would show that it has grown; its facts do as well.
     while length < into.len() {
@@ -71,12 +71,13 @@ fn small(path: &Path, entry: &Entry, into: &mut [u8]) -> Result<()> {
     unchanged(path, entry, &fd, &before, length == into.len())
 }
 
-fn file(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), path: &Path, entry: &Entry) -> Result<()> {
+fn file(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), place: &Place, entry: &Entry) -> Result<()> {
+    let path = &place.path(&entry.name);
     if shared.options.dry_run {
         done(shared, path);
         return shared.sender.frame(&Frame::Close(id, Ok(())));
     }
-    let result = match open(path) {
+    let result = match open(path, place.named.is_some()) {
         Ok((fd, before)) => {
             _ = rustix::fs::fadvise(&fd, from, None, rustix::fs::Advice::Sequential);
             match blocks(shared, id, (size, from), path, &fd)? {
@@ -132,9 +133,10 @@ fn blocks(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), path: &Path, fd
     Ok(Ok(true))
 }
 
-fn open(path: &Path) -> Result<(OwnedFd, Stat)> {
-    // What was a file may be a FIFO now.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+fn open(path: &Path, is_operand: bool) -> Result<(OwnedFd, Stat)> {
+    // What was a file may be a FIFO now, or a link: only operands are followed.
+    let follow = if is_operand { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | follow;
     let opened = rustix::fs::open(path, flags, Mode::empty()).and_then(|fd| Ok((rustix::fs::fstat(&fd)?, fd)));
     match opened {
         Ok((found, fd)) => Ok((fd, found)),

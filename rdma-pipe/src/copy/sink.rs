@@ -2,22 +2,25 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
 
 use super::Outcome;
+use super::chain::{self, Next};
 use super::options::CopyOptions;
 use super::progress::Progress;
 use super::target::Target;
 use super::writer::{Task, Writers, count, have};
 use crate::channel::BlockKind;
-use crate::error::{Error, Result};
-use crate::link::{Link, Received, verify};
+use crate::error::{Error, Kind, Result};
+use crate::link::{Link, Options, Received, verify};
 use crate::proto::{Entry, EntryKind, Frame, Have, Id, ROOT, SMALL, Sink, Totals};
-use crate::tree::{Directory, set_facts};
+use crate::tree::{Directory, Partial, set_facts};
 
 /// Tasks that wait for a thread: blocks of 1 MiB at most.
 const AHEAD: usize = 4;
@@ -49,80 +52,159 @@ struct Receiving<'r> {
     listed: HashMap<Id, HashSet<Vec<u8>>>,
     surplus: Vec<(Id, Vec<u8>)>,
     pack: Option<Vec<(Id, u32)>>,
+    /// The next host of a chain; then the files that it has not answered for, and merged answers.
+    next: Option<&'r Next>,
+    held: HashMap<Id, Held>,
+    merged: mpsc::Receiver<Vec<(Id, Have)>>,
+    /// Files that are complete here, and not at every later host.
+    complete: HashSet<Id>,
 }
 
-/// Receives files and directories. `expected` has the requested names, if this side requested them.
+/// A file that the next host has not answered for.
+struct Held {
+    dir: Id,
+    entry: Box<Entry>,
+    directory: Option<Arc<Directory>>,
+    partial: Option<Partial>,
+    is_complete: bool,
+}
+
+/// Receives files and directories. `expected` has the requested names, if this side requested them. If the connection breaks, or a host of a
+/// chain is lost, the copy continues over the next connection that `connect` returns.
 ///
 /// # Errors
 ///
-/// The copy as a whole failed: the connection broke, or the peer's data is malformed or altered.
+/// The copy as a whole failed: the connection broke for good, or the peer's data is malformed or altered.
 pub fn receive(
-    link: Link,
-    target: Target,
+    mut connect: impl FnMut() -> Result<Link>,
+    target: &Target,
     expected: Option<&[Vec<u8>]>,
     options: &CopyOptions,
+    links: &Options,
     progress: &Progress,
 ) -> Result<Outcome> {
-    let Link { sender, receiver } = link;
-    let mut link = Link { sender: sender.clone(), receiver };
-    let writers = Writers { sender: &sender, options, failures: Mutex::default(), broken: Mutex::default() };
-    let received = match target {
-        Target::Device(fd, path) => to_device(&mut link, (&fd.into(), &path), options, progress),
-        Target::Inside(root, rename, is_copy) => thread::scope(|scope| {
-            let tasks = (0..count())
-                .map(|_| {
-                    let (tasks, taken) = mpsc::sync_channel(AHEAD);
-                    let writers = &writers;
-                    scope.spawn(move || writers.run(taken));
-                    tasks
-                })
-                .collect();
-            let mut receiving = Receiving {
-                root: Arc::new(root),
-                rename,
-                is_copy,
-                expected,
-                options,
-                progress,
-                writers: &writers,
-                tasks,
-                sink: Sink::new(options.asks()),
-                folders: HashMap::from([(ROOT, Vec::new())]),
-                open: HashMap::new(),
-                made: Vec::new(),
-                files: HashMap::new(),
-                named: HashMap::new(),
-                same: Vec::new(),
-                listed: HashMap::new(),
-                surplus: Vec::new(),
-                pack: None,
-            };
-            let ended = receiving.run(&mut link);
-            receiving.tasks.clear();
-            // The scope's end would wait for the threads as well, and the rest is to come after them.
-            ended.map(|totals| (totals, receiving.rest()))
-        }),
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let begun = (now.as_secs() as i64, now.subsec_nanos().into());
+    let mut link = connect()?;
+    loop {
+        let failed = match session(link, (target, expected), (options, begun), links, progress) {
+            Err(error) if error.kind() == Kind::Broken && matches!(target, Target::Inside(..)) => error,
+            done => return done,
+        };
+        log::info!("{failed}; waiting for another connection");
+        link = connect().map_err(|_| failed)?;
+        progress.restart();
+    }
+}
+
+/// Receives over one connection.
+fn session(
+    mut link: Link,
+    (target, expected): (&Target, Option<&[Vec<u8>]>),
+    (options, begun): (&CopyOptions, (i64, i64)),
+    links: &Options,
+    progress: &Progress,
+) -> Result<Outcome> {
+    let (options, next) = match link.frame()? {
+        Frame::Begin { again, chain } => {
+            let options = CopyOptions { begun: again.then_some(begun), ..options.clone() };
+            (options, chain::open(&link.sender, again, chain, links)?)
+        }
+        _ => return Err(Error::protocol("the sender sent an unexpected frame")),
     };
-    let finished = received.and_then(|(totals, rest)| {
-        if let Some(error) = writers.broken.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            return Err(error);
+    let (sender, next) = (link.sender.clone(), next.as_ref());
+    let writers = Writers {
+        sender: &sender,
+        next: next.map(|next| &next.sender),
+        options: &options,
+        failures: Mutex::default(),
+        forward_failed: AtomicBool::new(false),
+        broken: Mutex::default(),
+    };
+    let finished = thread::scope(|scope| {
+        let (answers, merged) = mpsc::channel();
+        let downstream = next.map(|next| scope.spawn(|| next.take_answers(&sender, &{ answers })));
+        let received = match target {
+            Target::Device(..) if next.is_some() => {
+                Err(Error::new(Kind::Usage, "a device is the last host of a chain only"))
+            }
+            Target::Device(fd, path) => to_device(&mut link, (fd, path), &options, progress),
+            Target::Inside(root, rename, is_copy) => thread::scope(|scope| {
+                let tasks = (0..count())
+                    .map(|_| {
+                        let (tasks, taken) = mpsc::sync_channel(AHEAD);
+                        let writers = &writers;
+                        scope.spawn(move || writers.run(taken));
+                        tasks
+                    })
+                    .collect();
+                let mut receiving = Receiving {
+                    root: Arc::clone(root),
+                    rename: rename.clone(),
+                    is_copy: *is_copy,
+                    expected,
+                    options: &options,
+                    progress,
+                    writers: &writers,
+                    tasks,
+                    sink: Sink::new(options.asks()),
+                    folders: HashMap::from([(ROOT, Vec::new())]),
+                    open: HashMap::new(),
+                    made: Vec::new(),
+                    files: HashMap::new(),
+                    named: HashMap::new(),
+                    same: Vec::new(),
+                    listed: HashMap::new(),
+                    surplus: Vec::new(),
+                    pack: None,
+                    next,
+                    held: HashMap::new(),
+                    merged,
+                    complete: HashSet::new(),
+                };
+                let ended = receiving.run(&mut link);
+                receiving.tasks.clear();
+                // The scope's end would wait for the threads as well, and the rest is to come after them.
+                ended.map(|totals| (totals, receiving.rest()))
+            }),
+        };
+        let finished = received.and_then(|(totals, rest)| {
+            if let Some(error) = writers.broken.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                return Err(error);
+            }
+            if let Some(next) = next {
+                writers.forwarded(next.sender.frame(&Frame::End(totals)))?;
+            }
+            if let Some(rest) = rest {
+                rest.finish(&writers, totals.failed == 0)?;
+            }
+            Ok(totals)
+        });
+        let (Some(next), Some(downstream)) = (next, downstream) else { return finished };
+        if finished.is_err() && !writers.forward_failed.load(Relaxed) {
+            next.end();
         }
-        if let Some(rest) = rest {
-            rest.finish(&writers, totals.failed == 0)?;
+        let theirs = downstream.join().unwrap_or_else(|_| Err(Error::protocol("the receiving thread panicked")));
+        let (ours, theirs) = (finished?, theirs?);
+        if (ours.entries, ours.files, ours.bytes) != (theirs.entries, theirs.files, theirs.bytes) {
+            return Err(Error::protocol("the next host of the chain received other files or bytes; start again"));
         }
-        Ok(totals)
+        Ok(Totals { failed: theirs.failed, ..ours })
     });
     match finished {
         Ok(mut totals) => {
             let failures = std::mem::take(&mut *writers.failures.lock().unwrap_or_else(PoisonError::into_inner));
             totals.failed += failures.len() as u64;
-            link.sender.frame(&Frame::Report(totals, Vec::new()))?;
+            link.sender.frame(&Frame::Report(totals))?;
             link.wait_for_close();
             Ok(Outcome { totals, carried: totals.bytes, failures })
         }
         Err(error) => {
-            link.sender.abort(&error);
-            link.sender.flush();
+            // After a loss the source connects again.
+            if error.kind() != Kind::Broken {
+                link.sender.abort(&error);
+                link.sender.flush();
+            }
             Err(error)
         }
     }
@@ -193,7 +275,9 @@ impl Receiving<'_> {
             if let Some(error) = self.writers.broken.lock().unwrap_or_else(PoisonError::into_inner).clone() {
                 return Err(error);
             }
-            match link.receiver.receive()? {
+            let received = link.receiver.receive()?;
+            self.settle()?;
+            match received {
                 Received::Block(block, payload) => match (block.kind, self.pack.take()) {
                     (BlockKind::Data, None) => {
                         self.sink.block(block.file, block.offset, payload.len())?;
@@ -208,7 +292,8 @@ impl Receiving<'_> {
                         for (id, length) in list {
                             let Some((dir, entry)) = self.files.remove(&id) else { continue };
                             self.note_file(&entry);
-                            let directory = self.directory(dir, id, &entry)?;
+                            let is_complete = self.complete.contains(&id);
+                            let directory = if is_complete { None } else { self.directory(dir, id, &entry)? };
                             files.push((id, length, directory, entry));
                         }
                         self.task(block.file, Task::Pack(block, payload, files))?;
@@ -221,6 +306,9 @@ impl Receiving<'_> {
                     self.sink.close(id, result.is_ok())?;
                     if self.options.dry_run {
                         self.files.remove(&id);
+                        if let Some(next) = self.next {
+                            self.writers.forwarded(next.sender.frame(&Frame::Close(id, result)))?;
+                        }
                         continue;
                     }
                     if result.is_ok() {
@@ -239,6 +327,7 @@ impl Receiving<'_> {
     }
 
     fn list(&mut self, dir: Id, mut entries: Vec<Entry>, whole: bool, link: &Link) -> Result<()> {
+        let forwarded = self.next.map(|next| (next, Frame::List { dir, entries: entries.clone(), whole }));
         if dir == ROOT {
             if let Some(expected) = self.expected
                 && let Some(other) = entries.iter().find(|entry| !expected.contains(&entry.name))
@@ -264,7 +353,14 @@ impl Receiving<'_> {
         for (id, entry) in (first..).zip(entries) {
             self.entry(id, dir, entry, &mut answers)?;
         }
-        if answers.is_empty() { Ok(()) } else { link.sender.frame(&Frame::Have(answers)) }
+        match forwarded {
+            Some((next, frame)) => {
+                next.keep(answers);
+                self.writers.forwarded(next.sender.frame(&frame))
+            }
+            None if answers.is_empty() => Ok(()),
+            None => link.sender.frame(&Frame::Have(answers)),
+        }
     }
 
     fn entry(&mut self, id: Id, dir: Id, entry: Entry, answers: &mut Vec<(Id, Have)>) -> Result<()> {
@@ -304,18 +400,14 @@ impl Receiving<'_> {
                         Some(directory) => have(directory, &entry, (size, sum), self.options),
                         None => (Have::Until(0), None),
                     };
-                    self.sink.answer(id, answer);
                     answers.push((id, answer));
-                    if answer == Have::All {
-                        self.progress.bytes(size);
-                        self.progress.skipped();
-                        return Ok(());
+                    let is_complete = answer == Have::All;
+                    let held = Held { dir, entry: Box::new(entry), directory, partial, is_complete };
+                    if self.next.is_none() {
+                        return self.answered(id, answer, held);
                     }
-                    let is_packed = size <= SMALL && answer == Have::Until(0);
-                    if let (false, Some(directory), Some(partial)) = (is_packed, directory, partial) {
-                        self.note_file(&entry);
-                        return self.task(id, Task::Open(id, directory, Box::new(entry), size, Some(partial)));
-                    }
+                    self.held.insert(id, held);
+                    return Ok(());
                 }
                 self.files.insert(id, (dir, Box::new(entry)));
             }
@@ -335,10 +427,51 @@ impl Receiving<'_> {
         Ok(())
     }
 
+    /// Takes the answers that the next host has given.
+    fn settle(&mut self) -> Result<()> {
+        while let Ok(answers) = self.merged.try_recv() {
+            for (id, answer) in answers {
+                if let Some(held) = self.held.remove(&id) {
+                    self.answered(id, answer, held)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Prepares a file for what the source sends of it.
+    fn answered(&mut self, id: Id, answer: Have, held: Held) -> Result<()> {
+        let Held { dir, entry, directory, partial, is_complete } = held;
+        let EntryKind::File { size, .. } = entry.kind else { return Ok(()) };
+        self.sink.answer(id, answer);
+        if answer == Have::All {
+            self.progress.bytes(size);
+            self.progress.skipped();
+            return Ok(());
+        }
+        if is_complete {
+            self.complete.insert(id);
+        }
+        let is_packed = size <= SMALL && answer == Have::Until(0);
+        match (directory, partial) {
+            (Some(directory), Some(partial)) if !is_packed => {
+                self.note_file(&entry);
+                self.task(id, Task::Open(id, directory, entry, size, Some(partial)))
+            }
+            _ => {
+                self.files.insert(id, (dir, entry));
+                Ok(())
+            }
+        }
+    }
+
     /// Hands a file to its thread, before its first block.
     fn open_file(&mut self, id: Id) -> Result<()> {
         let Some((dir, entry)) = self.files.remove(&id) else { return Ok(()) };
         let EntryKind::File { size, .. } = entry.kind else { return Ok(()) };
+        if self.complete.contains(&id) {
+            return Ok(());
+        }
         self.note_file(&entry);
         match self.directory(dir, id, &entry)? {
             Some(directory) => self.task(id, Task::Open(id, directory, entry, size, None)),

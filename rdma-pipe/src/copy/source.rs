@@ -12,11 +12,13 @@ use super::progress::Progress;
 use super::{Outcome, read};
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Link, Received, Receiver, Sender};
-use crate::proto::{Entry, EntryKind, Failure, Frame, Have, Id, Job, ROOT, Source, Totals};
+use crate::proto::{Entry, EntryKind, Failure, Frame, Have, Id, Job, Peer, ROOT, Source, Totals};
 use crate::tree::{Listing, Place, Walk, base_name};
 
 /// Threads that read and send.
 const READERS: usize = 2;
+/// Connections in a row that break before a byte was sent.
+const IDLE: u32 = 5;
 /// Files that are listed before they are sent.
 const AHEAD: usize = 20_000;
 
@@ -41,15 +43,92 @@ struct State {
     failures: Vec<Error>,
     /// Why the copy stopped.
     broken: Option<Error>,
-    report: Option<(Totals, Vec<(String, Failure)>)>,
+    /// The host of the chain that was lost.
+    lost: Option<String>,
+    report: Option<Totals>,
 }
 
-/// Sends files and directories. Entries that fail are in the outcome.
+/// Sends files and directories to the hosts of a chain, or to one host that `connect` finds by itself if the chain is empty. Entries and
+/// hosts that fail are in the outcome. If the connection breaks, or a host is lost, the copy continues over another one.
 ///
 /// # Errors
 ///
-/// The copy as a whole failed: the connection broke, or the peer reported a failure.
-pub fn send(link: Link, paths: &[PathBuf], options: &CopyOptions, progress: &Progress) -> Result<Outcome> {
+/// The copy as a whole failed: there is no connection any more, or the last host reported a failure.
+pub fn send(
+    mut connect: impl FnMut(Option<&Peer>) -> Result<Link>,
+    mut chain: Vec<Peer>,
+    paths: &[PathBuf],
+    options: &CopyOptions,
+    progress: &Progress,
+) -> Result<Outcome> {
+    let is_chain = chain.len() > 1;
+    let mut options = options.clone();
+    let (mut carried, mut lost) = (0, Vec::new());
+    // Hosts that were lost once: a connection between two of them may break without their fault.
+    let mut suspects: Vec<String> = Vec::new();
+    let mut broken: Option<Error> = None;
+    let mut idle = 0;
+    loop {
+        let (name, error, is_final) = match connect(chain.first()) {
+            Ok(link) => {
+                let begin =
+                    Frame::Begin { again: options.begun.is_some(), chain: chain.iter().skip(1).cloned().collect() };
+                let (sent, result) = session(link, &begin, paths, &options, progress);
+                carried += sent;
+                idle = if sent == 0 { idle + 1 } else { 0 };
+                match result {
+                    Ok(outcome) => {
+                        let failures = outcome.failures.into_iter().chain(lost).collect();
+                        return Ok(Outcome { carried, failures, ..outcome });
+                    }
+                    Err(Stopped { host, error }) => {
+                        let is_final = error.kind() != Kind::Broken || idle == IDLE;
+                        (host, error, is_final)
+                    }
+                }
+            }
+            // The reason of the break is better than that of the failed reconnect.
+            Err(error) => (None, broken.take().unwrap_or(error), true),
+        };
+        let at = match &name {
+            Some(name) => chain.iter().position(|peer| peer.name == *name).unwrap_or_default(),
+            None => 0,
+        };
+        let is_alone = chain.len() < 2;
+        if is_final || (!is_alone && suspects.contains(&chain[at].name)) {
+            if !is_chain {
+                return Err(error);
+            }
+            let error = error.within(chain.remove(at).name);
+            if is_alone {
+                return Err(error);
+            }
+            log::warn!("{error}; the copy continues without it");
+            lost.push(error);
+        } else {
+            log::info!("{error}; connecting again");
+            suspects.extend(chain.get(at).map(|peer| peer.name.clone()));
+            broken = Some(error);
+        }
+        options.begun = Some((0, 0));
+        progress.restart();
+    }
+}
+
+/// Why a session ended before its end; with the host, unless it is the one that this side is connected with.
+struct Stopped {
+    host: Option<String>,
+    error: Error,
+}
+
+/// Sends over one connection. Returns the bytes of blocks too.
+fn session(
+    link: Link,
+    begin: &Frame,
+    paths: &[PathBuf],
+    options: &CopyOptions,
+    progress: &Progress,
+) -> (u64, std::result::Result<Outcome, Stopped>) {
     let Link { sender, mut receiver } = link;
     let state = State {
         source: Source::new(options.asks()),
@@ -59,6 +138,7 @@ pub fn send(link: Link, paths: &[PathBuf], options: &CopyOptions, progress: &Pro
         busy: 0,
         failures: Vec::new(),
         broken: None,
+        lost: None,
         report: None,
     };
     let shared = Shared {
@@ -74,7 +154,7 @@ pub fn send(link: Link, paths: &[PathBuf], options: &CopyOptions, progress: &Pro
         for _ in 0..READERS {
             scope.spawn(|| shared.work());
         }
-        shared.break_if(list(&shared, paths));
+        shared.break_if(sender.frame(begin).and_then(|()| list(&shared, paths)));
         progress.all_listed();
         let mut state = shared.lock();
         state.all_listed = true;
@@ -82,28 +162,26 @@ pub fn send(link: Link, paths: &[PathBuf], options: &CopyOptions, progress: &Pro
         drop(state);
         shared.changed.notify_all();
         let state = shared.wait(|state| state.source.waiting() == 0 && state.busy == 0);
-        let (is_broken, totals) = (state.broken.clone(), state.source.totals());
+        let (is_broken, is_lost, totals) = (state.broken.clone(), state.lost.is_some(), state.source.totals());
         drop(state);
         match is_broken {
-            // The receiving thread ends when the peer ends the connection.
-            Some(error) => sender.abort(&error),
+            // The receiving thread ends when the peer ends the connection. After a loss there is another connection.
+            Some(error) if error.kind() != Kind::Broken && !is_lost => sender.abort(&error),
+            Some(_) => sender.shut_down(),
             None => shared.break_if(sender.frame(&Frame::End(totals))),
         }
     });
     let state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
     let sent = state.source.totals();
-    match (state.broken, state.report) {
-        (_, Some((done, lost))) => {
-            let mut failures = state.failures;
-            failures.extend(lost.into_iter().map(|(host, failure)| Error::from(failure).within(host)));
-            if done.bytes != sent.bytes || done.files != sent.files {
-                return Err(Error::protocol("the receiver counts other files or bytes than were sent; start again"));
-            }
-            Ok(Outcome { totals: done, carried: sent.bytes, failures })
+    let result = match (state.broken, state.report) {
+        (_, Some(done)) if done.bytes != sent.bytes || done.files != sent.files => {
+            Err(Error::protocol("the receiver counts other files or bytes than were sent; start again"))
         }
+        (_, Some(done)) => Ok(Outcome { totals: done, carried: sent.bytes, failures: state.failures }),
         (Some(error), None) => Err(error),
         (None, None) => Err(Error::protocol("the receiver sent no report")),
-    }
+    };
+    (sent.bytes, result.map_err(|error| Stopped { host: state.lost, error }))
 }
 
 /// Lists the operands, then all below them.
@@ -344,8 +422,13 @@ impl Shared<'_> {
                     state.failures.push(Error::from(failure));
                     Ok(())
                 }
-                Ok(Received::Frame(Frame::Report(totals, lost))) => {
-                    state.report = Some((totals, lost));
+                Ok(Received::Frame(Frame::Lost(name, failure))) => {
+                    state.lost = Some(name);
+                    state.broken = Some(failure.into());
+                    Ok(())
+                }
+                Ok(Received::Frame(Frame::Report(totals))) => {
+                    state.report = Some(totals);
                     drop(state);
                     self.changed.notify_all();
                     return;
@@ -353,7 +436,7 @@ impl Shared<'_> {
                 Ok(_) => Err(Error::protocol("the receiver sent an unexpected frame")),
                 Err(error) => {
                     // What the peer reports is better than what its leaving broke.
-                    if !matches!(&state.broken, Some(first) if first.kind() != Kind::Protocol) {
+                    if !matches!(&state.broken, Some(first) if !matches!(first.kind(), Kind::Protocol | Kind::Broken)) {
                         state.broken = Some(error);
                     }
                     Ok(())

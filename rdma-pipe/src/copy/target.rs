@@ -1,7 +1,8 @@
 //! The destination of a copy.
 
-use std::os::fd::OwnedFd;
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -14,9 +15,9 @@ use crate::tree::{Directory, base_name};
 pub enum Target {
     /// Entries are made in this directory. The only one gets the given name, if there is one. The flag states that the directory itself is
     /// the copy of the one source.
-    Inside(Directory, Option<Vec<u8>>, bool),
+    Inside(Arc<Directory>, Option<Vec<u8>>, bool),
     /// The one file is written to this device or pipe as it is.
-    Device(OwnedFd, PathBuf),
+    Device(File, PathBuf),
 }
 
 impl Target {
@@ -37,7 +38,7 @@ impl Target {
         }
         match rustix::fs::stat(path).map(|found| FileType::from_raw_mode(found.st_mode)) {
             Ok(FileType::Directory) => {
-                Ok(Target::Inside(Directory::open(path).map_err(cannot)?, None, contents && sources == 1))
+                Ok(Target::Inside(Arc::new(Directory::open(path).map_err(cannot)?), None, contents && sources == 1))
             }
             _ if sources > 1 || path.as_os_str().as_encoded_bytes().ends_with(b"/") => {
                 let text = format!("cannot write to {}: not a directory; make it first", escape(path));
@@ -46,9 +47,41 @@ impl Target {
             Ok(FileType::RegularFile) | Err(Errno::NOENT) => Target::named(path),
             Ok(_) => {
                 let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-                Ok(Target::Device(rustix::fs::open(path, flags, Mode::empty()).map_err(cannot)?, path.to_owned()))
+                let device = rustix::fs::open(path, flags, Mode::empty()).map_err(cannot)?;
+                Ok(Target::Device(device.into(), path.to_owned()))
             }
             Err(error) => Err(cannot(error)),
+        }
+    }
+
+    /// Opens a destination below a directory, which no link on the way may lead out of. There are no devices.
+    ///
+    /// # Errors
+    ///
+    /// See [`Target::open`].
+    pub fn open_beneath(root: &Directory, path: &Path, sources: usize, contents: bool) -> Result<Target> {
+        let cannot = |error: Errno| match error {
+            Errno::XDEV => {
+                Error::new(Kind::File, format!("cannot write to {}: it leads out of the root", escape(path)))
+            }
+            error => Error::file("write to", path, &error.into()),
+        };
+        let bytes = path.as_os_str().as_encoded_bytes();
+        let is_directory = below(bytes) == b"." || bytes.ends_with(b"/");
+        let (parent, name) = (path.parent().unwrap_or(Path::new("")), base_name(path));
+        let parent = || {
+            let parent = below(parent.as_os_str().as_encoded_bytes());
+            root.beneath(parent).map_err(cannot)
+        };
+        if contents && let Some(name) = &name {
+            parent()?.make(name).map_err(cannot)?;
+        }
+        match (root.beneath(below(bytes)), name) {
+            (Ok(directory), _) => Ok(Target::Inside(Arc::new(directory), None, contents && sources == 1)),
+            (Err(Errno::NOENT | Errno::NOTDIR), Some(name)) if sources == 1 && !is_directory => {
+                Ok(Target::Inside(Arc::new(parent()?), Some(name), false))
+            }
+            (Err(error), _) => Err(cannot(error)),
         }
     }
 
@@ -58,6 +91,12 @@ impl Target {
         let parent = path.parent().unwrap_or(Path::new("."));
         let directory = Directory::open(parent).map_err(|error| Error::file("write to", parent, &error.into()))?;
         let name = base_name(&path).ok_or_else(|| Error::file("write to", &path, &Errno::INVAL.into()))?;
-        Ok(Target::Inside(directory, Some(name), false))
+        Ok(Target::Inside(Arc::new(directory), Some(name), false))
     }
+}
+
+/// A path below a root, of which `/` is the root itself.
+pub fn below(path: &[u8]) -> &[u8] {
+    let start = path.iter().position(|&byte| byte != b'/').unwrap_or(path.len());
+    if start == path.len() { b"." } else { &path[start..] }
 }

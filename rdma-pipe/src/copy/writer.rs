@@ -2,18 +2,18 @@
 
 use std::collections::HashMap;
 use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
-use trespass::Buf;
 
 use super::options::CopyOptions;
 use crate::channel::Block;
 use crate::error::{Error, Kind, Result};
-use crate::link::{Sender, verify};
+use crate::link::{Payload, Sender, verify};
 use crate::proto::{Entry, Failure, Frame, Have, Id, SMALL};
-use crate::tree::{Directory, Partial, set_facts, temporary_name};
+use crate::tree::{Directory, Partial, set_facts, settle, temporary_name};
 
 /// A task of a thread.
 #[derive(Debug)]
@@ -21,11 +21,11 @@ pub(super) enum Task {
     /// Opens the partial file of an entry, unless it was opened for its answer.
     Open(Id, Arc<Directory>, Box<Entry>, u64, Option<Partial>),
     /// Writes a block.
-    Block(Block, Buf),
+    Block(Block, Payload),
     /// Completes a file, or abandons it.
     Close(Id, std::result::Result<(), Failure>),
     /// Writes the files of a pack.
-    Pack(Block, Buf, Vec<Packed>),
+    Pack(Block, Payload, Vec<Packed>),
 }
 
 /// A file of a pack: its number, length and entry, and its directory unless that failed.
@@ -35,8 +35,12 @@ pub(super) type Packed = (Id, u32, Option<Arc<Directory>>, Box<Entry>);
 #[derive(Debug)]
 pub(super) struct Writers<'w> {
     pub(super) sender: &'w Sender,
+    /// The next host of a chain, which gets each block after it was written here.
+    pub(super) next: Option<&'w Sender>,
     pub(super) options: &'w CopyOptions,
     pub(super) failures: Mutex<Vec<Error>>,
+    /// The next host did not take something.
+    pub(super) forward_failed: AtomicBool,
     /// Why the copy stopped.
     pub(super) broken: Mutex<Option<Error>>,
 }
@@ -85,16 +89,24 @@ impl Writers<'_> {
             }
             Task::Block(block, payload) => {
                 verify(&block, &payload)?;
-                let Some(file) = files.get_mut(&block.file) else { return Ok(()) };
-                let Some(partial) = &mut file.partial else { return Ok(()) };
-                let written = partial.write(block.offset, block.hash, &payload);
-                if self.or_fail(block.file, &file.entry, "write", written)?.is_none()
-                    && let Some(partial) = file.partial.take()
+                if let Some(file) = files.get_mut(&block.file)
+                    && let Some(partial) = &mut file.partial
                 {
-                    partial.abandon(&file.directory);
+                    let written = partial.write(block.offset, block.hash, &payload);
+                    if self.or_fail(block.file, &file.entry, "write", written)?.is_none()
+                        && let Some(partial) = file.partial.take()
+                    {
+                        partial.abandon(&file.directory);
+                    }
+                }
+                if let Some(next) = self.next {
+                    self.forwarded(next.forward(None, &block, payload))?;
                 }
             }
             Task::Close(id, result) => {
+                if let Some(next) = self.next {
+                    self.forwarded(next.frame(&Frame::Close(id, result.clone())))?;
+                }
                 let Some(OpenFile { directory, entry, partial: Some(partial) }) = files.remove(&id) else {
                     return Ok(());
                 };
@@ -113,17 +125,29 @@ impl Writers<'_> {
             Task::Pack(block, payload, list) => {
                 verify(&block, &payload)?;
                 let mut rest: &[u8] = &payload;
-                for (id, length, directory, entry) in list {
-                    let Some((bytes, after)) = rest.split_at_checked(length as usize) else { break };
+                for (id, length, directory, entry) in &list {
+                    let (id, Some((bytes, after))) = (*id, rest.split_at_checked(*length as usize)) else { break };
                     rest = after;
                     // The directory failed, and was reported.
                     let Some(directory) = directory else { continue };
-                    let written = write_small(&directory, &entry, bytes, self.options);
-                    self.or_fail(id, &entry, "write", written)?;
+                    let written = write_small(directory, entry, bytes, self.options);
+                    self.or_fail(id, entry, "write", written)?;
+                }
+                if let Some(next) = self.next {
+                    let list = list.iter().map(|(id, length, ..)| (*id, *length)).collect();
+                    self.forwarded(next.forward(Some(&Frame::Pack(list)), &block, payload))?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Records that the next host did not take something: why, the thread that receives from it finds out.
+    pub(super) fn forwarded(&self, result: Result<()>) -> Result<()> {
+        result.map_err(|_| {
+            self.forward_failed.store(true, Relaxed);
+            Error::new(Kind::Broken, "a host of the chain is lost")
+        })
     }
 
     /// Reports the failure of an entry to the sender.
@@ -178,7 +202,8 @@ fn write_small(
                 Err(error) => return Err(error),
             }
         }
-        set_facts(&fd, entry, options.keep)
+        set_facts(&fd, entry, options.keep)?;
+        settle(&fd)
     };
     match write() {
         Ok(()) => directory.rename(&temporary, &entry.name),
@@ -196,11 +221,14 @@ pub(super) fn have(
     (size, sum): (u64, Option<u128>),
     options: &CopyOptions,
 ) -> (Have, Option<Partial>) {
-    if options.sync
+    if (options.sync || options.begun.is_some())
         && let Ok((fd, found)) = directory.open_file(&entry.name, false)
     {
         let (length, modified) = crate::tree::facts(&found);
+        // Without --sync, only what this copy has written is left as it is.
+        let is_ours = options.begun.is_some_and(|begun| (found.st_ctime, found.st_ctime_nsec as i64) >= begun);
         let same = length == size
+            && (options.sync || is_ours)
             && match sum {
                 Some(sum) => crate::tree::sum_of(&mut std::fs::File::from(fd)).is_ok_and(|ours| ours == sum),
                 None => modified == entry.modified,

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::{Reply, Request};
 use crate::error::{Error, Kind, Result, reason};
-use crate::link::{Peer, address};
+use crate::link::address;
+use crate::proto::Peer;
 
 /// Time limit for the far side to exit.
 const END: Duration = Duration::from_secs(5);
@@ -150,7 +151,7 @@ impl Far {
                 all.push(address);
             }
         }
-        Ok(Peer { addresses: all, key })
+        Ok(Peer { name: self.name.clone(), addresses: all, key })
     }
 
     fn ended(&mut self) -> Error {

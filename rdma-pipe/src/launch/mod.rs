@@ -16,9 +16,9 @@ use trespass::Transport;
 
 use crate::copy::CopyOptions;
 use crate::error::{Error, Kind, Result};
-use crate::link::{Options, Peer};
+use crate::link::Options;
 use crate::pipeline::Segment;
-use crate::proto::{Failure, Totals};
+use crate::proto::{Failure, Peer, Totals};
 
 /// A request to the far side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -34,14 +34,14 @@ pub struct Request {
 /// What the far side does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Role {
-    /// Send files, to the given peer, or to the one that connects if none is given.
+    /// Send files, to the given peers, or to the one that connects if none are given.
     Source {
         /// Paths to send.
         paths: Vec<Vec<u8>>,
         /// Options of the copy.
         options: CopyOptions,
-        /// The peer to connect to.
-        to: Option<Peer>,
+        /// The peers: the data goes to the first one, which forwards it to the next.
+        to: Vec<Peer>,
     },
     /// Receive files from the peer that connects.
     Sink {
@@ -113,7 +113,7 @@ impl LinkRequest {
             _ => Transport::Any,
         };
         let timeout = Duration::from_secs(self.timeout.max(1));
-        Options { transport, device: self.device.clone(), encrypt: self.encrypt, timeout, fault: None }
+        Options { transport, device: self.device.clone(), encrypt: self.encrypt, timeout, ..Options::default() }
     }
 }
 

@@ -8,14 +8,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Reply, Request, Role};
-use crate::copy::{self, CopyOptions, Outcome, Progress, Target};
-use crate::error::{Error, Kind, Result};
-use crate::link::{Link, Listener, Options, Peer, connect};
-use crate::proto::{Failure, Purpose};
+use rustix::io::Errno;
 
-/// Time limit for the peer to connect.
+use super::{Reply, Request, Role};
+use crate::copy::{self, Outcome, Progress, Target, below};
+use crate::error::{Error, Kind, Result};
+use crate::link::{Link, Listener, Options, Patience, connect};
+use crate::proto::{Failure, Peer, Purpose};
+use crate::tree::Directory;
+
+/// Time limit for the peer to connect, and to connect again after the connection broke.
 const CONNECT: Duration = Duration::from_secs(60);
+/// Patience with a peer that listens already.
+const PATIENCE: Patience = Patience::Listening(Duration::from_secs(10));
 /// Interval between two lines of progress.
 const PROGRESS: Duration = Duration::from_millis(200);
 /// Longest request.
@@ -36,12 +41,12 @@ impl Line {
     }
 }
 
-/// Serves one request of the standard input. Ends the process when the standard input ends.
+/// Serves one request of the standard input, of files below `root` alone if there is one. Ends the process when the standard input ends.
 ///
 /// # Errors
 ///
 /// The request is malformed or cannot be served; the starter was informed.
-pub fn serve() -> Result<u8> {
+pub fn serve(root: Option<&Path>) -> Result<u8> {
     let line = Line::default();
     let served = read_request().and_then(|request| {
         thread::spawn(|| {
@@ -50,7 +55,7 @@ pub fn serve() -> Result<u8> {
             crate::pipeline::kill_commands();
             std::process::exit(0);
         });
-        run(request, &line)
+        run(request, root, &line)
     });
     if let Err(error) = &served {
         line.write(&Reply::Failed(Failure::from(error)));
@@ -67,23 +72,42 @@ fn read_request() -> Result<Request> {
     })
 }
 
-fn run(request: Request, line: &Line) -> Result<u8> {
+fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
     let options = request.link.options();
+    let open = |path: &Path| Directory::open(path).map_err(|error| Error::file("open", path, &error.into()));
+    let root = root.map(|path| Ok::<_, Error>((path, open(path)?))).transpose()?;
     let outcome = match request.role {
         Role::Source { paths, options: copy, to } => {
-            let paths: Vec<PathBuf> = paths.iter().map(|path| OsStr::from_bytes(path).into()).collect();
-            let link = match to {
-                Some(Peer { addresses, key }) => {
-                    connect(&addresses, &key, Purpose::Send, Duration::from_secs(10), &options)?
-                }
-                None => accept(&request.key, &options, request.link.port, line, Purpose::Receive)?,
+            let within = |path: &Vec<u8>| {
+                let Some((root, directory)) = &root else { return Ok(OsStr::from_bytes(path).into()) };
+                let path = Path::new(OsStr::from_bytes(below(path)));
+                let refuse = |error: Errno| Error::file("read", path, &error.into());
+                directory.check(path.as_os_str().as_bytes()).map_err(refuse)?;
+                Ok(root.join(path))
             };
-            with_progress(line, |progress| copy::send(link, &paths, &copy, progress))?
+            let paths: Vec<PathBuf> = paths.iter().map(within).collect::<Result<_>>()?;
+            let mut accept = match to.is_empty() {
+                true => Some(listen(&request.key, &options, request.link.port, line, Purpose::Receive)?),
+                false => None,
+            };
+            let connect = |peer: Option<&Peer>| match (peer, &mut accept) {
+                (Some(peer), _) => connect(&peer.addresses, &peer.key, Purpose::Send, PATIENCE, &options),
+                (None, Some(accept)) => accept(),
+                (None, None) => Err(Error::new(Kind::Unreachable, "all hosts are lost")),
+            };
+            with_progress(line, |progress| copy::send(connect, to, &paths, &copy, progress))?
         }
         Role::Sink { path, sources: (sources, contents), options: copy } => {
-            let target = Target::open(Path::new(OsStr::from_bytes(&path)), sources, contents)?;
-            let link = accept(&request.key, &options, request.link.port, line, Purpose::Send)?;
-            sink(link, target, &copy, line)?
+            let path = Path::new(OsStr::from_bytes(&path));
+            let target = match &root {
+                Some((_, root)) => Target::open_beneath(root, path, sources, contents)?,
+                None => Target::open(path, sources, contents)?,
+            };
+            let accept = listen(&request.key, &options, request.link.port, line, Purpose::Send)?;
+            with_progress(line, |progress| copy::receive(accept, &target, None, &copy, &options, progress))?
+        }
+        Role::Segment(_) if root.is_some() => {
+            return Err(Error::new(Kind::Usage, "commands are not allowed here; rdcp copies files below the root"));
         }
         Role::Segment(segment) => {
             let listening = |port| line.write(&Reply::Listening { port, addresses: addresses() });
@@ -97,15 +121,20 @@ fn run(request: Request, line: &Line) -> Result<u8> {
     Ok(0)
 }
 
-fn sink(link: Link, target: Target, options: &CopyOptions, line: &Line) -> Result<Outcome> {
-    with_progress(line, |progress| copy::receive(link, target, None, options, progress))
-}
-
-fn accept(key: &[u8], options: &Options, port: u16, line: &Line, due: Purpose) -> Result<Link> {
+/// Listens, and informs the starter. The result accepts a connection at each call.
+fn listen<'l>(
+    key: &'l [u8],
+    options: &'l Options,
+    port: u16,
+    line: &Line,
+    due: Purpose,
+) -> Result<impl FnMut() -> Result<Link> + use<'l>> {
     let listener = Listener::bind(None, port, options)?;
     line.write(&Reply::Listening { port: listener.port(), addresses: addresses() });
-    let (link, purpose) = listener.accept(key, Some(Instant::now() + CONNECT))?;
-    if purpose == due { Ok(link) } else { Err(Error::protocol("the peer has the wrong direction")) }
+    Ok(move || {
+        let (link, purpose) = listener.accept(key, Some(Instant::now() + CONNECT))?;
+        if purpose == due { Ok(link) } else { Err(Error::protocol("the peer has the wrong direction")) }
+    })
 }
 
 /// Runs a copy, and reports its progress.

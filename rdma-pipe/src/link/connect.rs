@@ -21,7 +21,16 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Time limit for an attempt at one address.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
-/// Connects to the first of these addresses (`host:port`) that accepts. Retries for `patience` while none does.
+/// How long to try.
+#[derive(Clone, Copy, Debug)]
+pub enum Patience {
+    /// The peer may not be there yet.
+    Coming(Duration),
+    /// The peer listens for as long as its process lives: a refused connection is final.
+    Listening(Duration),
+}
+
+/// Connects to the first of these addresses (`host:port`) that accepts, and authenticates both sides. Retries while none does.
 ///
 /// # Errors
 ///
@@ -30,18 +39,32 @@ pub fn connect(
     addresses: &[String],
     key: &[u8],
     purpose: Purpose,
-    patience: Duration,
+    patience: Patience,
     options: &Options,
 ) -> Result<Link> {
     let handle = options.worker()?;
-    let until = Instant::now() + patience;
-    let connection = loop {
-        match attempt(&handle, addresses) {
-            Ok(connection) => break connection,
-            Err(error) if Instant::now() >= until => return Err(unreachable(addresses, &error, options)),
-            Err(_) => thread::sleep(PAUSE),
-        }
+    let (patience, listens) = match patience {
+        Patience::Coming(patience) => (patience, false),
+        Patience::Listening(patience) => (patience, true),
     };
+    let until = Instant::now() + patience;
+    loop {
+        let (error, is_final) = match attempt(&handle, addresses) {
+            Ok(connection) => match authenticate(connection, key, purpose, options) {
+                Ok(link) => return Ok(link),
+                // A peer that breaks off may be one that ends while another starts.
+                Err(error) => (error.clone(), !matches!(error.kind(), Kind::Broken | Kind::Unreachable)),
+            },
+            Err(Attempt { error, is_refused }) => (unreachable(addresses, &error, options), listens && is_refused),
+        };
+        if is_final || Instant::now() >= until {
+            return Err(error);
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+fn authenticate(connection: Connection, key: &[u8], purpose: Purpose, options: &Options) -> Result<Link> {
     let (handshake, hello) = Handshake::start(Role::Client, key);
     connection.send(&hello)?;
     let deadline = Some(Instant::now() + HANDSHAKE);
@@ -67,28 +90,37 @@ pub fn connect(
     Link::new(connection, (sealer, opener), options)
 }
 
-fn attempt(handle: &Handle, addresses: &[String]) -> io::Result<Connection> {
-    let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
+/// A failed attempt at all addresses.
+struct Attempt {
+    error: io::Error,
+    /// One of them is reachable, and no process listens there.
+    is_refused: bool,
+}
+
+fn attempt(handle: &Handle, addresses: &[String]) -> std::result::Result<Connection, Attempt> {
+    let mut error = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
+    let mut is_refused = false;
     for address in addresses {
         match address.to_socket_addrs() {
             Ok(found) => {
                 for address in found {
                     match Connection::connect_on(handle, address, Some(ATTEMPT)) {
                         Ok(connection) => return Ok(connection),
-                        Err(error) => last = error,
+                        Err(last) => error = last,
                     }
+                    is_refused |= error.kind() == io::ErrorKind::ConnectionRefused;
                 }
             }
-            Err(error) => last = io::Error::new(error.kind(), format!("cannot resolve the name: {error}")),
+            Err(last) => error = io::Error::new(last.kind(), format!("cannot resolve the name: {last}")),
         }
     }
-    Err(last)
+    Err(Attempt { error, is_refused })
 }
 
 fn refused(connection: &Connection) -> Error {
     match connection.peer_close() {
         Some((_, reason)) if !reason.is_empty() => Error::protocol(format!("the receiver refused: {reason}")),
-        _ => Error::protocol("the peer ended the connection during the handshake"),
+        _ => Error::new(Kind::Broken, "the peer ended the connection during the handshake"),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result};
 use crate::proto::{Failure, Frame};
 
 /// Blocks that the pool has memory for at least: 4 MiB.
-const RESERVED: usize = 16;
+const RESERVED: usize = 8;
 
 /// A connection that is authenticated.
 #[derive(Debug)]
@@ -44,7 +44,22 @@ pub enum Received {
     /// A control frame.
     Frame(Frame),
     /// A block with its payload, which is not verified against its hash yet.
-    Block(Block, Buf),
+    Block(Block, Payload),
+}
+
+/// The payload of a received block.
+#[derive(Debug)]
+pub struct Payload {
+    buffer: Buf,
+    length: usize,
+}
+
+impl std::ops::Deref for Payload {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.buffer[..self.length]
+    }
 }
 
 #[derive(Debug)]
@@ -191,6 +206,21 @@ impl Sender {
         }
     }
 
+    /// Sends a received block on, with the list before it if it is a pack.
+    ///
+    /// # Errors
+    ///
+    /// See [`Sender::frame`].
+    pub fn forward(&self, list: Option<&Frame>, block: &Block, payload: Payload) -> Result<()> {
+        self.after_frame(list, block, payload.buffer, payload.length)
+    }
+
+    /// Ends sending, without a reason.
+    pub fn shut_down(&self) {
+        // It may be broken already.
+        _ = self.shared.connection.shutdown();
+    }
+
     /// Whether payload is encrypted.
     pub fn encrypts(&self) -> bool {
         self.shared.encrypts
@@ -283,7 +313,8 @@ impl Receiver {
             let timeout = self.shared.timeout;
             let message = self.shared.connection.recv_until(Some(Instant::now() + timeout));
             let Some(message) = message.map_err(|error| failed(&error, timeout))? else {
-                return Err(Error::protocol("the peer ended the connection before the transfer was complete"));
+                let text = "the peer ended the connection before the transfer was complete";
+                return Err(Error::new(Kind::Broken, text));
             };
             *lock(&self.shared.heard) = Instant::now();
             match self.opener.open(message)? {
@@ -292,9 +323,8 @@ impl Receiver {
                     Frame::Abort(failure) => return Err(Error::from(failure).within("the peer failed")),
                     frame => return Ok(Received::Frame(frame)),
                 },
-                Message::Block(block, mut buffer, payload) => {
-                    buffer.truncate(payload);
-                    return Ok(Received::Block(block, buffer));
+                Message::Block(block, buffer, length) => {
+                    return Ok(Received::Block(block, Payload { buffer, length }));
                 }
             }
         }
@@ -317,9 +347,9 @@ fn failed(error: &io::Error, timeout: Duration) -> Error {
     }
     match error.kind() {
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
-            Error::protocol("the connection broke: the peer's process ended")
+            Error::new(Kind::Broken, "the connection broke: the peer's process ended")
         }
-        _ => Error::protocol(format!("the connection broke: {}", crate::error::reason(error))),
+        _ => Error::new(Kind::Broken, format!("the connection broke: {}", crate::error::reason(error))),
     }
 }
 

@@ -6,8 +6,8 @@ mod ends;
 mod options;
 
 pub use accept::Listener;
-pub use connect::connect;
-pub use ends::{Link, Received, Receiver, Sender};
-pub use options::{Fault, Options, Peer, address, memory_limit};
+pub use connect::{Patience, connect};
+pub use ends::{Link, Payload, Received, Receiver, Sender};
+pub use options::{Fault, Options, address, memory_limit};
 
 pub(crate) use ends::verify;

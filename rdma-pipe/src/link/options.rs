@@ -1,9 +1,9 @@
 //! Options of connections.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
-use serde::{Deserialize, Serialize};
 use trespass::{Handle, Transport};
 
 use crate::error::{Error, Kind, Result};
@@ -13,7 +13,7 @@ const MEMORY: usize = 64 << 20;
 /// Minimum registered memory to use the device: receive buffers and a few blocks.
 const LEAST_MEMORY: usize = 6 << 20;
 /// Bytes queued for sending: enough blocks that the peer's reads follow one another without a gap.
-const WAITING: usize = 4 << 20;
+const WAITING: usize = 3 << 20;
 
 /// Longest message: a block, or a list of entries.
 const MESSAGE: u32 = 4 << 20;
@@ -31,16 +31,13 @@ pub struct Options {
     pub timeout: Duration,
     /// Altered blocks, for tests.
     pub fault: Option<Fault>,
+    /// The worker of all connections of these options and their clones, once there is one.
+    pub worker: SharedWorker,
 }
 
-/// A peer that listens.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Peer {
-    /// `host:port`, in the order in which they are tried.
-    pub addresses: Vec<String>,
-    /// The key of that peer.
-    pub key: Vec<u8>,
-}
+/// A worker that starts with its first connection.
+#[derive(Clone, Debug, Default)]
+pub struct SharedWorker(Arc<OnceLock<Handle>>);
 
 /// `host:port`; an IPv6 address is put in brackets.
 pub fn address(host: &str, port: u16) -> String {
@@ -66,13 +63,17 @@ impl Default for Options {
             encrypt: None,
             timeout: Duration::from_secs(60),
             fault: None,
+            worker: SharedWorker::default(),
         }
     }
 }
 
 impl Options {
-    /// A worker with these options.
+    /// The worker with these options.
     pub(super) fn worker(&self) -> Result<Handle> {
+        if let Some(handle) = self.worker.0.get() {
+            return Ok(handle.clone());
+        }
         let mut options = trespass::Options::default();
         options.transport = self.transport;
         options.device.clone_from(&self.device);
@@ -93,8 +94,9 @@ impl Options {
             }
             limit => options.memory = limit.unwrap_or(MEMORY).min(MEMORY),
         }
-        Handle::new(&options)
-            .map_err(|error| Error::new(Kind::Unreachable, format!("cannot start the transport: {error}")))
+        let handle = Handle::new(&options)
+            .map_err(|error| Error::new(Kind::Unreachable, format!("cannot start the transport: {error}")))?;
+        Ok(self.worker.0.get_or_init(|| handle).clone())
     }
 }
 

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::error::{Error, Kind, Result, reason};
-use crate::link::{Link, Listener, Options, connect};
+use crate::link::{Link, Listener, Options, Patience, connect};
 use crate::proto::Purpose;
 use crate::stream::{self, Output};
 
@@ -57,9 +57,13 @@ pub fn run_segment(
     let listener = Listener::bind(None, port, options)?;
     listening(listener.port());
     let mut output = match &segment.next {
-        Next::Connect(peer) => {
-            Some(connect(&peer.addresses, &peer.key, Purpose::Send, Duration::from_secs(10), options)?)
-        }
+        Next::Connect(peer) => Some(connect(
+            &peer.addresses,
+            &peer.key,
+            Purpose::Send,
+            Patience::Listening(Duration::from_secs(10)),
+            options,
+        )?),
         Next::Accept => None,
     };
     let mut input = None;

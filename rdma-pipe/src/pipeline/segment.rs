@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::link::Peer;
+use crate::proto::Peer;
 
 /// A segment of a pipeline.
 #[derive(Clone, Debug, Serialize, Deserialize)]

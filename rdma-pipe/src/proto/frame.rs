@@ -44,8 +44,17 @@ pub enum Frame {
     Have(Vec<(Id, Have)>),
     /// Sink: an entry failed, or a file that the source asked about is complete.
     Result(Id, std::result::Result<(), Failure>),
-    /// Sink: everything is done, with the totals; in a chain, also the hosts that were lost.
-    Report(Totals, Vec<(String, Failure)>),
+    /// Sink: everything is done, with the totals.
+    Report(Totals),
+    /// Source of a copy, its first frame.
+    Begin {
+        /// Whether the connection continues a copy: files that are complete already are not sent again.
+        again: bool,
+        /// The sinks that the sink forwards everything to: the first one gets the rest of the chain.
+        chain: Vec<Peer>,
+    },
+    /// Sink: a host of the chain is lost, and so this connection ends.
+    Lost(String, Failure),
 }
 
 /// The purpose of a connection.
@@ -57,13 +66,24 @@ pub enum Purpose {
     Receive,
 }
 
+/// A peer that listens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// Its name for messages.
+    pub name: String,
+    /// `host:port`, in the order in which they are tried.
+    pub addresses: Vec<String>,
+    /// Its key.
+    pub key: Vec<u8>,
+}
+
 /// How much of a file the sink has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Have {
-    /// All of it: send nothing.
-    All,
     /// The bytes before this offset.
     Until(u64),
+    /// All of it: send nothing.
+    All,
 }
 
 /// Totals of the transfer.
@@ -120,7 +140,7 @@ pub enum EntryKind {
 /// Why something failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The exit status that it stands for.
+    /// The exit status that it stands for; 0 for a broken connection.
     pub status: u8,
     /// The reason as text.
     pub text: String,
@@ -128,13 +148,15 @@ pub struct Failure {
 
 impl From<&Error> for Failure {
     fn from(error: &Error) -> Failure {
-        Failure { status: error.copy_status(), text: error.to_string() }
+        let status = if error.kind() == Kind::Broken { 0 } else { error.copy_status() };
+        Failure { status, text: error.to_string() }
     }
 }
 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Error {
         let kind = match failure.status {
+            0 => Kind::Broken,
             1 => Kind::Usage,
             23 => Kind::File,
             24 => Kind::Vanished,
@@ -207,7 +229,12 @@ mod tests {
             Frame::Pack(vec![(1, 2), (u32::MAX, 0)]),
             Frame::Close(9, Err(failure.clone())),
             Frame::Have(vec![(4, Have::Until(1 << 40)), (5, Have::All)]),
-            Frame::Report(totals, vec![("h2".to_owned(), failure)]),
+            Frame::Report(totals),
+            Frame::Begin {
+                again: true,
+                chain: vec![Peer { name: "h2:/w".to_owned(), addresses: vec!["h2:1".to_owned()], key: vec![1; 32] }],
+            },
+            Frame::Lost("h2:/w".to_owned(), failure),
         ]
     }
 
@@ -232,7 +259,7 @@ mod tests {
     #[test]
     fn length_fields_at_their_limits_are_refused_without_allocation() {
         // A list, a pack, answers and a report that promise 2^64 - 1 elements.
-        for number in [6, 7, 10, 12, 1, 8] {
+        for number in [6, 7, 10, 12, 13, 14, 1, 8] {
             let mut bytes = vec![number];
             bytes.extend([0xff; 9]);
             bytes.push(1);

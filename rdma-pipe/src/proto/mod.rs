@@ -6,6 +6,6 @@ mod sim;
 mod sink;
 mod source;
 
-pub use frame::{Entry, EntryKind, Failure, Frame, Have, Id, Purpose, ROOT, Totals};
+pub use frame::{Entry, EntryKind, Failure, Frame, Have, Id, Peer, Purpose, ROOT, Totals};
 pub use sink::Sink;
 pub use source::{Job, SMALL, Source};

@@ -11,13 +11,13 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
-use trespass::Buf;
 
 use super::Summary;
 use crate::channel::{Block, BlockKind};
 use crate::error::{Error, Kind, Result};
-use crate::link::{Link, Received, verify};
+use crate::link::{Link, Payload, Received, verify};
 use crate::proto::{Frame, Totals};
+use crate::tree::settle;
 
 /// Maximum number of received blocks that wait to be written.
 const AHEAD: usize = 4;
@@ -93,6 +93,7 @@ impl Output {
 
     /// Links or renames a file to its final name.
     fn finish(&mut self) -> Result<()> {
+        settle(self.fd()).map_err(|error| Error::file("write", self.name().as_ref(), &error.into()))?;
         match self {
             Output::Fd(..) => Ok(()),
             Output::File(file) => file.finish().map_err(|error| Error::file("rename to", &file.path, &error.into())),
@@ -202,7 +203,7 @@ pub fn receive(mut link: Link, mut output: Output) -> Result<Summary> {
     }
 }
 
-fn write_all(output: BorrowedFd<'_>, name: &str, blocks: Receiver<(Block, Buf)>) -> Result<Totals> {
+fn write_all(output: BorrowedFd<'_>, name: &str, blocks: Receiver<(Block, Payload)>) -> Result<Totals> {
     let mut totals = Totals { files: 1, ..Totals::default() };
     for (block, payload) in blocks {
         if block.kind != BlockKind::Data || block.file != 0 || block.offset != totals.bytes {

@@ -2,13 +2,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 use std::time::Instant;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use trespass::Buf;
 
 use super::Summary;
 use crate::channel::{BLOCK, Block, BlockKind};
@@ -16,8 +14,6 @@ use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Sender};
 use crate::proto::{Frame, Totals};
 
-/// Blocks that are read before they are sent.
-const AHEAD: usize = 4;
 /// Largest pipe buffer that an unprivileged process may set.
 const PIPE: usize = 1 << 20;
 
@@ -39,7 +35,7 @@ pub fn send(mut link: Link, input: &OwnedFd, name: &str) -> Result<Summary> {
             signal(&stop);
             answer
         });
-        let sent = send_all(&sender, input.as_fd(), name, &stop);
+        let sent = send_all(&sender, input.as_fd(), name, stop.as_fd());
         if let Err(error) = &sent
             && error.kind() == Kind::File
         {
@@ -68,41 +64,16 @@ pub fn send(mut link: Link, input: &OwnedFd, name: &str) -> Result<Summary> {
     }
 }
 
-/// Sends all blocks and the end; `None` if the peer answered before.
-fn send_all(sender: &Sender, input: BorrowedFd<'_>, name: &str, stop: &OwnedFd) -> Result<Option<Totals>> {
-    thread::scope(|scope| {
-        let (blocks, read) = mpsc::sync_channel(AHEAD);
-        let reader = scope.spawn(|| read_all((input, stop.as_fd()), name, sender, blocks));
-        let mut totals = Totals { files: 1, ..Totals::default() };
-        for (block, buffer, length) in read {
-            // The reader may wait for its input.
-            sender.block(&block, buffer, length).inspect_err(|_| signal(stop))?;
-            totals.bytes += length as u64;
-            totals.entries += 1;
-        }
-        if !reader.join().map_err(|_| Error::protocol("the reading thread panicked"))?? {
-            return Ok(None);
-        }
-        sender.frame(&Frame::StreamEnd(totals))?;
-        Ok(Some(totals))
-    })
-}
-
 /// Stops reading.
 fn signal(stop: &OwnedFd) {
     // Only a full counter fails, which is a signal too.
     _ = rustix::io::write(stop, &1_u64.to_ne_bytes());
 }
 
-/// Reads blocks until the end, and hashes them; `false` if it was stopped before. A block is full unless the descriptor has no more at the
-/// moment.
-fn read_all(
-    (input, stop): (BorrowedFd<'_>, BorrowedFd<'_>),
-    name: &str,
-    sender: &Sender,
-    blocks: SyncSender<(Block, Buf, usize)>,
-) -> Result<bool> {
-    let mut offset = 0;
+/// Sends all blocks and the end; `None` if the peer answered before. A block is full unless the descriptor has no more at the moment.
+/// Earlier blocks are in flight while this thread reads the next ones.
+fn send_all(sender: &Sender, input: BorrowedFd<'_>, name: &str, stop: BorrowedFd<'_>) -> Result<Option<Totals>> {
+    let mut totals = Totals { files: 1, ..Totals::default() };
     loop {
         let mut buffer = sender.buffer(BLOCK);
         let mut length = 0;
@@ -110,7 +81,7 @@ fn read_all(
             match wait_readable(input, stop, length == 0) {
                 Ready::Input => {}
                 Ready::Nothing => break,
-                Ready::Stop => return Ok(false),
+                Ready::Stop => return Ok(None),
             }
             match rustix::io::read(input, &mut buffer[length..BLOCK]) {
                 Ok(0) => break,
@@ -124,14 +95,13 @@ fn read_all(
             }
         }
         if length == 0 {
-            return Ok(true);
+            sender.frame(&Frame::StreamEnd(totals))?;
+            return Ok(Some(totals));
         }
-        let block = Block::of(BlockKind::Data, 0, offset, &buffer[..length]);
-        offset += length as u64;
-        if blocks.send((block, buffer, length)).is_err() {
-            // The sending thread has failed, and reports it.
-            return Ok(false);
-        }
+        let block = Block::of(BlockKind::Data, 0, totals.bytes, &buffer[..length]);
+        sender.block(&block, buffer, length)?;
+        totals.bytes += length as u64;
+        totals.entries += 1;
     }
 }
 

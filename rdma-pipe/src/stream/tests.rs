@@ -10,7 +10,7 @@ use trespass::Transport;
 
 use super::*;
 use crate::error::{Kind, Result};
-use crate::link::{Fault, Listener, Options, connect};
+use crate::link::{Fault, Listener, Options, Patience, connect};
 use crate::proto::Purpose;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -30,7 +30,7 @@ fn transfer(bytes: &[u8], options: &Options) -> (Result<Summary>, Result<Summary
     let address = format!("127.0.0.1:{}", listener.port());
     let (sent, received) = thread::scope(|scope| {
         let sending = scope.spawn(|| {
-            let link = connect(&[address], b"key", Purpose::Send, PATIENCE, options)?;
+            let link = connect(&[address], b"key", Purpose::Send, Patience::Coming(PATIENCE), options)?;
             send(link, &temporary(bytes), "input")
         });
         let received = listener.accept(b"key", None).and_then(|(link, purpose)| {
@@ -91,9 +91,9 @@ fn wrong_key_ends_the_sender_alone() {
         let address = [format!("127.0.0.1:{}", listener.port())];
         thread::scope(|scope| {
             scope.spawn(|| listener.accept(b"key", None).unwrap());
-            let refused = connect(&address, b"other", Purpose::Send, PATIENCE, &options);
+            let refused = connect(&address, b"other", Purpose::Send, Patience::Coming(PATIENCE), &options);
             assert_eq!(refused.map_err(|error| error.kind()).err(), Some(Kind::WrongKey));
-            connect(&address, b"key", Purpose::Send, PATIENCE, &options).unwrap();
+            connect(&address, b"key", Purpose::Send, Patience::Coming(PATIENCE), &options).unwrap();
         });
     }
 }
@@ -103,7 +103,7 @@ fn missing_receiver_is_unreachable_after_the_patience() {
     let free = Listener::bind(Some("127.0.0.1:0".parse().unwrap()), 0, &options(Transport::Tcp)).unwrap().port();
     let address = [format!("127.0.0.1:{free}")];
     let patience = Duration::from_millis(100);
-    let refused = connect(&address, b"key", Purpose::Send, patience, &options(Transport::Tcp));
+    let refused = connect(&address, b"key", Purpose::Send, Patience::Coming(patience), &options(Transport::Tcp));
     assert_eq!(refused.map_err(|error| error.kind()).err(), Some(Kind::Unreachable));
 }
 

@@ -48,6 +48,17 @@ impl Directory {
         }
     }
 
+    /// Checks that a path leads to an entry below this directory, over no link.
+    ///
+    /// # Errors
+    ///
+    /// See openat2(2); `EXDEV` or `ELOOP` if it leads elsewhere, `ENOSYS` before Linux 5.6.
+    pub fn check(&self, path: &[u8]) -> Result<(), Errno> {
+        let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        rustix::fs::openat2(&self.fd, OsStr::from_bytes(path), flags, Mode::empty(), within).map(drop)
+    }
+
     fn walk(&self, path: &OsStr) -> Result<Directory, Errno> {
         let mut at = Directory { fd: self.fd.try_clone().map_err(|_| Errno::MFILE)? };
         for part in path.as_bytes().split(|&byte| byte == b'/').filter(|part| !part.is_empty()) {

@@ -130,6 +130,7 @@ impl Partial {
     ///
     /// See renameat(2).
     pub fn finish(self, directory: &Directory, name: &[u8]) -> Result<(), Errno> {
+        super::settle(&self.fd)?;
         directory.rename(&self.name, name)?;
         if let Some(journal) = &self.journal {
             directory.remove_stale(&journal.name);

@@ -9,7 +9,7 @@ mod walk;
 pub use beneath::{Directory, temporary_name};
 pub use filter::Filter;
 pub use journal::{Journal, Partial};
-pub use meta::{Keep, read_attributes, set_facts};
+pub use meta::{Keep, read_attributes, set_facts, settle};
 pub use walk::{Listing, Place, Walk, facts};
 
 pub(crate) use walk::{base_name, sum_of};

@@ -1,17 +1,20 @@
 //! A malicious sender: frames and blocks by hand, against a real receiver.
 
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdma_pipe::channel::{Block, BlockKind};
 use rdma_pipe::copy::{CopyOptions, Outcome, Progress, Target, receive};
-use rdma_pipe::error::Result;
-use rdma_pipe::link::{Link, Listener, Options, connect};
+use rdma_pipe::error::{Error, Kind, Result};
+use rdma_pipe::link::{Link, Listener, Options, Patience, connect};
 use rdma_pipe::proto::{Entry, EntryKind, Frame, Purpose, ROOT, Totals};
+use rdma_pipe::tree::temporary_name;
 
-use crate::common::Place;
+use crate::common::{Place, Ran, port};
 
 fn entry(name: &[u8], kind: EntryKind) -> Entry {
     Entry { name: name.to_vec(), kind, mode: 0o6755, owner: (0, 0), modified: (1, 0), attributes: Vec::new() }
@@ -23,20 +26,32 @@ fn file(name: &[u8], size: u64) -> Entry {
 
 /// Receives into a folder what the attack sends.
 fn attacked(target: &Path, expected: Option<&[Vec<u8>]>, attack: impl FnOnce(&mut Link) + Send) -> Result<Outcome> {
+    attacked_with(&CopyOptions::default(), target, expected, attack)
+}
+
+fn attacked_with(
+    copy: &CopyOptions,
+    target: &Path,
+    expected: Option<&[Vec<u8>]>,
+    attack: impl FnOnce(&mut Link) + Send,
+) -> Result<Outcome> {
     let options =
         Options { timeout: Duration::from_secs(20), transport: trespass::Transport::Tcp, ..Options::default() };
     let listener = Listener::bind(Some("127.0.0.1:0".parse().unwrap()), 0, &options).unwrap();
     let address = [format!("127.0.0.1:{}", listener.port())];
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut link = connect(&address, b"key", Purpose::Send, Duration::from_secs(20), &options).unwrap();
+            let mut link =
+                connect(&address, b"key", Purpose::Send, Patience::Coming(Duration::from_secs(20)), &options).unwrap();
+            link.sender.frame(&Frame::Begin { again: false, chain: Vec::new() }).unwrap();
             attack(&mut link);
             // Whatever the answer is.
             _ = link.frame();
         });
-        let (link, _) = listener.accept(b"key", None).unwrap();
+        let mut only = Some(listener.accept(b"key", None).unwrap().0);
+        let accept = || only.take().ok_or_else(|| Error::new(Kind::Broken, "there is one connection alone"));
         let target = Target::open(target, 1, false).unwrap();
-        receive(link, target, expected, &CopyOptions::default(), &Progress::default())
+        receive(accept, &target, expected, copy, &options, &Progress::default())
     })
 }
 
@@ -193,4 +208,144 @@ fn blocks_packs_and_counts_that_do_not_fit_end_the_transfer() {
         assert!(attacked(&place.path("d"), None, attack).is_err(), "attack {number}");
     }
     assert_eq!(place.names("d"), [""; 0]);
+}
+
+/// `--delete` removes from directories of the source alone, and only if the source has listed everything.
+#[test]
+fn sender_cannot_widen_what_is_deleted() {
+    let place = Place::new();
+    let copy = CopyOptions { sync: true, delete: true, recursive: true, ..CopyOptions::default() };
+    let whole = |link: &Link, dir, entries| {
+        // The receiver may have ended the connection.
+        _ = link.sender.frame(&Frame::List { dir, entries, whole: true });
+    };
+    let end = |link: &Link, entries, failed| {
+        _ = link.sender.frame(&Frame::End(Totals { entries, files: 0, bytes: 0, failed }));
+    };
+    let attacks: [&(dyn Fn(&Link) + Sync); 4] = [
+        // The destination itself, which is the user's.
+        &|link| {
+            whole(link, ROOT, vec![]);
+            end(link, 0, 0);
+        },
+        // A directory that is listed in part, as the source could not read all of it.
+        &|link| {
+            list(link, ROOT, vec![entry(b"own", EntryKind::Directory)]);
+            whole(link, 1, vec![]);
+            end(link, 1, 1);
+        },
+        // A directory of another name, and one that was not listed.
+        &|link| {
+            list(link, ROOT, vec![entry(b"own", EntryKind::Link(b"..".to_vec()))]);
+            whole(link, 1, vec![]);
+            end(link, 1, 0);
+        },
+        &|link| {
+            whole(link, 7, vec![]);
+            end(link, 0, 0);
+        },
+    ];
+    for (number, attack) in attacks.into_iter().enumerate() {
+        place.write("d/keep", "x");
+        // The third attack replaces an empty place: a directory would stay.
+        if number != 2 {
+            place.write("d/own/keep", "x");
+        }
+        // Some end the transfer.
+        _ = attacked_with(&copy, &place.path("d"), None, |link| attack(link));
+        assert_eq!(place.read("d/keep"), b"x", "attack {number}");
+        assert!(number == 2 || place.read("d/own/keep") == b"x", "attack {number}");
+        std::fs::remove_dir_all(place.path("d")).unwrap();
+    }
+}
+
+/// Links under the names of temporary files and journals are replaced, not followed.
+#[test]
+fn planted_links_for_temporary_files_and_journals_do_not_lead_out() {
+    let place = Place::new();
+    let size = 9 << 20;
+    let identity = format!("{size} 1 0");
+    let partial = temporary_name(b"large", identity.as_bytes());
+    let journal = [partial.as_slice(), b".map"].concat();
+    std::fs::create_dir(place.path("d")).unwrap();
+    for (number, name) in [temporary_name(b"f", b"small"), partial, journal].into_iter().enumerate() {
+        let victim = place.write(&format!("victim{number}"), "untouched");
+        symlink(victim, place.path("d").join(std::ffi::OsStr::from_bytes(&name))).unwrap();
+    }
+    attacked(&place.path("d"), None, |link| {
+        list(link, ROOT, vec![file(b"f", 1), file(b"large", size)]);
+        let _answer = link.frame();
+        let mut buffer = link.sender.buffer(1);
+        buffer[0] = b'x';
+        let block = Block::of(BlockKind::Data, 2, size - 1, b"x");
+        _ = link.sender.block(&block, buffer, 1);
+        _ = link.sender.frame(&Frame::Close(2, Ok(())));
+        let mut buffer = link.sender.buffer(1);
+        buffer[0] = b'x';
+        _ = link.sender.pack(&Frame::Pack(vec![(1, 1)]), &Block::of(BlockKind::Pack, 1, 0, b"x"), buffer, 1);
+        _ = link.sender.frame(&Frame::End(Totals { entries: 2, files: 2, bytes: 2, failed: 0 }));
+    })
+    .unwrap();
+    assert_eq!(place.names("d"), ["f", "large"]);
+    (0..3).for_each(|number| assert_eq!(place.read(&format!("victim{number}")), b"untouched"));
+}
+
+/// A peer that sends a byte now and then is given up after the time for its handshake, and does not block other peers.
+#[test]
+fn trickling_peer_is_given_up() {
+    let place = Place::with_tcp();
+    let port = port().to_string();
+    let mut receiver = place.command("rdrecv", ["--tcp", &port, "key"]).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    let mut trickling = loop {
+        match std::net::TcpStream::connect(format!("127.0.0.1:{port}")) {
+            Ok(stream) => break stream,
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+    };
+    // A hello of 200 bytes, of which one a second arrives.
+    _ = trickling.write_all(&[1, 200]);
+    let until = Instant::now() + Duration::from_secs(40);
+    while trickling.write_all(&[0]).is_ok() {
+        assert!(Instant::now() < until, "the peer may trickle on");
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    place.run_with(b"data", "rdsend", ["--tcp", "127.0.0.1", &port, "key"]).expect(0);
+    assert_eq!(Ran::from(&mut receiver, b"").expect(0).out, "data");
+}
+
+/// `rdcp --server --root DIR`, as a forced command of sshd: the client's paths lead nowhere else.
+#[test]
+fn forced_command_serves_its_root_alone() {
+    let place = Place::new();
+    let root = place.path("root");
+    place.write("root/sub/own", "own");
+    place.write("secret", "secret");
+    place.write("new", "new");
+    symlink(place.path("secret"), root.join("link")).unwrap();
+    symlink(place.path("."), root.join("up")).unwrap();
+    let shell = place.write(
+        "bin/forced",
+        format!("#!/bin/sh\nSSH_CONNECTION='127.0.0.1 1 127.0.0.1 2' exec rdcp --server --root {}\n", root.display()),
+    );
+    std::fs::set_permissions(shell, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let rdcp = |from: &str, to: &str| place.run("rdcp", ["-e", "forced", "-r", from, to]);
+    // The root is `/`, and relative paths begin there too.
+    rdcp("h:/sub/own", "got").expect(0);
+    assert_eq!(place.read("got"), b"own");
+    rdcp("new", "h:sub").expect(0);
+    rdcp("new", "h:/other").expect(0);
+    rdcp("new", "h:").expect(0);
+    assert_eq!((place.read("root/sub/new"), place.read("root/other")), (b"new".to_vec(), b"new".to_vec()));
+    assert_eq!(place.names("root"), ["link", "new", "other", "sub", "up"]);
+    for from in ["h:../secret", "h:link", "h:up/secret", "h:/etc/passwd", "h:sub/../../secret"] {
+        rdcp(from, "stolen").expect(23);
+    }
+    for to in ["h:../stolen", "h:up/stolen", "h:up", "h:up/", "h:link"] {
+        rdcp("new", to).expect(23);
+    }
+    assert_eq!(place.read("secret"), b"secret");
+    let ran = place.run("rdpipe", ["-e", "forced", "h:id"]);
+    assert!(ran.status != 0 && ran.err.contains("commands are not allowed here"), "{ran:?}");
+    assert_eq!(place.names("."), ["bin", "got", "new", "root", "secret"]);
 }

@@ -8,6 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
+
 /// Longer than anything takes that works.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -22,7 +24,8 @@ impl Place {
         let folder = tempfile::tempdir().unwrap();
         let ssh = folder.path().join("bin/ssh");
         std::fs::create_dir(folder.path().join("bin")).unwrap();
-        let script = "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nshift\n\
+        let script = "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\n\
+            export STAND_IN_HOST=\"$1\"\nshift\n\
             SSH_CONNECTION=\"127.0.0.1 1 127.0.0.1 22\" exec sh -c \"$*\"\n";
         std::fs::write(&ssh, script).unwrap();
         std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -81,6 +84,20 @@ impl Place {
         arguments: impl IntoIterator<Item = A>,
     ) -> Ran {
         Ran::from(&mut self.command(program, arguments).stdin(Stdio::piped()).spawn().unwrap(), input)
+    }
+
+    /// The running far side of a host, by the variable that the stand-in sets.
+    pub(crate) fn far_side(&self, host: &str) -> Option<Pid> {
+        let is_far_side = |entry: &std::fs::DirEntry| {
+            let read = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
+            let has = |name, wanted: &str| read(name).split(|&byte| byte == 0).any(|word| word == wanted.as_bytes());
+            std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == self.folder.path())
+                && has("cmdline", "--server")
+                && has("environ", &format!("STAND_IN_HOST={host}"))
+        };
+        let number = |entry: &std::fs::DirEntry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw);
+        let mut processes = std::fs::read_dir("/proc").unwrap().flatten();
+        processes.find_map(|entry| number(&entry).filter(|_| is_far_side(&entry)))
     }
 
     /// Names in a folder, hidden ones too.

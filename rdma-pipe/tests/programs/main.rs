@@ -2,9 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod attacks;
+mod chain;
 mod common;
 mod copy;
 mod failings;
 mod pipe;
 mod resume;
+mod sshd;
 mod stream;

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use rdma_pipe::channel::BLOCK;
+use rustix::process::{Signal, kill_process};
+
 use crate::common::{Place, Ran, bytes};
 
 /// Kills a copy at one end after some time; then the same command completes it, and sends little again.
@@ -63,4 +66,59 @@ fn resumed_copy_sends_the_rest_alone() {
     };
     assert!(sent < 50_000_000, "{sent} of 60,000,000 bytes were sent again");
     assert!(place.read("copy") == data);
+}
+
+/// Kills either end of a copy of a tree at random moments; each time the same command completes it. `RDPIPE_KILLS` sets how often.
+#[test]
+fn copies_killed_at_random_moments_are_right() {
+    let kills = std::env::var("RDPIPE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
+    let place = [Place::new(), Place::with_tcp()];
+    let large = bytes(24_000_000);
+    for place in &place {
+        place.write("tree/large", &large);
+        (0..50).for_each(|number| _ = place.write(&format!("tree/d/small{number}"), bytes(number * 997)));
+    }
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = |limit: u64| {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (state >> 33) % limit
+    };
+    let (mut killed, mut resumed) = (0, 0);
+    while killed < kills {
+        let place = &place[random(2) as usize];
+        let to = place.on_host("copy");
+        let arguments = ["-r", "--sync", "--json", "--no-encrypt", "tree/", &to];
+        let mut command = place.command("rdcp", arguments.iter().chain(&["--bwlimit", "40M"])).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(random(700)));
+        match place.far_side("h").filter(|_| random(2) == 0) {
+            // It may have ended meanwhile.
+            Some(far) => _ = kill_process(far, Signal::KILL),
+            None => _ = command.kill(),
+        }
+        killed += usize::from(Ran::from(&mut command, b"").status != 0);
+        // The killed starter's far side has ended when it holds no file any more.
+        while place.far_side("h").is_some() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let names = if place.path("copy").exists() { place.names("copy") } else { Vec::new() };
+        let is_whole = names.contains(&"large".to_owned());
+        assert!(!is_whole || place.read("copy/large") == large);
+        let map =
+            names.iter().find(|name| name.ends_with(".map")).map(|name| place.read(&format!("copy/{name}")).len());
+        // The first record is the header, and the last block may not count.
+        let durable = if is_whole { large.len() } else { (map.unwrap_or_default() / 32).saturating_sub(2) * BLOCK };
+        let ran = place.run("rdcp", arguments).expect(0);
+        let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        let (sent, small) = (report["bytes"].as_u64().unwrap(), (0..50).map(|number| number * 997).sum::<u64>());
+        assert!(
+            sent <= (large.len() - durable.min(large.len())) as u64 + small,
+            "{sent} were sent, and {durable} were there"
+        );
+        resumed += usize::from(durable != 0 && !is_whole);
+        let mut compare = std::process::Command::new("diff");
+        let same = compare.arg("-r").args(["tree", "copy"].map(|name| place.path(name))).status();
+        assert!(same.unwrap().success());
+        std::fs::remove_dir_all(place.path("copy")).unwrap();
+    }
+    assert!(resumed * 4 > killed, "{resumed} of {killed} copies were resumed");
 }

@@ -1,0 +1,157 @@
+//! Several destinations; and connections that break.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use rustix::net::Shutdown;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal};
+
+use crate::common::{Place, Ran, bytes};
+
+const LARGE: usize = 16_000_000;
+
+/// A tree with a large file and many small ones; returns its bytes.
+fn tree(place: &Place) -> u64 {
+    place.write("tree/large", bytes(LARGE));
+    for number in 0..300 {
+        place.write(&format!("tree/d{}/small{number}", number % 7), bytes(number * 11));
+    }
+    (0..300).map(|number| number as u64 * 11).sum::<u64>() + LARGE as u64
+}
+
+#[track_caller]
+fn assert_same(place: &Place, copy: &str) {
+    let diff = std::process::Command::new("diff").arg("-r").arg(place.path("tree")).arg(place.path(copy)).output();
+    let diff = diff.unwrap();
+    assert!(diff.status.success() && diff.stdout.is_empty(), "{diff:?}");
+}
+
+/// Waits until a path exists.
+fn wait_for(mut is_there: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !is_there() {
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn sent(ran: &Ran) -> u64 {
+    let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    report["bytes"].as_u64().unwrap()
+}
+
+/// The hosts `h1` to `h3`, with a copy each.
+fn copies(place: &Place) -> [String; 3] {
+    [1, 2, 3].map(|host| format!("h{host}:{}", place.path(&format!("copy{host}")).display()))
+}
+
+/// Whether any partial file has this many megabytes of blocks.
+fn has_begun(place: &Place, copy: &str, megabytes: u64) -> bool {
+    let Ok(entries) = std::fs::read_dir(place.path(copy)) else { return false };
+    let maps = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().ends_with(".map"));
+    maps.into_iter().any(|map| map.metadata().is_ok_and(|found| found.len() * 16_000 > megabytes * 1_000_000))
+}
+
+#[test]
+fn every_host_of_a_chain_has_the_tree_and_the_source_sends_it_once() {
+    for place in [Place::new(), Place::with_tcp()] {
+        let all = tree(&place);
+        let mut arguments = ["-r", "--json", "--no-encrypt", "tree"].map(str::to_owned).to_vec();
+        arguments.extend(copies(&place));
+        let ran = place.run("rdcp", &arguments).expect(0);
+        assert_eq!(sent(&ran), all);
+        ["copy1", "copy2", "copy3"].iter().for_each(|copy| assert_same(&place, copy));
+        // Hosts may have different parts: the second has none of the large file, the third has changed it.
+        std::fs::remove_file(place.path("copy2/large")).unwrap();
+        place.write("copy3/large", b"other");
+        arguments[3] = "tree/".to_owned();
+        arguments.push("--sync".to_owned());
+        let ran = place.run("rdcp", &arguments).expect(0);
+        assert_eq!(sent(&ran), LARGE as u64);
+        ["copy1", "copy2", "copy3"].iter().for_each(|copy| assert_same(&place, copy));
+    }
+}
+
+#[test]
+fn killed_host_of_a_chain_is_named_and_the_others_are_complete() {
+    for (place, killed) in [(Place::new(), 1), (Place::new(), 2), (Place::with_tcp(), 3)] {
+        let all = tree(&place);
+        let mut arguments: Vec<String> =
+            ["-r", "--json", "--no-encrypt", "--bwlimit", "12M", "tree"].map(str::to_owned).to_vec();
+        arguments.extend(copies(&place));
+        let mut command = place.command("rdcp", &arguments).spawn().unwrap();
+        wait_for(|| has_begun(&place, "copy3", 4));
+        let host = format!("h{killed}");
+        rustix::process::kill_process(place.far_side(&host).unwrap(), Signal::KILL).unwrap();
+        let ran = Ran::from(&mut command, b"").expect(23);
+        assert!(ran.err.contains(&format!("{host}:")), "{}", ran.err);
+        (1..=3).filter(|&copy| copy != killed).for_each(|copy| assert_same(&place, &format!("copy{copy}")));
+        // What was between two hosts is sent again, not what they have.
+        assert!(sent(&ran) < all + all / 2, "{} of {all}", sent(&ran));
+    }
+}
+
+#[test]
+fn host_that_does_not_start_is_named_and_the_others_are_complete() {
+    let place = Place::new();
+    tree(&place);
+    let [first, _, third] = copies(&place);
+    let ran = place.run("rdcp", ["-r", "tree", &first, "h2:/nonexistent/folder/", &third]).expect(23);
+    assert!(ran.err.contains("h2"), "{}", ran.err);
+    ["copy1", "copy3"].iter().for_each(|copy| assert_same(&place, copy));
+    place.run("rdcp", ["-r", "tree", "h1:/nonexistent/a/", "h2:/nonexistent/b/"]).expect(23);
+}
+
+/// Shuts the TCP connections of a process down, as a broken network does.
+fn break_connections(child: &Child) -> usize {
+    let pid = Pid::from_child(child);
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap() + &std::fs::read_to_string("/proc/net/tcp6").unwrap();
+    // State 01 is an established connection; the tenth column is its inode.
+    let established: Vec<&str> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .filter(|columns| columns.get(3) == Some(&"01"))
+        .filter_map(|columns| columns.get(9).copied())
+        .collect();
+    let folder = format!("/proc/{}/fd", child.id());
+    let process = rustix::process::pidfd_open(pid, PidfdFlags::empty()).unwrap();
+    let mut broken = 0;
+    for entry in std::fs::read_dir(Path::new(&folder)).unwrap().flatten() {
+        let target = std::fs::read_link(entry.path()).unwrap_or_default().to_string_lossy().into_owned();
+        let inode = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
+        if inode.is_some_and(|inode| established.contains(&inode)) {
+            let number = entry.file_name().to_str().unwrap().parse().unwrap();
+            let socket: OwnedFd = rustix::process::pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).unwrap();
+            rustix::net::shutdown(&socket, Shutdown::Both).unwrap();
+            broken += 1;
+        }
+    }
+    broken
+}
+
+#[test]
+fn copy_goes_on_over_another_connection() {
+    for pulls in [false, true] {
+        let place = Place::with_tcp();
+        let all = tree(&place);
+        // A copy of the same size and time that is not of this transfer is replaced.
+        let other = place.write("copy/tree/d1/small1", [b'x'; 11]);
+        let time = std::fs::metadata(place.path("tree/d1/small1")).unwrap().modified().unwrap();
+        std::fs::File::options().append(true).open(other).unwrap().set_modified(time).unwrap();
+        let (from, to) = match pulls {
+            true => (place.on_host("tree"), "copy".to_owned()),
+            false => ("tree".to_owned(), place.on_host("copy")),
+        };
+        let arguments = ["-r", "--json", "--no-encrypt", "--bwlimit", "12M", &from, &to];
+        let mut command = place.command("rdcp", arguments).spawn().unwrap();
+        for megabytes in [2, 6, 10] {
+            wait_for(|| has_begun(&place, "copy/tree", megabytes));
+            assert_ne!(break_connections(&command), 0);
+        }
+        let ran = Ran::from(&mut command, b"").expect(0);
+        assert_same(&place, "copy/tree");
+        assert!(sent(&ran) < all + all / 2, "{} of {all}", sent(&ran));
+    }
+}
