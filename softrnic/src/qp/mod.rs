@@ -309,8 +309,13 @@ impl QueuePair {
     /// Closes the QP. Afterwards no thread uses its memory, and it completes nothing more. Earlier completions stay in
     /// the completion queues, as with the kernel's soft-RoCE; drivers of some NICs remove them. libfabric relies on it:
     /// it polls completions after it has destroyed the QP. The caller has no open batch.
+    ///
+    /// Datagrams that no poll has fetched are dropped: nobody waits for them, and UCX unmaps the memory of a QP's
+    /// receives before it destroys the QP.
     pub(crate) fn close(&self) {
-        self.settle();
+        if self.parts.service != Service::UnreliableDatagram {
+            self.settle();
+        }
         {
             // The end of the stream waits for the lock, and then flushes nothing.
             let _requester = unpoisoned(self.requester.lock());

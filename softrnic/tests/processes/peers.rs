@@ -115,6 +115,13 @@ fn follow() {
             ("send", &[id, from, length]) => {
                 side.send(ibv_wr_opcode::IBV_WR_SEND, id as u64, &mut [side.piece(from, length as u32)], |_| {});
             }
+            ("datagram", &[number, from, length]) => {
+                let handle = side.address_handle(side.gid());
+                side.send_datagram(handle, number as u32, 0, &mut [side.piece(from, length as u32)]);
+                side.done(0);
+                // SAFETY: the request that named it has completed.
+                assert_eq!(unsafe { ibv_destroy_ah(handle) }, 0);
+            }
             // Echoes messages of this length.
             ("echo", &[count, length]) => {
                 for _ in 0..count {
@@ -444,6 +451,31 @@ fn datagrams_reach_qps_and_groups() {
     // SAFETY: they are no longer used.
     unsafe { assert_eq!((ibv_destroy_ah(address_handle), ibv_destroy_ah(to_all)), (0, 0)) };
     close(side);
+}
+
+/// UCX unmaps the memory of receives before it destroys their QP.
+#[test]
+fn destroyed_qp_fetches_no_datagrams() {
+    let mut other = Other::start("ud");
+    // Sometimes another thread of this process has fetched the datagram before.
+    let is_dropped = (0..1000).any(|_| {
+        let side = Side::new(open(c"soft0"), setup(ibv_qp_type::IBV_QPT_UD));
+        side.ready_for_datagrams();
+        side.receive(1, &mut [side.piece(0, 64)]);
+        assert!(side.poll().is_none());
+        other.execute(&format!("datagram {} 0 8", side.number()));
+        // SAFETY: the QP is destroyed once; its queue and the rest of the side stay.
+        assert_eq!(unsafe { ibv_destroy_qp(side.qp) }, 0);
+        let is_dropped = side.poll().is_none();
+        // SAFETY: the side is not used again.
+        unsafe {
+            assert_eq!((ibv_dereg_mr(side.mr), ibv_destroy_cq(side.cq)), (0, 0));
+            assert_eq!((ibv_destroy_comp_channel(side.channel), ibv_dealloc_pd(side.pd)), (0, 0));
+            assert_eq!(ibv_close_device(side.context), 0);
+        }
+        is_dropped
+    });
+    assert!(is_dropped);
 }
 
 #[test]
