@@ -310,7 +310,7 @@ impl QueuePair {
     /// the completion queues, as with the kernel's soft-RoCE; drivers of some NICs remove them. libfabric relies on it:
     /// it polls completions after it has destroyed the QP. The caller has no open batch.
     ///
-    /// Datagrams that no poll has fetched are dropped: nobody waits for them, and UCX unmaps the memory of a QP's
+    /// Datagrams that no poll has fetched are dropped: no peer waits for them, and UCX unmaps the memory of a QP's
     /// receives before it destroys the QP.
     pub(crate) fn close(&self) {
         if self.parts.service != Service::UnreliableDatagram {
