@@ -292,7 +292,8 @@ impl Loop<'_> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
             }
-            if self.worker.poll() == 0 {
+            // Without an event there is nothing to receive.
+            while self.worker.poll() == 0 {
                 if self.signal.has_stopped() {
                     return Ok(false);
                 }
