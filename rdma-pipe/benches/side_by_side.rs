@@ -116,7 +116,7 @@ const ROWS: &[Row] = &[
     ),
 ];
 
-const STAND_IN: &str = "#!/bin/sh\nshift\nexec sh -c \"$*\"\n";
+const STAND_IN: &str = "#!/bin/sh\nshift\nSSH_CONNECTION='127.0.0.1 1 127.0.0.1 22' exec sh -c \"$*\"\n";
 
 fn main() -> ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).filter(|text| !text.starts_with("--")).collect();
