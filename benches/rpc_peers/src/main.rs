@@ -1,0 +1,237 @@
+//! Calls of trespass-rpc and of other libraries, in turn: no arguments, an attachment of N bytes, 13 bytes back.
+//!
+//! Each run is a server and a client, one process each, on one thread each (coro_rpc: two threads each). CPU time is that of both.
+
+mod measure;
+mod ours;
+mod tarpc_peer;
+mod tonic_peer;
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
+use nix::sys::resource::{UsageWho, getrusage};
+
+use measure::{Job, Row};
+
+/// Compares calls of libraries, in turn.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Bytes of the attachment
+    #[arg(long, default_value_t = 128)]
+    size: usize,
+    /// Callers
+    #[arg(long, default_value_t = 16)]
+    callers: usize,
+    /// Rounds, of which the medians are printed
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Seconds of each run, whole ones
+    #[arg(long, default_value_t = 1)]
+    seconds: u32,
+    /// Run only programs whose name contains this text
+    #[arg(long, default_value = "")]
+    only: String,
+    /// coro_rpc's benchmark, built without ibverbs
+    #[arg(long)]
+    coro_tcp: Option<PathBuf>,
+    /// coro_rpc's benchmark, built with ibverbs
+    #[arg(long)]
+    coro_ibv: Option<PathBuf>,
+    /// The script that runs a C program on softrnic (`cargo xtask preload`)
+    #[arg(long, default_value = "target/preload/softrnic-run")]
+    softrnic_run: PathBuf,
+    /// Be the server of a program
+    #[arg(long, hide = true)]
+    server: Option<String>,
+    /// Be the client of a program
+    #[arg(long, hide = true, requires = "address")]
+    client: Option<String>,
+    #[arg(long, hide = true)]
+    address: Option<String>,
+}
+
+/// What runs: its name, and the connections of its clients.
+const PROGRAMS: [(&str, &str); 10] = [
+    ("trespass-rpc tcp", "one"),
+    ("tonic tcp", "one"),
+    ("tarpc tcp", "one"),
+    ("coro_rpc tcp", "one"),
+    ("coro_rpc tcp pool", "one a caller"),
+    ("trespass-rpc softrnic", "one"),
+    ("trespass-rpc softrnic polling", "one"),
+    ("tonic on trespass softrnic", "one"),
+    ("tarpc on trespass softrnic", "one"),
+    ("coro_rpc softrnic", "one a caller"),
+];
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let job =
+        Job { size: arguments.size, callers: arguments.callers, time: Duration::from_secs(arguments.seconds.into()) };
+    if let Some(name) = &arguments.server {
+        return runtime()?.block_on(serve(name));
+    }
+    if let (Some(name), Some(address)) = (&arguments.client, &arguments.address) {
+        let row = runtime()?.block_on(call(name, address, &job))?;
+        println!("{row}");
+        return Ok(());
+    }
+    compare(&arguments)
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+}
+
+async fn serve(name: &str) -> Result<()> {
+    if name.starts_with("tonic") {
+        tonic_peer::serve(name.contains("softrnic")).await
+    } else if name.starts_with("tarpc") {
+        tarpc_peer::serve(name.contains("softrnic")).await
+    } else {
+        ours::serve(name).await
+    }
+}
+
+async fn call(name: &str, address: &str, job: &Job) -> Result<Row> {
+    if name.starts_with("tonic") {
+        tonic_peer::call(address, name.contains("softrnic"), job).await
+    } else if name.starts_with("tarpc") {
+        tarpc_peer::call(address, name.contains("softrnic"), job).await
+    } else {
+        ours::call(name, address, job).await
+    }
+}
+
+fn compare(arguments: &Arguments) -> Result<()> {
+    let programs: Vec<_> = PROGRAMS.into_iter().filter(|(name, _)| name.contains(&arguments.only)).collect();
+    let mut rows: Vec<Vec<Row>> = programs.iter().map(|_| Vec::new()).collect();
+    for round in 0..arguments.rounds {
+        for (at, (name, _)) in programs.iter().enumerate() {
+            match run(arguments, name) {
+                Ok(Some(row)) => rows[at].push(row),
+                Ok(None) => {}
+                Err(error) => eprintln!("round {round}: {name}: {error:#}"),
+            }
+        }
+    }
+    println!("{} B, {} callers, medians of {} rounds", arguments.size, arguments.callers, arguments.rounds);
+    println!("program                        connections     calls/s    Gb/s   p50 us   p99 us  cpu us/call  peak MB");
+    for ((name, connections), rows) in programs.iter().zip(&mut rows).filter(|(_, rows)| !rows.is_empty()) {
+        let row = Row::median(rows);
+        let gbps = row.rate * arguments.size as f64 * 8.0 / 1e9;
+        println!(
+            "{name:30} {connections:12} {:10.0} {gbps:7.2} {:8.1} {:8.1} {:12.2} {:8.0}",
+            row.rate, row.p50, row.p99, row.cpu, row.memory
+        );
+    }
+    Ok(())
+}
+
+/// A server and a client. `None` if the program is not there.
+fn run(arguments: &Arguments, name: &str) -> Result<Option<Row>> {
+    let before = cpu()?;
+    let Some((mut server, row)) = start(arguments, name)? else { return Ok(None) };
+    let memory = peak(server.id());
+    server.kill()?;
+    server.wait()?;
+    let mut row = row?;
+    row.cpu = (cpu()? - before) / (row.rate * f64::from(arguments.seconds)).max(1.0);
+    row.memory = memory;
+    Ok(Some(row))
+}
+
+type Started = (Child, Result<Row>);
+
+fn start(arguments: &Arguments, name: &str) -> Result<Option<Started>> {
+    if name.starts_with("coro_rpc") {
+        return coro(arguments, name);
+    }
+    let itself = std::env::current_exe()?;
+    let mut server = Command::new(&itself).args(["--server", name]).stdout(Stdio::piped()).spawn()?;
+    let mut address = String::new();
+    BufReader::new(server.stdout.take().context("no output")?).read_line(&mut address)?;
+    let (size, callers, seconds) =
+        (arguments.size.to_string(), arguments.callers.to_string(), arguments.seconds.to_string());
+    let mut client = Command::new(&itself);
+    client.args(["--client", name, "--address", address.trim(), "--size", &size]);
+    client.args(["--callers", &callers, "--seconds", &seconds]);
+    let row = output(client).and_then(|text| text.trim().parse());
+    Ok(Some((server, row)))
+}
+
+/// coro_rpc's own benchmark: its rate, and its quantiles.
+fn coro(arguments: &Arguments, name: &str) -> Result<Option<Started>> {
+    let is_rdma = name.ends_with("softrnic");
+    let Some(program) = (if is_rdma { &arguments.coro_ibv } else { &arguments.coro_tcp }) else { return Ok(None) };
+    let command = |rest: &[&str]| {
+        let mut command = if is_rdma {
+            let mut command = Command::new(&arguments.softrnic_run);
+            command.arg(program);
+            command
+        } else {
+            Command::new(program)
+        };
+        // Log level 5, or the log drowns it; two send buffers, as in its published table.
+        command.args(["-o", "5", "-j", "2"]).args(rest);
+        command
+    };
+    let port = "19127";
+    let server = command(&["-p", port]).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    std::thread::sleep(Duration::from_millis(500));
+    // One connection for all callers: the client that shares it. Over RDMA, and with `pool`, one a caller.
+    let shares = if is_rdma || name.ends_with("pool") { "0" } else { "1" };
+    let (url, size) = (format!("127.0.0.1:{port}"), arguments.size.to_string());
+    let (callers, seconds) = (arguments.callers.to_string(), arguments.seconds.to_string());
+    let row = output(command(&["-u", &url, "-s", &size, "-c", &callers, "-d", &seconds, "-h", shares]))
+        .and_then(|text| coro_row(&text, arguments.seconds));
+    Ok(Some((server, row)))
+}
+
+fn coro_row(text: &str, seconds: u32) -> Result<Row> {
+    let number = |after: &str| -> Result<f64> {
+        let at = text.find(after).with_context(|| format!("no {after} in {text}"))? + after.len();
+        let end = text[at..].find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len() - at);
+        Ok(text[at..at + end].parse()?)
+    };
+    let quantile = |of: &str| number(&format!("quantile=\"{of}\"}} "));
+    ensure!(seconds > 0, "whole seconds");
+    Ok(Row { rate: number("avg qps: ")?, p50: quantile("0.500000")?, p99: quantile("0.990000")?, ..Row::default() })
+}
+
+/// What a client prints, in a minute.
+fn output(mut command: Command) -> Result<String> {
+    let mut client = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let mut out = client.stdout.take().context("no output")?;
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        _ = sender.send(out.read_to_string(&mut text).map(|_| text));
+    });
+    let text = receiver.recv_timeout(Duration::from_secs(60));
+    client.kill()?;
+    client.wait()?;
+    match text {
+        Ok(text) => Ok(text?),
+        Err(_) => bail!("the client does not end"),
+    }
+}
+
+/// Microseconds of CPU time of all children that have ended.
+fn cpu() -> Result<f64> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    let micros = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 * 1e6 + time.tv_usec() as f64;
+    Ok(micros(usage.user_time()) + micros(usage.system_time()))
+}
+
+/// Megabytes of memory that a process has had at most.
+fn peak(process: u32) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or_default() / 1e3
+}
