@@ -1,22 +1,25 @@
 //! A call as a value, and its future, for `tower` layers.
 
-use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::{Duration, Instant};
 
+use arrayvec::ArrayVec;
 use futures_core::Stream;
-use trespass::Region;
+use smallvec::SmallVec;
 
 use crate::body::Body;
 use crate::bulk::{Attachment, Target};
 use crate::channel::Channel;
 use crate::codec::{Codec, CodecError, Encode};
 use crate::core::Outgoing;
-use crate::endpoint::{Keys, Link, Local, ReplyItem};
+use crate::endpoint::{Keys, Link, Local, Parts, ReplyItem};
 use crate::error::{Certainty, RpcError, Status};
-use crate::wire::{Flags, Metadata, MethodInfo};
+use crate::wire::{BULK, Flags, Metadata, MethodInfo};
+
+/// Attachments and targets of a call at most.
+const MOST: usize = 15;
 
 /// Items that a caller sends.
 pub(crate) type Sending = Pin<Box<dyn Stream<Item = Result<Body, CodecError>> + Send>>;
@@ -32,7 +35,7 @@ pub struct Call {
     pub(crate) codec: u8,
     pub(crate) body: Body,
     pub(crate) items: Option<Sending>,
-    pub(crate) attachments: Vec<Bulky>,
+    pub(crate) attachments: SmallVec<[Bulky; 2]>,
     /// Whether the answer is a stream; the future is then ready when the call has begun.
     pub(crate) is_streaming: bool,
 }
@@ -61,14 +64,18 @@ pub(crate) struct Replies(Running);
 impl Call {
     /// A call without arguments.
     pub fn new(method: &'static MethodInfo) -> Self {
+        Self::with(method, None, Arc::default())
+    }
+
+    pub(crate) fn with(method: &'static MethodInfo, timeout: Option<Duration>, metadata: Arc<Metadata>) -> Self {
         Self {
             method,
-            timeout: None,
-            metadata: Arc::default(),
+            timeout,
+            metadata,
             codec: 0,
             body: Body::new(),
             items: None,
-            attachments: Vec::new(),
+            attachments: SmallVec::new(),
             is_streaming: false,
         }
     }
@@ -100,7 +107,7 @@ impl Call {
             metadata: Arc::clone(&self.metadata),
             body: self.body.clone(),
             items: None,
-            attachments: Vec::new(),
+            attachments: SmallVec::new(),
             ..*self
         })
     }
@@ -149,16 +156,16 @@ impl std::fmt::Debug for Opening {
 /// Attachments and targets of a call, as they are described to the peer.
 #[derive(Debug, Default)]
 struct Described {
-    bulks: Vec<Local>,
-    inline: Vec<Body>,
-    opens: Vec<Option<(Region, Range<usize>, bool)>>,
+    bulks: SmallVec<[Local; 2]>,
+    inline: SmallVec<[Body; 2]>,
+    opens: Parts,
     keys: Option<Keys>,
 }
 
 impl Described {
-    fn new(attachments: Vec<Bulky>, link: &Link) -> Result<Self, RpcError> {
+    fn new(attachments: SmallVec<[Bulky; 2]>, link: &Link) -> Result<Self, RpcError> {
         let mut described = Self::default();
-        if attachments.len() > 15 {
+        if attachments.len() > MOST {
             let text = "a call has 15 attachments and targets at most";
             return Err(RpcError::new(Status::TOO_LARGE, Certainty::NotSent, text));
         }
@@ -182,10 +189,10 @@ impl Described {
         Ok(described)
     }
 
-    fn descriptors(&self) -> Vec<u8> {
+    fn descriptors(&self) -> ArrayVec<[u8; BULK], MOST> {
         let key = |index| self.keys.as_ref().and_then(|keys| keys.get(index));
         let describe = |(index, local): (usize, &Local)| local.describe(key(index).as_ref()).to_bytes();
-        self.bulks.iter().enumerate().flat_map(describe).collect()
+        self.bulks.iter().take(MOST).enumerate().map(describe).collect()
     }
 }
 
@@ -262,7 +269,8 @@ struct Running {
 }
 
 struct Items {
-    stream: Sending,
+    /// `None` after the last item, while the request itself waits for credit.
+    stream: Option<Sending>,
     /// Waits for credit.
     next: Option<Body>,
 }
@@ -285,7 +293,7 @@ impl Running {
         let shared = &channel.link().shared;
         let descriptors = described.descriptors();
         let mut parts: [&[u8]; 17] = [&[]; 17];
-        (parts[0], parts[1]) = (&descriptors, &call.body);
+        (parts[0], parts[1]) = (descriptors.as_flattened(), &call.body);
         parts[2..].iter_mut().zip(&described.inline).for_each(|(part, inline)| *part = inline);
         let outgoing = Outgoing {
             method: call.method.id,
@@ -295,7 +303,7 @@ impl Running {
             parts: &parts[..2 + described.inline.len()],
         };
         let id = channel.link().start(&outgoing, described.bulks, task)?;
-        let items = call.items.map(|stream| Items { stream, next: None });
+        let items = call.items.map(|stream| Items { stream: Some(stream), next: None });
         Ok(Self { channel, id, items, _keys: described.keys, is_over: false })
     }
 
@@ -308,13 +316,15 @@ impl Running {
         while let Some(items) = &mut self.items {
             let item = match items.next.take() {
                 Some(item) => item,
-                None => match items.stream.as_mut().poll_next(task) {
+                None => match items.stream.as_mut().map_or(Poll::Ready(None), |stream| stream.as_mut().poll_next(task))
+                {
                     Poll::Pending => return Ok(()),
                     Poll::Ready(Some(Ok(item))) => item,
                     Poll::Ready(Some(Err(error))) => {
-                        return Err(RpcError::new(Status::INVALID, Certainty::Unknown, error.0));
+                        return Err(self.give_up(Status::INVALID, error.0));
                     }
                     Poll::Ready(None) => {
+                        items.stream = None;
                         if self.channel.link().poll_end_items(self.id, task).is_ready() {
                             self.items = None;
                         }
@@ -325,7 +335,7 @@ impl Running {
             let most = self.channel.link().longest();
             if item.len() > most {
                 let text = format!("an item of {} bytes; the peer takes {most}", item.len());
-                return Err(RpcError::new(Status::TOO_LARGE, Certainty::Unknown, text));
+                return Err(self.give_up(Status::TOO_LARGE, text));
             }
             match self.channel.link().poll_send(self.id, &item, task) {
                 Poll::Ready(true) => {}
@@ -340,11 +350,24 @@ impl Running {
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        if !self.is_over {
+impl Running {
+    /// Cancels the call: its stream would miss an item.
+    fn give_up(&mut self, status: Status, text: String) -> RpcError {
+        self.items = None;
+        self.forget();
+        RpcError::new(status, Certainty::Unknown, text)
+    }
+
+    fn forget(&mut self) {
+        if !std::mem::replace(&mut self.is_over, true) {
             self.channel.link().forget(self.id);
         }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.forget();
     }
 }
 

@@ -13,12 +13,9 @@ use tower_service::Service;
 use crate::body::Body;
 use crate::call::{Call, Replies, Reply};
 use crate::codec::{CodecError, Decode, Encode};
-use crate::error::{Certainty, Error, RpcError, Status};
+use crate::error::{BoxError, Certainty, Error, RpcError, Status};
 use crate::service::{Context, Response};
 use crate::wire::{Metadata, MethodInfo};
-
-/// An error of a `tower` service.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Options for all calls of a client.
 #[derive(Clone, Debug, Default)]
@@ -61,7 +58,7 @@ impl CallOptions {
 
     /// A call with these options.
     pub fn call(&self, method: &'static MethodInfo) -> Call {
-        Call { timeout: self.timeout, metadata: Arc::clone(&self.metadata), ..Call::new(method) }
+        Call::with(method, self.timeout, Arc::clone(&self.metadata))
     }
 }
 

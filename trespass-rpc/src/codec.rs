@@ -83,6 +83,30 @@ impl Flavor for Writer<'_> {
     }
 }
 
+/// Protocol Buffers: arguments, result and error of each method are one message of `prost` each.
+#[cfg(feature = "prost")]
+#[derive(Clone, Copy, Debug)]
+pub struct Protobuf;
+
+#[cfg(feature = "prost")]
+impl Codec for Protobuf {
+    const ID: u8 = 2;
+}
+
+#[cfg(feature = "prost")]
+impl<T: prost::Message> Encode<T> for Protobuf {
+    fn encode(value: &T, out: &mut Vec<u8>) -> Result<(), CodecError> {
+        value.encode(out).map_err(|error| CodecError(error.to_string()))
+    }
+}
+
+#[cfg(feature = "prost")]
+impl<T: prost::Message + Default> Decode<'_, T> for Protobuf {
+    fn decode(bytes: &[u8]) -> Result<T, CodecError> {
+        T::decode(bytes).map_err(|error| CodecError(error.to_string()))
+    }
+}
+
 /// Passes bytes unchanged, for methods with one argument.
 #[derive(Clone, Copy, Debug)]
 pub struct Raw;

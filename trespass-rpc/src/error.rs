@@ -3,6 +3,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
+/// An error of a `tower` service.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 /// The status of a call, as the number in the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(pub u32);

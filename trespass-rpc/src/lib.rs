@@ -2,12 +2,14 @@
 //!
 //! | layer | module | what |
 //! |---|---|---|
+//! | 5 | `pool`, `blocking`, `health`, `observe` | on top of clients and servers |
 //! | 4 | `client`, `server` | what programs use, with the code of the macro [`service`] |
 //! | 3 | `call`, `channel`, `service` | calls and requests as values, for `tower` |
 //! | 2 | `endpoint` | the driver: connections of the crate `trespass`, handlers that run |
 //! | 1 | [`core`] | a connection as a state machine: no I/O, clock, threads or unsafe code |
 //! | 0 | [`wire`], `codec`, `error`, `body` | frames, values, failures, bytes |
 
+pub mod blocking;
 mod body;
 mod bulk;
 mod call;
@@ -16,9 +18,16 @@ mod client;
 mod codec;
 mod endpoint;
 mod error;
+mod health;
 mod memory;
+#[cfg(any(feature = "tracing", feature = "metrics"))]
+mod observe;
+mod pool;
 mod server;
 mod service;
+
+// The macro's code for this crate's own services.
+extern crate self as trespass_rpc;
 
 pub mod core;
 #[cfg(any(test, fuzzing))]
@@ -31,14 +40,20 @@ pub use body::Body;
 pub use bulk::{Attachment, Target};
 pub use call::{Call, CallFuture, Reply};
 pub use channel::Channel;
-pub use client::{Answers, BoxError, CallOptions, Items};
+pub use client::{Answers, CallOptions, Items};
+#[cfg(feature = "prost")]
+pub use codec::Protobuf;
 pub use codec::{Codec, CodecError, Decode, Encode, Postcard, Raw};
 pub use endpoint::{Driver, Endpoint, Options, TransportInfo};
-pub use error::{Certainty, Error, RpcError, Status};
+pub use error::{BoxError, Certainty, Error, RpcError, Status};
 pub use futures_core::Stream;
+pub use health::{Health, HealthReporter, Healths, HealthsClient, HealthsServer};
 pub use memory::Memory;
+#[cfg(any(feature = "tracing", feature = "metrics"))]
+pub use observe::Observed;
+pub use pool::{Pool, PoolFuture};
 pub use server::{Server, Serving};
-pub use service::{Context, Handler, Pair, Request, Response};
+pub use service::{Context, Handler, Layered, Pair, Request, Response};
 pub use trespass_rpc_macros::service;
 pub use wire::{Metadata, MethodInfo};
 

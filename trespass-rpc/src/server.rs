@@ -31,7 +31,7 @@ impl<H: Handler> Server<H> {
 
     /// Adds a service.
     pub fn and<O: Handler>(self, other: O) -> Server<Pair<H, O>> {
-        Server { handler: Pair(self.handler, other) }
+        Server { handler: Pair::new(self.handler, other) }
     }
 
     /// Listens in the current tokio runtime: for RDMA, and for TCP at the same port.

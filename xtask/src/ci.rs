@@ -81,7 +81,7 @@ enum Step {
     Features,
     /// The fuzz targets build (full run)
     Fuzz,
-    /// Every byte is kept with a million seeds of trespass's simulator, a thousand killed peers, a hundred killed copies (full run)
+    /// Every byte is kept with a million seeds of trespass's simulator, a thousand killed peers of each of trespass and its RPC, a hundred killed copies (full run)
     Seeds,
     /// Everything in programs builds for AArch64 (full run)
     Aarch64,
@@ -255,6 +255,9 @@ fn run(step: Step, write: bool, record: &Record) -> Result<Finished> {
             cargo(&[&test[..], &["--test", "transports", "killed_amid"]].concat(), &[("TRESPASS_KILLS", "500")])?;
             let test = ["test", "--release", "--package", "rdma-pipe", "--test", "programs", "killed_at_random"];
             cargo(&test, &[("RDPIPE_KILLS", "100")])?;
+            let test = ["test", "--release", "--package", "trespass-rpc"];
+            cargo(&[&test[..], &["--lib", "seeds_give"]].concat(), &[("TRESPASS_SEEDS", "100000")])?;
+            cargo(&[&test[..], &["--test", "calls", "killed_"]].concat(), &[("TRESPASS_KILLS", "250")])?;
         }
         Step::Aarch64 => aarch64::check()?,
         Step::Minimal => minimal::check(&root, record)?,

@@ -3,14 +3,13 @@
 use std::collections::VecDeque;
 
 use super::flow::Flow;
-use super::{Limits, Violation, calls};
+use super::{IdMap, Limits, Violation};
 
 /// Requests of the peer that are not answered, and the credit for more.
 #[derive(Debug)]
 pub(super) struct Serving {
-    /// By the index in the call's number.
-    table: Vec<Option<Entry>>,
-    count: u32,
+    /// As many as the peer was granted: its numbers reserve nothing.
+    table: IdMap<Entry>,
     /// Requests that the peer may still send, and bytes in those that are not answered.
     available: u32,
     bytes: u64,
@@ -27,7 +26,6 @@ pub(super) struct Serving {
 
 #[derive(Debug)]
 struct Entry {
-    id: u32,
     cost: u64,
     deadline: u64,
     flow: Flow,
@@ -36,8 +34,7 @@ struct Entry {
 impl Serving {
     pub(super) fn new(limits: &Limits) -> Self {
         Self {
-            table: Vec::new(),
-            count: 0,
+            table: IdMap::default(),
             available: limits.calls,
             bytes: 0,
             most_bytes: limits.bytes.into(),
@@ -49,7 +46,13 @@ impl Serving {
     }
 
     pub(super) fn count(&self) -> u32 {
-        self.count
+        self.table.len() as u32
+    }
+
+    /// Entries that it has memory for.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.table.capacity()
     }
 
     pub(super) fn begin(
@@ -59,40 +62,32 @@ impl Serving {
         deadline: Option<u64>,
         windows: (u32, u32),
     ) -> Result<(), Violation> {
-        let index = calls::index(id);
         if self.available == 0 {
             return Err(Violation::Credit("calls"));
         }
-        if (self.count != 0 || !self.leaving.is_empty()) && self.bytes + cost > self.most_bytes {
+        if (!self.table.is_empty() || !self.leaving.is_empty()) && self.bytes + cost > self.most_bytes {
             return Err(Violation::Credit("bytes of requests"));
         }
-        if self.table.len() <= index {
-            // 32,768 entries at most: the index has 15 bits.
-            self.table.resize_with(index + 1, || None);
-        }
-        let entry = &mut self.table[index];
-        if entry.is_some() {
+        if self.table.contains_key(&id) {
             return Err(Violation::Unexpected("a request with a number that is in use"));
         }
         let deadline = deadline.unwrap_or(u64::MAX);
-        *entry = Some(Entry { id, cost, deadline, flow: Flow::new(windows) });
+        self.table.insert(id, Entry { cost, deadline, flow: Flow::new(windows) });
         self.available -= 1;
-        self.count += 1;
         self.bytes += cost;
         self.earliest = self.earliest.min(deadline);
         Ok(())
     }
 
     pub(super) fn get(&mut self, id: u32) -> Option<&mut Flow> {
-        self.table.get_mut(calls::index(id))?.as_mut().filter(|entry| entry.id == id).map(|entry| &mut entry.flow)
+        self.table.get_mut(&id).map(|entry| &mut entry.flow)
     }
 
     /// Ends a request, and returns the credit that its answer carries.
     pub(super) fn end(&mut self, id: u32) -> Option<u32> {
-        let entry = self.table.get_mut(calls::index(id))?.take_if(|entry| entry.id == id)?;
-        self.count -= 1;
+        let entry = self.table.remove(&id)?;
         // One call is always granted, so that the peer gets on.
-        let is_granted = || self.available + self.count > 0 || self.leaving.iter().any(|(_, credit, _)| *credit != 0);
+        let is_granted = || self.available + self.count() > 0 || self.leaving.iter().any(|(_, credit, _)| *credit != 0);
         let credit = u32::from(!self.is_withholding || !is_granted());
         self.withheld += 1 - credit;
         // Until it is known where the answer ends.
@@ -127,7 +122,7 @@ impl Serving {
     pub(super) fn clear(&mut self) {
         self.table.clear();
         self.leaving.clear();
-        (self.count, self.bytes, self.earliest) = (0, 0, u64::MAX);
+        (self.bytes, self.earliest) = (0, u64::MAX);
     }
 
     pub(super) fn earliest(&self) -> u64 {
@@ -140,10 +135,10 @@ impl Serving {
             return;
         }
         self.earliest = u64::MAX;
-        for entry in self.table.iter_mut().flatten() {
+        for (&id, entry) in &mut self.table {
             if entry.deadline <= now {
                 entry.deadline = u64::MAX;
-                expired.push(entry.id);
+                expired.push(id);
             }
             self.earliest = self.earliest.min(entry.deadline);
         }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
+use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use trespass::{OpenRegion, Region, RegionKey};
 
@@ -14,6 +15,9 @@ use crate::wire::{Bulk, BulkKind};
 
 use super::link::State;
 use super::{Command, Link};
+
+/// Memory that keys are asked for, and whether the peer writes it.
+pub(crate) type Parts = SmallVec<[Option<(Region, Range<usize>, bool)>; 2]>;
 
 /// An attachment or a target of a call of this side.
 #[derive(Debug)]
@@ -118,7 +122,7 @@ impl Expected {
 
 impl Link {
     /// Asks for keys to memory.
-    pub(crate) async fn open(self: &Arc<Self>, parts: Vec<Option<(Region, Range<usize>, bool)>>) -> Option<Keys> {
+    pub(crate) async fn open(self: &Arc<Self>, parts: Parts) -> Option<Keys> {
         let (reply, keys) = oneshot::channel();
         self.shared.command(Command::Open { link: Arc::clone(self), parts, reply });
         keys.await.ok()

@@ -1,12 +1,15 @@
 //! A connection as callers and handlers see it.
 
-use std::collections::{HashMap, VecDeque};
+use std::cell::Cell;
+use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 
+use smallvec::SmallVec;
+
 use crate::body::Body;
-use crate::core::{Connection, Outgoing};
+use crate::core::{Connection, IdMap, Outgoing};
 use crate::error::{Certainty, RpcError, Status};
 use crate::memory::MemoryPool;
 use crate::wire::PeerMethod;
@@ -32,7 +35,7 @@ pub(crate) struct Link {
 pub(crate) struct State {
     pub(crate) core: Connection<Call>,
     /// Requests of the peer that have streams, by their number.
-    pub(crate) serving: HashMap<u32, Serving>,
+    pub(crate) serving: IdMap<Serving>,
     /// Bytes to send in frames.
     pub(super) jobs: VecDeque<Job>,
     /// The driver was informed of frames to send.
@@ -41,6 +44,11 @@ pub(crate) struct State {
     pub(super) looks_at: u64,
     /// To be woken, and to be dropped, without the lock: a waker may own a call of this connection.
     later: Later,
+}
+
+thread_local! {
+    /// An empty vector for the next wakers.
+    static SPARE: Cell<Vec<Waker>> = const { Cell::new(Vec::new()) };
 }
 
 #[derive(Debug, Default)]
@@ -54,7 +62,12 @@ impl Later {
     pub(super) fn wake(&mut self, waker: Option<Waker>) {
         match &self.first {
             None => self.first = waker,
-            Some(_) => self.others.extend(waker),
+            Some(_) => {
+                if self.others.capacity() == 0 {
+                    self.others = SPARE.try_with(Cell::take).unwrap_or_default();
+                }
+                self.others.extend(waker);
+            }
         }
     }
 
@@ -92,9 +105,14 @@ impl DerefMut for Guard<'_> {
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        let later = std::mem::take(&mut self.later);
+        let Later { first, mut others, idle } = std::mem::take(&mut self.later);
         drop(self.0.take());
-        later.first.into_iter().chain(later.others).for_each(Waker::wake);
+        drop(idle);
+        first.into_iter().chain(others.drain(..)).for_each(Waker::wake);
+        if others.capacity() != 0 {
+            // At the end of a thread nothing is kept.
+            _ = SPARE.try_with(|spare| spare.set(others));
+        }
     }
 }
 
@@ -105,7 +123,7 @@ pub(crate) struct Call {
     /// How it ended: the status and the body of the answer.
     pub(crate) outcome: Option<Result<(Status, Body), RpcError>>,
     pub(crate) items: VecDeque<Body>,
-    pub(crate) bulks: Vec<Local>,
+    pub(crate) bulks: SmallVec<[Local; 2]>,
 }
 
 /// A request of the peer, if it has streams, attachments or targets.
@@ -219,7 +237,7 @@ impl Link {
         memory: Arc<MemoryPool>,
         core: Connection<Call>,
     ) -> Self {
-        let (serving, jobs) = (HashMap::new(), VecDeque::new());
+        let (serving, jobs) = (IdMap::default(), VecDeque::new());
         let state = State { core, serving, jobs, is_dirty: false, looks_at: u64::MAX, later: Later::default() };
         Self { shared, index, info, memory, methods: OnceLock::new(), state: Mutex::new(state) }
     }
@@ -260,7 +278,7 @@ impl Link {
     pub(crate) fn start(
         &self,
         call: &Outgoing<'_>,
-        bulks: Vec<Local>,
+        bulks: SmallVec<[Local; 2]>,
         task: &TaskContext<'_>,
     ) -> Result<u32, RpcError> {
         let now = self.shared.now();

@@ -23,7 +23,7 @@ use trespass::{Kind, OpenRegion, Region, RegionKey};
 use crate::core::Limits;
 use crate::error::{Certainty, RpcError, Status};
 
-pub(crate) use bulk::{Keys, Local};
+pub(crate) use bulk::{Keys, Local, Parts};
 pub use driver::Driver;
 pub(crate) use link::{Link, ReplyItem};
 pub(crate) use tasks::{Arrived, Outcome, Runner, runner};
@@ -176,7 +176,7 @@ pub(crate) enum Command {
     /// Gives out keys to memory; takes them back.
     Open {
         link: Arc<Link>,
-        parts: Vec<Option<(Region, Range<usize>, bool)>>,
+        parts: Parts,
         reply: oneshot::Sender<Keys>,
     },
     Revoke {

@@ -25,9 +25,9 @@ pub enum Kind {
     Cancel,
     /// Bytes of a stream that may be sent (call id), or calls (call id 0).
     Credit,
-    /// Asks for `Pong`.
+    /// Asks for `Pong`; the method field has its number.
     Ping,
-    /// The answer to `Ping`.
+    /// The answer to the last `Ping`, with its number.
     Pong,
     /// No call is taken any more; the body has the reason.
     GoAway,
@@ -173,18 +173,14 @@ pub fn write(out: &mut Vec<u8>, header: &Header, meta: &[u8], parts: &[&[u8]]) {
     let body: usize = parts.iter().map(|part| part.len()).sum();
     let start = out.len();
     out.reserve(HEADER + meta.len() + body);
-    put_header(out, header, meta.len(), body);
+    out.extend_from_slice(&header_bytes(header, meta.len(), body));
     out.extend_from_slice(meta);
     parts.iter().for_each(|part| out.extend_from_slice(part));
     seal(&mut out[start..]);
 }
 
-/// Appends a header of a frame without metadata and checksum, whose body follows.
-pub fn write_header(out: &mut Vec<u8>, header: &Header, body: usize) {
-    put_header(out, header, 0, body);
-}
-
-fn put_header(out: &mut Vec<u8>, header: &Header, meta: usize, body: usize) {
+/// The bytes of a header without checksum, for metadata and a body of these lengths.
+pub fn header_bytes(header: &Header, meta: usize, body: usize) -> [u8; HEADER] {
     let mut bytes = [0; HEADER];
     bytes[0] = MAGIC | VERSION;
     bytes[1] = header.kind as u8;
@@ -194,7 +190,7 @@ fn put_header(out: &mut Vec<u8>, header: &Header, meta: usize, body: usize) {
     bytes[16..20].copy_from_slice(&(body as u32).to_le_bytes());
     bytes[20..24].copy_from_slice(&(meta as u32).to_le_bytes());
     bytes[24..28].copy_from_slice(&header.budget.to_le_bytes());
-    out.extend_from_slice(&bytes);
+    bytes
 }
 
 /// Sets the budget of a frame that was written before.

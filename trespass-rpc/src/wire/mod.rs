@@ -9,7 +9,7 @@ mod hello;
 mod meta;
 
 pub use bulk::{BULK, Bulk, BulkKind};
-pub use header::{Flags, Frame, HEADER, Header, Kind, VERSION, set_budget, write, write_header};
+pub use header::{Flags, Frame, HEADER, Header, Kind, VERSION, header_bytes, set_budget, write};
 pub use hello::{Hello, MethodInfo, PeerMethod};
 pub use meta::{META_LIMIT, Metadata};
 

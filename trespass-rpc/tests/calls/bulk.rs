@@ -12,7 +12,7 @@ use trespass_rpc::{
 
 /// Keeps one value.
 #[trespass_rpc::service(name = "test.Store")]
-trait Store {
+pub(crate) trait Store {
     async fn put(&self, cx: &Context, value: Attachment, mark: u8, other: Attachment) -> Result<u64, String>;
     async fn get(&self, from: usize, into: Target) -> Result<u64, String>;
     async fn text(&self, into: Target, text: &str) -> Result<(), String>;
@@ -25,7 +25,7 @@ trait Store {
 }
 
 #[derive(Debug, Default)]
-struct Kept(Mutex<Option<Memory>>);
+pub(crate) struct Kept(Mutex<Option<Memory>>);
 
 impl Store for Kept {
     async fn put(&self, _: &Context, value: Attachment, mark: u8, other: Attachment) -> Result<u64, String> {

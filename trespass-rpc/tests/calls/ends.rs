@@ -232,3 +232,36 @@ fn handlers_are_dropped_with_their_last_connection() {
         until(|| Arc::strong_count(&service) == 1).await;
     });
 }
+
+#[test]
+fn drain_leaves_no_call_in_doubt() {
+    on_both(|options| async move {
+        let server = Endpoint::thread(&options).unwrap();
+        let endpoint = Endpoint::spawn(&options).unwrap();
+        for _ in 0..20 {
+            let bound = Server::new(SumsServer::new(Service::default())).bind_on(&server, "127.0.0.1:0");
+            let serving = bound.await.unwrap();
+            let channel = Channel::connect_on(&endpoint, &serving.local_addr().to_string()).await.unwrap();
+            let client = SumsClient::over(channel).unwrap();
+            let calls: Vec<_> = (0..8)
+                .map(|_| {
+                    let client = client.clone();
+                    tokio::spawn(async move {
+                        loop {
+                            if let Err(error) = client.echo("not idempotent").await {
+                                return error;
+                            }
+                        }
+                    })
+                })
+                .collect();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            assert_eq!(serving.drain(LONG).await, 0);
+            for call in calls {
+                let error = call.await.unwrap();
+                let error = error.rpc().unwrap();
+                assert_ne!(error.certainty, Certainty::Unknown, "{error}");
+            }
+        }
+    });
+}

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context as TaskContext, Poll};
 
 use crate::common::{Listed, Refusal, Service, SumsClient, SumsServer, on_both, pair};
-use trespass_rpc::Stream;
-use trespass_rpc::{Channel, Endpoint, Error, Server};
+use trespass_rpc::generated::{set_items, streaming};
+use trespass_rpc::{Answers, Call, Channel, Endpoint, Error, Postcard, Server, Status, Stream};
 
 #[test]
 fn answers_arrive_in_order_beyond_the_window_and_end_with_the_error() {
@@ -95,5 +95,68 @@ fn server_calls_its_caller() {
         let channel = Channel::connect_on(&endpoint, &serving.local_addr().to_string()).await.unwrap();
         let client = SumsClient::over(channel).unwrap();
         assert_eq!(client.back(41).await, Err(Error::Application(Refusal::Negative { number: -2 })));
+    });
+}
+
+/// Ends at once, and must not be polled again.
+struct Empty(bool);
+
+impl Stream for Empty {
+    type Item = i64;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut TaskContext<'_>) -> Poll<Option<i64>> {
+        assert!(!std::mem::replace(&mut self.0, true), "polled after its end");
+        Poll::Ready(None)
+    }
+}
+
+#[test]
+fn ended_stream_is_not_polled_again_while_its_call_waits_for_credit() {
+    on_both(|mut options| async move {
+        options.limits.calls = 1;
+        let (_serving, client, _) = pair(&options).await;
+        let first = tokio::spawn({
+            let client = client.clone();
+            async move { client.wait(50).await }
+        });
+        let second = client.sum(7, Empty(false));
+        let (first, second) = tokio::join!(first, second);
+        assert_eq!((first.unwrap(), second), (Ok(50), Ok(7)));
+    });
+}
+
+/// Encodes up to two.
+#[derive(Debug)]
+struct Small(i64);
+
+impl serde::Serialize for Small {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            ..3 => self.0.serialize(serializer),
+            _ => Err(serde::ser::Error::custom("too large")),
+        }
+    }
+}
+
+#[test]
+fn item_that_does_not_encode_cancels_the_call() {
+    on_both(|options| async move {
+        let (_serving, client, _) = pair(&options).await;
+        let method = SumsClient::<Channel>::METHODS.iter().find(|method| method.name == "test.Sums/double").unwrap();
+        let mut call = Call::new(method);
+        call.encode::<Postcard, _>(&()).unwrap();
+        set_items::<Postcard, _>(&mut call, Listed((0..5).map(Small)));
+        let mut answers: Answers<Postcard, i64, Refusal> = streaming(client.channel().clone(), call);
+        let mut seen = Vec::new();
+        let error = loop {
+            match answers.next().await.expect("an error") {
+                Ok(item) => seen.push(item),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.rpc().unwrap().status, Status::INVALID);
+        assert!(seen.len() <= 3, "{seen:?}");
+        assert!(answers.next().await.is_none());
+        assert_eq!(client.add(1, 2).await, Ok(3));
     });
 }

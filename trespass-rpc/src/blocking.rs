@@ -1,0 +1,80 @@
+//! Calls for programs without a runtime: the driver has a thread of its own, and the calling thread waits.
+//!
+//! ```ignore
+//! let kv = KvClient::over(blocking::connect("host:7175")?)?;
+//! blocking::wait(kv.put("fruit/apple", Attachment::from(bytes)))?;
+//! for entry in blocking::iter(kv.list("fruit/")) { … }
+//! ```
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+use futures_core::Stream;
+
+use crate::channel::Channel;
+use crate::endpoint::{Endpoint, Options};
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits for a future on this thread. Do not call it in a task of a runtime: it would block the runtime's thread.
+pub fn wait<F: Future>(future: F) -> F::Output {
+    thread_local!(static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current()))));
+    let mut future = pin!(future);
+    WAKER.with(|waker| {
+        let mut context = Context::from_waker(waker);
+        loop {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+                return output;
+            }
+            thread::park();
+        }
+    })
+}
+
+/// The items of a stream, as an iterator that waits for each.
+pub fn iter<S: Stream>(stream: S) -> impl Iterator<Item = S::Item> {
+    struct Waiting<S>(Pin<Box<S>>);
+
+    impl<S: Stream> Iterator for Waiting<S> {
+        type Item = S::Item;
+
+        fn next(&mut self) -> Option<S::Item> {
+            wait(std::future::poll_fn(|context| self.0.as_mut().poll_next(context)))
+        }
+    }
+
+    Waiting(Box::pin(stream))
+}
+
+/// Connects on the endpoint of this process, whose driver thread starts with the first connection: by RDMA where both sides have it,
+/// otherwise by TCP.
+///
+/// # Errors
+///
+/// See [`Channel::connect`].
+pub fn connect(address: &str) -> io::Result<Channel> {
+    wait(Channel::connect_on(&endpoint()?, address))
+}
+
+/// The endpoint of this process. Its thread stays.
+fn endpoint() -> io::Result<Endpoint> {
+    static ENDPOINT: Mutex<Option<Endpoint>> = Mutex::new(None);
+    let mut endpoint = ENDPOINT.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*endpoint {
+        Some(endpoint) => Ok(endpoint.clone()),
+        None => Ok(endpoint.insert(Endpoint::thread(&Options::default())?).clone()),
+    }
+}

@@ -1,0 +1,119 @@
+//! What frames mean for the driver.
+
+use crate::error::Status;
+use crate::wire::{Flags, VERSION, WireError};
+
+/// The peer broke the protocol: the connection ends.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// Bytes that are no frame.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// A frame that may not come here.
+    #[error("the peer sent {0}")]
+    Unexpected(&'static str),
+    /// A peer without a version that this side has.
+    #[error("the peer has versions {0} to {1} of the protocol, this side has {VERSION}; update the older program")]
+    Versions(u16, u16),
+    /// The peer has used credit that it does not have.
+    #[error("the peer sent more {0} than it was granted")]
+    Credit(&'static str),
+    /// A body that is longer than this side takes.
+    #[error("the peer sent a body of {0} bytes; {1} are allowed")]
+    Body(usize, usize),
+}
+
+/// A request that arrived.
+#[derive(Debug)]
+pub struct Request<'f> {
+    /// The call, for its answer.
+    pub id: u32,
+    /// Hash of the method's name.
+    pub method: u64,
+    /// The flags.
+    pub flags: Flags,
+    /// When the caller stops waiting, by this side's clock.
+    pub deadline: Option<u64>,
+    /// Metadata.
+    pub meta: &'f [u8],
+    /// Descriptors, arguments and inline bytes: see [`Bulk::split`].
+    pub body: &'f [u8],
+}
+
+/// What a frame means for the driver.
+#[derive(Debug)]
+pub enum Event<'f> {
+    /// Nothing.
+    None,
+    /// The peer's hello: calls may be made.
+    Ready,
+    /// A request to run.
+    Request(Request<'f>),
+    /// A call of this side is answered.
+    Answer {
+        /// The call.
+        id: u32,
+        /// How.
+        status: Status,
+        /// The library of the peer has refused it, and no handler ran.
+        is_refused: bool,
+        /// The result, the error, or text.
+        body: &'f [u8],
+    },
+    /// An item of a stream; its bytes are to be returned by [`Connection::consumed`].
+    Item {
+        /// The call.
+        id: u32,
+        /// The item.
+        body: &'f [u8],
+    },
+    /// The caller's stream has ended.
+    End {
+        /// The call.
+        id: u32,
+    },
+    /// The caller has given the call up: it is to be answered with [`Status::CANCELLED`].
+    Cancel {
+        /// The call.
+        id: u32,
+    },
+    /// More items may be sent.
+    Room {
+        /// The call.
+        id: u32,
+    },
+    /// Bytes of an attachment or a target, or a request for them.
+    Bulk(BulkFrame<'f>),
+    /// The peer takes no more calls.
+    GoAway {
+        /// Why.
+        reason: &'f [u8],
+    },
+}
+
+/// What a `Bulk` frame does: the budget field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum BulkOperation {
+    /// The body has bytes for the offset.
+    Data = 0,
+    /// The body has a number, 8 bytes: as many bytes from the offset are requested.
+    Pull = 1,
+    /// The request cannot be answered any more.
+    Gone = 2,
+}
+
+/// A `Bulk` frame.
+#[derive(Debug)]
+pub struct BulkFrame<'f> {
+    /// The call.
+    pub id: u32,
+    /// Which of the call's attachments and targets.
+    pub index: usize,
+    /// What it does.
+    pub operation: BulkOperation,
+    /// Where its bytes belong.
+    pub offset: u64,
+    /// The bytes.
+    pub body: &'f [u8],
+}

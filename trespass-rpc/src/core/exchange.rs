@@ -1,0 +1,133 @@
+//! Calls, answers, items and bytes that this side sends.
+
+use std::borrow::Cow;
+
+use crate::error::{Certainty, RpcError, Status};
+use crate::wire::{Flags, Header, Kind, META_LIMIT};
+
+use super::{BACKLOG, BulkOperation, Connection, Outgoing, Refused, flow};
+
+impl<C> Connection<C> {
+    /// Makes a call. Its frame leaves when there is credit for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`]: nothing was sent, and nothing is.
+    pub fn start(&mut self, call: &Outgoing<'_>, data: C, now: u64) -> Result<u32, Refused> {
+        let refuse = |status, detail: Cow<'static, str>| Err(RpcError::new(status, Certainty::NotSent, detail));
+        if let Some(failure) = &self.failure {
+            return refuse(failure.status, failure.detail.clone());
+        }
+        let Some(peer) = self.peer.as_ref().filter(|_| !self.peer_leaves) else {
+            return refuse(Status::UNAVAILABLE, "the peer takes no more calls".into());
+        };
+        let (length, most) = (call.length(), peer.body as usize);
+        if length > most || call.meta.len() > META_LIMIT {
+            return refuse(
+                Status::TOO_LARGE,
+                format!("a request of {length} bytes; the peer takes {most}; use an attachment").into(),
+            );
+        }
+        if call.deadline.is_some_and(|deadline| deadline <= now) {
+            return refuse(Status::DEADLINE, Cow::Borrowed(""));
+        }
+        if self.calls.waiting() >= self.limits.waiting {
+            return refuse(Status::OVERLOADED, "too many calls wait for the peer".into());
+        }
+        let windows = (peer.window, self.limits.window);
+        let checksum = self.limits.checksum;
+        match self.calls.start(call, data, windows, now, checksum, &mut self.out) {
+            Some(id) => Ok(id),
+            None => refuse(Status::OVERLOADED, "too many calls are in flight".into()),
+        }
+    }
+
+    /// What the driver keeps for a call of this side.
+    pub fn call(&mut self, id: u32) -> Option<&mut C> {
+        self.calls.data(id)
+    }
+
+    /// Gives a call up. If it has not ended, the peer is asked to cancel it. Returns what the driver kept for it.
+    pub fn forget(&mut self, id: u32, now: u64) -> Option<C> {
+        let (data, is_running) = self.calls.forget(id)?;
+        if is_running && self.failure.is_none() {
+            self.frame(Header::new(Kind::Cancel, id), &[], &[]);
+        }
+        self.release(now);
+        Some(data)
+    }
+
+    /// Answers a request: the end of the call for this side. `is_refused` is whether no handler has run. False if there is no such
+    /// request any more.
+    pub fn answer(&mut self, id: u32, status: Status, is_refused: bool, parts: &[&[u8]]) -> bool {
+        let Some(credit) = self.serving.end(id) else { return false };
+        let kind = if status == Status::OK { Kind::Response } else { Kind::Error };
+        let flags = Flags(if is_refused { Flags::REFUSED } else { 0 });
+        self.frame(Header { flags, ..Header::answer(kind, id, status.0, credit) }, &[], parts);
+        self.serving.answered(self.left + self.backlog() as u64);
+        true
+    }
+
+    /// Sends an item of a stream, if there is credit, and not too much waits to leave. `None` if the call has ended, or its request
+    /// waits. [`Connection::take_room`] returns the call when it is worth another try.
+    pub fn item(&mut self, id: u32, parts: &[&[u8]]) -> Option<bool> {
+        let length = parts.iter().map(|part| part.len()).sum();
+        let window = self.peer.as_ref()?.window;
+        let is_live = !self.is_own(id) || self.calls.is_on_wire(id);
+        if self.backlog() >= BACKLOG && is_live && self.flow(id).is_some() {
+            self.held.insert(id);
+            return Some(false);
+        }
+        let has_credit = self.flow(id).filter(|_| is_live)?.send(flow::cost(length, window));
+        if has_credit {
+            self.frame(Header::new(Kind::StreamData, id), &[], parts);
+        }
+        Some(has_credit)
+    }
+
+    /// A call that waits no more to send its items: its request has left, or there is less to send. Until `None`.
+    pub fn take_room(&mut self) -> Option<u32> {
+        self.calls.take_released().or_else(|| if self.backlog() < BACKLOG / 2 { self.held.pop_first() } else { None })
+    }
+
+    /// Whether a request has been sent already, so that items may follow.
+    pub fn is_sent(&self, id: u32) -> bool {
+        self.calls.is_on_wire(id)
+    }
+
+    /// Ends the stream of a call of this side.
+    pub fn end_items(&mut self, id: u32) {
+        if self.calls.is_on_wire(id) {
+            self.frame(Header::new(Kind::StreamEnd, id), &[], &[]);
+        }
+    }
+
+    /// The program has taken an item of this length: the peer may send as much again.
+    pub fn consumed(&mut self, id: u32, length: usize) {
+        let window = self.limits.window;
+        let is_live = !self.is_own(id) || self.calls.is_on_wire(id);
+        let due = self.flow(id).and_then(|flow| flow.consumed(flow::cost(length, window), window));
+        if let Some(bytes) = due.filter(|_| is_live) {
+            self.frame(Header::answer(Kind::Credit, id, 0, bytes), &[], &[]);
+        }
+    }
+
+    /// A `Bulk` frame that the driver sends by itself: for bytes that it does not copy into the connection.
+    pub fn bulk_header(id: u32, index: usize, operation: BulkOperation, offset: u64) -> Header {
+        let header = Header { flags: Flags::new(0, index), method: offset, ..Header::new(Kind::Bulk, id) };
+        Header { budget: operation as u32, ..header }
+    }
+
+    /// Sends a `Bulk` frame.
+    pub fn bulk(&mut self, id: u32, index: usize, operation: BulkOperation, offset: u64, body: &[u8]) {
+        self.frame(Self::bulk_header(id, index, operation, offset), &[], &[body]);
+    }
+
+    /// Grants no further calls while memory is short, and what was withheld when it is not.
+    pub fn withhold(&mut self, withhold: bool) {
+        let calls = self.serving.withhold(withhold);
+        if calls != 0 {
+            self.frame(Header::answer(Kind::Credit, 0, 0, calls), &[], &[]);
+        }
+    }
+}

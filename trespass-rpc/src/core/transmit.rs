@@ -1,0 +1,122 @@
+//! Bytes that leave, and time that passes.
+
+use crate::error::{Certainty, RpcError, Status};
+use crate::wire::{Flags, Frame, Header, Kind, write};
+
+use super::Connection;
+
+impl<C> Connection<C> {
+    /// Bytes that wait to leave.
+    pub(super) fn backlog(&self) -> usize {
+        self.out.len() - self.sent
+    }
+
+    /// Requests whose caller waits no more, in the next [`Connection::on_time`].
+    pub fn next_timeout(&self) -> u64 {
+        if self.failure.is_some() {
+            return u64::MAX;
+        }
+        let keepalive = match self.limits.keepalive {
+            0 => u64::MAX,
+            time => match self.ping_sent {
+                Some(at) => at.saturating_add(time.saturating_mul(2)),
+                None => self.heard_at.saturating_add(time),
+            },
+        };
+        let stall = if self.backlog() == 0 { u64::MAX } else { self.progress_at.saturating_add(self.limits.stall) };
+        self.calls.earliest().min(self.serving.earliest()).min(keepalive).min(stall)
+    }
+
+    /// Time has passed. Calls of this side that are over get their error; requests that are over are to be answered by the driver.
+    ///
+    /// # Errors
+    ///
+    /// The peer is silent, or takes nothing: the connection must end.
+    pub fn on_time(
+        &mut self,
+        now: u64,
+        mut each: impl FnMut(&mut C, RpcError),
+        expired: &mut Vec<u32>,
+    ) -> Result<(), RpcError> {
+        if self.failure.is_some() {
+            return Ok(());
+        }
+        let unavailable = |text| Err(RpcError::new(Status::UNAVAILABLE, Certainty::Unknown, text));
+        if self.backlog() != 0 && now >= self.progress_at.saturating_add(self.limits.stall) {
+            return unavailable("the peer reads nothing");
+        }
+        let keepalive = self.limits.keepalive;
+        match self.ping_sent {
+            // A side that slept has not given the peer its time.
+            None if keepalive != 0 && now >= self.heard_at.saturating_add(keepalive) => {
+                self.ping_sent = Some(now);
+                self.ping();
+            }
+            Some(at) if now >= at.saturating_add(keepalive.saturating_mul(2)) => {
+                return unavailable("the peer is silent");
+            }
+            _ => {}
+        }
+        let out = &mut self.out;
+        let checksum = self.limits.checksum;
+        self.calls.expire(now, |id, data, is_sent| {
+            let certainty = if is_sent { Certainty::Unknown } else { Certainty::NotSent };
+            each(data, RpcError::new(Status::DEADLINE, certainty, ""));
+            if is_sent {
+                let flags = Flags(if checksum { Flags::CHECKSUM } else { 0 });
+                write(out, &Header { flags, ..Header::new(Kind::Cancel, id) }, &[], &[]);
+            }
+        });
+        self.serving.expire(now, expired);
+        self.release(now);
+        Ok(())
+    }
+
+    /// Frames to send, whole ones, `most` bytes at most unless the first frame is longer.
+    pub fn poll_transmit(&mut self, most: usize, now: u64) -> Option<&[u8]> {
+        if let Some(ping) = self.pong_due.take() {
+            self.frame(Header { method: ping, ..Header::new(Kind::Pong, 0) }, &[], &[]);
+        }
+        let rest = &self.out[self.sent..];
+        if rest.is_empty() {
+            self.progress_at = now;
+            return None;
+        }
+        let mut end = 0;
+        while end < rest.len() {
+            let length = frame_length(&rest[end..]);
+            if end != 0 && end + length > most {
+                break;
+            }
+            end += length;
+        }
+        Some(&rest[..end.min(rest.len())])
+    }
+
+    /// Whether there is something to send.
+    pub fn wants_transmit(&self) -> bool {
+        self.pong_due.is_some() || self.out.len() != self.sent
+    }
+
+    /// Bytes that [`Connection::poll_transmit`] returned have left.
+    pub fn transmitted(&mut self, bytes: usize, now: u64) {
+        self.sent += bytes;
+        self.left += bytes as u64;
+        self.progress_at = now;
+        self.serving.transmitted(self.left);
+        if self.sent >= self.out.len() {
+            self.out.clear();
+            self.sent = 0;
+            // A large answer leaves no memory with an idle connection.
+            self.out.shrink_to(64 << 10);
+        } else if self.sent > 1 << 20 {
+            self.out.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+}
+
+/// Length of the first of frames that this side wrote.
+fn frame_length(frames: &[u8]) -> usize {
+    Frame::split(frames).map_or(frames.len(), |(_, rest)| frames.len() - rest.len())
+}

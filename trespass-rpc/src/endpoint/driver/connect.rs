@@ -1,0 +1,203 @@
+//! Connections that begin: accepted, or made.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tokio::sync::oneshot;
+use trespass::{ConnectionId, Kind, Transport};
+
+use crate::core::{Connection, IdMap, Side};
+use crate::memory::MemoryPool;
+use crate::wire::Hello;
+
+use super::super::link::Readable;
+use super::super::{Link, Runner, TransportInfo};
+use super::{Driver, Entry, Listening, Ready};
+
+/// How long a peer has for its hello, in microseconds.
+const HELLO: u64 = 10_000_000;
+
+pub(super) struct Connecting {
+    pub(super) addresses: Vec<SocketAddr>,
+    /// Address and transport that are tried, and when this attempt ends.
+    pub(super) at: (usize, usize),
+    pub(super) attempt: Option<ConnectionId>,
+    pub(super) until: u64,
+    pub(super) deadline: u64,
+    /// Why the transport before failed.
+    pub(super) reason: Option<io::Error>,
+    pub(super) runner: Option<Box<dyn Runner>>,
+    pub(super) reply: Option<Ready>,
+}
+
+impl Driver {
+    pub(super) fn accept(&mut self) {
+        for number in 0..self.listeners.len() {
+            let Listening { id: Some(id), runner, .. } = self.listeners[number] else { continue };
+            while let Some(connection) = self.worker.accept(id) {
+                self.add(connection, Side::Server, Some(runner), Some(number as u32), None);
+            }
+        }
+    }
+
+    /// Moves on what is connecting.
+    pub(super) fn connect(&mut self) {
+        let mut at = 0;
+        while at < self.connecting.len() {
+            let mut connecting = self.connecting.swap_remove(at);
+            match self.advance(&mut connecting) {
+                None => {
+                    self.connecting.push(connecting);
+                    let last = self.connecting.len() - 1;
+                    self.connecting.swap(at, last);
+                    at += 1;
+                }
+                Some(Ok((id, fallback))) => {
+                    let runner = connecting.runner.take().map(|runner| self.add_runner(runner));
+                    let ready = connecting.reply.take();
+                    self.add(id, Side::Client, runner, None, ready.map(|ready| (ready, fallback)));
+                }
+                Some(Err(error)) => {
+                    if let Some(reply) = connecting.reply.take() {
+                        // The receiver may have given up.
+                        _ = reply.send(Err(error));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tries addresses, and for each RDMA before TCP.
+    pub(super) fn advance(
+        &mut self,
+        connecting: &mut Connecting,
+    ) -> Option<io::Result<(ConnectionId, Option<String>)>> {
+        let kinds: &[Kind] = match self.shared.options().worker.transport {
+            Transport::Rdma => &[Kind::Rdma],
+            Transport::Tcp => &[Kind::Tcp],
+            _ => &[Kind::Rdma, Kind::Tcp],
+        };
+        loop {
+            let now = self.shared.now();
+            let (address, kind) = connecting.at;
+            let error = if let Some(id) = connecting.attempt {
+                match self.worker.is_established(id) {
+                    Ok(true) => {
+                        let reason = connecting.reason.take().map(|reason| reason.to_string());
+                        return Some(Ok((id, reason)));
+                    }
+                    Ok(false) if now < connecting.until && !connecting.is_given_up() => return None,
+                    Ok(false) => {
+                        self.worker.close(id, 0, "");
+                        io::Error::new(io::ErrorKind::TimedOut, "the peer does not answer")
+                    }
+                    Err(error) => {
+                        self.worker.close(id, 0, "");
+                        error
+                    }
+                }
+            } else {
+                let Some(&address) = connecting.addresses.get(address) else {
+                    let none = || io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
+                    return Some(Err(connecting.reason.take().unwrap_or_else(none)));
+                };
+                // Each attempt has an equal share of the time that is left.
+                let left = (connecting.addresses.len() - connecting.at.0) * kinds.len() - kind;
+                connecting.until = now + connecting.deadline.saturating_sub(now) / left.max(1) as u64;
+                self.next = self.next.min(connecting.until);
+                match self.worker.connect(kinds[kind], address) {
+                    Ok(id) => {
+                        connecting.attempt = Some(id);
+                        continue;
+                    }
+                    Err(error) => error,
+                }
+            };
+            if connecting.is_given_up() {
+                return Some(Err(error));
+            }
+            connecting.attempt = None;
+            // The peer is there, and refuses: another transport does not help.
+            let next = kind + 1 < kinds.len() && error.kind() != io::ErrorKind::Unsupported;
+            connecting.at = if next { (address, kind + 1) } else { (address + 1, 0) };
+            connecting.reason = Some(match connecting.reason.take() {
+                Some(rdma) if kind != 0 => io::Error::new(error.kind(), format!("{error}; and by RDMA: {rdma}")),
+                _ => error,
+            });
+            if !next && connecting.at.0 < connecting.addresses.len() {
+                connecting.reason = None;
+            }
+        }
+    }
+
+    /// A connection is established.
+    pub(super) fn add(
+        &mut self,
+        id: ConnectionId,
+        side: Side,
+        runner: Option<u32>,
+        listener: Option<u32>,
+        ready: Option<(Ready, Option<String>)>,
+    ) {
+        let (ready, fallback) = ready.map_or((None, None), |(ready, fallback)| (Some(ready), fallback));
+        let facts = self.worker.stats(id).and_then(|stats| Ok((stats, self.worker.addresses(id)?)));
+        let (stats, addresses) = match facts {
+            Ok(facts) => facts,
+            Err(error) => {
+                self.worker.close(id, 0, "");
+                if let Some(ready) = ready {
+                    _ = ready.send(Err(error));
+                }
+                return;
+            }
+        };
+        if let Some(reason) = &fallback {
+            log::warn!("the connection to {} runs over TCP: no RDMA: {reason}", addresses.1);
+        }
+        let fallback = fallback.or(stats.fallback);
+        let info = TransportInfo { kind: stats.transport, path: stats.path, fallback, addresses };
+        let methods = runner.and_then(|runner| self.runner(runner)).map_or_else(Vec::new, |runner| runner.methods());
+        let hello =
+            Hello { versions: (1, 1), calls: 0, bytes: 0, body: 0, window: 0, attachment: 0, nonce: nonce(), methods };
+        let now = self.shared.now();
+        let core = Connection::new(side, self.shared.options().limits, &hello, now);
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.links.push(None);
+            self.links.len() as u32 - 1
+        });
+        let readable = Waker::from(Arc::new(Readable { shared: Arc::clone(&self.shared), index }));
+        if self.registered.is_none() && info.kind == Kind::Rdma {
+            let registrar = self.worker.registrar(id).ok();
+            self.registered = registrar.map(|of| Arc::new(MemoryPool::new(Some(of), self.heap.watermark())));
+        }
+        let memory = self.registered.as_ref().filter(|_| info.kind == Kind::Rdma).unwrap_or(&self.heap);
+        let link = Arc::new(Link::new(Arc::clone(&self.shared), index, info, Arc::clone(memory), core));
+        let hello_until = now + HELLO;
+        self.next = self.next.min(hello_until);
+        let tasks = IdMap::default();
+        self.links[index as usize] = Some(Entry { link, id, runner, listener, tasks, readable, ready, hello_until });
+        self.transmit(index, now);
+        self.read(index);
+    }
+}
+
+impl Connecting {
+    /// Its caller has given up.
+    fn is_given_up(&self) -> bool {
+        self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+}
+
+/// A number that no other connection has, and that no peer can guess from another one: the standard library's hash keys are random.
+fn nonce() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u64(COUNT.fetch_add(1, Ordering::Relaxed));
+    hasher.write_u128(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos());
+    hasher.finish()
+}

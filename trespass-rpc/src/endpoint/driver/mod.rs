@@ -1,0 +1,296 @@
+//! The driver: it has the worker, and moves frames between worker, callers and handlers.
+
+mod connect;
+mod end;
+mod read;
+mod send;
+
+use std::io;
+use std::mem;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use trespass::{ConnectionId, ListenId, Transferring, Worker};
+
+use crate::core::IdMap;
+use crate::error::{Certainty, RpcError, Status};
+use crate::memory::MemoryPool;
+use crate::wire::{HEADER, META_LIMIT};
+
+use super::bulk::Keys;
+use super::tasks::Arrived;
+use super::{Command, Link, Linked, Listened, Runner, Shared, Signal};
+
+use connect::Connecting;
+
+/// Runs the connections of an [`Endpoint`](super::Endpoint).
+pub struct Driver {
+    pub(super) shared: Arc<Shared>,
+    pub(super) worker: Worker,
+    /// What was left, while it is worked on.
+    signal: Signal,
+    links: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    listeners: Vec<Listening>,
+    runners: Vec<Option<Box<dyn Runner>>>,
+    connecting: Vec<Connecting>,
+    transfers: Vec<(Transferring, oneshot::Sender<io::Result<()>>)>,
+    /// Memory for attachments: on the heap, registered.
+    heap: Arc<MemoryPool>,
+    registered: Option<Arc<MemoryPool>>,
+    /// No time-out is earlier.
+    next: u64,
+    arrived: Vec<Arrived>,
+    expired: Vec<u32>,
+    /// No endpoint is left: it ends with the last connection.
+    is_ending: bool,
+}
+
+impl std::fmt::Debug for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Driver").field("links", &(self.links.len() - self.free.len())).finish_non_exhaustive()
+    }
+}
+
+/// Takes the link of a caller that connects.
+type Ready = oneshot::Sender<io::Result<Linked>>;
+
+struct Entry {
+    link: Arc<Link>,
+    id: ConnectionId,
+    runner: Option<u32>,
+    listener: Option<u32>,
+    /// Handlers that run, by request.
+    tasks: IdMap<u32>,
+    readable: Waker,
+    /// Waits for the peer's hello.
+    ready: Option<Ready>,
+    hello_until: u64,
+}
+
+struct Listening {
+    id: Option<ListenId>,
+    runner: u32,
+    drain: Option<(u64, oneshot::Sender<usize>)>,
+}
+
+impl Driver {
+    pub(super) fn new(shared: Arc<Shared>) -> io::Result<Self> {
+        // A peer's message takes no more memory than the longest frame: a body of the limit, or a hello.
+        let mut options = shared.options().worker.clone();
+        let longest = shared.options().limits.body.saturating_add((META_LIMIT + HEADER) as u32).max(2 << 20);
+        options.message = options.message.min(longest);
+        let worker = Worker::new(&options)?;
+        Ok(Self {
+            worker,
+            signal: Signal::default(),
+            links: Vec::new(),
+            free: Vec::new(),
+            listeners: Vec::new(),
+            runners: Vec::new(),
+            connecting: Vec::new(),
+            transfers: Vec::new(),
+            heap: Arc::new(MemoryPool::new(None, shared.options().watermark)),
+            registered: None,
+            next: u64::MAX,
+            arrived: Vec::new(),
+            expired: Vec::new(),
+            is_ending: false,
+            shared,
+        })
+    }
+
+    /// The descriptor that is readable when the worker has something, after it was armed.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.worker.fd()
+    }
+
+    /// Whether it has no users left.
+    pub(super) fn is_over(&self) -> bool {
+        // What was sent still arrives: the worker keeps its connections for the linger time.
+        self.is_ending
+            && self.links.len() == self.free.len()
+            && self.connecting.is_empty()
+            && self.worker.connections() == 0
+    }
+
+    /// When it has to have a turn although nothing happens.
+    pub(super) fn deadline(&self) -> Instant {
+        self.shared.instant(self.next)
+    }
+
+    /// One turn. `polls` is whether the worker is asked for what has happened. Returns whether something did.
+    pub(super) fn turn(&mut self, polls: bool) -> bool {
+        let mut count = if polls { self.worker.poll() } else { 0 };
+        let mut signal = mem::take(&mut self.signal);
+        self.shared.take(&mut signal);
+        for command in signal.commands.drain(..) {
+            count += 1;
+            self.execute(command);
+        }
+        self.check_transfers();
+        if polls {
+            self.accept();
+            self.connect();
+        }
+        count += signal.readable.len() + signal.dirty.len() + signal.tasks.len();
+        for index in signal.readable.drain(..) {
+            self.read(index);
+        }
+        for (runner, task) in signal.tasks.drain(..) {
+            if let Some((link, id)) = self.runner(runner).and_then(|runner| runner.poll(task))
+                && let Some(Some(entry)) = self.links.get_mut(link as usize)
+            {
+                entry.tasks.remove(&id);
+            }
+        }
+        let now = self.shared.now();
+        if now >= self.next {
+            self.pass_time(now);
+        }
+        // What handlers have answered just now leaves together.
+        for index in signal.dirty.drain(..) {
+            self.transmit(index, now);
+        }
+        mem::swap(&mut self.shared.lock().dirty, &mut signal.dirty);
+        for index in signal.dirty.drain(..) {
+            self.transmit(index, now);
+        }
+        self.signal = signal;
+        self.worker.flush();
+        count != 0
+    }
+
+    fn execute(&mut self, command: Command) {
+        match command {
+            Command::Connect { addresses, runner, reply } => {
+                let deadline = self.shared.now() + self.shared.options().connect.as_micros() as u64;
+                self.next = self.next.min(deadline);
+                self.connecting.push(Connecting {
+                    addresses,
+                    at: (0, 0),
+                    attempt: None,
+                    until: 0,
+                    deadline,
+                    reason: None,
+                    runner,
+                    reply: Some(reply),
+                });
+                self.connect();
+            }
+            Command::Listen { addresses, runner, reply } => {
+                let mut listened = Err(io::Error::new(io::ErrorKind::InvalidInput, "the name has no address"));
+                for address in addresses {
+                    listened = self.worker.listen(address).map(|id| (id, address));
+                    if listened.is_ok() {
+                        break;
+                    }
+                }
+                // If the receiver has given up, it ends.
+                _ = reply.send(listened.map(|(id, address)| {
+                    let runner = self.add_runner(runner);
+                    self.listeners.push(Listening { id: Some(id), runner, drain: None });
+                    let (shared, number) = (Arc::clone(&self.shared), self.listeners.len() as u32 - 1);
+                    Listened { shared, number, address: self.worker.local_addr(id).unwrap_or(address) }
+                }));
+            }
+            Command::Drain { listener, deadline, reply } => self.drain(listener, deadline, reply),
+            Command::Close { link, code, reason } => {
+                if let Some(Some(entry)) = self.links.get(link.index as usize)
+                    && Arc::ptr_eq(&entry.link, &link)
+                {
+                    let failure = RpcError::new(Status::UNAVAILABLE, Certainty::Unknown, reason.clone());
+                    self.transmit(link.index, self.shared.now());
+                    self.end(link.index, failure, code, &reason);
+                }
+            }
+            Command::Open { link, parts, reply } => {
+                let id = self.id_of(&link);
+                let open = parts.into_iter().map(|part| {
+                    let (region, range, is_writable) = part?;
+                    // Without a key the bytes travel in frames.
+                    self.worker.open_region(id?, &region, range, is_writable).ok()
+                });
+                let open = open.collect();
+                // If the caller has given up, the keys are taken back.
+                _ = reply.send(Keys { link, open });
+            }
+            Command::Revoke { link, open } => {
+                if let Some(id) = self.id_of(&link) {
+                    open.iter().flatten().for_each(|open| self.worker.close_region(id, open));
+                }
+            }
+            Command::Transfer { link, is_put, region: (region, range), remote: (key, offset), reply } => {
+                let none = || io::Error::from(io::ErrorKind::NotConnected);
+                let begun = self.id_of(&link).ok_or_else(none).and_then(|id| match is_put {
+                    true => self.worker.put(id, (&region, range), (&key, offset)),
+                    false => self.worker.get(id, (&region, range), (&key, offset)),
+                });
+                match begun {
+                    Ok(transferring) => self.transfers.push((transferring, reply)),
+                    // The handler may have ended.
+                    Err(error) => _ = reply.send(Err(error)),
+                }
+            }
+            Command::End => self.is_ending = true,
+        }
+    }
+
+    fn id_of(&self, link: &Arc<Link>) -> Option<ConnectionId> {
+        let entry = self.links.get(link.index as usize)?.as_ref()?;
+        Arc::ptr_eq(&entry.link, link).then_some(entry.id)
+    }
+
+    /// Reports the transfers that have completed.
+    fn check_transfers(&mut self) {
+        let mut at = 0;
+        while let Some((transferring, _)) = self.transfers.get(at) {
+            let Some(is_well) = transferring.ended() else {
+                at += 1;
+                continue;
+            };
+            let (_, reply) = self.transfers.swap_remove(at);
+            let text = "the caller gave the call up, or the connection ended";
+            let outcome = if is_well { Ok(()) } else { Err(io::Error::new(io::ErrorKind::ConnectionAborted, text)) };
+            // The handler may have ended.
+            _ = reply.send(outcome);
+        }
+    }
+
+    fn add_runner(&mut self, mut runner: Box<dyn Runner>) -> u32 {
+        let free = self.runners.iter().position(Option::is_none).unwrap_or(self.runners.len());
+        runner.place(&self.shared, free as u32);
+        if free == self.runners.len() {
+            self.runners.push(None);
+        }
+        self.runners[free] = Some(runner);
+        free as u32
+    }
+
+    fn runner(&mut self, number: u32) -> Option<&mut Box<dyn Runner>> {
+        self.runners.get_mut(number as usize)?.as_mut()
+    }
+
+    fn cancel(&mut self, runner: Option<u32>, task: Option<u32>) {
+        if let (Some(runner), Some(task)) = (runner.and_then(|number| self.runner(number)), task) {
+            runner.cancel(task);
+        }
+    }
+
+    /// Drops a runner that no listener and no link has.
+    fn free_runner(&mut self, number: u32) {
+        let is_listening = self.listeners.iter().any(|listening| listening.id.is_some() && listening.runner == number);
+        if !is_listening && !self.links.iter().flatten().any(|entry| entry.runner == Some(number)) {
+            // The handler's own drop may use the endpoint.
+            drop(self.runners[number as usize].take());
+        }
+    }
+
+    /// Prepares to sleep on the descriptor; zero if there is something to do.
+    pub(super) fn arm(&mut self) -> io::Result<Duration> {
+        self.worker.arm()
+    }
+}

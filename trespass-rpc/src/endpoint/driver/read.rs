@@ -1,0 +1,185 @@
+//! Messages that arrive, and the handlers that they begin.
+
+use std::io;
+use std::mem;
+use std::sync::Arc;
+
+use trespass::{Buf, Wait};
+
+use crate::body::Body;
+use crate::core::{Event, Violation};
+use crate::error::{Certainty, RpcError, Status};
+use crate::wire::{Flags, Frame};
+
+use super::super::Linked;
+use super::super::link::Serving;
+use super::super::tasks::Arrived;
+use super::Driver;
+
+/// Messages that are read from a link before the next link.
+const TURN: usize = 64;
+/// A body of this length is not copied out of a message that has it last.
+const KEEP: usize = 4 << 10;
+
+impl Driver {
+    /// Takes messages of a link. True if there may be more, which the driver reads later.
+    pub(super) fn read(&mut self, index: u32) -> bool {
+        for _ in 0..TURN {
+            let Some(Some(entry)) = self.links.get(index as usize) else { return false };
+            let failure = match self.worker.try_recv(entry.id) {
+                Ok(message) => match self.message(index, message) {
+                    Ok(()) => continue,
+                    Err(violation) => {
+                        self.arrived.clear();
+                        log::warn!("ended a connection: {violation}");
+                        RpcError::new(Status::PROTOCOL, Certainty::Unknown, violation.to_string())
+                    }
+                },
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.worker.register(entry.id, Wait::Read, &entry.readable);
+                    return false;
+                }
+                Err(error) => {
+                    let detail = match self.worker.peer_close(entry.id) {
+                        Some((_, reason)) if !reason.is_empty() => format!("the peer closed the connection: {reason}"),
+                        _ if error.kind() == io::ErrorKind::UnexpectedEof => {
+                            "the peer closed the connection".to_owned()
+                        }
+                        _ => error.to_string(),
+                    };
+                    RpcError::new(Status::UNAVAILABLE, Certainty::Unknown, detail)
+                }
+            };
+            let (code, text) = (failure.status.0, failure.detail.to_string());
+            self.end(index, failure, code, &text);
+            return false;
+        }
+        // More later, so that other links have their turn.
+        self.shared.poke(|signal| signal.readable.push(index));
+        true
+    }
+
+    /// Takes the frames of a message.
+    pub(super) fn message(&mut self, index: u32, mut message: Buf) -> Result<(), Violation> {
+        let Some(Some(mut entry)) = self.links.get_mut(index as usize).map(Option::as_mut) else { return Ok(()) };
+        let now = self.shared.now();
+        let link = Arc::clone(&entry.link);
+        let mut state = link.lock();
+        let mut kept = None;
+        let mut rest = &message[..];
+        while !rest.is_empty() {
+            let (frame, after) = Frame::split(rest)?;
+            // A body that ends the message may keep its memory.
+            let keeps = after.is_empty() && frame.body.len() >= KEEP;
+            let at = message.len() - frame.body.len();
+            rest = after;
+            match state.core.on_frame(&frame, now)? {
+                Event::None => {}
+                Event::Ready => {
+                    let methods = state.core.peer().map_or_else(Vec::new, |peer| peer.methods.clone());
+                    link.set_methods(methods);
+                    entry.hello_until = u64::MAX;
+                    if let Some(ready) = entry.ready.take() {
+                        // If the caller has given up, the connection closes.
+                        _ = ready.send(Ok(Linked::new(&link)));
+                    }
+                }
+                Event::Request(request) => {
+                    let body = if keeps { Body::default() } else { Body::copy(request.body) };
+                    if request.flags.has(Flags::STREAM_IN) || request.flags.bulks() != 0 {
+                        state.serving.insert(request.id, Serving::default());
+                    }
+                    kept = keeps.then_some((None, at));
+                    self.arrived.push(Arrived {
+                        link: Arc::clone(&link),
+                        id: request.id,
+                        method: request.method,
+                        flags: request.flags,
+                        deadline: request.deadline,
+                        meta: if request.meta.is_empty() { Body::default() } else { Body::copy(request.meta) },
+                        body,
+                    });
+                }
+                Event::Answer { id, status, is_refused: true, body } => {
+                    let detail = String::from_utf8_lossy(body).into_owned();
+                    state.on_answer(id, Err(RpcError::new(status, Certainty::Refused, detail)));
+                }
+                Event::Answer { id, status, body, .. } => {
+                    if keeps {
+                        kept = Some((Some((id, status)), at));
+                    } else {
+                        state.on_answer(id, Ok((status, Body::copy(body))));
+                    }
+                }
+                Event::Item { id, body } => state.on_item(id, Body::copy(body)),
+                Event::End { id } => {
+                    if let Some(serving) = state.serving.get_mut(&id) {
+                        serving.has_ended = true;
+                    }
+                    state.wake_reader(id);
+                }
+                Event::Room { id } => state.wake_writer(id),
+                Event::Cancel { id } => {
+                    state.end_serving(id);
+                    if let Some(place) = self.arrived.iter().position(|request| request.id == id) {
+                        // It came with the request, which does not begin.
+                        self.arrived.remove(place);
+                        kept = None;
+                    }
+                    // The handler's own drop may use the link.
+                    drop(state);
+                    let (runner, task) = (entry.runner, entry.tasks.remove(&id));
+                    self.cancel(runner, task);
+                    state = link.lock();
+                    let Some(Some(again)) = self.links.get_mut(index as usize) else { return Ok(()) };
+                    entry = again;
+                    state.core.answer(id, Status::CANCELLED, false, &[]);
+                }
+                Event::Bulk(frame) => state.on_bulk(&frame)?,
+                Event::GoAway { reason } => {
+                    log::info!("the peer takes no more calls: {}", String::from_utf8_lossy(reason));
+                }
+            }
+        }
+        if let Some((answer, at)) = kept {
+            message.advance(at);
+            let body = Body::message(message);
+            match answer {
+                None => _ = self.arrived.last_mut().map(|request| request.body = body),
+                Some((id, status)) => state.on_answer(id, Ok((status, body))),
+            }
+        } else {
+            drop(message);
+        }
+        state.wake_room();
+        let is_new = !state.is_dirty && state.wants_transmit();
+        state.is_dirty |= is_new;
+        state.looks_at = state.core.next_timeout();
+        self.next = self.next.min(state.looks_at);
+        drop(state);
+        if is_new {
+            self.shared.poke(|signal| signal.dirty.push(index));
+        }
+        self.begin(index);
+        Ok(())
+    }
+
+    /// Begins the handlers of what arrived.
+    pub(super) fn begin(&mut self, index: u32) {
+        let mut arrived = mem::take(&mut self.arrived);
+        for request in arrived.drain(..) {
+            let Some(Some(entry)) = self.links.get_mut(index as usize) else { break };
+            let id = request.id;
+            let runner = entry.runner.and_then(|runner| self.runners.get_mut(runner as usize)?.as_mut());
+            match runner {
+                None => request.link.answer(id, Status::UNIMPLEMENTED, true, &[]),
+                Some(runner) => {
+                    if let Some(task) = runner.start(request) {
+                        entry.tasks.insert(id, task);
+                    }
+                }
+            }
+        }
+        self.arrived = arrived;
+    }
+}

@@ -1,0 +1,108 @@
+//! Frames that leave.
+
+use std::io;
+use std::sync::Arc;
+use std::task::Waker;
+
+use trespass::{ConnectionId, Wait, Worker};
+
+use crate::core::{BulkOperation, Connection};
+use crate::error::{Certainty, RpcError, Status};
+use crate::wire::{HEADER, header_bytes};
+
+use super::super::Shared;
+use super::super::link::{Call, State};
+use super::Driver;
+
+/// Bytes of frames that are packed into a message: one SEND.
+const PACK: usize = (16 << 10) - 64;
+/// Bytes of a memory in a frame.
+const PIECE: usize = (16 << 10) - 64 - HEADER;
+
+impl Driver {
+    /// Sends what a link has.
+    pub(super) fn transmit(&mut self, index: u32, now: u64) {
+        let Some(Some(entry)) = self.links.get(index as usize) else { return };
+        let mut state = entry.link.lock();
+        state.is_dirty = false;
+        let mut failed = None;
+        while let Some(bytes) = state.core.poll_transmit(PACK, now) {
+            match self.worker.try_send(entry.id, bytes) {
+                Ok(()) => {
+                    let sent = bytes.len();
+                    state.core.transmitted(sent, now);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // It is not announced again before there is room.
+                    state.is_dirty = true;
+                    self.worker.register(entry.id, Wait::Write, &writable(&self.shared, index));
+                    break;
+                }
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        if failed.is_none() && !state.is_dirty && !state.jobs.is_empty() {
+            failed = match send_jobs(&mut self.worker, entry.id, &mut state) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    state.is_dirty = true;
+                    self.worker.register(entry.id, Wait::Write, &writable(&self.shared, index));
+                    None
+                }
+                sent => sent.err(),
+            };
+        }
+        state.wake_room();
+        state.looks_at = state.core.next_timeout();
+        self.next = self.next.min(state.looks_at);
+        drop(state);
+        if let Some(error) = failed {
+            // What the peer sent before its end is read first: as much as the worker has.
+            while self.read(index) {}
+            let failure = RpcError::new(Status::UNAVAILABLE, Certainty::Unknown, error.to_string());
+            self.end(index, failure, Status::UNAVAILABLE.0, "");
+        }
+    }
+}
+
+/// Sends bytes of memories in frames, until there is no room (`WouldBlock`).
+fn send_jobs(worker: &mut Worker, id: ConnectionId, state: &mut State) -> io::Result<()> {
+    let State { core, jobs, .. } = state;
+    while let Some(job) = jobs.front_mut() {
+        // The call has ended meanwhile: its bytes have no use.
+        let is_live = job.done.as_ref().map_or_else(|| core.call(job.id).is_some(), |done| !done.is_closed());
+        let length = job.rest.len().min(PIECE);
+        if is_live && length != 0 {
+            let header = Connection::<Call>::bulk_header(job.id, job.index, BulkOperation::Data, job.offset);
+            let mut message = worker.alloc(id, HEADER + length);
+            message[..HEADER].copy_from_slice(&header_bytes(&header, 0, length));
+            job.memory.read_at(job.rest.start, &mut message[HEADER..])?;
+            worker.try_send_buf(id, message).map_err(|(error, _)| error)?;
+            job.rest.start += length;
+            job.offset += length as u64;
+        }
+        if (!is_live || job.rest.is_empty())
+            && let Some(job) = jobs.pop_front()
+            && let Some(done) = job.done
+        {
+            // The handler may have ended.
+            _ = done.send(());
+        }
+    }
+    Ok(())
+}
+
+/// Puts a link among those with something to send.
+fn writable(shared: &Arc<Shared>, index: u32) -> Waker {
+    struct Writable(Arc<Shared>, u32);
+
+    impl std::task::Wake for Writable {
+        fn wake(self: Arc<Self>) {
+            self.0.poke(|signal| signal.dirty.push(self.1));
+        }
+    }
+
+    Waker::from(Arc::new(Writable(Arc::clone(shared), index)))
+}

@@ -1,0 +1,58 @@
+//! A service that reports which services of a server accept calls.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde::{Deserialize, Serialize};
+
+/// Whether a service accepts calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Health {
+    /// The server has no such service.
+    Unknown,
+    /// It accepts calls.
+    Serving,
+    /// It accepts none for now.
+    NotServing,
+}
+
+/// Health of the services of a server.
+#[trespass_rpc::service(name = "trespass.Health")]
+pub trait Healths {
+    /// Health of a service by its name; of the whole server if the name is empty.
+    #[idempotent]
+    async fn check(&self, service: &str) -> Result<Health, ()>;
+}
+
+/// Sets the health that the server reports. Clones refer to the same server.
+///
+/// ```ignore
+/// let health = HealthReporter::default();
+/// Server::new(KvServer::new(store)).and(health.service());
+/// health.set("example.Kv", Health::Serving);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct HealthReporter {
+    known: Arc<RwLock<HashMap<String, Health>>>,
+}
+
+impl HealthReporter {
+    /// The service for the server.
+    pub fn service(&self) -> HealthsServer<Self> {
+        HealthsServer::new(self.clone())
+    }
+
+    /// Sets the health of a service; of the whole server if the name is empty.
+    pub fn set(&self, service: &str, health: Health) {
+        self.known.write().unwrap_or_else(PoisonError::into_inner).insert(service.to_owned(), health);
+    }
+}
+
+impl Healths for HealthReporter {
+    async fn check(&self, service: &str) -> Result<Health, ()> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        // A server that answers serves, unless the program has set another health.
+        let default = if service.is_empty() { Health::Serving } else { Health::Unknown };
+        Ok(known.get(service).copied().unwrap_or(default))
+    }
+}

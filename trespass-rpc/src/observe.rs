@@ -1,0 +1,112 @@
+//! Spans of `tracing` and numbers of `metrics` for calls, around clients and servers.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tower_service::Service;
+
+use crate::call::{Call, Reply};
+use crate::client::send;
+use crate::error::{BoxError, RpcError, Status};
+use crate::service::{Handler, Request, Response};
+use crate::wire::MethodInfo;
+
+/// Observes calls: around any `tower` service of a client, or around a [`Handler`] of a server.
+///
+/// - feature `tracing`: a span `call` or `request` for each, with the fields `method` and `status`;
+/// - feature `metrics`: the counter `rpc_calls` or `rpc_requests`, by `method` and `status`, and the histogram `rpc_calls_seconds` or
+///   `rpc_requests_seconds`, by `method`.
+///
+/// A call whose future is dropped has the status [`Status::CANCELLED`]. If the answer is a stream, a client observes its start.
+#[derive(Clone, Debug)]
+pub struct Observed<S>(S);
+
+impl<S> Observed<S> {
+    /// Observes a service or a handler.
+    pub fn new(inner: S) -> Self {
+        Self(inner)
+    }
+}
+
+/// A call or a request that runs. Dropped, it is counted.
+struct Observation {
+    #[cfg(feature = "tracing")]
+    span: tracing::Span,
+    #[cfg(feature = "metrics")]
+    numbers: (&'static str, &'static str, &'static str, std::time::Instant),
+    status: Status,
+}
+
+impl Observation {
+    #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "names of numbers"))]
+    fn new(is_client: bool, method: &'static str) -> Self {
+        let (counter, histogram) =
+            if is_client { ("rpc_calls", "rpc_calls_seconds") } else { ("rpc_requests", "rpc_requests_seconds") };
+        Self {
+            #[cfg(feature = "tracing")]
+            span: match is_client {
+                true => tracing::info_span!("call", method, status = tracing::field::Empty),
+                false => tracing::info_span!("request", method, status = tracing::field::Empty),
+            },
+            #[cfg(feature = "metrics")]
+            numbers: (counter, histogram, method, std::time::Instant::now()),
+            status: Status::CANCELLED,
+        }
+    }
+
+    async fn run<T>(mut self, future: impl Future<Output = T>, status: impl FnOnce(&T) -> Status) -> T {
+        #[cfg(feature = "tracing")]
+        let future = tracing::Instrument::instrument(future, self.span.clone());
+        let output = future.await;
+        self.status = status(&output);
+        output
+    }
+}
+
+impl Drop for Observation {
+    fn drop(&mut self) {
+        #[cfg(feature = "tracing")]
+        self.span.record("status", self.status.0);
+        #[cfg(feature = "metrics")]
+        {
+            let (counter, histogram, method, begun) = self.numbers;
+            metrics::counter!(counter, "method" => method, "status" => self.status.0.to_string()).increment(1);
+            metrics::histogram!(histogram, "method" => method).record(begun.elapsed().as_secs_f64());
+        }
+    }
+}
+
+impl<S> Service<Call> for Observed<S>
+where
+    S: Service<Call, Response = Reply> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+{
+    type Response = Reply;
+    type Error = RpcError;
+    type Future = Pin<Box<dyn Future<Output = Result<Reply, RpcError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), RpcError>> {
+        // The time until the service is ready is observed too.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, call: Call) -> Self::Future {
+        let observation = Observation::new(true, call.method.name);
+        let status =
+            |outcome: &Result<Reply, RpcError>| outcome.as_ref().map_or_else(|error| error.status, |it| it.status);
+        Box::pin(observation.run(send(self.0.clone(), call), status))
+    }
+}
+
+impl<H: Handler> Handler for Observed<H> {
+    fn methods(&self) -> Vec<MethodInfo> {
+        self.0.methods()
+    }
+
+    async fn call(&self, request: Request) -> Response {
+        let method = request.method();
+        let name = self.0.methods().iter().find(|known| known.id == method).map_or("unknown", |known| known.name);
+        Observation::new(false, name).run(self.0.call(request), Response::status).await
+    }
+}

@@ -1,0 +1,184 @@
+//! Connections to one server that are made when they are needed.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tower_service::Service;
+
+use crate::call::{Call, CallFuture, Reply};
+use crate::channel::Channel;
+use crate::endpoint::Endpoint;
+use crate::error::{Certainty, RpcError, Status};
+
+/// The first pause after a failed attempt to connect; each one is twice as long as the one before.
+const PAUSE: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// A `tower` service on connections to one server. A call connects if no connection is open, and waits at most
+/// [`Options::connect`](crate::Options::connect) for it. After a failed attempt there is a pause: until its end, calls fail with
+/// [`Certainty::NotSent`]. Calls in flight on a connection that ends fail with their own certainty; the pool repeats none.
+///
+/// ```ignore
+/// let kv = KvClient::new(Pool::new(&endpoint, "host:7175").connections(4));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Pool {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    endpoint: Endpoint,
+    address: String,
+    slots: Vec<Slot>,
+    turn: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    state: Mutex<State>,
+    /// Held by the call that connects.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    channel: Option<Channel>,
+    /// Attempts that failed in a row, when the next one is due, and why the last one failed.
+    failures: u32,
+    due: Option<Instant>,
+    reason: String,
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self) -> Option<Channel> {
+        self.lock().channel.clone().filter(Channel::is_open)
+    }
+}
+
+impl Pool {
+    /// A pool of one connection, which is made by the first call.
+    pub fn new(endpoint: &Endpoint, address: impl Into<String>) -> Self {
+        Self::of(endpoint.clone(), address.into(), 1)
+    }
+
+    /// A pool with another number of connections; calls take them in turn.
+    #[must_use]
+    pub fn connections(self, number: usize) -> Self {
+        Self::of(self.inner.endpoint.clone(), self.inner.address.clone(), number)
+    }
+
+    fn of(endpoint: Endpoint, address: String, number: usize) -> Self {
+        let slots = (0..number.max(1)).map(|_| Slot::default()).collect();
+        Self { inner: Arc::new(Inner { endpoint, address, slots, turn: AtomicUsize::new(0) }) }
+    }
+
+    fn slot(&self) -> &Slot {
+        &self.inner.slots[self.inner.turn.fetch_add(1, Ordering::Relaxed) % self.inner.slots.len()]
+    }
+
+    /// An open connection, for [`Channel::alloc`] and [`Channel::transport`]; connects if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Status::UNAVAILABLE`] with the reason of the last attempt.
+    pub async fn channel(&self) -> Result<Channel, RpcError> {
+        let slot = self.slot();
+        if let Some(channel) = slot.open() {
+            return Ok(channel);
+        }
+        let _alone = slot.connecting.lock().await;
+        // Another call may have connected meanwhile, or failed to.
+        let State { channel, due, reason, failures } = slot.lock().clone();
+        if let Some(channel) = channel.filter(Channel::is_open) {
+            return Ok(channel);
+        }
+        let unavailable = |text: String| Err(RpcError::new(Status::UNAVAILABLE, Certainty::NotSent, text));
+        if due.is_some_and(|due| Instant::now() < due) {
+            return unavailable(reason);
+        }
+        match Channel::connect_on(&self.inner.endpoint, &self.inner.address).await {
+            Ok(channel) => {
+                *slot.lock() = State { channel: Some(channel.clone()), ..State::default() };
+                Ok(channel)
+            }
+            Err(error) => {
+                let reason = format!("cannot connect to {}: {error}", self.inner.address);
+                let due = Instant::now() + (PAUSE * (1 << failures.min(10))).min(LONGEST);
+                *slot.lock() = State { channel: None, failures: failures + 1, due: Some(due), reason: reason.clone() };
+                unavailable(reason)
+            }
+        }
+    }
+}
+
+impl Service<Call> for Pool {
+    type Response = Reply;
+    type Error = RpcError;
+    type Future = PoolFuture;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), RpcError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, call: Call) -> PoolFuture {
+        if let [slot] = &self.inner.slots[..]
+            && let Some(channel) = slot.open()
+        {
+            return PoolFuture(Stage::Calling(CallFuture::new(channel, call)));
+        }
+        let pool = self.clone();
+        let connecting = Box::pin(async move { pool.channel().await });
+        PoolFuture(Stage::Connecting { connecting, begun: Instant::now(), call: Some(call) })
+    }
+}
+
+/// A call on a [`Pool`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct PoolFuture(Stage);
+
+enum Stage {
+    Connecting {
+        connecting: Pin<Box<dyn Future<Output = Result<Channel, RpcError>> + Send>>,
+        begun: Instant,
+        call: Option<Call>,
+    },
+    Calling(CallFuture),
+}
+
+impl std::fmt::Debug for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Connecting { .. } => "Connecting",
+            Self::Calling(_) => "Calling",
+        })
+    }
+}
+
+impl Future for PoolFuture {
+    type Output = Result<Reply, RpcError>;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            match &mut self.0 {
+                Stage::Calling(call) => return Pin::new(call).poll(task),
+                Stage::Connecting { connecting, begun, call } => {
+                    let Poll::Ready(channel) = connecting.as_mut().poll(task) else { return Poll::Pending };
+                    let channel = channel?;
+                    let Some(mut call) = call.take() else { return Poll::Pending };
+                    // Connecting is part of the call's time.
+                    call.timeout = call.timeout.map(|timeout| timeout.saturating_sub(begun.elapsed()));
+                    self.0 = Stage::Calling(CallFuture::new(channel, call));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Spans, numbers, and another codec.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use metrics::{Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, SharedString, Unit};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+
+use crate::common::{Service, SumsClient, SumsServer, on_both, options};
+use trespass::Transport;
+use trespass_rpc::{Channel, Endpoint, Observed, Protobuf, Server, Status};
+
+/// How often each counter and each histogram was used, by name and labels.
+#[derive(Clone, Debug, Default)]
+struct Numbers(Arc<Mutex<BTreeMap<String, u64>>>);
+
+struct Number(Numbers, String);
+
+impl CounterFn for Number {
+    fn increment(&self, by: u64) {
+        *self.0.0.lock().unwrap().entry(self.1.clone()).or_default() += by;
+    }
+
+    fn absolute(&self, _: u64) {}
+}
+
+impl HistogramFn for Number {
+    fn record(&self, seconds: f64) {
+        assert!(seconds >= 0.0);
+        self.increment(1);
+    }
+}
+
+impl Numbers {
+    fn number(&self, key: &Key) -> Arc<Number> {
+        let labels: Vec<_> = key.labels().map(|label| format!(" {}={}", label.key(), label.value())).collect();
+        Arc::new(Number(self.clone(), format!("{}{}", key.name(), labels.concat())))
+    }
+}
+
+impl metrics::Recorder for Numbers {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.number(key))
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(self.number(key))
+    }
+}
+
+/// The names of spans with their fields.
+#[derive(Clone, Debug, Default)]
+struct Spans(Arc<Mutex<Vec<String>>>, Arc<AtomicU64>);
+
+struct Fields<'s>(&'s mut String);
+
+impl Visit for Fields<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        *self.0 += &format!(" {field}={value:?}");
+    }
+}
+
+impl tracing::Subscriber for Spans {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target().starts_with("trespass_rpc")
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut text = span.metadata().name().to_owned();
+        span.record(&mut Fields(&mut text));
+        self.0.lock().unwrap().push(text);
+        Id::from_u64(self.1.fetch_add(1, Ordering::SeqCst) + 1)
+    }
+
+    fn record(&self, span: &Id, values: &Record<'_>) {
+        values.record(&mut Fields(&mut self.0.lock().unwrap()[span.into_u64() as usize - 1]));
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn calls_and_requests_have_spans_and_numbers() {
+    let (numbers, spans) = (Numbers::default(), Spans::default());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let run = || {
+        runtime.block_on(async {
+            let options = options(Transport::Tcp);
+            let server = Server::new(Observed::new(SumsServer::new(Service::default())));
+            let serving = server.bind_on(&Endpoint::spawn(&options).unwrap(), "127.0.0.1:0").await.unwrap();
+            let endpoint = Endpoint::spawn(&options).unwrap();
+            let channel = Channel::connect_on(&endpoint, &serving.local_addr().to_string()).await.unwrap();
+            let client = SumsClient::new(Observed::new(channel));
+            assert_eq!(client.add(1, 2).await, Ok(3));
+            assert_eq!(client.add(1, 3).await, Ok(4));
+            assert_eq!(client.panic().await.unwrap_err().rpc().unwrap().status, Status::INTERNAL);
+            // A call that is given up: the request ends too.
+            tokio::select! {
+                _ = client.wait(60_000) => panic!("it waits"),
+                () = tokio::time::sleep(std::time::Duration::from_millis(50)) => {}
+            }
+            let waits = "rpc_requests method=test.Sums/wait status=2";
+            while !numbers.0.lock().unwrap().contains_key(waits) {
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+        });
+    };
+    metrics::with_local_recorder(&numbers, || tracing::subscriber::with_default(spans.clone(), run));
+    let numbers = numbers.0.lock().unwrap();
+    for (number, count) in [
+        ("rpc_calls method=test.Sums/add status=0", 2),
+        ("rpc_requests method=test.Sums/add status=0", 2),
+        ("rpc_calls_seconds method=test.Sums/add", 2),
+        ("rpc_requests_seconds method=test.Sums/add", 2),
+        ("rpc_calls method=test.Sums/panic status=9", 1),
+        ("rpc_calls method=test.Sums/wait status=2", 1),
+    ] {
+        assert_eq!(numbers.get(number), Some(&count), "{number} in {numbers:?}");
+    }
+    let spans = spans.0.lock().unwrap();
+    for span in [
+        "call method=\"test.Sums/add\" status=0",
+        "request method=\"test.Sums/add\" status=0",
+        "call method=\"test.Sums/panic\" status=9",
+        "call method=\"test.Sums/wait\" status=2",
+    ] {
+        assert!(spans.iter().any(|known| known == span), "{span} in {spans:?}");
+    }
+}
+
+/// One message for the arguments, one for the result, one for the error.
+#[trespass_rpc::service(name = "test.Upper", codec = Protobuf)]
+trait Upper {
+    async fn upper(&self, text: String) -> Result<String, u32>;
+}
+
+struct Plain;
+
+impl Upper for Plain {
+    async fn upper(&self, text: String) -> Result<String, u32> {
+        if text.is_empty() { Err(7) } else { Ok(text.to_uppercase()) }
+    }
+}
+
+#[test]
+fn messages_of_protocol_buffers_survive_the_round_trip() {
+    on_both(|options| async move {
+        let server = Server::new(UpperServer::new(Plain));
+        let serving = server.bind_on(&Endpoint::spawn(&options).unwrap(), "127.0.0.1:0").await.unwrap();
+        let endpoint = Endpoint::spawn(&options).unwrap();
+        let channel = Channel::connect_on(&endpoint, &serving.local_addr().to_string()).await.unwrap();
+        let client = UpperClient::over(channel).unwrap();
+        assert_eq!(client.upper("text".to_owned()).await, Ok("TEXT".to_owned()));
+        assert_eq!(client.upper(String::new()).await, Err(trespass_rpc::Error::Application(7)));
+    });
+}

@@ -1,0 +1,110 @@
+//! What stands on channels and servers: pools of connections, health, calls without a runtime.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::common::{LONG, Listed, Service, SumsClient, SumsServer, on_both, options};
+use trespass::Transport;
+use trespass_rpc::{
+    Certainty, Channel, Endpoint, Health, HealthReporter, HealthsClient, Options, Pool, Server, Serving, Status,
+    blocking,
+};
+
+async fn serve(options: &Options, service: &Arc<Service>, address: &str) -> Serving {
+    let endpoint = Endpoint::spawn(options).unwrap();
+    // The address of an earlier server may be in use for a moment.
+    loop {
+        let server = Server::new(SumsServer::shared(Arc::clone(service)));
+        match server.bind_on(&endpoint, address).await {
+            Ok(serving) => return serving,
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
+            Err(error) => panic!("{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[test]
+fn pool_connects_with_the_first_call_and_again_after_the_server_was_away() {
+    on_both(|options| async move {
+        let service = Arc::new(Service::default());
+        let serving = serve(&options, &service, "127.0.0.1:0").await;
+        let address = serving.local_addr().to_string();
+        for connections in [1, 3] {
+            let pool = Pool::new(&Endpoint::spawn(&options).unwrap(), address.as_str()).connections(connections);
+            let client = SumsClient::new(pool);
+            let calls: Vec<_> = (0..20)
+                .map(|number| {
+                    let client = client.clone();
+                    tokio::spawn(async move { client.echo(&format!("{number}")).await })
+                })
+                .collect();
+            for (number, call) in calls.into_iter().enumerate() {
+                assert_eq!(call.await.unwrap(), Ok(number.to_string()));
+            }
+        }
+        let client = SumsClient::new(Pool::new(&Endpoint::spawn(&options).unwrap(), address.as_str()));
+        let running = tokio::spawn({
+            let client = client.clone();
+            async move { client.wait(60_000).await }
+        });
+        while service.begun.load(Ordering::SeqCst) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        drop(serving);
+        let error = running.await.unwrap().unwrap_err();
+        assert_eq!(error.rpc().unwrap().certainty, Certainty::Unknown);
+        // While the server is away, a call states that nothing was sent; the pool pauses between attempts.
+        let error = client.ping().await.unwrap_err();
+        let error = error.rpc().unwrap();
+        assert_eq!((error.status, error.certainty), (Status::UNAVAILABLE, Certainty::NotSent));
+        assert!(error.detail.starts_with("cannot connect to 127.0.0.1:"), "{error}");
+        let _serving = serve(&options, &service, &address).await;
+        while let Err(error) = client.ping().await {
+            assert_eq!(error.rpc().unwrap().certainty, Certainty::NotSent, "{error:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+}
+
+#[test]
+fn health_is_what_the_server_has_set() {
+    on_both(|options| async move {
+        let health = HealthReporter::default();
+        let server = Server::new(SumsServer::new(Service::default())).and(health.service());
+        let serving = server.bind_on(&Endpoint::spawn(&options).unwrap(), "127.0.0.1:0").await.unwrap();
+        let endpoint = Endpoint::spawn(&options).unwrap();
+        let channel = Channel::connect_on(&endpoint, &serving.local_addr().to_string()).await.unwrap();
+        let client = HealthsClient::over(channel.clone()).unwrap();
+        assert_eq!(client.check("").await, Ok(Health::Serving));
+        assert_eq!(client.check("test.Sums").await, Ok(Health::Unknown));
+        health.set("test.Sums", Health::NotServing);
+        assert_eq!(client.check("test.Sums").await, Ok(Health::NotServing));
+        assert_eq!(SumsClient::over(channel).unwrap().add(1, 2).await, Ok(3));
+    });
+}
+
+#[test]
+fn blocking_calls_need_no_runtime() {
+    for transport in [Transport::Rdma, Transport::Tcp] {
+        let server = Endpoint::thread(&options(transport)).unwrap();
+        let bound = Server::new(SumsServer::new(Service::default())).bind_on(&server, "127.0.0.1:0");
+        let serving = blocking::wait(bound).unwrap();
+        let client = SumsClient::over(blocking::connect(&serving.local_addr().to_string()).unwrap()).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let client = &client;
+                scope.spawn(move || {
+                    for number in 0..50 {
+                        assert_eq!(blocking::wait(client.add(number, thread)), Ok(number + thread));
+                    }
+                    let counted = blocking::iter(client.count(10, 3)).map(|item| item.unwrap().0);
+                    assert_eq!(counted.collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
+                    assert_eq!(blocking::wait(client.sum(1, Listed(0..10))), Ok(46));
+                });
+            }
+        });
+        assert_eq!(blocking::wait(serving.drain(LONG)), 0);
+    }
+}

@@ -1,0 +1,196 @@
+//! Processes that are killed amid calls: nothing hangs, and no neighbour is hurt.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::bulk::{Kept, StoreClient, StoreServer};
+use crate::common::{LONG, Listed, Service, SumsClient, SumsServer, options};
+use trespass::Transport;
+use trespass_rpc::{Attachment, Certainty, Channel, Endpoint, Error, Server, Serving, Target};
+
+/// Makes the test `child` a server, or a client of the address after it; and its transport.
+const ROLE: &str = "TRESPASS_RPC_TEST_ROLE";
+const TRANSPORT: &str = "TRESPASS_RPC_TEST_TRANSPORT";
+
+/// Kills the process when dropped.
+struct Process(Child);
+
+impl Process {
+    /// Starts it, and returns what it prints first.
+    fn start(role: &str, transport: Transport) -> (Self, String) {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["processes::child", "--exact", "--nocapture"]);
+        command.env(ROLE, role).env(TRANSPORT, format!("{transport:?}"));
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let said = lines.map_while(Result::ok).find_map(|line| Some(line.split_once("ready: ")?.1.to_owned()));
+        (Self(process), said.unwrap())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+fn ready(text: &str) {
+    let mut out = std::io::stdout();
+    writeln!(out, "\nready: {text}").unwrap();
+    out.flush().unwrap();
+}
+
+async fn serve(endpoint: &Endpoint) -> Serving {
+    let server = Server::new(SumsServer::new(Service::default())).and(StoreServer::new(Kept::default()));
+    server.bind_on(endpoint, "127.0.0.1:0").await.unwrap()
+}
+
+/// The other process.
+#[test]
+fn child() {
+    let transport = match std::env::var(TRANSPORT).as_deref() {
+        Ok("Rdma") => Transport::Rdma,
+        Ok("Tcp") => Transport::Tcp,
+        _ => return,
+    };
+    let role = std::env::var(ROLE).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let endpoint = Endpoint::spawn(&options(transport)).unwrap();
+        if role == "server" {
+            let serving = serve(&endpoint).await;
+            ready(&serving.local_addr().to_string());
+            std::future::pending().await
+        }
+        let channel = Channel::connect_on(&endpoint, &role).await.unwrap();
+        ready("");
+        for kind in 0..8 {
+            let channel = channel.clone();
+            tokio::spawn(async move {
+                // The test ends with the process.
+                while call(&channel, kind % 4).await.is_ok() {}
+            });
+        }
+        std::future::pending().await
+    })
+}
+
+/// A call of some kind: short, a stream, an attachment, a target.
+async fn call(channel: &Channel, kind: usize) -> Result<(), Option<Certainty>> {
+    fn certainty<E>(error: Error<E>) -> Option<Certainty> {
+        error.rpc().map(|error| error.certainty)
+    }
+    let sums = SumsClient::new(channel.clone());
+    let store = StoreClient::new(channel.clone());
+    const LENGTH: usize = 200_000;
+    match kind {
+        0 => assert_eq!(sums.add(1, 2).await.map_err(certainty)?, 3),
+        1 => assert_eq!(sums.sum(0, Listed(0..500)).await.map_err(certainty)?, 124_750),
+        2 => {
+            let (value, mark) = (Attachment::from(vec![7; LENGTH]), Attachment::from(&[5; 5][..]));
+            assert_eq!(store.put(value, 5, mark).await.map_err(certainty)?, LENGTH as u64);
+        }
+        _ => {
+            let value = (Attachment::from(vec![7; LENGTH]), Attachment::from(&[5; 5][..]));
+            store.put(value.0, 5, value.1).await.map_err(certainty)?;
+            let memory = channel.alloc(LENGTH).unwrap();
+            let target = Target::of(&memory, 0..LENGTH).unwrap();
+            assert_eq!(store.get(0, target).await.map_err(certainty)?, LENGTH as u64);
+            assert!(memory.to_vec().unwrap() == vec![7; LENGTH]);
+        }
+    }
+    Ok(())
+}
+
+fn kills() -> u64 {
+    std::env::var("TRESPASS_KILLS").map_or(6, |count| count.parse().unwrap())
+}
+
+/// Calls on a connection of the same endpoint, until it is stopped. Each must succeed.
+fn neighbour(channel: &Channel, stop: &Arc<AtomicBool>) -> tokio::task::JoinHandle<u64> {
+    let (channel, stop) = (channel.clone(), Arc::clone(stop));
+    tokio::spawn(async move {
+        let mut calls = 0;
+        while !stop.load(Ordering::SeqCst) {
+            call(&channel, calls as usize % 4).await.unwrap();
+            calls += 1;
+        }
+        calls
+    })
+}
+
+fn on_each(test: impl AsyncFn(Transport)) {
+    for transport in [Transport::Rdma, Transport::Tcp] {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(test(transport));
+    }
+}
+
+#[test]
+fn killed_server_fails_its_calls_and_no_neighbour_is_hurt() {
+    on_each(async |transport| {
+        let options = options(transport);
+        let serving = serve(&Endpoint::thread(&options).unwrap()).await;
+        let endpoint = Endpoint::spawn(&options).unwrap();
+        let beside = Channel::connect_on(&endpoint, &serving.local_addr().to_string()).await.unwrap();
+        for round in 0..kills() {
+            let (server, address) = Process::start("server", transport);
+            let channel = Channel::connect_on(&endpoint, &address).await.unwrap();
+            let stop = Arc::new(AtomicBool::new(false));
+            let neighbour = neighbour(&beside, &stop);
+            let calls: Vec<_> = (0..8)
+                .map(|kind| {
+                    let channel = channel.clone();
+                    tokio::spawn(async move {
+                        loop {
+                            if let Err(certainty) = call(&channel, kind % 4).await {
+                                return certainty;
+                            }
+                        }
+                    })
+                })
+                .collect();
+            tokio::time::sleep(Duration::from_millis(round * 7 % 40)).await;
+            drop(server);
+            for call in calls {
+                let certainty = tokio::time::timeout(LONG, call).await.unwrap().unwrap();
+                // A handler cannot have failed by itself: over TCP an attachment is cut off with its connection.
+                assert!(matches!(certainty, Some(Certainty::Unknown | Certainty::NotSent)), "{certainty:?}");
+            }
+            let error = SumsClient::new(channel).ping().await.unwrap_err();
+            assert_eq!(error.rpc().unwrap().certainty, Certainty::NotSent);
+            stop.store(true, Ordering::SeqCst);
+            assert!(tokio::time::timeout(LONG, neighbour).await.unwrap().unwrap() > 0);
+        }
+        assert_eq!(serving.drain(LONG).await, 0);
+    });
+}
+
+#[test]
+fn killed_client_ends_its_handlers_and_no_neighbour_is_hurt() {
+    on_each(async |transport| {
+        let options = options(transport);
+        let serving = serve(&Endpoint::spawn(&options).unwrap()).await;
+        let address = serving.local_addr().to_string();
+        let beside = Channel::connect_on(&Endpoint::spawn(&options).unwrap(), &address).await.unwrap();
+        for round in 0..kills() {
+            let stop = Arc::new(AtomicBool::new(false));
+            let neighbour = neighbour(&beside, &stop);
+            let role = address.clone();
+            // It connects while this runtime serves.
+            let starting = tokio::task::spawn_blocking(move || Process::start(&role, transport));
+            let (client, _) = tokio::time::timeout(LONG, starting).await.unwrap().unwrap();
+            tokio::time::sleep(Duration::from_millis(round * 7 % 40)).await;
+            drop(client);
+            stop.store(true, Ordering::SeqCst);
+            assert!(tokio::time::timeout(LONG, neighbour).await.unwrap().unwrap() > 0);
+        }
+        drop(beside);
+        // The connections of the killed clients have ended.
+        assert_eq!(tokio::time::timeout(LONG, serving.drain(LONG)).await, Ok(0));
+    });
+}
