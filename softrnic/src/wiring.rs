@@ -71,6 +71,13 @@ impl Transport for Both {
         has_found | (HAS_STREAMS.load(Ordering::Relaxed) && STREAMS.get().progress())
     }
 
+    #[inline]
+    fn armed(&self) {
+        if HAS_STREAMS.load(Ordering::Relaxed) {
+            STREAMS.get().armed();
+        }
+    }
+
     fn settle(&self) {
         if let Some(processes) = self.0 {
             processes.settle();

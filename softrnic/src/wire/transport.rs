@@ -49,6 +49,9 @@ pub(crate) trait Transport: fmt::Debug + Send + Sync {
     /// and does not wait for locks. Returns whether there were any.
     fn progress(&self) -> bool;
 
+    /// A program will wait for an event of a completion queue instead of polling.
+    fn armed(&self) {}
+
     /// Delivers all packets received so far, and waits for other threads that deliver. The caller holds no lock of a
     /// QP.
     fn settle(&self);

@@ -7,7 +7,6 @@
 //! Locks: `incoming` is held while segments are delivered, and `outgoing` only briefly, below the locks of the QP. No
 //! call of the QP is made with `outgoing` locked.
 
-use std::collections::VecDeque;
 use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
@@ -17,30 +16,29 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 
 use super::connect::Agreed;
-use super::engine::Engine;
+use super::engine::{Engine, PEER_TIMEOUT};
 use super::fpdu::Frames;
-use super::rdmap::{Atomic, ReadRequest};
+use super::outgoing::{Asked, Await, BUFFER_LIMIT, Outgoing, SEND_FOLLOWS, refusal_of};
+use super::rdmap::Atomic;
 use super::receiver::{Event, Last};
 use super::stream::Stream;
-use super::terminate::{Code, Terminate};
+use super::terminate::Code;
 use crate::sys::descriptor::Descriptor;
 use crate::sys::unpoisoned;
-use crate::wire::bytes::{self, Segment};
-use crate::wire::message::{Refusal, Reply, Request, UNKNOWN_LENGTH};
+use crate::wire::bytes::Segment;
+use crate::wire::message::{Reply, Request, UNKNOWN_LENGTH};
 use crate::wire::operation::Operation;
 use crate::wire::packet::{Packet, Part, Payload, Response, ResponseKind, STREAM_PEER, psn_after};
 use crate::wire::transport::{Carrier, Stuck, Wake};
 
-/// The buffer is passed to TCP from this length on, and refuses packets from the limit on.
+/// The buffer is passed to TCP from this length on.
 const WRITE_LENGTH: usize = 64 << 10;
-const BUFFER_LIMIT: usize = 256 << 10;
 /// Reads of the socket at a time, so that a fast peer does not delay the others.
 const MAX_READS: usize = 4;
 /// Time for the peer to close its direction after this end has closed its own.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The first half of an Immediate Data message that belongs to the next Send. Otherwise, it is the length of the Write
-/// that it belongs to. RFC 7306 leaves all eight bytes to the program.
-const SEND_FOLLOWS: u32 = u32::MAX;
+/// Time for which a Send waits for a receive, so that its sender needs no credits, as with retries on InfiniBand.
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection.
 #[derive(Debug)]
@@ -57,6 +55,10 @@ pub(crate) struct Connection {
     outgoing: Mutex<Outgoing>,
     /// A thread delivers segments, and flushes afterwards.
     is_receiving: AtomicBool,
+    /// The QP had no receive for the part that was just delivered.
+    is_unready: AtomicBool,
+    /// A part waits for a receive, and the socket is not read.
+    is_waiting: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -71,286 +73,15 @@ struct Incoming {
     /// The first STag, offset and the length of the current Write, or of the last one.
     write: (u32, u64, u64),
     is_in_write: bool,
+    waiting: Option<Waiting>,
 }
 
+/// A part of a message that waits for a receive.
 #[derive(Debug)]
-struct Outgoing {
-    stream: Stream,
-    /// The bytes after `taken` wait for TCP.
-    buffer: Vec<u8>,
-    taken: usize,
-    /// The number of bytes that TCP has taken before this buffer.
-    position: u64,
-    /// A copy of a payload.
-    scratch: Vec<u8>,
-    /// The requests of the QP that are not complete.
-    requests: VecDeque<Outstanding>,
-    /// The peer's requests that are not answered.
-    asked: VecDeque<(u32, Asked)>,
-    /// Whose message is partially put.
-    open: Option<Owner>,
-    waiter: Option<Weak<dyn Wake>>,
-    /// A thread delivers completions.
-    is_completing: bool,
-    /// TCP takes nothing at the moment.
-    is_blocked: bool,
-    end: End,
-}
-
-/// The end of a connection.
-#[derive(Debug, Default)]
-struct End {
-    /// Nothing more is put.
-    is_ending: bool,
-    deadline: Option<Instant>,
-    /// A Terminate message was put.
-    is_terminated: bool,
-    /// The peer's reason.
-    refusal: Option<Refusal>,
-    /// The QP was informed.
-    is_reported: bool,
-    /// This end has closed its direction.
-    is_shut: bool,
-    /// The peer has closed its direction.
-    is_closed: bool,
-    /// TCP sends nothing more.
-    is_broken: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
-    Requests,
-    Responses,
-}
-
-/// A request of the QP.
-#[derive(Debug)]
-struct Outstanding {
-    psn: u32,
-    attempt: u32,
-    wait: Await,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Await {
-    /// Until TCP has taken this byte.
-    Taken(u64),
-    Data,
-    Original,
-    Nothing {
-        original: u64,
-    },
-}
-
-/// A request of the peer.
-#[derive(Clone, Copy, Debug)]
-enum Asked {
-    Read(ReadRequest),
-    Atomic(u32),
-}
-
-impl Outgoing {
-    fn pending(&self) -> usize {
-        self.buffer.len() - self.taken
-    }
-
-    /// Whether the next packet of this owner fits.
-    fn fits(&self, owner: Owner) -> bool {
-        self.stream.may_send() && self.pending() < BUFFER_LIMIT && self.open.is_none_or(|open| open == owner)
-    }
-
-    fn terminate(&mut self, code: Code) {
-        if !self.end.is_terminated && !self.end.is_shut {
-            log::debug!("sent a Terminate message: {code:?}");
-            self.stream.terminate(&Terminate::new(code), &mut self.buffer);
-            self.end.is_terminated = true;
-        }
-    }
-
-    /// The number of bytes that TCP has taken.
-    fn sent(&self) -> u64 {
-        self.position + self.taken as u64
-    }
-
-    /// Whether the oldest request is complete.
-    fn has_completed(&self) -> bool {
-        self.requests.front().is_some_and(|request| match request.wait {
-            Await::Taken(end) => self.sent() >= end,
-            Await::Nothing { .. } => true,
-            Await::Data | Await::Original => false,
-        })
-    }
-
-    /// The next completed request.
-    fn completed(&mut self) -> Option<(u32, u32, u64)> {
-        if !self.has_completed() {
-            return None;
-        }
-        let Outstanding { psn, attempt, wait } = self.requests.pop_front()?;
-        let original = if let Await::Nothing { original } = wait { original } else { 0 };
-        Some((psn, attempt, original))
-    }
-
-    /// TCP sends nothing more. What it has not taken does not complete, and other requests may still be answered.
-    fn stop_sending(&mut self) {
-        let sent = self.sent();
-        self.requests.retain(|request| !matches!(request.wait, Await::Taken(end) if end > sent));
-        self.buffer.clear();
-        (self.position, self.taken, self.is_blocked, self.end.is_broken) = (sent, 0, false, true);
-    }
-
-    /// The oldest request that waits for this kind of response.
-    fn oldest(&mut self, wait: Await) -> Option<&mut Outstanding> {
-        self.requests.iter_mut().find(|request| request.wait == wait)
-    }
-
-    /// Encodes a part of a request of the QP.
-    fn put_part(&mut self, part: &Part, payload: Payload<'_>) -> Result<(), Stuck> {
-        if !self.fits(Owner::Requests) {
-            return Err(Stuck::Full);
-        }
-        let Self { stream, buffer, scratch, .. } = self;
-        let payload = copied(payload, scratch)?;
-        let request = &part.request;
-        let is_last = part.is_last();
-        // Messages have at most 2 GiB.
-        let offset = part.offset as u32;
-        let kind = |invalidate| Last { is_solicited: request.is_solicited, invalidate };
-        let immediate = |first: u32, immediate: u32| {
-            let mut bytes = [0; 8];
-            bytes[..4].copy_from_slice(&first.to_be_bytes());
-            bytes[4..].copy_from_slice(&immediate.to_ne_bytes());
-            bytes
-        };
-        let mut wait = None;
-        match request.operation {
-            Operation::Send => stream.send(kind(None), offset, payload, is_last, buffer),
-            Operation::SendInvalidate { rkey } => stream.send(kind(Some(rkey)), offset, payload, is_last, buffer),
-            Operation::SendImmediate { immediate: value } => {
-                if part.offset == 0 {
-                    stream.immediate(immediate(SEND_FOLLOWS, value), false, buffer);
-                }
-                stream.send(kind(None), offset, payload, is_last, buffer);
-            }
-            Operation::Write { address, rkey } | Operation::WriteImmediate { address, rkey, .. } => {
-                stream.write(rkey, address.wrapping_add(part.offset), payload, is_last, buffer);
-                if let (Operation::WriteImmediate { immediate: value, .. }, true) = (request.operation, is_last) {
-                    stream.immediate(immediate(request.length as u32, value), request.is_solicited, buffer);
-                }
-            }
-            Operation::Read { address, rkey } => {
-                stream.read(request.length as u32, rkey, address, buffer);
-                wait = Some(Await::Data);
-            }
-            Operation::CompareSwap { address, rkey, compare, swap } => {
-                stream.atomic(rkey, address, Atomic::CompareSwap { compare, swap }, buffer);
-                wait = Some(Await::Original);
-            }
-            Operation::FetchAdd { address, rkey, add } => {
-                stream.atomic(rkey, address, Atomic::FetchAdd { add }, buffer);
-                wait = Some(Await::Original);
-            }
-            // The service has no such message.
-            Operation::AtomicWrite { .. } | Operation::Flush { .. } => return Err(Stuck::Fault),
-            Operation::LocalInvalidate { .. } | Operation::Bind => return Err(Stuck::Fault),
-        }
-        self.open = (!is_last).then_some(Owner::Requests);
-        if is_last {
-            let wait = wait.unwrap_or(Await::Taken(self.position + self.buffer.len() as u64));
-            self.requests.push_back(Outstanding { psn: request.psn, attempt: part.attempt, wait });
-        }
-        Ok(())
-    }
-
-    /// Encodes a response of the QP.
-    fn put_response(&mut self, response: &Response, payload: Payload<'_>) -> Result<(), Stuck> {
-        let asked = self.asked.front().filter(|(psn, _)| *psn == response.psn).map(|(_, asked)| *asked);
-        let (offset, length, original) = match response.kind {
-            ResponseKind::Data { offset, length } => (offset, length, 0),
-            // Nothing is acknowledged, and a read ends with its last data.
-            ResponseKind::Reply(Reply::Done { original }) => match asked {
-                Some(Asked::Atomic(_) | Asked::Read(ReadRequest { length: 0, .. })) => (0, 0, original),
-                _ => return Ok(()),
-            },
-            ResponseKind::Reply(reply) => {
-                self.refuse(reply, asked);
-                return Ok(());
-            }
-        };
-        if self.end.is_ending || self.end.is_broken {
-            return Err(Stuck::Lost);
-        }
-        if !self.fits(Owner::Responses) {
-            return Err(Stuck::Full);
-        }
-        let Self { stream, buffer, scratch, .. } = self;
-        let mut is_last = true;
-        match asked {
-            Some(Asked::Read(read)) => {
-                let payload = copied(payload, scratch)?;
-                is_last = offset + u64::from(length) >= read.length.into();
-                stream.read_response(&read, offset as u32, payload, buffer);
-            }
-            Some(Asked::Atomic(id)) => stream.atomic_response(id, original, buffer),
-            None => return Ok(()),
-        }
-        self.open = (!is_last).then_some(Owner::Responses);
-        if is_last {
-            self.asked.pop_front();
-        }
-        Ok(())
-    }
-
-    /// Ends the connection because the QP refuses a message.
-    fn refuse(&mut self, reply: Reply, asked: Option<Asked>) {
-        let code = match reply {
-            // A QP that has failed or was disconnected handles no message.
-            Reply::Silence if self.end.is_ending => return,
-            Reply::Done { .. } => return,
-            Reply::NotReady { .. } => Code::NO_BUFFER,
-            Reply::Refused(refusal) => code_of(refusal, asked.is_some()),
-            Reply::Silence | Reply::LocalFault => Code::UNSPECIFIED,
-        };
-        self.terminate(code);
-        self.end.is_ending = true;
-    }
-}
-
-/// The code for a refused message.
-fn code_of(refusal: Refusal, is_read: bool) -> Code {
-    match (refusal, is_read) {
-        (Refusal::AccessError, true) => Code::READ_STAG,
-        (Refusal::AccessError, false) => Code::TAGGED_STAG,
-        (Refusal::InvalidRequest, true) => Code::ACCESS,
-        (Refusal::InvalidRequest, false) => Code::TOO_LONG,
-        (Refusal::OperationError, _) => Code::UNSPECIFIED,
-    }
-}
-
-/// What the peer's code means for the oldest request.
-fn refusal_of(code: Code) -> Refusal {
-    match code.0 >> 8 {
-        // Protection errors; the kernel's siw sends the code 0x1000 for them.
-        0x01 | 0x10 | 0x11 => Refusal::AccessError,
-        0x12 => Refusal::InvalidRequest,
-        _ => Refusal::OperationError,
-    }
-}
-
-/// The bytes of a payload, by a copy if others can change them.
-fn copied<'p>(payload: Payload<'p>, scratch: &'p mut Vec<u8>) -> Result<&'p [u8], Stuck> {
-    match payload {
-        Payload::Bytes(bytes) => Ok(bytes),
-        Payload::Memory(segments) => {
-            let length = segments.iter().map(Segment::len).sum();
-            if scratch.len() < length {
-                scratch.resize(length, 0);
-            }
-            let copy = &mut scratch[..length];
-            bytes::read_bytes(segments, copy).map_err(|_| Stuck::Fault)?;
-            Ok(copy)
-        }
-    }
+struct Waiting {
+    part: Part,
+    payload: Vec<u8>,
+    until: Instant,
 }
 
 impl Connection {
@@ -371,20 +102,7 @@ impl Connection {
             immediate: None,
             write: (0, 0, 0),
             is_in_write: false,
-        };
-        let outgoing = Outgoing {
-            stream,
-            buffer: first,
-            taken: 0,
-            position: 0,
-            scratch: Vec::new(),
-            requests: VecDeque::new(),
-            asked: VecDeque::new(),
-            open: None,
-            waiter: None,
-            is_completing: false,
-            is_blocked: false,
-            end: End::default(),
+            waiting: None,
         };
         Arc::new_cyclic(|this| Self {
             id,
@@ -394,8 +112,10 @@ impl Connection {
             number,
             template,
             incoming: Mutex::new(incoming),
-            outgoing: Mutex::new(outgoing),
+            outgoing: Mutex::new(Outgoing::new(stream, first)),
             is_receiving: AtomicBool::new(false),
+            is_unready: AtomicBool::new(false),
+            is_waiting: AtomicBool::new(false),
         })
     }
 
@@ -441,7 +161,13 @@ impl Connection {
         if self.out().end.is_closed {
             return false;
         }
+        if !self.retry(incoming, carrier) {
+            return false;
+        }
         for round in 0..MAX_READS {
+            if incoming.waiting.is_some() {
+                return true;
+            }
             let space = incoming.frames.space();
             let wanted = space.len();
             match rustix::net::recv(&*self.socket, space, RecvFlags::DONTWAIT) {
@@ -472,6 +198,38 @@ impl Connection {
         true
     }
 
+    /// Delivers the part that waits for a receive again, and what has followed it. Returns whether none waits.
+    fn retry(&self, incoming: &mut Incoming, carrier: &Arc<dyn Carrier>) -> bool {
+        let Some(Waiting { part, payload, until }) = incoming.waiting.take() else { return true };
+        if !self.out().end.is_ending {
+            with_segment(&payload, |segments| self.engine.deliver.part(&part, segments, carrier));
+        }
+        if self.is_unready.swap(false, Ordering::Relaxed) {
+            if Instant::now() < until {
+                incoming.waiting = Some(Waiting { part, payload, until });
+                return false;
+            }
+            let mut out = self.out();
+            out.terminate(Code::NO_BUFFER);
+            out.end.is_ending = true;
+        }
+        self.set_waiting(false);
+        self.deliver(incoming, carrier);
+        true
+    }
+
+    /// Stops or continues to read the socket. TCP then stops the peer.
+    fn set_waiting(&self, is_waiting: bool) {
+        if self.is_waiting.swap(is_waiting, Ordering::Relaxed) != is_waiting {
+            self.engine.waiting(is_waiting);
+            self.watched();
+        }
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_waiting.load(Ordering::Relaxed)
+    }
+
     /// Handles a failure of TCP.
     fn lose(&self, out: &mut Outgoing, error: Errno) {
         log::debug!("QP {:#x}: the connection is lost: {error}", self.number);
@@ -484,6 +242,7 @@ impl Connection {
             let mut out = self.out();
             if out.end.is_ending {
                 // Nothing is delivered to a QP that has failed.
+                out.end.heard = Some(Instant::now());
                 return incoming.frames.discard();
             }
             let found = match incoming.frames.next() {
@@ -495,7 +254,7 @@ impl Connection {
                     continue;
                 }
             };
-            let Incoming { frames, psn, immediate, write, is_in_write, .. } = &mut *incoming;
+            let Incoming { frames, psn, immediate, write, is_in_write, waiting, .. } = &mut *incoming;
             let Outgoing { stream, buffer, .. } = &mut *out;
             let event = match stream.segment(frames.segment(&found), buffer) {
                 Ok(event) => event,
@@ -601,6 +360,11 @@ impl Connection {
                 *psn = psn_after(*psn, 1);
             }
             with_segment(payload, |segments| self.engine.deliver.part(&part, segments, carrier));
+            if self.is_unready.swap(false, Ordering::Relaxed) {
+                let until = Instant::now() + RECEIVE_TIMEOUT;
+                *waiting = Some(Waiting { part, payload: payload.to_vec(), until });
+                return self.set_waiting(true);
+            }
         }
     }
 
@@ -661,7 +425,7 @@ impl Connection {
 
     /// Sets the events of the socket that the engine waits for.
     fn watch(&self, out: &Outgoing) {
-        self.engine.watch(self, !out.end.is_closed, out.is_blocked);
+        self.engine.watch(self, !out.end.is_closed && !self.is_waiting(), out.is_blocked);
     }
 
     /// Delivers the completions, in order: one thread at a time.
@@ -688,18 +452,21 @@ impl Connection {
             let is_empty = out.pending() == 0 || out.end.is_broken;
             let end = &mut out.end;
             let is_new = !std::mem::replace(&mut end.is_reported, true);
-            let deadline = *end.deadline.get_or_insert_with(|| Instant::now() + CLOSE_TIMEOUT);
+            let now = Instant::now();
+            let began = *end.began.get_or_insert(now);
+            let is_late = has_ended(now - began, now - end.heard.unwrap_or(began));
             if is_empty && !end.is_shut {
                 end.is_shut = true;
                 let _ = rustix::net::shutdown(&*self.socket, Shutdown::Write);
             }
-            (is_new, end.refusal, end.is_shut && end.is_closed || Instant::now() >= deadline)
+            (is_new, end.refusal, end.is_shut && end.is_closed || is_late)
         };
         if is_new {
             self.engine.ending();
             self.engine.deliver.ended(self.number, carrier, refusal);
         }
         if is_over {
+            self.set_waiting(false);
             self.engine.forget(self);
             let _ = rustix::net::shutdown(&*self.socket, Shutdown::Both);
         }
@@ -708,6 +475,10 @@ impl Connection {
 
 impl Carrier for Connection {
     fn put(&self, packet: &Packet, payload: Payload<'_>) -> Result<(), Stuck> {
+        if let Packet::Response(Response { kind: ResponseKind::Reply(Reply::NotReady { .. }), .. }) = packet {
+            self.is_unready.store(true, Ordering::Relaxed);
+            return Ok(());
+        }
         let mut out = self.out();
         let is_response = matches!(packet, Packet::Response(_));
         let put = match packet {
@@ -771,6 +542,12 @@ impl Carrier for Connection {
             self.engine.notify(self.id);
         }
     }
+}
+
+/// Whether a connection is closed although its peer has not closed it: after the time since the end has begun, and since
+/// data has arrived. Closing it earlier would reset it, and the peer would lose what this end has sent last.
+pub(super) fn has_ended(whole: Duration, silent: Duration) -> bool {
+    silent >= CLOSE_TIMEOUT || whole >= PEER_TIMEOUT
 }
 
 /// Calls `call` with received bytes as a segment; with none if there are none.

@@ -61,6 +61,8 @@ pub(crate) struct Engine {
     notified: Mutex<Vec<u64>>,
     /// The number of connections that end.
     ending: AtomicUsize,
+    /// The number of connections with a message that waits for a receive.
+    waiting: AtomicUsize,
     /// Programs poll, so the thread does not wait for sockets.
     is_polled: AtomicBool,
     /// A program has polled since the thread's last check.
@@ -98,6 +100,7 @@ impl Engine {
             last_id: AtomicU64::new(WAKE),
             notified: Mutex::new(Vec::new()),
             ending: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
             is_polled: AtomicBool::new(false),
             has_polled: AtomicBool::new(false),
             polls: AtomicU32::new(0),
@@ -226,10 +229,18 @@ impl Engine {
                     self.is_polled.store(false, Ordering::SeqCst);
                 }
             } else {
-                let timeout = if self.ending.load(Ordering::Relaxed) > 0 { Some(ENDING_TICK) } else { None };
+                let timeout = match (self.waiting.load(Ordering::Relaxed), self.ending.load(Ordering::Relaxed)) {
+                    (1.., _) => Some(TICK),
+                    (0, 1..) => Some(ENDING_TICK),
+                    (0, 0) => None,
+                };
                 self.serve_ready(reactor, timeout);
                 self.polls.store(0, Ordering::Relaxed);
                 self.serve_notified();
+            }
+            if self.waiting.load(Ordering::Relaxed) > 0 {
+                let waiting = self.all().into_iter().filter(|connection| connection.is_waiting());
+                waiting.for_each(|connection| _ = connection.serve(true));
             }
             if self.ending.load(Ordering::Relaxed) > 0 && Instant::now() >= next_sweep {
                 next_sweep = Instant::now() + ENDING_TICK;
@@ -306,10 +317,21 @@ impl Engine {
         let mut flags = epoll::EventFlags::empty();
         flags.set(epoll::EventFlags::IN, reads);
         flags.set(epoll::EventFlags::OUT, writes);
+        // The end of the connection, which cannot be left out, is reported once.
+        flags.set(epoll::EventFlags::ONESHOT, !reads && !writes);
         if let Some(reactor) = self.reactor.get() {
             let data = epoll::EventData::new_u64(connection.id);
             // A connection that is not served yet, or no longer, is not in the list.
             let _ = epoll::modify(&reactor.epoll, &*connection.socket, data, flags);
+        }
+    }
+
+    /// A message begins to wait for a receive, or no longer waits.
+    pub(super) fn waiting(&self, is_new: bool) {
+        if !is_new {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        } else if self.waiting.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.wake();
         }
     }
 
@@ -342,6 +364,14 @@ impl Engine {
     #[inline]
     pub(crate) fn progress(&self) -> bool {
         self.has_connections.load(Ordering::Relaxed) && self.polled()
+    }
+
+    /// A program will wait for an event instead of polling, so the thread serves the connections at once.
+    pub(crate) fn armed(&self) {
+        self.polls.store(0, Ordering::Relaxed);
+        if self.is_polled.swap(false, Ordering::SeqCst) {
+            self.wake();
+        }
     }
 
     fn polled(&self) -> bool {

@@ -14,7 +14,7 @@
 //!
 //! With I/O, for the devices named `softiw...`:
 //!
-//! - `connection`: the carrier of a QP, on one TCP socket
+//! - `connection`: the carrier of a QP, on one TCP socket; `outgoing`: its sending side
 //! - `engine`: the connections of the process, and the thread that serves them
 //!
 //! `simulator` tests both ends without I/O. The parsers accept any input without a panic.
@@ -25,6 +25,7 @@ mod ddp;
 pub(crate) mod engine;
 mod fpdu;
 mod mpa;
+mod outgoing;
 mod rdmap;
 mod receiver;
 mod sender;

@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::iter;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use super::connect::Agreed;
-use super::connection::Connection;
+use super::connection::{Connection, has_ended};
 use super::ddp::{Header, Placement};
 use super::engine::Engine;
 use super::fpdu;
@@ -46,20 +47,30 @@ enum Seen {
 }
 
 #[derive(Debug, Default)]
-struct Log(Mutex<Vec<(ThreadId, Seen)>>);
+struct Log {
+    seen: Mutex<Vec<(ThreadId, Seen)>>,
+    /// The number of receives that the QP lacks.
+    lacking: AtomicU32,
+}
 
 impl Log {
     fn add(&self, seen: Seen) {
-        self.0.lock().unwrap().push((thread::current().id(), seen));
+        self.seen.lock().unwrap().push((thread::current().id(), seen));
     }
 
     fn seen(&self) -> Vec<Seen> {
-        self.0.lock().unwrap().iter().map(|(_, seen)| *seen).collect()
+        self.seen.lock().unwrap().iter().map(|(_, seen)| *seen).collect()
     }
 }
 
 impl Deliver for Log {
-    fn part(&self, part: &Part, _payload: &[Segment], _back: &Arc<dyn Carrier>) {
+    fn part(&self, part: &Part, _payload: &[Segment], back: &Arc<dyn Carrier>) {
+        if self.lacking.load(Ordering::Relaxed) > 0 {
+            let kind = ResponseKind::Reply(Reply::NotReady { timer: 0 });
+            let Request { source_number: number, psn, .. } = part.request;
+            let response = Response { number, source_number: part.number, psn, attempt: 0, kind };
+            return back.put(&Packet::Response(response), Payload::Bytes(&[])).unwrap();
+        }
         self.add(Seen::Part(part.length));
     }
 
@@ -179,7 +190,7 @@ fn response_completes_no_request_on_its_thread() {
     let response = Response { number: STREAM_PEER, source_number: 5, psn: 0, attempt: 0, kind };
     connection.put(&Packet::Response(response), Payload::Bytes(&[])).unwrap();
     wait("the completion", || log.seen() == [Seen::Response(3)]);
-    assert_ne!(log.0.lock().unwrap()[0].0, thread::current().id(), "the caller may hold a lock of the QP");
+    assert_ne!(log.seen.lock().unwrap()[0].0, thread::current().id(), "the caller may hold a lock of the QP");
 }
 
 /// Ends a connection whose peer never closes, while `work` is called.
@@ -268,6 +279,41 @@ fn send_completes_before_its_answer_arrives() {
     peer.write_all(&send(1, b"answer")).unwrap();
     wait("the answer", || connection.serve(true));
     assert_eq!(log.seen(), [Seen::Response(9), Seen::Part(6)]);
+}
+
+#[test]
+fn sends_wait_for_a_receive() {
+    for is_polled in [false, true] {
+        let (engine, log) = engine();
+        let (connection, mut peer) = pair(engine, None);
+        engine.begin(&connection).unwrap();
+        log.lacking.store(1, Ordering::Relaxed);
+        peer.write_all(&send(1, b"one")).unwrap();
+        wait("the first message", || connection.is_waiting());
+        let other: Vec<u8> = [send(2, b"four"), send(3, b"fifth")].concat();
+        peer.write_all(&other).unwrap();
+        for _ in 0..100 {
+            connection.serve(true);
+        }
+        assert_eq!(log.seen(), []);
+        log.lacking.store(0, Ordering::Relaxed);
+        wait("the messages", || {
+            if is_polled {
+                engine.progress();
+            }
+            log.seen().len() == 3
+        });
+        assert_eq!(log.seen(), [Seen::Part(3), Seen::Part(4), Seen::Part(5)]);
+        assert!(!connection.is_waiting());
+    }
+}
+
+#[test]
+fn peer_that_still_sends_delays_the_close() {
+    let seconds = Duration::from_secs;
+    for (whole, silent, expected) in [(4, 4, false), (5, 5, true), (29, 1, false), (31, 1, true)] {
+        assert_eq!(has_ended(seconds(whole), seconds(silent)), expected, "{whole} {silent}");
+    }
 }
 
 #[test]

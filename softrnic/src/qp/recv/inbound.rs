@@ -108,6 +108,11 @@ impl Responder {
             return has_failed;
         }
         let back = back.unwrap_or_else(|| Return::of(part, carrier));
+        if is_stream && matches!(reply, Reply::NotReady { .. }) {
+            // The connection keeps the message. This does not wait for other responses.
+            let _ = back.reply(pair, reply);
+            return has_failed;
+        }
         let read = match part.request.operation {
             Operation::Read { address, rkey } if matches!(reply, Reply::Done { .. }) => {
                 let length = part.request.length;

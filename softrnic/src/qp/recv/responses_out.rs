@@ -56,7 +56,7 @@ impl Return {
     }
 
     #[inline]
-    fn reply(&self, pair: &QueuePair, reply: Reply) -> Result<(), Stuck> {
+    pub(in crate::qp) fn reply(&self, pair: &QueuePair, reply: Reply) -> Result<(), Stuck> {
         self.put(pair, ResponseKind::Reply(reply), Payload::Bytes(&[]))
     }
 }

@@ -134,6 +134,13 @@ impl QpRegistry {
         self.transport().is_some_and(|transport| transport.progress())
     }
 
+    /// A program will wait for an event instead of polling.
+    pub(crate) fn armed(&self) {
+        if let Some(transport) = self.transport() {
+            transport.armed();
+        }
+    }
+
     /// Delivers all packets that other processes have sent so far. The caller holds no lock of a QP.
     pub(crate) fn settle(&self) {
         if let Some(transport) = self.transport() {

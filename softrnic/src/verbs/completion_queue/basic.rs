@@ -74,6 +74,7 @@ fn as_c(completion: &Completion) -> ibv_wc {
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: C's promise: the queue is alive.
     let queue = unsafe { Queue::of(cq) };
+    QpRegistry::of_process().armed();
     queue.queue.arm(if solicited_only == 0 { Armed::Next } else { Armed::Solicited });
     0
 }

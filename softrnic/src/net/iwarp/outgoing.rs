@@ -1,0 +1,322 @@
+//! The sending side of a connection: encodes messages into a buffer, which TCP takes, and keeps the requests that are
+//! not complete.
+
+use std::collections::VecDeque;
+use std::sync::Weak;
+use std::time::Instant;
+
+use super::rdmap::{Atomic, ReadRequest};
+use super::receiver::Last;
+use super::stream::Stream;
+use super::terminate::{Code, Terminate};
+use crate::wire::bytes::{self, Segment};
+use crate::wire::message::{Refusal, Reply};
+use crate::wire::operation::Operation;
+use crate::wire::packet::{Part, Payload, Response, ResponseKind};
+use crate::wire::transport::{Stuck, Wake};
+
+/// The buffer refuses packets from this length on.
+pub(super) const BUFFER_LIMIT: usize = 256 << 10;
+/// The first half of an Immediate Data message that belongs to the next Send. Otherwise, it is the length of the Write
+/// that it belongs to. RFC 7306 leaves all eight bytes to the program.
+pub(super) const SEND_FOLLOWS: u32 = u32::MAX;
+
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) stream: Stream,
+    /// The bytes after `taken` wait for TCP.
+    pub(super) buffer: Vec<u8>,
+    pub(super) taken: usize,
+    /// The number of bytes that TCP has taken before this buffer.
+    pub(super) position: u64,
+    /// A copy of a payload.
+    pub(super) scratch: Vec<u8>,
+    /// The requests of the QP that are not complete.
+    pub(super) requests: VecDeque<Outstanding>,
+    /// The peer's requests that are not answered.
+    pub(super) asked: VecDeque<(u32, Asked)>,
+    /// Whose message is partially put.
+    pub(super) open: Option<Owner>,
+    pub(super) waiter: Option<Weak<dyn Wake>>,
+    /// A thread delivers completions.
+    pub(super) is_completing: bool,
+    /// TCP takes nothing at the moment.
+    pub(super) is_blocked: bool,
+    pub(super) end: End,
+}
+
+/// The end of a connection.
+#[derive(Debug, Default)]
+pub(super) struct End {
+    /// Nothing more is put.
+    pub(super) is_ending: bool,
+    pub(super) began: Option<Instant>,
+    /// Data of the peer arrived after the end has begun.
+    pub(super) heard: Option<Instant>,
+    /// A Terminate message was put.
+    pub(super) is_terminated: bool,
+    /// The peer's reason.
+    pub(super) refusal: Option<Refusal>,
+    /// The QP was informed.
+    pub(super) is_reported: bool,
+    /// This end has closed its direction.
+    pub(super) is_shut: bool,
+    /// The peer has closed its direction.
+    pub(super) is_closed: bool,
+    /// TCP sends nothing more.
+    pub(super) is_broken: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    Requests,
+    Responses,
+}
+
+/// A request of the QP.
+#[derive(Debug)]
+pub(super) struct Outstanding {
+    pub(super) psn: u32,
+    pub(super) attempt: u32,
+    pub(super) wait: Await,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Await {
+    /// Until TCP has taken this byte.
+    Taken(u64),
+    Data,
+    Original,
+    Nothing {
+        original: u64,
+    },
+}
+
+/// A request of the peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Asked {
+    Read(ReadRequest),
+    Atomic(u32),
+}
+
+impl Outgoing {
+    /// `first` is sent before everything else.
+    pub(super) fn new(stream: Stream, first: Vec<u8>) -> Self {
+        Self {
+            stream,
+            buffer: first,
+            taken: 0,
+            position: 0,
+            scratch: Vec::new(),
+            requests: VecDeque::new(),
+            asked: VecDeque::new(),
+            open: None,
+            waiter: None,
+            is_completing: false,
+            is_blocked: false,
+            end: End::default(),
+        }
+    }
+
+    pub(super) fn pending(&self) -> usize {
+        self.buffer.len() - self.taken
+    }
+
+    /// Whether the next packet of this owner fits.
+    pub(super) fn fits(&self, owner: Owner) -> bool {
+        self.stream.may_send() && self.pending() < BUFFER_LIMIT && self.open.is_none_or(|open| open == owner)
+    }
+
+    pub(super) fn terminate(&mut self, code: Code) {
+        if !self.end.is_terminated && !self.end.is_shut {
+            log::debug!("sent a Terminate message: {code:?}");
+            self.stream.terminate(&Terminate::new(code), &mut self.buffer);
+            self.end.is_terminated = true;
+        }
+    }
+
+    /// The number of bytes that TCP has taken.
+    pub(super) fn sent(&self) -> u64 {
+        self.position + self.taken as u64
+    }
+
+    /// Whether the oldest request is complete.
+    pub(super) fn has_completed(&self) -> bool {
+        self.requests.front().is_some_and(|request| match request.wait {
+            Await::Taken(end) => self.sent() >= end,
+            Await::Nothing { .. } => true,
+            Await::Data | Await::Original => false,
+        })
+    }
+
+    /// The next completed request.
+    pub(super) fn completed(&mut self) -> Option<(u32, u32, u64)> {
+        if !self.has_completed() {
+            return None;
+        }
+        let Outstanding { psn, attempt, wait } = self.requests.pop_front()?;
+        let original = if let Await::Nothing { original } = wait { original } else { 0 };
+        Some((psn, attempt, original))
+    }
+
+    /// TCP sends nothing more. What it has not taken does not complete, and other requests may still be answered.
+    pub(super) fn stop_sending(&mut self) {
+        let sent = self.sent();
+        self.requests.retain(|request| !matches!(request.wait, Await::Taken(end) if end > sent));
+        self.buffer.clear();
+        (self.position, self.taken, self.is_blocked, self.end.is_broken) = (sent, 0, false, true);
+    }
+
+    /// The oldest request that waits for this kind of response.
+    pub(super) fn oldest(&mut self, wait: Await) -> Option<&mut Outstanding> {
+        self.requests.iter_mut().find(|request| request.wait == wait)
+    }
+
+    /// Encodes a part of a request of the QP.
+    pub(super) fn put_part(&mut self, part: &Part, payload: Payload<'_>) -> Result<(), Stuck> {
+        if !self.fits(Owner::Requests) {
+            return Err(Stuck::Full);
+        }
+        let Self { stream, buffer, scratch, .. } = self;
+        let payload = copied(payload, scratch)?;
+        let request = &part.request;
+        let is_last = part.is_last();
+        // Messages have at most 2 GiB.
+        let offset = part.offset as u32;
+        let kind = |invalidate| Last { is_solicited: request.is_solicited, invalidate };
+        let immediate = |first: u32, immediate: u32| {
+            let mut bytes = [0; 8];
+            bytes[..4].copy_from_slice(&first.to_be_bytes());
+            bytes[4..].copy_from_slice(&immediate.to_ne_bytes());
+            bytes
+        };
+        let mut wait = None;
+        match request.operation {
+            Operation::Send => stream.send(kind(None), offset, payload, is_last, buffer),
+            Operation::SendInvalidate { rkey } => stream.send(kind(Some(rkey)), offset, payload, is_last, buffer),
+            Operation::SendImmediate { immediate: value } => {
+                if part.offset == 0 {
+                    stream.immediate(immediate(SEND_FOLLOWS, value), false, buffer);
+                }
+                stream.send(kind(None), offset, payload, is_last, buffer);
+            }
+            Operation::Write { address, rkey } | Operation::WriteImmediate { address, rkey, .. } => {
+                stream.write(rkey, address.wrapping_add(part.offset), payload, is_last, buffer);
+                if let (Operation::WriteImmediate { immediate: value, .. }, true) = (request.operation, is_last) {
+                    stream.immediate(immediate(request.length as u32, value), request.is_solicited, buffer);
+                }
+            }
+            Operation::Read { address, rkey } => {
+                stream.read(request.length as u32, rkey, address, buffer);
+                wait = Some(Await::Data);
+            }
+            Operation::CompareSwap { address, rkey, compare, swap } => {
+                stream.atomic(rkey, address, Atomic::CompareSwap { compare, swap }, buffer);
+                wait = Some(Await::Original);
+            }
+            Operation::FetchAdd { address, rkey, add } => {
+                stream.atomic(rkey, address, Atomic::FetchAdd { add }, buffer);
+                wait = Some(Await::Original);
+            }
+            // The service has no such message.
+            Operation::AtomicWrite { .. } | Operation::Flush { .. } => return Err(Stuck::Fault),
+            Operation::LocalInvalidate { .. } | Operation::Bind => return Err(Stuck::Fault),
+        }
+        self.open = (!is_last).then_some(Owner::Requests);
+        if is_last {
+            let wait = wait.unwrap_or(Await::Taken(self.position + self.buffer.len() as u64));
+            self.requests.push_back(Outstanding { psn: request.psn, attempt: part.attempt, wait });
+        }
+        Ok(())
+    }
+
+    /// Encodes a response of the QP.
+    pub(super) fn put_response(&mut self, response: &Response, payload: Payload<'_>) -> Result<(), Stuck> {
+        let asked = self.asked.front().filter(|(psn, _)| *psn == response.psn).map(|(_, asked)| *asked);
+        let (offset, length, original) = match response.kind {
+            ResponseKind::Data { offset, length } => (offset, length, 0),
+            // Nothing is acknowledged, and a read ends with its last data.
+            ResponseKind::Reply(Reply::Done { original }) => match asked {
+                Some(Asked::Atomic(_) | Asked::Read(ReadRequest { length: 0, .. })) => (0, 0, original),
+                _ => return Ok(()),
+            },
+            ResponseKind::Reply(reply) => {
+                self.refuse(reply, asked);
+                return Ok(());
+            }
+        };
+        if self.end.is_ending || self.end.is_broken {
+            return Err(Stuck::Lost);
+        }
+        if !self.fits(Owner::Responses) {
+            return Err(Stuck::Full);
+        }
+        let Self { stream, buffer, scratch, .. } = self;
+        let mut is_last = true;
+        match asked {
+            Some(Asked::Read(read)) => {
+                let payload = copied(payload, scratch)?;
+                is_last = offset + u64::from(length) >= read.length.into();
+                stream.read_response(&read, offset as u32, payload, buffer);
+            }
+            Some(Asked::Atomic(id)) => stream.atomic_response(id, original, buffer),
+            None => return Ok(()),
+        }
+        self.open = (!is_last).then_some(Owner::Responses);
+        if is_last {
+            self.asked.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Ends the connection because the QP refuses a message.
+    pub(super) fn refuse(&mut self, reply: Reply, asked: Option<Asked>) {
+        let code = match reply {
+            // A QP that has failed or was disconnected handles no message.
+            Reply::Silence if self.end.is_ending => return,
+            // The connection keeps a message without a receive.
+            Reply::Done { .. } | Reply::NotReady { .. } => return,
+            Reply::Refused(refusal) => code_of(refusal, asked.is_some()),
+            Reply::Silence | Reply::LocalFault => Code::UNSPECIFIED,
+        };
+        self.terminate(code);
+        self.end.is_ending = true;
+    }
+}
+
+/// The code for a refused message.
+fn code_of(refusal: Refusal, is_read: bool) -> Code {
+    match (refusal, is_read) {
+        (Refusal::AccessError, true) => Code::READ_STAG,
+        (Refusal::AccessError, false) => Code::TAGGED_STAG,
+        (Refusal::InvalidRequest, true) => Code::ACCESS,
+        (Refusal::InvalidRequest, false) => Code::TOO_LONG,
+        (Refusal::OperationError, _) => Code::UNSPECIFIED,
+    }
+}
+
+/// What the peer's code means for the oldest request.
+pub(super) fn refusal_of(code: Code) -> Refusal {
+    match code.0 >> 8 {
+        // Protection errors; the kernel's siw sends the code 0x1000 for them.
+        0x01 | 0x10 | 0x11 => Refusal::AccessError,
+        0x12 => Refusal::InvalidRequest,
+        _ => Refusal::OperationError,
+    }
+}
+
+/// The bytes of a payload, by a copy if others can change them.
+fn copied<'p>(payload: Payload<'p>, scratch: &'p mut Vec<u8>) -> Result<&'p [u8], Stuck> {
+    match payload {
+        Payload::Bytes(bytes) => Ok(bytes),
+        Payload::Memory(segments) => {
+            let length = segments.iter().map(Segment::len).sum();
+            if scratch.len() < length {
+                scratch.resize(length, 0);
+            }
+            let copy = &mut scratch[..length];
+            bytes::read_bytes(segments, copy).map_err(|_| Stuck::Fault)?;
+            Ok(copy)
+        }
+    }
+}
