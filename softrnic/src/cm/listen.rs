@@ -30,8 +30,8 @@ use crate::sys::errno::Errno;
 
 /// The default and the largest backlog.
 pub(super) const MAX_BACKLOG: c_int = 1024;
-/// Time-out of a connection without a request, and the limit of such connections. Beyond the limit, the oldest one is
-/// closed.
+/// Time-out of a connection without a request, and the limit of such connections. Beyond the limit, the oldest one of the
+/// host with the most is closed.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 const MAX_SILENT: usize = 64;
 
@@ -39,6 +39,8 @@ const MAX_SILENT: usize = 64;
 pub(super) struct NewConnection {
     pub(super) watched: Watched,
     until: Instant,
+    /// The peer's host.
+    host: Option<IpAddr>,
     /// The state of the set-up on TCP.
     responder: Option<Responder>,
 }
@@ -152,10 +154,13 @@ impl World {
         let until = Instant::now() + REQUEST_TIMEOUT;
         let Ok(watched) = self.watch(id, socket, Source::NewConnection(id)) else { return };
         let Ok(identifier) = self.id(id) else { return };
-        identifier.new_connections.push(NewConnection { watched, until, responder });
+        let host = rustix::net::getpeername(&*watched.socket).ok().flatten();
+        let host = host.and_then(|name| SocketAddr::try_from(name).ok()).map(|address| address.ip());
+        identifier.new_connections.push(NewConnection { watched, until, host, responder });
         let channel = identifier.channel;
         if identifier.new_connections.len() > MAX_SILENT {
-            let first = identifier.new_connections.remove(0);
+            let hosts: Vec<_> = identifier.new_connections.iter().map(|one| one.host).collect();
+            let first = identifier.new_connections.remove(oldest_of_most(&hosts));
             self.unwatch(channel, &first.watched);
         }
         self.update_silence_deadline(id);
@@ -278,9 +283,29 @@ impl World {
     }
 }
 
+/// The index of the first of the most frequent values.
+fn oldest_of_most(values: &[Option<IpAddr>]) -> usize {
+    let count = |value| values.iter().filter(|other| **other == value).count();
+    let most = values.iter().map(|value| count(*value)).max();
+    values.iter().position(|value| Some(count(*value)) == most).unwrap_or(0)
+}
+
 /// Logs a process of another user, which may connect although the QPs cannot reach each other.
 fn log_other_user(socket: &Descriptor) {
     if !is_ours(socket.as_fd()) {
         log::debug!("a process of another user connects, but its QPs cannot be reached");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silent_connections_of_one_host_evict_no_other() {
+        let hosts = |last: &[u8]| last.iter().map(|last| Some(IpAddr::from([192, 0, 2, *last]))).collect::<Vec<_>>();
+        for (values, expected) in [(&[1, 2, 2, 3, 2][..], 1), (&[1, 2, 3], 0), (&[3, 1, 1, 2, 2], 1)] {
+            assert_eq!(oldest_of_most(&hosts(values)), expected, "{values:?}");
+        }
     }
 }

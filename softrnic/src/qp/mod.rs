@@ -348,6 +348,12 @@ impl QueuePair {
         self.stream.end();
     }
 
+    /// Moves to the error state because of the peer's message. A stream ends with the refusal, which follows the responses to
+    /// earlier messages.
+    fn fail_by_refusal(&self) {
+        self.state.store(State::Error as u8, Ordering::Release);
+    }
+
     /// Moves to the error state after its completion queue has lost a completion, and raises `IBV_EVENT_QP_FATAL`. The
     /// caller holds the requester's or the responder's lock. Returns whether the state has changed; then the QP must be
     /// flushed.

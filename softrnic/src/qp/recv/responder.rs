@@ -175,7 +175,7 @@ impl Responder {
             Err(Stop::Lost) => return self.break_down(pair),
         };
         log::debug!("QP {:#x} refused {:?}: {refusal:?}", pair.number, request.operation);
-        pair.fail();
+        pair.fail_by_refusal();
         // Errors without a completion raise an event.
         if let Some(event) = event {
             pair.parts.events.happened(event);

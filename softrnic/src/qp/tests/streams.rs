@@ -59,6 +59,28 @@ fn writes_beside_a_waiting_read_queue_no_replies() {
     assert_eq!(kinds.collect::<Vec<_>>(), [(0, true), (0, false)], "the data and the end of the read");
 }
 
+#[test]
+fn refused_read_comes_after_the_data_of_an_earlier_one() {
+    let wire = Wire::new();
+    let end = End::new(Service::Iwarp);
+    end.pair.change(State::Reset, State::Init, Attributes { access: ALL, ..Attributes::new() }).unwrap();
+    end.pair.connect(wire.clone(), path(HERE), (2, 2)).unwrap();
+    let back: Arc<dyn Carrier> = wire.clone();
+    let (address, rkey) = end.at(0);
+    wire.set_space(0);
+    end.pair.part_arrived(&part(&end, 0, Operation::Read { address, rkey }, 64), &[], &back);
+    end.pair.part_arrived(&part(&end, 1, Operation::Read { address, rkey: !rkey }, 64), &[], &back);
+    assert_eq!(end.pair.state(), State::Error);
+    wire.set_space(usize::MAX);
+    let kinds = std::iter::from_fn(|| wire.pop()).map(|(packet, _)| match packet {
+        Packet::Response(Response { psn, kind: ResponseKind::Data { .. }, .. }) => (psn, "data"),
+        Packet::Response(Response { psn, kind: ResponseKind::Reply(Reply::Done { .. }), .. }) => (psn, "done"),
+        Packet::Response(Response { psn, kind: ResponseKind::Reply(Reply::Refused(_)), .. }) => (psn, "refused"),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(kinds.collect::<Vec<_>>(), [(0, "data"), (0, "done"), (1, "refused")]);
+}
+
 /// A carrier whose peer sends at the moment of its end.
 #[derive(Debug, Default)]
 struct Ending {

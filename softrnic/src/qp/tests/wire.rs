@@ -104,6 +104,10 @@ impl Carrier for Wire {
         Ok(())
     }
 
+    fn end(&self) {
+        self.is_gone.store(true, Ordering::Relaxed);
+    }
+
     fn wake(&self, pair: Weak<dyn Wake>) {
         self.waiting.lock().unwrap().push(pair);
     }

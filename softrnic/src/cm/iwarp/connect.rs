@@ -1,0 +1,261 @@
+//! The active side: connects within [`CONNECT_TIMEOUT`], and waits for the reply for [`CM_TIMEOUT`].
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rdma_mummy_sys::{rdma_cm_event_type as event_type, rdma_conn_param};
+use rustix::event::epoll::EventFlags;
+use rustix::net::RecvFlags;
+
+use super::{Setup, depth, hand_over, path, send, tcp_socket};
+use crate::cm::calls::system;
+use crate::cm::channel::{Source, Watched};
+use crate::cm::events::{Parameters, Pending, no_connection};
+use crate::cm::id::State;
+use crate::cm::peer::CM_TIMEOUT;
+use crate::cm::{World, world};
+use crate::net::iwarp::connect::{Agreed, Failure, Initiator, Offer};
+use crate::sys::descriptor::Descriptor;
+use crate::sys::errno::Errno;
+use crate::wiring::streams;
+
+/// Time-out of a TCP connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for which a connection that TCP refuses is retried, and the interval: programs listen anew between two
+/// connections.
+const GRACE: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The arguments of a connect call.
+pub(in crate::cm) struct Attempt {
+    number: u32,
+    offer: Offer,
+    /// The peer has closed a connection without a reply.
+    has_repeated: bool,
+    has_revision_1: bool,
+    is_connected: bool,
+    retry_until: Instant,
+}
+
+/// The event and status for a failed set-up, as in the kernel.
+fn failed(errno: i32) -> (event_type, i32) {
+    match errno {
+        libc::ECONNREFUSED | libc::ECONNRESET => (event_type::RDMA_CM_EVENT_REJECTED, -errno),
+        libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH => (event_type::RDMA_CM_EVENT_UNREACHABLE, -errno),
+        _ => (event_type::RDMA_CM_EVENT_CONNECT_ERROR, -errno),
+    }
+}
+
+/// The parameters of an event. The limits are those of this side, from the peer's point of view.
+fn parameters(initiator_depth: u16, responder_resources: u16) -> Parameters {
+    let (initiator_depth, responder_resources) = (depth(initiator_depth), depth(responder_resources));
+    Parameters::Connection(rdma_conn_param { initiator_depth, responder_resources, ..no_connection() })
+}
+
+/// Connects the QP after the peer has accepted, before the event is reported.
+pub(in crate::cm) fn respond(id: usize) -> Result<(), Errno> {
+    let (attempt, agreed, socket, path) = {
+        let mut world = world();
+        let identifier = world.id(id)?;
+        let (Some(from), Some(to), Some(link)) = (identifier.source, identifier.destination, &identifier.link) else {
+            return Err(Errno::INVALID);
+        };
+        let (socket, path) = (Arc::clone(&link.socket), path(from, to, identifier.options.traffic_class));
+        let Some(Setup::Agreed(attempt, agreed)) = identifier.setup.take() else { return Err(Errno::INVALID) };
+        (attempt, agreed, socket, path)
+    };
+    let made = hand_over(socket, (&agreed, true), Vec::new(), attempt.number, path);
+    let mut world = world();
+    match made {
+        Ok(made) => {
+            world.stream_connected(id, made)?;
+            world.id(id)?.state = State::Connected;
+            Ok(())
+        }
+        Err(errno) => {
+            world.close_link(id);
+            Err(errno)
+        }
+    }
+}
+
+/// Whether TCP has connected.
+fn has_peer(link: &Option<Watched>) -> bool {
+    link.as_ref().is_some_and(|link| rustix::net::getpeername(&*link.socket).is_ok())
+}
+
+impl World {
+    /// Begins to connect; the result is an event.
+    pub(in crate::cm) fn begin_connect(&mut self, id: usize, number: u32, data: Vec<u8>) -> Result<(), Errno> {
+        let identifier = self.id(id)?;
+        let (ird, ord) = (identifier.responder_resources.into(), identifier.initiator_depth.into());
+        let offer = Offer { ird, ord, has_crc: true, private: data };
+        // Checks the length of the private data.
+        Initiator::new(offer.clone()).start(&mut Vec::new()).map_err(|_| Errno::INVALID)?;
+        self.try_connect(
+            id,
+            Attempt {
+                number,
+                offer,
+                has_repeated: false,
+                has_revision_1: false,
+                is_connected: false,
+                retry_until: Instant::now() + GRACE,
+            },
+        )
+    }
+
+    fn try_connect(&mut self, id: usize, attempt: Attempt) -> Result<(), Errno> {
+        let identifier = self.id(id)?;
+        let (Some(from), Some(to)) = (identifier.source, identifier.destination) else { return Err(Errno::INVALID) };
+        let socket = tcp_socket(to)?;
+        let mut from = from;
+        from.set_port(0);
+        rustix::net::bind(&socket, &from).map_err(system)?;
+        let offer = attempt.offer.clone();
+        let initiator = if attempt.has_revision_1 { Initiator::of_revision_1(offer) } else { Initiator::new(offer) };
+        let mut bytes = Vec::new();
+        initiator.start(&mut bytes).map_err(|_| Errno::INVALID)?;
+        let socket = Arc::new(socket);
+        match rustix::net::connect(&*socket, &to) {
+            Ok(()) => send(&socket, &bytes),
+            // The program may wait for the peer before it takes an event of this channel.
+            Err(rustix::io::Errno::INPROGRESS | rustix::io::Errno::INTR) => {
+                streams().send_once_connected(&socket, bytes).map_err(system)?;
+            }
+            Err(rustix::io::Errno::CONNREFUSED) => return self.refused(id, attempt),
+            Err(error) => return Err(system(error)),
+        }
+        let source = rustix::net::getsockname(&*socket).map_err(system)?;
+        let watched = self.watch(id, socket, Source::Link(id))?;
+        let identifier = self.id(id)?;
+        (identifier.link, identifier.setup) = (Some(watched), Some(Setup::Requesting(attempt, initiator)));
+        if let Ok(source) = SocketAddr::try_from(source) {
+            identifier.source = Some(source);
+        }
+        self.set_deadline(id, Some(Instant::now() + CONNECT_TIMEOUT));
+        self.write_addresses(id)
+    }
+
+    /// Handles a connection that TCP has refused: retries it for a short time.
+    fn refused(&mut self, id: usize, attempt: Attempt) -> Result<(), Errno> {
+        self.close_link(id);
+        if Instant::now() >= attempt.retry_until {
+            self.set_up_failed(id, libc::ECONNREFUSED, Vec::new());
+            return Ok(());
+        }
+        self.id(id)?.setup = Some(Setup::Retrying(attempt));
+        self.set_deadline(id, Some(Instant::now() + RETRY_INTERVAL));
+        Ok(())
+    }
+
+    /// Handles a passed deadline of a connection that is set up.
+    pub(in crate::cm) fn set_up_expired(&mut self, id: usize) {
+        let Ok(identifier) = self.id(id) else { return };
+        match identifier.setup.take() {
+            Some(Setup::Retrying(attempt)) => {
+                if let Err(errno) = self.try_connect(id, attempt) {
+                    self.set_up_failed(id, errno.0, Vec::new());
+                }
+            }
+            Some(Setup::Requesting(mut attempt, initiator)) if !attempt.is_connected && has_peer(&identifier.link) => {
+                // The rest of the time is for the reply.
+                attempt.is_connected = true;
+                identifier.setup = Some(Setup::Requesting(attempt, initiator));
+                self.set_deadline(id, Some(Instant::now() + CM_TIMEOUT));
+            }
+            _ => self.set_up_failed(id, libc::ETIMEDOUT, Vec::new()),
+        }
+    }
+
+    /// Ends an attempt to connect.
+    pub(super) fn set_up_failed(&mut self, id: usize, errno: i32, data: Vec<u8>) {
+        self.set_deadline(id, None);
+        let Ok(identifier) = self.id(id) else { return };
+        (identifier.state, identifier.setup) = (State::Closed, None);
+        let (event, status) = failed(errno);
+        let parameters = Parameters::Connection(no_connection());
+        self.put(Pending { status, parameters, data, ..Pending::new(id, event) });
+        self.close_link(id);
+    }
+
+    /// Replaces the events that the channel waits for.
+    fn watch_again(&mut self, id: usize, socket: &Arc<Descriptor>, flags: EventFlags) -> Result<(), Errno> {
+        let identifier = self.id(id)?;
+        let (channel, old) = (identifier.channel, identifier.link.take());
+        if let Some(old) = old {
+            self.unwatch(channel, &old);
+        }
+        let watched = self.watch_for(id, Arc::clone(socket), Source::Link(id), flags)?;
+        self.id(id)?.link = Some(watched);
+        Ok(())
+    }
+
+    /// Reads the reply.
+    pub(super) fn read_reply(
+        &mut self,
+        id: usize,
+        socket: &Arc<Descriptor>,
+        mut attempt: Attempt,
+        mut initiator: Initiator,
+    ) -> Result<(), Errno> {
+        let mut buffer = [0; 1024];
+        let mut is_closed = false;
+        let failure = match rustix::net::recv(&**socket, &mut buffer[..], RecvFlags::DONTWAIT) {
+            Ok((_, 0)) | Err(rustix::io::Errno::CONNRESET) => {
+                is_closed = true;
+                initiator.closed()
+            }
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {
+                self.id(id)?.setup = Some(Setup::Requesting(attempt, initiator));
+                return Ok(());
+            }
+            Err(rustix::io::Errno::CONNREFUSED) => return self.refused(id, attempt),
+            Err(error) => return Err(system(error)),
+            Ok((_, length)) => match initiator.received(&buffer[..length]) {
+                Ok(None) => {
+                    self.id(id)?.setup = Some(Setup::Requesting(attempt, initiator));
+                    return Ok(());
+                }
+                Ok(Some(agreed)) => return self.agreed(id, socket, attempt, agreed),
+                Err(failure) => failure,
+            },
+        };
+        log::debug!("cannot connect: {failure:?}");
+        match failure {
+            // A listener that is replaced also closes the connection.
+            Failure::NeedsRevision1 if is_closed && !attempt.has_repeated => {
+                self.close_link(id);
+                (attempt.has_repeated, attempt.is_connected) = (true, false);
+                self.id(id)?.setup = Some(Setup::Retrying(attempt));
+                self.set_deadline(id, Some(Instant::now() + RETRY_INTERVAL));
+                Ok(())
+            }
+            Failure::NeedsRevision1 => {
+                log::info!("the peer does not reply to MPA revision 2: trying revision 1");
+                self.close_link(id);
+                (attempt.has_revision_1, attempt.is_connected) = (true, false);
+                self.try_connect(id, attempt)
+            }
+            Failure::Rejected { private } => {
+                self.set_up_failed(id, libc::ECONNREFUSED, private);
+                Ok(())
+            }
+            Failure::Closed => Err(Errno(libc::ECONNRESET)),
+            _ => Err(Errno(libc::EPROTO)),
+        }
+    }
+
+    fn agreed(&mut self, id: usize, socket: &Arc<Descriptor>, attempt: Attempt, agreed: Agreed) -> Result<(), Errno> {
+        self.set_deadline(id, None);
+        self.watch_again(id, socket, EventFlags::RDHUP)?;
+        let identifier = self.id(id)?;
+        identifier.state = State::Responded;
+        (identifier.initiator_depth, identifier.responder_resources) = (depth(agreed.ord), depth(agreed.ird));
+        let (parameters, data) = (parameters(agreed.ord, agreed.ird), agreed.private.clone());
+        identifier.setup = Some(Setup::Agreed(attempt, agreed));
+        self.put(Pending { parameters, data, ..Pending::new(id, event_type::RDMA_CM_EVENT_CONNECT_RESPONSE) });
+        Ok(())
+    }
+}
