@@ -103,7 +103,9 @@ impl Client<'_> {
         let plan = &self.request.plan;
         plan.check()?;
         let mut side = self.factory.open(plan, &plan.placement.client, Role::Client)?;
-        self.connection.send(&Message::Request(Box::new(self.request.clone())))?;
+        let mut request = self.request.clone();
+        request.plan.attributes.is_iwarp = side.facts().is_iwarp();
+        self.connection.send(&Message::Request(Box::new(request)))?;
         let mut offer = match self.receive()? {
             Message::Offer(offer) => *offer,
             other => return self.connection.unexpected(&other, "offer"),

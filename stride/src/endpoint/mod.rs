@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use sideway::error::VerbError;
 
 pub use self::counters::{Changes, Counted};
-pub use self::port_info::{GidInfo, GpuInfo, Partition, PortInfo, Registration, SOFTRNIC};
+pub use self::port_info::{GidInfo, GpuInfo, IWARP, Partition, PortInfo, Registration, SOFTRNIC};
 pub use self::verbs::{Abilities, DevicePort, Found, Gpus, NearGpus, Nearness, Verbs, gpus, ports};
 use crate::plan::{PathLimits, Plan, SideConfig, Transport};
 use crate::stats::{Figures, Interval};

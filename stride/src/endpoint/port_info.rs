@@ -38,7 +38,7 @@ pub struct PortInfo {
     pub vendor_part_id: u32,
     /// Port number.
     pub port: u8,
-    /// `Ethernet` or `InfiniBand`.
+    /// `Ethernet`, `InfiniBand` or [`IWARP`].
     pub link_layer: String,
     /// Port speed in Gb/s, as the port reports it.
     #[serde(rename = "gigabits_per_second")]
@@ -146,6 +146,9 @@ impl fmt::Display for Partition {
     }
 }
 
+/// The link layer of iWARP ports.
+pub const IWARP: &str = "iWARP";
+
 /// The provider of software devices.
 pub const SOFTRNIC: &str = "softrnic";
 
@@ -158,6 +161,11 @@ impl PortInfo {
     /// Device and port, for texts and tables.
     pub fn name(&self) -> String {
         format!("{} port {}", self.device, self.port)
+    }
+
+    /// Whether the device is iWARP: only librdmacm connects its queue pairs, by TCP addresses.
+    pub fn is_iwarp(&self) -> bool {
+        self.link_layer == IWARP
     }
 
     /// Whether the device is a software device that reaches no network.

@@ -114,7 +114,7 @@ pub struct QpAttributes {
     /// connection per queue pair. That address selects the device and must belong to an RDMA device's network interface; a
     /// --device that does not match it is refused. With XRC, both directions use the one connection. UC, XRC, --mtu, --sl,
     /// --tclass, --flow-label and --qp-timeout work as without -R. Not with several ports, --pkey-index or --dlid. iWARP devices
-    /// are refused.
+    /// require -R, and have RC only.
     // Name in documents of earlier versions.
     #[serde(alias = "by_address")]
     #[arg(short = 'R', long = "rdma-cm")]
@@ -123,6 +123,10 @@ pub struct QpAttributes {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[arg(skip)]
     pub address: Option<IpAddr>,
+    /// The client's device is iWARP, so the server uses one too.
+    #[serde(default)]
+    #[arg(skip)]
+    pub is_iwarp: bool,
 }
 
 impl Default for QpAttributes {
@@ -136,6 +140,7 @@ impl Default for QpAttributes {
             flow_label: 0,
             uses_rdma_cm: false,
             address: None,
+            is_iwarp: false,
         }
     }
 }

@@ -316,6 +316,8 @@ fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> Strin
         Some(address) => format!(", by address {address}"),
         None => ", by address".to_owned(),
     };
+    let transport = plan.attributes.transport;
+    let transport = if client.is_iwarp() { format!("{transport} over iWARP") } else { transport.to_string() };
     let queues = match plan.workload.measure {
         Measure::Bandwidth => {
             format!(", -t {} -l {} {}", plan.queues.tx_depth, plan.queues.post_list, completions(plan))
@@ -326,7 +328,7 @@ fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> Strin
     format!(
         "{} {what}, {}, {pairs}, MTU {}{way}{queues}\n  client: {}\n  server: {}\n",
         plan.workload.operation,
-        plan.attributes.transport,
+        transport,
         mtus.join(" and "),
         side(client, |path| path.client_gid, plan.client_sends()),
         side(server, |path| path.server_gid, plan.server_sends())

@@ -100,6 +100,8 @@ impl Resolved {
     /// number is in `parameter`. Once the peer has accepted, `prepare` moves it to ReadyToSend, as described at
     /// [`Identifier::get_qp_attr`].
     ///
+    /// iWARP devices move the queue pair themselves: `prepare` is not called. Move it to Init before.
+    ///
     /// # Errors
     ///
     /// As for [`connect`](Self::connect); [`ConnectCause::Program`] contains the error of `prepare`.
@@ -122,10 +124,14 @@ impl Resolved {
                 ));
             }
             let deadline = self.begin(parameter)?;
-            let info = await_event(&self.id, &deadline, |kind| match kind {
-                EventKind::ConnectResponse(info) => Ok(info),
+            let (info, is_established) = await_event(&self.id, &deadline, |kind| match kind {
+                EventKind::ConnectResponse(info) => Ok((info, false)),
+                EventKind::Established(info) => Ok((info, true)),
                 other => Err(other),
             })?;
+            if is_established {
+                return Ok(info);
+            }
             prepare(&self.id, &info).map_err(|error| ConnectCause::Program(error.into()))?;
             self.id.establish()?;
             Ok(info)

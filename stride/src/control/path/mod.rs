@@ -50,7 +50,9 @@ pub fn choose(
     plan: &Plan,
     near: Near,
 ) -> Result<Path, Contradiction> {
-    check_softrnic(client, server)?;
+    if !client.is_iwarp() {
+        check_softrnic(client, server)?;
+    }
     if client.link_layer != server.link_layer {
         return refuse(format!(
             "{} of the client is on {}, and {} of the server on {}; choose another with --device or --remote-device",
@@ -62,6 +64,9 @@ pub fn choose(
     let gids = if client.link_layer == "InfiniBand" {
         // Only the GRH has a traffic class and a flow label.
         by_identifier(client, server, asked, plan.attributes.traffic_class != 0 || plan.attributes.flow_label != 0)?
+    } else if client.is_iwarp() {
+        // Their addresses are those of TCP.
+        None
     } else {
         Some(by_gid(client, server, asked, near)?)
     };
@@ -81,7 +86,8 @@ fn check_softrnic(client: &PortInfo, server: &PortInfo) -> Result<(), Contradict
             }
             refuse(format!(
                 "{} and {} are softrnic devices, which connect processes of one user in one network namespace of one \
-                 host only; run both sides there, or name network devices with --device and --remote-device",
+                 host only; add -R to connect over TCP, run both sides there, or name network devices with --device and \
+                 --remote-device",
                 name(client),
                 name(server)
             ))
@@ -132,7 +138,7 @@ fn check_one(path: &Path, own: &PortInfo) -> Result<(), String> {
     if ![256, 512, 1024, 2048, 4096].contains(&path.mtu) || path.mtu > own.mtu {
         return Err(format!("requests an MTU of {} bytes, and the server's port supports {}", path.mtu, own.mtu));
     }
-    if path.server_gid.is_none() && own.link_layer != "InfiniBand" {
+    if path.server_gid.is_none() && own.link_layer != "InfiniBand" && !own.is_iwarp() {
         return Err(format!("names no GID, which {} requires", own.link_layer));
     }
     Ok(())

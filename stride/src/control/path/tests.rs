@@ -264,7 +264,10 @@ fn softrnic_connects_on_one_machine_only() {
     assert_ne!(error(&soft("a"), &soft("b"), near("127.0.0.1", "127.0.0.1")), "");
     assert_eq!(error(&soft(""), &soft("b"), far), "");
     let two = error(&soft("a"), &soft("b"), far);
-    assert!(two.contains("of one host only; run both sides there, or name network devices"), "{two}");
+    assert!(
+        two.contains("of one host only; add -R to connect over TCP, run both sides there, or name network devices"),
+        "{two}"
+    );
     let server = error(&host("a", "mlx5", 2), &soft("b"), far);
     assert!(server.starts_with("fake0 of b is a softrnic device") && server.ends_with("--remote-device"), "{server}");
     let client = error(&soft("a"), &host("a", "mlx5", 2), far);

@@ -15,7 +15,7 @@ use super::memory::{self, Gpus, NearGpus};
 use crate::endpoint::numa::{self, Nodes};
 use crate::endpoint::prefix;
 use crate::endpoint::processor;
-use crate::endpoint::{GidInfo, Partition, PortInfo, SOFTRNIC, Unsupported};
+use crate::endpoint::{GidInfo, IWARP, Partition, PortInfo, SOFTRNIC, Unsupported};
 use crate::plan::{Memory, Operation, Plan, SideConfig, Transport};
 
 /// The named device has no such port. The text is for the user.
@@ -110,10 +110,42 @@ fn pick<D, T>(
     first.ok_or_else(|| NoDevice { reasons: reasons.join("; "), instead }.into())
 }
 
-/// Checks that the device is not iWARP: its queue pairs are modified as those of InfiniBand and RoCE.
+/// The iWARP device of softrnic, if `context` is another of its devices.
+pub(super) fn soft_iwarp(context: &DeviceContext) -> Result<Option<Arc<DeviceContext>>> {
+    if context.sysfs_path().is_some() || context.transport_type() == TransportType::IWarp {
+        return Ok(None);
+    }
+    let is_ours =
+        |device: &Device<'_>| device.sysfs_path().is_none() && device.transport_type() == TransportType::IWarp;
+    Ok(list()?.iter().find(is_ours).map(|device| device.open()).transpose()?)
+}
+
+/// Checks that an iWARP device has what the plan requires.
+pub(super) fn can_iwarp(context: &DeviceContext, plan: &Plan) -> Result<()> {
+    if context.transport_type() != TransportType::IWarp {
+        return Ok(());
+    }
+    let name = context.name();
+    let operation = plan.workload.operation;
+    if plan.attributes.transport != Transport::Rc {
+        let transport = plan.attributes.transport;
+        return Err(
+            Unsupported(format!("{name} is an iWARP device, which has no {transport}; give --transport rc")).into()
+        );
+    }
+    if operation != operation.without_immediate() && context.sysfs_path().is_some() {
+        let text = format!("{name} is an iWARP device, which has no immediate data; measure another operation");
+        return Err(Unsupported(text).into());
+    }
+    Ok(())
+}
+
+/// Checks that the device is not iWARP: only librdmacm connects its queue pairs.
 pub(super) fn connects(name: &str, transport: TransportType) -> Result<()> {
     if transport == TransportType::IWarp {
-        bail!("{name} is an iWARP device, which is not supported; name an InfiniBand or RoCE device with -d");
+        bail!(
+            "{name} is an iWARP device, whose queue pairs only librdmacm connects; add -R, or name another device with -d"
+        );
     }
     Ok(())
 }
@@ -262,7 +294,7 @@ fn ports_of(device: &Device<'_>, gpus: &Gpus) -> Result<Known> {
 /// Why a port cannot be used.
 fn obstacle(transport: TransportType, state: PortState) -> Option<&'static str> {
     match (transport, state) {
-        (TransportType::IWarp, _) => Some("iWARP"),
+        (TransportType::IWarp, PortState::Active) => Some("only with -R"),
         (_, PortState::Active) => None,
         _ => Some("not active"),
     }
@@ -334,7 +366,10 @@ fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Si
         vendor_id: device.vendor_id(),
         vendor_part_id: device.vendor_part_id(),
         port,
-        link_layer: attributes.link_layer().to_string(),
+        link_layer: match context.transport_type() {
+            TransportType::IWarp => IWARP.to_owned(),
+            _ => attributes.link_layer().to_string(),
+        },
         gigabits: attributes.throughput(),
         // An unknown MTU is treated as the smallest.
         mtu: attributes.active_mtu().bytes().unwrap_or(256),
@@ -459,7 +494,7 @@ mod tests {
     fn unusable_port_has_an_obstacle() {
         assert_eq!(obstacle(TransportType::InfiniBand, PortState::Active), None);
         assert_eq!(obstacle(TransportType::InfiniBand, PortState::Down), Some("not active"));
-        assert_eq!(obstacle(TransportType::IWarp, PortState::Active), Some("iWARP"));
+        assert_eq!(obstacle(TransportType::IWarp, PortState::Active), Some("only with -R"));
     }
 
     #[test]
@@ -477,7 +512,7 @@ mod tests {
     #[test]
     fn iwarp_device_error_names_the_device() {
         let error = connects("siw_0", TransportType::IWarp).expect_err("it is none of ours").to_string();
-        assert!(error.starts_with("siw_0 is an iWARP device") && error.contains("with -d"), "{error}");
+        assert!(error.starts_with("siw_0 is an iWARP device") && error.contains("add -R"), "{error}");
         for transport in [TransportType::InfiniBand, TransportType::Unspecified, TransportType::Unknown] {
             assert!(connects("mlx5_0", transport).is_ok(), "{transport}");
         }

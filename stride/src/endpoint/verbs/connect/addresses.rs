@@ -1,6 +1,6 @@
 //! IP addresses and the devices to which they resolve.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::slice;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
@@ -10,7 +10,7 @@ use sideway::rdmacm::{ConnectError, ConnectStep};
 
 use crate::endpoint::verbs::{self, device};
 use crate::endpoint::{Gpus, PortInfo, Role};
-use crate::plan::SideConfig;
+use crate::plan::{SideConfig, Transport};
 
 /// Maximum number of addresses to list per device.
 const NAMED: usize = 4;
@@ -20,6 +20,9 @@ pub(super) fn own(place: &SideConfig) -> Result<IpAddr> {
     let found = verbs::ports::open(slice::from_ref(place), Role::Client, |_| true)?;
     let (context, port) = found.first().context("each side has a port")?;
     let facts = device::facts(context, *port, place)?;
+    if facts.is_iwarp() && facts.is_soft() {
+        return Ok(Ipv4Addr::LOCALHOST.into());
+    }
     of(&facts).first().copied().with_context(|| {
         format!(
             "port {port} of {} has no IP address for --rdma-cm; assign one to its network interface, or start a server \
@@ -49,7 +52,7 @@ pub(super) fn is_link_local(address: IpAddr) -> bool {
 }
 
 /// The error for an address that resolves to no device.
-pub(super) fn unreachable(address: IpAddr, role: Role, error: ConnectError) -> Error {
+pub(super) fn unreachable(address: IpAddr, transport: Transport, role: Role, error: ConnectError) -> Error {
     let is_of_address =
         matches!(error.step(), ConnectStep::ResolveAddress | ConnectStep::ResolveRoute | ConnectStep::Bind);
     if !is_of_address {
@@ -57,6 +60,10 @@ pub(super) fn unreachable(address: IpAddr, role: Role, error: ConnectError) -> E
     }
     let devices = devices();
     match role {
+        Role::Client if transport != Transport::Rc => anyhow!(
+            "--rdma-cm: no RDMA device leads to the server's address {address} by {transport}: {error}; give --transport \
+             rc, which iWARP devices have too"
+        ),
         Role::Client => anyhow!(
             "--rdma-cm: no RDMA device leads to the server's address {address}: {error}; name the server by an address \
              in a network of {devices}"

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use sideway::ibverbs::address::AddressHandleAttribute;
-use sideway::ibverbs::device::DeviceInfo;
+use sideway::ibverbs::device::{DeviceInfo, TransportType};
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairState};
@@ -64,7 +64,8 @@ impl Manager {
         let (id, listener) = match role {
             Role::Client => {
                 let resolved = connector(plan).resolve((address, ANY_PORT));
-                let resolved = resolved.map_err(|error| unreachable(address, role, error))?;
+                let resolved =
+                    resolved.map_err(|error| unreachable(address, plan.attributes.transport, role, error))?;
                 (Arc::clone(resolved.identifier()), None)
             }
             Role::Server => {
@@ -73,14 +74,20 @@ impl Manager {
                 if plan.attributes.traffic_class != 0 {
                     builder.setup_type_of_service(plan.attributes.traffic_class);
                 }
-                let listener = builder.bind((address, 0)).map_err(|error| unreachable(address, role, error))?;
+                let listener = builder
+                    .bind((address, 0))
+                    .map_err(|error| unreachable(address, plan.attributes.transport, role, error))?;
                 let token = RandomState::new().hash_one(address);
                 (Arc::clone(listener.identifier()), Some((listener, token)))
             }
         };
         let context =
             id.get_device_context().with_context(|| format!("--rdma-cm: no RDMA device leads to {address}"))?;
-        device::connects(&context.name(), context.transport_type())?;
+        let context = match role {
+            Role::Server if plan.attributes.is_iwarp => device::soft_iwarp(&context)?.unwrap_or(context),
+            _ => context,
+        };
+        device::can_iwarp(&context, plan)?;
         let port = id.port_num().with_context(|| format!("--rdma-cm: no port of an RDMA device leads to {address}"))?;
         agree(&context, port, place, address, role)?;
         Ok((context, port, Self { address, listener, connections: Vec::new() }))
@@ -180,6 +187,11 @@ impl Setup<'_> {
         let mut parameter = self.parameter(own);
         parameter.setup_private_data(&name(token, index));
         match pair {
+            Unconnected::Connected(pair) if self.is_iwarp() => {
+                self.through(resolved.identifier(), pair)?;
+                // librdmacm moves the queue pair.
+                Ok(Some(resolved.connect_with(&parameter, |_, _| Ok::<_, Error>(()))?))
+            }
             Unconnected::Connected(pair) => {
                 let connection = resolved.connect_with(&parameter, |id, info| {
                     expect(info.qp_number(), their.number)?;
@@ -222,7 +234,7 @@ impl Setup<'_> {
         while done < all {
             let request = listener.accept(Some(end.saturating_duration_since(Instant::now())));
             let request = request.map_err(|error| missing(&error, all - done, all))?;
-            let Some((index, (pair, (own, their)))) = take(&mut due, &request, token) else {
+            let Some((index, (pair, (own, their)))) = take(&mut due, &request, token, !self.is_iwarp()) else {
                 log::warn!("rejected an unexpected connection request from {:?}", request.peer_address());
                 if let Err(error) = request.reject(REFUSAL) {
                     log::debug!("{error}");
@@ -297,8 +309,16 @@ impl Setup<'_> {
         Ok(())
     }
 
-    /// Modifies a connected queue pair, with the path from librdmacm.
+    /// Requests of iWARP do not contain the number of the queue pair.
+    fn is_iwarp(&self) -> bool {
+        self.pd.device_context().transport_type() == TransportType::IWarp
+    }
+
+    /// Modifies a connected queue pair, with the path from librdmacm. On iWARP, only its access rights.
     fn through(&self, id: &Identifier, pair: &impl QueuePair) -> Result<()> {
+        if self.is_iwarp() {
+            return Ok(pair.modify(&id.get_qp_attr(QueuePairState::Init)?)?);
+        }
         self.shared.connect(|to| pair.modify(to), &self.route(id)?, Direction::Both)
     }
 
@@ -367,11 +387,11 @@ fn index_of(data: &[u8], token: u64) -> Option<usize> {
 }
 
 /// Takes the pending connection that a request is for, if any.
-fn take<'d>(due: &mut [Option<Due<'d>>], request: &Request, token: u64) -> Option<(usize, Due<'d>)> {
+fn take<'d>(due: &mut [Option<Due<'d>>], request: &Request, token: u64, has_number: bool) -> Option<(usize, Due<'d>)> {
     let index = index_of(request.private_data(), token)?;
     let slot = due.get_mut(index)?;
     let (_, (_, their)) = slot.as_ref()?;
-    if request.info().is_some_and(|info| info.qp_number() != their.number) {
+    if has_number && request.info().is_some_and(|info| info.qp_number() != their.number) {
         return None;
     }
     Some((index, slot.take()?))
