@@ -252,7 +252,9 @@ fn run(step: Step, write: bool, record: &Record) -> Result<Finished> {
         Step::Seeds => {
             let test = ["test", "--release", "--package", "trespass"];
             cargo(&[&test[..], &["--lib", "seeds_keep"]].concat(), &[("TRESPASS_SEEDS", "1000000")])?;
-            cargo(&[&test[..], &["--test", "transports", "killed_amid"]].concat(), &[("TRESPASS_KILLS", "500")])?;
+            let kills = [&test[..], &["--test", "transports", "killed_amid"]].concat();
+            cargo(&kills, &[("TRESPASS_KILLS", "500")])?;
+            cargo(&kills, &[("TRESPASS_KILLS", "1000"), ("SOFTRNIC_DEVICES", "softiw0")])?;
             let test = ["test", "--release", "--package", "rdma-pipe", "--test", "programs", "killed_at_random"];
             cargo(&test, &[("RDPIPE_KILLS", "100")])?;
             let test = ["test", "--release", "--package", "trespass-rpc"];

@@ -164,6 +164,21 @@ macro_rules! perftest_cm {
     };
 }
 
+/// Like `perftest_cm`, on the iWARP device.
+macro_rules! perftest_tcp {
+    ($name:literal, $words:literal, $expected:literal) => {
+        row(
+            $name,
+            Preload,
+            Shape::Retried(
+                concat!("env SOFTRNIC_DEVICES=softiw0 ", $words, " -R -d softiw0 -F -p {port}"),
+                concat!("env SOFTRNIC_DEVICES=softiw0 ", $words, " -R -d softiw0 -F -p {port} 127.0.0.1"),
+            ),
+            $expected,
+        )
+    };
+}
+
 /// A row of rdmacm-utils: the arguments of the server, and of the client.
 macro_rules! cm {
     ($name:literal, $way:expr, $server:literal, $client:literal, $expected:literal) => {
@@ -390,6 +405,33 @@ pub(crate) const ROWS: &[Row] = &[
         "return status 0"
     ),
     cm!("rdma_client", Preload, "rdma_server -p {port}", "rdma_client -s 127.0.0.1 -p {port}", "rdma_client: end 0"),
+    // The iWARP device, over TCP.
+    always(cm!(
+        "rping_over_tcp",
+        Preload,
+        "env SOFTRNIC_DEVICES=softiw0 rping -s -C 10 -V -p {port}",
+        "env SOFTRNIC_DEVICES=softiw0 rping -c -a 127.0.0.1 -C 10 -v -V -p {port}",
+        "ping data: rdma-ping-9:"
+    )),
+    cm!(
+        "ucmatose_over_tcp",
+        Preload,
+        "env SOFTRNIC_DEVICES=softiw0 ucmatose -b 127.0.0.1 -c 5 -C 20 -p {port}",
+        "env SOFTRNIC_DEVICES=softiw0 ucmatose -s 127.0.0.1 -c 5 -C 20 -p {port}",
+        "return status 0"
+    ),
+    row(
+        "cmtime_over_tcp",
+        Preload,
+        Shape::Serving(
+            "env SOFTRNIC_DEVICES=softiw0 cmtime -b 127.0.0.1 -c 50 -p {port}",
+            "env SOFTRNIC_DEVICES=softiw0 cmtime -s 127.0.0.1 -c 50 -p {port}",
+        ),
+        "disconnect",
+    ),
+    perftest_tcp!("write_bw_over_tcp", "ib_write_bw -n 1000", "65536      1000"),
+    perftest_tcp!("read_lat_over_tcp", "ib_read_lat -n 1000", "2       1000"),
+    always(perftest_tcp!("send_bw_over_tcp", "ib_send_bw -n 1000", "65536      1000")),
     // These two have no option for a port.
     cm!("udaddy", Preload, "udaddy -b 127.0.0.1 -c 5 -C 20", "udaddy -s 127.0.0.1 -c 5 -C 20", "return status 0"),
     row(

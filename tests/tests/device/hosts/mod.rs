@@ -1,7 +1,11 @@
 //! softrnic's iWARP device: over TCP within this host, and between two network namespaces as two hosts.
 
+mod attacks;
+
+use std::env;
 use std::io::Read;
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -122,6 +126,78 @@ fn two_hosts_connect_by_address_alone() {
     // Without a listener, and without a host.
     let refused = child::run(hosts.on(0, "rping", &format!("-c -a {host} -C 1")), LIMIT);
     assert!(refused.output.contains("ECONNREFUSED"), "{}", refused.output);
+}
+
+/// stride-perf of this build; `None` if it was not built.
+fn stride() -> Option<PathBuf> {
+    let beside = || env::current_exe().ok()?.ancestors().nth(2).map(|folder| folder.join("stride-perf"));
+    env::var_os("SIDEWAY_STRIDE_PERF").map(PathBuf::from).or_else(beside).filter(|program| program.is_file())
+}
+
+#[test]
+fn stride_measures_between_two_hosts() {
+    if !is_soft() {
+        return;
+    }
+    let skipped = |why: &str| println!("skipped: hosts::stride_measures_between_two_hosts: {why}");
+    let Some(stride) = stride() else { return skipped("stride-perf was not built") };
+    let Some(hosts) = Hosts::new() else { return skipped("this user cannot make network namespaces") };
+    let start = |host: usize, words: &str| {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &hosts.0[host]]).arg(&stride).args(words.split_whitespace());
+        command.env("NO_COLOR", "1").env_remove(softrnic::DEVICES_VARIABLE);
+        command
+    };
+    let _server = Program::start(start(1, ""), LIMIT * 3);
+    let run = |words: &str| {
+        let mut tries = 0;
+        loop {
+            let ended = child::run(start(0, &format!("{words} {}", ADDRESSES[1])), LIMIT);
+            tries += 1;
+            if !ended.output.contains("refused") || tries == 100 {
+                return ended;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    for words in [
+        "write bw -s 1,4K,1M",
+        "write lat -s 2,64K",
+        "write bw --imm -s 64K",
+        "read bw -s 64K,1M",
+        "read lat -s 64",
+        "send bw -s 64,64K -b",
+        "send lat -s 64,4K -e",
+        "send bw --imm -s 4K -q 4",
+        "atomic bw",
+        "atomic lat",
+    ] {
+        let ended = run(&format!("{words} -R -n 300 --validate"));
+        assert!(ended.status.success(), "{words}: {}\n{}", ended.status, ended.output);
+        assert!(ended.output.contains("over iWARP") && ended.output.contains("softiw0"), "{words}:\n{}", ended.output);
+    }
+    for (words, error) in [("write bw", "add -R"), ("write bw -d softiw0", "add -R"), ("send bw -c ud -R", "iWARP")] {
+        let ended = run(&format!("{words} -n 10"));
+        assert!(!ended.status.success() && ended.output.contains(error), "{words}:\n{}", ended.output);
+    }
+}
+
+/// Runs tests of this program on the iWARP device.
+#[test]
+fn connections_work_on_the_iwarp_device() {
+    if !is_soft() {
+        return;
+    }
+    let mut command = Command::new(env::current_exe().expect("it runs"));
+    command.env(device::TEST_DEVICE, "softiw0").args([
+        "cm_blocking::data::",
+        "cm_blocking::endings::",
+        "trespass_connections::",
+    ]);
+    let ended = child::run(command, LIMIT);
+    assert!(ended.status.success(), "{}\n{}", ended.status, ended.output);
+    let passed = ended.output.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ok")).count();
+    assert!(passed >= 20, "{}", ended.output);
 }
 
 #[test]
