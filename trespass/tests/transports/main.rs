@@ -3,5 +3,6 @@
 
 mod common;
 mod connections;
+mod hosts;
 mod processes;
 mod tasks;

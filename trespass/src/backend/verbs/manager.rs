@@ -224,6 +224,7 @@ impl Verbs {
             None => "no device".to_owned(),
         };
         let text = format!("the connection is over {other}, and this worker uses {}", self.device_name());
+        let text = if other.starts_with("softiw") { format!("{text}; TCP is faster than {other}") } else { text };
         // Not `Unsupported`, with which a peer refuses: TCP may lead to the address.
         Err(io::Error::new(io::ErrorKind::HostUnreachable, text))
     }

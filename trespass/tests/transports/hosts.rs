@@ -1,0 +1,118 @@
+//! Connections between two network namespaces, which stand for two hosts without RDMA hardware.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::common::bytes;
+use trespass::net::{Listener, Shutdown, Stream};
+use trespass::{Handle, Options, Transport};
+
+/// Makes the test `host` a server or a client, on the device of this name; `any` selects no device.
+const DEVICE: &str = "TRESPASS_TEST_HOST_DEVICE";
+/// The server's address, for the client.
+const SERVER: &str = "TRESPASS_TEST_HOST_SERVER";
+
+const ADDRESSES: [&str; 2] = ["10.73.9.1", "10.73.9.2"];
+
+/// Two hosts with a cable between them, until this is dropped.
+struct Hosts([String; 2]);
+
+fn ip(arguments: &str) -> bool {
+    Command::new("ip").args(arguments.split_whitespace()).output().is_ok_and(|output| output.status.success())
+}
+
+impl Hosts {
+    /// `None` if this user cannot make network namespaces.
+    fn new() -> Option<Hosts> {
+        let hosts = Hosts(["a", "b"].map(|end| format!("trespass-{}-{end}", std::process::id())));
+        let [a, b] = &hosts.0;
+        let mut is_made = ip(&format!("netns add {a}")) && ip(&format!("netns add {b}"));
+        is_made = is_made && ip(&format!("link add v0 netns {a} type veth peer name v0 netns {b}"));
+        for (host, address) in hosts.0.iter().zip(ADDRESSES) {
+            is_made = is_made
+                && ip(&format!("-n {host} addr add {address}/24 dev v0"))
+                && ip(&format!("-n {host} link set lo up"))
+                && ip(&format!("-n {host} link set v0 up"));
+        }
+        is_made.then_some(hosts)
+    }
+
+    /// This program on one of the hosts.
+    fn on(&self, host: usize, device: &str, server: &str) -> Child {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0[host]]).arg(std::env::current_exe().unwrap());
+        command.args(["hosts::host", "--exact", "--nocapture"]).envs([(DEVICE, device), (SERVER, server)]);
+        command.stdout(Stdio::piped()).spawn().unwrap()
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for host in &self.0 {
+            ip(&format!("netns del {host}"));
+        }
+    }
+}
+
+/// The text after `key` in the output of a process.
+fn line(process: &mut Child, key: &str) -> Option<String> {
+    let lines = BufReader::new(process.stdout.take()?).lines();
+    lines.map_while(Result::ok).find_map(|line| Some(line.split_once(key)?.1.to_owned()))
+}
+
+/// The other process: a server that echoes one stream, or its client.
+#[test]
+fn host() {
+    let (Ok(device), Ok(server)) = (std::env::var(DEVICE), std::env::var(SERVER)) else { return };
+    softrnic::register().unwrap();
+    let mut options = Options::default();
+    options.memory = 64 << 20;
+    if device != "any" {
+        (options.transport, options.device) = (Transport::Rdma, Some(device));
+    }
+    let handle = Handle::new(&options).unwrap();
+    let mut out = std::io::stdout();
+    if server.is_empty() {
+        let listener = Listener::bind_on(&handle, (ADDRESSES[1], 0)).unwrap();
+        writeln!(out, "\nlistens at {}", listener.local_addr().unwrap()).unwrap();
+        out.flush().unwrap();
+        let mut stream = listener.accept().unwrap().0;
+        std::io::copy(&mut stream.try_clone().unwrap(), &mut stream).unwrap();
+        return;
+    }
+    let stream = Stream::connect_on(&handle, server.as_str()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let sent: Vec<u8> =
+        [1, 100, 5_000, 100_000, 1 << 20].into_iter().flat_map(|length| bytes(length, length)).collect();
+    let received = std::thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            let mut received = Vec::new();
+            (&stream).read_to_end(&mut received).map(|_| received)
+        });
+        (&stream).write_all(&sent).unwrap();
+        let path = stream.stats().unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        writeln!(out, "\nconnected by {:?} {path}", path.transport).unwrap();
+        reading.join().unwrap().unwrap()
+    });
+    assert!(received == sent);
+}
+
+#[test]
+fn two_hosts_connect_by_address_alone() {
+    let Some(hosts) = Hosts::new() else {
+        println!("skipped: hosts::two_hosts_connect_by_address_alone: this user cannot make network namespaces");
+        return;
+    };
+    for (device, expected) in [("any", ["Tcp ", "softiw0"]), ("softiw0", ["Rdma ", "softiw0"])] {
+        let mut server = hosts.on(1, device, "");
+        let address = line(&mut server, "listens at ").expect("the server listens");
+        let mut client = hosts.on(0, device, &address);
+        let path = line(&mut client, "connected by ");
+        let ended = [client.wait().unwrap().success(), server.wait().unwrap().success()];
+        assert_eq!(ended, [true, true], "{device}");
+        let path = path.expect("the client connects");
+        assert!(path.starts_with(expected[0]) && path.contains(expected[1]), "{device}: {path}");
+    }
+}
