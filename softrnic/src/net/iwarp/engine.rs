@@ -291,8 +291,11 @@ impl Engine {
         has_found
     }
 
-    fn serve_notified(&self) {
-        for id in std::mem::take(&mut *unpoisoned(self.notified.lock())) {
+    pub(super) fn serve_notified(&self) {
+        // Not in the head of the loop, which would hold the lock: connections are served under a lock of their own, and
+        // notify.
+        let notified = std::mem::take(&mut *unpoisoned(self.notified.lock()));
+        for id in notified {
             if let Some(connection) = self.get(id) {
                 connection.serve(true);
             }

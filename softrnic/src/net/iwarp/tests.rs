@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::iter;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -51,6 +51,8 @@ struct Log {
     seen: Mutex<Vec<(ThreadId, Seen)>>,
     /// The number of receives that the QP lacks.
     lacking: AtomicU32,
+    /// The QP ends its connection with the next message.
+    ends: AtomicBool,
 }
 
 impl Log {
@@ -72,6 +74,9 @@ impl Deliver for Log {
             return back.put(&Packet::Response(response), Payload::Bytes(&[])).unwrap();
         }
         self.add(Seen::Part(part.length));
+        if self.ends.load(Ordering::Relaxed) {
+            back.end();
+        }
     }
 
     fn response(&self, response: &Response, _payload: &[Segment]) -> bool {
@@ -306,6 +311,20 @@ fn sends_wait_for_a_receive() {
         assert_eq!(log.seen(), [Seen::Part(3), Seen::Part(4), Seen::Part(5)]);
         assert!(!connection.is_waiting());
     }
+}
+
+#[test]
+fn connection_notifies_while_it_is_served() {
+    let (engine, log) = engine();
+    engine.start_by(|_| Ok(())).unwrap();
+    let (connection, mut peer) = pair(engine, None);
+    engine.begin(&connection).unwrap();
+    log.ends.store(true, Ordering::Relaxed);
+    peer.write_all(&send(1, b"last")).unwrap();
+    engine.notify(connection.id);
+    let serving = thread::spawn(|| engine.serve_notified());
+    wait("the end", || serving.is_finished());
+    assert_eq!(log.seen(), [Seen::Part(4), Seen::Ended]);
 }
 
 #[test]

@@ -120,6 +120,16 @@ pub(super) fn soft_iwarp(context: &DeviceContext) -> Result<Option<Arc<DeviceCon
     Ok(list()?.iter().find(is_ours).map(|device| device.open()).transpose()?)
 }
 
+/// Whether the named device, or the only one, is softrnic's iWARP device. It is reached by a loopback address.
+pub(super) fn is_soft_iwarp(place: &SideConfig) -> Result<bool> {
+    let is_named = |device: &Device<'_>| place.device.as_ref().is_none_or(|name| *name == device.name());
+    let is_iwarp =
+        |device: Device<'_>| device.sysfs_path().is_none() && device.transport_type() == TransportType::IWarp;
+    let list = list()?;
+    let mut named = list.iter().filter(is_named).peekable();
+    Ok(named.peek().is_some() && named.all(is_iwarp))
+}
+
 /// Checks that an iWARP device has what the plan requires.
 pub(super) fn can_iwarp(context: &DeviceContext, plan: &Plan) -> Result<()> {
     if context.transport_type() != TransportType::IWarp {

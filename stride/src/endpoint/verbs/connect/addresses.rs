@@ -17,12 +17,12 @@ const NAMED: usize = 4;
 
 /// An address of the device that `place` names, or of any device. Used if both sides are in one process.
 pub(super) fn own(place: &SideConfig) -> Result<IpAddr> {
+    if device::is_soft_iwarp(place)? {
+        return Ok(Ipv4Addr::LOCALHOST.into());
+    }
     let found = verbs::ports::open(slice::from_ref(place), Role::Client, |_| true)?;
     let (context, port) = found.first().context("each side has a port")?;
     let facts = device::facts(context, *port, place)?;
-    if facts.is_iwarp() && facts.is_soft() {
-        return Ok(Ipv4Addr::LOCALHOST.into());
-    }
     of(&facts).first().copied().with_context(|| {
         format!(
             "port {port} of {} has no IP address for --rdma-cm; assign one to its network interface, or start a server \
