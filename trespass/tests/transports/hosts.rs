@@ -1,7 +1,7 @@
 //! Connections between two network namespaces, which stand for two hosts without RDMA hardware.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use crate::common::bytes;
@@ -39,11 +39,13 @@ impl Hosts {
     }
 
     /// This program on one of the hosts.
-    fn on(&self, host: usize, device: &str, server: &str) -> Child {
+    fn on(&self, host: usize, device: &str, server: &str) -> Running {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.0[host]]).arg(std::env::current_exe().unwrap());
         command.args(["hosts::host", "--exact", "--nocapture"]).envs([(DEVICE, device), (SERVER, server)]);
-        command.stdout(Stdio::piped()).spawn().unwrap()
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        Running { process, lines }
     }
 }
 
@@ -55,10 +57,30 @@ impl Drop for Hosts {
     }
 }
 
-/// The text after `key` in the output of a process.
-fn line(process: &mut Child, key: &str) -> Option<String> {
-    let lines = BufReader::new(process.stdout.take()?).lines();
-    lines.map_while(Result::ok).find_map(|line| Some(line.split_once(key)?.1.to_owned()))
+/// A process, killed when it is dropped.
+struct Running {
+    process: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    /// Waits for the text after `key` in the output.
+    fn line(&mut self, key: &str) -> Option<String> {
+        self.lines.by_ref().map_while(Result::ok).find_map(|line| Some(line.split_once(key)?.1.to_owned()))
+    }
+
+    fn succeeds(mut self) -> bool {
+        let _ = self.line("\0");
+        self.process.wait().unwrap().success()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has usually ended.
+        _ = self.process.kill();
+        _ = self.process.wait();
+    }
 }
 
 /// The other process: a server that echoes one stream, or its client.
@@ -107,10 +129,10 @@ fn two_hosts_connect_by_address_alone() {
     };
     for (device, expected) in [("any", ["Tcp ", "softiw0"]), ("softiw0", ["Rdma ", "softiw0"])] {
         let mut server = hosts.on(1, device, "");
-        let address = line(&mut server, "listens at ").expect("the server listens");
+        let address = server.line("listens at ").expect("the server listens");
         let mut client = hosts.on(0, device, &address);
-        let path = line(&mut client, "connected by ");
-        let ended = [client.wait().unwrap().success(), server.wait().unwrap().success()];
+        let path = client.line("connected by ");
+        let ended = [client.succeeds(), server.succeeds()];
         assert_eq!(ended, [true, true], "{device}");
         let path = path.expect("the client connects");
         assert!(path.starts_with(expected[0]) && path.contains(expected[1]), "{device}: {path}");
