@@ -124,7 +124,7 @@ pub struct QpAttributes {
     #[arg(skip)]
     pub address: Option<IpAddr>,
     /// The client's device is iWARP, so the server uses one too.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[arg(skip)]
     pub is_iwarp: bool,
 }
