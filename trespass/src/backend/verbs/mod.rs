@@ -411,7 +411,6 @@ fn failed(link: &mut Link, status: WorkCompletionStatus, unsettled: &mut Vec<u32
         WorkCompletionStatus::RetryCounterExceededError | WorkCompletionStatus::ResponseTimeoutError => {
             io::ErrorKind::TimedOut
         }
-        WorkCompletionStatus::WorkRequestFlushedError => io::ErrorKind::ConnectionAborted,
         WorkCompletionStatus::FatalError => io::ErrorKind::NetworkDown,
         _ => io::ErrorKind::ConnectionReset,
     };
