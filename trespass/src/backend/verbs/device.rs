@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
+use rustix::process::{Resource, getrlimit};
 use sideway::error::VerbError;
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::address::Gid;
@@ -35,6 +36,16 @@ pub(super) struct Device {
     pub(super) completions: u32,
 }
 
+/// Bytes of the queues for a receive: its entry, and two completions.
+const QUEUED: u64 = 3 * 64;
+/// Receives that a worker has with any limit of locked memory.
+const FEWEST: u32 = 4096;
+
+/// Receives whose queues take an eighth of the memory that a process may lock: the rest is for buffers.
+fn affordable(limit: Option<u64>) -> u32 {
+    limit.map_or(u32::MAX, |limit| u32::try_from(limit / 8 / QUEUED).unwrap_or(u32::MAX)).max(FEWEST)
+}
+
 impl Device {
     /// Opens the device named in `options`, or the one that routes to `near`, or the first with an active port.
     ///
@@ -49,7 +60,8 @@ impl Device {
         let flags = attributes.device_cap_flags();
         let most_completions = attributes.max_cqe();
         // A completion for each receive, and as many for the sends of all links.
-        let receives = options.receives.min(attributes.max_srq_wr()).min(most_completions / 2).max(1);
+        let lockable = affordable(getrlimit(Resource::Memlock).current);
+        let receives = options.receives.min(lockable).min(attributes.max_srq_wr()).min(most_completions / 2).max(1);
         let completions = (receives * 2).max(receives + 2 * SEND_QUEUE).min(most_completions);
         let mut device = Self {
             context,
@@ -179,4 +191,14 @@ pub(super) fn verb(error: VerbError) -> io::Error {
 
 fn unavailable(error: &VerbError) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_leave_locked_memory_for_buffers() {
+        assert_eq!([Some(64 << 10), Some(8 << 20), None].map(affordable), [4096, 5461, u32::MAX]);
+    }
 }
