@@ -20,10 +20,10 @@ use crate::tree::{Filter, Keep, base_name};
 /// For the connection to the far side, which listens already; and for another one after it broke.
 const CONNECT: Patience = Patience::Listening(Duration::from_secs(10));
 
-/// Failures that are printed at most.
+/// Maximum number of failures that are printed.
 const SHOWN: usize = 100;
 
-/// Copy files and trees between hosts over RDMA, or over TCP if there is none
+/// Copy files and trees between hosts over RDMA, or over TCP without RDMA
 #[derive(Debug, Parser)]
 #[command(name = "rdcp", version, max_term_width = 100)]
 pub struct CopyCommand {
@@ -38,7 +38,7 @@ pub struct CopyCommand {
     /// Keep all bits of the mode [default: permissions, less the umask]
     #[arg(short = 'p', long)]
     perms: bool,
-    /// Keep user and group (root alone)
+    /// Keep user and group (root only)
     #[arg(short, long)]
     owner: bool,
     /// Keep hard links
@@ -47,7 +47,7 @@ pub struct CopyCommand {
     /// Keep extended attributes and access control lists
     #[arg(short = 'X', long)]
     xattrs: bool,
-    /// Skip files that are there with the same size and time
+    /// Skip files that exist with the same size and time
     #[arg(long)]
     sync: bool,
     /// Compare contents instead of times (--sync)
@@ -56,31 +56,31 @@ pub struct CopyCommand {
     /// Remove what the source does not have from copied directories (--sync)
     #[arg(long, requires = "sync")]
     delete: bool,
-    /// Print what would be copied
+    /// Print what would be copied, and copy nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Leave out what matches; * stays within a component, ** does not
+    /// Exclude matching paths; * matches within a component, ** across components
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
-    /// Copy what matches, whatever --exclude leaves out
+    /// Include matching paths that --exclude would exclude
     #[arg(long, value_name = "PATTERN")]
     include: Vec<String>,
-    /// Copy the paths of this file alone, one a line, below the source; - is the standard input
+    /// Copy only the paths in this file, one a line, below the source; - is stdin
     #[arg(long, value_name = "FILE")]
     files_from: Option<PathBuf>,
-    /// Paths of --files-from end with NUL
+    /// Paths of --files-from are separated by NUL
     #[arg(short = '0', long, requires = "files_from")]
     from0: bool,
-    /// Bytes a second at most, with K, M or G
+    /// Maximum bytes per second, with K, M or G
     #[arg(long, value_name = "RATE", value_parser = rate, default_value = "0")]
     bwlimit: u64,
-    /// Write everything to the disks at the end, by one syncfs
+    /// Write all data to the disks at the end, with one syncfs
     #[arg(long)]
     fsync: bool,
     /// Show a progress bar [default: on a terminal]
     #[arg(short = 'P', long)]
     progress: bool,
-    /// Print errors alone
+    /// Print only errors
     #[arg(short, long)]
     quiet: bool,
     /// Print a report in JSON
@@ -89,13 +89,13 @@ pub struct CopyCommand {
     /// Remote shell
     #[arg(short = 'e', long, value_name = "COMMAND", default_value = "ssh")]
     rsh: String,
-    /// rdcp of the other host
+    /// Path of rdcp on the other host
     #[arg(long, value_name = "COMMAND", default_value = "rdcp")]
     rdcp_path: String,
-    /// Port of the far side [default: any]
+    /// TCP port of the far side [default: any]
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     port: u16,
-    /// Serve another rdcp, which started this one: for a forced command of sshd
+    /// Serve the rdcp that started this one: for a forced command of sshd
     #[arg(long)]
     server: bool,
     /// Serve files below this directory alone (--server)
@@ -210,7 +210,7 @@ impl CopyCommand {
     }
 }
 
-/// A copy that was asked for.
+/// A requested copy.
 struct Copy<'c> {
     command: &'c CopyCommand,
     shell: Shell,
@@ -245,7 +245,7 @@ impl Copy<'_> {
         Ok((outcome, transport))
     }
 
-    /// Sources of a far side, to this host.
+    /// Copies sources of a far side to this host.
     fn pull(&self, sources: &[Operand], destination: &Operand) -> Result<(Outcome, String)> {
         let contents = self.is_contents(sources);
         let names: Option<Vec<Vec<u8>>> = sources.iter().map(|source| base_name_of(&source.path)).collect();
@@ -264,7 +264,7 @@ impl Copy<'_> {
         Ok((outcome, transport))
     }
 
-    /// From one far side to another: the data goes directly.
+    /// Copies from one far side to another; the data goes directly between them.
     fn between(&self, sources: &[Operand], destinations: &[Operand]) -> Result<(Outcome, String)> {
         let (fars, chain, lost) = self.start_sinks(sources, destinations)?;
         let role = Role::Source { paths: paths(sources), options: self.options.clone(), to: chain };
@@ -303,7 +303,7 @@ impl Copy<'_> {
         if chain.is_empty() { Err(lost.remove(0)) } else { Ok((fars, chain, lost)) }
     }
 
-    /// What failed at the far side that sends.
+    /// Returns the failures of the sending far side.
     fn with_failures(&self, mut far: Far, mut outcome: Outcome) -> Result<Outcome> {
         let theirs = finish(&mut far, &Progress::default())?;
         // It has ours as well: those are here already.
@@ -312,7 +312,7 @@ impl Copy<'_> {
         Ok(outcome)
     }
 
-    /// Whether the sources' contents are copied rather than they themselves.
+    /// Whether the contents of the sources are copied, and not the sources themselves.
     fn is_contents(&self, sources: &[Operand]) -> bool {
         self.options.files_from.is_some() || (self.options.sync && sources.iter().all(Operand::is_contents))
     }
@@ -328,7 +328,7 @@ impl Copy<'_> {
     }
 }
 
-/// Waits for a far side's end.
+/// Waits until a far side exits.
 fn finish(far: &mut Far, progress: &Progress) -> Result<Outcome> {
     loop {
         match far.reply()? {

@@ -1,4 +1,4 @@
-//! The side that receives files: one thread receives and makes directories, others write.
+//! The side that receives files: one thread receives and creates directories, others write.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -22,9 +22,9 @@ use crate::link::{Link, Options, Received, verify};
 use crate::proto::{Entry, EntryKind, Frame, Have, Id, ROOT, SMALL, Sink, Totals};
 use crate::tree::{Directory, Partial, set_facts};
 
-/// Tasks that wait for a thread: blocks of 1 MiB at most.
+/// Maximum number of tasks that wait for a thread: blocks of up to 1 MiB.
 const AHEAD: usize = 4;
-/// Directories that are held open.
+/// Maximum number of open directories.
 const OPEN: usize = 128;
 
 /// State of the receiving thread.
@@ -33,7 +33,7 @@ struct Receiving<'r> {
     rename: Option<Vec<u8>>,
     /// The destination itself is the copy of a source.
     is_copy: bool,
-    /// Names that the destination directory may get; `None` for all.
+    /// Names that may appear in the destination directory; `None` allows all.
     expected: Option<&'r [Vec<u8>]>,
     options: &'r CopyOptions,
     progress: &'r Progress,
@@ -48,7 +48,7 @@ struct Receiving<'r> {
     files: HashMap<Id, (Id, Box<Entry>)>,
     named: HashMap<Id, (Id, Vec<u8>)>,
     same: Vec<(Id, Id, Entry, Id)>,
-    /// Names that directories have at the source, for `--delete`.
+    /// Names of each directory's entries at the source, for `--delete`.
     listed: HashMap<Id, HashSet<Vec<u8>>>,
     surplus: Vec<(Id, Vec<u8>)>,
     pack: Option<Vec<(Id, u32)>>,
@@ -465,7 +465,7 @@ impl Receiving<'_> {
         }
     }
 
-    /// Hands a file to its thread, before its first block.
+    /// Passes a file to its thread, before its first block.
     fn open_file(&mut self, id: Id) -> Result<()> {
         let Some((dir, entry)) = self.files.remove(&id) else { return Ok(()) };
         let EntryKind::File { size, .. } = entry.kind else { return Ok(()) };

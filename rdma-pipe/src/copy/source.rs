@@ -19,7 +19,7 @@ use crate::tree::{Listing, Place, Walk, base_name};
 const READERS: usize = 2;
 /// Connections in a row that break before a byte was sent.
 const IDLE: u32 = 5;
-/// Files that are listed before they are sent.
+/// Maximum number of files that are listed ahead of sending.
 const AHEAD: usize = 20_000;
 
 /// State that the threads share.
@@ -37,7 +37,7 @@ struct State {
     /// Locations of files that were not sent yet.
     files: HashMap<Id, (Place, Entry)>,
     all_listed: bool,
-    /// A list was numbered and is being sent: its files have to wait.
+    /// A numbered list is being sent: its files must wait.
     is_listing: bool,
     busy: usize,
     failures: Vec<Error>,
@@ -367,7 +367,7 @@ impl Shared<'_> {
         self.progress.bytes(bytes);
     }
 
-    /// Takes jobs until there are no more.
+    /// Runs jobs until none is left.
     fn work(&self) {
         loop {
             let mut state = self.lock();
@@ -397,7 +397,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Receives what the sink sends, until its report or the end.
+    /// Receives the sink's frames, until its report or the end.
     fn take_answers(&self, receiver: &mut Receiver) {
         loop {
             let received = receiver.receive();

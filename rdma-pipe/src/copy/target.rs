@@ -13,10 +13,10 @@ use crate::tree::{Directory, base_name};
 /// The destination of a copy.
 #[derive(Debug)]
 pub enum Target {
-    /// Entries are made in this directory. The only one gets the given name, if there is one. The flag states that the directory itself is
-    /// the copy of the one source.
+    /// Creates entries in this directory. A single entry gets the given name, if any. The flag states that the
+    /// directory itself is the copy of the one source.
     Inside(Arc<Directory>, Option<Vec<u8>>, bool),
-    /// The one file is written to this device or pipe as it is.
+    /// Writes the only file directly to this device or pipe.
     Device(File, PathBuf),
 }
 

@@ -10,7 +10,7 @@ pub type Id = u32;
 /// The destination itself, as the directory of the first entries.
 pub const ROOT: Id = 0;
 
-/// A control frame. Which side sends it is in its comment.
+/// A control frame. Each variant's comment names the side that sends it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Frame {
     /// Both: keepalive.
@@ -29,7 +29,7 @@ pub enum Frame {
     List {
         /// The directory.
         dir: Id,
-        /// Its entries, numbered on from the last ones.
+        /// Its entries, whose numbers continue those of the previous list.
         entries: Vec<Entry>,
         /// Whether the list is now complete, without errors: the sink may then delete other entries.
         whole: bool,
@@ -77,7 +77,7 @@ pub struct Peer {
     pub key: Vec<u8>,
 }
 
-/// How much of a file the sink has.
+/// The part of a file that the sink already has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Have {
     /// The bytes before this offset.
@@ -117,7 +117,7 @@ pub struct Entry {
     pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What an entry is.
+/// The type of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryKind {
     /// A directory, listed later.
@@ -137,7 +137,7 @@ pub enum EntryKind {
     Same(Id),
 }
 
-/// Why something failed.
+/// The reason for a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// The exit status that it stands for; 0 for a broken connection.
@@ -179,7 +179,7 @@ impl Frame {
     ///
     /// # Errors
     ///
-    /// The bytes are not a frame, or more bytes follow it.
+    /// The bytes are not exactly one frame.
     pub fn parse(bytes: &[u8]) -> Result<Frame> {
         match postcard::take_from_bytes(bytes) {
             Ok((frame, [])) => Ok(frame),

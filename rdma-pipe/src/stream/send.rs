@@ -17,7 +17,7 @@ use crate::proto::{Frame, Totals};
 /// Largest pipe buffer that an unprivileged process may set.
 const PIPE: usize = 1 << 20;
 
-/// Sends all that a descriptor has; `name` is for errors. Returns when the peer has written all of it.
+/// Sends all data of a descriptor; `name` appears in errors. Returns when the peer has written all of it.
 ///
 /// # Errors
 ///

@@ -3,13 +3,13 @@
 use crate::error::Status;
 use crate::wire::{Flags, VERSION, WireError};
 
-/// The peer broke the protocol: the connection ends.
+/// The peer violated the protocol: the connection ends.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// Bytes that are no frame.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// A frame that may not come here.
+    /// A frame that is not allowed in this state.
     #[error("the peer sent {0}")]
     Unexpected(&'static str),
     /// A peer without a version that this side has.
@@ -18,7 +18,7 @@ pub enum Violation {
     /// The peer has used credit that it does not have.
     #[error("the peer sent more {0} than it was granted")]
     Credit(&'static str),
-    /// A body that is longer than this side takes.
+    /// A body that is longer than this side accepts.
     #[error("the peer sent a body of {0} bytes; {1} are allowed")]
     Body(usize, usize),
 }
@@ -40,12 +40,12 @@ pub struct Request<'f> {
     pub body: &'f [u8],
 }
 
-/// What a frame means for the driver.
+/// The event that a frame causes, for the driver.
 #[derive(Debug)]
 pub enum Event<'f> {
     /// Nothing.
     None,
-    /// The peer's hello: calls may be made.
+    /// The peer's hello arrived: calls may be made.
     Ready,
     /// A request to run.
     Request(Request<'f>),
@@ -55,9 +55,9 @@ pub enum Event<'f> {
         id: u32,
         /// How.
         status: Status,
-        /// The library of the peer has refused it, and no handler ran.
+        /// The peer's library refused the call, and no handler ran.
         is_refused: bool,
-        /// The result, the error, or text.
+        /// The result, the error, or a text.
         body: &'f [u8],
     },
     /// An item of a stream; its bytes are to be returned by [`Connection::consumed`].
@@ -72,7 +72,7 @@ pub enum Event<'f> {
         /// The call.
         id: u32,
     },
-    /// The caller has given the call up: it is to be answered with [`Status::CANCELLED`].
+    /// The caller has cancelled the call: answer it with [`Status::CANCELLED`].
     Cancel {
         /// The call.
         id: u32,
@@ -91,7 +91,7 @@ pub enum Event<'f> {
     },
 }
 
-/// What a `Bulk` frame does: the budget field.
+/// The action of a `Bulk` frame, in its budget field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum BulkOperation {
@@ -99,7 +99,7 @@ pub enum BulkOperation {
     Data = 0,
     /// The body has a number, 8 bytes: as many bytes from the offset are requested.
     Pull = 1,
-    /// The request cannot be answered any more.
+    /// The requested bytes are no longer available.
     Gone = 2,
 }
 
@@ -108,11 +108,11 @@ pub enum BulkOperation {
 pub struct BulkFrame<'f> {
     /// The call.
     pub id: u32,
-    /// Which of the call's attachments and targets.
+    /// Index among the call's attachments and targets.
     pub index: usize,
     /// What it does.
     pub operation: BulkOperation,
-    /// Where its bytes belong.
+    /// Offset of its bytes.
     pub offset: u64,
     /// The bytes.
     pub body: &'f [u8],

@@ -8,7 +8,7 @@ use crate::wire::{Flags, Header, Kind, META_LIMIT};
 use super::{BACKLOG, BulkOperation, Connection, Outgoing, Refused, flow};
 
 impl<C> Connection<C> {
-    /// Makes a call. Its frame leaves when there is credit for it.
+    /// Makes a call. Its frame is sent when credit is available.
     ///
     /// # Errors
     ///
@@ -42,12 +42,12 @@ impl<C> Connection<C> {
         }
     }
 
-    /// What the driver keeps for a call of this side.
+    /// The driver's data for a call of this side.
     pub fn call(&mut self, id: u32) -> Option<&mut C> {
         self.calls.data(id)
     }
 
-    /// Gives a call up. If it has not ended, the peer is asked to cancel it. Returns what the driver kept for it.
+    /// Cancels a call. If it has not ended, the peer receives a cancellation. Returns the driver's data for the call.
     pub fn forget(&mut self, id: u32, now: u64) -> Option<C> {
         let (data, is_running) = self.calls.forget(id)?;
         if is_running && self.failure.is_none() {
@@ -57,8 +57,8 @@ impl<C> Connection<C> {
         Some(data)
     }
 
-    /// Answers a request: the end of the call for this side. `is_refused` is whether no handler has run. False if there is no such
-    /// request any more.
+    /// Answers a request, which ends the call on this side. `is_refused`: no handler has run. Returns false if the
+    /// request no longer exists.
     pub fn answer(&mut self, id: u32, status: Status, is_refused: bool, parts: &[&[u8]]) -> bool {
         let Some(credit) = self.serving.end(id) else { return false };
         let kind = if status == Status::OK { Kind::Response } else { Kind::Error };
@@ -68,8 +68,8 @@ impl<C> Connection<C> {
         true
     }
 
-    /// Sends an item of a stream, if there is credit, and not too much waits to leave. `None` if the call has ended, or its request
-    /// waits. [`Connection::take_room`] returns the call when it is worth another try.
+    /// Sends an item of a stream, if credit is available and few bytes wait to be sent. `None` if the call has ended,
+    /// or its request waits. [`Connection::take_room`] returns the call when a retry may succeed.
     pub fn item(&mut self, id: u32, parts: &[&[u8]]) -> Option<bool> {
         let length = parts.iter().map(|part| part.len()).sum();
         let window = self.peer.as_ref()?.window;
@@ -85,7 +85,7 @@ impl<C> Connection<C> {
         Some(has_credit)
     }
 
-    /// A call that waits no more to send its items: its request has left, or there is less to send. Until `None`.
+    /// Returns a call that may send its items now: its request was sent, or fewer bytes wait. Until `None`.
     pub fn take_room(&mut self) -> Option<u32> {
         self.calls.take_released().or_else(|| if self.backlog() < BACKLOG / 2 { self.held.pop_first() } else { None })
     }
@@ -102,7 +102,7 @@ impl<C> Connection<C> {
         }
     }
 
-    /// The program has taken an item of this length: the peer may send as much again.
+    /// Records that the program has taken an item of this length, and returns its credit to the peer.
     pub fn consumed(&mut self, id: u32, length: usize) {
         let window = self.limits.window;
         let is_live = !self.is_own(id) || self.calls.is_on_wire(id);
@@ -112,7 +112,8 @@ impl<C> Connection<C> {
         }
     }
 
-    /// A `Bulk` frame that the driver sends by itself: for bytes that it does not copy into the connection.
+    /// Returns the header of a `Bulk` frame that the driver sends itself, with bytes that it does not copy into the
+    /// connection.
     pub fn bulk_header(id: u32, index: usize, operation: BulkOperation, offset: u64) -> Header {
         let header = Header { flags: Flags::new(0, index), method: offset, ..Header::new(Kind::Bulk, id) };
         Header { budget: operation as u32, ..header }
@@ -123,7 +124,7 @@ impl<C> Connection<C> {
         self.frame(Self::bulk_header(id, index, operation, offset), &[], &[body]);
     }
 
-    /// Grants no further calls while memory is short, and what was withheld when it is not.
+    /// Withholds grants of further calls while memory is short, and grants them afterwards.
     pub fn withhold(&mut self, withhold: bool) {
         let calls = self.serving.withhold(withhold);
         if calls != 0 {

@@ -5,10 +5,10 @@
 //!
 //! # Memory
 //!
-//! What the peer can make this side hold follows from what this side granted: `calls` requests of `bytes` bytes together, and `window`
-//! bytes of items on each stream. A request returns its credit when its answer has left, an item when the program has taken it; a cancelled
-//! call is answered too. So frames that do nothing cost their sender credit, and answers in flight always have room. Pings are answered
-//! by one flag.
+//! The credit that this side grants limits the memory that a peer can occupy here: `calls` requests with a total of
+//! `bytes` bytes, and `window` bytes of items on each stream. A request returns its credit when its answer was sent, an
+//! item when the program has taken it; a cancelled call is answered too. So every frame costs its sender credit, and
+//! answers always have space. A pending pong is a flag, so pings need no memory.
 
 mod calls;
 mod event;
@@ -33,12 +33,12 @@ pub use calls::{Outgoing, Refused};
 pub use event::{BulkFrame, BulkOperation, Event, Request, Violation};
 pub(crate) use id_map::IdMap;
 
-/// Bytes that wait to leave, above which no item of a stream follows.
+/// Limit of bytes that wait to be sent, above which no item of a stream is added.
 const BACKLOG: usize = 1 << 20;
 /// Bytes of the body of a `Hello` or a `Bulk` frame at most.
 const FIXED_LIMIT: usize = 2 << 20;
 
-/// What a side grants, and how long it waits. Times in microseconds.
+/// Credit that a side grants, and its time-outs, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Calls that the peer may have in flight, 32,768 at most.
@@ -51,11 +51,12 @@ pub struct Limits {
     pub window: u32,
     /// Bytes of an attachment or a target at most.
     pub attachment: u64,
-    /// Calls of this side that wait for credit at most; more are refused.
+    /// Maximum number of this side's calls that wait for credit; further calls are refused.
     pub waiting: usize,
-    /// A connection without a frame for this time is pinged, and ends after three times of it; 0 is never.
+    /// After this time without a frame the peer is pinged; after three times as long the connection ends. 0 disables
+    /// both.
     pub keepalive: u64,
-    /// A peer that takes nothing for this time is disconnected.
+    /// A peer that receives nothing for this time is disconnected.
     pub stall: u64,
     /// Whether frames have checksums.
     pub checksum: bool,
@@ -77,34 +78,34 @@ impl Default for Limits {
     }
 }
 
-/// Which side began the connection.
+/// The side that initiated the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// This one; its calls have odd numbers.
+    /// This side; its calls have odd numbers.
     Client,
     /// The peer's address.
     Server,
 }
 
-/// One connection. `C` is what the driver keeps for each of this side's calls.
+/// One connection. `C` is the driver's data for each of this side's calls.
 #[derive(Debug)]
 pub struct Connection<C> {
     side: Side,
     limits: Limits,
     peer: Option<Hello>,
-    /// Frames that have not left.
+    /// Frames that were not sent yet.
     out: Vec<u8>,
-    /// Bytes at the start of `out` that have left.
+    /// Bytes at the start of `out` that were sent.
     sent: usize,
-    /// Bytes that have left in all.
+    /// Total number of bytes sent.
     left: u64,
-    /// Calls with items that wait until less is in `out`.
+    /// Calls with items that wait until `out` is shorter.
     held: BTreeSet<u32>,
     calls: Calls<C>,
     serving: Serving,
-    /// No request is taken any more.
+    /// This side accepts no further request.
     is_leaving: bool,
-    /// The peer takes no more.
+    /// The peer accepts no further request.
     peer_leaves: bool,
     failure: Option<RpcError>,
     /// The number of the peer's ping that is to be answered.
@@ -115,12 +116,12 @@ pub struct Connection<C> {
     /// When the peer was pinged, if it has sent nothing since.
     ping_sent: Option<u64>,
     heard_at: u64,
-    /// When something last left, or `out` was empty.
+    /// Time at which bytes were last sent, or `out` was empty.
     progress_at: u64,
 }
 
 impl<C> Connection<C> {
-    /// A connection that is established. Its hello is the first thing to transmit.
+    /// Creates an established connection, which transmits its hello first.
     pub fn new(side: Side, limits: Limits, hello: &Hello, now: u64) -> Self {
         let limits = Limits { calls: limits.calls.clamp(1, calls::MOST), window: limits.window.max(1), ..limits };
         let mut connection = Self {
@@ -166,7 +167,7 @@ impl<C> Connection<C> {
         &self.limits
     }
 
-    /// Why the connection has ended.
+    /// The reason for which the connection ended.
     pub fn failure(&self) -> Option<&RpcError> {
         self.failure.as_ref()
     }
@@ -199,7 +200,7 @@ impl<C> Connection<C> {
         if self.is_own(id) { self.calls.flow(id) } else { self.serving.get(id) }
     }
 
-    /// Takes no more calls: the peer is asked to make none. Those that run are finished.
+    /// Accepts no further calls, and announces this to the peer. Running calls continue.
     pub fn go_away(&mut self, reason: &str) {
         if !self.is_leaving {
             self.is_leaving = true;
@@ -214,7 +215,7 @@ impl<C> Connection<C> {
         self.frame(Header { method: self.pings, ..Header::new(Kind::Ping, 0) }, &[], &[]);
     }
 
-    /// Ends the connection: all calls of this side end, those that left with [`Certainty::Unknown`].
+    /// Ends the connection and all calls of this side; calls that were sent end with [`Certainty::Unknown`].
     pub fn fail(&mut self, failure: RpcError, mut each: impl FnMut(&mut C, RpcError)) {
         if self.failure.is_some() {
             return;

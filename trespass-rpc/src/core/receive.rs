@@ -6,7 +6,7 @@ use crate::wire::{Flags, Frame, Header, Hello, Kind, META_LIMIT, VERSION};
 use super::{BulkFrame, BulkOperation, Connection, Event, FIXED_LIMIT, Request, Violation, flow};
 
 impl<C> Connection<C> {
-    /// What a frame means.
+    /// Processes a frame, and returns its event.
     ///
     /// # Errors
     ///

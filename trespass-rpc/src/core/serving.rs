@@ -1,26 +1,26 @@
-//! The peer's calls.
+//! Calls that the peer makes.
 
 use std::collections::VecDeque;
 
 use super::flow::Flow;
 use super::{IdMap, Limits, Violation};
 
-/// Requests of the peer that are not answered, and the credit for more.
+/// Unanswered requests of the peer, and the credit for further ones.
 #[derive(Debug)]
 pub(super) struct Serving {
     /// As many as the peer was granted: its numbers reserve nothing.
     table: IdMap<Entry>,
-    /// Requests that the peer may still send, and bytes in those that are not answered.
+    /// Requests that the peer may still send, and bytes of the unanswered ones.
     available: u32,
     bytes: u64,
     most_bytes: u64,
-    /// Answers that have not left: where they end in what is sent, the credit that they carry, and bytes of their requests. The credit
-    /// is the peer's when they have left, so a peer that reads nothing gets none.
+    /// Answers that were not sent yet: the offset of their end in the output, the credit that they carry, and the bytes
+    /// of their requests. The peer gets the credit when the answer was sent, so a peer that reads nothing gets none.
     leaving: VecDeque<(u64, u32, u64)>,
-    /// Calls that were answered and not granted again.
+    /// Calls that were answered, but whose credit was not granted again.
     withheld: u32,
     is_withholding: bool,
-    /// No deadline is earlier.
+    /// A lower bound of all deadlines.
     earliest: u64,
 }
 
@@ -95,14 +95,14 @@ impl Serving {
         Some(credit)
     }
 
-    /// The last answer ends here in what is sent.
+    /// The offset in the output at which the last answer ends.
     pub(super) fn answered(&mut self, end: u64) {
         if let Some(last) = self.leaving.back_mut() {
             last.0 = end;
         }
     }
 
-    /// Everything up to here has left.
+    /// Records that the output up to this offset was sent.
     pub(super) fn transmitted(&mut self, end: u64) {
         while let Some(&(_, credit, cost)) = self.leaving.front().filter(|answer| answer.0 <= end) {
             self.leaving.pop_front();
@@ -111,7 +111,7 @@ impl Serving {
         }
     }
 
-    /// Withholds the credit of answers, or returns what is to be granted now.
+    /// Withholds the credit of answers, or returns the credit to grant now.
     pub(super) fn withhold(&mut self, withhold: bool) -> u32 {
         self.is_withholding = withhold;
         let calls = if withhold { 0 } else { std::mem::take(&mut self.withheld) };

@@ -6,12 +6,12 @@ use crate::wire::{Flags, Frame, Header, Kind, write};
 use super::Connection;
 
 impl<C> Connection<C> {
-    /// Bytes that wait to leave.
+    /// Number of bytes that wait to be sent.
     pub(super) fn backlog(&self) -> usize {
         self.out.len() - self.sent
     }
 
-    /// Requests whose caller waits no more, in the next [`Connection::on_time`].
+    /// Requests whose deadline has passed by the next [`Connection::on_time`].
     pub fn next_timeout(&self) -> u64 {
         if self.failure.is_some() {
             return u64::MAX;
@@ -27,11 +27,12 @@ impl<C> Connection<C> {
         self.calls.earliest().min(self.serving.earliest()).min(keepalive).min(stall)
     }
 
-    /// Time has passed. Calls of this side that are over get their error; requests that are over are to be answered by the driver.
+    /// Processes the passing of time. Calls of this side whose deadline has passed end with an error; the driver must
+    /// answer such requests of the peer.
     ///
     /// # Errors
     ///
-    /// The peer is silent, or takes nothing: the connection must end.
+    /// The peer is silent, or receives nothing: the connection must end.
     pub fn on_time(
         &mut self,
         now: u64,
@@ -72,7 +73,7 @@ impl<C> Connection<C> {
         Ok(())
     }
 
-    /// Frames to send, whole ones, `most` bytes at most unless the first frame is longer.
+    /// Returns whole frames to send: at most `most` bytes, unless the first frame is longer.
     pub fn poll_transmit(&mut self, most: usize, now: u64) -> Option<&[u8]> {
         if let Some(ping) = self.pong_due.take() {
             self.frame(Header { method: ping, ..Header::new(Kind::Pong, 0) }, &[], &[]);
@@ -98,7 +99,7 @@ impl<C> Connection<C> {
         self.pong_due.is_some() || self.out.len() != self.sent
     }
 
-    /// Bytes that [`Connection::poll_transmit`] returned have left.
+    /// Records that bytes returned by [`Connection::poll_transmit`] were sent.
     pub fn transmitted(&mut self, bytes: usize, now: u64) {
         self.sent += bytes;
         self.left += bytes as u64;
@@ -116,7 +117,7 @@ impl<C> Connection<C> {
     }
 }
 
-/// Length of the first of frames that this side wrote.
+/// Returns the length of the first of frames that this side wrote.
 fn frame_length(frames: &[u8]) -> usize {
     Frame::split(frames).map_or(frames.len(), |(_, rest)| frames.len() - rest.len())
 }

@@ -1,4 +1,4 @@
-//! Bytes beside the calls: keys to this side's memory, transfers by RDMA, and bytes in frames.
+//! Bytes of attachments and targets: keys to this side's memory, transfers by RDMA, and bytes in frames.
 
 use std::io;
 use std::ops::Range;
@@ -42,13 +42,13 @@ impl Local {
         self.length
     }
 
-    /// What a key is needed for.
+    /// The access that a key grants.
     pub(crate) fn opens(&self) -> Option<(Region, Range<usize>, bool)> {
         let (memory, range) = self.memory.as_ref().filter(|(_, range)| !range.is_empty())?;
         memory.region().map(|region| (region.clone(), range.clone(), self.is_target))
     }
 
-    /// The descriptor, with the key if there is one.
+    /// Returns the descriptor, with the key if there is one.
     pub(crate) fn describe(&self, key: Option<&RegionKey>) -> Bulk {
         let kind = match (self.memory.is_some(), self.is_target, key.is_some()) {
             (false, ..) => BulkKind::Inline,
@@ -62,11 +62,11 @@ impl Local {
     }
 }
 
-/// Keys of a call. Dropped, they are taken back; the memory stays until they have stopped working.
+/// Keys of a call. Dropping revokes them; the memory stays allocated until they are invalid.
 #[derive(Debug)]
 pub(crate) struct Keys {
     pub(super) link: Arc<Link>,
-    /// One for each that was asked for; `None` if the device had none left.
+    /// One for each request; `None` if the device had none left.
     pub(super) open: Vec<Option<OpenRegion>>,
 }
 
@@ -91,7 +91,7 @@ pub(super) struct Job {
     pub(super) offset: u64,
     pub(super) memory: Memory,
     pub(super) rest: Range<usize>,
-    /// Learns when everything has left.
+    /// Is woken when all bytes were sent.
     pub(super) done: Option<oneshot::Sender<()>>,
 }
 
@@ -114,14 +114,14 @@ pub(super) struct Expected {
 }
 
 impl Expected {
-    /// The handler's waker: the bytes come no more.
+    /// Returns the handler's waker, because the bytes will not arrive.
     pub(super) fn into_waker(self) -> Option<Waker> {
         self.waker
     }
 }
 
 impl Link {
-    /// Asks for keys to memory.
+    /// Requests keys to memory.
     pub(crate) async fn open(self: &Arc<Self>, parts: Parts) -> Option<Keys> {
         let (reply, keys) = oneshot::channel();
         self.shared.command(Command::Open { link: Arc::clone(self), parts, reply });
@@ -213,7 +213,7 @@ impl Link {
 }
 
 impl State {
-    /// A `Bulk` frame arrived.
+    /// Processes a `Bulk` frame.
     pub(super) fn on_bulk(&mut self, frame: &BulkFrame<'_>) -> Result<(), Violation> {
         match self.core.call(frame.id).map(|call| &call.bulks) {
             // A frame of a call of this side, for its memory.
@@ -250,7 +250,7 @@ impl State {
         }
     }
 
-    /// Bytes of a caller's attachment; or a request for those of a call that this side has given up.
+    /// Processes bytes of a caller's attachment, or a request for bytes of a cancelled call.
     fn on_expected(&mut self, frame: &BulkFrame<'_>) -> Result<(), Violation> {
         if frame.operation == BulkOperation::Pull {
             self.core.bulk(frame.id, frame.index, BulkOperation::Gone, 0, &[]);

@@ -21,12 +21,12 @@ use super::{Shared, TransportInfo};
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) shared: Arc<Shared>,
-    /// In the driver's table.
+    /// Index in the driver's table.
     pub(crate) index: u32,
     pub(crate) info: TransportInfo,
     /// Memory for attachments and targets.
     pub(crate) memory: Arc<MemoryPool>,
-    /// What the peer serves, once its hello is there.
+    /// The methods that the peer serves, after its hello has arrived.
     methods: OnceLock<Vec<PeerMethod>>,
     state: Mutex<State>,
 }
@@ -38,11 +38,11 @@ pub(crate) struct State {
     pub(crate) serving: IdMap<Serving>,
     /// Bytes to send in frames.
     pub(super) jobs: VecDeque<Job>,
-    /// The driver was informed of frames to send.
+    /// The driver was notified of frames to send.
     pub(crate) is_dirty: bool,
-    /// When the driver looks at the time at the latest.
+    /// Time at which the driver next checks time-outs.
     pub(super) looks_at: u64,
-    /// To be woken, and to be dropped, without the lock: a waker may own a call of this connection.
+    /// Wakers to wake and to drop after unlocking, because a waker may own a call of this connection.
     later: Later,
 }
 
@@ -71,7 +71,7 @@ impl Later {
         }
     }
 
-    /// Puts a waker in place of another one.
+    /// Replaces a waker.
     fn replace(&mut self, place: &mut Option<Waker>, waker: &Waker) {
         if place.as_ref().is_none_or(|known| !known.will_wake(waker)) {
             self.idle.extend(place.replace(waker.clone()));
@@ -120,7 +120,7 @@ impl Drop for Guard<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Call {
     pub(crate) waker: Option<Waker>,
-    /// How it ended: the status and the body of the answer.
+    /// The outcome: the status and the body of the answer.
     pub(crate) outcome: Option<Result<(Status, Body), RpcError>>,
     pub(crate) items: VecDeque<Body>,
     pub(crate) bulks: SmallVec<[Local; 2]>,
@@ -131,7 +131,7 @@ pub(crate) struct Call {
 pub(crate) struct Serving {
     pub(crate) items: VecDeque<Body>,
     pub(crate) has_ended: bool,
-    /// Of the handler that waits for an item, or for credit.
+    /// Wakers of a handler that waits for an item, or for credit.
     pub(crate) reader: Option<Waker>,
     pub(crate) writer: Option<Waker>,
     pub(super) expected: Option<Expected>,
@@ -160,7 +160,7 @@ impl State {
         self.later.wake(waker);
     }
 
-    /// An item of the peer arrived.
+    /// Stores an item of the peer.
     pub(super) fn on_item(&mut self, id: u32, item: Body) {
         if let Some(call) = self.core.call(id) {
             call.items.push_back(item);
@@ -188,12 +188,12 @@ impl State {
         core.on_time(now, |call, error| later.wake(call.end(Err(error))), expired)
     }
 
-    /// The bytes that a handler waits for are there, or come no more.
+    /// Wakes a handler whose bytes have arrived, or will not arrive.
     pub(super) fn wake_later(&mut self, waker: Option<Waker>) {
         self.later.wake(waker);
     }
 
-    /// The streams and attachments of a request end: those that wait for them learn of it.
+    /// Ends the streams and attachments of a request, and wakes the tasks that wait for them.
     pub(super) fn end_serving(&mut self, id: u32) {
         if let Some(serving) = self.serving.remove(&id) {
             let puller = serving.expected.and_then(Expected::into_waker);
@@ -212,7 +212,7 @@ impl Call {
     }
 }
 
-/// Puts the link among those with something to read.
+/// Adds the link to those with messages to read.
 #[derive(Debug)]
 pub(super) struct Readable {
     pub(super) shared: Arc<Shared>,
@@ -255,7 +255,7 @@ impl Link {
         Guard(Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// Does something with the connection, and leaves what is to be sent to the driver.
+    /// Runs a function on the connection; the driver sends the resulting frames.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.lock();
         let result = act(&mut state);
@@ -286,7 +286,7 @@ impl Link {
         self.with(|state| state.core.start(call, data, now))
     }
 
-    /// The answer of a call: afterwards the call is no more.
+    /// Takes the answer of a call, and removes the call.
     pub(crate) fn poll_answer(&self, id: u32, task: &TaskContext<'_>) -> Poll<Result<(Status, Body), RpcError>> {
         let mut state = self.lock();
         let State { core, later, .. } = &mut *state;
@@ -305,7 +305,7 @@ impl Link {
         }
     }
 
-    /// Gives a call up.
+    /// Cancels a call.
     pub(crate) fn forget(&self, id: u32) {
         let now = self.shared.now();
         let call = self.with(|state| state.core.forget(id, now));
@@ -368,12 +368,12 @@ impl Link {
         })
     }
 
-    /// Bytes of a body that the peer takes.
+    /// Maximum length of a body that the peer accepts.
     pub(crate) fn longest(&self) -> usize {
         self.with(|state| state.core.peer().map_or(0, |peer| peer.body as usize))
     }
 
-    /// The next item of the caller of a request; `None` after the last one, an error if the call has ended before.
+    /// Returns the next item of a request's caller; `None` after the last one, an error if the call has ended before.
     pub(crate) fn poll_request_item(&self, id: u32, task: &TaskContext<'_>) -> Poll<Option<Result<Body, RpcError>>> {
         self.with(|state| {
             let State { core, serving, later, .. } = state;
@@ -418,7 +418,7 @@ impl Link {
     }
 }
 
-/// What arrives on the stream of an answer.
+/// An event on the stream of an answer.
 pub(crate) enum ReplyItem {
     Item(Body),
     End(Result<(Status, Body), RpcError>),

@@ -1,7 +1,7 @@
-//! What runs connections: one driver for all of them, on one thread at a time.
+//! Endpoints, which run connections: one driver for all of them, on one thread at a time.
 //!
-//! Callers and handlers reach a connection by its [`Link`], under the link's lock; the driver alone has the worker of `trespass`. What
-//! they leave for the driver is in [`Signal`]: links with frames to send, tasks to poll, commands.
+//! Callers and handlers access a connection through its [`Link`], under the link's lock; only the driver uses the
+//! worker of `trespass`. [`Signal`] queues work for the driver: links with frames to send, tasks to poll, commands.
 
 mod bulk;
 mod driver;
@@ -32,13 +32,13 @@ pub(crate) use tasks::{Arrived, Outcome, Runner, runner};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Options of the worker: which transports, which device, how much memory.
+    /// Options of the worker: transports, device, memory.
     pub worker: trespass::Options,
-    /// What each connection grants its peer, and how long it waits.
+    /// The credit that each connection grants its peer, and its time-outs.
     pub limits: Limits,
     /// How long the driver polls before it sleeps. It saves a wake-up, and costs a processor for that time.
     pub spin: Duration,
-    /// How long connecting may take.
+    /// Time limit for connecting.
     pub connect: Duration,
     /// Bytes of memory for attachments and targets that are kept for later calls.
     pub watermark: usize,
@@ -56,14 +56,14 @@ impl Default for Options {
     }
 }
 
-/// What a connection runs on.
+/// The transport of a connection.
 #[derive(Clone, Debug)]
 pub struct TransportInfo {
     /// RDMA or TCP.
     pub kind: Kind,
-    /// Device, port and addresses, in words.
+    /// Device, port and addresses, as text.
     pub path: String,
-    /// Why it does not run on RDMA, if it could have.
+    /// The reason why the connection does not use RDMA, if it could have.
     pub fallback: Option<String>,
     /// This side's address, and the peer's.
     pub addresses: (SocketAddr, SocketAddr),
@@ -103,7 +103,7 @@ pub(crate) struct Shared {
     epoch: Instant,
 }
 
-/// What the driver is to do.
+/// Work for the driver.
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
     /// Links with something to send, and links with something to read.
@@ -112,12 +112,12 @@ pub(crate) struct Signal {
     /// Runner and task.
     pub(crate) tasks: Vec<(u32, u32)>,
     pub(crate) commands: Vec<Command>,
-    /// Of the driver, while it sleeps.
+    /// The driver's waker, while it sleeps.
     waker: Option<Waker>,
     has_ended: bool,
 }
 
-/// A connection for the caller that asked for it: closed if the caller has given up.
+/// A connection for its caller: closed if the caller has cancelled.
 pub(crate) struct Linked(Option<Arc<Link>>);
 
 impl Linked {
@@ -135,7 +135,7 @@ impl Drop for Linked {
     }
 }
 
-/// A listener for the caller that asked for it. Dropped, it stops listening and closes its connections.
+/// A listener for its caller. Dropping it stops listening and closes its connections.
 #[derive(Debug)]
 pub(crate) struct Listened {
     shared: Arc<Shared>,
@@ -173,7 +173,7 @@ pub(crate) enum Command {
         code: u32,
         reason: String,
     },
-    /// Gives out keys to memory; takes them back.
+    /// Grants keys to memory, and revokes them.
     Open {
         link: Arc<Link>,
         parts: Parts,
@@ -209,7 +209,8 @@ impl std::fmt::Debug for Command {
 }
 
 impl Endpoint {
-    /// An endpoint and its driver, which is to be run: [`Driver::run`] in tokio, [`Driver::run_until`] on a thread that polls.
+    /// Creates an endpoint and its driver. The caller runs the driver: [`Driver::run`] in tokio, [`Driver::run_until`]
+    /// on a thread that polls.
     ///
     /// # Errors
     ///
@@ -232,7 +233,7 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// An endpoint whose driver has a thread of its own: for programs without a runtime, or with another one than tokio.
+    /// Creates an endpoint whose driver has its own thread, for programs without tokio.
     ///
     /// # Errors
     ///
@@ -316,7 +317,7 @@ impl Shared {
         self.signal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves something for the driver, and wakes it.
+    /// Queues work for the driver, and wakes it.
     pub(crate) fn poke(&self, leave: impl FnOnce(&mut Signal)) {
         let mut signal = self.lock();
         leave(&mut signal);
@@ -337,7 +338,7 @@ impl Shared {
         });
     }
 
-    /// Takes what was left, into vectors that are empty.
+    /// Moves the queued work into empty vectors.
     fn take(&self, signal: &mut Signal) {
         let mut shared = self.lock();
         shared.waker = None;
@@ -347,7 +348,7 @@ impl Shared {
         mem::swap(&mut shared.commands, &mut signal.commands);
     }
 
-    /// Has the driver woken by what is left from now on; false if there is something already.
+    /// Requests that new work wakes the driver; returns false if work is queued already.
     fn set_waker(&self, waker: &Waker) -> bool {
         let mut shared = self.lock();
         let is_empty = shared.dirty.is_empty()

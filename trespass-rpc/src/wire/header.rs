@@ -9,7 +9,7 @@ pub const VERSION: u8 = 1;
 /// High nibble of the first byte.
 const MAGIC: u8 = 0xb0;
 
-/// What a frame is for.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -21,7 +21,7 @@ pub enum Kind {
     Response,
     /// The failure of a call; the method field has status and credit.
     Error,
-    /// The caller has given a call up. It is answered all the same.
+    /// The caller cancels a call. The peer still answers it.
     Cancel,
     /// Bytes of a stream that may be sent (call id), or calls (call id 0).
     Credit,
@@ -29,7 +29,7 @@ pub enum Kind {
     Ping,
     /// The answer to the last `Ping`, with its number.
     Pong,
-    /// No call is taken any more; the body has the reason.
+    /// The sender accepts no further calls; the body has the reason.
     GoAway,
     /// An item of a stream.
     StreamData,
@@ -57,7 +57,7 @@ impl Flags {
     pub const IDEMPOTENT: u16 = 1 << 6;
     /// The checksum field is used.
     pub const CHECKSUM: u16 = 1 << 12;
-    /// An answer of the library: no handler has run.
+    /// The library answered the call; no handler has run.
     pub const REFUSED: u16 = 1 << 7;
     /// Items of the caller follow the request.
     pub const STREAM_IN: u16 = 1 << 13;
@@ -86,7 +86,7 @@ impl Flags {
 /// A header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the frame is for.
+    /// The kind of the frame.
     pub kind: Kind,
     /// Flags.
     pub flags: Flags,
@@ -94,7 +94,7 @@ pub struct Header {
     pub call: u32,
     /// The method; in answers status (low half) and credit; in `Bulk` the offset.
     pub method: u64,
-    /// Microseconds that are left for the call, 0 for no limit; in `Bulk` what the frame does.
+    /// Microseconds left for the call, 0 for no limit; in `Bulk` the action.
     pub budget: u32,
 }
 

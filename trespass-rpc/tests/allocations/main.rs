@@ -100,7 +100,6 @@ fn allocations(transport: Transport, callers: usize, calls: u64) -> u64 {
 }
 
 #[test]
-#[ignore = "the worker allocates its list of wakers anew in each turn that wakes (trespass::worker::waiters)"]
 fn calls_allocate_nothing_in_steady_state() {
     for transport in [Transport::Rdma, Transport::Tcp] {
         for callers in [1, 16] {

@@ -7,6 +7,8 @@
 use std::mem;
 use std::task::Waker;
 
+use smallvec::SmallVec;
+
 use super::Wait;
 
 /// The event for which a task or a call waits.
@@ -94,7 +96,7 @@ impl Waiters {
 #[derive(Debug, Default)]
 pub(super) struct Woken {
     /// Wakers, and whether to call them; replaced ones are only dropped.
-    list: Vec<(Waker, bool)>,
+    list: SmallVec<[(Waker, bool); 4]>,
 }
 
 impl Woken {

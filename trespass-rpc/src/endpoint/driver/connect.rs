@@ -18,17 +18,17 @@ use super::super::link::Readable;
 use super::super::{Link, Runner, TransportInfo};
 use super::{Driver, Entry, Listening, Ready};
 
-/// How long a peer has for its hello, in microseconds.
+/// Time limit for a peer's hello, in microseconds.
 const HELLO: u64 = 10_000_000;
 
 pub(super) struct Connecting {
     pub(super) addresses: Vec<SocketAddr>,
-    /// Address and transport that are tried, and when this attempt ends.
+    /// Address and transport of this attempt, and its deadline.
     pub(super) at: (usize, usize),
     pub(super) attempt: Option<ConnectionId>,
     pub(super) until: u64,
     pub(super) deadline: u64,
-    /// Why the transport before failed.
+    /// The reason why the previous transport failed.
     pub(super) reason: Option<io::Error>,
     pub(super) runner: Option<Box<dyn Runner>>,
     pub(super) reply: Option<Ready>,
@@ -44,7 +44,7 @@ impl Driver {
         }
     }
 
-    /// Moves on what is connecting.
+    /// Continues the connections that are being established.
     pub(super) fn connect(&mut self) {
         let mut at = 0;
         while at < self.connecting.len() {
@@ -71,7 +71,7 @@ impl Driver {
         }
     }
 
-    /// Tries addresses, and for each RDMA before TCP.
+    /// Tries the addresses in turn; for each, RDMA before TCP.
     pub(super) fn advance(
         &mut self,
         connecting: &mut Connecting,
@@ -134,7 +134,7 @@ impl Driver {
         }
     }
 
-    /// A connection is established.
+    /// Registers an established connection.
     pub(super) fn add(
         &mut self,
         id: ConnectionId,
@@ -186,13 +186,14 @@ impl Driver {
 }
 
 impl Connecting {
-    /// Its caller has given up.
+    /// Its caller has cancelled it.
     fn is_given_up(&self) -> bool {
         self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 }
 
-/// A number that no other connection has, and that no peer can guess from another one: the standard library's hash keys are random.
+/// Returns a unique number that no peer can guess from another one, because the standard library's hash keys are
+/// random.
 fn nonce() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     static COUNT: AtomicU64 = AtomicU64::new(0);

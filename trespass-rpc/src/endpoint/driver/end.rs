@@ -94,7 +94,7 @@ impl Driver {
 
     /// Ends the connections of a listener that is drained, or whose deadline has passed.
     pub(super) fn check_drains(&mut self, now: u64) {
-        /// Microseconds between two looks.
+        /// Microseconds between two checks.
         const LOOK: u64 = 5_000;
         for number in 0..self.listeners.len() {
             let Some((deadline, _)) = &self.listeners[number].drain else { continue };

@@ -1,4 +1,4 @@
-//! The driver: it has the worker, and moves frames between worker, callers and handlers.
+//! The driver owns the worker, and transfers frames between worker, callers and handlers.
 
 mod connect;
 mod end;
@@ -30,7 +30,7 @@ use connect::Connecting;
 pub struct Driver {
     pub(super) shared: Arc<Shared>,
     pub(super) worker: Worker,
-    /// What was left, while it is worked on.
+    /// Commands and links taken from the queue, while they are processed.
     signal: Signal,
     links: Vec<Option<Entry>>,
     free: Vec<u32>,
@@ -41,11 +41,11 @@ pub struct Driver {
     /// Memory for attachments: on the heap, registered.
     heap: Arc<MemoryPool>,
     registered: Option<Arc<MemoryPool>>,
-    /// No time-out is earlier.
+    /// A lower bound of all time-outs.
     next: u64,
     arrived: Vec<Arrived>,
     expired: Vec<u32>,
-    /// No endpoint is left: it ends with the last connection.
+    /// All endpoints were dropped: the driver ends with the last connection.
     is_ending: bool,
 }
 
@@ -55,7 +55,7 @@ impl std::fmt::Debug for Driver {
     }
 }
 
-/// Takes the link of a caller that connects.
+/// The link of a caller that connects.
 type Ready = oneshot::Sender<io::Result<Linked>>;
 
 struct Entry {
@@ -103,7 +103,7 @@ impl Driver {
         })
     }
 
-    /// The descriptor that is readable when the worker has something, after it was armed.
+    /// Returns the descriptor that becomes readable when the worker has work, after it was armed.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.worker.fd()
     }
@@ -117,12 +117,12 @@ impl Driver {
             && self.worker.connections() == 0
     }
 
-    /// When it has to have a turn although nothing happens.
+    /// The time of the next turn if no event arrives.
     pub(super) fn deadline(&self) -> Instant {
         self.shared.instant(self.next)
     }
 
-    /// One turn. `polls` is whether the worker is asked for what has happened. Returns whether something did.
+    /// One turn. `polls`: also polls the worker. Returns whether any event was processed.
     pub(super) fn turn(&mut self, polls: bool) -> bool {
         let mut count = if polls { self.worker.poll() } else { 0 };
         let mut signal = mem::take(&mut self.signal);
@@ -280,7 +280,7 @@ impl Driver {
         }
     }
 
-    /// Drops a runner that no listener and no link has.
+    /// Drops a runner that no listener and no link uses.
     fn free_runner(&mut self, number: u32) {
         let is_listening = self.listeners.iter().any(|listening| listening.id.is_some() && listening.runner == number);
         if !is_listening && !self.links.iter().flatten().any(|entry| entry.runner == Some(number)) {
@@ -289,7 +289,7 @@ impl Driver {
         }
     }
 
-    /// Prepares to sleep on the descriptor; zero if there is something to do.
+    /// Prepares to sleep on the descriptor; returns zero if work is pending.
     pub(super) fn arm(&mut self) -> io::Result<Duration> {
         self.worker.arm()
     }

@@ -16,9 +16,9 @@ use super::super::link::Serving;
 use super::super::tasks::Arrived;
 use super::Driver;
 
-/// Messages that are read from a link before the next link.
+/// Maximum number of messages that are read from a link before the next link.
 const TURN: usize = 64;
-/// A body of this length is not copied out of a message that has it last.
+/// Minimum length of a body that stays in its message, if it is last there, instead of being copied.
 const KEEP: usize = 4 << 10;
 
 impl Driver {
@@ -59,7 +59,7 @@ impl Driver {
         true
     }
 
-    /// Takes the frames of a message.
+    /// Processes the frames of a message.
     pub(super) fn message(&mut self, index: u32, mut message: Buf) -> Result<(), Violation> {
         let Some(Some(mut entry)) = self.links.get_mut(index as usize).map(Option::as_mut) else { return Ok(()) };
         let now = self.shared.now();
@@ -164,7 +164,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Begins the handlers of what arrived.
+    /// Starts the handlers of requests that arrived.
     pub(super) fn begin(&mut self, index: u32) {
         let mut arrived = mem::take(&mut self.arrived);
         for request in arrived.drain(..) {

@@ -14,13 +14,13 @@ use super::super::Shared;
 use super::super::link::{Call, State};
 use super::Driver;
 
-/// Bytes of frames that are packed into a message: one SEND.
+/// Maximum number of bytes of frames that share a message (one SEND).
 const PACK: usize = (16 << 10) - 64;
 /// Bytes of a memory in a frame.
 const PIECE: usize = (16 << 10) - 64 - HEADER;
 
 impl Driver {
-    /// Sends what a link has.
+    /// Sends the pending frames of a link.
     pub(super) fn transmit(&mut self, index: u32, now: u64) {
         let Some(Some(entry)) = self.links.get(index as usize) else { return };
         let mut state = entry.link.lock();
@@ -67,7 +67,7 @@ impl Driver {
     }
 }
 
-/// Sends bytes of memories in frames, until there is no room (`WouldBlock`).
+/// Sends bytes of memories in frames, until the connection is full (`WouldBlock`).
 fn send_jobs(worker: &mut Worker, id: ConnectionId, state: &mut State) -> io::Result<()> {
     let State { core, jobs, .. } = state;
     while let Some(job) = jobs.front_mut() {
@@ -94,7 +94,7 @@ fn send_jobs(worker: &mut Worker, id: ConnectionId, state: &mut State) -> io::Re
     Ok(())
 }
 
-/// Puts a link among those with something to send.
+/// Adds a link to those with frames to send.
 fn writable(shared: &Arc<Shared>, index: u32) -> Waker {
     struct Writable(Arc<Shared>, u32);
 
