@@ -3,7 +3,7 @@
 //! ```ignore
 //! let kv = KvClient::over(blocking::connect("host:7175")?)?;
 //! blocking::wait(kv.put("fruit/apple", Attachment::from(bytes)))?;
-//! for entry in blocking::iter(kv.list("fruit/")) { … }
+//! for entry in blocking::iter(kv.list("fruit/")) { println!("{:?}", entry?); }
 //! ```
 
 use std::io;
