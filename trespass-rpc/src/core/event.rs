@@ -36,7 +36,7 @@ pub struct Request<'f> {
     pub deadline: Option<u64>,
     /// Metadata.
     pub meta: &'f [u8],
-    /// Descriptors, arguments and inline bytes: see [`Bulk::split`].
+    /// Descriptors, arguments and inline bytes: see `Bulk::split`.
     pub body: &'f [u8],
 }
 
@@ -60,7 +60,7 @@ pub enum Event<'f> {
         /// The result, the error, or a text.
         body: &'f [u8],
     },
-    /// An item of a stream; its bytes are to be returned by [`Connection::consumed`].
+    /// An item of a stream; its bytes are to be returned by `Connection::consumed`.
     Item {
         /// The call.
         id: u32,
