@@ -1,7 +1,8 @@
 //! The programs beside others: `cargo bench -p rdma-pipe --bench side_by_side -- [ROUNDS] [ROW...]`.
 //!
-//! Every way of a row is a script of bash. The ways of a row run in turn, each round in the same order, and each copy is compared with its
-//! source. Programs that are not in `PATH` are left out. `ORIGINAL` is a folder with the original rdma-pipe, its three faults mended.
+//! Each row compares several bash scripts that do the same task. Each round runs the scripts of a row one after
+//! another, in the same order, and compares each copy with its source. Programs that are not in `PATH` are left out.
+//! `ORIGINAL` is a folder with the original rdma-pipe, with its three faults fixed.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints its table")]
 
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-/// A row: its name, and its ways with the program that each needs.
+/// A row: its name, and its scripts, each with the program that it needs.
 type Row = (&'static str, &'static [(&'static str, &'static str, &'static str)]);
 
 const ROWS: &[Row] = &[
@@ -156,7 +157,7 @@ fn prepare(folder: &Path) -> Done {
     Ok(())
 }
 
-/// Runs a script; returns its seconds by the clock, and of the processors.
+/// Runs a script; returns the elapsed seconds and the CPU seconds.
 fn run(folder: &Path, to: &str, script: &str) -> Result<(f64, f64), Box<dyn std::error::Error>> {
     let programs = Path::new(env!("CARGO_BIN_EXE_rdcp")).parent().unwrap_or(Path::new("."));
     let path = format!("{}:{}", programs.display(), std::env::var("PATH")?);
@@ -180,7 +181,7 @@ fn run(folder: &Path, to: &str, script: &str) -> Result<(f64, f64), Box<dyn std:
     Ok((seconds, processor_seconds()? - before))
 }
 
-/// Seconds of the processors that ended child processes used.
+/// CPU seconds of the child processes that have exited.
 fn processor_seconds() -> Result<f64, Box<dyn std::error::Error>> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();

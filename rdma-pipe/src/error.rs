@@ -39,21 +39,21 @@ pub enum Kind {
     Signal(u8),
 }
 
-/// A result of this crate.
+/// The result of a function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error with its text.
+    /// Creates an error with this text.
     pub fn new(kind: Kind, text: impl Into<String>) -> Error {
         Error { kind, text: text.into() }
     }
 
-    /// An error of an operation on a file.
+    /// Creates an error for a failed operation on a file.
     pub fn file(what: &str, path: &Path, error: &io::Error) -> Error {
         Error::new(Kind::File, format!("cannot {what} {}: {}", escape(path), reason(error)))
     }
 
-    /// Malformed or altered input from the peer.
+    /// Creates an error for malformed or altered input from the peer.
     pub fn protocol(text: impl Into<String>) -> Error {
         Error::new(Kind::Protocol, text)
     }

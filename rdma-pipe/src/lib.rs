@@ -1,4 +1,5 @@
-//! Files and pipes between hosts, over RDMA, and over TCP if RDMA is missing: the library of `rdcp`, `rdsend`, `rdrecv` and `rdpipe`.
+//! Files and pipes between hosts, over RDMA, or over TCP if RDMA is unavailable: the library of `rdcp`, `rdsend`,
+//! `rdrecv` and `rdpipe`.
 //!
 //! | module | what |
 //! |---|---|
@@ -8,7 +9,7 @@
 //! | [`stream`] | one stream of bytes |
 //! | [`tree`] | files of this host: walking, writing below a held directory, journals |
 //! | [`copy`] | files and trees: the threads of both sides |
-//! | [`launch`] | the far side: started by ssh, in contact by its standard streams |
+//! | [`launch`] | the far side: ssh starts it, and requests and replies use its standard streams |
 //! | [`pipeline`] | a segment of a pipeline: a command between two streams |
 //! | [`show`] | progress and reports |
 //! | [`cli`] | command lines |

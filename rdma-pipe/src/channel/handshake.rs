@@ -27,7 +27,7 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// Starts; returns the hello for the peer.
+    /// Starts a handshake; returns the hello for the peer.
     pub fn start(role: Role, key: &[u8]) -> (Handshake, Vec<u8>) {
         let (client, server) = (Identity::new(b"rdma-pipe client"), Identity::new(b"rdma-pipe server"));
         let password = Password::new(key);
@@ -39,7 +39,7 @@ impl Handshake {
         (Handshake { role, exchange, hello: hello.clone() }, hello)
     }
 
-    /// Takes the peer's hello. If the keys differ, the first message does not open.
+    /// Processes the peer's hello. If the keys differ, decrypting the first message fails.
     ///
     /// # Errors
     ///

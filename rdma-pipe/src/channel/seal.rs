@@ -57,7 +57,7 @@ impl Direction {
         let nonce = self.nonce();
         match self.cipher.encrypt_in_place_detached(GenericArray::from_slice(&nonce), &[form], bytes) {
             Ok(tag) => tag.into(),
-            // Only more than 64 GiB fail. The peer opens no message with this tag.
+            // Sealing fails only for more than 64 GiB. The peer rejects a message with this tag.
             Err(_) => [0; TAG],
         }
     }
@@ -84,8 +84,8 @@ impl Sealer {
         message
     }
 
-    /// Completes the message of a block: the payload stands at its front, and the last [`TRAILER`] bytes are free. Seals the payload too
-    /// if asked.
+    /// Completes the message of a block: the payload is at its start, and the last [`TRAILER`] bytes are free. Also
+    /// seals the payload if requested.
     pub fn block(&mut self, block: &Block, message: &mut [u8], payload: bool) {
         let Some(end) = message.len().checked_sub(TRAILER) else { return };
         let (form, from) = if payload { (SEALED, 0) } else { (CLEAR, end) };
@@ -106,7 +106,7 @@ impl Opener {
         self.sealed_only = true;
     }
 
-    /// Opens a message, in its buffer. The payload of a block is not compared with its hash yet.
+    /// Opens a message in place. Does not compare a block's payload with its hash.
     ///
     /// # Errors
     ///

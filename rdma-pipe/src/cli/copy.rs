@@ -17,7 +17,7 @@ use crate::proto::{Peer, Purpose};
 use crate::show::{Report, Show, print_error};
 use crate::tree::{Filter, Keep, base_name};
 
-/// For the connection to the far side, which listens already; and for another one after it broke.
+/// Time limit for connecting to the far side, which is already listening, and for reconnecting.
 const CONNECT: Patience = Patience::Listening(Duration::from_secs(10));
 
 /// Maximum number of failures that are printed.
@@ -125,7 +125,7 @@ impl CopyCommand {
         let [first, _, ..] = operands.as_slice() else {
             return Err(Error::new(Kind::Usage, "an operand is missing: rdcp SRC DST; see rdcp --help"));
         };
-        // All that follows the sources of one host is a destination.
+        // All operands after the sources, which are on one host, are destinations.
         let count = operands.iter().take_while(|operand| operand.host == first.host).count();
         let (sources, destinations) = operands.split_at(count.min(operands.len() - 1));
         if destinations.len() > 1 && destinations.iter().any(|destination| destination.host.is_none()) {
@@ -221,9 +221,9 @@ struct Copy<'c> {
 }
 
 impl Copy<'_> {
-    /// Sources of this host, to far sides that write.
+    /// Copies sources of this host to far sides.
     fn push(&self, sources: &[Operand], destinations: &[Operand]) -> Result<(Outcome, String)> {
-        // Better before the far side makes anything.
+        // Check this before the far side creates anything.
         for source in sources {
             let path = PathBuf::from(source.local_path());
             let found = std::fs::metadata(&path).map_err(|error| Error::file("read", &path, &error))?;
@@ -249,7 +249,7 @@ impl Copy<'_> {
     fn pull(&self, sources: &[Operand], destination: &Operand) -> Result<(Outcome, String)> {
         let contents = self.is_contents(sources);
         let names: Option<Vec<Vec<u8>>> = sources.iter().map(|source| base_name_of(&source.path)).collect();
-        // Contents and listed paths have names that the far side decides; so has a path that ends in a dot.
+        // The far side chooses the names if contents or listed paths are copied, or if a path ends in a dot.
         let expected = names.filter(|_| !contents && self.options.files_from.is_none());
         let target = Target::open(Path::new(&destination.local_path()), sources.len(), contents)?;
         let role = Role::Source { paths: paths(sources), options: self.options.clone(), to: Vec::new() };
@@ -275,7 +275,7 @@ impl Copy<'_> {
         Ok((outcome, format!("{} to {}", from.name(), names.join(" to "))))
     }
 
-    /// Starts the far sides that write. Of several, those that do not start are lost.
+    /// Starts the far sides that write. If there are several, those that do not start are reported as lost.
     fn start_sinks(&self, sources: &[Operand], destinations: &[Operand]) -> Result<(Vec<Far>, Vec<Peer>, Vec<Error>)> {
         let contents = self.is_contents(sources);
         let start = |destination: &Operand| {
@@ -306,7 +306,7 @@ impl Copy<'_> {
     /// Returns the failures of the sending far side.
     fn with_failures(&self, mut far: Far, mut outcome: Outcome) -> Result<Outcome> {
         let theirs = finish(&mut far, &Progress::default())?;
-        // It has ours as well: those are here already.
+        // The far side also reports this side's failures, which are recorded here already.
         let known: Vec<String> = outcome.failures.iter().map(ToString::to_string).collect();
         outcome.failures.extend(theirs.failures.into_iter().filter(|error| !known.contains(&error.to_string())));
         Ok(outcome)

@@ -17,7 +17,8 @@ pub enum Page {
     Fish,
 }
 
-/// Prints a page if the command line requests one. This precedes parsing, because no other argument is required then.
+/// Prints a page if the command line requests one. Call this before parsing, because `--generate` needs no other
+/// argument.
 pub(super) fn printed<C: CommandFactory>(program: &str) -> bool {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some("--generate") {
@@ -40,7 +41,7 @@ pub(super) fn printed<C: CommandFactory>(program: &str) -> bool {
         Some(Page::Fish) => complete(Shell::Fish, &mut command, &mut out),
         None => return false,
     }
-    // A closed standard output has no reader.
+    // If standard output is closed, there is no reader to inform.
     _ = io::Write::write_all(&mut io::stdout(), &out);
     true
 }

@@ -34,7 +34,7 @@ impl FromStr for KeyArgument {
 }
 
 impl KeyArgument {
-    /// The key's bytes: those of the variable `RDPIPE_KEY` if there is no argument.
+    /// Returns the key's bytes; without an argument, those of the variable `RDPIPE_KEY`.
     ///
     /// # Errors
     ///

@@ -108,7 +108,7 @@ pub fn main<C: Parser + CommandFactory + FromArgMatches>(
     let command = match C::try_parse() {
         Ok(command) => command,
         Err(error) => {
-            // A closed standard error has no reader.
+            // If standard error is closed, there is no reader to inform.
             _ = error.print();
             return ExitCode::from(u8::from(error.use_stderr()));
         }

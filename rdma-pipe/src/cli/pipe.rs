@@ -75,7 +75,7 @@ impl PipeCommand {
         let shell =
             Shell::new((self.rsh != "ssh").then_some(self.rsh.as_str()), &format!("{} --server", self.rdpipe_path))?;
         let takes_input = !io::stdin().is_terminal();
-        // From the end: each needs the address of the next one.
+        // Starts the last segment first, because each one needs the address of the next.
         let mut segments = Vec::new();
         let mut next = Next::Accept;
         let mut last = None;
@@ -101,7 +101,8 @@ impl PipeCommand {
             standard(io::stdout()).map_err(|error| Error::file("write", Path::new("the standard output"), &error))?;
         let output = Output::Fd(output, "the standard output".to_owned());
         let (received, statuses) = thread::scope(|scope| {
-            // Its failure shows at the first segment, and it may be blocked in reading when the pipeline has ended.
+            // The first segment reports this thread's failure. The thread may still be blocked in a read when the
+            // pipeline has ended.
             let connecting = options.clone();
             thread::spawn(move || {
                 connect(&first.addresses, &first.key, Purpose::Send, Patience::Listening(CONNECT), &connecting)

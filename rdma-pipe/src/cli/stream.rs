@@ -135,7 +135,7 @@ fn standard(stream: impl AsFd, name: &str) -> Result<OwnedFd> {
     fd.map_err(|error| Error::file("open", format!("the standard {name}").as_ref(), &error))
 }
 
-/// Reading a directory fails; check this before connecting.
+/// Rejects a directory as input before connecting, because reading it would fail.
 fn refuse_directory(input: &OwnedFd, name: &str) -> Result<()> {
     let found = rustix::fs::fstat(input).map_err(|error| Error::file("read", name.as_ref(), &error.into()))?;
     if rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir() {

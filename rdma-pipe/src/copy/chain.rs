@@ -1,4 +1,5 @@
-//! The next host of a chain: it gets everything that this one receives, and its answers are merged with this one's.
+//! The next host of a chain: this host forwards everything that it receives to the next one, and merges the answers of
+//! both.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -18,17 +19,17 @@ pub(super) struct Next {
     name: String,
     pub(super) sender: Sender,
     receiver: Mutex<Receiver>,
-    /// This host's answers that wait for those of the next one.
+    /// This host's answers, until the next host has answered for the same files.
     own: Mutex<HashMap<Id, Have>>,
-    /// This host ends the connection: what breaks now is not the next host's fault.
+    /// This host is ending the connection, so an error on it is not the next host's fault.
     is_ending: AtomicBool,
 }
 
-/// Connects to the first of the rest of the chain, and passes the remainder on to it.
+/// Connects to the next host of the chain, and passes the remaining hosts to it.
 ///
 /// # Errors
 ///
-/// The host is lost, which the source has been informed of.
+/// The host is lost; the source was informed.
 pub(super) fn open(upstream: &Sender, again: bool, mut chain: Vec<Peer>, options: &Options) -> Result<Option<Next>> {
     if chain.is_empty() {
         return Ok(None);
@@ -58,8 +59,8 @@ impl Next {
         self.own.lock().unwrap_or_else(PoisonError::into_inner).extend(answers);
     }
 
-    /// Receives what the next host sends, until its report or its loss; passes it on to the source. The merged answers go to this host's
-    /// receiving thread too, before the source has them.
+    /// Receives frames from the next host until its report or its loss, and forwards them to the source. This host's
+    /// receiving thread gets the merged answers before the source does.
     pub(super) fn take_answers(&self, upstream: &Sender, merged: &mpsc::Sender<Vec<(Id, Have)>>) -> Result<Totals> {
         let mut receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
         let lost = loop {
@@ -94,7 +95,8 @@ impl Next {
         Err(Error::new(Kind::Broken, "a host of the chain is lost"))
     }
 
-    /// Ends the connection after a failure of this host or before it: the next host then waits for another connection.
+    /// Ends the connection after a failure of this host or of an earlier one. The next host then waits for another
+    /// connection.
     pub(super) fn end(&self) {
         self.is_ending.store(true, SeqCst);
         self.sender.shut_down();

@@ -50,7 +50,7 @@ mod tests {
         let start = Instant::now();
         let due = (0..100).fold(start, |due, _| next(due, start, 1_000, 10_000));
         assert_eq!((due - start).as_millis(), 10_000);
-        // A pause allows a short burst, not all that was missed.
+        // After a pause, only a short burst exceeds the rate; the missed bytes are not sent at once.
         let later = start + Duration::from_secs(100);
         assert!(next(due, later, 1_000, 10_000) >= later);
     }

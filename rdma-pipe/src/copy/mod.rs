@@ -1,4 +1,5 @@
-//! Copying files and trees over a connection: the threads of both sides around the machines of [`crate::proto`].
+//! Copying files and trees over a connection: the threads of both sides, which drive the state machines of
+//! [`crate::proto`].
 
 mod chain;
 mod limiter;

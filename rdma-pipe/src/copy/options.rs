@@ -27,7 +27,8 @@ pub struct CopyOptions {
     pub limit: u64,
     /// One syncfs(2) at the end.
     pub fsync: bool,
-    /// The connection continues a copy that began at this time, in seconds and nanoseconds, by the clock of the destination's host.
+    /// If set, the connection continues a copy. The copy began at this time (seconds and nanoseconds) by the clock of
+    /// the destination's host.
     #[serde(skip)]
     pub begun: Option<(i64, i64)>,
 }

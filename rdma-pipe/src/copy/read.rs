@@ -59,7 +59,7 @@ fn pack(shared: &Shared<'_>, ids: &[(Id, u32)], files: &[(Place, Entry)]) -> Res
 fn small(path: &Path, is_operand: bool, entry: &Entry, into: &mut [u8]) -> Result<()> {
     let (fd, before) = open(path, is_operand)?;
     let mut length = 0;
-    // One byte more would show that it has grown; its facts do as well.
+    // If the file has grown, its size and time, which are checked below, show it.
     while length < into.len() {
         match rustix::io::read(&fd, &mut into[length..]) {
             Ok(0) => break,
@@ -93,8 +93,8 @@ fn file(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), place: &Place, en
     shared.close(id, result)
 }
 
-/// Sends the blocks of a file, without its holes. The outer error is the connection's, the inner one the file's; false if it is shorter
-/// than listed.
+/// Sends the blocks of a file, without its holes. The outer error is that of the connection, the inner one that of the
+/// file. Returns false if the file is shorter than listed.
 fn blocks(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), path: &Path, fd: &OwnedFd) -> Result<Result<bool>> {
     let mut at = from;
     while at < size {
@@ -134,7 +134,7 @@ fn blocks(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), path: &Path, fd
 }
 
 fn open(path: &Path, is_operand: bool) -> Result<(OwnedFd, Stat)> {
-    // What was a file may be a FIFO now, or a link: only operands are followed.
+    // The file may have been replaced by a FIFO or a link since it was listed. Links are followed only for operands.
     let follow = if is_operand { OFlags::empty() } else { OFlags::NOFOLLOW };
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | follow;
     let opened = rustix::fs::open(path, flags, Mode::empty()).and_then(|fd| Ok((rustix::fs::fstat(&fd)?, fd)));
@@ -145,7 +145,7 @@ fn open(path: &Path, is_operand: bool) -> Result<(OwnedFd, Stat)> {
     }
 }
 
-/// A file that changed while it was read is no copy of any of its states.
+/// Checks that the file did not change while it was read; otherwise the copy may mix old and new contents.
 fn unchanged(path: &Path, entry: &Entry, fd: &OwnedFd, before: &Stat, whole: bool) -> Result<()> {
     let after = rustix::fs::fstat(fd).map_err(|error| Error::file("read", path, &io::Error::from(error)))?;
     let listed = match entry.kind {

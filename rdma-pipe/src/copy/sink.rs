@@ -31,7 +31,7 @@ const OPEN: usize = 128;
 struct Receiving<'r> {
     root: Arc<Directory>,
     rename: Option<Vec<u8>>,
-    /// The destination itself is the copy of a source.
+    /// Whether the destination itself is the copy of a source.
     is_copy: bool,
     /// Names that may appear in the destination directory; `None` allows all.
     expected: Option<&'r [Vec<u8>]>,
@@ -40,11 +40,11 @@ struct Receiving<'r> {
     writers: &'r Writers<'r>,
     tasks: Vec<SyncSender<Task>>,
     sink: Sink,
-    /// Paths of directories below the destination, and their entries for the end.
+    /// Paths of directories below the destination.
     folders: HashMap<Id, Vec<u8>>,
     open: HashMap<Id, Arc<Directory>>,
     made: Vec<(Id, Box<Entry>)>,
-    /// Files that have no blocks yet, and those that get other names.
+    /// Files that have no blocks yet, and files that may get further hard links.
     files: HashMap<Id, (Id, Box<Entry>)>,
     named: HashMap<Id, (Id, Vec<u8>)>,
     same: Vec<(Id, Id, Entry, Id)>,
@@ -52,11 +52,11 @@ struct Receiving<'r> {
     listed: HashMap<Id, HashSet<Vec<u8>>>,
     surplus: Vec<(Id, Vec<u8>)>,
     pack: Option<Vec<(Id, u32)>>,
-    /// The next host of a chain; then the files that it has not answered for, and merged answers.
+    /// The next host of a chain; then the files that it has not answered for, and the merged answers.
     next: Option<&'r Next>,
     held: HashMap<Id, Held>,
     merged: mpsc::Receiver<Vec<(Id, Have)>>,
-    /// Files that are complete here, and not at every later host.
+    /// Files that are complete at this host, but not yet at every later host.
     complete: HashSet<Id>,
 }
 
@@ -164,7 +164,7 @@ fn session(
                 };
                 let ended = receiving.run(&mut link);
                 receiving.tasks.clear();
-                // The scope's end would wait for the threads as well, and the rest is to come after them.
+                // The remaining steps must run after the threads have ended.
                 ended.map(|totals| (totals, receiving.rest()))
             }),
         };
@@ -255,7 +255,7 @@ impl Rest {
                 }
             }
         }
-        // From below: writing to a directory changes its time.
+        // The deepest directories first, because writing to a directory changes its time.
         for (id, entry) in self.made.iter().rev() {
             let set = self.directory(*id).and_then(|directory| set_facts(&*directory, entry, writers.options.keep));
             writers.or_fail(*id, entry, "set times of", set)?;
@@ -271,7 +271,7 @@ impl Rest {
 impl Receiving<'_> {
     fn run(&mut self, link: &mut Link) -> Result<Totals> {
         loop {
-            // A thread that cannot go on has the better reason.
+            // If a writing thread failed, its error is the more precise reason.
             if let Some(error) = self.writers.broken.lock().unwrap_or_else(PoisonError::into_inner).clone() {
                 return Err(error);
             }
@@ -427,7 +427,7 @@ impl Receiving<'_> {
         Ok(())
     }
 
-    /// Takes the answers that the next host has given.
+    /// Processes the answers of the next host.
     fn settle(&mut self) -> Result<()> {
         while let Ok(answers) = self.merged.try_recv() {
             for (id, answer) in answers {
@@ -439,7 +439,7 @@ impl Receiving<'_> {
         Ok(())
     }
 
-    /// Prepares a file for what the source sends of it.
+    /// Prepares a file for the blocks that the source sends.
     fn answered(&mut self, id: Id, answer: Have, held: Held) -> Result<()> {
         let Held { dir, entry, directory, partial, is_complete } = held;
         let EntryKind::File { size, .. } = entry.kind else { return Ok(()) };
@@ -465,7 +465,7 @@ impl Receiving<'_> {
         }
     }
 
-    /// Passes a file to its thread, before its first block.
+    /// Passes a file to its writing thread before the file's first block.
     fn open_file(&mut self, id: Id) -> Result<()> {
         let Some((dir, entry)) = self.files.remove(&id) else { return Ok(()) };
         let EntryKind::File { size, .. } = entry.kind else { return Ok(()) };
@@ -488,7 +488,7 @@ impl Receiving<'_> {
         sent.map_err(|_| Error::protocol("a writing thread has ended"))
     }
 
-    /// The directory of an entry; `None` if there is none, which is reported.
+    /// The directory of an entry; if it is missing, reports this and returns `None`.
     fn directory(&mut self, dir: Id, id: Id, entry: &Entry) -> Result<Option<Arc<Directory>>> {
         if dir == ROOT {
             return Ok(Some(Arc::clone(&self.root)));
@@ -514,7 +514,7 @@ impl Receiving<'_> {
         self.open.insert(id, directory);
     }
 
-    /// Entries of a directory that exist here and not at the source.
+    /// Finds entries of a directory that exist here but not at the source.
     fn find_surplus(&mut self, dir: Id) -> Result<()> {
         let listed = self.listed.remove(&dir).unwrap_or_default();
         let Some(path) = self.folders.get(&dir) else { return Ok(()) };
@@ -533,7 +533,7 @@ impl Receiving<'_> {
         };
         for name in names.into_iter().filter(|name| !listed.contains(name)) {
             let below = if within.is_empty() { name.clone() } else { [within, b"/", &name].concat() };
-            // What a filter leaves out at the source stays here.
+            // Entries that the filter excludes at the source are not deleted here.
             if self.options.filter.allows(&below, false) && self.options.filter.allows(&below, true) {
                 self.surplus.push((dir, name));
             }

@@ -17,7 +17,7 @@ use crate::tree::{Listing, Place, Walk, base_name};
 
 /// Threads that read and send.
 const READERS: usize = 2;
-/// Connections in a row that break before a byte was sent.
+/// Maximum number of consecutive connections that break before sending a byte.
 const IDLE: u32 = 5;
 /// Maximum number of files that are listed ahead of sending.
 const AHEAD: usize = 20_000;
@@ -37,19 +37,20 @@ struct State {
     /// Locations of files that were not sent yet.
     files: HashMap<Id, (Place, Entry)>,
     all_listed: bool,
-    /// A numbered list is being sent: its files must wait.
+    /// Whether a numbered list is being sent; its files must not be sent before it.
     is_listing: bool,
     busy: usize,
     failures: Vec<Error>,
     /// Why the copy stopped.
     broken: Option<Error>,
-    /// The host of the chain that was lost.
+    /// The host of the chain that is lost.
     lost: Option<String>,
     report: Option<Totals>,
 }
 
-/// Sends files and directories to the hosts of a chain, or to one host that `connect` finds by itself if the chain is empty. Entries and
-/// hosts that fail are in the outcome. If the connection breaks, or a host is lost, the copy continues over another one.
+/// Sends files and directories to the hosts of a chain. If the chain is empty, `connect` selects the one host. The
+/// outcome lists failed entries and hosts. If the connection breaks or a host is lost, the copy continues over another
+/// connection.
 ///
 /// # Errors
 ///
@@ -64,7 +65,7 @@ pub fn send(
     let is_chain = chain.len() > 1;
     let mut options = options.clone();
     let (mut carried, mut lost) = (0, Vec::new());
-    // Hosts that were lost once: a connection between two of them may break without their fault.
+    // Hosts that were reported as lost once: a connection between two hosts may break although both are running.
     let mut suspects: Vec<String> = Vec::new();
     let mut broken: Option<Error> = None;
     let mut idle = 0;
@@ -87,7 +88,7 @@ pub fn send(
                     }
                 }
             }
-            // The reason of the break is better than that of the failed reconnect.
+            // The error that broke the connection is more useful than that of the failed reconnect.
             Err(error) => (None, broken.take().unwrap_or(error), true),
         };
         let at = match &name {
@@ -115,13 +116,13 @@ pub fn send(
     }
 }
 
-/// Why a session ended before its end; with the host, unless it is the one that this side is connected with.
+/// Why a session ended early; with the name of the host, unless this side is connected to it directly.
 struct Stopped {
     host: Option<String>,
     error: Error,
 }
 
-/// Sends over one connection. Returns the bytes of blocks too.
+/// Sends over one connection. Also returns the number of block bytes.
 fn session(
     link: Link,
     begin: &Frame,
@@ -216,7 +217,7 @@ fn list(shared: &Shared<'_>, paths: &[PathBuf]) -> Result<()> {
             Err(error) => shared.fail(error),
         }
     }
-    // The last one first: what is listed together lies together.
+    // Takes the last one first, because directories that were listed together are close to each other on the disk.
     while let Some((path, below, id)) = folders.pop() {
         walk_folder(shared, &mut walk, &path, &below, id, &mut folders)?;
     }
@@ -321,7 +322,7 @@ impl Shared<'_> {
             return Err(error.clone());
         }
         let Listing { place, entries, whole } = listing;
-        // Before the list: the answers may come at once.
+        // Before the list is sent, because answers may arrive immediately.
         let first = state.source.list(&entries);
         for (id, entry) in (first..).zip(&entries) {
             if let EntryKind::File { size, .. } = entry.kind {
@@ -346,13 +347,13 @@ impl Shared<'_> {
 
     fn break_if(&self, result: Result<()>) {
         if let Err(error) = result {
-            // What the peer reports is the better reason, and comes first if it comes.
+            // The peer's own report is the more precise reason; if there is one, it was recorded first.
             self.lock().broken.get_or_insert(error);
             self.changed.notify_all();
         }
     }
 
-    /// Sends a file that is complete, or failed.
+    /// Closes a file: informs the sink that it was sent completely or has failed.
     pub(super) fn close(&self, id: Id, result: std::result::Result<(), Error>) -> Result<()> {
         let told = result.as_ref().copied().map_err(Failure::from);
         if let Err(error) = result {
@@ -435,7 +436,7 @@ impl Shared<'_> {
                 }
                 Ok(_) => Err(Error::protocol("the receiver sent an unexpected frame")),
                 Err(error) => {
-                    // What the peer reports is better than what its leaving broke.
+                    // The peer's report is more precise than the error that its disconnect caused.
                     if !matches!(&state.broken, Some(first) if !matches!(first.kind(), Kind::Protocol | Kind::Broken)) {
                         state.broken = Some(error);
                     }

@@ -21,8 +21,9 @@ pub enum Target {
 }
 
 impl Target {
-    /// Opens the destination that the operator named: a directory gets the sources, anything else is the name of the one source's copy.
-    /// `contents` are the contents of the sources, for which the directory is made.
+    /// Opens the destination that the operator named: the sources are copied into a directory; any other path is the
+    /// name of the one source's copy. With `contents`, the contents of the sources are copied, and a missing directory
+    /// is created.
     ///
     /// # Errors
     ///
@@ -54,7 +55,7 @@ impl Target {
         }
     }
 
-    /// Opens a destination below a directory, which no link on the way may lead out of. There are no devices.
+    /// Opens a destination below a directory. Links on the path must not lead out of it, and devices are not supported.
     ///
     /// # Errors
     ///
@@ -86,7 +87,7 @@ impl Target {
     }
 
     fn named(path: &Path) -> Result<Target> {
-        // A link to a file stays, and its target is replaced.
+        // If the path is a link to a file, the target is replaced and the link stays.
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let parent = path.parent().unwrap_or(Path::new("."));
         let directory = Directory::open(parent).map_err(|error| Error::file("write to", parent, &error.into()))?;

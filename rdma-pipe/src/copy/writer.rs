@@ -28,7 +28,7 @@ pub(super) enum Task {
     Pack(Block, Payload, Vec<Packed>),
 }
 
-/// A file of a pack: its number, length and entry, and its directory unless that failed.
+/// A file of a pack: number, length, directory (`None` if it failed) and entry.
 pub(super) type Packed = (Id, u32, Option<Arc<Directory>>, Box<Entry>);
 
 /// State that the threads share.
@@ -39,7 +39,7 @@ pub(super) struct Writers<'w> {
     pub(super) next: Option<&'w Sender>,
     pub(super) options: &'w CopyOptions,
     pub(super) failures: Mutex<Vec<Error>>,
-    /// The next host did not take something.
+    /// Forwarding to the next host failed.
     pub(super) forward_failed: AtomicBool,
     /// Why the copy stopped.
     pub(super) broken: Mutex<Option<Error>>,
@@ -65,7 +65,7 @@ impl Writers<'_> {
                 self.broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
             }
         }
-        // The transfer ended before these: the long ones are kept for another run.
+        // The transfer ended before these files were complete: those with a journal are kept for the next run.
         for (_, file) in files.drain() {
             if let Some(partial) = file.partial {
                 partial.abandon(&file.directory);
@@ -116,7 +116,7 @@ impl Writers<'_> {
                             .and_then(|()| partial.finish(&directory, &entry.name));
                         self.or_fail(id, &entry, "complete", finished)?;
                     }
-                    // The sender reports it. What arrived is no state of the file.
+                    // The sender reports the failure. The bytes that arrived are not a valid version of the file.
                     Err(_) => {
                         partial.discard(&directory);
                     }
@@ -142,7 +142,7 @@ impl Writers<'_> {
         Ok(())
     }
 
-    /// Records that the next host did not take something: why, the thread that receives from it finds out.
+    /// Records that forwarding to the next host failed. The thread that receives from that host determines the reason.
     pub(super) fn forwarded(&self, result: Result<()>) -> Result<()> {
         result.map_err(|_| {
             self.forward_failed.store(true, Relaxed);
@@ -225,7 +225,7 @@ pub(super) fn have(
         && let Ok((fd, found)) = directory.open_file(&entry.name, false)
     {
         let (length, modified) = crate::tree::facts(&found);
-        // Without --sync, only what this copy has written is left as it is.
+        // Without --sync, existing files are kept only if this copy wrote them.
         let is_ours = options.begun.is_some_and(|begun| (found.st_ctime, found.st_ctime_nsec as i64) >= begun);
         let same = length == size
             && (options.sync || is_ours)
@@ -234,7 +234,7 @@ pub(super) fn have(
                 None => modified == entry.modified,
             };
         if same {
-            // A file whose contents are the same may have other facts.
+            // A file with the same contents may have different metadata.
             if options.keep.mode
                 && !options.dry_run
                 && let Ok((fd, _)) = directory.open_file(&entry.name, false)
@@ -250,7 +250,7 @@ pub(super) fn have(
     }
     match Partial::open(directory, entry, size) {
         Ok((partial, have)) => (Have::Until(have), Some(partial)),
-        // The thread that opens it again reports the reason.
+        // The writing thread opens the file again and reports the reason.
         Err(_) => (Have::Until(0), None),
     }
 }

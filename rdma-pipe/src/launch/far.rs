@@ -55,7 +55,7 @@ impl Shell {
 }
 
 impl Far {
-    /// Starts the far side: on a host, or on this one without a shell.
+    /// Starts the far side: on another host through the remote shell, or on this host directly.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl Far {
         let mut line = serde_json::to_vec(request).map_err(|error| Error::new(Kind::Usage, error.to_string()))?;
         line.push(b'\n');
         let Some(input) = &mut self.input else { return Err(self.ended()) };
-        // A far side that has ended already reports why.
+        // If the far side has already exited, `reply` returns its reason.
         _ = input.write_all(&line).and_then(|()| input.flush());
         Ok(())
     }
@@ -123,7 +123,7 @@ impl Far {
             match serde_json::from_slice(&line) {
                 Ok(Reply::Failed(failure)) => return Err(Error::from(failure).within(&self.name)),
                 Ok(reply) => return Ok(reply),
-                // What a login script of the host prints.
+                // This line may be output of a login script on the host.
                 Err(_) => log::info!(
                     "{}: {}",
                     self.name,
@@ -173,12 +173,12 @@ impl Far {
 
 impl Drop for Far {
     fn drop(&mut self) {
-        // Its standard input ends, and so does it.
+        // Closing its standard input ends the far side.
         self.input = None;
         let until = Instant::now() + END;
         while let Ok(None) = self.child.try_wait() {
             if Instant::now() > until {
-                // It may have ended meanwhile.
+                // The process may have exited in the meantime.
                 _ = self.child.kill();
                 _ = self.child.wait();
                 return;

@@ -34,7 +34,7 @@ pub struct Request {
 /// What the far side does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Role {
-    /// Send files, to the given peers, or to the one that connects if none are given.
+    /// Send files to the given peers, or, if there are none, to the peer that connects.
     Source {
         /// Paths to send.
         paths: Vec<Vec<u8>>,
@@ -74,10 +74,10 @@ pub enum Reply {
     Listening {
         /// The port.
         port: u16,
-        /// The addresses that the far side can determine.
+        /// The addresses of the far side, as far as it can determine them.
         addresses: Vec<String>,
     },
-    /// Bytes and files that were listed, then those that are done.
+    /// Bytes and files that were listed, then those that are done, and whether the list is complete.
     Progress((u64, u64), (u64, u64), bool),
     /// The far side has finished.
     Finished {
@@ -93,7 +93,7 @@ pub enum Reply {
 }
 
 impl LinkRequest {
-    /// Makes them from the options of this side; the far side listens at `port`, 0 for any.
+    /// Converts the options of this side for the far side, which listens at `port` (0 for any).
     pub fn new(options: &Options, port: u16) -> LinkRequest {
         LinkRequest {
             tcp: options.transport == Transport::Tcp,

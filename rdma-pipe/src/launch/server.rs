@@ -41,7 +41,8 @@ impl Line {
     }
 }
 
-/// Serves one request of the standard input, of files below `root` alone if there is one. Ends the process when the standard input ends.
+/// Serves one request from the standard input. With `root`, only files below it are accessible. Ends the process when
+/// the standard input ends.
 ///
 /// # Errors
 ///
@@ -50,7 +51,7 @@ pub fn serve(root: Option<&Path>) -> Result<u8> {
     let line = Line::default();
     let served = read_request().and_then(|request| {
         thread::spawn(|| {
-            // Nothing more is sent: reading ends with the starter.
+            // The starter sends nothing more, so this read returns when the starter has ended.
             _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
             crate::pipeline::kill_commands();
             std::process::exit(0);
@@ -121,7 +122,7 @@ fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
     Ok(0)
 }
 
-/// Listens, and informs the starter. The result accepts a connection at each call.
+/// Listens, and informs the starter. Each call of the returned function accepts one connection.
 fn listen<'l>(
     key: &'l [u8],
     options: &'l Options,

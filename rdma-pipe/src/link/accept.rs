@@ -17,7 +17,7 @@ use crate::proto::{Frame, Purpose};
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Pause after a wrong key, before the next one is checked: limits guessing to three keys a second.
 const PENALTY: Duration = Duration::from_millis(333);
-/// Peers in their handshake at most.
+/// Maximum number of peers in their handshake.
 const MOST: usize = 64;
 /// The code with which a connection from a peer with another key is closed.
 pub(super) const WRONG_KEY: u32 = 1;
@@ -42,7 +42,7 @@ impl Listener {
         let bind = |address| Acceptor::bind_on(&handle, address);
         let bound = match address {
             Some(address) => bind(address),
-            // A host without IPv6 has the other.
+            // A host without IPv6 listens on IPv4.
             None => bind(any_address(port)).or_else(|_| bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)))),
         };
         let acceptor = bound.map_err(|error| {
@@ -129,7 +129,8 @@ struct Entering {
 }
 
 impl Entering {
-    /// Takes a message; the ends after the last one. The peer proves first that it has the key: it cannot try a key without this side.
+    /// Processes a handshake message; returns the two ends of the connection after the last one. The peer proves first
+    /// that it has the key, so each guess of a key requires a handshake with this side.
     fn step(&mut self, key: &[u8]) -> Result<Option<((Sealer, Opener), Purpose)>> {
         let message = match self.connection.try_recv() {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(None),
@@ -160,7 +161,7 @@ impl Entering {
 }
 
 impl Link {
-    /// Receives until the peer closes; for the side that has sent its last frame.
+    /// Receives until the peer closes the connection. Call it after sending the last frame.
     pub fn wait_for_close(&mut self) {
         while let Ok(Received::Frame(_)) = self.receiver.receive() {}
     }

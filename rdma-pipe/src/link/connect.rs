@@ -1,4 +1,4 @@
-//! Connecting, until a peer is there.
+//! Connecting to a peer, with retries until it listens.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -24,7 +24,7 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 /// How long to try.
 #[derive(Clone, Copy, Debug)]
 pub enum Patience {
-    /// The peer may not be there yet.
+    /// The peer may not be listening yet.
     Coming(Duration),
     /// The peer listens for as long as its process lives: a refused connection is final.
     Listening(Duration),
@@ -52,7 +52,7 @@ pub fn connect(
         let (error, is_final) = match attempt(&handle, addresses) {
             Ok(connection) => match authenticate(connection, key, purpose, options) {
                 Ok(link) => return Ok(link),
-                // A peer that breaks off may be one that ends while another starts.
+                // A peer that disconnects may be a process that is exiting while its successor starts.
                 Err(error) => (error.clone(), !matches!(error.kind(), Kind::Broken | Kind::Unreachable)),
             },
             Err(Attempt { error, is_refused }) => (unreachable(addresses, &error, options), listens && is_refused),
@@ -93,7 +93,7 @@ fn authenticate(connection: Connection, key: &[u8], purpose: Purpose, options: &
 /// A failed attempt at all addresses.
 struct Attempt {
     error: io::Error,
-    /// One of them is reachable, and no process listens there.
+    /// An address is reachable, but no process listens there.
     is_refused: bool,
 }
 
@@ -132,7 +132,7 @@ fn unreachable(addresses: &[String], error: &io::Error, options: &Options) -> Er
     Error::new(Kind::Unreachable, format!("cannot connect to {at}: {error}; check that the receiver runs there"))
 }
 
-/// The address that connections to all local addresses are accepted at.
+/// The wildcard address, at which connections to all local addresses are accepted.
 pub(super) fn any_address(port: u16) -> SocketAddr {
     SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 0], port))
 }

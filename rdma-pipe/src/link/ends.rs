@@ -12,7 +12,7 @@ use crate::channel::{BLOCK, Block, BlockKind, Message, Opener, Sealer, TRAILER};
 use crate::error::{Error, Kind, Result};
 use crate::proto::{Failure, Frame};
 
-/// Blocks that the pool has memory for at least: 4 MiB.
+/// Minimum number of blocks for which the pool has memory: 4 MiB.
 const RESERVED: usize = 8;
 
 /// A connection that is authenticated.
@@ -83,7 +83,8 @@ struct State {
     held: Option<Buf>,
 }
 
-/// Ends the thread that sends pings. It waits for the thread, so that the connection is closed in order before the process ends.
+/// Ends the thread that sends pings. Dropping this waits for the thread, so the connection is closed in order before
+/// the process exits.
 #[derive(Debug)]
 struct Alive(Arc<Shared>, Option<JoinHandle<()>>);
 
@@ -105,7 +106,7 @@ impl Link {
         options: &Options,
     ) -> Result<Link> {
         let is_tcp = connection.stats()?.transport == TransportKind::Tcp;
-        // The pool keeps memory for blocks from now on, whatever other lengths need later.
+        // Allocating and dropping these makes the pool keep memory for blocks, even if other lengths need memory later.
         drop((0..RESERVED).map(|_| connection.alloc(BLOCK + TRAILER)).collect::<Vec<_>>());
         if options.encrypt == Some(true) {
             opener.require_sealed();
@@ -167,7 +168,7 @@ impl Sender {
         self.shared.frame(&mut lock(&self.shared.state), frame)
     }
 
-    /// Sends a block: the first `payload` bytes of a buffer of [`Sender::buffer`].
+    /// Sends a block: the first `payload` bytes of a buffer from [`Sender::buffer`].
     ///
     /// # Errors
     ///
@@ -206,7 +207,7 @@ impl Sender {
         }
     }
 
-    /// Sends a received block on, with the list before it if it is a pack.
+    /// Forwards a received block; for a pack, sends its list first.
     ///
     /// # Errors
     ///
@@ -233,7 +234,7 @@ impl Sender {
 
     /// Waits until the peer's device has acknowledged everything, for the time-out at most.
     pub fn flush(&self) {
-        // A connection that breaks has nothing to wait for.
+        // If the connection breaks, there is nothing to wait for.
         _ = self.shared.connection.flush_until(Some(Instant::now() + self.shared.timeout));
     }
 }
@@ -286,7 +287,7 @@ impl Shared {
         let pause = (self.timeout / 4).max(Duration::from_millis(10));
         let mut over = lock(&self.over);
         loop {
-            // The end may come before this thread first waits.
+            // Checks the flag before waiting: it may be set already.
             let waited = self.ended.wait_timeout_while(over, pause, |over| !*over);
             over = waited.map_or_else(|error| error.into_inner().0, |(over, _)| over);
             if *over {

@@ -107,7 +107,7 @@ fn run(segment: &Segment, input: Link, output: Link) -> Result<u8> {
     }
 }
 
-/// Without an input, an empty file is made.
+/// Receives the input into `output`; without an input, creates an empty file.
 fn receive_or_drain(segment: &Segment, input: Link, output: Output) -> Result<()> {
     if segment.has_input {
         return stream::receive(input, output).map(drop);
@@ -138,7 +138,7 @@ fn run_command(text: &str, input: Option<Link>, output: Link) -> Result<u8> {
     let mut command = Command::new(&shell);
     command.arg("-c").arg(text).process_group(0).stdout(Stdio::piped());
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
-    // The peers of this segment must not wait for what a child holds open.
+    // The peers of this segment must not wait until a child closes its descriptors.
     let spawned = command.spawn().map_err(|error| {
         let text = format!("cannot run {}: {}", shell.to_string_lossy(), reason(&error));
         failed(&output, Error::new(Kind::Usage, text))
@@ -184,7 +184,7 @@ fn lenient(result: Result<()>) -> Result<u8> {
 /// Converts to the exit status of a shell; a writer whose reader closed the pipe succeeds.
 fn exit_status(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
-        // A shell reports the signal of its command so.
+        // A shell returns 128 + N if signal N ended its command.
         (Some(code), _) if code == 128 + i32::from(PIPE) => 0,
         (Some(code), _) => code.clamp(0, 255) as u8,
         (None, Some(signal)) if signal == i32::from(PIPE) => 0,

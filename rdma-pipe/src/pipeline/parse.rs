@@ -18,8 +18,8 @@ impl Operand {
     }
 }
 
-/// Parses `HOST:COMMAND`, or `COMMAND` for this host. A command of `<`, `>` or `>>` and one word is a file that is read
-/// or written.
+/// Parses `HOST:COMMAND`, or `COMMAND` for this host. A command that consists of `<`, `>` or `>>` and one word reads or
+/// writes that file.
 pub fn parse(text: &str) -> Operand {
     let is_host = |host: &str| {
         let is_plain = |letter: char| letter.is_alphanumeric() || "._-@[]:%".contains(letter);
@@ -43,7 +43,7 @@ fn action(command: &str) -> Action {
             && !path.contains(|letter: char| letter.is_whitespace() || "|;&<>()$`\"'\\*?".contains(letter));
         is_word.then(|| path.to_owned())
     };
-    // Whatever is more than a file is the shell's.
+    // Anything other than a single file name is passed to the shell.
     let lifted = if let Some(rest) = trimmed.strip_prefix(">>") {
         file(rest).map(Action::Append)
     } else if let Some(rest) = trimmed.strip_prefix('>') {

@@ -11,7 +11,7 @@ pub struct Segment {
     pub action: Action,
     /// Whether the segment has an input stream.
     pub has_input: bool,
-    /// The peer that receives the output: one to which the segment connects, or one that connects.
+    /// The peer that receives the output: the segment connects to it, or accepts its connection.
     pub next: Next,
 }
 
@@ -20,7 +20,7 @@ pub struct Segment {
 pub enum Action {
     /// Runs a command of the shell.
     Run(String),
-    /// Sends a file, after the input has ended.
+    /// Sends a file after the input has ended.
     Read(String),
     /// Writes the input to a file.
     Write(String),

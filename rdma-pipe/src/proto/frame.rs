@@ -31,7 +31,7 @@ pub enum Frame {
         dir: Id,
         /// Its entries, whose numbers continue those of the previous list.
         entries: Vec<Entry>,
-        /// Whether the list is now complete, without errors: the sink may then delete other entries.
+        /// Whether the list is complete and without errors. If so, the sink may delete other entries.
         whole: bool,
     },
     /// Source: the pack that follows has these files, with their lengths.
@@ -50,10 +50,10 @@ pub enum Frame {
     Begin {
         /// Whether the connection continues a copy: files that are complete already are not sent again.
         again: bool,
-        /// The sinks that the sink forwards everything to: the first one gets the rest of the chain.
+        /// The later hosts of the chain: the sink connects to the first of them, and passes the others to it.
         chain: Vec<Peer>,
     },
-    /// Sink: a host of the chain is lost, and so this connection ends.
+    /// Sink: a host of the chain is lost, so this connection ends.
     Lost(String, Failure),
 }
 
@@ -140,7 +140,7 @@ pub enum EntryKind {
 /// The reason for a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The exit status that it stands for; 0 for a broken connection.
+    /// The resulting exit status; 0 for a broken connection.
     pub status: u8,
     /// The reason as text.
     pub text: String,
@@ -171,7 +171,7 @@ impl From<Failure> for Error {
 impl Frame {
     /// The frame's bytes.
     pub fn emit(&self) -> Vec<u8> {
-        // Serializing to a vector fails for types that this enum does not have.
+        // Serializing to a vector fails only for types that do not occur in this enum.
         postcard::to_stdvec(self).unwrap_or_default()
     }
 

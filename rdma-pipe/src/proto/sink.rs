@@ -76,7 +76,7 @@ impl Sink {
             self.totals.entries += 1;
             self.nodes.push(node);
         }
-        // The destination is never complete: what else is there belongs to its user.
+        // The destination itself is never complete: other entries in it belong to the user and are kept.
         if whole && dir != ROOT {
             self.nodes[dir as usize] = Node::Done;
         }
@@ -120,7 +120,7 @@ impl Sink {
         }
     }
 
-    /// Records a received pack of files; each of them is then complete.
+    /// Records a received pack of files, which completes each of them.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ impl Sink {
         if left == 0 { Ok(()) } else { Err(Error::protocol("the sender sent a pack that is longer than its files")) }
     }
 
-    /// Ends a file: all blocks have arrived, or (`!whole`) no further ones will.
+    /// Ends a file: all blocks have arrived, or, if not `whole`, no further blocks will arrive.
     ///
     /// # Errors
     ///

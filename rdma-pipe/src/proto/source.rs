@@ -1,4 +1,4 @@
-//! The side that sends files: numbers entries, and decides what is sent when.
+//! The side that sends files: numbers entries, and decides what to send and when.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -79,7 +79,7 @@ fn run(progress: &Progress, bar: bool, over: &AtomicBool) {
 
 /// Prints a line to the standard error.
 pub fn print_error(line: &str) {
-    // A closed standard error has no reader.
+    // If standard error is closed, there is no reader to inform.
     _ = writeln!(std::io::stderr(), "{line}");
 }
 
@@ -119,7 +119,7 @@ impl Report {
     /// One line of JSON on the standard output.
     pub fn print(&self) {
         if let Ok(line) = serde_json::to_string(self) {
-            // A closed standard output has no reader.
+            // If standard output is closed, there is no reader to inform.
             _ = writeln!(std::io::stdout(), "{line}");
         }
     }

@@ -1,4 +1,4 @@
-//! One stream of bytes without a name, as `rdsend`, `rdrecv` and the segments of `rdpipe` transfer it.
+//! One unnamed byte stream, as transferred by `rdsend`, `rdrecv` and the segments of `rdpipe`.
 
 mod receive;
 mod send;

@@ -33,7 +33,7 @@ pub enum Output {
     File(NewFile),
 }
 
-/// A file without a name, or with a temporary one where the file system has no files without a name.
+/// An unnamed file (`O_TMPFILE`), or a file with a temporary name if the file system does not support these.
 #[derive(Debug)]
 pub struct NewFile {
     fd: OwnedFd,
@@ -48,7 +48,7 @@ pub struct NewFile {
 }
 
 impl Output {
-    /// Opens a file. A regular file is replaced by the new one when that is complete; anything else is written in place.
+    /// Opens a file. A regular file is replaced when the new file is complete; anything else is written in place.
     ///
     /// # Errors
     ///
@@ -104,7 +104,7 @@ impl Output {
 impl NewFile {
     fn create(path: &Path) -> Result<NewFile> {
         let cannot = |error: Errno| Error::file("create", path, &error.into());
-        // A link stays a link: its target is replaced.
+        // If the path is a link, the target is replaced and the link stays.
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let name = path.file_name().ok_or(Errno::ISDIR).map_err(cannot)?.to_owned();
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -117,7 +117,7 @@ impl NewFile {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         let (fd, is_named) = match rustix::fs::openat(&folder, ".", flags | OFlags::TMPFILE, mode) {
             Ok(fd) => (fd, false),
-            // The file system has no files without a name.
+            // The file system does not support unnamed files.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
                 let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
                 (rustix::fs::openat(&folder, &temporary, flags, mode).map_err(cannot)?, true)
@@ -154,7 +154,7 @@ impl Drop for NewFile {
 ///
 /// The output cannot be written, the stream is incomplete or altered, or the connection broke.
 pub fn receive(mut link: Link, mut output: Output) -> Result<Summary> {
-    // Not every descriptor is a pipe.
+    // Fails if the descriptor is not a pipe, which is no error.
     _ = rustix::pipe::fcntl_setpipe_size(output.fd(), PIPE);
     let started = Instant::now();
     let received = thread::scope(|scope| {
@@ -189,7 +189,7 @@ pub fn receive(mut link: Link, mut output: Output) -> Result<Summary> {
     match done {
         Ok(totals) => {
             let summary = Summary { bytes: totals.bytes, time: started.elapsed() };
-            // The end of the output may be what a command waits for.
+            // A command may be waiting for the end of the output.
             drop(output);
             link.sender.frame(&Frame::StreamDone(totals))?;
             link.wait_for_close();
@@ -211,7 +211,7 @@ fn write_all(output: BorrowedFd<'_>, name: &str, blocks: Receiver<(Block, Payloa
         }
         verify(&block, &payload)?;
         write(output, &payload).map_err(|error| {
-            // As of a process that writes to a pipe without a reader.
+            // The same status as that of a process that writes to a pipe without a reader.
             let kind = if error == Errno::PIPE { Kind::Signal(13) } else { Kind::File };
             Error::new(kind, format!("cannot write {name}: {}", crate::error::reason(&io::Error::from(error))))
         })?;
@@ -227,7 +227,7 @@ fn write(output: BorrowedFd<'_>, mut bytes: &[u8]) -> std::result::Result<(), Er
             Ok(0) => return Err(Errno::NOSPC),
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::INTR) => {}
-            // Another process has made the descriptor non-blocking.
+            // Another process may have made the descriptor non-blocking.
             Err(Errno::AGAIN) => _ = poll(&mut [PollFd::from_borrowed_fd(output, PollFlags::OUT)], None),
             Err(error) => return Err(error),
         }

@@ -23,13 +23,13 @@ const PIPE: usize = 1 << 20;
 ///
 /// The descriptor cannot be read, the peer cannot write, or the connection broke.
 pub fn send(mut link: Link, input: &OwnedFd, name: &str) -> Result<Summary> {
-    // Not every descriptor is a pipe.
+    // Fails if the descriptor is not a pipe, which is no error.
     _ = rustix::pipe::fcntl_setpipe_size(input, PIPE);
     let started = Instant::now();
     let sender = link.sender.clone();
     let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| Error::file("watch", name.as_ref(), &error.into()))?;
     let (sent, answer) = thread::scope(|scope| {
-        // The peer answers at the end. What it has to say before ends the reading, however long the input is idle.
+        // The peer answers at the end. An earlier answer ends the reading, even while the input is idle.
         let answering = scope.spawn(|| {
             let answer = link.frame();
             signal(&stop);
@@ -46,7 +46,7 @@ pub fn send(mut link: Link, input: &OwnedFd, name: &str) -> Result<Summary> {
     });
     let totals = match (sent, &answer) {
         (Ok(Some(totals)), _) => totals,
-        // The peer's own reason is better than that of a broken connection.
+        // The peer's own reason is more precise than that of a broken connection.
         (Err(error), Err(reason)) if error.kind() != Kind::File => return Err(reason.clone()),
         (Err(error), _) => return Err(error),
         (Ok(None), _) => {
@@ -66,7 +66,7 @@ pub fn send(mut link: Link, input: &OwnedFd, name: &str) -> Result<Summary> {
 
 /// Stops reading.
 fn signal(stop: &OwnedFd) {
-    // Only a full counter fails, which is a signal too.
+    // The write fails only if the counter is full, and then the eventfd is readable already.
     _ = rustix::io::write(stop, &1_u64.to_ne_bytes());
 }
 
@@ -86,7 +86,7 @@ fn send_all(sender: &Sender, input: BorrowedFd<'_>, name: &str, stop: BorrowedFd
             match rustix::io::read(input, &mut buffer[length..BLOCK]) {
                 Ok(0) => break,
                 Ok(count) => length += count,
-                // Another process has made the descriptor non-blocking, and may have read what was there.
+                // Another process may have made the descriptor non-blocking and read the available data.
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(error) => {
                     let why = crate::error::reason(&io::Error::from(error));
@@ -118,7 +118,7 @@ fn wait_readable(input: BorrowedFd<'_>, stop: BorrowedFd<'_>, waits: bool) -> Re
         Err(Errno::INTR) => wait_readable(input, stop, waits),
         Ok(0) => Ready::Nothing,
         Ok(_) if !fds[1].revents().is_empty() => Ready::Stop,
-        // Reading shows an error.
+        // If there is an error, the read returns it.
         _ => Ready::Input,
     }
 }

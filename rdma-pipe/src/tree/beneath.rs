@@ -1,4 +1,4 @@
-//! An open directory: every name is resolved once, below it.
+//! An open directory, below which every name is resolved once.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,14 +12,14 @@ use twox_hash::XxHash3_128;
 /// Opens a directory.
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// A held directory.
+/// A directory that is held open.
 #[derive(Debug)]
 pub struct Directory {
     fd: OwnedFd,
 }
 
 impl Directory {
-    /// Opens the operator's own path.
+    /// Opens a path that the operator named, without restrictions.
     ///
     /// # Errors
     ///
@@ -38,9 +38,10 @@ impl Directory {
         let path = OsStr::from_bytes(path);
         let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         match rustix::fs::openat2(&self.fd, path, FOLDER, Mode::empty(), within) {
-            // Before Linux 5.6, and where a sandbox forbids the call: component by component, without links.
+            // Linux before 5.6, or a sandbox that forbids the call: opens each component in turn, without following
+            // links.
             Err(Errno::NOSYS | Errno::PERM) => self.walk(path),
-            // A rename elsewhere disturbed the resolution.
+            // A concurrent rename interrupted the resolution.
             Err(Errno::AGAIN) => {
                 rustix::fs::openat2(&self.fd, path, FOLDER, Mode::empty(), within).map(|fd| Directory { fd })
             }
@@ -48,7 +49,7 @@ impl Directory {
         }
     }
 
-    /// Checks that a path leads to an entry below this directory, over no link.
+    /// Checks that a path leads to an entry below this directory, and contains no link.
     ///
     /// # Errors
     ///
@@ -104,7 +105,7 @@ impl Directory {
         rustix::fs::statat(&self.fd, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    /// Makes a directory. An existing directory is kept, also if the name is a link to it.
+    /// Makes a directory. An existing directory is kept, even if the name is a link to it.
     ///
     /// # Errors
     ///
@@ -135,7 +136,7 @@ impl Directory {
     /// See linkat(2) and renameat(2).
     pub fn same(&self, name: &[u8], other: &Directory, other_name: &[u8]) -> Result<(), Errno> {
         let (from, to) = (other.stat(other_name)?, self.stat(name));
-        // rename(2) does nothing, and leaves both names, if they are one file already.
+        // If both names already refer to the same file, rename(2) does nothing and leaves both.
         if to.is_ok_and(|to| (to.st_ino, to.st_dev) == (from.st_ino, from.st_dev)) {
             return Ok(());
         }
@@ -158,7 +159,7 @@ impl Directory {
 
     /// Removes a file of an earlier run, or of this one.
     pub fn remove_stale(&self, name: &[u8]) {
-        // It is usually not there.
+        // The file usually does not exist.
         _ = rustix::fs::unlinkat(&self.fd, OsStr::from_bytes(name), AtFlags::empty());
     }
 
@@ -206,7 +207,7 @@ impl AsFd for Directory {
 /// The temporary name of a file: each run computes the same name, so that it finds the partial file.
 pub fn temporary_name(name: &[u8], identity: &[u8]) -> Vec<u8> {
     let hash = XxHash3_128::oneshot(&[name, b"\0", identity].concat()) as u64;
-    // Names have 255 bytes at most; the hash distinguishes what is cut off.
+    // Names have 255 bytes at most; the hash distinguishes names that are cut off.
     let shown = &name[..name.len().min(255 - 28)];
     [b".", shown, format!(".rdcp-{hash:016x}").as_bytes()].concat()
 }

@@ -1,8 +1,8 @@
 //! A file that is being written under its temporary name, and the journal of its blocks.
 //!
-//! The journal has the hash of each block, in order. The kernel keeps what a killed process wrote, so within the same boot
-//! all blocks of the journal are valid; after a reboot, only those before the last sync. A run that finds file and journal continues after
-//! the last block, which it reads again.
+//! The journal has the hash of each block, in order. The kernel keeps the data that a killed process wrote, so all
+//! blocks of the journal are valid until a reboot. After a reboot, only those before the last sync are valid. A run
+//! that finds file and journal verifies the last block and continues after it.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -60,7 +60,7 @@ impl Partial {
         }
         directory.remove_stale(&name);
         let fd = directory.create(&name, mode)?;
-        // A lock that cannot be had here belongs to a process that has just removed the file of this one.
+        // If this lock fails, another process holds it and has just removed this process's file.
         _ = rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive);
         let journal = if has_journal {
             directory.remove_stale(&journal_name);
@@ -85,7 +85,7 @@ impl Partial {
         let length = read_at(&journal, &mut records, 0)?;
         records.truncate(length);
         let blocks = durable(&records);
-        // The last block, or an earlier one, is what it was.
+        // Finds the last block whose contents still match its hash.
         for count in (0..=blocks.len()).rev() {
             let Some(&(offset, length, hash)) = count.checked_sub(1).and_then(|last| blocks.get(last)) else {
                 return Ok(None);

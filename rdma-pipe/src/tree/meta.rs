@@ -18,18 +18,18 @@ pub struct Keep {
     pub mode: bool,
     /// User and group.
     pub owner: bool,
-    /// Extended attributes, and so access control lists.
+    /// Extended attributes, including access control lists.
     pub attributes: bool,
     /// Hard links.
     pub links: bool,
 }
 
-/// File systems on which close(2) cannot fail: what was written is in the page cache of this host. ext4, xfs, btrfs, tmpfs, overlayfs, ramfs,
-/// f2fs, ZFS.
+/// File systems on which close(2) cannot fail: written data is in the page cache of this host. ext4, xfs, btrfs, tmpfs,
+/// overlayfs, ramfs, f2fs, ZFS.
 const LOCAL: [u32; 8] =
     [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0x8584_58f6, 0xf2f5_2010, 0x2fc1_2fc1];
 
-/// Finds the errors of writing that other file systems, such as NFS and FUSE, report after write(2): when the file is closed or synced.
+/// Returns write errors that other file systems, such as NFS and FUSE, report only when the file is closed or synced.
 ///
 /// # Errors
 ///
@@ -54,7 +54,7 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
     if keep.owner {
         let (user, group) = (Uid::from_raw(entry.owner.0), Gid::from_raw(entry.owner.1));
         match rustix::fs::fchown(fd, Some(user), Some(group)) {
-            // Only root may give files away.
+            // Only root may change the owner of a file.
             Err(Errno::PERM) => owns = false,
             set => set?,
         }
@@ -64,14 +64,14 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
     if keep.attributes {
         for (name, value) in &entry.attributes {
             match rustix::fs::fsetxattr(fd, name.as_slice(), value, XattrFlags::empty()) {
-                // The file system has none, or the name is root's.
+                // The file system has no extended attributes, or the name is reserved for root.
                 Err(Errno::OPNOTSUPP | Errno::PERM) => {}
                 set => set?,
             }
         }
     }
     if keep.mode {
-        // Set-user-ID and set-group-ID stand for the source's owner.
+        // Set-user-ID and set-group-ID are safe only if the copy has the source's owner.
         let mask = if owns { 0o7777 } else { 0o1777 };
         rustix::fs::fchmod(fd, Mode::from_raw_mode(u32::from(entry.mode) & mask))?;
     }

@@ -51,7 +51,7 @@ pub struct Walk {
     pub recursive: bool,
     /// Hashes contents.
     pub sums: bool,
-    /// Numbers of files with several names, by device and inode.
+    /// Numbers of files with several hard links, by device and inode.
     links: HashMap<(u64, u64), Id>,
 }
 
@@ -114,8 +114,8 @@ impl Walk {
         Ok(EntryKind::File { size: facts(found).0, has_links, sum })
     }
 
-    /// Lists a directory in parts. `first` numbers the entries of a part, and returns the number of the first. Errors
-    /// of entries go to `failed`; a directory that changes or cannot be read is not whole.
+    /// Lists a directory in parts. `first` numbers the entries of a part, and returns the number of the first entry.
+    /// Failed entries are passed to `failed`. A directory that changes or cannot be read is not whole.
     pub fn list(
         &mut self,
         directory: &Path,
