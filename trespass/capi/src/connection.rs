@@ -40,9 +40,9 @@ pub extern "C" fn tr_use_softrnic() -> c_int {
 /// `host` is null or ends with a zero byte; `listener` can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_listen(host: *const c_char, port: u16, listener: *mut *mut Listener) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let bound = unsafe { name(host) }.and_then(|host| Acceptor::bind((host, port)));
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(bound.map(Listener), listener) }
 }
 
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn tr_listen(host: *const c_char, port: u16, listener: *mu
 /// `listener` is null, or was returned by [`tr_listen`] and is not closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_listener_port(listener: *const Listener) -> u16 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { listener.as_ref() }.map_or(0, |listener| listener.0.local_addr().port())
 }
 
@@ -68,9 +68,9 @@ pub unsafe extern "C" fn tr_accept(
     timeout_ms: c_int,
     connection: *mut *mut Connection,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let accepted = unsafe { borrow(listener) }.and_then(|listener| listener.0.accept_until(deadline(timeout_ms)));
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(accepted.and_then(wrap), connection) }
 }
 
@@ -100,10 +100,10 @@ pub unsafe extern "C" fn tr_connect(
     connection: *mut *mut Connection,
 ) -> c_int {
     let time = deadline(timeout_ms).map(|deadline| deadline.saturating_duration_since(std::time::Instant::now()));
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let connected =
         unsafe { name(host) }.and_then(|host| trespass::Connection::connect_on(&Handle::global()?, (host, port), time));
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(connected.and_then(wrap), connection) }
 }
 
@@ -119,12 +119,12 @@ pub unsafe extern "C" fn tr_send(
     length: usize,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let sent = unsafe { borrow(connection) }.and_then(|connection| {
         let bytes: &[u8] = match length {
             0 => &[],
             _ if message.is_null() || length > isize::MAX as usize => return Err(invalid("there is no message")),
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             _ => unsafe { slice::from_raw_parts(message.cast(), length) },
         };
         match flags {
@@ -150,20 +150,20 @@ pub unsafe extern "C" fn tr_recv(
     timeout_ms: c_int,
     message: *mut *mut Message,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let received = unsafe { borrow(connection) }.and_then(|connection| match timeout_ms {
         0 => connection.inner.try_recv(),
         _ => connection.inner.recv_until(deadline(timeout_ms)),
     });
     match received {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Ok(Some(buf)) => unsafe { give(Ok(Message(buf)), message) },
         Ok(None) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { clear(message) };
             0
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Err(error) => unsafe { give(Err(error), message) },
     }
 }
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn tr_recv(
 /// `message` is null, or was returned by [`tr_recv`] and is not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_message_data(message: *const Message) -> *const c_void {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { message.as_ref() }.map_or(ptr::null(), |message| message.0.as_ptr().cast())
 }
 
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn tr_message_data(message: *const Message) -> *const c_vo
 /// As for [`tr_message_data`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_message_length(message: *const Message) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { message.as_ref() }.map_or(0, |message| message.0.len())
 }
 
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn tr_message_free(message: *mut Message) {
 /// `connection` as for [`tr_send`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_flush(connection: *const Connection) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe { borrow(connection) }.and_then(|connection| connection.inner.flush()))
 }
 
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn tr_flush(connection: *const Connection) -> c_int {
 /// `connection` as for [`tr_send`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_shutdown(connection: *const Connection) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe { borrow(connection) }.and_then(|connection| connection.inner.shutdown()))
 }
 
@@ -232,7 +232,7 @@ pub unsafe extern "C" fn tr_shutdown(connection: *const Connection) -> c_int {
 /// `connection` as for [`tr_send`]. The text is valid until the connection is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_transport(connection: *const Connection) -> *const c_char {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { connection.as_ref() }.map_or(c"".as_ptr(), |connection| CStr::as_ptr(&connection.transport))
 }
 
@@ -266,7 +266,7 @@ fn wrap(inner: trespass::Connection) -> io::Result<Connection> {
 ///
 /// `handle` is null or valid.
 pub(crate) unsafe fn borrow<'h, T>(handle: *const T) -> io::Result<&'h T> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { handle.as_ref() }.ok_or_else(|| invalid("the handle is null"))
 }
 
@@ -276,7 +276,7 @@ pub(crate) unsafe fn borrow<'h, T>(handle: *const T) -> io::Result<&'h T> {
 ///
 /// `place` is null or can be written.
 unsafe fn give<T>(value: io::Result<T>, place: *mut *mut T) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { clear(place) };
     let value = match value {
         Ok(_) if place.is_null() => Err(invalid("there is no place for the handle")),
@@ -293,7 +293,7 @@ unsafe fn give<T>(value: io::Result<T>, place: *mut *mut T) -> c_int {
 /// As for `give`.
 unsafe fn clear<T>(place: *mut *mut T) {
     if !place.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *place = ptr::null_mut() };
     }
 }

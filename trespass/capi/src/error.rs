@@ -62,7 +62,7 @@ pub(crate) unsafe fn name<'t>(text: *const c_char) -> io::Result<&'t str> {
     if text.is_null() {
         return Err(invalid("the host is null"));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| invalid("the host is not UTF-8"))
 }
 

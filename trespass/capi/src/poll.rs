@@ -38,9 +38,9 @@ pub unsafe extern "C" fn tr_poll(items: *mut PollItem, count: usize, timeout_ms:
     if items.is_null() || count == 0 || count > isize::MAX as usize / size_of::<PollItem>() {
         return -libc::EINVAL;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let items = unsafe { slice::from_raw_parts_mut(items, count) };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     match unsafe { wait(items, timeout_ms) } {
         Ok(found) => found,
         Err(error) => code(Err(error)),
@@ -54,7 +54,7 @@ unsafe fn wait(items: &mut [PollItem], timeout_ms: c_int) -> io::Result<c_int> {
     let mut interests = Vec::new();
     for (index, item) in items.iter_mut().enumerate() {
         item.revents = 0;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         match unsafe { (item.connection.as_ref(), item.listener.as_ref()) } {
             (Some(connection), None) => {
                 if item.events & IN != 0 {

@@ -42,7 +42,7 @@ impl RegionMemory {
     ///
     /// As for [`ProtectionDomain::reg_mr`](sideway::ibverbs::protection_domain::ProtectionDomain::reg_mr), for peers that read and write.
     pub(crate) unsafe fn foreign(domain: &Domain, address: usize, length: usize) -> Result<Self, VerbError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let region = unsafe { domain.pd.reg_mr(address, length, domain.region_access())? };
         Ok(Self { memory: Memory::Foreign(region), address: address as u64, length })
     }
@@ -58,7 +58,7 @@ impl RegionMemory {
         length: usize,
         iova: u64,
     ) -> Result<Self, VerbError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let region = unsafe { domain.pd.reg_dmabuf_mr(offset, length, iova, fd, domain.region_access())? };
         Ok(Self { memory: Memory::Foreign(region), address: iova, length })
     }

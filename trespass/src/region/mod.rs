@@ -140,7 +140,7 @@ impl Registrar {
     ///
     /// See [`Connection::region_at`].
     pub unsafe fn region_at(&self, address: *mut u8, length: usize) -> io::Result<Region> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let memory = unsafe { RegionMemory::foreign(&self.domain, address.expose_provenance(), length) };
         Ok(Region { memory: Arc::new(memory.map_err(registration)?) })
     }
@@ -155,7 +155,7 @@ impl Registrar {
     ///
     /// See [`Connection::region_of_dmabuf`].
     pub unsafe fn region_of_dmabuf(&self, fd: BorrowedFd<'_>, offset: u64, length: usize) -> io::Result<Region> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let memory = unsafe { RegionMemory::dmabuf(&self.domain, (fd, offset), length, offset) };
         Ok(Region { memory: Arc::new(memory.map_err(registration)?) })
     }
@@ -199,7 +199,7 @@ impl Connection {
     /// - No `&mut` to them exists while a put of this side, or a peer with a grant, may read them.
     pub unsafe fn region_at(&self, address: *mut u8, length: usize) -> io::Result<Region> {
         let domain = self.handle().with(|worker| worker.region_domain(self.id()))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let memory = unsafe { RegionMemory::foreign(&domain, address.expose_provenance(), length) };
         Ok(Region { memory: Arc::new(memory.map_err(registration)?) })
     }
@@ -215,7 +215,7 @@ impl Connection {
     /// See [`region_at`](Self::region_at), for the memory of the dma-buf.
     pub unsafe fn region_of_dmabuf(&self, fd: BorrowedFd<'_>, offset: u64, length: usize) -> io::Result<Region> {
         let domain = self.handle().with(|worker| worker.region_domain(self.id()))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let memory = unsafe { RegionMemory::dmabuf(&domain, (fd, offset), length, offset) };
         Ok(Region { memory: Arc::new(memory.map_err(registration)?) })
     }
