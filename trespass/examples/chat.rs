@@ -15,7 +15,7 @@ async fn attend(stream: Stream, number: usize, room: broadcast::Sender<(usize, S
     loop {
         tokio::select! {
             line = lines.next_line() => match line? {
-                // It fails if the room is empty.
+                // Sending fails only if no client is in the room.
                 Some(line) => _ = room.send((number, format!("{number}: {line}\n"))),
                 None => return AsyncWriteExt::shutdown(&mut writer).await,
             },
@@ -45,7 +45,7 @@ async fn main() -> io::Result<()> {
         for (number, stream) in Listener::bind("0.0.0.0:7472")?.incoming().enumerate() {
             let (stream, room) = (stream?, room.clone());
             runtime.spawn(async move {
-                // A client that fails ends alone.
+                // The failure of one client does not affect the others.
                 _ = attend(stream, number, room).await;
             });
         }

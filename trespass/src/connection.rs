@@ -22,7 +22,7 @@ use crate::worker::{Awaited, ConnectionId, Handle, Kind, ListenId, Stats, Worker
 pub struct Connection {
     handle: Handle,
     id: ConnectionId,
-    /// Dropping the connection waits.
+    /// Whether dropping the connection waits for the peer's acknowledgement.
     pub(crate) lingers: bool,
     is_closed: bool,
 }
@@ -137,7 +137,8 @@ impl Connection {
         Connection { handle, id, lingers: true, is_closed: false }
     }
 
-    /// Connects on the program's worker: by RDMA where both sides have it, otherwise by TCP. [`Connection::stats`] returns which, and why.
+    /// Connects on the program's worker: over RDMA if both sides support it, otherwise over TCP. [`Connection::stats`]
+    /// returns the transport and the reason for it.
     ///
     /// # Errors
     ///
@@ -167,7 +168,8 @@ impl Connection {
         let mut reason: Option<io::Error> = None;
         let candidates = handle.with(|worker| worker.candidates());
         for (index, &kind) in candidates.iter().enumerate() {
-            // Each has an equal share of the time that is left, so that a silent device leaves some to TCP.
+            // Each transport gets an equal share of the remaining time, so TCP has time left if a device does not
+            // respond.
             let share = deadline.map(|deadline| {
                 let now = Instant::now();
                 now + deadline.saturating_duration_since(now) / (candidates.len() - index) as u32
@@ -179,7 +181,7 @@ impl Connection {
                     return Ok(connection);
                 }
                 (Ok(connection), None) => return Ok(connection),
-                // The peer is there, and refuses: another transport does not help.
+                // The peer is reachable and refused the connection, so another transport does not help.
                 (Err(error), _) if error.kind() == io::ErrorKind::Unsupported => return Err(error),
                 (Err(error), Some(reason)) => {
                     return Err(io::Error::new(error.kind(), format!("{error}; and by RDMA: {reason}")));
@@ -337,7 +339,7 @@ impl Connection {
     /// Closes both directions without waiting. Sent messages still arrive if the program drives the worker, within the linger time.
     pub fn abandon(mut self, code: u32, reason: &str) {
         self.lingers = false;
-        // Without lingering there is nothing that fails.
+        // Without lingering, `end` cannot fail.
         _ = self.end(code, reason);
     }
 

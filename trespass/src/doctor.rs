@@ -14,7 +14,7 @@ const LOCKED: u64 = 16 << 20;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// The RDMA devices, also those that connections do not use.
+    /// The RDMA devices, including those that connections do not use.
     pub devices: Vec<DeviceReport>,
     /// The device that connections of a worker use by default, or why they fall back to TCP.
     pub transport: Result<String, String>,
@@ -186,7 +186,7 @@ mod tests {
     fn a_soft_device_is_reported_with_its_address() {
         softrnic::register().unwrap();
         let report = doctor();
-        // Unless the machine has a device of its own, which goes first.
+        // A hardware device of the machine takes precedence.
         let device = report.transport.as_deref().unwrap();
         assert!(report.devices.iter().any(|one| one.name == device), "{report:?}");
         let soft = report.devices.iter().find(|device| device.name == "soft0").unwrap();

@@ -16,8 +16,8 @@ impl Port for Nowhere {
     }
 }
 
-/// A connection whose peer sends what the input contains: each step is an operation, a length and its bytes.
-/// Returns whether the peer violated no rule.
+/// Runs a connection whose peer sends the input: each step is an operation, a length and its bytes. Returns true if the
+/// peer violated no rule.
 pub fn frames(input: &[u8]) -> bool {
     static POOL: OnceLock<Pool> = OnceLock::new();
     let pool = POOL.get_or_init(|| Pool::on_heap(SEGMENT, 32 << 20));
@@ -47,7 +47,7 @@ fn step(operation: u8, bytes: &[u8], connection: &mut Connection, stock: &mut St
     let mut is_well = true;
     match operation % 8 {
         0..4 => {
-            // What a backend does: a SEND takes a posted receive; none is left to a peer without a credit.
+            // As in a backend, a SEND uses a posted receive; if none is left, the peer had no credit.
             let Some(mut receive) = stock.receives.pop() else { return true };
             receive[..bytes.len()].copy_from_slice(bytes);
             receive.truncate(bytes.len());
@@ -80,7 +80,8 @@ fn step(operation: u8, bytes: &[u8], connection: &mut Connection, stock: &mut St
     is_well
 }
 
-/// A hello or a refusal from a peer. Returns whether it was a hello that both sides agree with.
+/// Parses a hello or a refusal from a peer. Returns whether it is a hello whose versions, features and limits are
+/// acceptable.
 pub fn handshake(input: &[u8]) -> bool {
     let own = Hello { segment: 4096, credits: FLOOR, ..Hello::new(1) };
     let mut agrees = false;

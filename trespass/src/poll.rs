@@ -19,8 +19,8 @@ pub enum Interest<'i> {
     Incoming(&'i Acceptor),
 }
 
-/// Waits until one of the interests is ready, or until the deadline. Returns for each whether it is ready; all are `false` after
-/// the deadline.
+/// Waits until one of the interests is ready, or until the deadline. Returns for each interest whether it is ready; all
+/// are `false` after the deadline.
 ///
 /// # Errors
 ///

@@ -82,7 +82,7 @@ pub unsafe extern "C" fn tr_accept(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_listener_close(listener: *mut Listener) {
     if !listener.is_null() {
-        // SAFETY: `tr_listen` made it from a box, and the caller gives it up.
+        // SAFETY: `tr_listen` created the pointer from a box, and the caller does not use it afterwards.
         drop(unsafe { Box::from_raw(listener) });
     }
 }
@@ -198,7 +198,7 @@ pub unsafe extern "C" fn tr_message_length(message: *const Message) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_message_free(message: *mut Message) {
     if !message.is_null() {
-        // SAFETY: `tr_recv` made it from a box, and the caller gives it up.
+        // SAFETY: `tr_recv` created the pointer from a box, and the caller does not use it afterwards.
         drop(unsafe { Box::from_raw(message) });
     }
 }
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn tr_close(connection: *mut Connection, close_code: u32) 
     if connection.is_null() {
         return 0;
     }
-    // SAFETY: `wrap` and `give` made it from a box, and the caller gives it up.
+    // SAFETY: `wrap` and `give` created the pointer from a box, and the caller does not use it afterwards.
     let connection = unsafe { Box::from_raw(connection) };
     code(connection.inner.close(close_code, ""))
 }
@@ -283,7 +283,7 @@ unsafe fn give<T>(value: io::Result<T>, place: *mut *mut T) -> c_int {
         value => value,
     };
     code(value.map(|value| {
-        // SAFETY: it is not null, and can be written as the caller promised.
+        // SAFETY: the pointer is not null, and the caller guarantees that it can be written.
         unsafe { *place = Box::into_raw(Box::new(value)) };
     }))
 }

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// 0, or `-errno`.
+/// Returns 0, or `-errno`.
 pub(crate) fn code(result: io::Result<()>) -> c_int {
     match result {
         Ok(()) => 0,
@@ -53,7 +53,7 @@ pub(crate) fn invalid(text: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
-/// A host's name.
+/// Converts a host's name.
 ///
 /// # Safety
 ///

@@ -9,7 +9,7 @@ use trespass::Interest;
 use crate::connection::{Connection, Listener};
 use crate::error::{code, deadline, invalid};
 
-/// `TR_IN`: a message, an end, or a connection to accept.
+/// `TR_IN`: a message, the end of the messages, or a connection to accept.
 const IN: c_short = 1;
 /// `TR_OUT`: a message can be sent.
 const OUT: c_short = 4;
@@ -28,7 +28,7 @@ pub struct PollItem {
     pub revents: c_short,
 }
 
-/// Waits until one of `count` items has an event; returns the number of items with events, 0 after the time-out.
+/// Waits until one of `count` items has an event; returns the number of items with events, or 0 after the time-out.
 ///
 /// # Safety
 ///

@@ -9,12 +9,14 @@
 //! - A [`Buf`] has one owner. Passing it by value transfers the memory.
 //! - `post_receives` transfers buffers to the shared receive queue. A received message transfers its buffer to
 //!   [`Events::received`]; the other buffers return when the backend is dropped.
-//! - `post` transfers a request's buffer to the backend. It returns with the completion, or with the flush of the queue
-//!   pair: sent buffers through `spare`, those of reads through [`Events::read`]. A time-out never returns a buffer.
-//! - `expose` transfers a buffer to the backend, for the peer to read. It returns through `spare` when
+//! - `post` transfers a request's buffer to the backend. The backend returns the buffer when the request completes or
+//!   the queue pair is flushed: buffers of SENDs through `spare`, buffers of reads through [`Events::read`]. A time-out
+//!   never returns a buffer.
+//! - `expose` transfers a buffer to the backend, for the peer to read. The backend returns it through `spare` when
 //!   [`Request::Conceal`] has completed or the link has ended, so never before the peer's key is invalid.
 //! - [`Events::ended`] is the last event of a link, after the link has returned all its buffers.
-//! - The pool's arenas outlive all buffers, and regions outlive the queue pairs: the backend drops queue pairs first.
+//! - The pool's memory outlives all buffers. Regions outlive the queue pairs, because the backend drops queue pairs
+//!   first.
 //!
 //! # A turn of the worker
 //!
@@ -63,9 +65,10 @@ pub(crate) struct Abilities {
     pub(crate) segment: u32,
     /// Capacity of the shared receive queue.
     pub(crate) receives: u32,
-    /// Maximum number of outstanding reads of a link; 0 if the backend has no [`Request::Read`], and so no rendezvous.
+    /// Maximum number of outstanding reads of a link; 0 if the backend does not support [`Request::Read`], and
+    /// therefore no rendezvous.
     pub(crate) reads: u16,
-    /// `Request::Probe` asks the peer's NIC. If false, the connection sends PING frames instead.
+    /// Whether `Request::Probe` probes the peer's NIC. If false, the connection sends PING frames instead.
     pub(crate) probe: bool,
 }
 
@@ -76,7 +79,7 @@ pub(crate) struct RegionPart {
     pub(crate) offset: usize,
     pub(crate) length: usize,
     pub(crate) is_writable: bool,
-    /// Ends when the key is invalid.
+    /// The progress that ends when the key is invalid.
     pub(crate) closed: Arc<Progress>,
 }
 
@@ -98,8 +101,8 @@ pub(crate) enum Ended {
     PeerClosed,
     /// The peer's worker rejected the connection; contains the bytes that it passed to [`Backend::reject`].
     Rejected(Vec<u8>),
-    /// Another failure: no route, no listener, retries exhausted, device removed. The kind is that of sockets, the
-    /// source has the status of the verb.
+    /// Another failure: no route, no listener, retries exhausted, device removed. The kind is the one that a socket
+    /// would return; the source contains the status of the verb.
     Failed(io::Error),
 }
 
@@ -109,7 +112,7 @@ pub(crate) trait Events {
     /// A client requests a connection; `hello` is not parsed yet. The worker answers with [`Backend::accept`] or
     /// [`Backend::reject`].
     fn incoming(&mut self, listener: ListenerId, incoming: IncomingId, peer: SocketAddr, hello: &[u8]);
-    /// The link is established, and carries requests, including those posted earlier. At the client, `hello` is the
+    /// The link is established, and transmits requests, including those posted earlier. At the client, `hello` is the
     /// server's answer; at the server it is empty. The backend reports received data only after this event.
     fn established(&mut self, link: LinkId, established: Established, hello: &[u8]);
     /// A SEND arrived: `message[..]` is what the peer sent. The receive is no longer posted. Returns false for a
@@ -153,7 +156,8 @@ pub(crate) trait Backend {
     /// Posts requests from the front, as many as the send queue has space for, in one list with one doorbell. Takes
     /// none before `established`. A failed link takes all, and reports `ended`.
     fn post(&mut self, link: LinkId, requests: &mut VecDeque<Request>, spare: &mut Vec<Buf>);
-    /// Posts a SEND of both parts inline, if they fit and no request of the link waits. Returns whether it was posted.
+    /// Posts a SEND of both parts inline, if they fit and no request of the link is waiting. Returns whether the SEND
+    /// was posted.
     #[inline]
     fn send_now(&mut self, _link: LinkId, _header: &[u8; HEADER], _payload: &[u8]) -> bool {
         false
@@ -179,8 +183,8 @@ pub(crate) trait Backend {
     fn poll(&mut self, budget: usize, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize;
     /// Prepares to sleep: requests a wake-up on [`Backend::fd`]. Returns false if an event is pending already.
     fn arm(&mut self) -> io::Result<bool>;
-    /// The descriptor that becomes readable, after `arm`, when `poll` has an event. It stays the same for the backend's
-    /// lifetime (an epoll of the others).
+    /// The descriptor that becomes readable, after `arm`, when `poll` has an event. It is an epoll descriptor of the
+    /// others, and stays the same for the backend's lifetime.
     fn fd(&self) -> BorrowedFd<'_>;
     /// The time at which `poll` must be called without an event, for time-outs of connecting and teardown. In
     /// nanoseconds of CLOCK_MONOTONIC.

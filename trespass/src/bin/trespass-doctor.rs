@@ -6,7 +6,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     #[cfg(feature = "softrnic")]
     if let Err(error) = softrnic::register() {
-        // The report shows what is there without it.
+        // The report then shows the machine without softrnic.
         let _ = writeln!(io::stderr(), "warning: {error}");
     }
     let report = trespass::doctor();

@@ -17,11 +17,12 @@ use super::chunk::Chunk;
 ///
 /// Buffers without a pool, or longer than the pool allows, are on the heap. They are copied when they are sent.
 pub struct Buf {
-    /// Taken by `drop` alone.
+    /// Only `drop` takes it.
     piece: ManuallyDrop<Box<Piece>>,
 }
 
-/// A buffer's memory, and which of its bytes are in use. It has a place of its own, so that moving a buffer moves a pointer.
+/// A buffer's memory, and which of its bytes are in use. It is allocated separately, so that moving a buffer moves only
+/// a pointer.
 #[derive(Debug)]
 pub(super) struct Piece {
     /// The first of the buffer's `room` bytes, all of which are initialised.
@@ -36,9 +37,9 @@ pub(super) struct Piece {
 /// Maximum length of a buffer.
 const LONGEST: usize = (u32::MAX as usize) - HEADROOM;
 
-// SAFETY: the value alone reaches its bytes.
+// SAFETY: only this value accesses its bytes.
 unsafe impl Send for Piece {}
-// SAFETY: `&Piece` reads at most.
+// SAFETY: `&Piece` allows only reading.
 unsafe impl Sync for Piece {}
 
 impl Piece {
@@ -107,7 +108,7 @@ impl Buf {
         fits
     }
 
-    /// Empties it: what follows begins after the room for a header.
+    /// Empties the buffer; appended bytes begin after the space for a header.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.piece.start = (HEADROOM as u32).min(self.piece.room);
@@ -138,7 +139,7 @@ impl Buf {
         true
     }
 
-    /// Whether the memory is that of a segment of this length, and not much longer.
+    /// Whether the memory fits a segment of this length without being much longer.
     #[inline]
     pub(crate) fn is_segment(&self, length: usize) -> bool {
         let room = self.piece.room as usize;
@@ -157,7 +158,7 @@ impl Buf {
         self.piece.chunk.as_ref()?.region()
     }
 
-    /// Its place among buffers; `None` on the heap.
+    /// The chunk that contains the buffer; `None` on the heap.
     #[inline]
     pub(super) fn chunk(&self) -> Option<&Chunk> {
         self.piece.chunk.as_deref()
@@ -169,7 +170,7 @@ impl Deref for Buf {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start <= end <= room`, and the `room` initialised bytes are reached by `self` alone.
+        // SAFETY: `start <= end <= room`, and only `self` accesses the `room` initialised bytes.
         unsafe {
             slice::from_raw_parts(
                 self.piece.first.as_ptr().add(self.piece.start as usize),
@@ -182,7 +183,7 @@ impl Deref for Buf {
 impl DerefMut for Buf {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and `&mut self` is the only way to the bytes.
+        // SAFETY: as in `deref`, and `&mut self` is the only access to the bytes.
         unsafe {
             slice::from_raw_parts_mut(
                 self.piece.first.as_ptr().add(self.piece.start as usize),
@@ -219,7 +220,7 @@ impl Drop for Buf {
             Some(chunk) => chunk.home().push(piece),
             None => {
                 let memory = std::ptr::slice_from_raw_parts_mut(piece.first.as_ptr(), piece.room as usize);
-                // SAFETY: `on_heap` made it from a box of this length, and nothing uses it any more.
+                // SAFETY: `on_heap` created the pointer from a box of this length, and nothing uses it any more.
                 drop(unsafe { Box::from_raw(memory) });
             }
         }

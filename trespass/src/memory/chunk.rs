@@ -39,7 +39,7 @@ impl Domain {
 pub(super) struct Chunk {
     memory: Memory,
     lists: Arc<Lists>,
-    /// Which of the lists it is in, and its index there.
+    /// The index of its list (by size), and its index within that list.
     size: usize,
     index: usize,
     stride: usize,
@@ -59,10 +59,11 @@ impl Memory {
             let address = pages.first().as_ptr().expose_provenance();
             // SAFETY:
             // - The bytes stay mapped: `drop` unmaps them after the registration has ended, or not at all.
-            // - A buffer that the device may write is owned by the backend, which holds no reference to its bytes meanwhile; windows
-            //   are bound by the backend alone, to buffers that it owns until the key has been taken back.
-            // - On a device without windows, `access` has RemoteRead: a peer with the key may read bytes while the program writes
-            //   them. The peer gets some mixture and this process is not affected; the manual of `Options` states this.
+            // - The backend owns each buffer that the device may write, and holds no reference to its bytes during that
+            //   time. Only the backend binds windows, to buffers that it owns until the key is revoked.
+            // - On a device without windows, `access` has RemoteRead: a peer with the key may read bytes while the
+            //   program writes them. The peer may then read a mix of old and new bytes, but this process is not
+            //   affected.
             unsafe { domain.pd.reg_mr(address, pages.len(), domain.access) }
         });
         Ok(Self { region: region.transpose()?, pages: Some(pages) })
@@ -143,7 +144,7 @@ impl Drop for Memory {
             None => Err("the region is in use".to_owned()),
         };
         if let Err(error) = closed {
-            // The device may still know the memory, so it is never given back.
+            // The device may still access the memory, so it is never unmapped.
             log::warn!("a pool leaks {} bytes: {error}", self.bytes());
             mem::forget(self.pages.take());
         }

@@ -18,8 +18,8 @@ struct Inner {
     /// The buffers are boxed, so that taking one allocates nothing and moves a pointer.
     #[expect(clippy::vec_box, reason = "a piece keeps its place")]
     free: Vec<Box<Piece>>,
-    /// The minimum number of free buffers since the last [`List::give_back_idle`]: that many at the front were not used
-    /// since.
+    /// The minimum number of free buffers since the last [`List::give_back_idle`]: this many buffers at the front were
+    /// not used since then.
     least: usize,
 }
 
@@ -62,7 +62,7 @@ impl List {
         });
         let (chunk, pieces) = make(index);
         inner.chunks[index] = Some(chunk);
-        // So that no later `push` allocates.
+        // Reserves capacity, so that no later `push` allocates.
         let all: usize = inner.chunks.iter().flatten().map(|chunk| chunk.count()).sum();
         let more = all.saturating_sub(inner.free.len());
         inner.free.reserve(more);
@@ -83,7 +83,7 @@ impl List {
         let idle = inner.least;
         let given = inner.give_back(idle, usize::MAX);
         inner.least = inner.free.len();
-        // Unmapping takes time: not under the lock.
+        // Unmapping takes time, so the lock is released first.
         drop(inner);
         given.iter().map(|chunk| chunk.bytes()).sum()
     }
@@ -102,8 +102,8 @@ impl List {
 }
 
 impl Inner {
-    /// Removes chunks whose buffers are all among the first `idle` free ones. A size keeps one chunk unless it is
-    /// large, because at the limit of the pool it could wait without limit for another.
+    /// Removes chunks whose buffers are all among the first `idle` free ones. A list keeps one chunk unless the chunk
+    /// is large, because at the limit of the pool a request of this size might wait for another chunk forever.
     fn give_back(&mut self, idle: usize, wanted: usize) -> Vec<Arc<Chunk>> {
         let mut counts = vec![0; self.chunks.len()];
         for index in self.free[..idle].iter().filter_map(|piece| piece.index()) {

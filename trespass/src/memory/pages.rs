@@ -35,7 +35,7 @@ impl Pages {
         }
         let pages = Self::map(rounded(4096)?, 0)?;
         pages.advise(libc::MADV_HUGEPAGE);
-        // A child of fork(2) that shared the pages would make the parent write to copies which the device does not know.
+        // If a child of fork(2) shared the pages, the parent would write to copies that are unknown to the device.
         pages.advise(libc::MADV_DONTFORK);
         Ok(pages)
     }

@@ -35,7 +35,7 @@ pub struct Pool {
 #[derive(Debug)]
 struct Shared {
     lists: Arc<Lists>,
-    /// Held while a chunk is added.
+    /// Locked while a chunk is added.
     growing: Mutex<()>,
     bytes: AtomicUsize,
     domain: Option<Domain>,
@@ -53,8 +53,8 @@ impl Pool {
         Self::with(segment, limit, None)
     }
 
-    /// Creates a pool in registered memory. It registers the first chunk immediately, so that too little locked memory
-    /// is an error here.
+    /// Creates a pool in registered memory. Registers the first chunk immediately, so this function fails if too little
+    /// memory can be locked.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl Pool {
         self.lend(payload, LINE - HEADROOM, self.shared.limit)
     }
 
-    /// Adds up to `count` segments to `to`, with one look at the pool if they are there.
+    /// Adds up to `count` segments to `to`; locks the pool only once if enough are free.
     pub(crate) fn segments(&self, count: usize, to: &mut Vec<Buf>) {
         let length = self.shared.segment.saturating_sub(HEADROOM);
         let size = size_of(length);
@@ -162,7 +162,8 @@ impl Shared {
         }
     }
 
-    /// At the limit, a large buffer may be larger than asked for: a size that came late may find no chunk that is wholly free.
+    /// At the limit, a large buffer may be larger than requested, because for a newly used size no chunk may be
+    /// completely free.
     #[cold]
     fn pop_larger(&self, length: usize, size: u32) -> Option<(Box<Piece>, u32)> {
         let larger = (size + 1..SIZES as u32).filter(|_| length > WITH_HEADROOM);
@@ -174,7 +175,7 @@ impl Shared {
     fn grow(&self, size: u32, limit: usize) -> Result<Box<Piece>, PoolError> {
         let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let list = &self.lists[size as usize];
-        // Another thread may have added one, or returned a buffer.
+        // Another thread may have added a chunk or returned a buffer.
         if let Some(piece) = list.pop() {
             return Ok(piece);
         }
@@ -201,7 +202,7 @@ impl Shared {
         added.ok_or(PoolError::Full { bytes: stride, limit })
     }
 
-    /// Memory of the usual length, or of less if the limit of locked memory allows no more.
+    /// Allocates memory of the usual length, or less if the limit of locked memory requires it.
     fn register(&self, stride: usize, room: usize) -> Result<Memory, PoolError> {
         let mut length = HUGE.min(room).max(stride);
         loop {
@@ -238,7 +239,8 @@ fn refused(error: &PoolError) -> Option<Buf> {
     None
 }
 
-/// A buffer for `length` bytes that start `start` bytes into the piece, or where its capacity begins if that is before.
+/// Returns a buffer for `length` bytes that begin `start` bytes into the piece, or where the capacity begins if that is
+/// earlier.
 #[inline]
 fn cut(piece: Box<Piece>, size: u32, length: usize, start: usize) -> Buf {
     let before = line(1 << (size + SMALLEST));

@@ -23,7 +23,7 @@ pub(crate) struct RegionMemory {
 
 #[derive(Debug)]
 enum Memory {
-    /// The program's copies take this lock; the device takes none.
+    /// Copies by the program take this lock; the device does not.
     Owned(Mutex<OwnedMemoryRegion>, Arc<MemoryRegion>),
     Foreign(Arc<MemoryRegion>),
 }

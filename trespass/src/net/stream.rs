@@ -13,7 +13,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::connection::Connection;
 use crate::worker::{Handle, Stats, Wait, Worker};
 
-/// A stream of bytes, as `std::net::TcpStream`: over RDMA where both sides have it, otherwise over TCP.
+/// A stream of bytes, as `std::net::TcpStream`: over RDMA if both sides support it, otherwise over TCP.
 ///
 /// Dropping the last clone closes the stream. A blocking stream then waits until the peer's worker has received
 /// everything, at most for the linger time. For a non-blocking stream the worker does this later.
@@ -25,11 +25,11 @@ pub struct Stream {
 #[derive(Debug)]
 struct Inner {
     connection: Connection,
-    /// Nanoseconds; 0 is none.
+    /// In nanoseconds; 0 means no time-out.
     read_timeout: AtomicU64,
     write_timeout: AtomicU64,
     is_nonblocking: AtomicBool,
-    /// A task has polled it.
+    /// Whether a task has polled the stream.
     is_polled: AtomicBool,
     is_read_shut: AtomicBool,
     /// Readable when a call that returned `WouldBlock` should be retried.
@@ -41,7 +41,7 @@ struct Ready(OwnedFd);
 
 impl Wake for Ready {
     fn wake(self: Arc<Self>) {
-        // A full counter wakes as well.
+        // The write fails only if the counter is full, and then the eventfd is readable already.
         _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 }
@@ -235,7 +235,7 @@ impl Stream {
         if self.inner.is_nonblocking.load(Ordering::Relaxed)
             && let Some(ready) = self.inner.ready.get()
         {
-            // What is ready from now on is signalled anew.
+            // Clears the event, so that the next readiness is signalled again.
             _ = rustix::io::read(&ready.0, &mut [0; 8]);
             return self.attempt(what, &Waker::from(Arc::clone(ready)), attempt);
         }

@@ -23,7 +23,7 @@ struct Plan {
     deaths: u32,
     /// The programs close or shut down during the run.
     closes: bool,
-    /// The side that never reads while the other does.
+    /// The side that never reads, although the other one does.
     deaf: Option<usize>,
 }
 

@@ -8,7 +8,7 @@ use super::FLOOR;
 const AT_ONCE: usize = 16;
 /// Spare segments that are kept outside the pool.
 const SPARE: usize = 256;
-/// Ticks of the worker between looks at memory that is idle.
+/// Ticks of the worker between two checks for idle memory.
 const IDLE: u32 = 20;
 
 /// Buffers of a worker.
@@ -64,7 +64,7 @@ impl Stock {
         self.take().map(|segment| self.spare.push(segment)).is_some()
     }
 
-    /// Takes back a buffer that the device no longer uses. Those of other sizes return to their pool.
+    /// Takes back a buffer that the device no longer uses. Buffers of other sizes than a segment return to their pool.
     #[inline]
     pub(crate) fn give(&mut self, buffer: Buf) {
         if buffer.is_segment(self.pool.segment_length()) {
@@ -72,7 +72,7 @@ impl Stock {
         }
     }
 
-    /// Returns to the pool what is not needed soon, and to the system what was not used for a while.
+    /// Returns surplus segments to the pool, and memory that was idle for a while to the system.
     pub(crate) fn trim(&mut self) {
         self.spare.truncate(SPARE);
         self.trims = self.trims.wrapping_add(1);
@@ -88,7 +88,7 @@ impl Stock {
         self.receives.push(segment);
     }
 
-    /// Adds `count` receives; returns how many the pool had memory for.
+    /// Adds up to `count` receives; returns the number for which the pool had memory.
     pub(crate) fn add_receives(&mut self, count: u32) -> u32 {
         let mut added = 0;
         while added < count

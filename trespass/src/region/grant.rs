@@ -10,7 +10,8 @@ use crate::worker::{Awaited, ConnectionId, Worker};
 
 use super::{Region, RegionKey};
 
-/// The peer's permission to access bytes of a region. Dropping it starts the revocation; [`revoke`](Self::revoke) waits until it is done.
+/// The peer's permission to access bytes of a region. Dropping it starts the revocation; [`revoke`](Self::revoke) waits
+/// until the key is revoked.
 ///
 /// If the device has memory windows of type 2B, the key is valid for these bytes and this connection only, and becomes invalid
 /// when it is revoked. On other devices it is the key of the whole region: any peer of the worker that has the key may use it until the

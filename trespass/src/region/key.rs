@@ -18,7 +18,7 @@ impl RegionKey {
     /// Bytes of a key.
     pub const LENGTH: usize = 24;
 
-    /// Bytes that the key opens.
+    /// Number of bytes to which the key gives access.
     #[expect(clippy::len_without_is_empty, reason = "a key opens a byte at least")]
     pub fn len(&self) -> u64 {
         self.length

@@ -125,8 +125,9 @@ pub struct Worker {
     acceptors: Vec<Waker>,
     epoll: OwnedFd,
     turns: u32,
-    /// Consecutive turns without TCP events, after which TCP is polled less often; and the time of the last poll, in milliseconds.
+    /// Consecutive turns without TCP events; after `TURNS` of them TCP is polled less often.
     tcp_silence: u32,
+    /// Time of the last TCP poll, in milliseconds.
     looked: u64,
 }
 
@@ -173,7 +174,7 @@ impl Worker {
         count
     }
 
-    /// A turn that calls no waker: [`Worker::take_woken`] has those that are due.
+    /// Runs a turn without calling wakers: [`Worker::take_woken`] returns those that are due.
     #[inline]
     fn turn(&mut self) -> usize {
         self.turns = self.turns.wrapping_add(1);
@@ -245,7 +246,8 @@ impl Worker {
         self.pass_time();
         let verbs = self.verbs.as_ref().map_or(u64::MAX, Domain::deadline);
         let deadline = self.tcp.deadline().min(verbs);
-        // With a device, turns may have passed over what the descriptor has already reported; the next one looks.
+        // With a device, earlier turns may have skipped the descriptor although it was readable; the next turn checks
+        // it.
         let idle = self.arm_backends()? && (self.verbs.is_none() || !is_readable(self.fd(), Duration::ZERO)?);
         Ok(if idle { Duration::from_millis(deadline.saturating_sub(now())) } else { Duration::ZERO })
     }
@@ -427,7 +429,8 @@ impl Worker {
         }
     }
 
-    /// Opens the device, if it is not open yet. Searches again if none was found before: a listener may start before the device exists.
+    /// Opens the device if it is not open yet. Searches again if no device was found before, because a listener may
+    /// start before the device exists.
     fn open_verbs(&mut self, near: Option<SocketAddr>) -> Result<(), String> {
         if self.verbs.is_some() {
             return Ok(());

@@ -132,7 +132,7 @@ impl Worker {
     pub(crate) fn begin_close(&mut self, id: ConnectionId, code: u32, reason: &str) {
         self.pass_time();
         let now = now();
-        // One that is not established, or has failed, has nothing to close.
+        // A connection that is not established, or has failed, needs no close.
         _ = on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| {
             connection.close(code, reason, now, stock);
             Ok(())

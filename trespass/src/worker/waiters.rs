@@ -41,7 +41,7 @@ pub(super) struct Waiters {
 struct Waiter {
     what: Awaited,
     waker: Waker,
-    /// A task: the last one of its kind replaces those before it. Calls stay until they return.
+    /// Whether this is a task: a new task replaces an earlier one for the same event. Calls stay until they return.
     is_task: bool,
 }
 
@@ -67,7 +67,8 @@ impl Waiters {
         self.list.push(Waiter { what, waker: waker.clone(), is_task: false });
     }
 
-    /// A call has returned. Its waker is the library's own, and so is dropped here.
+    /// Removes a call that has returned. Its waker belongs to the library and runs no code of the program, so it may be
+    /// dropped here.
     pub(super) fn remove_call(&mut self, what: Awaited, waker: &Waker) {
         let is_it = |waiter: &Waiter| !waiter.is_task && waiter.what == what && waiter.waker.will_wake(waker);
         if let Some(at) = self.list.iter().position(is_it) {
@@ -95,7 +96,7 @@ impl Waiters {
 /// Wakers to call and to drop. Dropping the list does both.
 #[derive(Debug, Default)]
 pub(super) struct Woken {
-    /// Wakers, and whether to call them; replaced ones are only dropped.
+    /// The wakers, and whether to call each one: replaced wakers are dropped without a call.
     list: SmallVec<[(Waker, bool); 4]>,
 }
 
@@ -195,7 +196,7 @@ mod tests {
             }
         }
 
-        /// Takes the event, and requests another; returns false if an event is pending already.
+        /// Consumes the event, and requests another; returns false if an event is pending already.
         fn arm(&self) -> bool {
             let mut device = self.device.lock().unwrap();
             self.descriptors.set(|readable| readable.0 = false);

@@ -26,7 +26,7 @@ pub(super) struct Link {
     state: State,
     /// Deadline of the state, in nanoseconds of CLOCK_MONOTONIC.
     pub(super) deadline: u64,
-    /// The part of this side's handshake that was not written yet.
+    /// The part of this side's handshake that is not written yet.
     handshake: Vec<u8>,
     /// The part of the peer's handshake, or of a SEND's prefix, that has arrived.
     head: Vec<u8>,
@@ -104,7 +104,7 @@ impl Link {
     }
 
     pub(super) fn refuse(mut self, refusal: &[u8]) {
-        // It fits the socket's empty buffer, or else the peer learns no reason.
+        // The refusal fits into the socket's empty buffer. If the write fails, the peer receives no reason.
         _ = self.socket.write(&handshake(REFUSAL, refusal));
         _ = self.socket.shutdown(Shutdown::Write);
     }
@@ -139,7 +139,7 @@ impl Link {
             }
             self.state = State::Handshake;
         }
-        // What the peer has sent before it died is received all the same.
+        // Even if the write fails, data that the peer sent before it died is received.
         let written = self.write(sent, spare);
         if self.state == State::Answered {
             self.open(&[], &mut report)?;
@@ -256,7 +256,7 @@ impl Link {
                     }
                 }
             }
-            // A short read has emptied the socket, but for an end that follows.
+            // After a short read the socket contains no further data, at most the end of the stream.
             if count < staging.len() && !hangup {
                 return Ok(());
             }
@@ -273,7 +273,8 @@ impl Link {
             let length = u32::from_le_bytes(*prefix) as usize;
             self.head.clear();
             let invalid = |text| Err(Ended::Failed(io::Error::new(io::ErrorKind::InvalidData, text)));
-            // None is left if peers have sent without credits. The worker finds out which: this one may have one.
+            // No receive is left if a peer has sent without credits. The worker determines which peer: this one may
+            // have had a credit.
             let mut message =
                 receives.pop_front().or_else(|| pool.segment()).unwrap_or_else(|| Buf::on_heap(pool.segment_length()));
             if length == 0 || length > message.len() {

@@ -1,9 +1,9 @@
 //! The `tcp` backend: the same SENDs over a TCP connection, for hosts without RDMA.
 //!
 //! Each side first sends its handshake: the client a hello, the server a hello or a refusal. Then each SEND is four
-//! bytes with its length, little-endian, and its bytes. Credits ensure that a receive is posted for each SEND. A peer
-//! that ignores them takes an extra segment, not those of other links, and its link ends. The kernel's keepalive
-//! replaces probes: like the NIC, it works even if the peer's program does not run.
+//! bytes with its length, little-endian, and its bytes. Credits ensure that a receive is posted for each SEND. A SEND
+//! without a credit uses an extra segment instead of another link's receive, and the worker ends that link. The
+//! kernel's keepalive replaces probes: like the NIC, it works even if the peer's program does not run.
 
 mod link;
 mod socket;
@@ -42,7 +42,7 @@ pub(crate) struct Tcp {
     links: Vec<Option<(LinkId, Link)>>,
     pending: VecDeque<(IncomingId, ListenerId, Link)>,
     next_incoming: u64,
-    /// Receives that are posted.
+    /// The posted receives.
     receives: VecDeque<Buf>,
     /// Links that ended since the last poll, and SENDs that completed.
     ended: Vec<(LinkId, Ended)>,
@@ -211,7 +211,7 @@ impl Backend for Tcp {
         value.answer(hello);
         let data = epoll::EventData::new_u64(u64::from(link.index));
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
-        // Changing what is watched reports anew what is there already.
+        // Modifying the watched events makes epoll report pending events again.
         match epoll::modify(&self.epoll, &value.socket, data, flags) {
             Ok(()) => self.place(link, value),
             Err(error) => self.ended.push((link, Ended::Failed(error.into()))),
@@ -250,12 +250,12 @@ impl Backend for Tcp {
             match request {
                 Request::Send(message) => value.queue.push_back(message),
                 Request::Probe => probed = true,
-                // Never asked for: `abilities` has no reads, and nothing is exposed.
+                // Never requested: `abilities` reports no reads, so nothing is exposed.
                 Request::Read { .. } | Request::Conceal(_) => {}
                 Request::Transfer(transfer) => transfer.end(false),
             }
         }
-        // An error is found again, and reported, by the next read.
+        // The next read returns the same error, and reports it.
         _ = value.write(&mut sent, spare);
         if sent != 0 {
             self.sent.push((link, sent));

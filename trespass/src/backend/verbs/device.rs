@@ -38,10 +38,10 @@ pub(super) struct Device {
 
 /// Bytes of the queues for a receive: its entry, and two completions.
 const QUEUED: u64 = 3 * 64;
-/// Receives that a worker has with any limit of locked memory.
+/// Minimum number of receives of a worker, whatever the limit of locked memory.
 const FEWEST: u32 = 4096;
 
-/// Receives whose queues take an eighth of the memory that a process may lock: the rest is for buffers.
+/// Returns how many receives have queues that fit into an eighth of the lockable memory; the rest is for buffers.
 fn affordable(limit: Option<u64>) -> u32 {
     limit.map_or(u32::MAX, |limit| u32::try_from(limit / 8 / QUEUED).unwrap_or(u32::MAX)).max(FEWEST)
 }
@@ -59,7 +59,7 @@ impl Device {
         let attributes = context.query_device().map_err(verb)?;
         let flags = attributes.device_cap_flags();
         let most_completions = attributes.max_cqe();
-        // A completion for each receive, and as many for the sends of all links.
+        // One completion for each receive, and the same number for the sends of all links.
         let lockable = affordable(getrlimit(Resource::Memlock).current);
         let receives = options.receives.min(lockable).min(attributes.max_srq_wr()).min(most_completions / 2).max(1);
         let completions = (receives * 2).max(receives + 2 * SEND_QUEUE).min(most_completions);
@@ -103,7 +103,7 @@ impl Device {
         builder
             .setup_send_cq(cq)
             .setup_recv_cq(cq)
-            // One more than `post` uses, for the request that marks the end.
+            // One more than `post` uses, reserved for the request that marks the end.
             .setup_max_send_wr(SEND_QUEUE + 1)
             .setup_max_recv_wr(0)
             .setup_max_inline_data(self.inline)
@@ -111,8 +111,8 @@ impl Device {
         builder
     }
 
-    /// Returns as much of the requested inline size as the device supports. It is found by trying, because devices do
-    /// not report it.
+    /// Returns as much of the requested inline size as the device supports. Tries several sizes, because devices do not
+    /// report the maximum.
     fn most_inline(&self, wish: u32) -> u32 {
         let Ok(cq) = self.context.create_cq_builder().setup_cqe(64).build_generic() else { return 0 };
         let takes = |bytes: &u32| {

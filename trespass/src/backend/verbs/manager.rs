@@ -22,8 +22,8 @@ use crate::memory::Buf;
 const RESOLVE: Duration = Duration::from_secs(2);
 /// Local ACK timeout, 4.096 us × 2^14: 67 ms.
 const ACK_TIMEOUT: u8 = 14;
-/// Retries without an acknowledgement: eight times 67 ms up to four times as long, so that a lost peer is detected
-/// within seconds.
+/// Retries without an acknowledgement. Eight time-outs of 67 ms, or up to four times as long, detect a lost peer within
+/// seconds.
 const RETRIES: u8 = 7;
 /// Retries if the peer has no receive. They are finite, because the peer's credits guarantee a receive; 7 would retry
 /// without limit.
@@ -116,7 +116,7 @@ impl Verbs {
         let listener = event.listener_id().and_then(|id| id.get_context::<Owner>());
         let (id, kind) = event.into_parts();
         if let EventKind::ConnectRequest(info) = kind {
-            // Dropped, it is rejected.
+            // Dropping the request rejects it.
             let Some(&Owner::Listener(listener)) = listener.as_deref() else { return };
             return self.request(listener, id, info, events);
         }
@@ -145,7 +145,8 @@ impl Verbs {
                 return self.unsettled.push(number.index);
             }
             (State::Resolving(_) | State::Connecting, kind) => return refused(link, &kind),
-            // What comes late, or means nothing to a connection that works: an unreachable neighbour, the end of TIMEWAIT.
+            // Late events, and events that do not affect a working connection: an unreachable neighbour, the end of
+            // TIMEWAIT.
             (_, kind) => return log::debug!("{kind:?}"),
         };
         if let Err(error) = stepped
@@ -157,7 +158,7 @@ impl Verbs {
 
     fn request(&mut self, listener: ListenerId, id: Arc<Identifier>, info: ConnectionInfo, events: &mut impl Events) {
         if let Err(error) = self.check_device(&id) {
-            // Dropped, it is rejected.
+            // Dropping the request rejects it.
             return log::warn!("a request to connect is rejected: {error}");
         }
         let number = self.next_incoming;
@@ -187,7 +188,7 @@ impl Verbs {
     /// Registers a link that has a queue pair.
     fn settle(&mut self, link: Link) {
         self.by_number.insert(link.qp_number, link.id.index);
-        // For the request that marks the end.
+        // Reserves an entry for the request that marks the end.
         self.room -= 1;
         self.enter(link);
     }
@@ -225,7 +226,7 @@ impl Verbs {
         };
         let text = format!("the connection is over {other}, and this worker uses {}", self.device_name());
         let text = if other.starts_with("softiw") { format!("{text}; TCP is faster than {other}") } else { text };
-        // Not `Unsupported`, with which a peer refuses: TCP may lead to the address.
+        // Not `Unsupported`, which means that the peer refused: the address may be reachable over TCP.
         Err(io::Error::new(io::ErrorKind::HostUnreachable, text))
     }
 }

@@ -17,7 +17,7 @@
 
 //! # Measurements for the constants
 //!
-//! softrnic, two processes, two busy processors; the fastest of many rounds where a time is short.
+//! Measured with softrnic: two processes on two busy processors. Short times are the fastest of many rounds.
 //!
 //! | question | figure | decision |
 //! |---|---|---|
@@ -83,7 +83,7 @@ const BATCH: u32 = 32;
 /// Options of a worker for its device.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// The device's name; by the address, or the first with an active port, if it is `None`.
+    /// The device's name; `None` selects the device by the address, or the first one with an active port.
     pub(crate) device: Option<String>,
     /// Bytes of a segment, without the header.
     pub(crate) segment: u32,
@@ -142,7 +142,7 @@ impl Verbs {
     ///
     /// # Errors
     ///
-    /// RDMA is unavailable; the text for the log has the reason: no library, no device, too little locked memory.
+    /// RDMA is unavailable; the error text has the reason for the log: no library, no device, too little locked memory.
     pub(crate) fn open(options: &Options, near: Option<SocketAddr>) -> io::Result<Self> {
         let device = Device::open(options, near)?;
         let segment = options.segment + HEADROOM as u32;
@@ -183,8 +183,8 @@ impl Verbs {
     fn watch(&self) -> io::Result<()> {
         let readable = epoll::EventFlags::IN;
         epoll::add(&self.epoll, self.channel.as_fd(), epoll::EventData::new_u64(0), readable)?;
-        // SAFETY: the channel keeps its descriptor open as long as it lives, which is longer than this call. The kernel takes it out of
-        // the epoll when it is closed.
+        // SAFETY: the channel keeps its descriptor open for its lifetime, which is longer than this call. The kernel
+        // removes the descriptor from the epoll when it is closed.
         let manager = unsafe { BorrowedFd::borrow_raw(self.manager.as_raw_fd()) };
         epoll::add(&self.epoll, manager, epoll::EventData::new_u64(1), readable)?;
         Ok(())
@@ -220,7 +220,7 @@ impl Verbs {
     #[inline]
     fn complete(&mut self, budget: u32, events: &mut impl Events, spare: &mut Vec<Buf>) -> u32 {
         let Self { links, by_number, receives, cq, room, unsettled, .. } = self;
-        // What an empty poll costs counts most: the rest is in functions of its own.
+        // The cost of an empty poll matters most, so everything else is in separate functions.
         match cq {
             GenericCompletionQueue::Basic(cq) => match cq.start_poll() {
                 Ok(poller) => {
@@ -253,14 +253,15 @@ impl Verbs {
     fn poll_all(&mut self, budget: u32, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
         let stashed = self.complete_stash(events, spare);
         let found = self.complete(budget, events, spare);
-        // A sleeper was woken, a link changes, or the last look at the descriptors was some time ago.
+        // Checks the descriptors if a sleeping thread was woken, a link is changing, or the last check was some time
+        // ago.
         let looks = found + stashed == 0 && !self.unsettled.is_empty() || self.turn == 0 || !self.ended.is_empty();
         if !looks && now().saturating_sub(self.looked) < LOOK_EVERY.as_nanos() as u64 {
             return (found + stashed) as usize;
         }
         self.looked = now();
         let mut count = (found + stashed) as usize + self.manage(events, spare);
-        // A queue pair is destroyed only when its completions have been taken: the queue was empty just now.
+        // A queue pair is destroyed only after its completions were processed: the completion queue was empty just now.
         if found < budget {
             count += self.finish(events, spare);
         }
@@ -299,7 +300,7 @@ impl Verbs {
         count
     }
 
-    /// Ends a link with a queue pair that has no pending flush.
+    /// Ends a link whose queue pair has no pending flush.
     fn bury(&mut self, link: Link, events: &mut impl Events, spare: &mut Vec<Buf>) {
         let id = link.id;
         self.by_number.remove(link.qp_number);
@@ -323,7 +324,7 @@ struct Completed<'v> {
     unsettled: &'v mut Vec<u32>,
 }
 
-/// Takes the completions of a poller, at most `budget`: all of a basic queue's, which has polled them already.
+/// Processes at most `budget` completions of a poller; for a basic queue all of them, because they are polled already.
 macro_rules! take_all {
     ($name:ident, $Poller:ident) => {
         #[inline(never)]
@@ -397,7 +398,7 @@ fn report(id: LinkId, retired: Retired, events: &mut impl Events) {
     }
 }
 
-/// The client's first message arrived before the event that it is ready.
+/// The client's first message arrived before the event that the connection is established.
 #[cold]
 fn overtaken(link: &mut Link, events: &mut impl Events) {
     link.state = State::Established;
@@ -415,7 +416,7 @@ fn failed(link: &mut Link, status: WorkCompletionStatus, unsettled: &mut Vec<u32
         _ => io::ErrorKind::ConnectionReset,
     };
     if status == WorkCompletionStatus::ResponderNotReadyRetryCounterExceededError {
-        // Credits are given for posted receives only, so this is a fault of one side's accounts.
+        // Credits are granted only for posted receives, so one side has counted credits incorrectly.
         log::error!("a message found no receive at the peer: credits were given for receives that are not posted");
     }
     manager::drain(link, Ended::Failed(io::Error::new(kind, Status(status))), false);
@@ -512,7 +513,7 @@ impl Backend for Verbs {
         }
         let before = link.entries();
         let posted = link.post(requests, (self.room, &self.pool), spare);
-        // Also what the driver has refused has a place until the link ends.
+        // Requests that the driver rejected also keep their entries until the link ends.
         self.room -= link.entries() - before;
         if let Err(error) = posted {
             log::debug!("{error}");

@@ -15,7 +15,7 @@ pub(super) struct Receives {
     queue: SharedReceiveQueue,
     posted: Vec<Option<Buf>>,
     free: Vec<u32>,
-    /// A queue pair was not destroyed, and may use what is posted.
+    /// A queue pair was not destroyed, and may use the posted buffers.
     leaks: bool,
 }
 
@@ -32,7 +32,7 @@ impl Receives {
     ///
     /// # Errors
     ///
-    /// The driver rejected the list; buffers that it may have taken stay here.
+    /// The driver rejected the list; buffers that it may have accepted stay here.
     pub(super) fn post(&mut self, buffers: &mut Vec<Buf>) -> io::Result<()> {
         let count = buffers.len().min(self.free.len());
         if count == 0 {
@@ -44,8 +44,8 @@ impl Receives {
             let Some(region) = buf.region() else { continue };
             let (Some(slot), Ok(length)) = (self.free.pop(), u32::try_from(buf.len())) else { continue };
             let (lkey, address) = (region.lkey(), buf.as_ptr() as u64);
-            // SAFETY: the bytes are registered and stay with the buffer, which stands in `posted` until the completion has been polled
-            // or the queue has ended; nothing refers to them meanwhile.
+            // SAFETY: the bytes are registered and belong to the buffer, which stays in `posted` until its completion
+            // was polled or the queue was destroyed. No reference to them exists until then.
             unsafe { guard.construct_wr(Self::number(slot)).setup_sge(lkey, address, length) };
             if let Some(place) = self.posted.get_mut(slot as usize) {
                 *place = Some(buf);
@@ -59,7 +59,7 @@ impl Receives {
         RECEIVE | u64::from(slot)
     }
 
-    /// Whether `wr_id` is a receive's.
+    /// Whether `wr_id` belongs to a receive.
     #[inline]
     pub(super) fn is_receive(wr_id: u64) -> bool {
         wr_id & RECEIVE != 0
@@ -80,7 +80,8 @@ impl Receives {
         self.posted.len() - self.free.len()
     }
 
-    /// Leaks what is posted at the end: a queue pair that was not destroyed may use it. Other queue pairs go on.
+    /// Leaks the posted buffers at the end, because a queue pair that was not destroyed may use them. Other queue pairs
+    /// continue.
     pub(super) fn leak(&mut self) {
         self.leaks = true;
     }

@@ -32,7 +32,7 @@ impl Connection {
             let room = self.agreement.segment as usize - HEADER;
             let reason = &reason.as_bytes()[..reason.len().min(room).min(128)];
             if self.push_frame(Frame { a: code, ..Frame::new(Kind::CLOSE) }, reason, stock).is_err() {
-                // Without memory for the frame the link ends without it.
+                // If there is no memory for the frame, the link ends without sending it.
                 self.linger_until = Some(now);
             }
         }
@@ -87,7 +87,7 @@ impl Connection {
         self.peer_close.as_ref().map(|(code, reason)| (*code, reason.as_str()))
     }
 
-    /// The link has ended; `failure` has the reason if it did not end in order.
+    /// Records that the link has ended; `failure` has the reason if it did not end in order.
     pub(crate) fn ended(&mut self, failure: Option<Failure>, stock: &mut Stock) {
         if self.ended {
             return;

@@ -78,7 +78,7 @@ pub(crate) struct Connection {
     failure: Option<Failure>,
     alive: Alive,
     linger_until: Option<u64>,
-    /// Other work than short messages is in progress: the worker must process the connection in each turn.
+    /// Work other than short messages is in progress, so the worker must process the connection in each turn.
     is_unsettled: bool,
     is_unclaimed: bool,
     pub(crate) counters: Counters,
@@ -95,11 +95,10 @@ pub(crate) struct Counters {
 
 #[derive(Debug, Default)]
 struct Outgoing {
-    /// The limit of SENDs since the start for which the peer has receives, and the number of SENDs used; both modulo
-    /// 2^16.
+    /// How many SENDs since the start the peer has granted, and how many this side has used; both modulo 2^16.
     limit: u16,
     sent: u16,
-    /// The last of `requests` is a SEND to which messages may be added: it did not use the reserved credits.
+    /// Whether messages may be added to the last of `requests`: a SEND that did not use the reserved credits.
     joinable: bool,
     /// RETURN was sent, and is not confirmed.
     returning: bool,
@@ -155,7 +154,7 @@ struct Incoming {
     announced: u16,
     /// Credits leased to the peer: the limit may be `freed + lease`.
     lease: u16,
-    /// SENDs with frames that the program has not read; each begins at the next such frame.
+    /// Received SENDs with unread frames. Frames that were read are removed from the front of each.
     inbox: VecDeque<Buf>,
     /// Bytes of the first frame's payload that the program has read.
     cursor: usize,
@@ -168,11 +167,11 @@ struct Incoming {
     /// Messages that this side no longer needs, and those that DONE has announced, modulo 2^32.
     done: u32,
     done_told: u32,
-    /// The peer returned credits, and was not sent the confirmation yet.
+    /// The peer has returned credits, and the confirmation is not sent yet.
     returned: bool,
-    /// A message of several frames, as far as it has arrived.
+    /// The part of a message of several frames that has arrived.
     assembly: Option<Assembly>,
-    /// FIN or CLOSE has arrived; it was acknowledged.
+    /// FIN or CLOSE has arrived and was acknowledged.
     fin: bool,
     fin_acked: bool,
     /// The program has read all messages before the FIN or CLOSE.

@@ -133,7 +133,7 @@ impl Connection {
             && self.incoming.assembly.is_none()
             && self.incoming.cursor == 0
         {
-            // Most messages: one frame, which need not pass through another buffer.
+            // Most messages consist of one frame, which is copied to `out` directly.
             let bytes = self.read(place, stock)?.unwrap_or(0);
             debug_assert_eq!(bytes, length as usize);
             if length == 0 {
@@ -241,7 +241,8 @@ impl Connection {
 }
 
 impl Incoming {
-    /// The usual read: the first frame is alone in its SEND and unread, and fills `out`, or is all that has arrived.
+    /// The common case of a read: the first frame is unread and alone in its SEND, and it fills `out` or no other data
+    /// has arrived.
     #[inline]
     fn read_alone(&mut self, out: &mut [u8], stock: &mut Stock) -> Option<usize> {
         let (header, payload) = self.inbox.front()?.split_first_chunk::<HEADER>()?;
@@ -274,7 +275,7 @@ impl Incoming {
             return message;
         }
         let payload = self.inbox.front().and_then(|send| send.get(start..frame.extent())).unwrap_or(&[]);
-        // It fits: it arrived in a segment.
+        // The message fits, because it arrived in a segment.
         let message = stock.take().filter(|message| payload.len() <= message.room());
         let mut message = message.unwrap_or_else(|| Buf::on_heap(0));
         if !message.append(payload, &[]) {

@@ -28,7 +28,8 @@ impl Connection {
         } else {
             self.scan(&message, stock)
         };
-        // After the frames: a RETURNED among them makes the credits count.
+        // Applies the credits last: after a RETURN, credits are ignored until RETURNED arrives, which may be one of
+        // these frames.
         self.take_credits(frame.credits);
         if matches!(ordered, Ok(true)) && !self.incoming.discard {
             self.incoming.inbox.push_back(message);
@@ -202,7 +203,7 @@ impl Connection {
 }
 
 impl Incoming {
-    /// Returns true, or an error if the end had already arrived: nothing may follow it.
+    /// Returns true, or an error if FIN or CLOSE arrived before, because nothing may follow it.
     #[inline]
     fn may_follow(&self) -> Result<bool, Failure> {
         if self.fin { Err(Failure::violation("a message after the end")) } else { Ok(true) }
@@ -220,7 +221,7 @@ impl Incoming {
         self.is_done_due() || self.returned || self.is_ack_due()
     }
 
-    /// Messages that are dropped count after those that are still being READ.
+    /// Whether a DONE is due. After the program has stopped reading, it waits for the READs in progress.
     #[inline]
     fn is_done_due(&self) -> bool {
         self.done != self.done_told && !(self.discard && self.in_flight > 0)

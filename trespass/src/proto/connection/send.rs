@@ -78,7 +78,7 @@ impl Connection {
         true
     }
 
-    /// Sends bytes of a stream, as messages: as many as the high-water mark permits. Returns their number.
+    /// Sends bytes of a stream as messages, up to the high-water mark. Returns the number of bytes sent.
     #[inline]
     pub(crate) fn write(&mut self, bytes: &[u8], stock: &mut Stock, link: &mut impl Port) -> io::Result<usize> {
         let piece = self.agreement.segment as usize - HEADER;
@@ -142,7 +142,7 @@ impl Connection {
         }
     }
 
-    /// Whether the connection is flushed; an error if it can no longer be.
+    /// Whether the connection is flushed; an error if the connection ended before.
     pub(crate) fn flushed(&mut self) -> io::Result<bool> {
         self.outgoing.is_flushing = !self.is_flushed();
         self.is_unsettled |= self.outgoing.is_flushing;
@@ -201,7 +201,7 @@ impl Connection {
             Ok(remote) => {
                 let frame = Frame { flags: LAST, a: length as u32, ..Frame::new(Kind::RTS) };
                 if self.push_frame(frame, &remote.emit(), stock).is_err() {
-                    // Not reached: the spare segment is there.
+                    // Not reached, because a spare segment is available.
                     self.requests.push_back(Request::Conceal(remote));
                     return Err(Buf::on_heap(0));
                 }
@@ -303,7 +303,7 @@ impl Connection {
         }
     }
 
-    /// Sends the next part of a message, by the empty segment `send`.
+    /// Sends the next part of a message in the empty segment `send`.
     fn send_part(&mut self, mut message: Buf, first: bool, mut send: Buf) {
         let length = message.len().min(self.agreement.segment as usize - HEADER);
         let whole = length == message.len();
@@ -370,7 +370,7 @@ impl Connection {
         (self.outgoing.limit, self.outgoing.returning) = (kept, true);
         self.launch(send);
         self.outgoing.joinable = false;
-        // The SEND itself is no use of the connection.
+        // This SEND itself does not count as use of the connection.
         self.alive.used = false;
     }
 }

@@ -57,7 +57,7 @@ impl World {
         }
     }
 
-    /// Runs devices and workers until nothing changes. All programs read, except the one that never does.
+    /// Runs devices and workers until nothing changes. All programs read, except the one on the side `deaf`.
     fn settle(&mut self, deaf: Option<usize>, rng: &mut Rng) {
         for _ in 0..20_000 {
             let mut moved = false;

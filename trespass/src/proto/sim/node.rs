@@ -33,7 +33,7 @@ pub(super) struct Node {
 pub(super) struct End {
     pub(super) connection: Connection,
     link: Link,
-    /// What this side's program has sent, and the other's has received.
+    /// The messages that this side's program sent and the other side's program received.
     pub(super) log: Log,
     pub(super) stream: bool,
     pub(super) down: bool,
@@ -84,7 +84,7 @@ impl Port for Link {
 }
 
 impl End {
-    /// After an event: the worker processes the connection if it needs a turn.
+    /// Call this after an event: marks the connection for the worker if it needs a turn.
     pub(super) fn mark(&mut self, stock: &Stock) {
         self.dirty |= self.connection.needs_turn(stock);
     }
@@ -249,7 +249,7 @@ impl World {
         }
     }
 
-    /// What the worker does in a turn.
+    /// Runs one turn of the worker.
     pub(super) fn turn(&mut self, side: usize, pair: usize) {
         let node = &mut self.nodes[side];
         let now = self.now;

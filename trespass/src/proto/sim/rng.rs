@@ -1,4 +1,4 @@
-//! Numbers by chance, from a seed.
+//! Pseudo-random numbers from a seed.
 
 #[derive(Debug)]
 pub(super) struct Rng(u64);

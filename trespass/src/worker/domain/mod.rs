@@ -61,7 +61,7 @@ impl<B: Backend> Domain<B> {
     /// `step` is the number of receives that are added at a time.
     pub(super) fn new(backend: B, settings: Settings, step: u32, now: u64) -> Domain<B> {
         let abilities = backend.abilities();
-        // One message takes a small share of the pool: its length is the peer's choice.
+        // One message may use only a small share of the pool, because the peer chooses its length.
         let share = u32::try_from(backend.pool().limit() / SHARE).unwrap_or(u32::MAX);
         let settings = Settings { rendezvous: settings.rendezvous.min(share.max(1 << 20)), ..settings };
         let table = Table {
@@ -177,7 +177,7 @@ impl<B: Backend> Domain<B> {
     #[inline]
     pub(super) fn has_work(&self) -> bool {
         let table = &self.table;
-        // One branch for three queues: each turn comes here.
+        // A single branch for three queues, because this code runs in each turn.
         table.dirty.len() | self.spare.len() | table.incoming.len() != 0 || table.stock.receives.len() >= REFILL
     }
 
@@ -255,7 +255,7 @@ impl<B: Backend> Domain<B> {
                 slot.wake(stock, woken);
             }
             if is_full || stock.starved {
-                // Kept for the next turn: the send queue is full, or memory is missing.
+                // The connection stays marked for the next turn: the send queue is full, or no memory is free.
                 slot.is_dirty = true;
                 dirty[again] = index;
                 again += 1;

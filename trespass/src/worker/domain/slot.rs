@@ -63,7 +63,7 @@ impl Slot {
         if connection.can_progress() && (!connection.lacks_memory() || stock.has_segment()) {
             self.waiters.wake(Awaited::Room, woken);
         }
-        // Links that fail end transfers as they are posted.
+        // A failed link ends transfers at the time when they are posted.
         self.waiters.wake(Awaited::Transfer, woken);
     }
 }

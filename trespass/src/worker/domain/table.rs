@@ -178,7 +178,7 @@ impl Events for Table {
                 slot.state = State::Open(Box::new(if is_accepted { connection.unclaimed() } else { connection }));
             }
             Err(refusal) => {
-                // The link still has to end: a connection that has failed waits for it.
+                // The link must still end, and the failed connection waits for this.
                 let text = io::Error::new(io::ErrorKind::Unsupported, refusal.to_string());
                 let agreement =
                     Agreement { version: 1, segment: 512, credits: FLOOR, reads: 0, rendezvous: 0, message: 0 };

@@ -21,11 +21,11 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use super::waiters::{Awaited, Woken};
 use super::{ConnectionId, Options, Worker};
 
-/// How long the worker's own thread pauses after a call has driven the worker, and how many times it finds a waiting
-/// call before it sleeps until that call returns.
+/// How long the worker's own thread pauses after a call has driven the worker.
 const AWAY: Duration = Duration::from_millis(2);
+/// How many times that thread finds a waiting call before it sleeps until the call returns.
 const PATIENCE: u32 = 50;
-/// A sleep that was worth spinning instead.
+/// A sleep shorter than this should have been a spin.
 const SHORT: Duration = Duration::from_micros(200);
 
 /// A worker with its own thread, shared by all threads of the program. Clones refer to the same worker.
@@ -60,7 +60,7 @@ struct Core {
     begun: u64,
     /// Calls that wait while others drive the worker.
     aside: u32,
-    /// How long a call spins before it sleeps: longer while sleeps turn out to be short.
+    /// How long a call spins before it sleeps; increased while sleeps are short.
     spin: Duration,
     /// Whether a call sleeps on the descriptor, and whether the worker's own thread does.
     call_sleeps: bool,
@@ -89,7 +89,7 @@ impl Drop for Alive {
 pub enum Wait {
     /// A message, or the end.
     Read,
-    /// Room to send, the end of what was sent, or a completion.
+    /// Space to send, the acknowledgement of everything sent, or a completion.
     Write,
 }
 
@@ -103,7 +103,7 @@ impl Event {
     }
 
     fn set(&self) {
-        // A full counter wakes as well.
+        // The write fails only if the counter is full, and then the eventfd is readable already.
         _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
@@ -277,7 +277,7 @@ impl Handle {
 }
 
 impl Core {
-    /// Requests wake-ups again, if a thread sleeps: a poll may have consumed the requested one.
+    /// Requests a wake-up again if a thread sleeps, because a poll may have consumed the event that would wake it.
     fn rearm(&mut self) -> io::Result<()> {
         while (self.call_sleeps || self.own_sleeps) && !self.worker.arm_backends()? {
             self.worker.turn();
@@ -286,8 +286,8 @@ impl Core {
     }
 }
 
-/// How long to spin after a sleep. Two sides that sleep for each other's messages would do so forever, since waking takes longer than
-/// the message: short sleeps lengthen the spin.
+/// How long to spin after a sleep. If both sides slept for each message, every round trip would include two wake-ups,
+/// which take longer than the message. So short sleeps lengthen the spin.
 fn next_spin(spin: Duration, least: Duration, slept: Duration) -> Duration {
     if slept < SHORT { (spin * 2).min(least * 8) } else { least }
 }
@@ -295,7 +295,7 @@ fn next_spin(spin: Duration, least: Duration, slept: Duration) -> Duration {
 /// The worker under its lock. Wakers that became due are called, and dropped, after it has been released.
 struct Locked<'s> {
     core: MutexGuard<'s, Core>,
-    /// Fields are dropped in order: this one after the lock.
+    /// Fields are dropped in order, so this one is dropped after the lock is released.
     woken: Woken,
 }
 
@@ -339,7 +339,7 @@ impl Shared {
         }
     }
 
-    /// Polls, spins and sleeps until the attempt does not block.
+    /// Polls, spins and sleeps until the attempt no longer returns `WouldBlock`.
     fn drive_until<'c, T>(
         &'c self,
         mut core: Locked<'c>,
@@ -478,7 +478,7 @@ impl Shared {
         let time =
             Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() };
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(&event.0, PollFlags::IN)];
-        // An interrupted sleep is a short one.
+        // If a signal interrupts the sleep, it is only shorter.
         if poll(&mut fds, Some(&time)).is_ok() && !fds[1].revents().is_empty() {
             event.clear();
         }

@@ -35,7 +35,7 @@ impl Batch<'_> {
         let taken = self.bind(queue, room)?;
         let mut guard = queue.start_post_send();
         let count = requests.len().min(room - taken);
-        // Whether a buffer waits for a completion that none of the requests so far asks for.
+        // Whether a buffer waits for a completion that no request so far has requested.
         let mut holds = false;
         for index in 0..count {
             let Some(request) = requests.pop_front() else { break };
@@ -79,8 +79,9 @@ impl Batch<'_> {
                     let (lkey, local, length) = transfer.local();
                     let (address, key) = (transfer.remote.0, RemoteKey::from_raw(transfer.remote.1));
                     let request = guard.construct_wr(number, flags);
-                    // SAFETY: the bytes are within the region, which the transfer holds; it stays in `posted` until the request has
-                    // completed. Rust code reaches the bytes by copies alone, or as `Connection::region_at` was promised.
+                    // SAFETY: the bytes are within the region, which the transfer references; the transfer stays in
+                    // `posted` until the request has completed. Rust code accesses the bytes only by copies, or within
+                    // the rules that the caller of `Connection::region_at` guarantees.
                     unsafe {
                         match transfer.is_put {
                             true => request.setup_write(key, address).setup_sge(lkey, local, length),
@@ -95,7 +96,7 @@ impl Batch<'_> {
                     self.posted.push(Posted::Probe);
                 }
                 Request::Conceal(remote) => {
-                    // Without windows, all buffers of a chunk have its key.
+                    // Without windows, all buffers of a chunk share the chunk's key.
                     let is_it = |window: &Window| {
                         let held = window.held.as_ref().is_some_and(|held| held.address() == remote.address);
                         held && window.key.raw() == remote.key
@@ -182,7 +183,8 @@ unsafe fn gather(request: impl SetScatterGatherEntry, buf: &Buf) -> io::Result<(
     let (Some(region), Ok(length)) = (buf.region(), u32::try_from(buf.len())) else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the buffer is not registered with the device"));
     };
-    // SAFETY: the bytes are within the region, which stays registered as long as the buffer; the rest is the caller's promise.
+    // SAFETY: the bytes are within the region, which stays registered as long as the buffer; the caller guarantees the
+    // rest.
     unsafe { request.setup_sge(region.lkey(), buf.as_ptr() as u64, length) };
     Ok(())
 }

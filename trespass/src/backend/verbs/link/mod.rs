@@ -147,7 +147,8 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// The driver rejected the list. Requests that it may have taken stay here until the queue pair has ended.
+    /// The driver rejected the list. Requests that the driver may have accepted stay here until the queue pair is
+    /// destroyed.
     pub(super) fn post(
         &mut self,
         requests: &mut VecDeque<Request>,
@@ -202,13 +203,13 @@ impl Link {
                 Request::Send(buf) => spare.push(buf),
                 Request::Read { token, into, .. } => self.refused.push((token, into)),
                 Request::Transfer(transfer) => transfer.end(false),
-                // Exposed buffers come back when the link ends.
+                // The backend returns exposed buffers when the link ends.
                 Request::Conceal(_) | Request::Probe => {}
             }
         }
     }
 
-    /// Chooses a key for memory, which is bound before the next request.
+    /// Selects a key for the memory; its window is bound before the next request.
     pub(super) fn open(&mut self, held: Held, domain: Option<&Arc<ProtectionDomain>>) -> Result<Remote, Held> {
         let Some(region) = held.region() else { return Err(held) };
         let address = held.address();
@@ -278,7 +279,7 @@ impl Link {
             return 0;
         }
         self.posted.first = number.wrapping_add(1);
-        // All are SENDs but those that are found to be something else.
+        // Counts all requests as SENDs, and subtracts the others when they are found.
         let (mut sent, mut moved, mut failed) = (count as u32, false, u32::from(!is_well));
         while let Some(&(at, _)) = self.posted.entries.front()
             && (at.wrapping_sub(first) as usize) < count
@@ -326,12 +327,12 @@ impl Link {
         count
     }
 
-    /// Destroys the queue pair. Its buffers return. If the driver fails to destroy it, they are leaked, because the
-    /// device may use them.
+    /// Destroys the queue pair and returns its buffers. If the driver fails to destroy it, the buffers are leaked,
+    /// because the device may use them.
     ///
     /// # Errors
     ///
-    /// That of the driver. Receives of the shared queue may then be in use until the process ends.
+    /// The driver's error. Receives of the shared queue may then be in use until the process ends.
     pub(super) fn end(mut self, spare: &mut Vec<Buf>, report: impl FnMut(Retired)) -> Result<Ended, VerbError> {
         match self.queue_pair.take().map_or(Ok(()), GenericQueuePair::close) {
             Ok(()) => Ok(self.give_back(spare, report)),
@@ -404,7 +405,7 @@ pub(super) fn index_of(wr_id: u64) -> usize {
     (wr_id >> 32) as usize & (LINKS as usize - 1)
 }
 
-/// Whether this link posted a request, and not an earlier one with the same index.
+/// Whether this link posted the request, rather than an earlier link with the same index.
 #[inline]
 pub(super) fn is_of(wr_id: u64, id: LinkId) -> bool {
     (wr_id >> 56) as u32 == id.generation & 0x7f

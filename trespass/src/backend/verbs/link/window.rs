@@ -18,7 +18,7 @@ pub(super) struct Window {
     pub(super) is_closing: bool,
 }
 
-/// The memory that a key opens.
+/// The memory to which a key gives access.
 #[derive(Debug)]
 pub(in crate::backend::verbs) enum Held {
     /// A message, for the peer to read.
@@ -50,7 +50,7 @@ impl Held {
         BindInformation::new(region, self.address(), length as u64, access)
     }
 
-    /// The key is invalid.
+    /// Releases the memory, because the key is invalid.
     pub(super) fn release(self, spare: &mut Vec<Buf>) {
         match self {
             Self::Buf(buf) => spare.push(buf),
