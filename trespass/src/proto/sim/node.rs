@@ -33,7 +33,7 @@ pub(super) struct Node {
 pub(super) struct End {
     pub(super) connection: Connection,
     link: Link,
-    /// The messages that this side's program sent and the other side's program received.
+    /// The messages that this side's program sent and the peer's program received.
     pub(super) log: Log,
     pub(super) stream: bool,
     pub(super) down: bool,
