@@ -34,11 +34,11 @@ pub enum KvError {
     NoKey,
     /// The value is longer than the target.
     Longer(u64),
-    /// The value could not be moved.
+    /// The value could not be transferred.
     Failed(String),
 }
 
-/// How often it was set, and the value.
+/// The number of times the key was set, and the value.
 type Entry = (u64, Memory);
 
 #[derive(Debug, Default)]
@@ -58,13 +58,13 @@ impl Kv for Store {
         if value.len() as u64 > into.len() {
             return Err(KvError::Longer(value.len() as u64));
         }
-        // Over RDMA: one write, from the store to the caller's memory.
+        // Over RDMA, this is one WRITE from the store to the caller's memory.
         into.write_from(0, &value, 0..value.len()).await.map_err(|error| KvError::Failed(error.to_string()))?;
         Ok(value.len() as u64)
     }
 
     async fn put(&self, _: &Context, key: &str, value: Attachment) -> Result<u64, KvError> {
-        // Over RDMA: one read, from the caller's memory to the store.
+        // Over RDMA, this is one READ from the caller's memory to the store.
         let value = value.read().await.map_err(|error| KvError::Failed(error.to_string()))?;
         let mut values = self.lock();
         let times = values.get(key).map_or(1, |(times, _)| times + 1);

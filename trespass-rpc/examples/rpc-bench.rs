@@ -22,7 +22,7 @@ use rustix::time::{ClockId, clock_gettime};
 use trespass::Transport;
 use trespass_rpc::{Attachment, Channel, Context, Endpoint, Memory, Options, Server, Serving};
 
-/// What is measured.
+/// The service that is measured.
 #[trespass_rpc::service(name = "bench.Echo")]
 pub trait Echo {
     /// Takes the attachment, reads it if it is not inline, and returns 13 bytes.
@@ -43,13 +43,13 @@ impl Echo for Bench {
 /// Measures calls of trespass-rpc.
 #[derive(Clone, Debug, Parser)]
 struct Arguments {
-    /// Serve at this address, and measure nothing
+    /// Serve at this address without measuring
     #[arg(long)]
     server: Option<String>,
     /// Measure a server at this address
     #[arg(long)]
     client: Option<String>,
-    /// Use TCP alone
+    /// Use TCP only
     #[arg(long)]
     tcp: bool,
     /// Bytes of the attachment
@@ -126,14 +126,14 @@ async fn serve(options: &Options, address: &str) -> io::Result<Serving> {
     Server::new(EchoServer::new(Bench)).bind_on(&Endpoint::spawn(options)?, address).await
 }
 
-/// A server on a thread of its own; returns its address.
+/// Starts a server on its own thread; returns its address.
 fn in_thread(options: Options) -> Result<String, Box<dyn Error>> {
     let (sender, receiver) = std::sync::mpsc::channel();
     let runtime = runtime()?;
     std::thread::spawn(move || {
         runtime.block_on(async {
             let serving = serve(&options, "127.0.0.1:0").await?;
-            // The receiver waits for it.
+            // The receiver is waiting, so this cannot fail.
             _ = sender.send(serving.local_addr().to_string());
             std::future::pending::<io::Result<()>>().await
         })
@@ -155,7 +155,7 @@ async fn measure(arguments: &Arguments, options: &Options, address: &str) -> Res
     }
     let memory = clients[0].channel().alloc(arguments.size.max(1))?;
     for &callers in &arguments.callers {
-        // Warmed up: pools and tables have their size.
+        // Warms up, so that pools and tables have their final size.
         run(&clients, callers, (&memory, arguments.size), Duration::from_millis(200), None).await?;
         let (cpu, allocations, begun) = (cpu(), ALLOCATIONS.load(Ordering::Relaxed), Instant::now());
         let time = Duration::from_secs_f64(arguments.seconds);

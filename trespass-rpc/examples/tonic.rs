@@ -1,11 +1,11 @@
-//! A gRPC service of `tonic`, over TCP sockets and over our streams: two lines differ.
+//! A gRPC service of `tonic`, over TCP sockets or over streams of `trespass`; only two lines differ.
 //!
 //! ```console
 //! $ cargo run --release -p trespass-rpc --features tonic --example tonic             # the server
 //! $ cargo run --release -p trespass-rpc --features tonic --example tonic 127.0.0.1   # the client, in another terminal
 //! ```
 //!
-//! The messages are bytes, so that no `protoc` is needed. A generated service is used in the same way.
+//! The messages are bytes, so that no `protoc` is needed. Generated services work in the same way.
 
 use std::convert::Infallible;
 use std::error::Error;

@@ -44,7 +44,7 @@ pub fn wait<F: Future>(future: F) -> F::Output {
     })
 }
 
-/// The items of a stream, as an iterator that waits for each.
+/// Converts a stream to an iterator that waits for each item.
 pub fn iter<S: Stream>(stream: S) -> impl Iterator<Item = S::Item> {
     struct Waiting<S>(Pin<Box<S>>);
 
@@ -69,7 +69,7 @@ pub fn connect(address: &str) -> io::Result<Channel> {
     wait(Channel::connect_on(&endpoint()?, address))
 }
 
-/// The endpoint of this process. Its thread stays.
+/// The endpoint of this process. Its thread runs until the process exits.
 fn endpoint() -> io::Result<Endpoint> {
     static ENDPOINT: Mutex<Option<Endpoint>> = Mutex::new(None);
     let mut endpoint = ENDPOINT.lock().unwrap_or_else(PoisonError::into_inner);

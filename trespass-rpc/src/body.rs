@@ -31,13 +31,13 @@ impl Default for Bytes {
 }
 
 impl Body {
-    /// An empty body that reuses the memory of an earlier one.
+    /// Creates an empty body that reuses the memory of a dropped one.
     pub fn new() -> Self {
         let vector = FREE.try_with(|free| free.try_borrow_mut().ok().and_then(|mut free| free.pop()));
         Self(Bytes::Vector(vector.ok().flatten().unwrap_or_default()))
     }
 
-    /// A copy of the bytes.
+    /// Creates a body with a copy of the bytes.
     pub fn copy(bytes: &[u8]) -> Self {
         let mut body = Self::new();
         body.writer().extend_from_slice(bytes);
@@ -96,7 +96,7 @@ impl Drop for Body {
         }
         let mut vector = std::mem::take(vector);
         vector.clear();
-        // At the end of a thread nothing is kept.
+        // While the thread exits, this fails and nothing is cached.
         _ = FREE.try_with(|free| {
             if let Ok(mut free) = free.try_borrow_mut()
                 && free.len() < KEPT

@@ -154,7 +154,7 @@ impl Attachment {
                 if range.len() <= INLINE {
                     let mut bytes = Body::new();
                     bytes.writer().resize(range.len(), 0);
-                    // Memory of a GPU is read by the device alone.
+                    // Only the device can read memory of a GPU.
                     if memory.read_at(range.start, bytes.writer()).is_ok() {
                         return Ok((Local::inline(range.len()), Some(bytes)));
                     }

@@ -18,7 +18,7 @@ use crate::endpoint::{Keys, Link, Local, Parts, ReplyItem};
 use crate::error::{Certainty, RpcError, Status};
 use crate::wire::{BULK, Flags, Metadata, MethodInfo};
 
-/// Attachments and targets of a call at most.
+/// Maximum number of attachments and targets of a call.
 const MOST: usize = 15;
 
 /// Items that a caller sends.
@@ -263,15 +263,15 @@ struct Running {
     channel: Channel,
     id: u32,
     items: Option<Items>,
-    /// Dropped after the call has ended.
+    /// The keys to the call's memory; dropped after the call has ended.
     _keys: Option<Keys>,
     is_over: bool,
 }
 
 struct Items {
-    /// `None` after the last item, while the request itself waits for credit.
+    /// The items to send; `None` after the last one.
     stream: Option<Sending>,
-    /// Waits for credit.
+    /// An item that waits for credit.
     next: Option<Body>,
 }
 
@@ -311,7 +311,7 @@ impl Running {
         self.channel.link()
     }
 
-    /// Sends the items that are ready, and credit.
+    /// Sends the items that are ready and for which there is credit.
     fn send_items(&mut self, task: &mut TaskContext<'_>) -> Result<(), RpcError> {
         while let Some(items) = &mut self.items {
             let item = match items.next.take() {
@@ -351,7 +351,7 @@ impl Running {
 }
 
 impl Running {
-    /// Cancels the call: its stream would miss an item.
+    /// Cancels the call, because its stream would be incomplete without an item that could not be sent.
     fn give_up(&mut self, status: Status, text: String) -> RpcError {
         self.items = None;
         self.forget();
@@ -398,7 +398,7 @@ fn reply(outcome: Result<(Status, Body), RpcError>) -> Result<(Status, Body), Rp
     let (status, body) = outcome?;
     match status {
         Status::OK | Status::APPLICATION => Ok((status, body)),
-        // One that the peer's library has refused is an error already.
+        // An answer that the peer's library refused was converted to an error before.
         status => Err(RpcError::new(status, Certainty::Unknown, String::from_utf8_lossy(&body).into_owned())),
     }
 }

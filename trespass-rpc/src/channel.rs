@@ -1,4 +1,4 @@
-//! A connection for callers.
+//! The channel: a connection as callers use it.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -82,7 +82,7 @@ impl Channel {
         &self.inner.link.info
     }
 
-    /// Whether the connection accepts calls. If not, they return [`Certainty::NotSent`].
+    /// Whether the connection accepts calls. If not, calls return [`Certainty::NotSent`].
     pub fn is_open(&self) -> bool {
         self.inner.link.with(|state| state.core.is_open())
     }

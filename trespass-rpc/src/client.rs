@@ -44,7 +44,7 @@ impl CallOptions {
         Err(RpcError::new(Status::TOO_LARGE, Certainty::NotSent, "metadata has 8 KiB at most"))
     }
 
-    /// Makes the calls part of a request: the request's deadline and trace apply to them.
+    /// Associates the calls with a request whose deadline and trace apply to them.
     #[must_use]
     pub fn within(mut self, context: &Context) -> Self {
         if let Some(remaining) = context.remaining() {
@@ -169,7 +169,7 @@ impl<C, T, E> Answers<C, T, E>
 where
     C: for<'b> Decode<'b, T> + for<'b> Decode<'b, E>,
 {
-    /// A stream that fails.
+    /// Creates a stream that returns this error.
     pub fn failed(error: RpcError) -> Self {
         Self { state: Answering::Starting(Box::pin(std::future::ready(Err(error)))), types: PhantomData }
     }

@@ -1,4 +1,4 @@
-//! How arguments and results become bytes.
+//! Codecs, which encode arguments and results as bytes.
 
 use std::fmt;
 

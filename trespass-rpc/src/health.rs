@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 pub enum Health {
     /// The server has no such service.
     Unknown,
-    /// It accepts calls.
+    /// The service accepts calls.
     Serving,
-    /// It accepts none for now.
+    /// The service accepts no calls at the moment.
     NotServing,
 }
 
 /// Health of the services of a server.
 #[trespass_rpc::service(name = "trespass.Health")]
 pub trait Healths {
-    /// Health of a service by its name; of the whole server if the name is empty.
+    /// Returns the health of a service by its name, or of the whole server if the name is empty.
     #[idempotent]
     async fn check(&self, service: &str) -> Result<Health, ()>;
 }
@@ -51,7 +51,7 @@ impl HealthReporter {
 impl Healths for HealthReporter {
     async fn check(&self, service: &str) -> Result<Health, ()> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        // A server that answers serves, unless the program has set another health.
+        // A server that answers is `Serving`, unless the program has set another health.
         let default = if service.is_empty() { Health::Serving } else { Health::Unknown };
         Ok(known.get(service).copied().unwrap_or(default))
     }

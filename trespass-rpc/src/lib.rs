@@ -1,8 +1,8 @@
-//! Typed RPC over RDMA, and over TCP if RDMA is missing.
+//! Typed RPC over RDMA, or over TCP if RDMA is unavailable.
 //!
 //! | layer | module | what |
 //! |---|---|---|
-//! | 5 | `pool`, `blocking`, `health`, `observe` | on top of clients and servers |
+//! | 5 | `pool`, `blocking`, `health`, `observe` | extensions of clients and servers |
 //! | 4 | `client`, `server` | what programs use, with the code of the macro [`service`] |
 //! | 3 | `call`, `channel`, `service` | calls and requests as values, for `tower` |
 //! | 2 | `endpoint` | the driver: connections of the crate `trespass`, handlers that run |
@@ -64,7 +64,7 @@ pub mod generated {
 
     pub use crate::client::{answer_stream, send, set_items, streaming, unary};
 
-    /// FNV-1a of 64 bits: numbers of methods, and hashes of their types.
+    /// 64-bit FNV-1a hash, used for the numbers of methods and for their types.
     pub const fn hash(text: &str) -> u64 {
         let bytes = text.as_bytes();
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;

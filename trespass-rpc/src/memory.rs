@@ -20,7 +20,7 @@ const LARGEST: usize = 1 << 30;
 pub struct Memory(Arc<Inner>);
 
 struct Inner {
-    /// `None` only while it is dropped.
+    /// `None` only during `drop`.
     storage: Option<Storage>,
     length: usize,
     pool: Option<Arc<MemoryPool>>,
@@ -125,7 +125,7 @@ impl Drop for Inner {
     }
 }
 
-/// Memory for reuse, up to a watermark; the rest is returned to the system.
+/// A pool that keeps released memory up to a watermark, and returns the rest to the system.
 pub(crate) struct MemoryPool {
     registrar: Option<Registrar>,
     watermark: usize,

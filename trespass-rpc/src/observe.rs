@@ -1,4 +1,4 @@
-//! Spans of `tracing` and numbers of `metrics` for calls, around clients and servers.
+//! Spans for `tracing` and `metrics` for calls, added around clients and servers.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -28,7 +28,7 @@ impl<S> Observed<S> {
     }
 }
 
-/// A call or a request that runs. Dropped, it is counted.
+/// A running call or request. Dropping this records it.
 struct Observation {
     #[cfg(feature = "tracing")]
     span: tracing::Span,

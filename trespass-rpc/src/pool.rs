@@ -1,4 +1,4 @@
-//! Connections to one server that are made when they are needed.
+//! A pool of connections to one server, which connects on demand.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,14 +40,14 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Slot {
     state: Mutex<State>,
-    /// Held by the call that connects.
+    /// Locked by the call that is connecting.
     connecting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct State {
     channel: Option<Channel>,
-    /// Attempts that failed in a row, when the next one is due, and why the last one failed.
+    /// Consecutive failed attempts; then the time of the next one, and the reason of the last failure.
     failures: u32,
     due: Option<Instant>,
     reason: String,
@@ -95,7 +95,7 @@ impl Pool {
             return Ok(channel);
         }
         let _alone = slot.connecting.lock().await;
-        // Another call may have connected meanwhile, or failed to.
+        // Another call may have connected, or failed to connect, while this one waited for the lock.
         let State { channel, due, reason, failures } = slot.lock().clone();
         if let Some(channel) = channel.filter(Channel::is_open) {
             return Ok(channel);
@@ -174,7 +174,7 @@ impl Future for PoolFuture {
                     let Poll::Ready(channel) = connecting.as_mut().poll(task) else { return Poll::Pending };
                     let channel = channel?;
                     let Some(mut call) = call.take() else { return Poll::Pending };
-                    // Connecting is part of the call's time.
+                    // The time limit of the call includes connecting.
                     call.timeout = call.timeout.map(|timeout| timeout.saturating_sub(begun.elapsed()));
                     self.0 = Stage::Calling(CallFuture::new(channel, call));
                 }

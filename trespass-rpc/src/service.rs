@@ -81,7 +81,7 @@ impl Request {
             }
             bulks.push(match bulk.kind {
                 BulkKind::Inline => {
-                    // `split` has found that they are there.
+                    // `split` has checked that the bytes exist.
                     let (bytes, rest) = inline.split_at(bulk.length as usize);
                     inline = rest;
                     Bulky::Attachment(Attachment::inline(bytes))
@@ -183,7 +183,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// The answer for the caller, if none is left.
+    /// If none is left, the answer to send to the caller.
     pub fn take_attachment(&mut self) -> Result<Attachment, Response> {
         match self.bulks.pop() {
             Some(Bulky::Attachment(attachment)) => Ok(attachment),
@@ -195,7 +195,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// The answer for the caller, if none is left.
+    /// If none is left, the answer to send to the caller.
     pub fn take_target(&mut self) -> Result<Target, Response> {
         match self.bulks.pop() {
             Some(Bulky::Target(target)) => Ok(target),
@@ -207,7 +207,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// The answer for the caller, if the codec differs or the bytes cannot be decoded.
+    /// If the codec differs or the bytes cannot be decoded, the answer to send to the caller.
     pub fn decode<'b, C: Decode<'b, T>, T>(&self, body: &'b [u8]) -> Result<T, Response> {
         if let Some(fault) = &self.fault {
             return Err(Response::failed(Status::INVALID, fault));
@@ -257,7 +257,7 @@ impl<A: Handler, B: Handler> Handler for Pair<A, B> {
     }
 
     async fn call(&self, request: Request) -> Response {
-        // A hash that both have is an error when the server starts.
+        // The server does not start if both handlers have a method with the same hash.
         match self.known.contains(&request.method()) {
             true => self.first.call(request).await,
             false => self.second.call(request).await,

@@ -56,7 +56,7 @@ impl Service<Uri> for Connector {
             let none = || io::Error::new(io::ErrorKind::InvalidInput, "the URI has no host");
             let host = uri.host().ok_or_else(none)?.trim_matches(['[', ']']).to_owned();
             let port = uri.port_u16().unwrap_or(80);
-            // It resolves the name and waits: not on a thread of the runtime.
+            // Resolving and connecting block, so they do not run on a thread of the runtime.
             let connecting = tokio::task::spawn_blocking(move || net::Stream::connect((host.as_str(), port)));
             Ok(TokioIo::new(Io(connecting.await.map_err(io::Error::other)??)))
         })

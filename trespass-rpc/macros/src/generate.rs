@@ -1,4 +1,4 @@
-//! The code that is written for a trait.
+//! Generates the code for a trait.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -40,7 +40,7 @@ pub(crate) fn service(options: &Options, mut item: ItemTrait) -> Result<TokenStr
     if methods.is_empty() {
         return Err(Error::new_spanned(&item.ident, "a service has a method at least"));
     }
-    // A program may use the client alone, or the server.
+    // A program may use only the client, or only the server.
     item.attrs.push(syn::parse_quote!(#[allow(dead_code, reason = "one side may be unused")]));
     item.supertraits.push(syn::parse_quote!(::core::marker::Send));
     item.supertraits.push(syn::parse_quote!(::core::marker::Sync));
@@ -53,7 +53,7 @@ pub(crate) fn service(options: &Options, mut item: ItemTrait) -> Result<TokenStr
     Ok(quote!(#item #server #client))
 }
 
-/// Makes `async fn` a function that returns a future which threads may exchange, and the same of a stream.
+/// Converts an `async fn` to a function that returns a `Send` future. The returned streams become `Send` too.
 fn desugar(method: &mut syn::TraitItemFn) {
     let ReturnType::Type(_, output) = &mut method.sig.output else { return };
     if method.sig.asyncness.take().is_some() {

@@ -7,7 +7,7 @@ use syn::{
     TypeParamBound,
 };
 
-/// A method, as far as code is written for it.
+/// The parts of a method from which code is generated.
 pub(crate) struct Method {
     pub(crate) name: Ident,
     pub(crate) docs: Vec<syn::Attribute>,
@@ -102,7 +102,7 @@ impl Method {
         self.arguments.iter().filter(move |argument| argument.kind == kind)
     }
 
-    /// The values as one: none is the unit, one is itself, more are a tuple.
+    /// The type of all values together: the unit type for none, the type itself for one, otherwise a tuple.
     pub(crate) fn value_types(&self) -> TokenStream {
         let types: Vec<_> = self.of_kind(ArgumentKind::Value).map(|argument| &argument.ty).collect();
         match &types[..] {

@@ -146,7 +146,7 @@ impl<C> Calls<C> {
         let deadline = call.deadline.unwrap_or(u64::MAX);
         let cost = (call.meta.len() + call.length()) as u64;
         let slot = &mut self.slots[index as usize];
-        // The next generation; 0 is no number of a call.
+        // The next generation; 0 is not a valid call number.
         slot.id = slot.id.wrapping_add(MOST << 1);
         if slot.id < MOST << 1 {
             slot.id |= MOST << 1;
@@ -193,7 +193,7 @@ impl<C> Calls<C> {
     /// Sends waiting requests within the available credit.
     pub(super) fn release(&mut self, now: u64, out: &mut Vec<u8>) {
         while let Some(&id) = self.queue.front() {
-            // Others were given up, or are over.
+            // Other calls were cancelled, or have ended.
             if is_waiting(&self.slots, id) {
                 if !self.has_credit(self.slots[index(id)].cost) {
                     return;
@@ -218,7 +218,7 @@ impl<C> Calls<C> {
         self.released.pop()
     }
 
-    /// Processes the answer of a call. Returns whether the driver still waits for it.
+    /// Processes the answer to a call. Returns whether the driver still waits for this answer.
     pub(super) fn answered(&mut self, id: u32, credit: u32) -> Result<bool, Violation> {
         let Some(slot) = self.slot(id).filter(|slot| slot.on_wire) else {
             return Err(Violation::Unexpected("an answer to no call"));

@@ -1,4 +1,4 @@
-//! What frames mean for the driver.
+//! Events that received frames cause for the driver.
 
 use crate::error::Status;
 use crate::wire::{Flags, VERSION, WireError};
@@ -6,16 +6,16 @@ use crate::wire::{Flags, VERSION, WireError};
 /// The peer violated the protocol: the connection ends.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// Bytes that are no frame.
+    /// Bytes that are not a frame.
     #[error(transparent)]
     Wire(#[from] WireError),
     /// A frame that is not allowed in this state.
     #[error("the peer sent {0}")]
     Unexpected(&'static str),
-    /// A peer without a version that this side has.
+    /// The peer supports no version that this side supports.
     #[error("the peer has versions {0} to {1} of the protocol, this side has {VERSION}; update the older program")]
     Versions(u16, u16),
-    /// The peer has used credit that it does not have.
+    /// The peer exceeded its credit.
     #[error("the peer sent more {0} than it was granted")]
     Credit(&'static str),
     /// A body that is longer than this side accepts.
@@ -26,7 +26,7 @@ pub enum Violation {
 /// A request that arrived.
 #[derive(Debug)]
 pub struct Request<'f> {
-    /// The call, for its answer.
+    /// Number of the call, which the answer repeats.
     pub id: u32,
     /// Hash of the method's name.
     pub method: u64,
@@ -60,7 +60,7 @@ pub enum Event<'f> {
         /// The result, the error, or a text.
         body: &'f [u8],
     },
-    /// An item of a stream; its bytes are to be returned by `Connection::consumed`.
+    /// An item of a stream; `Connection::consumed` returns the credit for its bytes.
     Item {
         /// The call.
         id: u32,
@@ -97,7 +97,7 @@ pub enum Event<'f> {
 pub enum BulkOperation {
     /// The body has bytes for the offset.
     Data = 0,
-    /// The body has a number, 8 bytes: as many bytes from the offset are requested.
+    /// The body has an 8-byte number: this many bytes from the offset are requested.
     Pull = 1,
     /// The requested bytes are no longer available.
     Gone = 2,

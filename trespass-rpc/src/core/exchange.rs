@@ -12,7 +12,7 @@ impl<C> Connection<C> {
     ///
     /// # Errors
     ///
-    /// [`Refused`]: nothing was sent, and nothing is.
+    /// [`Refused`]: nothing was sent, and nothing will be.
     pub fn start(&mut self, call: &Outgoing<'_>, data: C, now: u64) -> Result<u32, Refused> {
         let refuse = |status, detail: Cow<'static, str>| Err(RpcError::new(status, Certainty::NotSent, detail));
         if let Some(failure) = &self.failure {
@@ -85,7 +85,8 @@ impl<C> Connection<C> {
         Some(has_credit)
     }
 
-    /// Returns a call that may send its items now: its request was sent, or fewer bytes wait. Until `None`.
+    /// Returns a call that may send its items now: its request was sent, or fewer bytes wait to be sent. Call this
+    /// until it returns `None`.
     pub fn take_room(&mut self) -> Option<u32> {
         self.calls.take_released().or_else(|| if self.backlog() < BACKLOG / 2 { self.held.pop_first() } else { None })
     }

@@ -7,8 +7,8 @@
 //!
 //! The credit that this side grants limits the memory that a peer can occupy here: `calls` requests with a total of
 //! `bytes` bytes, and `window` bytes of items on each stream. A request returns its credit when its answer was sent, an
-//! item when the program has taken it; a cancelled call is answered too. So every frame costs its sender credit, and
-//! answers always have space. A pending pong is a flag, so pings need no memory.
+//! item when the program has taken it; a cancelled call is answered too. Every frame therefore uses credit of its
+//! sender, and there is always space for answers. A pending pong is a flag, so pings need no memory.
 
 mod calls;
 mod event;
@@ -35,7 +35,7 @@ pub(crate) use id_map::IdMap;
 
 /// Limit of bytes that wait to be sent, above which no item of a stream is added.
 const BACKLOG: usize = 1 << 20;
-/// Bytes of the body of a `Hello` or a `Bulk` frame at most.
+/// Maximum number of bytes in the body of a `Hello` or a `Bulk` frame.
 const FIXED_LIMIT: usize = 2 << 20;
 
 /// Credit that a side grants, and its time-outs, in microseconds.
@@ -45,11 +45,11 @@ pub struct Limits {
     pub calls: u32,
     /// Bytes of requests that the peer may have in flight.
     pub bytes: u32,
-    /// Bytes of the body of a request, an answer or an item at most.
+    /// Maximum number of bytes in the body of a request, an answer or an item.
     pub body: u32,
     /// Bytes of items that the peer may send ahead on a stream.
     pub window: u32,
-    /// Bytes of an attachment or a target at most.
+    /// Maximum number of bytes of an attachment or a target.
     pub attachment: u64,
     /// Maximum number of this side's calls that wait for credit; further calls are refused.
     pub waiting: usize,
@@ -78,12 +78,12 @@ impl Default for Limits {
     }
 }
 
-/// The side that initiated the connection.
+/// Which side initiated the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// This side; its calls have odd numbers.
+    /// This side initiated it; its calls have odd numbers.
     Client,
-    /// The peer's address.
+    /// The peer initiated it; this side's calls have even numbers.
     Server,
 }
 
@@ -110,10 +110,11 @@ pub struct Connection<C> {
     failure: Option<RpcError>,
     /// The number of the peer's ping that is to be answered.
     pong_due: Option<u64>,
-    /// Pings that were sent; and the one after `GoAway`, until its pong: no request is in flight then.
+    /// Number of pings sent, and the number of the ping after `GoAway` until its pong arrives; after that pong no
+    /// request is in flight.
     pings: u64,
     leaves_at: Option<u64>,
-    /// When the peer was pinged, if it has sent nothing since.
+    /// Time of the last ping, if the peer has sent nothing since.
     ping_sent: Option<u64>,
     heard_at: u64,
     /// Time at which bytes were last sent, or `out` was empty.
@@ -162,7 +163,7 @@ impl<C> Connection<C> {
         self.peer.as_ref()
     }
 
-    /// What this side grants.
+    /// The limits that this side grants.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -182,7 +183,7 @@ impl<C> Connection<C> {
         self.serving.count() == 0 && self.out.len() == self.sent
     }
 
-    /// Whether the peer has acknowledged that this side takes no more calls, so that none is in flight.
+    /// Whether the peer has acknowledged that this side accepts no more calls, so no request is in flight.
     pub fn has_left(&self) -> bool {
         self.is_leaving && self.leaves_at.is_none()
     }

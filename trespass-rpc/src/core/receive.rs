@@ -67,7 +67,7 @@ impl<C> Connection<C> {
                 let cost = flow::cost(body.len(), self.limits.window);
                 let known = match self.flow(id) {
                     Some(flow) => flow.receive(cost)?,
-                    // Of a call that has ended here while the item was in flight.
+                    // The call ended on this side while the item was in flight.
                     None => return Ok(Event::None),
                 };
                 Ok(if known { Event::Item { id, body } } else { Event::None })

@@ -8,16 +8,16 @@ use super::{IdMap, Limits, Violation};
 /// Unanswered requests of the peer, and the credit for further ones.
 #[derive(Debug)]
 pub(super) struct Serving {
-    /// As many as the peer was granted: its numbers reserve nothing.
+    /// Has at most as many entries as the peer was granted; the peer's call numbers reserve no memory.
     table: IdMap<Entry>,
     /// Requests that the peer may still send, and bytes of the unanswered ones.
     available: u32,
     bytes: u64,
     most_bytes: u64,
-    /// Answers that were not sent yet: the offset of their end in the output, the credit that they carry, and the bytes
-    /// of their requests. The peer gets the credit when the answer was sent, so a peer that reads nothing gets none.
+    /// Answers that are not sent yet: the offset of their end in the output, the credit that they return, and the bytes
+    /// of their requests. The credit is returned when the answer is sent, so a peer that reads nothing gets no credit.
     leaving: VecDeque<(u64, u32, u64)>,
-    /// Calls that were answered, but whose credit was not granted again.
+    /// Number of answered calls whose credit is withheld.
     withheld: u32,
     is_withholding: bool,
     /// A lower bound of all deadlines.
@@ -49,7 +49,7 @@ impl Serving {
         self.table.len() as u32
     }
 
-    /// Entries that it has memory for.
+    /// Number of entries for which the table has memory.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.table.capacity()
@@ -86,11 +86,11 @@ impl Serving {
     /// Ends a request, and returns the credit that its answer carries.
     pub(super) fn end(&mut self, id: u32) -> Option<u32> {
         let entry = self.table.remove(&id)?;
-        // One call is always granted, so that the peer gets on.
+        // The peer always has credit for at least one call, so that it can make progress.
         let is_granted = || self.available + self.count() > 0 || self.leaving.iter().any(|(_, credit, _)| *credit != 0);
         let credit = u32::from(!self.is_withholding || !is_granted());
         self.withheld += 1 - credit;
-        // Until it is known where the answer ends.
+        // A placeholder until the offset of the answer's end is known.
         self.leaving.push_back((u64::MAX, credit, entry.cost));
         Some(credit)
     }

@@ -1,4 +1,4 @@
-//! Bytes that leave, and time that passes.
+//! Transmitting bytes, and time-outs.
 
 use crate::error::{Certainty, RpcError, Status};
 use crate::wire::{Flags, Frame, Header, Kind, write};
@@ -11,7 +11,7 @@ impl<C> Connection<C> {
         self.out.len() - self.sent
     }
 
-    /// Requests whose deadline has passed by the next [`Connection::on_time`].
+    /// Returns the time at which to call [`Connection::on_time`] next.
     pub fn next_timeout(&self) -> u64 {
         if self.failure.is_some() {
             return u64::MAX;
@@ -48,7 +48,7 @@ impl<C> Connection<C> {
         }
         let keepalive = self.limits.keepalive;
         match self.ping_sent {
-            // A side that slept has not given the peer its time.
+            // If this process was suspended, the peer had no time to answer a ping.
             None if keepalive != 0 && now >= self.heard_at.saturating_add(keepalive) => {
                 self.ping_sent = Some(now);
                 self.ping();
@@ -108,7 +108,7 @@ impl<C> Connection<C> {
         if self.sent >= self.out.len() {
             self.out.clear();
             self.sent = 0;
-            // A large answer leaves no memory with an idle connection.
+            // After a large answer, an idle connection does not keep its memory.
             self.out.shrink_to(64 << 10);
         } else if self.sent > 1 << 20 {
             self.out.drain(..self.sent);
@@ -117,7 +117,7 @@ impl<C> Connection<C> {
     }
 }
 
-/// Returns the length of the first of frames that this side wrote.
+/// Returns the length of the first of several frames, which this side wrote.
 fn frame_length(frames: &[u8]) -> usize {
     Frame::split(frames).map_or(frames.len(), |(_, rest)| frames.len() - rest.len())
 }

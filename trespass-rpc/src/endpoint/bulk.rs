@@ -16,7 +16,7 @@ use crate::wire::{Bulk, BulkKind};
 use super::link::State;
 use super::{Command, Link};
 
-/// Memory that keys are asked for, and whether the peer writes it.
+/// Memory for which keys are requested, and whether the peer may write to it.
 pub(crate) type Parts = SmallVec<[Option<(Region, Range<usize>, bool)>; 2]>;
 
 /// An attachment or a target of a call of this side.
@@ -66,7 +66,7 @@ impl Local {
 #[derive(Debug)]
 pub(crate) struct Keys {
     pub(super) link: Arc<Link>,
-    /// One for each request; `None` if the device had none left.
+    /// One entry for each requested key; `None` if the device had no key left.
     pub(super) open: Vec<Option<OpenRegion>>,
 }
 
@@ -91,7 +91,7 @@ pub(super) struct Job {
     pub(super) offset: u64,
     pub(super) memory: Memory,
     pub(super) rest: Range<usize>,
-    /// Is woken when all bytes were sent.
+    /// Completes when all bytes were sent.
     pub(super) done: Option<oneshot::Sender<()>>,
 }
 
@@ -101,7 +101,7 @@ impl std::fmt::Debug for Job {
     }
 }
 
-/// Bytes of the peer that a handler waits for.
+/// A handler's wait for bytes of the peer.
 #[derive(Debug)]
 pub(super) struct Expected {
     index: usize,
@@ -128,7 +128,7 @@ impl Link {
         keys.await.ok()
     }
 
-    /// Moves bytes between a region and the peer's memory.
+    /// Transfers bytes between a region and the peer's memory.
     pub(crate) async fn transfer(
         self: &Arc<Self>,
         is_put: bool,
@@ -216,7 +216,7 @@ impl State {
     /// Processes a `Bulk` frame.
     pub(super) fn on_bulk(&mut self, frame: &BulkFrame<'_>) -> Result<(), Violation> {
         match self.core.call(frame.id).map(|call| &call.bulks) {
-            // A frame of a call of this side, for its memory.
+            // The frame belongs to a call of this side, and accesses that call's memory.
             Some(bulks) => {
                 let local = bulks.get(frame.index).and_then(|local| Some((local.memory.as_ref()?, local.is_target)));
                 let Some(((memory, range), is_target)) = local else {

@@ -110,7 +110,7 @@ impl Drop for Guard<'_> {
         drop(idle);
         first.into_iter().chain(others.drain(..)).for_each(Waker::wake);
         if others.capacity() != 0 {
-            // At the end of a thread nothing is kept.
+            // While the thread exits, this fails and nothing is cached.
             _ = SPARE.try_with(|spare| spare.set(others));
         }
     }
@@ -143,7 +143,7 @@ impl State {
         self.core.wants_transmit() || !self.jobs.is_empty()
     }
 
-    /// Wakes those that may send items again.
+    /// Wakes the tasks that may send items again.
     pub(super) fn wake_room(&mut self) {
         while let Some(id) = self.core.take_room() {
             self.wake_writer(id);
@@ -171,7 +171,7 @@ impl State {
         }
     }
 
-    /// A call of this side is answered.
+    /// Processes the answer to a call of this side.
     pub(super) fn on_answer(&mut self, id: u32, outcome: Result<(Status, Body), RpcError>) {
         if let Some(call) = self.core.call(id) {
             self.later.wake(call.end(outcome));
@@ -188,7 +188,7 @@ impl State {
         core.on_time(now, |call, error| later.wake(call.end(Err(error))), expired)
     }
 
-    /// Wakes a handler whose bytes have arrived, or will not arrive.
+    /// Wakes a handler after unlocking: the bytes that it waits for have arrived, or will not arrive.
     pub(super) fn wake_later(&mut self, waker: Option<Waker>) {
         self.later.wake(waker);
     }
@@ -243,7 +243,7 @@ impl Link {
     }
 
     pub(super) fn set_methods(&self, methods: Vec<PeerMethod>) {
-        // The core takes one hello.
+        // This cannot fail, because the core accepts only one hello.
         _ = self.methods.set(methods);
     }
 
@@ -309,7 +309,7 @@ impl Link {
     pub(crate) fn forget(&self, id: u32) {
         let now = self.shared.now();
         let call = self.with(|state| state.core.forget(id, now));
-        // Its wakers run outside of the lock.
+        // Dropped without the lock, because its wakers may run code of the program.
         drop(call);
     }
 
@@ -348,13 +348,13 @@ impl Link {
             later.replace(&mut call.waker, task.waker());
             match core.item(id, &[item]) {
                 Some(true) => Poll::Ready(true),
-                // Without credit, or the request itself waits for some.
+                // There is no credit for the item, or the request itself still waits for credit.
                 Some(false) | None => Poll::Pending,
             }
         })
     }
 
-    /// Ends the caller's stream, once the request has left.
+    /// Ends the caller's stream after the request was sent.
     pub(crate) fn poll_end_items(&self, id: u32, task: &TaskContext<'_>) -> Poll<()> {
         self.with(|state| {
             let State { core, later, .. } = state;

@@ -36,7 +36,7 @@ pub struct Options {
     pub worker: trespass::Options,
     /// The credit that each connection grants its peer, and its time-outs.
     pub limits: Limits,
-    /// How long the driver polls before it sleeps. It saves a wake-up, and costs a processor for that time.
+    /// How long the driver polls before it sleeps. Polling avoids a wake-up, but occupies a processor for that time.
     pub spin: Duration,
     /// Time limit for connecting.
     pub connect: Duration,
@@ -79,14 +79,15 @@ impl std::fmt::Display for TransportInfo {
     }
 }
 
-/// A driver and its connections, for all threads. Clones are the same endpoint; it ends with the last clone, connection and server.
+/// A driver and its connections, for all threads. Clones refer to the same endpoint, which ends with the last clone,
+/// connection and server.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     shared: Arc<Shared>,
     alive: Arc<Alive>,
 }
 
-/// Ends the driver when the last user has left.
+/// Ends the driver when the last user is dropped.
 #[derive(Debug)]
 struct Alive(Arc<Shared>);
 
@@ -117,7 +118,7 @@ pub(crate) struct Signal {
     has_ended: bool,
 }
 
-/// A connection for its caller: closed if the caller has cancelled.
+/// A connection for the caller that requested it; dropping it closes the connection.
 pub(crate) struct Linked(Option<Arc<Link>>);
 
 impl Linked {
@@ -331,7 +332,7 @@ impl Shared {
     pub(crate) fn command(&self, command: Command) {
         let mut command = Some(command);
         self.poke(|signal| {
-            // A command after the end is dropped, and so is its reply.
+            // After the driver has ended, a command and its reply channel are dropped.
             if !signal.has_ended {
                 signal.commands.extend(command.take());
             }

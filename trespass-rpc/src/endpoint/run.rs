@@ -59,7 +59,7 @@ impl Driver {
             let time = time.min(self.deadline().saturating_duration_since(Instant::now())).min(LONG);
             let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
             let mut fds = [PollFd::from_borrowed_fd(self.fd(), PollFlags::IN), PollFd::new(&event.0, PollFlags::IN)];
-            // An interrupted sleep is a short one.
+            // If a signal interrupts the sleep, it is only shorter.
             _ = poll(&mut fds, Some(&time));
             _ = rustix::io::read(&event.0, &mut [0; 8]);
         }
@@ -75,7 +75,7 @@ impl Driver {
             if woken.0.swap(false, Ordering::Acquire)
                 && let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker))
             {
-                // What it has left to send leaves.
+                // Sends the frames that the future left.
                 self.turn(true);
                 return output;
             }
@@ -102,7 +102,7 @@ struct Event(OwnedFd);
 
 impl Wake for Event {
     fn wake(self: Arc<Self>) {
-        // A full counter wakes as well.
+        // The write fails only if the counter is full, and then the eventfd is readable already.
         _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 }
@@ -131,7 +131,7 @@ impl Task {
             if self.is_readable(context) {
                 self.armed = None;
             }
-            // While it is armed, callers' frames leave without a look at what has arrived.
+            // While the descriptor is armed, a turn sends callers' frames without polling for events.
             let busy = self.driver.turn(self.armed.is_none());
             if self.driver.is_over() {
                 return Poll::Ready(());

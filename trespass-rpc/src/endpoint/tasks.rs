@@ -132,7 +132,7 @@ where
         slot.request = None;
         let emptied = catch_unwind(AssertUnwindSafe(|| slot.future.as_mut().set(None)));
         if emptied.is_err() {
-            // The value that panicked while it was dropped is never touched again.
+            // A future that panicked while it was dropped must not be dropped again, so it is leaked.
             std::mem::forget(std::mem::replace(&mut slot.future, Box::pin(None)));
             panicked();
         }

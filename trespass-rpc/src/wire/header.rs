@@ -25,7 +25,7 @@ pub enum Kind {
     Cancel,
     /// Bytes of a stream that may be sent (call id), or calls (call id 0).
     Credit,
-    /// Asks for `Pong`; the method field has its number.
+    /// Requests a `Pong`; the method field has the number of the ping.
     Ping,
     /// The answer to the last `Ping`, with its number.
     Pong,
@@ -53,7 +53,7 @@ impl Kind {
 pub struct Flags(pub u16);
 
 impl Flags {
-    /// The call may be run twice.
+    /// The call is idempotent: it may run more than once.
     pub const IDEMPOTENT: u16 = 1 << 6;
     /// The checksum field is used.
     pub const CHECKSUM: u16 = 1 << 12;

@@ -40,11 +40,11 @@ pub struct Hello {
     pub calls: u32,
     /// Bytes of requests that the peer may have in flight.
     pub bytes: u32,
-    /// Bytes of the body of a request, an answer or an item at most.
+    /// Maximum number of bytes in the body of a request, an answer or an item.
     pub body: u32,
     /// Bytes of items that the peer may send ahead on a stream.
     pub window: u32,
-    /// Bytes of an attachment or a target at most.
+    /// Maximum number of bytes of an attachment or a target.
     pub attachment: u64,
     /// Random bytes of this connection.
     pub nonce: u64,

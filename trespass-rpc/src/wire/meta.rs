@@ -24,7 +24,7 @@ impl Metadata {
         Self::default()
     }
 
-    /// Parses metadata; bytes that are not an entry end it.
+    /// Parses metadata; stops at the first bytes that are not an entry.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let mut whole = Self::default();
         entries(bytes).for_each(|(tag, value)| whole.push(tag, &[value]));
@@ -82,7 +82,7 @@ impl Metadata {
 
 impl fmt::Debug for Metadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Values may be secrets.
+        // Prints only the keys, because values may be secrets.
         f.debug_list().entries(self.iter().map(|(key, _)| key)).finish()
     }
 }

@@ -1,8 +1,8 @@
-//! Cases by hand: one thing each.
+//! Hand-written cases, each for one rule.
 
 use super::*;
 
-/// A side that has the peer's hello, and what it has sent.
+/// Creates one side that has received the peer's hello.
 fn side(side: Side, limits: Limits) -> Connection<u32> {
     let hello = Hello {
         versions: (1, 1),
@@ -92,7 +92,7 @@ fn calls_after_one_that_was_given_up_leave() {
     assert_eq!(carry(&mut client, &mut server, 1).0, []);
     client.on_time(1_000, |_, error| assert_eq!(error.status, Status::DEADLINE), &mut Vec::new()).unwrap();
     assert_eq!(carry(&mut client, &mut server, 1_000).0, [small]);
-    // Those that were given up take no place among those that wait.
+    // Cancelled calls do not count as waiting calls.
     for _ in 0..10 * LIMITS.waiting {
         let waits = call(1_500, None, &mut client);
         client.forget(waits, 1_000).unwrap();
@@ -118,7 +118,7 @@ fn peer_that_reads_nothing_gets_no_credit() {
         }
         assert!(number < LIMITS.calls, "more answers wait than calls were granted");
     }
-    // One that reads goes on.
+    // A peer that reads gets more credit.
     let (mut client, mut server) = both(LIMITS);
     for _ in 0..30 * LIMITS.calls {
         let id = call(1, None, &mut client);

@@ -1,7 +1,7 @@
 //! Two connections in a simulated world: delays, deadlines, cancelled calls, streams, ends, malformed bytes. Everything follows from a
 //! seed.
 //!
-//! `TRESPASS_SEEDS` is how many seeds run, `TRESPASS_SEED` the first one; a failure names the seed.
+//! `TRESPASS_SEEDS` is the number of seeds to run, `TRESPASS_SEED` the first one; a failure prints its seed.
 
 mod cases;
 
@@ -33,7 +33,7 @@ impl Rng {
     }
 }
 
-/// What the driver of the simulation keeps for a call: its number in the books, and how it ended.
+/// The simulated driver's data for a call: its number in the log, and its outcome.
 #[derive(Debug)]
 struct Kept {
     number: u64,
@@ -44,7 +44,7 @@ struct Node {
     core: Connection<Kept>,
     /// This side's calls, until they are forgotten: what each has sent, and items received.
     calls: HashMap<u32, (u64, u32)>,
-    /// The peer's requests that run, and the items that arrived and were not taken.
+    /// The peer's running requests, each with the items that arrived but were not taken yet.
     running: HashMap<u32, VecDeque<usize>>,
     /// Messages to the peer, and when they arrive.
     wire: VecDeque<(u64, Vec<u8>)>,
@@ -56,7 +56,7 @@ struct Node {
 struct World {
     nodes: [Node; 2],
     now: u64,
-    /// Calls that were made and executed: a request arrives once.
+    /// The number of calls made, and the requests that arrived; each request may arrive only once.
     made: u64,
     arrived: HashMap<(usize, u32), ()>,
 }
@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    /// Takes the outcome of a call, or gives the call up.
+    /// Takes the outcome of a call, or cancels the call.
     fn forget(&mut self, at: usize, rng: &mut Rng) {
         let node = &mut self.nodes[at];
         let mut ids: Vec<u32> = node.calls.keys().copied().collect();
@@ -189,7 +189,7 @@ impl World {
         let Some(bytes) = node.core.poll_transmit(most, self.now) else { return };
         let (bytes, length) = (bytes.to_vec(), bytes.len());
         node.core.transmitted(length, self.now);
-        // In order: no message overtakes the one before.
+        // Messages arrive in order: none overtakes an earlier one.
         let arrives = (self.now + rng.below(2_000)).max(node.wire.back().map_or(0, |(arrives, _)| *arrives));
         node.wire.push_back((arrives, bytes));
     }

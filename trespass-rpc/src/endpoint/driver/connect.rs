@@ -1,4 +1,4 @@
-//! Connections that begin: accepted, or made.
+//! Establishing connections: accepting and connecting.
 
 use std::io;
 use std::net::SocketAddr;
@@ -63,7 +63,7 @@ impl Driver {
                 }
                 Some(Err(error)) => {
                     if let Some(reply) = connecting.reply.take() {
-                        // The receiver may have given up.
+                        // The receiver may have been dropped.
                         _ = reply.send(Err(error));
                     }
                 }
@@ -105,7 +105,7 @@ impl Driver {
                     let none = || io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
                     return Some(Err(connecting.reason.take().unwrap_or_else(none)));
                 };
-                // Each attempt has an equal share of the time that is left.
+                // Each attempt gets an equal share of the remaining time.
                 let left = (connecting.addresses.len() - connecting.at.0) * kinds.len() - kind;
                 connecting.until = now + connecting.deadline.saturating_sub(now) / left.max(1) as u64;
                 self.next = self.next.min(connecting.until);
@@ -121,7 +121,7 @@ impl Driver {
                 return Some(Err(error));
             }
             connecting.attempt = None;
-            // The peer is there, and refuses: another transport does not help.
+            // The peer is reachable and refused the connection, so another transport does not help.
             let next = kind + 1 < kinds.len() && error.kind() != io::ErrorKind::Unsupported;
             connecting.at = if next { (address, kind + 1) } else { (address + 1, 0) };
             connecting.reason = Some(match connecting.reason.take() {
@@ -186,7 +186,7 @@ impl Driver {
 }
 
 impl Connecting {
-    /// Its caller has cancelled it.
+    /// Whether the caller has cancelled the attempt.
     fn is_given_up(&self) -> bool {
         self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
     }

@@ -1,4 +1,4 @@
-//! Ends: of links, of the time that something has, of a server.
+//! Ending links, expiring deadlines, and draining servers.
 
 use std::io;
 use std::mem;

@@ -79,7 +79,7 @@ struct Listening {
 
 impl Driver {
     pub(super) fn new(shared: Arc<Shared>) -> io::Result<Self> {
-        // A peer's message takes no more memory than the longest frame: a body of the limit, or a hello.
+        // A peer's message uses at most the memory of the longest frame: a body of the maximum length, or a hello.
         let mut options = shared.options().worker.clone();
         let longest = shared.options().limits.body.saturating_add((META_LIMIT + HEADER) as u32).max(2 << 20);
         options.message = options.message.min(longest);
@@ -108,9 +108,9 @@ impl Driver {
         self.worker.fd()
     }
 
-    /// Whether it has no users left.
+    /// Whether the driver has no users left.
     pub(super) fn is_over(&self) -> bool {
-        // What was sent still arrives: the worker keeps its connections for the linger time.
+        // Sent data still arrives, because the worker keeps its connections for the linger time.
         self.is_ending
             && self.links.len() == self.free.len()
             && self.connecting.is_empty()
@@ -122,7 +122,7 @@ impl Driver {
         self.shared.instant(self.next)
     }
 
-    /// One turn. `polls`: also polls the worker. Returns whether any event was processed.
+    /// Runs one turn; with `polls`, also polls the worker. Returns whether any event was processed.
     pub(super) fn turn(&mut self, polls: bool) -> bool {
         let mut count = if polls { self.worker.poll() } else { 0 };
         let mut signal = mem::take(&mut self.signal);
@@ -151,7 +151,7 @@ impl Driver {
         if now >= self.next {
             self.pass_time(now);
         }
-        // What handlers have answered just now leaves together.
+        // Sends the answers of all handlers that completed in this turn together.
         for index in signal.dirty.drain(..) {
             self.transmit(index, now);
         }
@@ -189,7 +189,7 @@ impl Driver {
                         break;
                     }
                 }
-                // If the receiver has given up, it ends.
+                // If the receiver was dropped, this ends the listener.
                 _ = reply.send(listened.map(|(id, address)| {
                     let runner = self.add_runner(runner);
                     self.listeners.push(Listening { id: Some(id), runner, drain: None });
@@ -211,11 +211,11 @@ impl Driver {
                 let id = self.id_of(&link);
                 let open = parts.into_iter().map(|part| {
                     let (region, range, is_writable) = part?;
-                    // Without a key the bytes travel in frames.
+                    // Without a key, the bytes are sent in frames.
                     self.worker.open_region(id?, &region, range, is_writable).ok()
                 });
                 let open = open.collect();
-                // If the caller has given up, the keys are taken back.
+                // If the caller has cancelled, dropping the keys revokes them.
                 _ = reply.send(Keys { link, open });
             }
             Command::Revoke { link, open } => {
@@ -231,7 +231,7 @@ impl Driver {
                 });
                 match begun {
                     Ok(transferring) => self.transfers.push((transferring, reply)),
-                    // The handler may have ended.
+                    // The receiver may be gone, because the handler has ended.
                     Err(error) => _ = reply.send(Err(error)),
                 }
             }
@@ -255,7 +255,7 @@ impl Driver {
             let (_, reply) = self.transfers.swap_remove(at);
             let text = "the caller gave the call up, or the connection ended";
             let outcome = if is_well { Ok(()) } else { Err(io::Error::new(io::ErrorKind::ConnectionAborted, text)) };
-            // The handler may have ended.
+            // The receiver may be gone, because the handler has ended.
             _ = reply.send(outcome);
         }
     }
@@ -284,7 +284,7 @@ impl Driver {
     fn free_runner(&mut self, number: u32) {
         let is_listening = self.listeners.iter().any(|listening| listening.id.is_some() && listening.runner == number);
         if !is_listening && !self.links.iter().flatten().any(|entry| entry.runner == Some(number)) {
-            // The handler's own drop may use the endpoint.
+            // Dropped without the lock, because the handler's `Drop` may use the endpoint.
             drop(self.runners[number as usize].take());
         }
     }

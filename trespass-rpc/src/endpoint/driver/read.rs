@@ -1,4 +1,4 @@
-//! Messages that arrive, and the handlers that they begin.
+//! Reading messages, and starting handlers for the requests in them.
 
 use std::io;
 use std::mem;
@@ -18,11 +18,11 @@ use super::Driver;
 
 /// Maximum number of messages that are read from a link before the next link.
 const TURN: usize = 64;
-/// Minimum length of a body that stays in its message, if it is last there, instead of being copied.
+/// A body of at least this length, if it is the last in its message, is not copied: it keeps the message's buffer.
 const KEEP: usize = 4 << 10;
 
 impl Driver {
-    /// Takes messages of a link. True if there may be more, which the driver reads later.
+    /// Reads messages of a link. Returns true if there may be more, which the driver reads later.
     pub(super) fn read(&mut self, index: u32) -> bool {
         for _ in 0..TURN {
             let Some(Some(entry)) = self.links.get(index as usize) else { return false };
@@ -54,7 +54,7 @@ impl Driver {
             self.end(index, failure, code, &text);
             return false;
         }
-        // More later, so that other links have their turn.
+        // Reads the rest later, so that other links have their turn.
         self.shared.poke(|signal| signal.readable.push(index));
         true
     }
@@ -80,7 +80,7 @@ impl Driver {
                     link.set_methods(methods);
                     entry.hello_until = u64::MAX;
                     if let Some(ready) = entry.ready.take() {
-                        // If the caller has given up, the connection closes.
+                        // If the caller has cancelled, dropping the link closes the connection.
                         _ = ready.send(Ok(Linked::new(&link)));
                     }
                 }
@@ -122,11 +122,11 @@ impl Driver {
                 Event::Cancel { id } => {
                     state.end_serving(id);
                     if let Some(place) = self.arrived.iter().position(|request| request.id == id) {
-                        // It came with the request, which does not begin.
+                        // The cancelled request is still waiting here, so its handler does not start.
                         self.arrived.remove(place);
                         kept = None;
                     }
-                    // The handler's own drop may use the link.
+                    // Releases the lock, because the handler's `Drop` may use the link.
                     drop(state);
                     let (runner, task) = (entry.runner, entry.tasks.remove(&id));
                     self.cancel(runner, task);

@@ -1,4 +1,4 @@
-//! Frames that leave.
+//! Sending frames.
 
 use std::io;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Driver {
                     state.core.transmitted(sent, now);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // It is not announced again before there is room.
+                    // Marks the link, so that it is not queued again before it is writable.
                     state.is_dirty = true;
                     self.worker.register(entry.id, Wait::Write, &writable(&self.shared, index));
                     break;
@@ -59,7 +59,7 @@ impl Driver {
         self.next = self.next.min(state.looks_at);
         drop(state);
         if let Some(error) = failed {
-            // What the peer sent before its end is read first: as much as the worker has.
+            // First reads everything that the peer sent before the connection ended.
             while self.read(index) {}
             let failure = RpcError::new(Status::UNAVAILABLE, Certainty::Unknown, error.to_string());
             self.end(index, failure, Status::UNAVAILABLE.0, "");
@@ -71,7 +71,7 @@ impl Driver {
 fn send_jobs(worker: &mut Worker, id: ConnectionId, state: &mut State) -> io::Result<()> {
     let State { core, jobs, .. } = state;
     while let Some(job) = jobs.front_mut() {
-        // The call has ended meanwhile: its bytes have no use.
+        // If the call has ended, its bytes are not needed any more.
         let is_live = job.done.as_ref().map_or_else(|| core.call(job.id).is_some(), |done| !done.is_closed());
         let length = job.rest.len().min(PIECE);
         if is_live && length != 0 {
@@ -87,7 +87,7 @@ fn send_jobs(worker: &mut Worker, id: ConnectionId, state: &mut State) -> io::Re
             && let Some(job) = jobs.pop_front()
             && let Some(done) = job.done
         {
-            // The handler may have ended.
+            // The receiver may be gone, because the handler has ended.
             _ = done.send(());
         }
     }
