@@ -4,6 +4,7 @@ mod aarch64;
 mod api;
 mod compile_fail;
 mod deny;
+mod drivers;
 mod features;
 mod inventory;
 mod layers;
@@ -83,6 +84,8 @@ enum Step {
     Fuzz,
     /// Every byte is kept with a million seeds of trespass's simulator, a thousand killed peers of each of trespass and its RPC, a hundred killed copies (full run)
     Seeds,
+    /// What sideway refuses damages memory in rdma-core's drivers, and what it passes does not (full run)
+    Drivers,
     /// Everything in programs builds for AArch64 (full run)
     Aarch64,
     /// The public crates build with their oldest allowed dependencies (full run)
@@ -112,8 +115,8 @@ enum Step {
 impl Step {
     /// Whether it is in the full run only: it takes minutes, or its findings change rarely.
     fn is_full(self) -> bool {
-        use Step::{Aarch64, Deny, Features, Fuzz, Minimal, Package, Sanitizers, Seeds};
-        matches!(self, Features | Fuzz | Seeds | Aarch64 | Minimal | Package | Deny | Sanitizers)
+        use Step::{Aarch64, Deny, Drivers, Features, Fuzz, Minimal, Package, Sanitizers, Seeds};
+        matches!(self, Features | Fuzz | Seeds | Drivers | Aarch64 | Minimal | Package | Deny | Sanitizers)
     }
 
     fn ring(self) -> Option<Ring> {
@@ -261,6 +264,7 @@ fn run(step: Step, write: bool, record: &Record) -> Result<Finished> {
             cargo(&[&test[..], &["--lib", "seeds_give"]].concat(), &[("TRESPASS_SEEDS", "100000")])?;
             cargo(&[&test[..], &["--test", "calls", "killed_"]].concat(), &[("TRESPASS_KILLS", "250")])?;
         }
+        Step::Drivers => return drivers::check(&root),
         Step::Aarch64 => aarch64::check()?,
         Step::Minimal => minimal::check(&root, record)?,
         Step::Package => package::check(&root, record)?,

@@ -1,0 +1,30 @@
+/* mlx4: a bind follows the region, also of a bind of no bytes that has none. */
+
+#include DRIVER
+#include "common.h"
+
+static void bind_window(struct ibv_mr *mr)
+{
+	struct mlx4_wqe_bind_seg segment;
+	struct ibv_mw mw = {};
+	struct ibv_send_wr wr = { .opcode = IBV_WR_BIND_MW, .bind_mw = { .mw = &mw, .bind_info = { .mr = mr } } };
+
+	set_bind_seg(&segment, &wr);
+}
+
+static void refused(void)
+{
+	bind_window(NULL);
+}
+
+static void passed(void)
+{
+	struct ibv_mr mr = {};
+
+	bind_window(&mr);
+}
+
+int main(int count, char **words)
+{
+	return run(refused, passed, count, words);
+}

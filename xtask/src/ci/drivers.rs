@@ -1,0 +1,141 @@
+//! The step `drivers`: the C files of rdma-core's drivers under AddressSanitizer, called as sideway calls them.
+//!
+//! `xtask/drivers` has a program for each driver. What sideway refuses must damage memory there, or the refusal has no
+//! reason in this release; what sideway passes must not. The release is that of Debian 13.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::packages;
+use crate::repo;
+use crate::table::Finished;
+
+const SOURCE: &str = "http://deb.debian.org/debian/pool/main/r/rdma-core/rdma-core_56.1.orig.tar.gz";
+const SHA256: &str = "63ce7f2baa7242c2dbc76375dac957c420187dd27f8c5e148efc07971ee522a8";
+/// Each program, its driver's file, and its cases of refused calls.
+const PROGRAMS: [(&str, &str, &[&str]); 4] = [
+    ("siw", "siw/siw.c", &["refused"]),
+    ("rxe", "rxe/rxe.c", &["refused"]),
+    ("mlx4", "mlx4/qp.c", &["refused"]),
+    ("hns", "hns/hns_roce_u_hw_v2.c", &["refused", "refused_inline"]),
+];
+
+/// Builds and runs the programs; does not run if the source or a tool is missing.
+pub(super) fn check(root: &Path) -> Result<Finished> {
+    for tool in ["curl", "sha256sum", "tar", "python3", "cc"] {
+        if packages::find_program(tool).is_none() {
+            return Ok(Finished::did_not_run(format!("it needs {tool}: install it")));
+        }
+    }
+    let folder = repo::target_folder(root)?.join("drivers");
+    fs::create_dir_all(&folder)?;
+    let Some(source) = source(&folder)? else {
+        return Ok(Finished::did_not_run(format!("{SOURCE} cannot be downloaded: connect to a network")));
+    };
+    let include = headers(&source)?;
+    for (name, file, refused) in PROGRAMS {
+        let program = compile(root, &source, &include, (name, file))?;
+        let passed = run(&program, "passed")?;
+        ensure!(passed.status.success(), "{name}: what sideway passes ends with {}:\n{}", passed.status, text(&passed));
+        for case in refused {
+            let output = run(&program, case)?;
+            let is_found = text(&output).contains("ERROR: AddressSanitizer");
+            ensure!(is_found, "{name} {case}: what sideway refuses does no harm, and ends with {}", output.status);
+            println!("{name}: passed calls are clean; {case}: {}", finding(&output));
+        }
+    }
+    Ok(Finished::default())
+}
+
+/// The unpacked source, with the expected hash; `None` if there is no network.
+fn source(folder: &Path) -> Result<Option<PathBuf>> {
+    let archive = folder.join("rdma-core.tar.gz");
+    if !archive.exists() {
+        let draft = folder.join("draft");
+        let status = Command::new("curl").args(["-sfLm", "120", "-o"]).arg(&draft).arg(SOURCE).status()?;
+        if !status.success() {
+            return Ok(None);
+        }
+        let sum = succeed(Command::new("sha256sum").arg(&draft))?;
+        let sum = String::from_utf8_lossy(&sum.stdout).into_owned();
+        ensure!(sum.starts_with(SHA256), "{SOURCE} has the hash {sum}, not {SHA256}: do not use it");
+        fs::rename(draft, &archive)?;
+    }
+    let source = folder.join("source");
+    if !source.exists() {
+        let draft = folder.join("unpacked");
+        fs::create_dir_all(&draft)?;
+        succeed(Command::new("tar").args(["xzf"]).arg(&archive).args(["--strip-components=1", "-C"]).arg(&draft))?;
+        fs::rename(draft, &source)?;
+    }
+    Ok(Some(source))
+}
+
+/// A folder of headers as rdma-core's build makes it.
+fn headers(source: &Path) -> Result<PathBuf> {
+    let include = source.join("include");
+    let kernel = include.join("kernel-abi");
+    fs::create_dir_all(&kernel)?;
+    let links = [("infiniband", "libibverbs"), ("util", "util"), ("ccan", "ccan"), ("rdma", "kernel-headers/rdma")];
+    for (name, folder) in links {
+        let link = include.join(name);
+        if !link.exists() {
+            symlink(source.join(folder), link)?;
+        }
+    }
+    for entry in fs::read_dir(source.join("kernel-headers/rdma"))? {
+        let header = entry?.path();
+        if let Some(name) = header.file_name().filter(|_| header.extension().is_some_and(|end| end == "h")) {
+            let script = source.join("buildlib/make_abi_structs.py");
+            succeed(Command::new("python3").arg(script).arg(&header).arg(kernel.join(name)))?;
+        }
+    }
+    let found = ["STATEMENT_EXPR", "TYPEOF", "BUILTIN_TYPES_COMPATIBLE_P", "ISBLANK"];
+    let config: String = found.iter().map(|what| format!("#define HAVE_{what} 1\n")).collect();
+    fs::write(include.join("config.h"), config)?;
+    Ok(include)
+}
+
+fn compile(root: &Path, source: &Path, include: &Path, (name, file): (&str, &str)) -> Result<PathBuf> {
+    let driver = source.join("providers").join(file);
+    let program = include.join(format!("{name}-under-asan"));
+    let mut command = Command::new("cc");
+    // Not position-independent: the linker resolves the calls that have no library to 0.
+    command.args(["-g", "-O1", "-no-pie", "-fsanitize=address", "-D_GNU_SOURCE", "-w"]);
+    command.arg("-include").arg(include.join("config.h"));
+    command.arg(format!("-DDRIVER=\"{}\"", driver.display()));
+    command.arg("-I").arg(include).arg("-I").arg(driver.parent().context("a file without a folder")?);
+    command.arg("-Wl,--unresolved-symbols=ignore-all");
+    command.arg("-o").arg(&program).arg(root.join("xtask/drivers").join(format!("{name}.c")));
+    succeed(&mut command)?;
+    Ok(program)
+}
+
+fn run(program: &Path, case: &str) -> Result<Output> {
+    let mut command = Command::new(program);
+    let output = command.arg(case).env("ASAN_OPTIONS", "detect_leaks=0").output();
+    output.with_context(|| format!("cannot run {}", program.display()))
+}
+
+fn succeed(command: &mut Command) -> Result<Output> {
+    let output = command.output().with_context(|| format!("cannot run {:?}", command.get_program()))?;
+    if !output.status.success() {
+        bail!("{command:?} ended with {}:\n{}", output.status, text(&output));
+    }
+    Ok(output)
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The kind of damage, from the report's first line.
+fn finding(output: &Output) -> String {
+    let text = text(output);
+    let after = text.split_once("AddressSanitizer: ").map_or("", |(_, after)| after);
+    after.split(' ').next().unwrap_or_default().to_owned()
+}
