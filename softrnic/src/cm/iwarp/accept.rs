@@ -64,13 +64,14 @@ pub(in crate::cm) fn send_rejection(socket: &Descriptor, request: &Request, data
 }
 
 impl World {
-    /// Listens on the TCP port of an identifier. Without it, an identifier of a RoCE device listens on this host only.
+    /// Listens on the TCP port of an identifier. If that fails, an identifier of a RoCE device listens on this host
+    /// only.
     pub(in crate::cm) fn listen_on_tcp(&mut self, id: usize, backlog: i32) -> Result<(), Errno> {
         let identifier = self.id(id)?;
         // SAFETY: the identifier is alive.
         let (Some(source), true) = (identifier.source, unsafe { is_possible(identifier.c) }) else { return Ok(()) };
         if source.ip().is_loopback() && device::exists(false) {
-            // Other hosts cannot reach it.
+            // The identifier listens on a loopback address only, which other hosts cannot reach.
             return Ok(());
         }
         let af_only = identifier.options.af_only;
@@ -119,7 +120,7 @@ pub(in crate::cm) fn read_request(
         log::debug!("closed a connection: its request is invalid: {failure:?}");
     })?;
     let Some(request) = request else { return Ok(None) };
-    // A socket for both families has mapped addresses.
+    // A socket for both families returns IPv4 addresses in mapped form.
     let address = |name: rustix::io::Result<rustix::net::SocketAddrAny>| {
         let address = SocketAddr::try_from(name.map_err(drop)?).map_err(drop)?;
         Ok(SocketAddr::new(address.ip().to_canonical(), address.port()).with_scope_of(address))

@@ -22,9 +22,10 @@ use crate::wiring::streams;
 
 /// Time-out of a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for which a connection that TCP refuses is retried, and the interval: programs listen anew between two
-/// connections.
+/// If TCP refuses a connection, it is retried for this time: some programs close their listener between two connections
+/// and listen again.
 const GRACE: Duration = Duration::from_millis(100);
+/// Interval of these retries.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The arguments of a connect call.
@@ -38,7 +39,7 @@ pub(in crate::cm) struct Attempt {
     retry_until: Instant,
 }
 
-/// The event and status for a failed set-up, as in the kernel.
+/// Returns the event and status for a failed set-up, as the kernel reports them.
 fn failed(errno: i32) -> (event_type, i32) {
     match errno {
         libc::ECONNREFUSED | libc::ECONNRESET => (event_type::RDMA_CM_EVENT_REJECTED, -errno),
@@ -120,7 +121,7 @@ impl World {
         let socket = Arc::new(socket);
         match rustix::net::connect(&*socket, &to) {
             Ok(()) => send(&socket, &bytes),
-            // The program may wait for the peer before it takes an event of this channel.
+            // The program may wait for the peer before it reads an event of this channel.
             Err(rustix::io::Errno::INPROGRESS | rustix::io::Errno::INTR) => {
                 streams().send_once_connected(&socket, bytes).map_err(system)?;
             }
@@ -150,7 +151,7 @@ impl World {
         Ok(())
     }
 
-    /// Handles a passed deadline of a connection that is set up.
+    /// Handles an expired deadline during the set-up of a connection.
     pub(in crate::cm) fn set_up_expired(&mut self, id: usize) {
         let Ok(identifier) = self.id(id) else { return };
         match identifier.setup.take() {
@@ -160,7 +161,7 @@ impl World {
                 }
             }
             Some(Setup::Requesting(mut attempt, initiator)) if !attempt.is_connected && has_peer(&identifier.link) => {
-                // The rest of the time is for the reply.
+                // The remaining time is the limit for the reply.
                 attempt.is_connected = true;
                 identifier.setup = Some(Setup::Requesting(attempt, initiator));
                 self.set_deadline(id, Some(Instant::now() + CM_TIMEOUT));
@@ -180,7 +181,7 @@ impl World {
         self.close_link(id);
     }
 
-    /// Replaces the events that the channel waits for.
+    /// Replaces the set of events for which the channel waits.
     fn watch_again(&mut self, id: usize, socket: &Arc<Descriptor>, flags: EventFlags) -> Result<(), Errno> {
         let identifier = self.id(id)?;
         let (channel, old) = (identifier.channel, identifier.link.take());
@@ -224,7 +225,7 @@ impl World {
         };
         log::debug!("cannot connect: {failure:?}");
         match failure {
-            // A listener that is replaced also closes the connection.
+            // A listener that is closed and opened again also closes the connection.
             Failure::NeedsRevision1 if is_closed && !attempt.has_repeated => {
                 self.close_link(id);
                 (attempt.has_repeated, attempt.is_connected) = (true, false);

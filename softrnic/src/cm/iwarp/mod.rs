@@ -40,7 +40,7 @@ use crate::wiring::streams;
 pub(in crate::cm) enum Setup {
     /// TCP has refused the connection, which is retried.
     Retrying(Attempt),
-    /// TCP connects, or the request was sent.
+    /// The TCP connection is being established, or the request was sent.
     Requesting(Attempt, Initiator),
     /// The peer's request waits for the program.
     Requested(Request),
@@ -55,7 +55,7 @@ pub(in crate::cm) enum Setup {
 ///
 /// The identifier is alive.
 pub(in crate::cm) unsafe fn is_possible(id: *mut rdma_cm_id) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let kind = unsafe { ((*id).ps, (*id).qp_type) };
     kind == (rdma_port_space::RDMA_PS_TCP, ibv_qp_type::IBV_QPT_RC) && device::exists(true)
 }
@@ -85,7 +85,7 @@ fn path(from: SocketAddr, to: SocketAddr, traffic_class: u8) -> Path {
     }
 }
 
-/// A limit of reads within that of the device, which fits into a byte.
+/// Limits a read depth to that of the device, which fits into a byte.
 fn depth(value: u16) -> u8 {
     value.min(MAX_RD_ATOMIC as u16) as u8
 }
@@ -124,7 +124,7 @@ fn send(socket: &Descriptor, bytes: &[u8]) {
 }
 
 impl World {
-    /// Records the connection, and shows the new state in the QP of the identifier, if any.
+    /// Records the connection, and updates the state in the identifier's QP, if any.
     fn stream_connected(&mut self, id: usize, made: Arc<Connection>) -> Result<(), Errno> {
         let identifier = self.id(id)?;
         identifier.setup = Some(Setup::Connected(made));
@@ -174,7 +174,7 @@ impl World {
 }
 
 impl Identifier {
-    /// Whether the connection has its socket, and closes it.
+    /// Whether a connection owns the socket and closes it.
     pub(in crate::cm) fn has_stream(&self) -> bool {
         matches!(self.setup, Some(Setup::Connected(_)))
     }

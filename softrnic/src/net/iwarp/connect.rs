@@ -1,7 +1,8 @@
 //! The set-up of a connection (RFC 5044, section 7.1; RFC 6581).
 //!
-//! The initiator sends a request and the responder a reply. An initiator whose peer supports only revision 1 repeats the
-//! set-up with it on a new TCP connection. The owner of a machine limits the time of the set-up.
+//! The initiator sends a request and the responder a reply. If the peer supports only revision 1, the initiator repeats
+//! the set-up with that revision on a new TCP connection. The owner of this state machine limits the time of the
+//! set-up.
 
 use super::mpa::{ANY_DEPTH, Enhanced, Frame, Malformed, RtrKinds};
 use super::terminate::Code;
@@ -9,21 +10,21 @@ use super::terminate::Code;
 /// The highest revision.
 const REVISION: u8 = 2;
 
-/// The kinds of RTR frames that both ends of ours support.
+/// The RTR frames that softrnic supports at both ends.
 const RTR: RtrKinds = RtrKinds { fpdu: false, write: true, read: true };
 
-/// What one end offers.
+/// The parameters that one end offers.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
-    /// Inbound and outbound reads at a time.
+    /// Maximum number of inbound and outbound reads in flight.
     pub(crate) ird: u16,
     pub(crate) ord: u16,
-    /// Whether it asks for a CRC. There is one if either end does.
+    /// Whether this end requests a CRC. A CRC is used if either end requests it.
     pub(crate) has_crc: bool,
     pub(crate) private: Vec<u8>,
 }
 
-/// What both ends have agreed on.
+/// The parameters that both ends agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Agreed {
     pub(crate) ird: u16,
@@ -41,13 +42,13 @@ pub(crate) enum Rtr {
     Read,
 }
 
-/// Why there is no connection.
+/// The reason why no connection was established.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     Malformed(Malformed),
     /// The peer requires markers.
     Markers,
-    /// The peer has a revision that does not exist yet.
+    /// The peer uses a later revision than 2.
     Revision(u8),
     /// The peer may support only revision 1: repeat the set-up with [`Initiator::of_revision_1`].
     NeedsRevision1,
@@ -84,7 +85,7 @@ pub(crate) struct Responder {
 pub(crate) struct Request(Frame);
 
 impl Initiator {
-    /// Begins with the highest revision.
+    /// Creates an initiator that begins with the highest revision.
     pub(crate) fn new(offer: Offer) -> Self {
         Self { offer, revision: REVISION, received: Vec::new() }
     }
@@ -150,7 +151,7 @@ impl Initiator {
             Enhanced { rtr: RtrKinds { read: true, .. }, .. } => Some(Rtr::Read),
             _ => return Err(Failure::Mismatch(Code::RTR)),
         };
-        // ANY_DEPTH exceeds every limit of ours.
+        // `ANY_DEPTH` exceeds all limits of this side.
         Ok((ird, ord.min(reply.ird), rtr))
     }
 

@@ -1,11 +1,12 @@
 //! A connection: the carrier of one QP, on a TCP socket.
 //!
 //! [`Carrier::put`] encodes messages into a buffer, and [`Carrier::flush`] or a full buffer passes it to TCP. A send or
-//! write completes when TCP has its last byte. The engine's thread, or a program that polls, [serves](Connection::serve)
-//! the connection: it reads the socket, delivers segments to the QP, and continues what was blocked.
+//! write completes when TCP has accepted its last byte. The engine's thread, or a program that polls,
+//! [serves](Connection::serve) the connection: it reads the socket, delivers segments to the QP, and continues
+//! blocked deliveries and writes.
 //!
-//! Locks: `incoming` is held while segments are delivered, and `outgoing` only briefly, below the locks of the QP. No
-//! call of the QP is made with `outgoing` locked.
+//! Lock order: `incoming`, then the locks of the QP, then `outgoing`. `incoming` is held while segments are delivered.
+//! `outgoing` is held only briefly, and never while calling the QP.
 
 use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +32,7 @@ use crate::wire::operation::Operation;
 use crate::wire::packet::{Packet, Part, Payload, Response, ResponseKind, STREAM_PEER, psn_after};
 use crate::wire::transport::{Carrier, Stuck, Wake};
 
-/// The buffer is passed to TCP from this length on.
+/// A buffer of at least this length is passed to TCP immediately.
 const WRITE_LENGTH: usize = 64 << 10;
 /// Reads of the socket at a time, so that a fast peer does not delay the others.
 const MAX_READS: usize = 4;
@@ -49,15 +50,15 @@ pub(crate) struct Connection {
     this: Weak<Self>,
     /// The QP.
     number: u32,
-    /// Received messages begin as this one.
+    /// Requests for received messages are copies of this one, with further fields set.
     template: Request,
     incoming: Mutex<Incoming>,
     outgoing: Mutex<Outgoing>,
-    /// A thread delivers segments, and flushes afterwards.
+    /// Whether a thread is delivering segments; it flushes afterwards.
     is_receiving: AtomicBool,
-    /// The QP had no receive for the part that was just delivered.
+    /// Whether the QP had no receive for the part that was just delivered.
     is_unready: AtomicBool,
-    /// A part waits for a receive, and the socket is not read.
+    /// Whether a part waits for a receive; until then the socket is not read.
     is_waiting: AtomicBool,
 }
 
@@ -123,8 +124,8 @@ impl Connection {
         unpoisoned(self.outgoing.lock())
     }
 
-    /// Reads the socket, and continues what was blocked. The caller holds no lock of a QP. Without `waits`, returns
-    /// `false` if another thread does it. Returns whether anything has arrived.
+    /// Reads the socket, and continues blocked deliveries and writes. The caller holds no lock of a QP. Without
+    /// `waits`, returns `false` if another thread serves the connection. Returns whether anything has arrived.
     pub(super) fn serve(&self, waits: bool) -> bool {
         let Some(this) = self.this.upgrade() else { return false };
         let has_found;
@@ -139,7 +140,7 @@ impl Connection {
             let carrier: Arc<dyn Carrier> = this;
             has_found = self.receive(&mut incoming, &carrier);
             self.is_receiving.store(false, Ordering::SeqCst);
-            // Also if TCP took nothing before: it may have space now.
+            // Writes even if TCP accepted nothing before, because it may have space now.
             self.write(&mut self.out());
             self.complete();
             self.check_end(&carrier);
@@ -198,7 +199,8 @@ impl Connection {
         true
     }
 
-    /// Delivers the part that waits for a receive again, and what has followed it. Returns whether none waits.
+    /// Tries again to deliver the part that waits for a receive, and the segments after it. Returns whether no part
+    /// waits any more.
     fn retry(&self, incoming: &mut Incoming, carrier: &Arc<dyn Carrier>) -> bool {
         let Some(Waiting { part, payload, until }) = incoming.waiting.take() else { return true };
         if !self.out().end.is_ending {
@@ -218,7 +220,7 @@ impl Connection {
         true
     }
 
-    /// Stops or continues to read the socket. TCP then stops the peer.
+    /// Stops or resumes reading the socket. While reading is stopped, TCP's flow control stops the peer.
     fn set_waiting(&self, is_waiting: bool) {
         if self.is_waiting.swap(is_waiting, Ordering::Relaxed) != is_waiting {
             self.engine.waiting(is_waiting);
@@ -352,7 +354,7 @@ impl Connection {
             let has_completed = out.has_completed();
             drop(out);
             if has_completed {
-                // The peer may answer what TCP has just taken.
+                // The peer may answer messages that TCP has just accepted.
                 self.complete();
             }
             let part = Part { number: self.number, request, offset, length: payload.len() as u32, attempt: 0 };
@@ -371,7 +373,7 @@ impl Connection {
     /// Delivers a response to the QP.
     fn respond(&self, psn: u32, attempt: u32, kind: ResponseKind, payload: &[u8]) {
         let response = Response { number: self.number, source_number: STREAM_PEER, psn, attempt, kind };
-        // If another thread holds the QP, that thread handles it.
+        // If another thread has locked the QP, that thread handles the response.
         with_segment(payload, |segments| {
             self.engine.deliver.response(&response, segments);
         });
@@ -392,7 +394,7 @@ impl Connection {
                     break;
                 }
                 Err(error) => {
-                    // What was received before is still delivered.
+                    // Data that was received before the failure is still delivered.
                     self.lose(out, error);
                     self.engine.notify(self.id);
                 }
@@ -428,7 +430,7 @@ impl Connection {
         self.engine.watch(self, !out.end.is_closed && !self.is_waiting(), out.is_blocked);
     }
 
-    /// Delivers the completions, in order: one thread at a time.
+    /// Delivers the completions in order. One thread at a time does this.
     fn complete(&self) {
         let mut out = self.out();
         if std::mem::replace(&mut out.is_completing, true) {
@@ -544,13 +546,14 @@ impl Carrier for Connection {
     }
 }
 
-/// Whether a connection is closed although its peer has not closed it: after the time since the end has begun, and since
-/// data has arrived. Closing it earlier would reset it, and the peer would lose what this end has sent last.
+/// Whether to close a connection that the peer has not closed. `whole` is the time since the end began, `silent` the
+/// time since data last arrived. Closing it earlier would reset it, and the peer would lose the last data that this end
+/// sent.
 pub(super) fn has_ended(whole: Duration, silent: Duration) -> bool {
     silent >= CLOSE_TIMEOUT || whole >= PEER_TIMEOUT
 }
 
-/// Calls `call` with received bytes as a segment; with none if there are none.
+/// Calls `call` with the received bytes as a segment, or with no segment if there are no bytes.
 fn with_segment(payload: &[u8], call: impl FnOnce(&[Segment])) {
     if payload.is_empty() {
         return call(&[]);

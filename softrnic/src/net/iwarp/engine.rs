@@ -35,7 +35,7 @@ const POLLING_AFTER: u32 = 16;
 const YIELD_AFTER: u32 = 64;
 /// Interval of checks for connections whose peer does not close them.
 const ENDING_TICK: Duration = Duration::from_secs(1);
-/// A peer that is unreachable for so long, or does not acknowledge data, is lost.
+/// A peer that is unreachable, or does not acknowledge data, for this time is lost.
 pub(crate) const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The ID of the wake-up.
 const WAKE: u64 = 0;
@@ -54,23 +54,23 @@ pub(crate) struct Engine {
     is_started: Mutex<bool>,
     connections: RwLock<BTreeMap<u64, Arc<Connection>>>,
     has_connections: AtomicBool,
-    /// Sockets that connect, and the first bytes to send.
+    /// Sockets whose TCP connection is being established, and the first bytes to send.
     connecting: Mutex<BTreeMap<u64, First>>,
     last_id: AtomicU64,
     /// Connections to serve although their sockets may not be ready.
     notified: Mutex<Vec<u64>>,
-    /// The number of connections that end.
+    /// The number of connections that are ending.
     ending: AtomicUsize,
     /// The number of connections with a message that waits for a receive.
     waiting: AtomicUsize,
-    /// Programs poll, so the thread does not wait for sockets.
+    /// Whether programs poll, so that the thread does not wait for sockets.
     is_polled: AtomicBool,
-    /// A program has polled since the thread's last check.
+    /// Whether a program has polled since the thread's last check.
     has_polled: AtomicBool,
     polls: AtomicU32,
 }
 
-/// A socket that connects, and its first bytes.
+/// A socket whose TCP connection is being established, and the first bytes to send.
 type First = (Weak<Descriptor>, Vec<u8>);
 
 #[derive(Debug)]
@@ -133,7 +133,7 @@ impl Engine {
         Ok(Connection::new(self, (id, socket), agreed, stream, first, (number, template)))
     }
 
-    /// Sends bytes once TCP has connected. They fit into the buffer of a new socket; the owner of the socket sees a
+    /// Sends bytes once TCP has connected. They fit into the buffer of a new socket; the owner of the socket detects a
     /// failure.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ impl Engine {
         let reactor = self.reactor.get().ok_or(Errno::NXIO)?;
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let mut connecting = unpoisoned(self.connecting.lock());
-        // Their owners have closed the others.
+        // Removes sockets that their owners have closed.
         connecting.retain(|_, (socket, _)| socket.strong_count() > 0);
         let flags = epoll::EventFlags::OUT | epoll::EventFlags::ONESHOT;
         epoll::add(&reactor.epoll, &**socket, epoll::EventData::new_u64(id), flags)?;
@@ -156,7 +156,8 @@ impl Engine {
         let Some((socket, bytes)) = unpoisoned(self.connecting.lock()).remove(&id) else { return };
         let Some(socket) = socket.upgrade() else { return };
         let _ = epoll::delete(&reactor.epoll, &*socket);
-        // A call would take the error of a socket without a connection, which is for its owner.
+        // Leaves a socket without a connection alone, because any call would clear its error, which the owner must
+        // read.
         if rustix::net::getpeername(&*socket).is_err() {
             return;
         }
@@ -176,7 +177,7 @@ impl Engine {
             self.remove(connection);
             return added;
         }
-        // A post may have met a full TCP before.
+        // An earlier post may have found TCP's send buffer full.
         connection.watched();
         connection.serve(true);
         Ok(())
@@ -222,7 +223,7 @@ impl Engine {
         loop {
             if self.is_polled.load(Ordering::SeqCst) {
                 nap(reactor);
-                // Programs may serve only the connections.
+                // The other events of the reactor, because programs serve only the connections.
                 self.serve_ready(reactor, Some(Duration::ZERO));
                 self.serve_notified();
                 if !self.has_polled.swap(false, Ordering::SeqCst) {
@@ -292,8 +293,8 @@ impl Engine {
     }
 
     pub(super) fn serve_notified(&self) {
-        // Not in the head of the loop, which would hold the lock: connections are served under a lock of their own, and
-        // notify.
+        // Not in the head of the loop, which would hold this lock. Serving a connection takes the connection's lock,
+        // and may call `notify`.
         let notified = std::mem::take(&mut *unpoisoned(self.notified.lock()));
         for id in notified {
             if let Some(connection) = self.get(id) {
@@ -302,7 +303,7 @@ impl Engine {
         }
     }
 
-    /// Has the thread serve a connection soon. The caller may hold any lock.
+    /// Makes the thread serve a connection soon. The caller may hold any lock.
     pub(super) fn notify(&self, id: u64) {
         unpoisoned(self.notified.lock()).push(id);
         self.wake();
@@ -310,26 +311,26 @@ impl Engine {
 
     fn wake(&self) {
         if let Some(reactor) = self.reactor.get() {
-            // It fails only if a wake-up is already pending.
+            // The write fails only if a wake-up is already pending.
             let _ = rustix::io::write(&reactor.wake, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Sets the events of a socket that are waited for.
+    /// Sets the events for which the engine waits on a connection's socket.
     pub(super) fn watch(&self, connection: &Connection, reads: bool, writes: bool) {
         let mut flags = epoll::EventFlags::empty();
         flags.set(epoll::EventFlags::IN, reads);
         flags.set(epoll::EventFlags::OUT, writes);
-        // The end of the connection, which cannot be left out, is reported once.
+        // epoll always reports the end of a connection; ONESHOT limits this to one report.
         flags.set(epoll::EventFlags::ONESHOT, !reads && !writes);
         if let Some(reactor) = self.reactor.get() {
             let data = epoll::EventData::new_u64(connection.id);
-            // A connection that is not served yet, or no longer, is not in the list.
+            // This fails for a connection that is not served yet, or not any more.
             let _ = epoll::modify(&reactor.epoll, &*connection.socket, data, flags);
         }
     }
 
-    /// A message begins to wait for a receive, or no longer waits.
+    /// Records that a message begins to wait for a receive, or no longer waits.
     pub(super) fn waiting(&self, is_new: bool) {
         if !is_new {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -338,7 +339,7 @@ impl Engine {
         }
     }
 
-    /// A connection ends.
+    /// Records that a connection begins to end.
     pub(super) fn ending(&self) {
         if self.ending.fetch_add(1, Ordering::Relaxed) == 0 {
             self.wake();

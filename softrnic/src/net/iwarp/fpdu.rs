@@ -36,17 +36,17 @@ pub(super) fn emit(header: &[u8], payload: &[u8], has_crc: bool, out: &mut Vec<u
     out.extend(crc.to_le_bytes());
 }
 
-/// Cuts the received stream into segments.
+/// Splits the received stream into segments.
 #[derive(Debug)]
 pub(super) struct Frames {
     has_crc: bool,
-    /// Its memory is touched only as far as bytes arrive at a time.
+    /// Only as much of this memory is touched as bytes arrive at a time.
     buffer: Box<[u8]>,
-    /// The bytes that were received and not returned.
+    /// The range of the bytes that were received but not returned as segments yet.
     received: Range<usize>,
 }
 
-/// The place of a segment.
+/// The position of a segment in the buffer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Found(Range<usize>);
 
@@ -65,7 +65,7 @@ impl Frames {
         &mut self.buffer[self.received.end..]
     }
 
-    /// Bytes were written to the start of the space.
+    /// Records that bytes were written to the start of the space.
     pub(super) fn filled(&mut self, bytes: usize) {
         self.received.end = self.buffer.len().min(self.received.end + bytes);
     }
@@ -75,7 +75,7 @@ impl Frames {
         self.received = 0..0;
     }
 
-    /// Adds bytes, less than the space.
+    /// Adds bytes, which must fit into the space.
     #[cfg(test)]
     pub(super) fn add(&mut self, bytes: &[u8]) {
         self.space()[..bytes.len()].copy_from_slice(bytes);

@@ -1,6 +1,6 @@
 //! iWARP over TCP (RFC 5044, 5041, 5040, 6581, 7306).
 //!
-//! Without I/O, from the bottom up; bytes go in and come out by slices and vectors:
+//! Modules without I/O, from the bottom up; they read bytes from slices and append bytes to vectors:
 //!
 //! - `mpa`: the start-up frames of a connection
 //! - `connect`: the set-up of a connection at both ends
@@ -12,7 +12,7 @@
 //! - `receiver`: checks received segments against the state of the connection
 //! - `stream`: a connection after its set-up
 //!
-//! With I/O, for the devices named `softiw...`:
+//! Modules with I/O, for the devices named `softiw...`:
 //!
 //! - `connection`: the carrier of a QP, on one TCP socket; `outgoing`: its sending side
 //! - `engine`: the connections of the process, and the thread that serves them
@@ -36,7 +36,7 @@ mod terminate;
 #[cfg(test)]
 mod tests;
 
-/// Splits `N` bytes from the start of `bytes`.
+/// Removes `N` bytes from the start of `bytes` and returns them.
 fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (first, rest) = bytes.split_first_chunk()?;
     *bytes = rest;

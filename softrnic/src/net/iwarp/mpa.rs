@@ -32,9 +32,9 @@ pub(super) struct Frame {
 /// The read limits and the ready-to-receive (RTR) frames of revision 2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Enhanced {
-    /// Inbound reads that the sender accepts at a time.
+    /// Maximum number of concurrent inbound reads that the sender of the frame accepts.
     pub(super) ird: u16,
-    /// Outbound reads that the sender has in flight at most.
+    /// Maximum number of outbound reads that the sender has in flight.
     pub(super) ord: u16,
     /// The initiator sends an RTR frame, after which the responder may send first.
     pub(super) is_peer_to_peer: bool,
@@ -54,10 +54,10 @@ pub(super) const ANY_DEPTH: u16 = 0x3fff;
 const FIRST_FLAG: u16 = 0x8000;
 const SECOND_FLAG: u16 = 0x4000;
 
-/// Why bytes are not a frame.
+/// The reason why bytes are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Malformed {
-    /// The bytes begin with another key.
+    /// The bytes do not begin with the key of this frame.
     Key,
     /// The private data exceeds [`MAX_PRIVATE`].
     Length,

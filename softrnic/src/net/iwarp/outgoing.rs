@@ -1,5 +1,5 @@
-//! The sending side of a connection: encodes messages into a buffer, which TCP takes, and keeps the requests that are
-//! not complete.
+//! The sending side of a connection: encodes messages into a buffer, which is passed to TCP, and keeps the incomplete
+//! requests.
 
 use std::collections::VecDeque;
 use std::sync::Weak;
@@ -24,10 +24,10 @@ pub(super) const SEND_FOLLOWS: u32 = u32::MAX;
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) stream: Stream,
-    /// The bytes after `taken` wait for TCP.
+    /// The encoded bytes; those after `taken` are not passed to TCP yet.
     pub(super) buffer: Vec<u8>,
     pub(super) taken: usize,
-    /// The number of bytes that TCP has taken before this buffer.
+    /// The number of bytes that TCP accepted before the bytes of this buffer.
     pub(super) position: u64,
     /// A copy of a payload.
     pub(super) scratch: Vec<u8>,
@@ -35,12 +35,12 @@ pub(super) struct Outgoing {
     pub(super) requests: VecDeque<Outstanding>,
     /// The peer's requests that are not answered.
     pub(super) asked: VecDeque<(u32, Asked)>,
-    /// Whose message is partially put.
+    /// The owner of the message that is partially encoded.
     pub(super) open: Option<Owner>,
     pub(super) waiter: Option<Weak<dyn Wake>>,
-    /// A thread delivers completions.
+    /// Whether a thread is delivering completions.
     pub(super) is_completing: bool,
-    /// TCP takes nothing at the moment.
+    /// Whether TCP accepts no bytes at the moment.
     pub(super) is_blocked: bool,
     pub(super) end: End,
 }
@@ -48,20 +48,20 @@ pub(super) struct Outgoing {
 /// The end of a connection.
 #[derive(Debug, Default)]
 pub(super) struct End {
-    /// Nothing more is put.
+    /// Whether no further message is encoded.
     pub(super) is_ending: bool,
     pub(super) began: Option<Instant>,
-    /// Data of the peer arrived after the end has begun.
+    /// The time at which data of the peer last arrived after the end began.
     pub(super) heard: Option<Instant>,
-    /// A Terminate message was put.
+    /// Whether a Terminate message was encoded.
     pub(super) is_terminated: bool,
     /// The peer's reason.
     pub(super) refusal: Option<Refusal>,
-    /// The QP was informed.
+    /// Whether the QP was informed.
     pub(super) is_reported: bool,
-    /// This end has closed its direction.
+    /// Whether this end has closed its direction.
     pub(super) is_shut: bool,
-    /// The peer has closed its direction.
+    /// Whether the peer has closed its direction.
     pub(super) is_closed: bool,
     /// TCP sends nothing more.
     pub(super) is_broken: bool,
@@ -83,7 +83,7 @@ pub(super) struct Outstanding {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Await {
-    /// Until TCP has taken this byte.
+    /// The request waits until TCP has accepted this byte.
     Taken(u64),
     Data,
     Original,
@@ -135,7 +135,7 @@ impl Outgoing {
         }
     }
 
-    /// The number of bytes that TCP has taken.
+    /// The number of bytes that TCP has accepted.
     pub(super) fn sent(&self) -> u64 {
         self.position + self.taken as u64
     }
@@ -159,7 +159,8 @@ impl Outgoing {
         Some((psn, attempt, original))
     }
 
-    /// TCP sends nothing more. What it has not taken does not complete, and other requests may still be answered.
+    /// TCP sends nothing more. Requests whose bytes it has not accepted do not complete; other requests may still be
+    /// answered.
     pub(super) fn stop_sending(&mut self) {
         let sent = self.sent();
         self.requests.retain(|request| !matches!(request.wait, Await::Taken(end) if end > sent));
@@ -218,7 +219,7 @@ impl Outgoing {
                 stream.atomic(rkey, address, Atomic::FetchAdd { add }, buffer);
                 wait = Some(Await::Original);
             }
-            // The service has no such message.
+            // iWARP has no such message.
             Operation::AtomicWrite { .. } | Operation::Flush { .. } => return Err(Stuck::Fault),
             Operation::LocalInvalidate { .. } | Operation::Bind => return Err(Stuck::Fault),
         }
@@ -235,7 +236,7 @@ impl Outgoing {
         let asked = self.asked.front().filter(|(psn, _)| *psn == response.psn).map(|(_, asked)| *asked);
         let (offset, length, original) = match response.kind {
             ResponseKind::Data { offset, length } => (offset, length, 0),
-            // Nothing is acknowledged, and a read ends with its last data.
+            // iWARP acknowledges nothing, and a read ends with its last data.
             ResponseKind::Reply(Reply::Done { original }) => match asked {
                 Some(Asked::Atomic(_) | Asked::Read(ReadRequest { length: 0, .. })) => (0, 0, original),
                 _ => return Ok(()),
@@ -274,7 +275,7 @@ impl Outgoing {
         let code = match reply {
             // A QP that has failed or was disconnected handles no message.
             Reply::Silence if self.end.is_ending => return,
-            // The connection keeps a message without a receive.
+            // If there is no receive, the connection keeps the message and retries.
             Reply::Done { .. } | Reply::NotReady { .. } => return,
             Reply::Refused(refusal) => code_of(refusal, asked.is_some()),
             Reply::Silence | Reply::LocalFault => Code::UNSPECIFIED,
@@ -295,7 +296,7 @@ fn code_of(refusal: Refusal, is_read: bool) -> Code {
     }
 }
 
-/// What the peer's code means for the oldest request.
+/// Converts the peer's code to the status of the oldest request.
 pub(super) fn refusal_of(code: Code) -> Refusal {
     match code.0 >> 8 {
         // Protection errors; the kernel's siw sends the code 0x1000 for them.
@@ -305,7 +306,7 @@ pub(super) fn refusal_of(code: Code) -> Refusal {
     }
 }
 
-/// The bytes of a payload, by a copy if others can change them.
+/// Returns the bytes of a payload; copies them first if other code may change them.
 fn copied<'p>(payload: Payload<'p>, scratch: &'p mut Vec<u8>) -> Result<&'p [u8], Stuck> {
     match payload {
         Payload::Bytes(bytes) => Ok(bytes),

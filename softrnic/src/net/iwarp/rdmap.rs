@@ -95,7 +95,7 @@ impl ReadRequest {
     }
 }
 
-/// The fields of an Atomic Request, with the masks that verbs have no word for left out: all bits take part.
+/// The fields of an Atomic Request. Masks are left out, because verbs do not support them: all bits take part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AtomicRequest {
     pub(super) id: u32,
@@ -114,7 +114,7 @@ impl AtomicRequest {
     const LENGTH: usize = 52;
     const FETCH_ADD: u32 = 0;
     const COMPARE_SWAP: u32 = 2;
-    /// An add mask of zero lets carries pass all bits.
+    /// With an add mask of zero, carries pass between all bits.
     const ONE_NUMBER: u64 = 0;
     const ALL_BITS: u64 = u64::MAX;
 

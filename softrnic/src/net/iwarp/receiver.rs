@@ -21,7 +21,7 @@ pub(super) struct Receiver {
     /// The limit of the peer's requests that this end has not answered, and their number.
     ird: usize,
     unanswered: usize,
-    /// The connection ended with an error of either end.
+    /// Whether the connection ended with an error of either end.
     is_over: bool,
 }
 
@@ -31,7 +31,7 @@ enum Pending {
     Atomic { id: u32 },
 }
 
-/// What a segment brings.
+/// The event that a segment causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event<'s> {
     /// A part of a Send. The length of the message is known with the last part only.
@@ -112,7 +112,7 @@ impl Receiver {
         tag
     }
 
-    /// This end has answered a request of the peer.
+    /// Records that this end has answered a request of the peer.
     pub(super) fn answered(&mut self) {
         self.unanswered = self.unanswered.saturating_sub(1);
     }
@@ -121,7 +121,7 @@ impl Receiver {
     ///
     /// # Errors
     ///
-    /// The message to send before this end closes the connection.
+    /// The Terminate message to send before this end closes the connection.
     pub(super) fn segment<'s>(&mut self, segment: &'s [u8]) -> Result<Event<'s>, Terminate> {
         if self.is_over {
             return Ok(Event::Nothing);
@@ -143,7 +143,7 @@ impl Receiver {
     fn event<'s>(&mut self, header: Header, payload: &'s [u8]) -> Result<Event<'s>, Code> {
         let Header { opcode, is_last, placement } = header;
         if opcode == Opcode::Terminate {
-            // It may end an unfinished message.
+            // This segment may end an unfinished message.
             self.offset = 0;
         } else if self.open.is_some_and(|open| open != opcode) {
             return Err(Code::OPCODE);
@@ -187,7 +187,7 @@ impl Receiver {
         Ok(Event::ReadResponse { offset: at, payload, is_last: is_complete })
     }
 
-    /// Checks the place of an untagged segment, and moves on. Returns its offset in the message.
+    /// Checks the position of an untagged segment, and advances it. Returns the segment's offset in the message.
     fn place(&mut self, queue: u32, (msn, offset): (u32, u32), payload: &[u8], is_last: bool) -> Result<u32, Code> {
         let expected = self.msn.get_mut(queue as usize).ok_or(Code::QUEUE)?;
         if msn != *expected {

@@ -1,11 +1,11 @@
-//! Cuts messages into frames.
+//! Splits messages into frames.
 
 use super::ddp::{Header, Placement, UNTAGGED};
 use super::fpdu;
 use super::rdmap::{Opcode, QUEUES};
 use super::terminate::Terminate;
 
-/// The shortest limit of a segment: a Read Request, which is not cut, and some payload.
+/// The minimum of the segment limit: space for a Read Request, which is never split, and some payload.
 const MIN_SEGMENT: usize = UNTAGGED + 64;
 
 /// The sending half of a connection.
@@ -71,7 +71,7 @@ impl Sender {
         self.cut(opcode, payload, is_last, out, place);
     }
 
-    /// Appends a payload in as many frames as it takes, at least one.
+    /// Appends a payload in as many frames as needed, at least one.
     fn cut(
         &self,
         opcode: Opcode,

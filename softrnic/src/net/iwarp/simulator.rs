@@ -14,10 +14,10 @@ const PART: usize = 700;
 /// The limit of a segment, so that each part takes several.
 const SEGMENT: usize = 300;
 
-/// The distance of the bytes that tests of all bytes try; Miri tries a few.
+/// Tests that change each byte in turn advance by this step; Miri tries only a few bytes.
 const STEP: usize = if cfg!(miri) { 401 } else { 1 };
 
-/// What a program of an end requests.
+/// A request of the program at one end.
 #[derive(Clone, Debug)]
 enum Work {
     Send { length: usize, kind: Last },
@@ -28,7 +28,7 @@ enum Work {
     CompareSwap { compare: u64, swap: u64 },
 }
 
-/// What the program of an end gets, by complete messages.
+/// A complete message that the program at one end receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Seen {
     Send { bytes: Vec<u8>, kind: Last },
@@ -38,7 +38,7 @@ enum Seen {
     Original(u64),
 }
 
-/// One end, with the bytes that it has sent and that have not arrived.
+/// One end, with the bytes that it has sent but that have not arrived yet.
 #[derive(Debug)]
 struct End {
     stream: Stream,
@@ -182,7 +182,7 @@ fn see(event: Event<'_>, partial: &mut Vec<u8>, seen: &mut Vec<Seen>, terminated
     }
 }
 
-/// What the requests of one end show: at the peer, and at the end itself.
+/// The messages that the requests of one end cause: at the peer, and at the end itself.
 fn expected(works: &[Work]) -> (Vec<Seen>, Vec<Seen>) {
     let (mut there, mut here, mut word) = (Vec::new(), Vec::new(), 0_u64);
     for work in works {
@@ -209,7 +209,7 @@ fn offer() -> Offer {
     Offer { ird: 64, ord: 64, has_crc: true, private: b"private".to_vec() }
 }
 
-/// Sets up a connection, with cuts of the given lengths.
+/// Sets up a connection over a stream that arrives in pieces of at most `cut` bytes.
 fn set_up(mut initiator: Initiator, cut: usize) -> (Agreed, Agreed) {
     let (mut request, mut reply) = (Vec::new(), Vec::new());
     initiator.start(&mut request).unwrap();

@@ -15,14 +15,14 @@ const RTR_STAG: u32 = 1;
 pub(super) struct Stream {
     sender: Sender,
     receiver: Receiver,
-    /// The responder sends its first frame after it has received one.
+    /// Whether this end may send: a responder must receive a frame first.
     may_send: bool,
-    /// The RTR read whose answer the QP does not see.
+    /// Whether the RTR read is not answered yet. The QP receives neither this read nor its answer.
     has_rtr_read: bool,
 }
 
 impl Stream {
-    /// The end that has connected. Appends the RTR frame.
+    /// Creates the initiator's end. Appends the RTR frame.
     pub(super) fn initiator(agreed: &Agreed, max_segment: usize, out: &mut Vec<u8>) -> Self {
         let mut stream = Self::new(agreed, max_segment, true);
         match agreed.rtr {
@@ -33,7 +33,7 @@ impl Stream {
         stream
     }
 
-    /// The end that has accepted.
+    /// Creates the responder's end.
     pub(super) fn responder(agreed: &Agreed, max_segment: usize) -> Self {
         Self::new(agreed, max_segment, false)
     }
@@ -52,7 +52,7 @@ impl Stream {
         self.may_send
     }
 
-    /// Handles a received segment, and returns what it brings.
+    /// Handles a received segment, and returns the event that it causes.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl Stream {
         self.sender.fields(Opcode::ReadRequest, &request.bytes(), out);
     }
 
-    /// Sends a part of the answer to the peer's oldest request, which is this read.
+    /// Sends a part of the answer to the peer's oldest request, which must be this read.
     pub(super) fn read_response(&mut self, read: &ReadRequest, offset: u32, payload: &[u8], out: &mut Vec<u8>) {
         let is_last = u64::from(offset) + payload.len() as u64 >= u64::from(read.length);
         let sink_offset = read.sink_offset.wrapping_add(offset.into());
@@ -119,7 +119,7 @@ impl Stream {
         self.sender.fields(Opcode::AtomicRequest, &AtomicRequest { id, stag, offset, kind }.bytes(), out);
     }
 
-    /// Answers the peer's oldest request, which is the atomic of this identifier.
+    /// Answers the peer's oldest request, which must be the atomic with this identifier.
     pub(super) fn atomic_response(&mut self, id: u32, original: u64, out: &mut Vec<u8>) {
         self.sender.fields(Opcode::AtomicResponse, &AtomicResponse { id, original }.bytes(), out);
         self.receiver.answered();

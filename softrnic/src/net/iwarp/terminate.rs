@@ -101,7 +101,7 @@ impl Terminate {
         out
     }
 
-    /// Parses the error. The headers of the segment are for people who read a capture, and are ignored.
+    /// Parses the error. Ignores the headers of the segment, which only help readers of a packet capture.
     pub(super) fn parse(bytes: &[u8]) -> Option<Code> {
         let (&[a, b, _, _], _) = bytes.split_first_chunk()?;
         Some(Code(u16::from_be_bytes([a, b])))
