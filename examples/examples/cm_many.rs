@@ -1,5 +1,5 @@
 //! Hundreds of connections by IP address on one thread and one event channel: the program sleeps in poll(2) until an
-//! event or a completion, and then advances the connection of that event.
+//! event or a completion arrives, and then advances the connection to which it belongs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -110,7 +110,7 @@ impl Devices {
 /// All connections, and the loop that drives them.
 #[derive(Debug)]
 struct Connections {
-    /// By [`key`]: a connection event has the identifier, and a completion event the key.
+    /// The connections by [`key`]: a connection event contains the identifier, a completion event the key.
     all: HashMap<usize, Connection>,
     devices: Devices,
     listener: Option<Arc<Identifier>>,
@@ -126,7 +126,7 @@ struct Connections {
 }
 
 impl Connections {
-    /// Listens if the role is to listen.
+    /// Creates the state, and listens if the role requires it.
     fn new(arguments: Arguments, role: Role) -> Result<Self> {
         let channel = EventChannel::new()?;
         let listener = match role.listen {
@@ -184,13 +184,13 @@ impl Connections {
         let is_over =
             |side| self.tally.now(|of, state| of == side && state.is_end()) >= self.arguments.options.connections;
         let connects = self.role.destination(None).is_some();
-        // The listener here gets no request for a connection that failed before.
+        // The listener of this program receives no request from a connection that failed earlier.
         let is_hopeless = connects && !self.failures.is_empty();
         (!connects || is_over(Side::Connecting))
             && (self.role.listen.is_none() || is_over(Side::Listening) || is_hopeless)
     }
 
-    /// Starts as many connections as may exist at a time.
+    /// Starts connections until the maximum number exists.
     fn make_more(&mut self) -> Result<()> {
         let Some(destination) = self.role.destination(self.listener.as_deref()) else { return Ok(()) };
         let Arguments { options, at_once } = self.arguments.clone();
@@ -257,7 +257,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Advances a connection. If it fails, it is counted, and the others continue.
+    /// Advances a connection. A failure is counted, and the other connections continue.
     fn step(&mut self, number: usize, step: impl FnOnce(&mut Connection, &mut Devices) -> Result<State>) {
         // Events of a connection that has ended are ignored.
         let Some(connection) = self.all.get_mut(&number) else { return };
@@ -282,7 +282,7 @@ impl Connections {
 struct Connection {
     side: Side,
     state: State,
-    /// Its number, the seed of its message.
+    /// Its number, which is also the seed of its message.
     number: u32,
     size: u32,
     /// Whether the message of the peer was echoed.
@@ -292,7 +292,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// The state after an event of the identifier.
+    /// Handles an event of the identifier, and returns the new state.
     fn on_event(&mut self, event: &Event, devices: &mut Devices) -> Result<State> {
         Ok(match (self.state, event.kind()) {
             (State::ResolvingAddress, EventKind::AddressResolved) => {
@@ -325,7 +325,7 @@ impl Connection {
         })
     }
 
-    /// The state after a completion event.
+    /// Handles a completion event, and returns the new state.
     fn on_completion(&mut self) -> Result<State> {
         // After disconnecting, flushed receives do not matter.
         if self.state == State::Disconnecting {
@@ -401,7 +401,7 @@ impl fmt::Display for State {
     }
 }
 
-/// The connections now in each state, and all that ever reached it.
+/// The number of connections in each state, and the number that ever reached it.
 #[derive(Debug, Default)]
 struct Tally(BTreeMap<(Side, State), (u32, u32)>);
 

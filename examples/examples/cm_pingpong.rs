@@ -13,7 +13,7 @@
 //! Connection::wait      ◄────────────────── Connection::disconnect
 //! ```
 //!
-//! The client sends first. iWARP requires that: the accepting side may not send before it has received.
+//! The client sends first. iWARP requires this: the accepting side must not send before it has received a message.
 //!
 //! With `--ud`, the client looks up the server's queue pair, and the server gets the path to the client from the first
 //! message.
@@ -98,7 +98,7 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
 }
 
 impl Arguments {
-    /// Client of a connection.
+    /// Runs the client of a connection.
     fn connect(&self, host: &str, out: &mut dyn Write) -> Result<()> {
         let resolved = self.resolve(host)?;
         let (mut run_loop, qp_num) = self.connection(resolved.identifier(), resolved.device_context(), Side::Client)?;
@@ -111,7 +111,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// Server of a connection.
+    /// Runs the server of a connection.
     fn serve_connection(&self, out: &mut dyn Write) -> Result<()> {
         let request = self.accept()?;
         let (mut run_loop, qp_num) = self.connection(request.identifier(), request.device_context(), Side::Server)?;
@@ -121,13 +121,13 @@ impl Arguments {
         Ok(())
     }
 
-    /// Client with datagrams: looks up the server's queue pair.
+    /// Runs the client with datagrams: looks up the server's queue pair.
     fn look_up(&self, host: &str, out: &mut dyn Write) -> Result<()> {
         let resolved = self.resolve(host)?;
         let (local, remote) = (resolved.local_address(), resolved.peer_address());
         let (mut run_loop, own) =
             self.datagrams(resolved.identifier(), resolved.device_context(), Side::Client, Peer::Unknown)?;
-        // The server accepts messages of this queue pair.
+        // The server accepts messages only from the queue pair with this number.
         let mut parameter = ConnectionParameter::default();
         parameter.setup_private_data(&own.to_be_bytes());
         let found = resolved.lookup(&parameter)?;
@@ -141,7 +141,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// Server with datagrams: answers the request of the first client.
+    /// Runs the server with datagrams: answers the request of the first client.
     fn serve_datagrams(&self, out: &mut dyn Write) -> Result<()> {
         let request = self.accept()?;
         let (local, remote) = (request.local_address(), request.peer_address());

@@ -1,4 +1,4 @@
-//! Hundreds of connections by IP address in an async runtime, each a task written as if it were the only one.
+//! Hundreds of connections by IP address in an async runtime, each one a task that contains no code for the others.
 //!
 //! One task reads the events from the channel and sends each to the queue that is kept with its identifier.
 
@@ -76,7 +76,7 @@ async fn run_both(options: &ConnectionOptions, role: Role, out: &mut dyn Write) 
     let stop = Notify::new();
     let made = async {
         let made = make(options, &channel, role.source, destination).await;
-        // The listener of this program gets no request for a connection that failed before.
+        // The listener of this program receives no request from a connection that failed earlier.
         if !made.failures.is_empty() {
             stop.notify_one();
         }
@@ -85,13 +85,13 @@ async fn run_both(options: &ConnectionOptions, role: Role, out: &mut dyn Write) 
     let both = async { tokio::join!(made, serve(options, listener, &stop)) };
     let ended = tokio::select! {
         ended = within(options.timeout, "not all connections ended", both) => ended,
-        // Without events nothing completes.
+        // Without events no connection can progress, so a failure of the router ends the run.
         failure = &mut router => return failure.context("cannot read events")?.map(|never| match never {}),
     };
     router.abort();
-    // It returns that it was aborted.
+    // The result only reports the abort.
     let _ = router.await;
-    // Every identifier holds the channel, and so does every queue pair created through one.
+    // Every identifier, and every queue pair created through one, holds a reference to the channel.
     let is_clean = Arc::into_inner(channel).is_some();
 
     let (made, served) = ended?;
@@ -199,7 +199,7 @@ struct Socket {
     inbox: UnboundedReceiver<Delivery>,
 }
 
-/// What a socket receives.
+/// An entry of a socket's queue.
 #[derive(Debug)]
 enum Delivery {
     Event(Event),
@@ -240,7 +240,7 @@ impl Socket {
         }
     }
 
-    /// Waits for an event of this type, which must be the next.
+    /// Waits for the next event, which must have this type.
     async fn expect(&mut self, event_type: EventType) -> Result<()> {
         loop {
             let event = self.event().await?;
@@ -261,11 +261,11 @@ async fn route(channel: Arc<EventChannel>) -> Result<Infallible> {
         // A new identifier inherits the context of the listener, so its request goes to the listener's queue.
         let Some(outlet) = event.cm_id().get_context::<Outlet>() else { continue };
         let delivery = match event.kind() {
-            // From here on its events go to its own socket.
+            // From now on, events of the new identifier go to its own socket.
             EventKind::ConnectRequest(_) => Delivery::Request(Socket::new(Arc::clone(event.cm_id()))),
             _ => Delivery::Event(event),
         };
-        // If the socket is dropped, an event is ignored, and a request is rejected by its drop.
+        // If the receiving socket was dropped, this drops the delivery: an event is ignored, and a request is rejected.
         let _ = outlet.0.send(delivery);
     }
 }
@@ -340,7 +340,7 @@ impl Connection {
     /// Sleeps until a message arrives, or the peer disconnects.
     async fn receive(&mut self) -> Result<Vec<u8>> {
         loop {
-            // A completion between the request and the poll raises an event.
+            // A completion after the following request raises an event, even if it arrives before the poll.
             self.link.req_notify()?;
             if let Some(message) = self.link.poll()?.into_iter().next() {
                 return Ok(message);

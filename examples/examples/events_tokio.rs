@@ -121,13 +121,13 @@ async fn print_events(events: &Watched<AsyncEventChannel>, out: &RefCell<&mut dy
 /// The work request identifiers.
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
-/// Posted receives: one is posted again while the other takes the next message.
+/// Number of posted receives: one is posted again while the other receives the next message.
 const RECEIVES: u32 = 2;
 
 /// A queue pair, its completion queue and its memory.
 #[derive(Debug)]
 struct Side {
-    // Dropped before the memory that its requests name.
+    // Dropped before the memory that its requests use.
     qp: GenericQueuePair,
     cq: GenericCompletionQueue,
     events: Watched<Arc<CompletionChannel>>,
@@ -219,7 +219,7 @@ impl Side {
         Ok(batch.post()?)
     }
 
-    /// Sleeps until a completion, and polls it.
+    /// Sleeps until a request completes, and polls its completion.
     async fn complete(&mut self) -> Result<()> {
         while !self.poll()? {
             self.cq.req_notify(false)?;
@@ -227,8 +227,8 @@ impl Side {
             if self.poll()? {
                 return Ok(());
             }
-            // Other futures run now. An event of a completion already polled here is harmless: the next sleep ends at
-            // once.
+            // Other futures run during this wait. An event of a completion that was already polled is harmless: the
+            // next sleep ends immediately.
             match self.timeout.0 {
                 None => drop(self.events.next().await?),
                 Some(time) => match tokio::time::timeout(time, self.events.next()).await {

@@ -278,7 +278,7 @@ impl Side {
         read(&self.memory, 0, length as usize)
     }
 
-    /// Waits for the one outstanding request.
+    /// Waits until the only outstanding request has completed.
     fn wait(&mut self) -> Result<Done> {
         wait_for_one(&mut self.cq, self.timeout, |completion| {
             let status = completion.status();

@@ -1,6 +1,6 @@
-//! The exchange of `rc_pingpong` with every step in sequence, for reading: device, protection domain, memory,
+//! The exchange of `rc_pingpong`, written as one readable sequence of steps: device, protection domain, memory,
 //! completion queue, queue pair, INIT, RTR, RTS, post, poll. It uses the extended verbs (`ibv_create_cq_ex`,
-//! `ibv_create_qp_ex`), and it is a peer of `rc_pingpong` and of rdma-core's `ibv_rc_pingpong`.
+//! `ibv_create_qp_ex`), and interoperates with `rc_pingpong` and with rdma-core's `ibv_rc_pingpong`.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -85,8 +85,8 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     //    The order of these two lines matters. A request has the address and the key of memory, but no reference to it.
     //    A queue pair keeps the objects alive that it was created from, but not the memory of its requests. Rust drops
     //    local variables in reverse order: the memory is declared before the queue pair (step 6), so it is dropped
-    //    after it on every return from this function. The compiler does not check that; the `unsafe` blocks below
-    //    promise it.
+    //    after it on every return from this function. The compiler does not check this order; the `unsafe` blocks below
+    //    rely on it.
     let mut outgoing = pd.reg_owned_mr(arguments.size as usize, AccessFlags::empty())?;
     let incoming = pd.reg_owned_mr(arguments.size as usize, AccessFlags::LocalWrite)?;
     outgoing.write_at(0, &vec![0x7b; arguments.size as usize])?;

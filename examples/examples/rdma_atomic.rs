@@ -51,7 +51,7 @@ Examples:
 
 Exit status: 0 if the sum is correct, 1 otherwise, 2 for invalid arguments.";
 
-/// The maximum of a client's queue pairs.
+/// Maximum number of queue pairs of a client.
 const MAX_QUEUE_PAIRS: u16 = 256;
 
 /// Change a counter from several queue pairs with fetch-and-add and compare-and-swap
@@ -116,7 +116,7 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     }
 }
 
-/// Runs both sides in one process; for the device that makes no difference.
+/// Runs both sides in one process; the device treats them like two processes.
 fn loopback(arguments: &Arguments, port: &LocalPort, out: &mut dyn Write) -> Result<()> {
     let target = Target::new(port, arguments.num_qp)?;
     let mut workers = workers(arguments, port)?;
@@ -201,7 +201,7 @@ struct Counter {
 /// The server's side: a counter, and the queue pairs that give access to it.
 #[derive(Debug)]
 struct Target {
-    // Dropped before the memory, which a peer accesses through them.
+    // Dropped before the memory, which the peer accesses through these queue pairs.
     qps: Vec<BasicQueuePair>,
     options: RcOptions,
     memory: OwnedMemoryRegion,
@@ -237,8 +237,7 @@ impl Target {
         Counter { addr: self.memory.addr(), rkey: self.memory.rkey() }
     }
 
-    /// The value. The peer must have finished: only some devices make an atomic operation one step for a processor as
-    /// well.
+    /// The value. The peer must have finished: only on some devices are atomic operations atomic for processors too.
     fn value(&self) -> Result<u64> {
         read_u64(&self.memory)
     }
@@ -365,7 +364,7 @@ fn change(arguments: &Arguments, workers: &mut [Worker], counter: Counter, out: 
     writeln!(out, "\ncompare-and-swap: the same additions; a swap fails if another was faster, and is retried")?;
     out.flush()?;
     let steps = concurrently(workers, |worker| {
-        // The first value is a guess; a failed swap returns the right one.
+        // The first expected value is a guess; a failed swap returns the current one.
         let mut expected = 0_u64;
         let mut found = Vec::with_capacity(iters as usize);
         let mut failed = 0;
@@ -434,7 +433,7 @@ fn report(
 /// Checks that the steps, sorted by the value they found, form a sequence from `start`, each starting where the
 /// previous one ended.
 fn check(steps: &[Steps], start: u64, add: u64) -> Result<()> {
-    // Relative to the start, so that the counter may wrap.
+    // The values are relative to the start, so that the counter may wrap.
     let mut found: Vec<u64> =
         steps.iter().flat_map(|steps| &steps.found).map(|value| value.wrapping_sub(start)).collect();
     found.sort_unstable();

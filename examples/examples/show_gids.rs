@@ -1,4 +1,4 @@
-//! Lists the GIDs of RDMA devices, which are their source addresses.
+//! Lists the GIDs of RDMA devices: the addresses from which they send.
 
 use std::io::Write;
 use std::process::ExitCode;

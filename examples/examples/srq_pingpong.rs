@@ -26,7 +26,7 @@ Examples:
 
 Exit status: 0 if all messages were exchanged, 1 on failure, 2 for invalid arguments.";
 
-/// The maximum of connections. Each side sends this many addresses, as the C program does.
+/// Maximum number of connections. Each side sends this many addresses, as the C program does.
 const MAX_CONNECTIONS: usize = 256;
 
 /// Send messages back and forth over many connections that share their receives

@@ -58,7 +58,7 @@ pub struct ConnectionOptions {
 pub struct Role {
     /// The address to listen on, if it listens.
     pub listen: Option<SocketAddr>,
-    /// The address to connect to, if it connects. Port 0 stands for the port of this program's listener.
+    /// The address to connect to, if it connects. Port 0 means the port of this program's listener.
     connect: Option<SocketAddr>,
     /// The address to connect from.
     pub source: Option<SocketAddr>,
@@ -138,7 +138,7 @@ pub fn key(id: &Arc<Identifier>) -> usize {
 pub struct Shape<'a> {
     /// Bytes of a message.
     pub size: u32,
-    /// The maximum of sends in flight, and the number of receives; may be 0.
+    /// Maximum number of sends in flight, and number of receives; may be 0.
     pub messages: u32,
     /// The channel of completion events, and the key that they carry.
     pub events: Option<(&'a Arc<CompletionChannel>, usize)>,
@@ -232,7 +232,7 @@ impl Link {
         let mut batch = self.qp.start_post_send();
         let request = batch.construct_wr(SEND, WorkRequestFlags::Signaled).setup_send();
         // SAFETY: the memory is registered, is dropped after the queue pair, and has `length` bytes: the message was
-        // copied there. A slot is written again only after all other slots. By then its send has completed, because
+        // copied there. A slot is reused only after all other slots were used. By then its send has completed, because
         // sends complete in order.
         unsafe { request.setup_sge(lkey, addr, length) };
         batch.post()?;

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use sideway::ibverbs::device::{Device, DeviceInfo, DeviceList, GetDeviceListError};
 use sideway::ibverbs::device_context::{DeviceContext, PortAttr, PortState};
 
-/// The list of devices, with at least one: the system's, then softrnic's, which reach programs of this host only. The
-/// environment variable `SOFTRNIC_DEVICES` selects the latter.
+/// The list of devices, with at least one: the system's devices, then softrnic's, which reach only programs on this
+/// host. The environment variable `SOFTRNIC_DEVICES` selects softrnic's devices.
 ///
 /// # Errors
 ///

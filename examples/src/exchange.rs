@@ -36,7 +36,7 @@ fn encode(QueuePairEndpoint { lid, qp_num, psn, gid, .. }: &QueuePairEndpoint) -
     format!("{lid:04x}:{qp_num:06x}:{psn:06x}:{gid:032x}\0").into_bytes()
 }
 
-/// Decodes such a message. The result has no MTU, and allows one outstanding read or atomic operation.
+/// Decodes a message of this format. The result has no MTU, and allows one outstanding read or atomic operation.
 fn decode(message: &[u8; LEN]) -> Option<QueuePairEndpoint> {
     let text = std::str::from_utf8(message).ok()?.strip_suffix('\0')?;
     let mut fields = text.split(':');

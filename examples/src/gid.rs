@@ -11,8 +11,7 @@ use sideway::ibverbs::device_context::{DeviceContext, LinkLayer};
 /// The entry of the port's GID table with this index; without an index, the best entry of an Ethernet port, or none on
 /// InfiniBand, which requires none.
 ///
-/// RoCE v2 is better than v1. An IPv4 address is better than a global IPv6 address, and that better than a link-local
-/// one.
+/// RoCE v2 is preferred to v1. An IPv4 address is preferred to a global IPv6 address, and that to a link-local one.
 ///
 /// # Errors
 ///

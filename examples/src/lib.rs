@@ -30,7 +30,7 @@ pub use waiting::{Deadline, wait_for_one, wait_readable};
 pub fn program<A: Parser>(run: impl FnOnce(A, &mut dyn Write) -> anyhow::Result<()>) -> ExitCode {
     let arguments = A::parse();
     let mut out = BufWriter::new(io::stdout().lock());
-    // The output before a failure is printed as well.
+    // The output is flushed even after a failure, so that earlier output is printed.
     let result = run(arguments, &mut out);
     let flushed = out.flush();
     match result.and(flushed.map_err(Into::into)) {

@@ -11,7 +11,7 @@ use sideway::ibverbs::queue_pair::{QueuePairEndpoint, RcOptions};
 
 use crate::{PortChoice, active_port, gid, open_device};
 
-/// The maximum of routers on the path of a packet.
+/// Maximum number of routers on the path of a packet.
 const HOP_LIMIT: u8 = 64;
 
 /// A port of an open device, with the source GID of its packets.
@@ -59,7 +59,7 @@ impl LocalPort {
         self.gid
     }
 
-    /// A line about the GID, if the program chose it and not the user.
+    /// A line about the GID if the program chose it, not the user.
     pub fn note(&self) -> Option<String> {
         let entry = self.gid.filter(|_| self.is_gid_chosen)?;
         let device = self.context.name();

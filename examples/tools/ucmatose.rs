@@ -161,7 +161,7 @@ impl Hello {
 /// One connection.
 #[derive(Debug)]
 struct Connection {
-    // Holds the identifier as well.
+    // The link also holds a reference to the identifier.
     link: Option<Link>,
     id: Arc<Identifier>,
     is_client: bool,
@@ -221,7 +221,7 @@ const STEP: Duration = Duration::from_secs(2);
 /// The index of an identifier's connection, kept with the identifier.
 struct Index(usize);
 
-/// All connections, from the first step to the last.
+/// The state of all connections during the whole run.
 #[derive(Debug)]
 struct Connections<'a> {
     arguments: &'a Arguments,

@@ -17,7 +17,8 @@ use tokio::io::unix::AsyncFd;
 /// The conditions that wake a future: events, and the error that reports the removal of the device.
 const INTEREST: Interest = Interest::READABLE.add(Interest::ERROR);
 
-/// A channel of events. It owns its descriptor or keeps the owner, so the descriptor stays open and unchanged.
+/// A channel of events. It owns its descriptor, or a reference to the owner, so the descriptor stays open and
+/// unchanged.
 pub(crate) trait Channel: AsRawFd {
     /// The type of its events.
     type Event;
@@ -70,7 +71,7 @@ impl<C: Channel> Watched<C> {
             match guard.get_inner().try_get()? {
                 // The descriptor stays marked as ready, since more events may follow.
                 Some(event) => return Ok(event),
-                // The runtime reports changes only. An event since the attempt is such a change, so none is lost.
+                // The runtime reports only changes. An event after the attempt is a change, so no event is lost.
                 None => guard.clear_ready(),
             }
         }

@@ -2,13 +2,13 @@
 //!
 //! The bytes of a message depend on its sender and its number. The C program sends back what it last received, and its
 //! server expects a zero at the start of every page. Every page of a message from this program therefore starts with a
-//! zero, and its echo is as valid as a message of the peer.
+//! zero. The check accepts an echo as well as the peer's own message.
 
 use anyhow::{Result, bail};
 
 use crate::payload;
 
-/// The C program checks every page of its machine; a page has at least this many bytes.
+/// Minimum page size: the C program checks each page, and its page size depends on the machine.
 const PAGE: usize = 4096;
 
 /// The sender of a message.
@@ -16,7 +16,7 @@ const PAGE: usize = 4096;
 pub enum Side {
     /// It answers.
     Server,
-    /// It sends first.
+    /// The client, which sends first.
     Client,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn check(side: Side, message: &[u8], number: u32) -> Result<()> {
     let at = match echoed {
         Some(echoed) => match differs(side, echoed) {
             None => return Ok(()),
-            // The sender used the one of the two that matches for longer.
+            // The message may be an echo or the peer's own; the one that matches more bytes is assumed.
             Some(echo) => own_bytes.max(echo),
         },
         None => match first_of_c_differs(message) {
@@ -62,7 +62,7 @@ pub(super) fn check(side: Side, message: &[u8], number: u32) -> Result<()> {
 fn first_of_c_differs(message: &[u8]) -> Option<usize> {
     let rest = message.get(1).copied();
     message.iter().enumerate().position(|(at, &byte)| match at % PAGE {
-        // Pages of the peer may be larger.
+        // The peer's pages may be larger.
         0 => byte != 0 && (at == 0 || Some(byte) != rest),
         _ => Some(byte) != rest,
     })

@@ -119,7 +119,7 @@ pub fn play(
     };
     let receive = |peer: &mut exchange::Peer| {
         let mut remotes = (0..count).map(|_| peer.receive_address()).collect::<Result<Vec<_>>>()?;
-        // No queue pair of a program has the number 0.
+        // Queue pair number 0 marks an unused address, because no program has a queue pair with that number.
         let theirs = remotes.iter().take_while(|address| address.qp_num != 0).count();
         let ours = locals.len();
         ensure!(

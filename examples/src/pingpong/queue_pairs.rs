@@ -17,7 +17,7 @@ use crate::Buffer;
 pub struct Service {
     /// Bytes that the device writes before each received message.
     pub headroom: u32,
-    /// Whether a loss stays undetected: the text about it, such as `datagrams (UD) may be lost`.
+    /// If the service does not detect lost messages, the text to print about it, such as `datagrams (UD) may be lost`.
     pub loss: Option<&'static str>,
     /// The address that must reach the peer, for error messages.
     pub path: &'static str,
@@ -118,7 +118,7 @@ impl QueuePairs {
             Self::Connected(qps, _) => {
                 let mut batch = qps.get_mut(index).context("no such queue pair")?.start_post_send();
                 let request = batch.construct_wr(wr_id, WorkRequestFlags::Signaled).setup_send();
-                // SAFETY: the caller's promise; the queue pair is part of `self`.
+                // SAFETY: guaranteed by the caller; the queue pair is part of `self`.
                 unsafe { request.setup_sge(lkey, addr, length) };
                 Ok(batch.post()?)
             }
@@ -145,14 +145,14 @@ impl QueuePairs {
             Self::Connected(_, Some(srq)) => {
                 let mut batch = srq.start_post_recv();
                 for (wr_id, Buffer { lkey, addr, length }) in receives {
-                    // SAFETY: the caller's promise; the shared queue and all its queue pairs are part of `self`.
+                    // SAFETY: guaranteed by the caller; the shared queue and all its queue pairs are part of `self`.
                     unsafe { batch.construct_wr(wr_id).setup_sge(lkey, addr, length) };
                 }
                 Ok(batch.post()?)
             }
             Self::Connected(qps, None) => {
                 let qp: &mut GenericQueuePair<Connected> = qps.first_mut().context("no queue pair exists")?;
-                // SAFETY: the caller's promise; the queue pair is part of `self`.
+                // SAFETY: guaranteed by the caller; the queue pair is part of `self`.
                 unsafe { post_receives(qp, receives) }
             }
             // SAFETY: as above.
@@ -160,7 +160,7 @@ impl QueuePairs {
         }
     }
 
-    /// Whether the next message has the path to the peer, for [`set_path`](Self::set_path).
+    /// Whether the next message will contain the path to the peer, for [`set_path`](Self::set_path).
     pub(super) fn awaits_peer(&self) -> bool {
         matches!(self, Self::Datagram { peer: Peer::Expected { .. }, .. })
     }
@@ -185,7 +185,7 @@ impl QueuePairs {
 unsafe fn post_receives(qp: &mut impl QueuePair, receives: impl Iterator<Item = (u64, Buffer)>) -> Result<()> {
     let mut batch = qp.start_post_recv();
     for (wr_id, Buffer { lkey, addr, length }) in receives {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { batch.construct_wr(wr_id).setup_sge(lkey, addr, length) };
     }
     Ok(batch.post()?)

@@ -56,7 +56,7 @@ struct Turn {
 }
 
 impl Turn {
-    /// The maximum of messages that a conforming peer has sent.
+    /// Maximum number of messages that a conforming peer can have sent.
     fn due(&self, side: Side) -> u32 {
         match side {
             Side::Client => self.posted,
@@ -95,7 +95,7 @@ impl RunLoop {
             qps,
             resources,
         };
-        // The C programs have this in their buffer before the first message.
+        // The C programs fill their buffer with this byte before the first message.
         let message = vec![0x7b; run_loop.resources.size as usize];
         for slot in 0..run_loop.resources.outgoing.count() {
             run_loop.resources.outgoing.write(slot, &message)?;
@@ -133,7 +133,7 @@ impl RunLoop {
         Ok(Statistics { iterations, size: self.resources.size, time, clock: self.clock })
     }
 
-    /// Sends on every queue pair on which this side sends next.
+    /// Sends a message on every queue pair on which it is this side's turn.
     fn post_sends(&mut self) -> Result<()> {
         let Resources { options, outgoing, size, .. } = &mut self.resources;
         for (index, turn) in self.turns.iter_mut().enumerate() {

@@ -45,7 +45,8 @@ enum Step {
 }
 
 impl Step {
-    /// Its name in the table, its line at the start, and the event that completes it; other steps end with their call.
+    /// Returns the step's name in the table, its line at the start, and the event that completes it. Steps without an
+    /// event end with their call.
     fn texts(self) -> (&'static str, &'static str, Option<EventType>) {
         match self {
             Self::CreateId => ("create id", "creating id", None),
@@ -76,7 +77,7 @@ impl Client {
         let count = arguments.connections.unwrap_or(100) as usize;
         let threads = usize::from(arguments.threads).min(count);
         let threads = (0..threads).map(|thread| {
-            // The first threads have one more if the connections do not divide evenly.
+            // If the connections do not divide evenly, the first threads get one more.
             let share = count / threads + usize::from(thread < count % threads);
             let mut parameter = ConnectionParameter::new();
             parameter.setup_responder_resources(1).setup_initiator_depth(1).setup_retry_count(arguments.retries.min(7));
@@ -136,7 +137,7 @@ impl Client {
         connections.for_each(|connection| (connection.began, connection.ended, connection.retries) = (None, None, 0));
         let began = Instant::now();
         match self.threads.as_mut_slice() {
-            // Too short for threads.
+            // These steps are too short to run in threads.
             threads if matches!(step, Step::CreateId | Step::Bind | Step::Destroy) => {
                 threads.iter_mut().try_for_each(|thread| thread.take(step))?;
             }
@@ -163,9 +164,9 @@ impl Client {
 struct Connection {
     id: Option<Arc<Identifier>>,
     qp: Option<BasicQueuePair>,
-    /// The start of the call of the current step.
+    /// Time at which the call of the current step began.
     began: Option<Instant>,
-    /// The time of its event, or the end of its call if there is no event.
+    /// Time of the step's event, or of the end of its call if there is no event.
     ended: Option<Instant>,
     /// Retries in this step.
     retries: u8,
@@ -173,7 +174,7 @@ struct Connection {
     has_failed: bool,
 }
 
-/// A thread of the client: it makes the calls of its connections, and gets their events from its own channel.
+/// A thread of the client, which makes the calls for its connections and reads their events from its own channel.
 #[derive(Debug)]
 struct ClientThread {
     channel: Arc<EventChannel>,

@@ -1,5 +1,5 @@
-//! The time of each step of making and ending many connections with the connection manager: `cmtime` of rdma-core up to
-//! version 51 in Rust, with the same options, table and order of steps.
+//! Measures the time of each step of making and ending many connections with the connection manager: `cmtime` of
+//! rdma-core up to version 51 in Rust, with the same options, table and order of steps.
 
 mod client;
 mod server;
@@ -90,7 +90,7 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     }
 }
 
-/// The objects that all queue pairs on a device share: a protection domain, and a completion queue without completions.
+/// The objects that all queue pairs on a device share: a protection domain, and a completion queue that stays empty.
 #[derive(Debug)]
 struct Domain {
     context: Arc<DeviceContext>,

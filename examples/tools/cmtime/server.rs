@@ -22,7 +22,7 @@ use super::{Arguments, Domain, device};
 /// Set by SIGINT and SIGTERM.
 static SIGNALED: AtomicBool = AtomicBool::new(false);
 
-/// Only an atomic store, which is safe at any point of a program.
+/// The handler only stores to an atomic, which is safe at any point of a program.
 extern "C" fn on_signal(_: c_int) {
     SIGNALED.store(true, Ordering::Relaxed);
 }
@@ -46,7 +46,7 @@ fn catch_signals() -> Result<()> {
 #[derive(Default)]
 struct Server {
     domains: Mutex<Vec<Arc<Domain>>>,
-    /// By the identifier, which each queue pair holds.
+    /// The queue pairs by identifier; each queue pair holds a reference to its identifier.
     connections: Mutex<HashMap<usize, BasicQueuePair>>,
     ends_after: Option<u64>,
     ended: AtomicU64,

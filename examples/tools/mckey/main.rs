@@ -123,7 +123,7 @@ enum Space {
 /// Bytes that the device writes before each received message: the global routing header.
 const HEADROOM: u32 = 40;
 
-/// The maximum of outstanding requests of a member. A message without a posted receive is lost.
+/// Maximum number of outstanding requests of a member. A message without a posted receive is lost.
 const DEPTH: u32 = 1024;
 
 fn main() -> ExitCode {
@@ -215,7 +215,7 @@ struct Members {
     events: Arc<EventChannel>,
     cq: GenericCompletionQueue,
     channel: Arc<CompletionChannel>,
-    /// The maximum of outstanding requests of each member.
+    /// Maximum number of outstanding requests of each member.
     depth: u32,
     /// The buffer of all sent or received messages; the program never reads their bytes.
     memory: Slots,
@@ -330,7 +330,7 @@ impl Members {
         let deadline = Deadline::after(limit);
         loop {
             let is_last = deadline.is_over();
-            // A completion after this raises an event.
+            // A completion after this request raises an event.
             while self.channel.try_get_cq_event()?.is_some() {}
             self.cq.req_notify(false)?;
             while let Some(event) = self.events.try_get_cm_event()? {
@@ -386,7 +386,7 @@ fn find_device(
     }
 }
 
-/// The next event other than a changed hardware address (bonding), which would matter only for another join.
+/// Returns the next event. Skips changes of the hardware address (bonding), which affect only later joins.
 fn next_event(events: &Arc<EventChannel>, timeout: Timeout) -> Result<Event> {
     let deadline = Deadline::after(timeout);
     loop {

@@ -158,7 +158,8 @@ impl Link {
         let (deadline, peer) = (Deadline::after(self.timeout), self.peer);
         loop {
             let is_last = deadline.is_over();
-            // A completion after this raises an event, and messages before the end are found after it.
+            // A completion after this request raises an event. The following poll also finds messages that arrived
+            // before the end.
             while self.endpoint.channel.try_get_cq_event()?.is_some() {}
             self.endpoint.cq.req_notify(false)?;
             let has_ended = self.connection.ended()?.is_some();
@@ -187,7 +188,7 @@ impl Link {
 
 /// Modifies the program's own queue pair to RTS, with the attributes of the connection.
 fn to_ready(qp: &GenericQueuePair, id: &Identifier) -> Result<()> {
-    // INIT again, because the access flags are only now available.
+    // Repeats INIT, because the access flags are available only now.
     for state in [QueuePairState::Init, QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend] {
         qp.modify(&id.get_qp_attr(state)?)?;
     }
@@ -267,8 +268,8 @@ impl Endpoint {
         self.outbox.write_at(0, message)?;
         let mut batch = self.qp.start_post_send();
         let request = batch.construct_wr(SEND, SIGNALED).setup_send();
-        // SAFETY: the memory is registered, has LENGTH bytes, and is dropped after the queue pair. It is written only
-        // above, when no outstanding request uses it.
+        // SAFETY: the memory is registered, has LENGTH bytes, and is dropped after the queue pair. Only the lines above
+        // write to it, when no outstanding request uses it.
         unsafe { request.setup_sge(self.outbox.lkey(), self.outbox.addr(), LENGTH as u32) };
         batch.post()?;
         self.is_sending = true;

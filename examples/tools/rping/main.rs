@@ -98,7 +98,7 @@ struct Arguments {
     #[arg(short = 'P', long, conflicts_with = "client")]
     persistent: bool,
 
-    /// Modify the queue pair in this program instead of the library
+    /// Modify the queue pair in this program, not in the library
     #[arg(short = 'q', long)]
     own_qp: bool,
 
@@ -206,7 +206,7 @@ fn ping_all(arguments: &Arguments, log: &mut Log<'_>) -> Result<()> {
     let count = if arguments.count == 0 { u64::MAX } else { arguments.count.into() };
     for number in 0..count {
         source.write_at(0, &text(number, size))?;
-        // Clears the reply of the last ping, so that it is not taken for this one.
+        // Clears the reply of the last ping, so that it is not mistaken for the reply to this one.
         sink.write_at(0, &vec![0; size])?;
 
         let buffer = RemoteBuffer::new(&source)?;
@@ -306,13 +306,13 @@ fn listen(arguments: &Arguments, log: &mut Log<'_>) -> Result<Listener> {
     Ok(listener)
 }
 
-/// The maximum of concurrent clients with -P; others are rejected.
+/// Maximum number of concurrent clients with -P; others are rejected.
 const MAX_CLIENTS: usize = 64;
 
-/// The maximum of lines that wait for output; when it is reached, the threads of the clients block.
+/// Maximum number of lines that wait for output; when it is reached, the threads of the clients block.
 const MAX_LINES: usize = 64;
 
-/// What a thread reports.
+/// A report of a thread.
 #[derive(Debug)]
 enum Report {
     /// A line of output.
@@ -360,7 +360,7 @@ fn concerns_one_client(error: &anyhow::Error) -> bool {
 /// Serves a client in its own thread.
 fn start(request: Request, arguments: &Arc<Arguments>, reports: &SyncSender<Report>) -> Result<()> {
     let client = request.peer_address().map_or_else(|| "a client".into(), |address| address.to_string());
-    // Each thread holds the arguments, and so does the caller.
+    // Each thread and the caller hold one reference to the arguments.
     if Arc::strong_count(arguments) > MAX_CLIENTS {
         request.reject(b"busy")?;
         let error = anyhow!("{client} was rejected: {MAX_CLIENTS} clients are being served; retry after one has ended");

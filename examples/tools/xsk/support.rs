@@ -1,4 +1,4 @@
-//! What the AF_XDP programs share: options, links, Ctrl-C and rates.
+//! Code that the AF_XDP programs share: options, links, Ctrl-C and rates.
 
 #![allow(dead_code, reason = "each program uses a part")]
 
@@ -18,10 +18,10 @@ use xsk::{
     UmemBuilder, ZeroCopy,
 };
 
-/// How long an idle loop sleeps at most before it checks for Ctrl-C.
+/// Maximum time that an idle loop sleeps before it checks for Ctrl-C.
 pub(crate) const IDLE: Duration = Duration::from_millis(100);
 
-/// What `--help` of each program ends with.
+/// The last paragraph of each program's `--help`.
 pub(crate) const RIGHTS: &str = "\
 Run as root: a socket requires CAP_NET_RAW, and the XDP program CAP_BPF and CAP_NET_ADMIN. The program is attached while this process runs. \
 It redirects all packets of the queue to this process; the kernel's network stack receives none of them, so SSH sessions through the queue stall. \
@@ -83,7 +83,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Packets a batch.
+    /// Packets per batch.
     pub(crate) fn batch(&self) -> usize {
         self.batch_size as usize
     }
@@ -98,7 +98,7 @@ impl Options {
         builder
     }
 
-    /// Opens one of `sockets` sockets that share a UMEM. Its rings hold its part of the buffers.
+    /// Opens one of `sockets` sockets that share a UMEM. The socket's rings hold its share of the buffers.
     pub(crate) fn socket(&self, link: &Link, sockets: u32) -> Result<SocketBuilder> {
         let mut builder = Socket::builder(&Interface::by_name(&link.name)?, link.channel);
         builder.ring_size(1 << (self.bufnum / sockets).ilog2());
@@ -223,7 +223,7 @@ pub(crate) fn forward(options: &Options, queues: &mut [Queue; 2], counters: [&Co
     Ok(())
 }
 
-/// One batch from a link to the other, and the sent frames back.
+/// Forwards one batch from one link to the other, and moves sent frames to the first link's fill ring.
 fn pass(options: &Options, from: &mut Queue, to: &mut Queue, counter: &Counter) -> Result<usize> {
     let mut bytes = 0;
     let count = from.rx.batch(options.batch()).forward(&mut to.tx, |packet| bytes += packet.len());
@@ -325,8 +325,7 @@ pub(crate) fn stop() {
 
 extern "C" fn on_signal(signal: i32) {
     stop();
-    // A second one ends the process.
-    // SAFETY: the call may be made in a handler; the default action has no pointer.
+    // A second signal ends the process. SAFETY: the call may be made in a handler; the default action has no pointer.
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
@@ -383,7 +382,7 @@ impl Entry {
         text.parse().with_context(|| format!("`{key}: {text}` is no number"))
     }
 
-    /// The link whose keys begin so.
+    /// Returns the link whose keys begin with this prefix.
     pub(crate) fn link(&self, prefix: &str) -> Result<Link> {
         let name = self.text(&format!("{prefix}_name"))?.to_owned();
         Ok(Link { name, channel: self.number(&format!("{prefix}_channel"))? })

@@ -1,4 +1,4 @@
-//! Sends packets as fast as the link takes them, or at a rate.
+//! Sends packets at a given rate, or as fast as the link allows.
 
 mod support;
 
