@@ -69,13 +69,13 @@
 //!   drivers. The default is 8 MiB on current systems and 64 KiB on older ones; beyond it, registration fails with
 //!   `ENOMEM`. Processes with `CAP_IPC_LOCK` have no limit.
 //!
-//! | program started by | how to raise the limit |
+//!   | program started by | how to raise the limit |
 //!   |---|---|
-//! | a shell or login | `/etc/security/limits.conf`: `* - memlock unlimited`, then log in again; check with `ulimit -l` |
-//! | a systemd service | `LimitMEMLOCK=infinity` in its unit; limits.conf does not apply |
+//!   | a shell or login | `/etc/security/limits.conf`: `* - memlock unlimited`, log in again; check with `ulimit -l` |
+//!   | a systemd service | `LimitMEMLOCK=infinity` in its unit; limits.conf does not apply |
 //!   | Docker, Podman | `--ulimit memlock=-1`, or `--cap-add IPC_LOCK` |
-//! | Kubernetes | `capabilities: add: [IPC_LOCK]`; a pod has no field for resource limits |
-//! | Slurm and similar | the job inherits the daemon's limit |
+//!   | Kubernetes | `capabilities: add: [IPC_LOCK]`; a pod has no field for resource limits |
+//!   | Slurm and similar | the job inherits the daemon's limit |
 //! - **Raw packets and flow rules** need `CAP_NET_RAW`; connection manager ports below 1024 need
 //!   `CAP_NET_BIND_SERVICE`.
 //!

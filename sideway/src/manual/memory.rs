@@ -157,7 +157,7 @@
 //! | none, `LocalWrite` | do nothing; the device reads the memory for local requests, and with `LocalWrite` writes it |
 //! | `RemoteRead` | read any byte, at any time |
 //! | `RemoteWrite`, `RemoteAtomic` (both need `LocalWrite`) | write any byte, or change 8 aligned bytes, at any time and in any order |
-//! | `MemoryWindowBind` | do nothing yet; but safe code can bind windows that grant reads and, with `LocalWrite`, writes |
+//! | `MemoryWindowBind` | do nothing yet; safe code can bind windows for reads and, with `LocalWrite`, writes |
 //!
 //! - A key covers the whole region, including any bytes outside the intended buffer. Give each peer a separate region,
 //!   or a window.

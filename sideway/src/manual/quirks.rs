@@ -79,8 +79,8 @@
 //! # Missing checks in drivers
 //!
 //! From the sources of rdma-core 64. Each fault reads or writes memory outside the driver's, or waits forever. This
-//! crate identifies a driver by the file of its functions (`libbnxt_re-rdmavNN.so`), and assumes that function tables
-//! registered by the program, such as softrnic's, do these checks.
+//! crate identifies a driver by the file of its functions (`libbnxt_re-rdmavNN.so`), and assumes that a provider
+//! registered by the program, such as softrnic, does these checks.
 //!
 //! | driver | fault | handling |
 //! |---|---|---|

@@ -182,7 +182,8 @@
 //! # }
 //! ```
 //!
-//! - Each arming yields one event. Events are acknowledged when taken, so a program that keeps one blocks nothing.
+//! - Each arming yields one event. Events are acknowledged when taken, so keeping an event does not block any other
+//!   call.
 //! - An event for a completion that was already polled is harmless: the next sleep returns at once.
 //! - For several queues on one channel, [`is_of`](crate::ibverbs::completion::CompletionEvent::is_of) and
 //!   [`cq_context`](crate::ibverbs::completion::CompletionQueue::cq_context) identify the queue. The event itself can
