@@ -1,4 +1,4 @@
-//! The programs beside others: `cargo bench -p rdma-pipe --bench side_by_side -- [ROUNDS] [ROW...]`.
+//! Compares the programs with others: `cargo bench -p rdma-pipe --bench side_by_side -- [ROUNDS] [ROW...]`.
 //!
 //! Each row compares several bash scripts that do the same task. Each round runs the scripts of a row one after
 //! another, in the same order, and compares each copy with its source. Programs that are not in `PATH` are left out.
@@ -131,7 +131,7 @@ fn main() -> ExitCode {
             .filter(|(name, _)| arguments.is_empty() || arguments.iter().any(|text| name.contains(text.as_str())))
             .try_for_each(|row| measure(&folder, row, rounds.unwrap_or(5)))
     });
-    // It is in memory.
+    // Errors are ignored, because the folder is in memory.
     _ = std::fs::remove_dir_all(&folder);
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! Streams within one process, by RDMA on the device in software and by TCP.
+//! Streams within one process, over RDMA on softrnic and over TCP.
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -22,7 +22,7 @@ fn temporary(bytes: &[u8]) -> OwnedFd {
     folder.into()
 }
 
-/// Sends bytes into a new file; returns both sides' outcomes and the file's bytes, if it was made.
+/// Sends bytes into a new file; returns the results of both sides, and the file's bytes if it exists.
 fn transfer(bytes: &[u8], options: &Options) -> (Result<Summary>, Result<Summary>, Option<Vec<u8>>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
@@ -120,7 +120,7 @@ fn unfinished_file_has_no_name_for_a_killed_process_to_leave() {
     assert_eq!(names(), 0);
     output.keep().unwrap();
     assert!(path.is_file() && names() == 1);
-    // It replaces what is there, and leaves it if it is given up.
+    // An output that is dropped keeps the existing file; `keep` replaces it.
     std::fs::write(&path, b"old").unwrap();
     drop(Output::create(&path).unwrap());
     assert_eq!(std::fs::read(&path).unwrap(), b"old");

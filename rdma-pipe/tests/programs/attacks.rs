@@ -1,4 +1,4 @@
-//! A malicious sender: frames and blocks by hand, against a real receiver.
+//! A malicious sender: hand-made frames and blocks, sent to a real receiver.
 
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -24,7 +24,7 @@ fn file(name: &[u8], size: u64) -> Entry {
     entry(name, EntryKind::File { size, has_links: false, sum: None })
 }
 
-/// Receives into a folder what the attack sends.
+/// Runs a receiver with this folder as its destination, and the attack as its sender.
 fn attacked(target: &Path, expected: Option<&[Vec<u8>]>, attack: impl FnOnce(&mut Link) + Send) -> Result<Outcome> {
     attacked_with(&CopyOptions::default(), target, expected, attack)
 }
@@ -45,7 +45,7 @@ fn attacked_with(
                 connect(&address, b"key", Purpose::Send, Patience::Coming(Duration::from_secs(20)), &options).unwrap();
             link.sender.frame(&Frame::Begin { again: false, chain: Vec::new() }).unwrap();
             attack(&mut link);
-            // Whatever the answer is.
+            // The answer does not matter.
             _ = link.frame();
         });
         let mut only = Some(listener.accept(b"key", None).unwrap().0);
@@ -90,7 +90,7 @@ fn links_in_the_list_and_at_the_destination_do_not_lead_out() {
     for folder in ["d", "outside"] {
         std::fs::create_dir(place.path(folder)).unwrap();
     }
-    // A link is no directory.
+    // The list names a link as the parent directory of a file.
     let link_to = entry(b"l", EntryKind::Link(b"../outside".to_vec()));
     let through = attacked(&place.path("d"), None, |link| {
         list(link, ROOT, vec![link_to.clone()]);
@@ -98,7 +98,7 @@ fn links_in_the_list_and_at_the_destination_do_not_lead_out() {
         pack(link, 2, 2);
     });
     assert!(through.is_err());
-    // The link stands where a directory of the list belongs; so does one that was there before.
+    // The list gives a directory the same name as a link: once a link of the transfer, once one that existed before.
     for name in [b"l".as_slice(), b"planted"] {
         if name == b"planted" {
             symlink("../outside", place.path("d/planted")).unwrap();
@@ -110,7 +110,7 @@ fn links_in_the_list_and_at_the_destination_do_not_lead_out() {
         });
         assert!(outcome.is_err() || outcome.is_ok_and(|outcome| outcome.status() == 23));
     }
-    // A file replaces a link, and does not follow it.
+    // A received file replaces a link of the same name; the receiver does not follow the link.
     place.write("victim", "safe");
     symlink("../victim", place.path("d/f")).unwrap();
     attacked(&place.path("d"), None, |link| {
@@ -133,7 +133,7 @@ fn directory_that_is_swapped_for_a_link_meanwhile_does_not_lead_out() {
         scope.spawn(|| {
             let (sub, real) = (place.path("d/sub"), place.path("d/real"));
             while !over.load(Ordering::Relaxed) {
-                // Each step fails if the receiver has made something meanwhile.
+                // Each step may fail, because the receiver may have created an entry of that name.
                 _ = std::fs::rename(&sub, &real);
                 _ = symlink("../outside", &sub);
                 _ = std::fs::remove_file(&sub);
@@ -141,7 +141,7 @@ fn directory_that_is_swapped_for_a_link_meanwhile_does_not_lead_out() {
             }
         });
         for _ in 0..30 {
-            // It may succeed or fail.
+            // The transfer may succeed or fail.
             _ = attacked(&place.path("d"), None, |link| {
                 list(link, ROOT, vec![entry(b"sub", EntryKind::Directory)]);
                 list(link, 1, vec![file(b"x", 1)]);
@@ -210,7 +210,7 @@ fn blocks_packs_and_counts_that_do_not_fit_end_the_transfer() {
     assert_eq!(place.names("d"), [""; 0]);
 }
 
-/// `--delete` removes from directories of the source alone, and only if the source has listed everything.
+/// `--delete` removes entries only from directories of the source, and only if the source has listed them completely.
 #[test]
 fn sender_cannot_widen_what_is_deleted() {
     let place = Place::new();
@@ -223,18 +223,18 @@ fn sender_cannot_widen_what_is_deleted() {
         _ = link.sender.frame(&Frame::End(Totals { entries, files: 0, bytes: 0, failed }));
     };
     let attacks: [&(dyn Fn(&Link) + Sync); 4] = [
-        // The destination itself, which is the user's.
+        // The destination itself, which belongs to the user.
         &|link| {
             whole(link, ROOT, vec![]);
             end(link, 0, 0);
         },
-        // A directory that is listed in part, as the source could not read all of it.
+        // A directory that is listed only partly, because the source could not read all of it.
         &|link| {
             list(link, ROOT, vec![entry(b"own", EntryKind::Directory)]);
             whole(link, 1, vec![]);
             end(link, 1, 1);
         },
-        // A directory of another name, and one that was not listed.
+        // A link that is treated as a directory, and, in the last attack, a directory that was not listed.
         &|link| {
             list(link, ROOT, vec![entry(b"own", EntryKind::Link(b"..".to_vec()))]);
             whole(link, 1, vec![]);
@@ -247,11 +247,11 @@ fn sender_cannot_widen_what_is_deleted() {
     ];
     for (number, attack) in attacks.into_iter().enumerate() {
         place.write("d/keep", "x");
-        // The third attack replaces an empty place: a directory would stay.
+        // The third attack creates `own` itself, so `own` must not exist.
         if number != 2 {
             place.write("d/own/keep", "x");
         }
-        // Some end the transfer.
+        // Some attacks end the transfer.
         _ = attacked_with(&copy, &place.path("d"), None, |link| attack(link));
         assert_eq!(place.read("d/keep"), b"x", "attack {number}");
         assert!(number == 2 || place.read("d/own/keep") == b"x", "attack {number}");
@@ -290,7 +290,8 @@ fn planted_links_for_temporary_files_and_journals_do_not_lead_out() {
     (0..3).for_each(|number| assert_eq!(place.read(&format!("victim{number}")), b"untouched"));
 }
 
-/// A peer that sends a byte now and then is given up after the time for its handshake, and does not block other peers.
+/// A peer that sends single bytes slowly is disconnected at the time limit of its handshake, and does not block other
+/// peers.
 #[test]
 fn trickling_peer_is_given_up() {
     let place = Place::with_tcp();
@@ -303,7 +304,7 @@ fn trickling_peer_is_given_up() {
             Err(error) => assert!(Instant::now() < until, "{error}"),
         }
     };
-    // A hello of 200 bytes, of which one a second arrives.
+    // A hello of 200 bytes, sent one byte a second.
     _ = trickling.write_all(&[1, 200]);
     let until = Instant::now() + Duration::from_secs(40);
     while trickling.write_all(&[0]).is_ok() {
@@ -314,7 +315,7 @@ fn trickling_peer_is_given_up() {
     assert_eq!(Ran::from(&mut receiver, b"").expect(0).out, "data");
 }
 
-/// `rdcp --server --root DIR`, as a forced command of sshd: the client's paths lead nowhere else.
+/// `rdcp --server --root DIR`, as a forced command of sshd: the client's paths cannot leave DIR.
 #[test]
 fn forced_command_serves_its_root_alone() {
     let place = Place::new();
@@ -330,7 +331,7 @@ fn forced_command_serves_its_root_alone() {
     );
     std::fs::set_permissions(shell, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let rdcp = |from: &str, to: &str| place.run("rdcp", ["-e", "forced", "-r", from, to]);
-    // The root is `/`, and relative paths begin there too.
+    // For the client, DIR is `/`; relative paths begin there too.
     rdcp("h:/sub/own", "got").expect(0);
     assert_eq!(place.read("got"), b"own");
     rdcp("new", "h:sub").expect(0);

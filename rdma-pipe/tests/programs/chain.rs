@@ -1,4 +1,4 @@
-//! Several destinations; and connections that break.
+//! Copies to several destinations, and connections that break.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -42,12 +42,12 @@ fn sent(ran: &Ran) -> u64 {
     report["bytes"].as_u64().unwrap()
 }
 
-/// The hosts `h1` to `h3`, with a copy each.
+/// Operands for a copy on each of the hosts `h1` to `h3`.
 fn copies(place: &Place) -> [String; 3] {
     [1, 2, 3].map(|host| format!("h{host}:{}", place.path(&format!("copy{host}")).display()))
 }
 
-/// Whether any partial file has this many megabytes of blocks.
+/// Whether any partial file of a copy has this many megabytes of blocks.
 fn has_begun(place: &Place, copy: &str, megabytes: u64) -> bool {
     let Ok(entries) = std::fs::read_dir(place.path(copy)) else { return false };
     let maps = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().ends_with(".map"));
@@ -63,7 +63,8 @@ fn every_host_of_a_chain_has_the_tree_and_the_source_sends_it_once() {
         let ran = place.run("rdcp", &arguments).expect(0);
         assert_eq!(sent(&ran), all);
         ["copy1", "copy2", "copy3"].iter().for_each(|copy| assert_same(&place, copy));
-        // Hosts may have different parts: the second has none of the large file, the third has changed it.
+        // The hosts have different parts of the large file: the second host has none of it, and on the third it was
+        // changed.
         std::fs::remove_file(place.path("copy2/large")).unwrap();
         place.write("copy3/large", b"other");
         arguments[3] = "tree/".to_owned();
@@ -88,7 +89,7 @@ fn killed_host_of_a_chain_is_named_and_the_others_are_complete() {
         let ran = Ran::from(&mut command, b"").expect(23);
         assert!(ran.err.contains(&format!("{host}:")), "{}", ran.err);
         (1..=3).filter(|&copy| copy != killed).for_each(|copy| assert_same(&place, &format!("copy{copy}")));
-        // What was between two hosts is sent again, not what they have.
+        // Only blocks that were in flight between two hosts are sent again, not those that the hosts already have.
         assert!(sent(&ran) < all + all / 2, "{} of {all}", sent(&ran));
     }
 }
@@ -104,7 +105,7 @@ fn host_that_does_not_start_is_named_and_the_others_are_complete() {
     place.run("rdcp", ["-r", "tree", "h1:/nonexistent/a/", "h2:/nonexistent/b/"]).expect(23);
 }
 
-/// Shuts the TCP connections of a process down, as a broken network does.
+/// Shuts down the TCP connections of a process, to simulate a broken network.
 fn break_connections(child: &Child) -> usize {
     let pid = Pid::from_child(child);
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap() + &std::fs::read_to_string("/proc/net/tcp6").unwrap();
@@ -136,7 +137,7 @@ fn copy_goes_on_over_another_connection() {
     for pulls in [false, true] {
         let place = Place::with_tcp();
         let all = tree(&place);
-        // A copy of the same size and time that is not of this transfer is replaced.
+        // An existing file of the same size and time, which this transfer did not write, is replaced.
         let other = place.write("copy/tree/d1/small1", [b'x'; 11]);
         let time = std::fs::metadata(place.path("tree/d1/small1")).unwrap().modified().unwrap();
         std::fs::File::options().append(true).open(other).unwrap().set_modified(time).unwrap();

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers of the tests.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
-/// Longer than anything takes that works.
+/// A time limit that only a hung operation reaches.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A folder for a test, with the programs and the stand-in.
+/// A folder for a test, with the programs and the stand-in for ssh.
 pub(crate) struct Place {
     folder: tempfile::TempDir,
     tcp: bool,
@@ -53,7 +53,7 @@ impl Place {
         std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// An operand on the host `h`, as this folder.
+    /// An operand that names a path of this folder on the host `h`.
     pub(crate) fn on_host(&self, name: &str) -> String {
         format!("h:{}", self.path(name).display())
     }
@@ -86,7 +86,7 @@ impl Place {
         Ran::from(&mut self.command(program, arguments).stdin(Stdio::piped()).spawn().unwrap(), input)
     }
 
-    /// The running far side of a host, by the variable that the stand-in sets.
+    /// Finds the running far side of a host by the environment variable that the stand-in sets.
     pub(crate) fn far_side(&self, host: &str) -> Option<Pid> {
         let is_far_side = |entry: &std::fs::DirEntry| {
             let read = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
@@ -110,7 +110,7 @@ impl Place {
     }
 }
 
-/// What a program did.
+/// The result of a program: exit status and output.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) status: i32,
@@ -167,7 +167,7 @@ impl From<Output> for Ran {
     }
 }
 
-/// A port that nothing uses at the moment.
+/// Returns a port that is free at the moment.
 pub(crate) fn port() -> u16 {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let base = 20_000 + (std::process::id() as usize * 16) % 12_000;
@@ -179,7 +179,7 @@ pub(crate) fn port() -> u16 {
     }
 }
 
-/// Bytes that differ from place to place.
+/// Bytes whose values depend on their positions.
 pub(crate) fn bytes(length: usize) -> Vec<u8> {
     let mut state = length as u64 | 1;
     let next = |_| {

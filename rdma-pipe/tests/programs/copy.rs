@@ -67,7 +67,7 @@ fn trees_arrive_by_every_way() {
         for copy in ["pushed", "pulled", "third", "local"] {
             assert_same(&place.path("tree"), &place.path(copy));
         }
-        // Into a directory that is there, as cp does.
+        // A copy into an existing directory, as cp does it.
         place.run("rdcp", ["-r", "-p", "tree", &place.on_host("local")]).expect(0);
         assert_same(&place.path("tree"), &place.path("local/tree"));
     }
@@ -211,6 +211,6 @@ fn rate_is_limited() {
     place.write("file", bytes(3 << 20));
     let ran = place.run("rdcp", ["--json", "--bwlimit", "8M", "file", &place.on_host("copy")]).expect(0);
     let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
-    // A lower bound alone: a busy machine is slower.
+    // Only a lower bound, because a busy machine is slower.
     assert!(report["seconds"].as_f64().unwrap() > 0.25, "{}", ran.out);
 }

@@ -1,4 +1,4 @@
-//! What the tool that inspired this one does wrong, by number of `docs/safety.md`, and the statuses of `rdcp`.
+//! The failings of earlier tools, by their numbers in `docs/safety.md`, and the exit statuses of `rdcp`.
 
 use std::process::{Command, Stdio};
 
@@ -20,7 +20,7 @@ fn full_disk_fails_both_sides() {
     assert!(ran.err.contains("no space left"), "{}", ran.err);
 }
 
-/// An output that is empty.
+/// An empty, closed pipe to use as input.
 fn tempty() -> std::process::ChildStdout {
     let mut child = Command::new("true").stdout(Stdio::piped()).spawn().unwrap();
     child.wait().unwrap();
@@ -52,14 +52,14 @@ fn killed_peer_ends_the_transfer() {
             let (killed, left) = if kills_sender { (&mut sender, &mut receiver) } else { (&mut receiver, &mut sender) };
             killed.kill().unwrap();
             killed.wait().unwrap();
-            // An idle input does not keep the sender.
+            // The sender must exit although its input is idle.
             Ran::from(left, b"").expect(12);
             drop(input);
         }
     }
 }
 
-/// A stopped peer is silent, also where it has to take a reason first.
+/// A stopped process is treated as a silent peer, even if this side must first send it a failure.
 #[test]
 fn stopped_peer_is_30() {
     for place in [Place::new(), Place::with_tcp()] {
@@ -90,7 +90,7 @@ fn stopped_peer_is_30() {
     }
 }
 
-/// An output without a reader for longer than the time-out pauses the transfer.
+/// An output that nothing reads for longer than the time-out pauses the transfer.
 #[test]
 fn output_that_pauses_longer_than_the_timeout_gets_everything() {
     for place in [Place::new(), Place::with_tcp()] {
@@ -127,12 +127,12 @@ fn impossible_copies_end_and_touch_nothing() {
     }
     place.run("rdcp", ["-r", "dir", &place.on_host("kept")]).expect(23);
     assert_eq!(place.read("kept"), b"old");
-    // A file into a directory, as cp does.
+    // A copy of a file into a directory, as cp does it.
     place.run("rdcp", ["kept", &place.on_host("dir")]).expect(0);
     assert_eq!(place.read("dir/kept"), b"old");
 }
 
-/// 8: names of hosts are no options of the remote shell.
+/// 8: names of hosts are not passed as options to the remote shell.
 #[test]
 fn host_that_looks_like_an_option_is_refused() {
     let place = Place::new();
@@ -142,7 +142,7 @@ fn host_that_looks_like_an_option_is_refused() {
     assert!(!place.path("pwned").exists());
 }
 
-/// 9: what stands in the output already stays.
+/// 9: data before the output's current position is kept.
 #[test]
 fn output_is_written_where_it_stands() {
     let place = Place::new();
@@ -180,7 +180,7 @@ fn other_programs_do_not_end_the_receiver() {
     drop(silent);
 }
 
-/// Peers that connect and are silent do not keep the sender out.
+/// Peers that connect and stay silent do not block the sender.
 #[test]
 fn silent_peers_do_not_keep_the_sender_out() {
     let place = Place::with_tcp();
@@ -215,7 +215,7 @@ fn wrong_keys_take_their_time() {
     Ran::from(&mut receiver, b"").expect(0);
 }
 
-/// 12: a short or changed source is no success.
+/// 12: a source that is shorter than listed, or changes, is an error.
 #[test]
 fn source_that_changes_is_24_and_gets_no_name() {
     let place = Place::new();
@@ -233,7 +233,7 @@ fn source_that_changes_is_24_and_gets_no_name() {
     assert_eq!(place.names("."), ["bin", "file"]);
 }
 
-/// Without ssh, or without rdcp on the other host, the reason is named.
+/// Without ssh, or without rdcp on the other host, the error names the reason.
 #[test]
 fn far_side_that_does_not_start_is_named() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Copies that are killed, and go on.
+//! Copies that are killed and resumed.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rustix::process::{Signal, kill_process};
 
 use crate::common::{Place, Ran, bytes};
 
-/// Kills a copy at one end after some time; then the same command completes it, and sends little again.
+/// Kills a copy at one end after some time; then the same command completes it, and sends only a few blocks again.
 #[test]
 fn killed_copies_go_on_and_are_right() {
     for (number, place) in [Place::new(), Place::with_tcp()].iter().enumerate() {
@@ -68,7 +68,8 @@ fn resumed_copy_sends_the_rest_alone() {
     assert!(place.read("copy") == data);
 }
 
-/// Kills either end of a copy of a tree at random moments; each time the same command completes it. `RDPIPE_KILLS` sets how often.
+/// Kills either end of a copy of a tree at random moments; after each kill, the same command completes it.
+/// `RDPIPE_KILLS` sets how often.
 #[test]
 fn copies_killed_at_random_moments_are_right() {
     let kills = std::env::var("RDPIPE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
@@ -91,12 +92,12 @@ fn copies_killed_at_random_moments_are_right() {
         let mut command = place.command("rdcp", arguments.iter().chain(&["--bwlimit", "40M"])).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(random(700)));
         match place.far_side("h").filter(|_| random(2) == 0) {
-            // It may have ended meanwhile.
+            // The far side may have exited in the meantime.
             Some(far) => _ = kill_process(far, Signal::KILL),
             None => _ = command.kill(),
         }
         killed += usize::from(Ran::from(&mut command, b"").status != 0);
-        // The killed starter's far side has ended when it holds no file any more.
+        // Waits until the far side of the killed starter has exited and holds no file open.
         while place.far_side("h").is_some() {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -105,7 +106,7 @@ fn copies_killed_at_random_moments_are_right() {
         assert!(!is_whole || place.read("copy/large") == large);
         let map =
             names.iter().find(|name| name.ends_with(".map")).map(|name| place.read(&format!("copy/{name}")).len());
-        // The first record is the header, and the last block may not count.
+        // The first record is the header, and the last block may be incomplete.
         let durable = if is_whole { large.len() } else { (map.unwrap_or_default() / 32).saturating_sub(2) * BLOCK };
         let ran = place.run("rdcp", arguments).expect(0);
         let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();

@@ -1,4 +1,4 @@
-//! Copies over a real sshd, on a port of its own. Without one the tests print that they are skipped.
+//! Copies through a real sshd on its own port. If sshd is not installed, the tests print that they are skipped.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -22,7 +22,7 @@ impl Drop for Sshd {
 }
 
 impl Sshd {
-    /// Starts sshd; `forced` is the only command that it allows. `None` if this host has none that can run.
+    /// Starts sshd; `forced` is the only command that it allows. Returns `None` if this host has no usable sshd.
     fn start(place: &Place, forced: Option<&str>) -> Option<Sshd> {
         let path = std::env::var("PATH").unwrap();
         let folders = path.split(':').chain(["/usr/sbin", "/usr/local/sbin"]);
