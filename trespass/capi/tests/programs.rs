@@ -46,7 +46,7 @@ fn c_programs_of_two_processes_echo_over_softrnic() {
     let Some(echo) = compile("cc", "echo.c") else { return };
     let server = Command::new(&echo).arg("--soft").stdout(Stdio::piped()).spawn().unwrap();
     let mut server = Ended(server, echo.clone());
-    // Until it listens, connecting is refused.
+    // Retries, because connecting is refused until the server listens.
     let answered = (0..200).find_map(|_| {
         let output = Command::new(&echo).args(["--soft", "127.0.0.1"]).output().unwrap();
         if !output.status.success() {
@@ -71,7 +71,7 @@ fn a_cpp_program_polls_several_connections() {
     assert_eq!(text.lines().count(), 3, "{text}");
 }
 
-/// Names of the functions in those lines of texts that are one.
+/// Names of the functions in those lines of the texts for which `is_one` returns true.
 fn functions<'t>(texts: impl IntoIterator<Item = &'t String>, is_one: impl Fn(&str) -> bool) -> BTreeSet<String> {
     let lines = texts.into_iter().flat_map(|text| text.lines()).filter(|line| is_one(line));
     let names = lines.filter_map(|line| {

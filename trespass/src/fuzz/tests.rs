@@ -1,4 +1,4 @@
-//! Malformed input by chance, and the corpus.
+//! Random malformed input, and the corpus.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ const TARGETS: [(&str, corpus::Target); 2] = [("frames", frames), ("hello", hand
 #[test]
 #[cfg_attr(miri, ignore = "reads files")]
 fn corpus_results_match_their_names() {
-    // A crate from a registry is not within the repository.
+    // Outside the repository (a crate from a registry) there is no corpus.
     if !Path::new(env!("CARGO_MANIFEST_DIR")).join("../ARCHITECTURE.md").exists() {
         return println!("DID NOT RUN: this is not the repository");
     }

@@ -1,4 +1,4 @@
-//! Workers whose peers do not keep to the rules.
+//! Workers whose peers violate the protocol.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use super::*;
 use crate::Buf;
 use crate::proto::{FLOOR, Frame, FrameKind, Hello};
 
-/// Longer than anything takes that works.
+/// A time limit that only a hung operation reaches.
 const LONG: Duration = Duration::from_secs(30);
 
 struct Server {
@@ -44,7 +44,7 @@ impl Server {
         }
     }
 
-    /// A client that keeps to the rules, and this side of its connection.
+    /// A client that follows the protocol, and this side of its connection.
     fn neighbour(&mut self, kind: Kind) -> (Worker, ConnectionId, ConnectionId) {
         let mut client = worker(Transport::Any, 64 << 20);
         let id = client.connect(kind, self.address).unwrap();
@@ -163,7 +163,7 @@ fn nothing_is_read_for_a_connection_that_is_not_accepted() {
         assert!(begun.elapsed() < LONG);
     }
     client.try_send(id, &[7; 1 << 20]).unwrap();
-    // What is sent after the message shows that its announcement is there.
+    // Waits for a SEND: it shows that the message's announcement has arrived.
     let before = server.worker.verbs.as_ref().unwrap().backend.pool().bytes();
     let link = server.worker.verbs.as_ref().unwrap().table.accepted[0].1;
     let unaccepted = ConnectionId { kind: Kind::Rdma, link };
@@ -224,7 +224,7 @@ fn worker_does_not_sleep_over_what_it_has_not_looked_at() {
         client.poll();
         assert!(begun.elapsed() < LONG);
     }
-    // As after many turns in which only the device had something. An edge-triggered waiter gets no second signal.
+    // The state after many turns with events of the device only. An edge-triggered waiter gets no second signal.
     server.worker.tcp_silence = TURNS;
     client.try_send(near, b"unseen").unwrap();
     client.flush();

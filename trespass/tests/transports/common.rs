@@ -1,16 +1,17 @@
-//! What the tests share.
+//! Helpers of the tests.
 
 use std::time::{Duration, Instant};
 
 use sideway::ibverbs::device::{DeviceInfo, DeviceList};
 use trespass::{Acceptor, Connection, Handle, Options, Transport};
 
-/// The RDMA device to test on, if it is not the one in software.
+/// The RDMA device to test on, if it is not softrnic's.
 fn name() -> Option<String> {
     std::env::var("SIDEWAY_TEST_DEVICE").ok()
 }
 
-/// An address of the RDMA device to test on, with port 0. The device in software is there then, unless another is named.
+/// An address of the RDMA device to test on, with port 0. Registers softrnic, unless the environment names another
+/// device.
 pub(crate) fn device() -> String {
     let Some(name) = name() else {
         softrnic::register().unwrap();
@@ -33,13 +34,13 @@ fn worker_with(transport: Transport, linger: Duration) -> Handle {
     options.transport = transport;
     options.device = name();
     options.memory = 64 << 20;
-    // More than the largest window, 64 segments of 16 KiB.
+    // This is more than the largest window, 64 segments of 16 KiB.
     options.send_high_water = 2 << 20;
     options.linger = linger;
     Handle::new(&options).unwrap()
 }
 
-/// Runs a test by RDMA and by TCP.
+/// Runs a test over RDMA and over TCP.
 pub(crate) fn on_both(test: impl Fn(Transport)) {
     device();
     test(Transport::Rdma);
@@ -51,7 +52,7 @@ pub(crate) fn pair(transport: Transport) -> (Connection, Connection) {
     pair_with(transport, Options::default().linger)
 }
 
-/// Two ends of a connection, which wait for acknowledgements for this time when they close.
+/// Two ends of a connection with this linger time.
 pub(crate) fn pair_with(transport: Transport, linger: Duration) -> (Connection, Connection) {
     let (server, client) = (worker_with(transport, linger), worker_with(transport, linger));
     let acceptor = Acceptor::bind_on(&server, device()).unwrap();
@@ -60,7 +61,7 @@ pub(crate) fn pair_with(transport: Transport, linger: Duration) -> (Connection, 
     (connection, accepted)
 }
 
-/// Bytes that differ from place to place, and from seed to seed.
+/// Bytes whose values depend on their positions and on the seed.
 pub(crate) fn bytes(length: usize, seed: usize) -> Vec<u8> {
     let mut state = seed as u64 + 1;
     let mut next = || {

@@ -1,4 +1,4 @@
-//! Connections between two workers of this process, by RDMA on the device in software and by TCP.
+//! Connections between two workers of this process, over RDMA on softrnic and over TCP.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::os::fd::AsFd;
@@ -9,13 +9,14 @@ use crate::common::{bytes, device, on_both, pair, pair_with, worker};
 use trespass::net::{Listener, Shutdown, Stream};
 use trespass::{Acceptor, Connection, Kind, Transport};
 
-/// Longer than anything takes that works.
+/// A time limit that only a hung operation reaches.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Sends more than a peer that does not read takes: what waits on this side then is more than its window (`common::worker`).
+/// Sends until nothing more is accepted. As the peer does not read, more than a window then waits on this side
+/// (`common::worker`).
 fn fill(connection: &Connection) {
     let mut full = 0;
-    // The peer's credits may still come.
+    // Credits of the peer may still arrive.
     while full < 10 {
         full = if connection.try_send(&[1; 1_000]).is_ok() { 0 } else { full + 1 };
         if full != 0 {
@@ -182,7 +183,7 @@ fn send_buf_to_a_peer_that_does_not_read_times_out() {
         fill(&writer);
         let refused = writer.send_buf_until(writer.alloc(100_000), Some(Instant::now() + Duration::from_millis(50)));
         assert_eq!(refused.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
-        // The peer reads again: the next one is sent.
+        // When the peer reads again, the next message is sent.
         thread::scope(|scope| {
             scope.spawn(|| while reader.recv().unwrap().is_some_and(|message| message.len() != 7) {});
             writer.send_buf_until(writer.alloc(7), Some(Instant::now() + LONG)).unwrap();
@@ -239,7 +240,7 @@ fn client_whose_device_does_not_lead_to_the_address_falls_back_to_tcp() {
     device();
     let (server, client) = (worker(Transport::Tcp), worker(Transport::Any));
     let acceptor = Acceptor::bind_on(&server, "127.0.0.2:0").unwrap();
-    // The worker opens the device for this address, and keeps it.
+    // The worker opens the device for this address, and uses it from then on.
     _ = Connection::connect_on(&client, device().replace(":0", ":1"), Some(LONG)).map(drop);
     let connection = Connection::connect_on(&client, acceptor.local_addr(), Some(LONG)).unwrap();
     assert_eq!(connection.stats().unwrap().transport, Kind::Tcp);
@@ -301,7 +302,8 @@ fn malformed_input_ends_its_own_connection_alone() {
     let acceptor = Acceptor::bind_on(&server, device()).unwrap();
     let connection = Connection::connect_on(&worker(Transport::Tcp), acceptor.local_addr(), Some(LONG)).unwrap();
     let accepted = acceptor.accept_until(Some(Instant::now() + LONG)).unwrap();
-    // No handshake; a handshake that is too short, and one that is no hello; a hello of an unknown version.
+    // The inputs: no handshake, a handshake that is too short, a handshake without a hello, a hello of an unknown
+    // version.
     let mut version = [vec![1, 56], b"trsp".to_vec(), vec![9, 9], vec![0; 50]].concat();
     version[20] = 1;
     let inputs: [&[u8]; 4] =
@@ -311,7 +313,7 @@ fn malformed_input_ends_its_own_connection_alone() {
         socket.set_read_timeout(Some(LONG)).unwrap();
         socket.write_all(input).unwrap();
         let mut answer = Vec::new();
-        // Refused with a reason, or reset.
+        // The connection is refused with a reason, or reset.
         match socket.read_to_end(&mut answer) {
             Ok(_) => assert!(answer.is_empty() || answer[0] == 2, "{answer:?}"),
             Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
@@ -346,7 +348,7 @@ fn vectored_write_returns_a_prefix_of_its_parts() {
     on_both(|transport| {
         let (left, right) = pair(transport);
         let (left, mut right) = (Stream::from(left), Stream::from(right));
-        // The first part is longer than what one write takes.
+        // The first part is longer than a single write accepts.
         let (long, short) = (bytes(3 << 20, 1), bytes(100, 2));
         let parts = [IoSlice::new(&[]), IoSlice::new(&long), IoSlice::new(&short)];
         let count = (&left).write_vectored(&parts).unwrap();
@@ -358,7 +360,7 @@ fn vectored_write_returns_a_prefix_of_its_parts() {
     });
 }
 
-/// No socket carries the messages: the device in software moves them from one queue pair to the other.
+/// The messages use no socket: softrnic copies them from one queue pair to the other.
 #[test]
 fn both_ends_of_a_connection_share_a_process_and_a_worker() {
     on_both(|transport| {

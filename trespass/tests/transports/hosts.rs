@@ -8,14 +8,14 @@ use crate::common::bytes;
 use trespass::net::{Listener, Shutdown, Stream};
 use trespass::{Handle, Options, Transport};
 
-/// Makes the test `host` a server or a client, on the device of this name; `any` selects no device.
+/// The device of the test `host` in a child process; `any` selects none.
 const DEVICE: &str = "TRESPASS_TEST_HOST_DEVICE";
 /// The server's address, for the client.
 const SERVER: &str = "TRESPASS_TEST_HOST_SERVER";
 
 const ADDRESSES: [&str; 2] = ["10.73.9.1", "10.73.9.2"];
 
-/// Two hosts with a cable between them, until this is dropped.
+/// Two network namespaces with a link between them; removed when this is dropped.
 struct Hosts([String; 2]);
 
 fn ip(arguments: &str) -> bool {
@@ -23,7 +23,7 @@ fn ip(arguments: &str) -> bool {
 }
 
 impl Hosts {
-    /// `None` if this user cannot make network namespaces.
+    /// Returns `None` if this user cannot create network namespaces.
     fn new() -> Option<Hosts> {
         let hosts = Hosts(["a", "b"].map(|end| format!("trespass-{}-{end}", std::process::id())));
         let [a, b] = &hosts.0;
@@ -38,7 +38,7 @@ impl Hosts {
         is_made.then_some(hosts)
     }
 
-    /// This program on one of the hosts.
+    /// Runs this program on one of the hosts.
     fn on(&self, host: usize, device: &str, server: &str) -> Running {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.0[host]]).arg(std::env::current_exe().unwrap());
@@ -77,13 +77,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has usually ended.
+        // The process has usually exited already.
         _ = self.process.kill();
         _ = self.process.wait();
     }
 }
 
-/// The other process: a server that echoes one stream, or its client.
+/// Runs in the child process: a server that echoes one stream, or its client.
 #[test]
 fn host() {
     let (Ok(device), Ok(server)) = (std::env::var(DEVICE), std::env::var(SERVER)) else { return };

@@ -1,4 +1,4 @@
-//! Connections by RDMA, on the device in software, and by TCP.
+//! Connections over RDMA on softrnic, and over TCP.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;

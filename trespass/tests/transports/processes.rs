@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use crate::common::{bytes, device, on_both, worker};
 use trespass::{Acceptor, Connection, Transport};
 
-/// Longer than anything takes that works.
+/// A time limit that only a hung operation reaches.
 const LONG: Duration = Duration::from_secs(30);
-/// Names the transport, and makes the test `child` a server.
+/// The transport of the test `child`, which is a server if this is set.
 const TRANSPORT: &str = "TRESPASS_TEST_TRANSPORT";
 
 /// Kills the process when dropped.
@@ -43,7 +43,7 @@ impl Drop for Server {
     }
 }
 
-/// Echoes messages: the other process.
+/// Runs in the child process: echoes messages.
 #[test]
 fn child() {
     let transport = match std::env::var(TRANSPORT).as_deref() {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::memory::{Progress, RegionMemory, Transfer};
 
-/// What a backend has reported.
+/// The events that a backend has reported.
 #[derive(Debug, Default)]
 struct Log {
     incoming: Vec<(IncomingId, Vec<u8>)>,
@@ -47,7 +47,7 @@ impl Events for Log {
     }
 }
 
-/// The device of the ring: softrnic's, unless one is named.
+/// The device to test on: softrnic's, unless the environment names one.
 fn device() -> Option<String> {
     std::env::var("SIDEWAY_TEST_DEVICE").ok()
 }
@@ -257,7 +257,8 @@ fn a_link_that_ends_gives_back_what_it_is_asked_to_post() {
     assert_eq!(sides[1].missing(), 0);
 }
 
-/// It went to the spare buffers, and was still counted as a receive that exists: a SEND with a credit could find none.
+/// Regression: the buffer went to the spare buffers but was still counted as a receive, so a SEND with a credit could
+/// find no receive.
 #[test]
 fn receive_flushed_with_an_error_is_returned() {
     let mut side = Side::new();
@@ -284,7 +285,8 @@ fn a_device_without_windows_gives_back_the_buffer_that_was_concealed() {
     }
 }
 
-/// They were leaked with the queue pair, so that a ticket waited without limit. The receives went too, with the messages of other links.
+/// Regression: transfers and keys were leaked with the queue pair, so a ticket waited forever. The shared receives were
+/// lost too, with messages of other links.
 #[test]
 fn a_queue_pair_that_is_not_destroyed_fails_its_transfers_and_keys() {
     let mut sides = connected();

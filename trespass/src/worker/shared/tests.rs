@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use super::*;
 use crate::{Acceptor, Connection, Transport};
 
-/// Longer than anything takes that works.
+/// A time limit that only a hung operation reaches.
 const LONG: Duration = Duration::from_secs(30);
 
 fn pair() -> (Connection, Connection) {
@@ -35,7 +35,7 @@ fn until(handle: &Handle, what: impl Fn(&mut Core) -> bool) {
     }
 }
 
-/// The last one replaced the other, which slept on.
+/// Regression: the second call replaced the first one, which was never woken.
 #[test]
 fn all_calls_that_wait_for_one_connection_are_woken() {
     let ([server, other], [client, other_client]) = pairs();
@@ -51,7 +51,7 @@ fn all_calls_that_wait_for_one_connection_are_woken() {
         until(handle, |core| core.parked.len() == 2);
         (0..2_u8).for_each(|n| client.send(&[n]).unwrap());
         let mut received: Vec<_> = (0..2).map(|_| outcomes.recv_timeout(LONG)).collect();
-        // Whatever has come of it, all calls return.
+        // Whatever the result, this makes all calls return.
         client.send(&[9]).unwrap();
         other_client.send(&[9]).unwrap();
         let mut bytes: Vec<u8> = received.drain(..).map(|call| call.unwrap().unwrap().unwrap()[0]).collect();
@@ -60,7 +60,7 @@ fn all_calls_that_wait_for_one_connection_are_woken() {
     });
 }
 
-/// It slept until the next tick: the thread that drove the worker meanwhile had taken its event.
+/// Regression: the call slept until the next tick, because another thread drove the worker and consumed its event.
 #[test]
 fn a_call_that_sleeps_on_the_descriptor_is_woken_by_what_another_thread_takes() {
     let (server, _client) = pair();
@@ -82,7 +82,7 @@ fn a_call_that_sleeps_on_the_descriptor_is_woken_by_what_another_thread_takes() 
     });
 }
 
-/// A task that reads the connection when it is woken, and drops it when it is dropped.
+/// A task that reads the connection when woken. Dropping the task drops the connection.
 struct Owner {
     connection: Mutex<Option<Connection>>,
     count: Arc<AtomicU32>,
@@ -103,7 +103,7 @@ impl Drop for Owner {
     }
 }
 
-/// Both took the worker's lock that the thread held already.
+/// Regression: both uses locked the worker again while the same thread held its lock.
 #[test]
 fn a_waker_may_use_the_worker_and_drop_a_connection() {
     let count = Arc::new(AtomicU32::new(0));
