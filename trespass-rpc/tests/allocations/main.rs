@@ -58,7 +58,7 @@ impl Echo for Handler {
     }
 }
 
-/// Both sides are on this thread.
+/// Counts the allocations of calls; both sides run on this thread.
 fn allocations(transport: Transport, callers: usize, calls: u64) -> u64 {
     softrnic::register().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -72,7 +72,7 @@ fn allocations(transport: Transport, callers: usize, calls: u64) -> u64 {
         let client = EchoClient::over(channel).unwrap();
         let memory = client.channel().alloc(128).unwrap();
         let mut fewest = u64::MAX;
-        // The first rounds fill pools and tables; one that is disturbed by a keepalive or a full queue is repeated.
+        // The first rounds fill pools and tables; a round with a keepalive or a full queue is repeated.
         for _ in 0..8 {
             let tasks: Vec<_> = (0..callers)
                 .map(|_| {

@@ -86,7 +86,7 @@ fn attachments_and_targets_of_any_length_keep_their_bytes() {
             let bytes = pattern(length);
             let put = client.put(Attachment::from(bytes.clone()), 7, Attachment::from(&[7; 5][..])).await;
             assert_eq!(put, Ok(length as u64));
-            // To the middle of a memory.
+            // The target is in the middle of a memory.
             let memory = client.channel().alloc(length + 20).unwrap();
             memory.write_at(0, &vec![1; length + 20]).unwrap();
             let into = Target::of(&memory, 10..length + 10).unwrap();
@@ -134,7 +134,7 @@ fn handler_cannot_write_beyond_a_target() {
 fn many_calls_with_keys_share_a_connection() {
     on_both(|options| async move {
         let (_serving, client) = pair(&options).await;
-        // More than the keys that a connection gives out.
+        // More calls than a connection has keys.
         let calls = (0..150_usize).map(|number| {
             let client = client.clone();
             tokio::spawn(async move {
@@ -162,7 +162,7 @@ fn dropped_call_leaves_its_memory_to_the_device_and_no_other_call_gets_it() {
                 Some((Status::DEADLINE, Certainty::Unknown))
             );
             drop(memory);
-            // The next memory is the same one only if no peer reaches it any more.
+            // The pool returns the same memory again only after no peer can access it.
             let next = client.channel().alloc(100_000).unwrap();
             next.write_at(0, &vec![1; 100_000]).unwrap();
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -10,7 +10,7 @@ use trespass::Transport;
 use trespass_rpc::Stream;
 use trespass_rpc::{CallOptions, Channel, Context, Endpoint, Items, Options, Server, Serving};
 
-/// Longer than anything takes that works.
+/// A time limit that only a hung operation reaches.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,15 +24,15 @@ pub(crate) trait Sums {
     /// The sum.
     #[idempotent]
     async fn add(&self, cx: &Context, left: i64, right: i64) -> Result<i64, Refusal>;
-    /// The text, once more.
+    /// Returns the same text.
     async fn echo(&self, text: &str) -> Result<String, Refusal>;
     /// Nothing.
     async fn ping(&self) -> Result<(), Refusal>;
-    /// Waits for the milliseconds.
+    /// Waits for this number of milliseconds.
     async fn wait(&self, cx: &Context, millis: u64) -> Result<u64, Refusal>;
     /// Panics.
     async fn panic(&self) -> Result<(), Refusal>;
-    /// Metadata of a key.
+    /// Returns the metadata value of a key.
     async fn header(&self, cx: &Context, key: &str) -> Result<Option<Vec<u8>>, Refusal>;
     /// Bytes.
     async fn zeros(&self, length: usize) -> Result<Vec<u8>, Refusal>;
@@ -138,7 +138,7 @@ impl Stream for Doubled {
     }
 }
 
-/// An iterator as a stream.
+/// A stream of the items of an iterator.
 pub(crate) struct Listed<I>(pub(crate) I);
 
 impl<I: Iterator + Unpin> Stream for Listed<I> {

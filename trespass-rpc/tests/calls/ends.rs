@@ -1,4 +1,4 @@
-//! Ends of calls and connections: what callers and handlers learn, and what is left.
+//! Ends of calls and connections: the results that callers and handlers get, and the release of all resources.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,8 @@ struct ByHand {
     methods: SumsServer<Service>,
     begun: Arc<AtomicUsize>,
     gate: Arc<Semaphore>,
-    /// What a task that is not the handler has read of the caller's items.
+    /// Results of the task that reads the caller's items outside the handler: their number, and whether they ended
+    /// without an error.
     read: mpsc::UnboundedSender<(usize, bool)>,
 }
 
@@ -98,7 +99,7 @@ fn answers_in_flight_arrive_after_a_drain() {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(serving.drain(LONG))
         });
-        // This side reads nothing meanwhile.
+        // This side reads nothing during this time.
         std::thread::sleep(Duration::from_millis(200));
         for call in calls {
             assert_eq!(call.await.unwrap().unwrap().len(), (1 << 20) - 100);
@@ -110,7 +111,7 @@ fn answers_in_flight_arrive_after_a_drain() {
 
 #[test]
 fn reader_of_items_learns_that_the_call_has_ended() {
-    /// Five items, and no end.
+    /// A stream of five items that never ends.
     struct Endless(Listed<std::ops::Range<i64>>);
 
     impl Stream for Endless {
@@ -127,7 +128,7 @@ fn reader_of_items_learns_that_the_call_has_ended() {
     on_both(|options| async move {
         let Setting { client, begun, mut read, serving, .. } =
             by_hand(&options, Endpoint::spawn(&options).unwrap()).await;
-        // By its caller, by its deadline, by the end of the connection.
+        // The call is ended by its caller, then by its deadline, then by the end of the connection.
         let call = tokio::spawn({
             let client = client.clone();
             async move { client.sum(0, Endless(Listed(0..5))).await }
@@ -174,7 +175,7 @@ fn waker_may_own_the_call() {
         let poll = |task: &mut TaskContext<'_>| owner.0.lock().unwrap().as_mut().unwrap().as_mut().poll(task);
         assert!(poll(&mut TaskContext::from_waker(&waker)).is_pending());
         drop(waker);
-        // The last owner is the connection, which drops it with the answer.
+        // The connection is the last owner, and drops the handler with the answer.
         let weak = Arc::downgrade(&owner);
         drop(owner);
         until(|| weak.strong_count() == 0).await;
@@ -196,7 +197,7 @@ fn connections_of_dropped_futures_end_with_their_driver() {
             let mut connecting = Box::pin(Channel::connect_on(&endpoint, &address));
             let first = std::future::poll_fn(|task| Poll::Ready(connecting.as_mut().poll(task))).await;
             assert!(first.is_pending());
-            // Ready, or not yet: its future is dropped.
+            // Drops the future after a varying number of turns, when it may or may not be ready.
             for _ in 0..turns {
                 tokio::task::yield_now().await;
             }

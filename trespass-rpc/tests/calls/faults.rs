@@ -1,4 +1,4 @@
-//! What goes wrong, and what callers learn of it.
+//! Faults, and the errors that callers get.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ fn timeout_ends_the_call_and_its_handler_but_not_the_connection() {
         let error = hurried.wait(60_000).await.unwrap_err();
         let error = error.rpc().unwrap();
         assert_eq!((error.status, error.certainty), (Status::DEADLINE, Certainty::Unknown));
-        // The neighbour is not hurt, and the handler has ended long before its minute.
+        // The other call is not affected, and the handler ended long before its minute was over.
         assert_eq!(other.await.unwrap(), Ok(300));
         while service.dropped.load(Ordering::SeqCst) != 1 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -77,7 +77,7 @@ fn too_large_requests_and_answers_are_errors_of_the_call() {
 fn calls_that_wait_for_credit_keep_their_deadline_and_their_items() {
     on_both(|mut options| async move {
         options.limits.calls = 1;
-        // Nothing else wakes the driver.
+        // Without keepalive, only the deadline wakes the driver.
         options.limits.keepalive = 0;
         let (_serving, client, service) = pair(&options).await;
         let call = tokio::spawn({
@@ -99,10 +99,10 @@ fn calls_that_wait_for_credit_keep_their_deadline_and_their_items() {
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
-        // Its credit is for the sum.
+        // Ending this call frees the credit that the sum needs.
         call.abort();
         assert_eq!(sum.await.unwrap(), Ok(45));
-        // A time-out without end is none.
+        // The maximum time-out is no limit.
         let patient = client.clone().with(CallOptions::default().timeout(Duration::MAX));
         assert_eq!(patient.add(1, 2).await, Ok(3));
     });
@@ -111,7 +111,7 @@ fn calls_that_wait_for_credit_keep_their_deadline_and_their_items() {
 mod other {
     use super::Context;
 
-    /// As `Sums`, with another type, and another method.
+    /// Like `Sums`, but with a different type and another method.
     #[trespass_rpc::service(name = "test.Sums")]
     pub(super) trait Sums {
         async fn add(&self, cx: &Context, left: i32, right: i64) -> Result<i64, ()>;
@@ -193,7 +193,7 @@ fn connecting_to_a_closed_port_is_an_error() {
 fn peer_of_another_protocol_is_an_error_and_does_not_hang() {
     on_both(|options| async move {
         let endpoint = Endpoint::spawn(&options).unwrap();
-        // A peer of the layer below that sends no hello of this one, but something else.
+        // A peer that uses `trespass` directly and sends other bytes instead of a hello.
         let mut below = trespass::Options::default();
         below.transport = options.worker.transport;
         let handle = trespass::Handle::new(&below).unwrap();

@@ -1,4 +1,4 @@
-//! Calls over RDMA, on the device in software, and over TCP.
+//! Calls over RDMA on softrnic, and over TCP.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod bulk;

@@ -1,4 +1,4 @@
-//! Spans, numbers, and another codec.
+//! Spans, metrics, and another codec.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -112,7 +112,7 @@ fn calls_and_requests_have_spans_and_numbers() {
             assert_eq!(client.add(1, 2).await, Ok(3));
             assert_eq!(client.add(1, 3).await, Ok(4));
             assert_eq!(client.panic().await.unwrap_err().rpc().unwrap().status, Status::INTERNAL);
-            // A call that is given up: the request ends too.
+            // The caller drops the call, so the request ends too.
             tokio::select! {
                 _ = client.wait(60_000) => panic!("it waits"),
                 () = tokio::time::sleep(std::time::Duration::from_millis(50)) => {}

@@ -1,4 +1,4 @@
-//! What stands on channels and servers: pools of connections, health, calls without a runtime.
+//! Extensions of channels and servers: pools of connections, health, calls without a runtime.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

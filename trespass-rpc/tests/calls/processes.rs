@@ -11,7 +11,8 @@ use crate::common::{LONG, Listed, Service, SumsClient, SumsServer, options};
 use trespass::Transport;
 use trespass_rpc::{Attachment, Certainty, Channel, Endpoint, Error, Server, Serving, Target};
 
-/// Makes the test `child` a server, or a client of the address after it; and its transport.
+/// The role of the test `child` in a child process: a server, or a client of this address. The second variable selects
+/// its transport.
 const ROLE: &str = "TRESPASS_RPC_TEST_ROLE";
 const TRANSPORT: &str = "TRESPASS_RPC_TEST_TRANSPORT";
 
@@ -19,7 +20,7 @@ const TRANSPORT: &str = "TRESPASS_RPC_TEST_TRANSPORT";
 struct Process(Child);
 
 impl Process {
-    /// Starts it, and returns what it prints first.
+    /// Starts the process, and returns its first line of output.
     fn start(role: &str, transport: Transport) -> (Self, String) {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["processes::child", "--exact", "--nocapture"]);
@@ -71,7 +72,7 @@ fn child() {
         for kind in 0..8 {
             let channel = channel.clone();
             tokio::spawn(async move {
-                // The test ends with the process.
+                // The calls repeat until the process is killed.
                 while call(&channel, kind % 4).await.is_ok() {}
             });
         }
@@ -79,7 +80,7 @@ fn child() {
     })
 }
 
-/// A call of some kind: short, a stream, an attachment, a target.
+/// Makes a call of one of four kinds: short, a stream, an attachment, a target.
 async fn call(channel: &Channel, kind: usize) -> Result<(), Option<Certainty>> {
     fn certainty<E>(error: Error<E>) -> Option<Certainty> {
         error.rpc().map(|error| error.certainty)
@@ -158,7 +159,8 @@ fn killed_server_fails_its_calls_and_no_neighbour_is_hurt() {
             drop(server);
             for call in calls {
                 let certainty = tokio::time::timeout(LONG, call).await.unwrap().unwrap();
-                // A handler cannot have failed by itself: over TCP an attachment is cut off with its connection.
+                // Handlers do not fail on their own, so the certainty is that of the lost connection, also for
+                // attachments over TCP.
                 assert!(matches!(certainty, Some(Certainty::Unknown | Certainty::NotSent)), "{certainty:?}");
             }
             let error = SumsClient::new(channel).ping().await.unwrap_err();
@@ -181,7 +183,7 @@ fn killed_client_ends_its_handlers_and_no_neighbour_is_hurt() {
             let stop = Arc::new(AtomicBool::new(false));
             let neighbour = neighbour(&beside, &stop);
             let role = address.clone();
-            // It connects while this runtime serves.
+            // In its own thread, because the client connects while this runtime serves.
             let starting = tokio::task::spawn_blocking(move || Process::start(&role, transport));
             let (client, _) = tokio::time::timeout(LONG, starting).await.unwrap().unwrap();
             tokio::time::sleep(Duration::from_millis(round * 7 % 40)).await;

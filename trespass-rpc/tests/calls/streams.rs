@@ -1,4 +1,4 @@
-//! Streams of items, both ways, and calls in the other direction.
+//! Streams of items in both directions, and calls from server to client.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use trespass_rpc::{Answers, Call, Channel, Endpoint, Error, Postcard, Server, St
 fn answers_arrive_in_order_beyond_the_window_and_end_with_the_error() {
     on_both(|options| async move {
         let (_serving, client, _) = pair(&options).await;
-        // 2 MB, eight windows.
+        // The items have 2 MB in total: eight windows.
         let mut answers = client.count(2_001, 1_000);
         for number in 0..2_001 {
             let answer = answers.next().await.unwrap();
@@ -33,7 +33,7 @@ fn dropped_stream_ends_the_handler() {
             let mut answers = client.count(u64::MAX - 1, 10_000);
             assert_eq!(answers.next().await.unwrap(), Ok((0, vec![0; 10_000])));
         }
-        // The calls have ended, or else the credit for new ones would be used up.
+        // Waits until the calls have ended; otherwise no credit would be left for new ones.
         while !client.channel().is_idle() {
             tokio::task::yield_now().await;
         }
@@ -91,14 +91,14 @@ fn server_calls_its_caller() {
         let channel = Channel::connect_serving(&endpoint, &serving.local_addr().to_string(), own).await.unwrap();
         let client = SumsClient::over(channel).unwrap();
         assert_eq!(client.back(41).await, Ok(42));
-        // A caller that serves nothing is an error of the server's call.
+        // If the caller serves no methods, the server's call fails.
         let channel = Channel::connect_on(&endpoint, &serving.local_addr().to_string()).await.unwrap();
         let client = SumsClient::over(channel).unwrap();
         assert_eq!(client.back(41).await, Err(Error::Application(Refusal::Negative { number: -2 })));
     });
 }
 
-/// Ends at once, and must not be polled again.
+/// A stream that ends immediately, and must not be polled again.
 struct Empty(bool);
 
 impl Stream for Empty {
@@ -125,7 +125,7 @@ fn ended_stream_is_not_polled_again_while_its_call_waits_for_credit() {
     });
 }
 
-/// Encodes up to two.
+/// A number that can be encoded only if it is at most 2.
 #[derive(Debug)]
 struct Small(i64);
 

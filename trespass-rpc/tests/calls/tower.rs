@@ -1,4 +1,4 @@
-//! Layers of `tower`, unchanged, around a client and around a server.
+//! Unmodified layers of `tower` around a client and around a server.
 
 use std::future::{Ready, ready};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn client_within_a_limit_has_as_many_calls_in_flight() {
         for call in calls {
             assert_eq!(call.await.unwrap(), Ok(20));
         }
-        // A call that has ended at the server may not have ended here yet.
+        // A call may have ended at the server, but not yet on this side.
         assert!((1..=4).contains(&most), "{most} in flight");
         assert_eq!(service.begun.load(Ordering::SeqCst), 6);
     });
@@ -74,7 +74,7 @@ impl Policy<Call, Reply, RpcError> for Again {
     }
 }
 
-/// A server that sheds what it cannot run, and a client of it.
+/// A server that rejects calls above its limit, and a client of it.
 async fn shedding(options: &Options) -> (Serving, Channel, Arc<Service>) {
     let service = Arc::new(Service::default());
     let server = SumsServer::shared(Arc::clone(&service));
@@ -106,7 +106,7 @@ fn server_that_sheds_load_refuses_and_a_client_that_retries_gets_on() {
         let error = client.ping().await.unwrap_err();
         let error = error.rpc().unwrap();
         assert_eq!((error.status, error.certainty), (Status::OVERLOADED, Certainty::Refused));
-        // `wait` is not idempotent, but was refused.
+        // `wait` is not idempotent, but may be repeated because the server refused it.
         let attempts = Arc::new(AtomicUsize::new(0));
         let slowly = ServiceBuilder::new()
             .then(|outcome| async move {
