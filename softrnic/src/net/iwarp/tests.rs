@@ -1,4 +1,4 @@
-//! A connection whose peer is a plain socket, and whose QP records what it gets.
+//! Tests a connection whose peer is a plain socket, and whose QP records what it receives.
 
 use std::io::{ErrorKind, Read, Write};
 use std::iter;
@@ -51,7 +51,7 @@ struct Log {
     seen: Mutex<Vec<(ThreadId, Seen)>>,
     /// The number of receives that the QP lacks.
     lacking: AtomicU32,
-    /// The QP ends its connection with the next message.
+    /// Whether the QP ends its connection at the next message.
     ends: AtomicBool,
 }
 
@@ -100,7 +100,7 @@ fn engine() -> (&'static Engine, &'static Log) {
     (Box::leak(Box::new(Engine::new(log))), log)
 }
 
-/// A connection that is not served yet, and its peer. `size` is that of the buffers for its data.
+/// A connection that is not served yet, and its peer. `size` is the size of the socket buffers.
 fn pair(engine: &'static Engine, size: Option<usize>) -> (Arc<Connection>, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     if let Some(size) = size {
@@ -231,7 +231,7 @@ fn silent_peer_is_left_while_the_program_polls() {
 fn settling_delivers_all_that_has_arrived() {
     let (engine, log) = engine();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    // As root; otherwise, the buffer holds less.
+    // Only root may exceed the system's limit; otherwise the buffer is smaller.
     let _ = sockopt::set_socket_recv_buffer_size_force(&listener, 16 << 20);
     let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let connection = connection(engine, listener.accept().unwrap().0);
@@ -277,7 +277,7 @@ fn failed_write_keeps_what_was_received() {
 fn send_completes_before_its_answer_arrives() {
     let (engine, log) = engine();
     let (connection, mut peer) = pair(engine, None);
-    // The last part is passed to TCP at once.
+    // The last part is passed to TCP immediately.
     for index in 0..4 {
         connection.put(&part(9, index * PART, 4 * PART), Payload::Bytes(&[7; PART])).unwrap();
     }
