@@ -49,7 +49,7 @@ pub(super) struct RtrKinds {
     pub(super) read: bool,
 }
 
-/// The value of a read limit that was not negotiated.
+/// The value of a read limit that the peer leaves open.
 pub(super) const ANY_DEPTH: u16 = 0x3fff;
 const FIRST_FLAG: u16 = 0x8000;
 const SECOND_FLAG: u16 = 0x4000;

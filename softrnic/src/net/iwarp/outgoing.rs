@@ -63,7 +63,7 @@ pub(super) struct End {
     pub(super) is_shut: bool,
     /// Whether the peer has closed its direction.
     pub(super) is_closed: bool,
-    /// TCP sends nothing more.
+    /// Whether TCP sends nothing more.
     pub(super) is_broken: bool,
 }
 

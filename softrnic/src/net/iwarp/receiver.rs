@@ -11,7 +11,7 @@ use super::terminate::{Cause, Code, Terminate};
 pub(super) struct Receiver {
     /// The MSN of the current message of each untagged queue.
     msn: [u32; QUEUES],
-    /// The unfinished message. Its segments follow each other, with none of another message between them.
+    /// The unfinished message. Its segments are consecutive: no segment of another message comes between them.
     open: Option<Opcode>,
     /// The offset of its next segment, if it is untagged.
     offset: u32,
