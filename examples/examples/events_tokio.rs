@@ -98,7 +98,7 @@ async fn exchange(arguments: &Arguments, out: &RefCell<&mut dyn Write>) -> Resul
     out.borrow_mut().flush()?;
 
     if let Some(time) = arguments.watch.0 {
-        // Only an error ends this earlier.
+        // Only an error ends this wait earlier.
         if let Ok(failure) = tokio::time::timeout(time, print_events(&events, out)).await {
             failure.map(|never| match never {})?;
         }

@@ -269,7 +269,7 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    /// One thread adds, so a load and a store suffice.
+    /// Only one thread adds, so a load and a store suffice.
     pub(crate) fn add(&self, packets: usize, bytes: usize) {
         let add = |to: &AtomicU64, value: usize| to.store(to.load(Ordering::Relaxed) + value as u64, Ordering::Relaxed);
         add(&self.packets, packets);
