@@ -84,7 +84,7 @@ impl Next {
             let Some(both) = both else {
                 break (self.name.clone(), Failure::from(&Error::protocol("it answered for an unknown file")));
             };
-            // A receiving thread that has ended needs no answers.
+            // Fails only if the receiving thread has ended, and then it needs no answers.
             _ = merged.send(both.clone());
             upstream.frame(&Frame::Have(both))?;
         };

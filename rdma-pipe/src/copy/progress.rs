@@ -12,7 +12,7 @@ pub struct Progress {
     bytes: AtomicU64,
     files: AtomicU64,
     is_listed: AtomicBool,
-    /// Names of files as they are done, if anything prints them.
+    /// Names of the files that are done, if the display prints names.
     names: Option<Mutex<Vec<String>>>,
 }
 

@@ -35,7 +35,7 @@ pub(super) type Packed = (Id, u32, Option<Arc<Directory>>, Box<Entry>);
 #[derive(Debug)]
 pub(super) struct Writers<'w> {
     pub(super) sender: &'w Sender,
-    /// The next host of a chain, which gets each block after it was written here.
+    /// The next host of a chain: each block is forwarded to it after it was written here.
     pub(super) next: Option<&'w Sender>,
     pub(super) options: &'w CopyOptions,
     pub(super) failures: Mutex<Vec<Error>>,

@@ -1,4 +1,5 @@
-//! Both machines, driven from a seed: files of random sizes, answers and faults; the sink's contents are compared with the source's.
+//! Drives both state machines from a seed, with files of random sizes, answers and faults. Compares the sink's contents
+//! with the source's.
 
 use std::collections::BTreeMap;
 

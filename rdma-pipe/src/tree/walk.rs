@@ -68,7 +68,7 @@ impl Walk {
         Walk { filter, keep, recursive, sums, links: HashMap::new() }
     }
 
-    /// An entry by its path. Links are followed if the operator named them. `id` is its future number.
+    /// Reads an entry by its path. Links are followed if the operator named them. `id` is its future number.
     ///
     /// # Errors
     ///
