@@ -59,8 +59,8 @@ pub fn iter<S: Stream>(stream: S) -> impl Iterator<Item = S::Item> {
     Waiting(Box::pin(stream))
 }
 
-/// Connects on the endpoint of this process, whose driver thread starts with the first connection: by RDMA where both sides have it,
-/// otherwise by TCP.
+/// Connects on the endpoint of this process, whose driver thread starts with the first connection: over RDMA if both
+/// sides support it, otherwise over TCP.
 ///
 /// # Errors
 ///

@@ -38,8 +38,8 @@ impl Drop for Inner {
 }
 
 impl Channel {
-    /// Connects in the current tokio runtime: by RDMA where both sides have it, otherwise by TCP. [`Channel::transport`] returns which,
-    /// and why.
+    /// Connects in the current tokio runtime: over RDMA if both sides support it, otherwise over TCP.
+    /// [`Channel::transport`] returns the transport and the reason for it.
     ///
     /// # Errors
     ///

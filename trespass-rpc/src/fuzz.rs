@@ -30,7 +30,7 @@ pub fn rpc_frames(input: &[u8]) {
         match connection.on_frame(&frame, now) {
             Err(_) => return,
             Ok(Event::Request(request)) => {
-                // Descriptors and lengths of the peer's choice.
+                // The peer chooses the descriptors and lengths.
                 if let Ok((bulks, arguments, inline)) = Bulk::split(request.body, request.flags.bulks()) {
                     assert!(bulks.count() <= 15 && arguments.len() + inline.len() <= 1_000);
                 }

@@ -33,7 +33,7 @@ pub struct ConnectInfo {
     pub transport: String,
 }
 
-/// Connects by RDMA where both sides have it, otherwise by TCP.
+/// Connects over RDMA if both sides support it, otherwise over TCP.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Connector;
 

@@ -271,7 +271,7 @@ fn client(item: &ItemTrait, codec: &TokenStream, table: &TokenStream, methods: &
         }
 
         impl #client {
-            /// Connects in the current tokio runtime: by RDMA where both sides have it, otherwise by TCP.
+            /// Connects in the current tokio runtime: over RDMA if both sides support it, otherwise over TCP.
             ///
             /// # Errors
             ///

@@ -13,13 +13,13 @@ pub(crate) struct Method {
     pub(crate) docs: Vec<syn::Attribute>,
     pub(crate) has_context: bool,
     pub(crate) arguments: Vec<Argument>,
-    /// Types in the result.
+    /// The success type of the result, and its error type.
     pub(crate) value: Type,
     pub(crate) error: Type,
     /// The answer is a stream.
     pub(crate) is_streaming: bool,
     pub(crate) is_idempotent: bool,
-    /// The types, as they are written.
+    /// The types, as written in the source.
     pub(crate) shape: String,
 }
 

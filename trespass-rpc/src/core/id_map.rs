@@ -20,7 +20,7 @@ impl Hasher for IdHasher {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // Keys are `u32`; others hash as well.
+        // Keys are `u32`; other types are hashed byte by byte.
         bytes.iter().for_each(|byte| self.write_u32(self.0 as u32 ^ u32::from(*byte)));
     }
 }

@@ -1,4 +1,4 @@
-//! A connection as callers and handlers see it.
+//! A connection, as callers and handlers use it.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

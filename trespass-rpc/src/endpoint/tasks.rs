@@ -49,7 +49,7 @@ pub(crate) trait Runner: Send {
     fn cancel(&mut self, task: u32);
 }
 
-/// A runner whose handlers are the futures of a function.
+/// Creates a runner whose handlers are the futures that a function returns.
 pub(crate) fn runner<M, F>(methods: Vec<PeerMethod>, make: M) -> Box<dyn Runner>
 where
     M: Fn(Arrived) -> F + Send + 'static,
