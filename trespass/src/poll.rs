@@ -1,4 +1,4 @@
-//! Waiting for one of several things.
+//! Waiting for one of several events.
 
 use std::io;
 use std::task::Waker;

@@ -74,7 +74,7 @@ impl Pages {
         if cfg!(miri) {
             return;
         }
-        // SAFETY: the mapping is ours, and neither advice changes its bytes.
+        // SAFETY: this value owns the mapping, and neither advice changes its bytes.
         if unsafe { libc::madvise(self.first.as_ptr().cast(), self.len, advice) } != 0 {
             log::debug!("madvise({advice}): {}", io::Error::last_os_error());
         }
@@ -83,7 +83,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, of this length, and its owner no longer uses it.
+        // SAFETY: this value owns the mapping, which has this length, and nothing uses it any more.
         unsafe { libc::munmap(self.first.as_ptr().cast(), self.len) };
     }
 }

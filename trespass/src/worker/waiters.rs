@@ -76,7 +76,7 @@ impl Waiters {
         }
     }
 
-    /// Takes all that wait for one event.
+    /// Moves the wakers of all that wait for one event to `woken`.
     pub(super) fn wake(&mut self, what: Awaited, woken: &mut Woken) {
         let mut at = 0;
         while let Some(waiter) = self.list.get(at) {

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map from the numbers of queue pairs, which the device chooses, to indices of links. Each received message looks up
-/// its link.
+/// A map from the numbers of queue pairs, which the device chooses, to indices of links. The backend looks up the link
+/// of each received message.
 #[derive(Debug)]
 pub(super) struct NumberMap {
     /// The newest link for each value of the lowest bits of the number.

@@ -67,7 +67,7 @@ pub(crate) trait Port {
 pub(crate) struct Connection {
     settings: Settings,
     agreement: Agreement,
-    /// Requests to the backend, in order. Those that it has not taken stay in the queue.
+    /// Requests to the backend, in order. Requests that the backend has not accepted stay in the queue.
     pub(crate) requests: VecDeque<Request>,
     outgoing: Outgoing,
     incoming: Incoming,
@@ -107,8 +107,8 @@ struct Outgoing {
     left_in: u32,
     /// SENDs that the link has not completed yet.
     in_flight: u32,
-    /// The program or the end of the connection waits for `in_flight`. Links report completions late, so a probe
-    /// requests them.
+    /// A flush by the program, or the end of the connection, waits until `in_flight` is 0. Links report completions
+    /// late, so a probe requests them.
     is_flushing: bool,
     /// The program could not send the last message, because no memory was free.
     lacks_memory: bool,

@@ -381,7 +381,8 @@ impl Shared {
         }
     }
 
-    /// Sleeps on the worker's descriptor. Another thread may drive the worker meanwhile, and take the event: then the call is woken.
+    /// Sleeps on the worker's descriptor. If another thread drives the worker during this time and consumes the event,
+    /// the call is woken.
     fn sleep<'c>(
         &'c self,
         mut core: Locked<'c>,
