@@ -9,10 +9,18 @@
 //!
 //! use rdma_mummy_sys::{ibv_free_device_list, ibv_get_device_list, ibv_get_device_name};
 //!
-//! softrnic::register()?; let mut count = 0; // SAFETY: `count` is writable, the list holds `count` devices, and it is
-//! freed after its last use. unsafe { let list = ibv_get_device_list(&mut count); assert!(!list.is_null()); for index
-//! in 0..count as usize { println!("{:?}", CStr::from_ptr(ibv_get_device_name(*list.add(index)))); // the last ones are
-//! "soft0" and "softiw0" } ibv_free_device_list(list); }
+//! softrnic::register()?;
+//! let mut count = 0;
+//! // SAFETY: `count` is writable, the list holds `count` devices, and it is freed after its last use.
+//! unsafe {
+//!     let list = ibv_get_device_list(&mut count);
+//!     assert!(!list.is_null());
+//!     for index in 0..count as usize {
+//!         // The last ones are "soft0" and "softiw0".
+//!         println!("{:?}", CStr::from_ptr(ibv_get_device_name(*list.add(index))));
+//!     }
+//!     ibv_free_device_list(list);
+//! }
 //! # Ok::<(), softrnic::RegisterError>(())
 //! ```
 //!
