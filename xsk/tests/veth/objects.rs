@@ -312,7 +312,7 @@ fn missing_rights_are_reported() {
 
 #[test]
 fn sending_needs_no_rights_in_a_user_namespace() {
-    let thread = std::thread::spawn(|| -> Result<(), String> {
+    let thread = thread::spawn(|| -> Result<(), String> {
         // As another program: a thread of several cannot enter a user namespace.
         let script = "ip link add name v0 type veth peer name v1 && ip link set v0 up && ip link set v1 up";
         let done = std::process::Command::new("unshare").args(["-Urn", "sh", "-c", script]).output();
