@@ -22,10 +22,14 @@ pub(crate) const ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
 /// Time-out for immediate results on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
+/// Registers the device of all tests of a program: by name, so that the environment has no effect.
+pub(crate) fn register() {
+    assert_eq!(softrnic::Builder::new().device("soft0").register(), Ok(()));
+}
+
 /// Opens a soft device.
 pub(crate) fn open(name: &CStr) -> *mut ibv_context {
-    // Registered by name, so that the environment has no effect.
-    assert_eq!(softrnic::Builder::new().device("soft0").register(), Ok(()));
+    register();
     let mut count = 0;
     // SAFETY: the list has `count` devices, and is freed after its last use.
     unsafe {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::child::{forked, is_alone};
-use crate::common::{Setup, Side, close, open, pair};
+use crate::common::{Setup, Side, close, open, pair, register};
 use rdma_mummy_sys::*;
 
 /// Objects shared by threads. Any thread may use the device's QPs, queues and memory.
@@ -193,7 +193,7 @@ fn resolved(channel: *mut rdma_event_channel, port: u16) -> *mut rdma_cm_id {
 fn child_starts_without_cm_objects_while_its_parents_threads_continue() {
     use rdma_mummy_sys::load::provider::ProviderId;
     use rdma_mummy_sys::load::rdmacm::{Choice, choose};
-    softrnic::register().expect("there is a device");
+    register();
     choose(Choice::Provider(ProviderId::by_name("softrnic").expect("it is registered")));
     let is_done = AtomicBool::new(false);
     let (channel, listener, port) = listening();
@@ -266,7 +266,7 @@ fn child_cannot_change_its_parents_device_memory_and_events() {
 
 #[test]
 fn child_has_its_own_object_limits() {
-    softrnic::register().expect("there is a device");
+    register();
     // The first child is the parent in the second fork; its objects do not disturb other tests.
     let status = forked(|| {
         let context = open(c"soft0");
@@ -303,7 +303,7 @@ fn socket_opened_or_closed_during_a_fork_is_closed_in_the_child() {
     }
     use rdma_mummy_sys::load::provider::ProviderId;
     use rdma_mummy_sys::load::rdmacm::{Choice, choose};
-    softrnic::register().expect("there is a device");
+    register();
     choose(Choice::Provider(ProviderId::by_name("softrnic").expect("it is registered")));
     let is_done = AtomicBool::new(false);
     thread::scope(|scope| {
