@@ -36,11 +36,11 @@ pub fn run(job: &Job) -> Result<(u64, u64)> {
     let [now, idle] = [std::time::Duration::ZERO, IDLE].map(|time| PollTimeout::new(Some(time)));
     let mut packets = 0;
     let mut clock = Clock::start(job);
-    // SAFETY, for all: the UMEM outlives the socket.
     match job.task.as_str() {
         "rxdrop" => {
             let mut rx = rings.rx_ring.take().context("no RX ring")?;
             while clock.runs() {
+                // SAFETY: the UMEM outlives the socket, and has all its packets.
                 let count = unsafe { rx.recv(&umem, &mut slab) };
                 packets += count;
                 if count == 0 {
@@ -49,12 +49,14 @@ pub fn run(job: &Job) -> Result<(u64, u64)> {
                 while let Some(packet) = slab.pop_back() {
                     umem.free_packet(packet);
                 }
+                // SAFETY: the UMEM outlives the socket, and has all its packets.
                 unsafe { rings.fill_ring.enqueue(&mut umem, BATCH, false) }?;
             }
         }
         "txpush" => {
             let mut tx = rings.tx_ring.take().context("no TX ring")?;
             let mut all = HeapSlab::with_capacity(FRAMES as usize);
+            // SAFETY: the UMEM outlives the socket, and has all its packets.
             while let Some(mut packet) = unsafe { umem.alloc() } {
                 packet.insert(0, &HEADER)?;
                 all.push_front(packet);
@@ -65,10 +67,12 @@ pub fn run(job: &Job) -> Result<(u64, u64)> {
             while clock.runs() {
                 rings.completion_ring.dequeue(&mut umem, BATCH);
                 while slab.available() != 0 {
+                    // SAFETY: the UMEM outlives the socket, and has all its packets.
                     let Some(mut packet) = (unsafe { umem.alloc() }) else { break };
                     packet.adjust_tail(LEN as i32)?;
                     slab.push_front(packet);
                 }
+                // SAFETY: the UMEM outlives the socket, and has all its packets.
                 let sent = send(unsafe { tx.send(&mut slab, true) })?;
                 if sent == 0 {
                     // The crate wakes the kernel for new packets only, which handles 32 a call.
@@ -81,6 +85,7 @@ pub fn run(job: &Job) -> Result<(u64, u64)> {
             let (mut rx, mut tx) = rings.rx_ring.take().zip(rings.tx_ring.take()).context("no ring")?;
             let mut swapped = HeapSlab::with_capacity(BATCH);
             while clock.runs() {
+                // SAFETY: the UMEM outlives the socket, and has all its packets.
                 if unsafe { rx.recv(&umem, &mut slab) } == 0 {
                     socket.poll_read(idle)?;
                 }
@@ -90,12 +95,14 @@ pub fn run(job: &Job) -> Result<(u64, u64)> {
                     packet.write(0, header)?;
                     swapped.push_front(packet);
                 }
+                // SAFETY: the UMEM outlives the socket, and has all its packets.
                 let sent = send(unsafe { tx.send(&mut swapped, true) })?;
                 if sent == 0 {
                     socket.poll_write(now)?;
                 }
                 packets += sent;
                 rings.completion_ring.dequeue(&mut umem, BATCH);
+                // SAFETY: the UMEM outlives the socket, and has all its packets.
                 unsafe { rings.fill_ring.enqueue(&mut umem, BATCH, false) }?;
             }
         }

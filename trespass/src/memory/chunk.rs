@@ -93,8 +93,8 @@ impl Chunk {
     pub(super) fn at(&self, number: usize) -> NonNull<u8> {
         assert!(number < self.count, "a chunk has {} buffers", self.count);
         let first = self.memory.pages.as_ref().map_or(NonNull::dangling(), Pages::first);
-        // SAFETY: `number` is below `count`, which `new` chose so that this many strides fit into the pages: they are there, since they
-        // have bytes.
+        // SAFETY: `new` chose `count` so that this many strides fit into the pages. `number` is below it, so the pages
+        // have bytes, and exist.
         unsafe { first.add(number * self.stride) }
     }
 
