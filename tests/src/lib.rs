@@ -8,6 +8,7 @@ pub mod datagrams;
 pub mod device;
 pub mod errors;
 pub mod headers;
+pub mod hosts;
 pub mod interface;
 pub mod loopback;
 pub mod process;

@@ -21,10 +21,15 @@ pub const REQUIRE_C_TESTS: &str = "SIDEWAY_REQUIRE_C_TESTS";
 #[track_caller]
 pub fn did_not_run(what: &str) {
     assert!(env::var_os(REQUIRE_C_TESTS).is_none_or(|value| value != "1"), "{REQUIRE_C_TESTS}=1, but {what}");
-    // Not `eprintln!`, which the test harness hides when a test passes.
+    may_not_run(&format!("{what} ({REQUIRE_C_TESTS}=1 makes this a failure)"));
+}
+
+/// Reports that a test did not run, where it need not: the machine may forbid what it requires.
+pub fn may_not_run(what: &str) {
     let alone = env::var(crate::process::ALONE).ok();
     let name = alone.or_else(|| std::thread::current().name().map(str::to_owned)).unwrap_or_default();
-    let _ = writeln!(std::io::stderr(), "DID NOT RUN: {name}: {what} ({REQUIRE_C_TESTS}=1 makes this a failure)");
+    // Not `eprintln!`, which the test harness hides when a test passes.
+    let _ = writeln!(std::io::stderr(), "DID NOT RUN: {name}: {what}");
 }
 
 /// The C compiler of this machine: `$CC`, else `cc`. `None`, after [`did_not_run`], if it does not start.

@@ -1,10 +1,11 @@
 //! Connections between two network namespaces, which stand for two hosts without RDMA hardware.
 
 use std::io::{BufRead, BufReader, Lines, Read, Write};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
 use crate::common::bytes;
+use sideway_tests::hosts::Hosts;
 use trespass::net::{Listener, Shutdown, Stream};
 use trespass::{Handle, Options, Transport};
 
@@ -13,48 +14,13 @@ const DEVICE: &str = "TRESPASS_TEST_HOST_DEVICE";
 /// The server's address, for the client.
 const SERVER: &str = "TRESPASS_TEST_HOST_SERVER";
 
-const ADDRESSES: [&str; 2] = ["10.73.9.1", "10.73.9.2"];
-
-/// Two network namespaces with a link between them; removed when this is dropped.
-struct Hosts([String; 2]);
-
-fn ip(arguments: &str) -> bool {
-    Command::new("ip").args(arguments.split_whitespace()).output().is_ok_and(|output| output.status.success())
-}
-
-impl Hosts {
-    /// Returns `None` if this user cannot create network namespaces.
-    fn new() -> Option<Hosts> {
-        let hosts = Hosts(["a", "b"].map(|end| format!("trespass-{}-{end}", std::process::id())));
-        let [a, b] = &hosts.0;
-        let mut is_made = ip(&format!("netns add {a}")) && ip(&format!("netns add {b}"));
-        is_made = is_made && ip(&format!("link add v0 netns {a} type veth peer name v0 netns {b}"));
-        for (host, address) in hosts.0.iter().zip(ADDRESSES) {
-            is_made = is_made
-                && ip(&format!("-n {host} addr add {address}/24 dev v0"))
-                && ip(&format!("-n {host} link set lo up"))
-                && ip(&format!("-n {host} link set v0 up"));
-        }
-        is_made.then_some(hosts)
-    }
-
-    /// Runs this program on one of the hosts.
-    fn on(&self, host: usize, device: &str, server: &str) -> Running {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0[host]]).arg(std::env::current_exe().unwrap());
-        command.args(["hosts::host", "--exact", "--nocapture"]).envs([(DEVICE, device), (SERVER, server)]);
-        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        Running { process, lines }
-    }
-}
-
-impl Drop for Hosts {
-    fn drop(&mut self) {
-        for host in &self.0 {
-            ip(&format!("netns del {host}"));
-        }
-    }
+/// Runs this program on one of the hosts.
+fn on(hosts: &Hosts, host: usize, device: &str, server: &str) -> Running {
+    let mut command = hosts.command(host, std::env::current_exe().unwrap());
+    command.args(["hosts::host", "--exact", "--nocapture"]).envs([(DEVICE, device), (SERVER, server)]);
+    let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    Running { process, lines }
 }
 
 /// A process, killed when it is dropped.
@@ -96,7 +62,7 @@ fn host() {
     let handle = Handle::new(&options).unwrap();
     let mut out = std::io::stdout();
     if server.is_empty() {
-        let listener = Listener::bind_on(&handle, (ADDRESSES[1], 0)).unwrap();
+        let listener = Listener::bind_on(&handle, (Hosts::ADDRESSES[1], 0)).unwrap();
         writeln!(out, "\nlistens at {}", listener.local_addr().unwrap()).unwrap();
         out.flush().unwrap();
         let mut stream = listener.accept().unwrap().0;
@@ -123,14 +89,11 @@ fn host() {
 
 #[test]
 fn two_hosts_connect_by_address_alone() {
-    let Some(hosts) = Hosts::new() else {
-        println!("skipped: hosts::two_hosts_connect_by_address_alone: this user cannot make network namespaces");
-        return;
-    };
+    let Some(hosts) = Hosts::new() else { return };
     for (device, expected) in [("any", ["Tcp ", "softiw0"]), ("softiw0", ["Rdma ", "softiw0"])] {
-        let mut server = hosts.on(1, device, "");
+        let mut server = on(&hosts, 1, device, "");
         let address = server.line("listens at ").expect("the server listens");
-        let mut client = hosts.on(0, device, &address);
+        let mut client = on(&hosts, 0, device, &address);
         let path = client.line("connected by ");
         let ended = [client.succeeds(), server.succeeds()];
         assert_eq!(ended, [true, true], "{device}");

@@ -7,55 +7,19 @@ use std::io::Read;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use sideway_tests::child::{self, Ended, Program, example};
 use sideway_tests::device;
+use sideway_tests::hosts::Hosts;
 use sideway_tests::programs::{LIMIT, port, succeeds, wait_for_game};
+use sideway_tests::requirements::may_not_run;
 
-/// Two hosts with a cable between them, until this is dropped.
-struct Hosts([String; 2]);
-
-const ADDRESSES: [&str; 2] = ["10.71.9.1", "10.71.9.2"];
-
-fn ip(arguments: &str) -> bool {
-    Command::new("ip").args(arguments.split_whitespace()).output().is_ok_and(|output| output.status.success())
-}
-
-impl Hosts {
-    /// `None` where this user cannot make network namespaces.
-    fn new() -> Option<Self> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let hosts = Self(["a", "b"].map(|end| format!("softiw-{process}-{number}-{end}")));
-        let [a, b] = &hosts.0;
-        let mut is_made = ip(&format!("netns add {a}")) && ip(&format!("netns add {b}"));
-        is_made = is_made && ip(&format!("link add v0 netns {a} type veth peer name v0 netns {b}"));
-        for (host, address) in hosts.0.iter().zip(ADDRESSES) {
-            is_made = is_made
-                && ip(&format!("-n {host} addr add {address}/24 dev v0"))
-                && ip(&format!("-n {host} link set lo up"))
-                && ip(&format!("-n {host} link set v0 up"));
-        }
-        is_made.then_some(hosts)
-    }
-
-    /// A program on one of the hosts.
-    fn on(&self, host: usize, program: &str, options: &str) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0[host]]).arg(example(program).get_program());
-        command.args(options.split_whitespace());
-        command
-    }
-}
-
-impl Drop for Hosts {
-    fn drop(&mut self) {
-        for host in &self.0 {
-            ip(&format!("netns del {host}"));
-        }
-    }
+/// An example on one of the hosts.
+fn on(hosts: &Hosts, host: usize, program: &str, options: &str) -> Command {
+    let mut command = hosts.command(host, example(program).get_program());
+    command.args(options.split_whitespace());
+    command
 }
 
 /// Runs a server, and a client that connects again until the server listens.
@@ -112,22 +76,19 @@ fn two_hosts_connect_by_address_alone() {
     if !is_soft() {
         return;
     }
-    let Some(hosts) = Hosts::new() else {
-        println!("skipped: hosts::two_hosts_connect_by_address_alone: this user cannot make network namespaces");
-        return;
-    };
-    let host = ADDRESSES[1];
+    let Some(hosts) = Hosts::new() else { return };
+    let host = Hosts::ADDRESSES[1];
     for (program, server, client) in [
         ("rping", "-s -C 20 -v".to_owned(), format!("-c -a {host} -C 20 -v")),
         ("cm_pingpong", "-c -n 100 -s 5000".to_owned(), format!("{host} -c -n 100 -s 5000")),
         ("cm_pingpong", "-c -n 20 -s 1000000 -e".to_owned(), format!("{host} -c -n 20 -s 1000000 -e")),
     ] {
-        for ended in play(hosts.on(1, program, &server), || hosts.on(0, program, &client)) {
+        for ended in play(on(&hosts, 1, program, &server), || on(&hosts, 0, program, &client)) {
             succeeds(&ended, &[]);
         }
     }
     // Without a listener, and without a host.
-    let refused = child::run(hosts.on(0, "rping", &format!("-c -a {host} -C 1")), LIMIT);
+    let refused = child::run(on(&hosts, 0, "rping", &format!("-c -a {host} -C 1")), LIMIT);
     assert!(refused.output.contains("ECONNREFUSED"), "{}", refused.output);
 }
 
@@ -142,12 +103,11 @@ fn stride_measures_between_two_hosts() {
     if !is_soft() {
         return;
     }
-    let skipped = |why: &str| println!("skipped: hosts::stride_measures_between_two_hosts: {why}");
-    let Some(stride) = stride() else { return skipped("stride-perf was not built") };
-    let Some(hosts) = Hosts::new() else { return skipped("this user cannot make network namespaces") };
+    let Some(stride) = stride() else { return may_not_run("stride-perf was not built") };
+    let Some(hosts) = Hosts::new() else { return };
     let start = |host: usize, words: &str| {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &hosts.0[host]]).arg(&stride).args(words.split_whitespace());
+        let mut command = hosts.command(host, &stride);
+        command.args(words.split_whitespace());
         command.env("NO_COLOR", "1").env_remove(softrnic::DEVICES_VARIABLE);
         command
     };
@@ -155,7 +115,7 @@ fn stride_measures_between_two_hosts() {
     let run = |words: &str| {
         let mut tries = 0;
         loop {
-            let ended = child::run(start(0, &format!("{words} {}", ADDRESSES[1])), LIMIT);
+            let ended = child::run(start(0, &format!("{words} {}", Hosts::ADDRESSES[1])), LIMIT);
             tries += 1;
             if !ended.output.contains("refused") || tries == 100 {
                 return ended;
@@ -206,19 +166,18 @@ fn loss_and_delay_lose_no_message() {
     if !is_soft() {
         return;
     }
-    let skipped = |why: &str| println!("skipped: hosts::loss_and_delay_lose_no_message: {why}");
-    let Some(hosts) = Hosts::new() else { return skipped("this user cannot make network namespaces") };
-    let is_lossy = hosts.0.iter().all(|host| {
-        let arguments = ["netns", "exec", host, "tc", "qdisc", "add", "dev", "v0", "root", "netem"];
-        let output = Command::new("ip").args(arguments).args(["delay", "5ms", "loss", "1%"]).output();
+    let Some(hosts) = Hosts::new() else { return };
+    let is_lossy = [0, 1].into_iter().all(|host| {
+        let arguments = "qdisc add dev v0 root netem delay 5ms loss 1%";
+        let output = hosts.command(host, "tc").args(arguments.split_whitespace()).output();
         output.is_ok_and(|output| output.status.success())
     });
     if !is_lossy {
-        return skipped("the kernel has no netem");
+        return may_not_run("the kernel has no netem");
     }
     let options = "-c -n 20 -s 200000 -e";
-    let client = || hosts.on(0, "cm_pingpong", &format!("{} {options}", ADDRESSES[1]));
-    for ended in play(hosts.on(1, "cm_pingpong", options), client) {
+    let client = || on(&hosts, 0, "cm_pingpong", &format!("{} {options}", Hosts::ADDRESSES[1]));
+    for ended in play(on(&hosts, 1, "cm_pingpong", options), client) {
         succeeds(&ended, &[]);
     }
 }
