@@ -49,32 +49,19 @@ static void inlined(size_t parts, size_t length)
 	answers(qp->err, 0, "wr_set_inline_data_list");
 }
 
-static void refused_list(void)
-{
-	atomic((const struct ibv_sge *)8);
-}
-
-static void refused_inline(void)
-{
-	/* 2^32 bytes. */
-	inlined(4096, 1 << 20);
-}
-
-static void passed(void)
+static void call(const char *what)
 {
 	static const struct ibv_sge nothing;
 
-	atomic(&nothing);
-	inlined(1, 64);
-	inlined(4, 16);
-	inlined(1, 0);
-}
-
-int main(int count, char **words)
-{
-	if (count == 2 && !strcmp(words[1], "refused_inline")) {
-		refused_inline();
-		return 0;
+	if (!strcmp(what, "refused")) {
+		atomic((const struct ibv_sge *)8);
+	} else if (!strcmp(what, "refused_inline")) {
+		/* 2^32 bytes. */
+		inlined(4096, 1 << 20);
+	} else {
+		atomic(&nothing);
+		inlined(1, 64);
+		inlined(4, 16);
+		inlined(1, 0);
 	}
-	return run(refused_list, passed, count, words);
 }

@@ -49,14 +49,7 @@ const ROUND_TRIPS: usize = 5_000;
 const CONNECTS: usize = 50;
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // A failure to print it has no remedy.
-            let _ = writeln!(io::stderr(), "error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    sideway_benches::ended(run(&Arguments::parse()))
 }
 
 fn run(arguments: &Arguments) -> Result<()> {

@@ -92,14 +92,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // A failure to print it has no remedy.
-            let _ = writeln!(io::stderr(), "error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    sideway_benches::ended(run(&Arguments::parse()))
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
