@@ -98,7 +98,7 @@ pub struct CopyCommand {
     /// Serve the rdcp that started this one: for a forced command of sshd
     #[arg(long)]
     server: bool,
-    /// Serve files below this directory alone (--server)
+    /// Serve only files below this directory (--server)
     #[arg(long, value_name = "DIR", requires = "server")]
     root: Option<PathBuf>,
     /// Sources and destination; [user@]host:path is on another host

@@ -33,7 +33,7 @@ pub struct LinkArguments {
     /// Use RDMA only; fail if it is unavailable
     #[arg(long, conflicts_with = "tcp")]
     pub rdma: bool,
-    /// TCP alone
+    /// Use TCP only
     #[arg(long)]
     pub tcp: bool,
     /// RDMA device [default: the one that routes to the peer]

@@ -46,7 +46,7 @@ impl Line {
 ///
 /// # Errors
 ///
-/// The request is malformed or cannot be served; the starter was informed.
+/// The request is malformed or cannot be served, and the starter could not be informed.
 pub fn serve(root: Option<&Path>) -> Result<u8> {
     let line = Line::default();
     let served = read_request().and_then(|request| {
@@ -58,10 +58,10 @@ pub fn serve(root: Option<&Path>) -> Result<u8> {
         });
         run(request, root, &line)
     });
-    if let Err(error) = &served {
-        line.write(&Reply::Failed(Failure::from(error)));
-    }
-    served
+    served.or_else(|error| {
+        // The starter prints it.
+        if line.write(&Reply::Failed(Failure::from(&error))) { Ok(error.copy_status()) } else { Err(error) }
+    })
 }
 
 fn read_request() -> Result<Request> {

@@ -111,7 +111,9 @@ fn attempt(handle: &Handle, addresses: &[String]) -> std::result::Result<Connect
                     is_refused |= error.kind() == io::ErrorKind::ConnectionRefused;
                 }
             }
-            Err(last) => error = io::Error::new(last.kind(), format!("cannot resolve the name: {last}")),
+            Err(last) => {
+                error = io::Error::new(io::ErrorKind::InvalidInput, format!("cannot resolve the name: {last}"))
+            }
         }
     }
     Err(Attempt { error, is_refused })
@@ -129,7 +131,12 @@ fn unreachable(addresses: &[String], error: &io::Error, options: &Options) -> Er
     if options.transport == Transport::Rdma && error.kind() == io::ErrorKind::NotFound {
         return Error::new(Kind::NoRdma, format!("no RDMA: {error}; leave out --rdma to use TCP"));
     }
-    Error::new(Kind::Unreachable, format!("cannot connect to {at}: {error}; check that the receiver runs there"))
+    let remedy = if error.kind() == io::ErrorKind::InvalidInput {
+        "check the name"
+    } else {
+        "check that the receiver runs there"
+    };
+    Error::new(Kind::Unreachable, format!("cannot connect to {at}: {error}; {remedy}"))
 }
 
 /// The wildcard address, at which connections to all local addresses are accepted.

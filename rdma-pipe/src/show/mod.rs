@@ -128,6 +128,7 @@ impl Report {
     pub fn lines(&self) -> String {
         let rate = self.bytes as f64 / 1e9 / self.seconds.max(1e-9);
         let (files, bytes, seconds) = (self.files, self.bytes, self.seconds);
-        format!("{files} files, {bytes} bytes in {seconds:.2} s over {}\nBandwidth {rate:.3} GB/s", self.transport)
+        let noun = if files == 1 { "file" } else { "files" };
+        format!("{files} {noun}, {bytes} bytes in {seconds:.2} s over {}\nBandwidth {rate:.3} GB/s", self.transport)
     }
 }
