@@ -1,34 +1,27 @@
-//! The side that receives files: one thread receives and creates directories, others write.
+//! The receiving thread of a tree: lists, answers, and the tasks of the writing threads.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, PoisonError};
 
 use rustix::io::Errno;
 
-use super::Outcome;
-use super::chain::{self, Next};
-use super::options::CopyOptions;
-use super::progress::Progress;
-use super::target::Target;
-use super::writer::{Task, Writers, count, have};
+use super::rest::Rest;
 use crate::channel::BlockKind;
-use crate::error::{Error, Kind, Result};
-use crate::link::{Link, Options, Received, verify};
+use crate::copy::chain::Next;
+use crate::copy::options::CopyOptions;
+use crate::copy::progress::Progress;
+use crate::copy::writer::{Task, Writers, have};
+use crate::error::{Error, Result};
+use crate::link::{Link, Received};
 use crate::proto::{Entry, EntryKind, Frame, Have, Id, ROOT, SMALL, Sink, Totals};
-use crate::tree::{Directory, Partial, set_facts};
+use crate::tree::{Directory, Partial};
 
-/// Maximum number of tasks that wait for a thread: blocks of up to 1 MiB.
-const AHEAD: usize = 4;
 /// Maximum number of open directories.
 const OPEN: usize = 128;
 
 /// State of the receiving thread.
-struct Receiving<'r> {
+pub(super) struct Receiving<'r> {
     root: Arc<Directory>,
     rename: Option<Vec<u8>>,
     /// Whether the destination itself is the copy of a source.
@@ -38,7 +31,7 @@ struct Receiving<'r> {
     options: &'r CopyOptions,
     progress: &'r Progress,
     writers: &'r Writers<'r>,
-    tasks: Vec<SyncSender<Task>>,
+    pub(super) tasks: Vec<SyncSender<Task>>,
     sink: Sink,
     /// Paths of directories below the destination.
     folders: HashMap<Id, Vec<u8>>,
@@ -69,207 +62,42 @@ struct Held {
     is_complete: bool,
 }
 
-/// Receives files and directories. `expected` has the requested names, if this side requested them. If the connection breaks, or a host of a
-/// chain is lost, the copy continues over the next connection that `connect` returns.
-///
-/// # Errors
-///
-/// The copy as a whole failed: the connection broke for good, or the peer's data is malformed or altered.
-pub fn receive(
-    mut connect: impl FnMut() -> Result<Link>,
-    target: &Target,
-    expected: Option<&[Vec<u8>]>,
-    options: &CopyOptions,
-    links: &Options,
-    progress: &Progress,
-) -> Result<Outcome> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let begun = (now.as_secs() as i64, now.subsec_nanos().into());
-    let mut link = connect()?;
-    loop {
-        let failed = match session(link, (target, expected), (options, begun), links, progress) {
-            Err(error) if error.kind() == Kind::Broken && matches!(target, Target::Inside(..)) => error,
-            done => return done,
-        };
-        log::info!("{failed}; waiting for another connection");
-        link = connect().map_err(|_| failed)?;
-        progress.restart();
-    }
-}
-
-/// Receives over one connection.
-fn session(
-    mut link: Link,
-    (target, expected): (&Target, Option<&[Vec<u8>]>),
-    (options, begun): (&CopyOptions, (i64, i64)),
-    links: &Options,
-    progress: &Progress,
-) -> Result<Outcome> {
-    let (options, next) = match link.frame()? {
-        Frame::Begin { again, chain } => {
-            let options = CopyOptions { begun: again.then_some(begun), ..options.clone() };
-            (options, chain::open(&link.sender, again, chain, links)?)
-        }
-        _ => return Err(Error::protocol("the sender sent an unexpected frame")),
-    };
-    let (sender, next) = (link.sender.clone(), next.as_ref());
-    let writers = Writers {
-        sender: &sender,
-        next: next.map(|next| &next.sender),
-        options: &options,
-        failures: Mutex::default(),
-        forward_failed: AtomicBool::new(false),
-        broken: Mutex::default(),
-    };
-    let finished = thread::scope(|scope| {
-        let (answers, merged) = mpsc::channel();
-        let downstream = next.map(|next| scope.spawn(|| next.take_answers(&sender, &{ answers })));
-        let received = match target {
-            Target::Device(..) if next.is_some() => {
-                Err(Error::new(Kind::Usage, "a device is the last host of a chain only"))
-            }
-            Target::Device(fd, path) => to_device(&mut link, (fd, path), &options, progress),
-            Target::Inside(root, rename, is_copy) => thread::scope(|scope| {
-                let tasks = (0..count())
-                    .map(|_| {
-                        let (tasks, taken) = mpsc::sync_channel(AHEAD);
-                        let writers = &writers;
-                        scope.spawn(move || writers.run(taken));
-                        tasks
-                    })
-                    .collect();
-                let mut receiving = Receiving {
-                    root: Arc::clone(root),
-                    rename: rename.clone(),
-                    is_copy: *is_copy,
-                    expected,
-                    options: &options,
-                    progress,
-                    writers: &writers,
-                    tasks,
-                    sink: Sink::new(options.asks()),
-                    folders: HashMap::from([(ROOT, Vec::new())]),
-                    open: HashMap::new(),
-                    made: Vec::new(),
-                    files: HashMap::new(),
-                    named: HashMap::new(),
-                    same: Vec::new(),
-                    listed: HashMap::new(),
-                    surplus: Vec::new(),
-                    pack: None,
-                    next,
-                    held: HashMap::new(),
-                    merged,
-                    complete: HashSet::new(),
-                };
-                let ended = receiving.run(&mut link);
-                receiving.tasks.clear();
-                // The remaining steps must run after the threads have ended.
-                ended.map(|totals| (totals, receiving.rest()))
-            }),
-        };
-        let finished = received.and_then(|(totals, rest)| {
-            if let Some(error) = writers.broken.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                return Err(error);
-            }
-            if let Some(next) = next {
-                writers.forwarded(next.sender.frame(&Frame::End(totals)))?;
-            }
-            if let Some(rest) = rest {
-                rest.finish(&writers, totals.failed == 0)?;
-            }
-            Ok(totals)
-        });
-        let (Some(next), Some(downstream)) = (next, downstream) else { return finished };
-        if finished.is_err() && !writers.forward_failed.load(Relaxed) {
-            next.end();
-        }
-        let theirs = downstream.join().unwrap_or_else(|_| Err(Error::protocol("the receiving thread panicked")));
-        let (ours, theirs) = (finished?, theirs?);
-        if (ours.entries, ours.files, ours.bytes) != (theirs.entries, theirs.files, theirs.bytes) {
-            return Err(Error::protocol("the next host of the chain received other files or bytes; start again"));
-        }
-        Ok(Totals { failed: theirs.failed, ..ours })
-    });
-    match finished {
-        Ok(mut totals) => {
-            let failures = std::mem::take(&mut *writers.failures.lock().unwrap_or_else(PoisonError::into_inner));
-            totals.failed += failures.len() as u64;
-            link.sender.frame(&Frame::Report(totals))?;
-            link.wait_for_close();
-            Ok(Outcome { totals, carried: totals.bytes, failures })
-        }
-        Err(error) => {
-            // After a loss the source connects again.
-            if error.kind() != Kind::Broken {
-                link.sender.abort(&error);
-                link.sender.flush();
-            }
-            Err(error)
-        }
-    }
-}
-
-/// Runs the steps that follow after all files are written.
-struct Rest {
-    root: Arc<Directory>,
-    folders: HashMap<Id, Vec<u8>>,
-    made: Vec<(Id, Box<Entry>)>,
-    named: HashMap<Id, (Id, Vec<u8>)>,
-    same: Vec<(Id, Id, Entry, Id)>,
-    surplus: Vec<(Id, Vec<u8>)>,
-    dry_run: bool,
-}
-
-impl Rest {
-    fn directory(&self, id: Id) -> std::result::Result<Arc<Directory>, Errno> {
-        match self.folders.get(&id) {
-            Some(path) if path.is_empty() => Ok(Arc::clone(&self.root)),
-            Some(path) => self.root.beneath(path).map(Arc::new),
-            None => Err(Errno::NOENT),
+impl<'r> Receiving<'r> {
+    pub(super) fn new(
+        (root, rename, is_copy): (&Arc<Directory>, Option<&[u8]>, bool),
+        expected: Option<&'r [Vec<u8>]>,
+        (options, progress): (&'r CopyOptions, &'r Progress),
+        (writers, tasks): (&'r Writers<'r>, Vec<SyncSender<Task>>),
+        next: Option<&'r Next>,
+        merged: mpsc::Receiver<Vec<(Id, Have)>>,
+    ) -> Self {
+        Self {
+            root: Arc::clone(root),
+            rename: rename.map(<[u8]>::to_vec),
+            is_copy,
+            expected,
+            options,
+            progress,
+            writers,
+            tasks,
+            sink: Sink::new(options.asks()),
+            folders: HashMap::from([(ROOT, Vec::new())]),
+            open: HashMap::new(),
+            made: Vec::new(),
+            files: HashMap::new(),
+            named: HashMap::new(),
+            same: Vec::new(),
+            listed: HashMap::new(),
+            surplus: Vec::new(),
+            pack: None,
+            next,
+            held: HashMap::new(),
+            merged,
+            complete: HashSet::new(),
         }
     }
 
-    fn finish(self, writers: &Writers<'_>, all_sent: bool) -> Result<()> {
-        if self.dry_run {
-            return Ok(());
-        }
-        for (id, dir, entry, other) in &self.same {
-            let linked = match self.named.get(other) {
-                Some((other_dir, name)) => {
-                    self.directory(*dir).and_then(|to| to.same(&entry.name, &*self.directory(*other_dir)?, name))
-                }
-                None => Err(Errno::NOENT),
-            };
-            writers.or_fail(*id, entry, "link", linked)?;
-        }
-        let failed = writers.failures.lock().unwrap_or_else(PoisonError::into_inner).len();
-        if !self.surplus.is_empty() && (!all_sent || failed != 0) {
-            log::warn!("nothing was deleted, as some entries failed");
-        } else {
-            for (dir, name) in &self.surplus {
-                let removed = self.directory(*dir).and_then(|directory| directory.remove(name));
-                if let Err(error) = removed {
-                    let error = Error::file("remove", String::from_utf8_lossy(name).as_ref().as_ref(), &error.into());
-                    writers.failures.lock().unwrap_or_else(PoisonError::into_inner).push(error);
-                }
-            }
-        }
-        // The deepest directories first, because writing to a directory changes its time.
-        for (id, entry) in self.made.iter().rev() {
-            let set = self.directory(*id).and_then(|directory| set_facts(&*directory, entry, writers.options.keep));
-            writers.or_fail(*id, entry, "set times of", set)?;
-        }
-        if writers.options.fsync {
-            rustix::fs::syncfs(&*self.root)
-                .map_err(|error| Error::file("sync", Path::new("the destination"), &error.into()))?;
-        }
-        Ok(())
-    }
-}
-
-impl Receiving<'_> {
-    fn run(&mut self, link: &mut Link) -> Result<Totals> {
+    pub(super) fn run(&mut self, link: &mut Link) -> Result<Totals> {
         loop {
             // If a writing thread failed, its error is the more precise reason.
             if let Some(error) = self.writers.broken.lock().unwrap_or_else(PoisonError::into_inner).clone() {
@@ -541,7 +369,7 @@ impl Receiving<'_> {
         Ok(())
     }
 
-    fn rest(self) -> Option<Rest> {
+    pub(super) fn rest(self) -> Option<Rest> {
         Some(Rest {
             root: self.root,
             folders: self.folders,
@@ -551,58 +379,5 @@ impl Receiving<'_> {
             surplus: self.surplus,
             dry_run: self.options.dry_run,
         })
-    }
-}
-
-/// Writes the one file that is sent to a device or pipe.
-fn to_device(
-    link: &mut Link,
-    (device, path): (&std::fs::File, &Path),
-    options: &CopyOptions,
-    progress: &Progress,
-) -> Result<(Totals, Option<Rest>)> {
-    use std::io::Write;
-    let mut sink = Sink::new(options.asks());
-    let mut pack = None;
-    let mut position = 0;
-    loop {
-        match link.receiver.receive()? {
-            Received::Block(block, payload) => {
-                match pack.take() {
-                    Some(list) => {
-                        let list: Vec<(Id, u32)> = list;
-                        sink.pack(&list, payload.len())?;
-                    }
-                    None => sink.block(block.file, block.offset, payload.len())?,
-                }
-                verify(&block, &payload)?;
-                let cannot = |error: std::io::Error| Error::file("write", path, &error);
-                if block.offset > position {
-                    std::io::copy(&mut std::io::Read::take(std::io::repeat(0), block.offset - position), &mut &*device)
-                        .map_err(cannot)?;
-                }
-                (&*device).write_all(&payload).map_err(cannot)?;
-                position = block.offset + payload.len() as u64;
-                progress.bytes(payload.len() as u64);
-            }
-            Received::Frame(Frame::List { dir, entries, whole }) => {
-                let first = sink.list(dir, &entries, whole)?;
-                let is_file = matches!(entries.as_slice(), [Entry { kind: EntryKind::File { .. }, .. }]);
-                if !is_file || first != 1 {
-                    return Err(Error::file("write a tree to", path, &std::io::Error::from_raw_os_error(20)));
-                }
-                if sink.is_asked(first) {
-                    sink.answer(first, Have::Until(0));
-                    link.sender.frame(&Frame::Have(vec![(first, Have::Until(0))]))?;
-                }
-            }
-            Received::Frame(Frame::Pack(list)) => pack = Some(list),
-            Received::Frame(Frame::Close(id, result)) => sink.close(id, result.is_ok())?,
-            Received::Frame(Frame::End(totals)) => {
-                sink.end(&totals)?;
-                return Ok((Totals { failed: totals.failed, ..sink.totals() }, None));
-            }
-            Received::Frame(_) => return Err(Error::protocol("the sender sent an unexpected frame")),
-        }
     }
 }

@@ -1,0 +1,63 @@
+//! A device or pipe as the destination.
+
+use std::path::Path;
+
+use super::rest::Rest;
+use crate::copy::options::CopyOptions;
+use crate::copy::progress::Progress;
+use crate::error::{Error, Result};
+use crate::link::{Link, Received, verify};
+use crate::proto::{Entry, EntryKind, Frame, Have, Id, Sink, Totals};
+
+/// Writes the one file that is sent to a device or pipe.
+pub(super) fn to_device(
+    link: &mut Link,
+    (device, path): (&std::fs::File, &Path),
+    options: &CopyOptions,
+    progress: &Progress,
+) -> Result<(Totals, Option<Rest>)> {
+    use std::io::Write;
+    let mut sink = Sink::new(options.asks());
+    let mut pack = None;
+    let mut position = 0;
+    loop {
+        match link.receiver.receive()? {
+            Received::Block(block, payload) => {
+                match pack.take() {
+                    Some(list) => {
+                        let list: Vec<(Id, u32)> = list;
+                        sink.pack(&list, payload.len())?;
+                    }
+                    None => sink.block(block.file, block.offset, payload.len())?,
+                }
+                verify(&block, &payload)?;
+                let cannot = |error: std::io::Error| Error::file("write", path, &error);
+                if block.offset > position {
+                    std::io::copy(&mut std::io::Read::take(std::io::repeat(0), block.offset - position), &mut &*device)
+                        .map_err(cannot)?;
+                }
+                (&*device).write_all(&payload).map_err(cannot)?;
+                position = block.offset + payload.len() as u64;
+                progress.bytes(payload.len() as u64);
+            }
+            Received::Frame(Frame::List { dir, entries, whole }) => {
+                let first = sink.list(dir, &entries, whole)?;
+                let is_file = matches!(entries.as_slice(), [Entry { kind: EntryKind::File { .. }, .. }]);
+                if !is_file || first != 1 {
+                    return Err(Error::file("write a tree to", path, &std::io::Error::from_raw_os_error(20)));
+                }
+                if sink.is_asked(first) {
+                    sink.answer(first, Have::Until(0));
+                    link.sender.frame(&Frame::Have(vec![(first, Have::Until(0))]))?;
+                }
+            }
+            Received::Frame(Frame::Pack(list)) => pack = Some(list),
+            Received::Frame(Frame::Close(id, result)) => sink.close(id, result.is_ok())?,
+            Received::Frame(Frame::End(totals)) => {
+                sink.end(&totals)?;
+                return Ok((Totals { failed: totals.failed, ..sink.totals() }, None));
+            }
+            Received::Frame(_) => return Err(Error::protocol("the sender sent an unexpected frame")),
+        }
+    }
+}

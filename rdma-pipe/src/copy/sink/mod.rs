@@ -1,0 +1,151 @@
+//! The side that receives files: one thread receives and creates directories, others write.
+
+mod device;
+mod receiving;
+mod rest;
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use self::device::to_device;
+use self::receiving::Receiving;
+use super::Outcome;
+use super::chain;
+use super::options::CopyOptions;
+use super::progress::Progress;
+use super::target::Target;
+use super::writer::{Writers, count};
+use crate::error::{Error, Kind, Result};
+use crate::link::{Link, Options};
+use crate::proto::{Frame, Totals};
+
+/// Maximum number of tasks that wait for a thread: blocks of up to 1 MiB.
+const AHEAD: usize = 4;
+
+/// Receives files and directories. `expected` has the requested names, if this side requested them. If the connection breaks, or a host of a
+/// chain is lost, the copy continues over the next connection that `connect` returns.
+///
+/// # Errors
+///
+/// The copy as a whole failed: the connection broke for good, or the peer's data is malformed or altered.
+pub fn receive(
+    mut connect: impl FnMut() -> Result<Link>,
+    target: &Target,
+    expected: Option<&[Vec<u8>]>,
+    options: &CopyOptions,
+    links: &Options,
+    progress: &Progress,
+) -> Result<Outcome> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let begun = (now.as_secs() as i64, now.subsec_nanos().into());
+    let mut link = connect()?;
+    loop {
+        let failed = match session(link, (target, expected), (options, begun), links, progress) {
+            Err(error) if error.kind() == Kind::Broken && matches!(target, Target::Inside(..)) => error,
+            done => return done,
+        };
+        log::info!("{failed}; waiting for another connection");
+        link = connect().map_err(|_| failed)?;
+        progress.restart();
+    }
+}
+
+/// Receives over one connection.
+fn session(
+    mut link: Link,
+    (target, expected): (&Target, Option<&[Vec<u8>]>),
+    (options, begun): (&CopyOptions, (i64, i64)),
+    links: &Options,
+    progress: &Progress,
+) -> Result<Outcome> {
+    let (options, next) = match link.frame()? {
+        Frame::Begin { again, chain } => {
+            let options = CopyOptions { begun: again.then_some(begun), ..options.clone() };
+            (options, chain::open(&link.sender, again, chain, links)?)
+        }
+        _ => return Err(Error::protocol("the sender sent an unexpected frame")),
+    };
+    let (sender, next) = (link.sender.clone(), next.as_ref());
+    let writers = Writers {
+        sender: &sender,
+        next: next.map(|next| &next.sender),
+        options: &options,
+        failures: Mutex::default(),
+        forward_failed: AtomicBool::new(false),
+        broken: Mutex::default(),
+    };
+    let finished = thread::scope(|scope| {
+        let (answers, merged) = mpsc::channel();
+        let downstream = next.map(|next| scope.spawn(|| next.take_answers(&sender, &{ answers })));
+        let received = match target {
+            Target::Device(..) if next.is_some() => {
+                Err(Error::new(Kind::Usage, "a device is the last host of a chain only"))
+            }
+            Target::Device(fd, path) => to_device(&mut link, (fd, path), &options, progress),
+            Target::Inside(root, rename, is_copy) => thread::scope(|scope| {
+                let tasks = (0..count())
+                    .map(|_| {
+                        let (tasks, taken) = mpsc::sync_channel(AHEAD);
+                        let writers = &writers;
+                        scope.spawn(move || writers.run(taken));
+                        tasks
+                    })
+                    .collect();
+                let mut receiving = Receiving::new(
+                    (root, rename.as_deref(), *is_copy),
+                    expected,
+                    (&options, progress),
+                    (&writers, tasks),
+                    next,
+                    merged,
+                );
+                let ended = receiving.run(&mut link);
+                receiving.tasks.clear();
+                // The remaining steps must run after the threads have ended.
+                ended.map(|totals| (totals, receiving.rest()))
+            }),
+        };
+        let finished = received.and_then(|(totals, rest)| {
+            if let Some(error) = writers.broken.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                return Err(error);
+            }
+            if let Some(next) = next {
+                writers.forwarded(next.sender.frame(&Frame::End(totals)))?;
+            }
+            if let Some(rest) = rest {
+                rest.finish(&writers, totals.failed == 0)?;
+            }
+            Ok(totals)
+        });
+        let (Some(next), Some(downstream)) = (next, downstream) else { return finished };
+        if finished.is_err() && !writers.forward_failed.load(Relaxed) {
+            next.end();
+        }
+        let theirs = downstream.join().unwrap_or_else(|_| Err(Error::protocol("the receiving thread panicked")));
+        let (ours, theirs) = (finished?, theirs?);
+        if (ours.entries, ours.files, ours.bytes) != (theirs.entries, theirs.files, theirs.bytes) {
+            return Err(Error::protocol("the next host of the chain received other files or bytes; start again"));
+        }
+        Ok(Totals { failed: theirs.failed, ..ours })
+    });
+    match finished {
+        Ok(mut totals) => {
+            let failures = std::mem::take(&mut *writers.failures.lock().unwrap_or_else(PoisonError::into_inner));
+            totals.failed += failures.len() as u64;
+            link.sender.frame(&Frame::Report(totals))?;
+            link.wait_for_close();
+            Ok(Outcome { totals, carried: totals.bytes, failures })
+        }
+        Err(error) => {
+            // After a loss the source connects again.
+            if error.kind() != Kind::Broken {
+                link.sender.abort(&error);
+                link.sender.flush();
+            }
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The end of a received tree: hard links, deletion, and the times of directories.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+
+use rustix::io::Errno;
+
+use crate::copy::writer::Writers;
+use crate::error::{Error, Result};
+use crate::proto::{Entry, Id};
+use crate::tree::{Directory, set_facts};
+
+/// Runs the steps that follow after all files are written.
+pub(super) struct Rest {
+    pub(super) root: Arc<Directory>,
+    pub(super) folders: HashMap<Id, Vec<u8>>,
+    pub(super) made: Vec<(Id, Box<Entry>)>,
+    pub(super) named: HashMap<Id, (Id, Vec<u8>)>,
+    pub(super) same: Vec<(Id, Id, Entry, Id)>,
+    pub(super) surplus: Vec<(Id, Vec<u8>)>,
+    pub(super) dry_run: bool,
+}
+
+impl Rest {
+    fn directory(&self, id: Id) -> std::result::Result<Arc<Directory>, Errno> {
+        match self.folders.get(&id) {
+            Some(path) if path.is_empty() => Ok(Arc::clone(&self.root)),
+            Some(path) => self.root.beneath(path).map(Arc::new),
+            None => Err(Errno::NOENT),
+        }
+    }
+
+    pub(super) fn finish(self, writers: &Writers<'_>, all_sent: bool) -> Result<()> {
+        if self.dry_run {
+            return Ok(());
+        }
+        for (id, dir, entry, other) in &self.same {
+            let linked = match self.named.get(other) {
+                Some((other_dir, name)) => {
+                    self.directory(*dir).and_then(|to| to.same(&entry.name, &*self.directory(*other_dir)?, name))
+                }
+                None => Err(Errno::NOENT),
+            };
+            writers.or_fail(*id, entry, "link", linked)?;
+        }
+        let failed = writers.failures.lock().unwrap_or_else(PoisonError::into_inner).len();
+        if !self.surplus.is_empty() && (!all_sent || failed != 0) {
+            log::warn!("nothing was deleted, as some entries failed");
+        } else {
+            for (dir, name) in &self.surplus {
+                let removed = self.directory(*dir).and_then(|directory| directory.remove(name));
+                if let Err(error) = removed {
+                    let error = Error::file("remove", String::from_utf8_lossy(name).as_ref().as_ref(), &error.into());
+                    writers.failures.lock().unwrap_or_else(PoisonError::into_inner).push(error);
+                }
+            }
+        }
+        // The deepest directories first, because writing to a directory changes its time.
+        for (id, entry) in self.made.iter().rev() {
+            let set = self.directory(*id).and_then(|directory| set_facts(&*directory, entry, writers.options.keep));
+            writers.or_fail(*id, entry, "set times of", set)?;
+        }
+        if writers.options.fsync {
+            rustix::fs::syncfs(&*self.root)
+                .map_err(|error| Error::file("sync", Path::new("the destination"), &error.into()))?;
+        }
+        Ok(())
+    }
+}
