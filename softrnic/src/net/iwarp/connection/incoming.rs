@@ -1,0 +1,279 @@
+//! The receiving side of a connection: reads the socket, and delivers segments to the QP.
+
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use super::Connection;
+use crate::net::iwarp::fpdu::Frames;
+use crate::net::iwarp::outgoing::{Asked, Await, Outgoing, SEND_FOLLOWS, refusal_of};
+use crate::net::iwarp::rdmap::Atomic;
+use crate::net::iwarp::receiver::{Event, Last};
+use crate::net::iwarp::terminate::Code;
+use crate::wire::bytes::Segment;
+use crate::wire::message::{Request, UNKNOWN_LENGTH};
+use crate::wire::operation::Operation;
+use crate::wire::packet::{Part, Response, ResponseKind, STREAM_PEER, psn_after};
+use crate::wire::transport::Carrier;
+
+/// Reads of the socket at a time, so that a fast peer does not delay the others.
+const MAX_READS: usize = 4;
+/// Time for which a Send waits for a receive, so that its sender needs no credits, as with retries on InfiniBand.
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub(super) struct Incoming {
+    frames: Frames,
+    /// The number of received bytes.
+    pub(super) received: u64,
+    /// The number of the next message.
+    psn: u32,
+    /// The immediate data of the next Send.
+    immediate: Option<u32>,
+    /// The first STag, offset and the length of the current Write, or of the last one.
+    write: (u32, u64, u64),
+    is_in_write: bool,
+    waiting: Option<Waiting>,
+}
+
+/// A part of a message that waits for a receive.
+#[derive(Debug)]
+struct Waiting {
+    part: Part,
+    payload: Vec<u8>,
+    until: Instant,
+}
+
+impl Incoming {
+    pub(super) fn new(has_crc: bool) -> Self {
+        Self {
+            frames: Frames::new(has_crc),
+            received: 0,
+            psn: 0,
+            immediate: None,
+            write: (0, 0, 0),
+            is_in_write: false,
+            waiting: None,
+        }
+    }
+}
+
+impl Connection {
+    /// Reads the socket. Returns whether anything has arrived.
+    pub(super) fn receive(&self, incoming: &mut Incoming, carrier: &Arc<dyn Carrier>) -> bool {
+        if self.out().end.is_closed {
+            return false;
+        }
+        if !self.retry(incoming, carrier) {
+            return false;
+        }
+        for round in 0..MAX_READS {
+            if incoming.waiting.is_some() {
+                return true;
+            }
+            let space = incoming.frames.space();
+            let wanted = space.len();
+            match rustix::net::recv(&*self.socket, space, RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => {
+                    let mut out = self.out();
+                    (out.end.is_ending, out.end.is_closed) = (true, true);
+                    self.watch(&out);
+                    return true;
+                }
+                Ok((_, length)) => {
+                    incoming.received += length as u64;
+                    incoming.frames.filled(length);
+                    self.deliver(incoming, carrier);
+                    if length < wanted {
+                        return true;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if !self.out().end.is_broken => return round > 0,
+                Err(error) => {
+                    let mut out = self.out();
+                    self.lose(&mut out, error);
+                    (out.end.is_ending, out.end.is_closed) = (true, true);
+                    return true;
+                }
+            }
+        }
+        true
+    }
+
+    /// Tries again to deliver the part that waits for a receive, and the segments after it. Returns whether no part
+    /// waits any more.
+    fn retry(&self, incoming: &mut Incoming, carrier: &Arc<dyn Carrier>) -> bool {
+        let Some(Waiting { part, payload, until }) = incoming.waiting.take() else { return true };
+        if !self.out().end.is_ending {
+            with_segment(&payload, |segments| self.engine.deliver.part(&part, segments, carrier));
+        }
+        if self.is_unready.swap(false, Ordering::Relaxed) {
+            if Instant::now() < until {
+                incoming.waiting = Some(Waiting { part, payload, until });
+                return false;
+            }
+            let mut out = self.out();
+            out.terminate(Code::NO_BUFFER);
+            out.end.is_ending = true;
+        }
+        self.set_waiting(false);
+        self.deliver(incoming, carrier);
+        true
+    }
+
+    /// Delivers the complete segments.
+    fn deliver(&self, incoming: &mut Incoming, carrier: &Arc<dyn Carrier>) {
+        loop {
+            let mut out = self.out();
+            if out.end.is_ending {
+                // Nothing is delivered to a QP that has failed.
+                out.end.heard = Some(Instant::now());
+                return incoming.frames.discard();
+            }
+            let found = match incoming.frames.next() {
+                Ok(Some(found)) => found,
+                Ok(None) => return,
+                Err(code) => {
+                    out.terminate(code);
+                    out.end.is_ending = true;
+                    continue;
+                }
+            };
+            let Incoming { frames, psn, immediate, write, is_in_write, waiting, .. } = &mut *incoming;
+            let Outgoing { stream, buffer, .. } = &mut *out;
+            let event = match stream.segment(frames.segment(&found), buffer) {
+                Ok(event) => event,
+                Err(code) => {
+                    log::debug!("QP {:#x}: the peer has violated the protocol: {code:?}", self.number);
+                    (out.end.is_terminated, out.end.is_ending) = (true, true);
+                    continue;
+                }
+            };
+            let mut request = Request { psn: *psn, ..self.template };
+            let (offset, payload) = match event {
+                Event::Nothing => continue,
+                Event::Terminated(code) => {
+                    log::debug!("QP {:#x}: the peer has ended the connection: {code:?}", self.number);
+                    out.end.refusal = Some(refusal_of(code));
+                    (out.end.is_terminated, out.end.is_ending) = (true, true);
+                    continue;
+                }
+                Event::ReadResponse { offset, payload, is_last } => {
+                    let Some(oldest) = out.oldest(Await::Data) else { continue };
+                    let (psn, attempt) = (oldest.psn, oldest.attempt);
+                    drop(out);
+                    // A segment has at most 64 KiB.
+                    let kind = ResponseKind::Data { offset: offset.into(), length: payload.len() as u32 };
+                    self.respond(psn, attempt, kind, payload);
+                    if is_last && let Some(oldest) = self.out().oldest(Await::Data) {
+                        oldest.wait = Await::Nothing { original: 0 };
+                    }
+                    continue;
+                }
+                Event::AtomicResponse { original } => {
+                    if let Some(oldest) = out.oldest(Await::Original) {
+                        oldest.wait = Await::Nothing { original };
+                    }
+                    continue;
+                }
+                Event::Send { offset, payload, last } => {
+                    if payload.is_empty() && last.is_none() {
+                        continue;
+                    }
+                    (request.operation, request.length) = (Operation::Send, UNKNOWN_LENGTH);
+                    if let Some(Last { is_solicited, invalidate }) = last {
+                        request.length = u64::from(offset) + payload.len() as u64;
+                        request.is_solicited = is_solicited;
+                        request.operation = match (invalidate, immediate.take()) {
+                            (Some(rkey), _) => Operation::SendInvalidate { rkey },
+                            (None, Some(immediate)) => Operation::SendImmediate { immediate },
+                            (None, None) => Operation::Send,
+                        };
+                    }
+                    (u64::from(offset), payload)
+                }
+                Event::Write { stag, offset, payload, is_last } => {
+                    if !*is_in_write {
+                        *write = (stag, offset, 0);
+                    }
+                    *is_in_write = !is_last;
+                    write.2 += payload.len() as u64;
+                    request.operation = Operation::Write { address: offset, rkey: stag };
+                    request.length = payload.len() as u64;
+                    (0, payload)
+                }
+                Event::Immediate { bytes: [a, b, c, d, value @ ..], is_solicited } => {
+                    let (first, value) = (u32::from_be_bytes([a, b, c, d]), u32::from_ne_bytes(value));
+                    if first == SEND_FOLLOWS {
+                        *immediate = Some(value);
+                        continue;
+                    }
+                    let (rkey, address, length) = *write;
+                    let (rkey, address, length) =
+                        if u64::from(first) == length { (rkey, address, length) } else { (0, 0, 0) };
+                    request.operation = Operation::WriteImmediate { address, rkey, immediate: value };
+                    (request.length, request.is_solicited) = (length, is_solicited);
+                    (length, &[][..])
+                }
+                Event::ReadRequest(read) => {
+                    out.asked.push_back((request.psn, Asked::Read(read)));
+                    request.operation = Operation::Read { address: read.source_offset, rkey: read.source_stag };
+                    request.length = read.length.into();
+                    (0, &[][..])
+                }
+                Event::AtomicRequest(atomic) => {
+                    out.asked.push_back((request.psn, Asked::Atomic(atomic.id)));
+                    let (address, rkey) = (atomic.offset, atomic.stag);
+                    request.operation = match atomic.kind {
+                        Atomic::FetchAdd { add } => Operation::FetchAdd { address, rkey, add },
+                        Atomic::CompareSwap { compare, swap } => {
+                            Operation::CompareSwap { address, rkey, compare, swap }
+                        }
+                    };
+                    request.length = 8;
+                    (0, &[][..])
+                }
+            };
+            let has_completed = out.has_completed();
+            drop(out);
+            if has_completed {
+                // The peer may answer messages that TCP has just accepted.
+                self.complete();
+            }
+            let part = Part { number: self.number, request, offset, length: payload.len() as u32, attempt: 0 };
+            if part.is_last() {
+                *psn = psn_after(*psn, 1);
+            }
+            with_segment(payload, |segments| self.engine.deliver.part(&part, segments, carrier));
+            if self.is_unready.swap(false, Ordering::Relaxed) {
+                let until = Instant::now() + RECEIVE_TIMEOUT;
+                *waiting = Some(Waiting { part, payload: payload.to_vec(), until });
+                return self.set_waiting(true);
+            }
+        }
+    }
+
+    /// Delivers a response to the QP.
+    pub(super) fn respond(&self, psn: u32, attempt: u32, kind: ResponseKind, payload: &[u8]) {
+        let response = Response { number: self.number, source_number: STREAM_PEER, psn, attempt, kind };
+        // If another thread has locked the QP, that thread handles the response.
+        with_segment(payload, |segments| {
+            self.engine.deliver.response(&response, segments);
+        });
+    }
+}
+
+/// Calls `call` with the received bytes as a segment, or with no segment if there are no bytes.
+fn with_segment(payload: &[u8], call: impl FnOnce(&[Segment])) {
+    if payload.is_empty() {
+        return call(&[]);
+    }
+    // SAFETY: the slice is alive during the call, and the receivers only read it.
+    let segment = unsafe { Segment::of_raw(payload.as_ptr().cast_mut(), payload.len()) };
+    call(slice::from_ref(&segment));
+}

@@ -1,0 +1,310 @@
+//! A connection: the carrier of one QP, on a TCP socket.
+//!
+//! [`Carrier::put`] encodes messages into a buffer, and [`Carrier::flush`] or a full buffer passes it to TCP. A send or
+//! write completes when TCP has accepted its last byte. The engine's thread, or a program that polls,
+//! [serves](Connection::serve) the connection: it reads the socket, delivers segments to the QP, and continues
+//! blocked deliveries and writes.
+//!
+//! Lock order: `incoming`, then the locks of the QP, then `outgoing`. `incoming` is held while segments are delivered.
+//! `outgoing` is held only briefly, and never while calling the QP.
+
+mod incoming;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{SendFlags, Shutdown};
+
+use self::incoming::Incoming;
+use super::connect::Agreed;
+use super::engine::{Engine, PEER_TIMEOUT};
+use super::outgoing::{BUFFER_LIMIT, Outgoing};
+use super::stream::Stream;
+use crate::sys::descriptor::Descriptor;
+use crate::sys::unpoisoned;
+use crate::wire::message::{Reply, Request};
+use crate::wire::packet::{Packet, Payload, Response, ResponseKind};
+use crate::wire::transport::{Carrier, Stuck, Wake};
+
+/// A buffer of at least this length is passed to TCP immediately.
+const WRITE_LENGTH: usize = 64 << 10;
+/// Time for the peer to close its direction after this end has closed its own.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(super) id: u64,
+    pub(super) socket: Arc<Descriptor>,
+    engine: &'static Engine,
+    this: Weak<Self>,
+    /// The QP.
+    number: u32,
+    /// Requests for received messages are copies of this one, with further fields set.
+    template: Request,
+    incoming: Mutex<Incoming>,
+    outgoing: Mutex<Outgoing>,
+    /// Whether a thread is delivering segments; it flushes afterwards.
+    is_receiving: AtomicBool,
+    /// Whether the QP had no receive for the part that was just delivered.
+    is_unready: AtomicBool,
+    /// Whether a part waits for a receive; until then the socket is not read.
+    is_waiting: AtomicBool,
+}
+
+impl Connection {
+    /// Creates the connection of the QP `number`, which is served once the engine watches it. `first` is sent before
+    /// everything else.
+    pub(super) fn new(
+        engine: &'static Engine,
+        (id, socket): (u64, Arc<Descriptor>),
+        agreed: &Agreed,
+        stream: Stream,
+        first: Vec<u8>,
+        (number, template): (u32, Request),
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            id,
+            socket,
+            engine,
+            this: this.clone(),
+            number,
+            template,
+            incoming: Mutex::new(Incoming::new(agreed.has_crc)),
+            outgoing: Mutex::new(Outgoing::new(stream, first)),
+            is_receiving: AtomicBool::new(false),
+            is_unready: AtomicBool::new(false),
+            is_waiting: AtomicBool::new(false),
+        })
+    }
+
+    fn out(&self) -> MutexGuard<'_, Outgoing> {
+        unpoisoned(self.outgoing.lock())
+    }
+
+    /// Reads the socket, and continues blocked deliveries and writes. The caller holds no lock of a QP. Without
+    /// `waits`, returns `false` if another thread serves the connection. Returns whether anything has arrived.
+    pub(super) fn serve(&self, waits: bool) -> bool {
+        let Some(this) = self.this.upgrade() else { return false };
+        let has_found;
+        {
+            let mut incoming = match self.incoming.try_lock() {
+                Ok(incoming) => incoming,
+                Err(TryLockError::Poisoned(error)) => error.into_inner(),
+                Err(TryLockError::WouldBlock) if waits => unpoisoned(self.incoming.lock()),
+                Err(TryLockError::WouldBlock) => return false,
+            };
+            self.is_receiving.store(true, Ordering::SeqCst);
+            let carrier: Arc<dyn Carrier> = this;
+            has_found = self.receive(&mut incoming, &carrier);
+            self.is_receiving.store(false, Ordering::SeqCst);
+            // Writes even if TCP accepted nothing before, because it may have space now.
+            self.write(&mut self.out());
+            self.complete();
+            self.check_end(&carrier);
+        }
+        let waiter = {
+            let mut out = self.out();
+            let has_space = out.pending() < BUFFER_LIMIT / 2 && out.stream.may_send() || out.end.is_ending;
+            out.waiter.take_if(|_| has_space)
+        };
+        if let Some(waiter) = waiter.and_then(|waiter| waiter.upgrade()) {
+            waiter.wake();
+            self.flush();
+        }
+        has_found
+    }
+
+    /// Stops or resumes reading the socket. While reading is stopped, TCP's flow control stops the peer.
+    fn set_waiting(&self, is_waiting: bool) {
+        if self.is_waiting.swap(is_waiting, Ordering::Relaxed) != is_waiting {
+            self.engine.waiting(is_waiting);
+            self.watched();
+        }
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_waiting.load(Ordering::Relaxed)
+    }
+
+    /// Handles a failure of TCP.
+    fn lose(&self, out: &mut Outgoing, error: Errno) {
+        log::debug!("QP {:#x}: the connection is lost: {error}", self.number);
+        out.stop_sending();
+    }
+
+    /// Passes the buffer to TCP.
+    fn write(&self, out: &mut Outgoing) {
+        while out.pending() > 0 && !out.end.is_broken {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match rustix::net::send(&*self.socket, &out.buffer[out.taken..], flags) {
+                Ok(length) => out.taken += length,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    if !out.is_blocked {
+                        out.is_blocked = true;
+                        self.watch(out);
+                    }
+                    break;
+                }
+                Err(error) => {
+                    // Data that was received before the failure is still delivered.
+                    self.lose(out, error);
+                    self.engine.notify(self.id);
+                }
+            }
+        }
+        if out.pending() == 0 {
+            out.position += out.buffer.len() as u64;
+            out.buffer.clear();
+            out.taken = 0;
+            if out.is_blocked {
+                out.is_blocked = false;
+                self.watch(out);
+            }
+        } else if out.taken >= WRITE_LENGTH {
+            out.position += out.taken as u64;
+            out.buffer.drain(..out.taken);
+            out.taken = 0;
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.out().buffer.capacity()
+    }
+
+    /// Sets the events of a socket that was added.
+    pub(super) fn watched(&self) {
+        self.watch(&self.out());
+    }
+
+    /// Sets the events of the socket that the engine waits for.
+    fn watch(&self, out: &Outgoing) {
+        self.engine.watch(self, !out.end.is_closed && !self.is_waiting(), out.is_blocked);
+    }
+
+    /// Delivers the completions in order. One thread at a time does this.
+    fn complete(&self) {
+        let mut out = self.out();
+        if std::mem::replace(&mut out.is_completing, true) {
+            return;
+        }
+        while let Some((psn, attempt, original)) = out.completed() {
+            drop(out);
+            self.respond(psn, attempt, ResponseKind::Reply(Reply::Done { original }), &[]);
+            out = self.out();
+        }
+        out.is_completing = false;
+    }
+
+    /// Continues the end of the connection.
+    fn check_end(&self, carrier: &Arc<dyn Carrier>) {
+        let (is_new, refusal, is_over) = {
+            let mut out = self.out();
+            if !out.end.is_ending {
+                return;
+            }
+            let is_empty = out.pending() == 0 || out.end.is_broken;
+            let end = &mut out.end;
+            let is_new = !std::mem::replace(&mut end.is_reported, true);
+            let now = Instant::now();
+            let began = *end.began.get_or_insert(now);
+            let is_late = has_ended(now - began, now - end.heard.unwrap_or(began));
+            if is_empty && !end.is_shut {
+                end.is_shut = true;
+                let _ = rustix::net::shutdown(&*self.socket, Shutdown::Write);
+            }
+            (is_new, end.refusal, end.is_shut && end.is_closed || is_late)
+        };
+        if is_new {
+            self.engine.ending();
+            self.engine.deliver.ended(self.number, carrier, refusal);
+        }
+        if is_over {
+            self.set_waiting(false);
+            self.engine.forget(self);
+            let _ = rustix::net::shutdown(&*self.socket, Shutdown::Both);
+        }
+    }
+}
+
+impl Carrier for Connection {
+    fn put(&self, packet: &Packet, payload: Payload<'_>) -> Result<(), Stuck> {
+        if let Packet::Response(Response { kind: ResponseKind::Reply(Reply::NotReady { .. }), .. }) = packet {
+            self.is_unready.store(true, Ordering::Relaxed);
+            return Ok(());
+        }
+        let mut out = self.out();
+        let is_response = matches!(packet, Packet::Response(_));
+        let put = match packet {
+            Packet::Part(_) if out.end.is_ending || out.end.is_broken => Err(Stuck::Lost),
+            Packet::Part(part) => out.put_part(part, payload),
+            Packet::Response(response) => out.put_response(response, payload),
+        };
+        if out.pending() >= WRITE_LENGTH && !out.is_blocked {
+            self.write(&mut out);
+        }
+        let has_ended = is_response && out.end.is_ending;
+        if out.open.is_none() && out.waiter.is_some() || has_ended {
+            self.engine.notify(self.id);
+        }
+        drop(out);
+        if is_response && !self.is_receiving.load(Ordering::SeqCst) {
+            let mut out = self.out();
+            if !out.is_blocked {
+                self.write(&mut out);
+            }
+            // The caller may hold a lock of the QP, so another thread completes.
+            if out.has_completed() {
+                self.engine.notify(self.id);
+            }
+        }
+        put
+    }
+
+    fn wake(&self, waiting: Weak<dyn Wake>) {
+        self.out().waiter = Some(waiting);
+    }
+
+    fn taken(&self) -> u64 {
+        0
+    }
+
+    fn flush(&self) {
+        {
+            let mut out = self.out();
+            if !out.is_blocked {
+                self.write(&mut out);
+            }
+            if out.waiter.is_some() && out.pending() < BUFFER_LIMIT / 2 {
+                self.engine.notify(self.id);
+            }
+        }
+        self.complete();
+    }
+
+    fn settle(&self) {
+        let end = {
+            let incoming = unpoisoned(self.incoming.lock());
+            incoming.received + rustix::io::ioctl_fionread(&*self.socket).unwrap_or(0)
+        };
+        while self.serve(true) && unpoisoned(self.incoming.lock()).received < end {}
+    }
+
+    fn end(&self) {
+        let is_new = !std::mem::replace(&mut self.out().end.is_ending, true);
+        if is_new {
+            self.engine.notify(self.id);
+        }
+    }
+}
+
+/// Whether to close a connection that the peer has not closed. `whole` is the time since the end began, `silent` the
+/// time since data last arrived. Closing it earlier would reset it, and the peer would lose the last data that this end
+/// sent.
+pub(super) fn has_ended(whole: Duration, silent: Duration) -> bool {
+    silent >= CLOSE_TIMEOUT || whole >= PEER_TIMEOUT
+}
