@@ -9,4 +9,5 @@ mod fork;
 mod fork_register;
 mod kills;
 mod order;
+mod other_process;
 mod peers;

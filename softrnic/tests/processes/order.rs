@@ -11,7 +11,7 @@ use rdma_mummy_sys::*;
 
 use crate::common::party::Random;
 use crate::common::{LONG, Side};
-use crate::peers::{ECHO, close, connected};
+use crate::other_process::{ECHO, close, connected};
 
 /// Sends without a response.
 const WINDOW: u64 = 32;
