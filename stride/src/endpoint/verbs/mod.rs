@@ -4,6 +4,7 @@ mod abilities;
 mod arrival;
 mod connect;
 mod contents;
+mod description;
 mod device;
 mod endpoint;
 mod memory;
@@ -21,7 +22,7 @@ mod worker_wait;
 use anyhow::Result;
 
 pub use self::abilities::Abilities;
-pub use self::device::{DevicePort, Found, ports};
+pub use self::description::{DevicePort, Found, ports};
 use self::endpoint::VerbsEndpoint;
 pub use self::memory::{Gpus, NearGpus, Nearness};
 use super::message::MessageEndpoint;

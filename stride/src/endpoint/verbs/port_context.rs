@@ -7,9 +7,9 @@ use sideway::ibverbs::device::DeviceInfo;
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 
-use super::device;
 use super::memory::Source;
 use super::vendor;
+use super::{description, device};
 use crate::endpoint::counters::Counters;
 use crate::endpoint::{PortInfo, Role};
 use crate::plan::{Plan, SideConfig};
@@ -32,7 +32,7 @@ impl PortContext {
         role: Role,
     ) -> Result<(Self, PortInfo)> {
         device::can(context, plan)?;
-        let mut facts = device::facts(context, port, place)?;
+        let mut facts = description::facts(context, port, place)?;
         if plan.attributes.uses_rdma_cm {
             facts.partition = None;
         }
@@ -56,7 +56,7 @@ impl PortContext {
 
 /// Checks that what `place` names exists at a port.
 pub(super) fn look(context: &Arc<DeviceContext>, port: u8, place: &SideConfig) -> Result<()> {
-    let facts = device::facts(context, port, place)?;
+    let facts = description::facts(context, port, place)?;
     if let Some(index) = place.gid_index
         && !facts.gids.iter().any(|gid| gid.index == index)
     {

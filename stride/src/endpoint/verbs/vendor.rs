@@ -99,14 +99,14 @@ impl Vendor<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::endpoint::verbs::device;
+    use crate::endpoint::verbs::{description, device};
     use crate::plan::{QpAttributes, SideConfig};
 
     #[test]
     fn vendor_library_errors_are_reported() {
         let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
         let (context, port) = device::open_one(&place, &[], |_| true).unwrap();
-        let mut facts = device::facts(&context, port, &place).unwrap();
+        let mut facts = description::facts(&context, port, &place).unwrap();
         for (transport, driver, verb) in
             [(Transport::Dc, "mlx5_core", "mlx5dv_query_device"), (Transport::Srd, "efa", "efadv_query_device")]
         {

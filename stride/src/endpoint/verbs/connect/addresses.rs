@@ -8,7 +8,7 @@ use sideway::ibverbs::device::DeviceInfo;
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::rdmacm::{ConnectError, ConnectStep};
 
-use crate::endpoint::verbs::{self, device};
+use crate::endpoint::verbs::{self, description, device};
 use crate::endpoint::{Gpus, PortInfo, Role};
 use crate::plan::{SideConfig, Transport};
 
@@ -22,7 +22,7 @@ pub(super) fn own(place: &SideConfig) -> Result<IpAddr> {
     }
     let found = verbs::ports::open(slice::from_ref(place), Role::Client, |_| true)?;
     let (context, port) = found.first().context("each side has a port")?;
-    let facts = device::facts(context, *port, place)?;
+    let facts = description::facts(context, *port, place)?;
     of(&facts).first().copied().with_context(|| {
         format!(
             "port {port} of {} has no IP address for --rdma-cm; assign one to its network interface, or start a server \
@@ -77,7 +77,9 @@ pub(super) fn unreachable(address: IpAddr, transport: Transport, role: Role, err
 
 /// Lists the devices with their addresses.
 fn devices() -> String {
-    let Ok(device::Found { ports, .. }) = device::ports(&Gpus::Some(Vec::new())) else { return "no device".to_owned() };
+    let Ok(description::Found { ports, .. }) = description::ports(&Gpus::Some(Vec::new())) else {
+        return "no device".to_owned();
+    };
     let texts: Vec<String> = ports
         .iter()
         .map(|port| {
