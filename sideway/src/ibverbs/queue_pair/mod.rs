@@ -42,6 +42,7 @@ mod modify_error;
 mod multicast;
 mod packet_offloads;
 mod pair;
+mod parents;
 mod prepared;
 mod rate_limit;
 mod send_room;
