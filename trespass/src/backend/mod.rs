@@ -186,7 +186,7 @@ pub(crate) trait Backend {
     /// The descriptor that becomes readable, after `arm`, when `poll` has an event. It is an epoll descriptor of the
     /// others, and stays the same for the backend's lifetime.
     fn fd(&self) -> BorrowedFd<'_>;
-    /// The time at which `poll` must be called without an event, for time-outs of connecting and teardown. In
-    /// nanoseconds of CLOCK_MONOTONIC.
+    /// The time, in nanoseconds of CLOCK_MONOTONIC, at which `poll` must be called even without an event. `poll` then
+    /// handles the time-outs of connecting and teardown.
     fn deadline(&self) -> Option<u64>;
 }

@@ -253,7 +253,7 @@ fn size_of(length: usize) -> u32 {
     length.max(1).next_power_of_two().ilog2().saturating_sub(SMALLEST)
 }
 
-/// Bytes of a buffer before its capacity.
+/// Bytes reserved before a buffer's capacity for the header of a frame: one cache line, or none in large buffers.
 #[inline]
 fn line(capacity: usize) -> usize {
     if capacity <= WITH_HEADROOM { LINE } else { 0 }

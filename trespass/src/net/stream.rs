@@ -349,8 +349,8 @@ impl Write for Stream {
     }
 }
 
-/// Returns the descriptor of a non-blocking stream. For a blocking stream it returns the worker's descriptor; do not
-/// use that one.
+/// Returns the descriptor of a non-blocking stream. A blocking stream has none, and returns the worker's descriptor:
+/// programs must not use it.
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self.inner.ready.get() {

@@ -12,8 +12,8 @@ use trespass::{Acceptor, Connection, Kind, Transport};
 /// A time limit that only a hung operation reaches.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Sends until nothing more is accepted. As the peer does not read, more than a window then waits on this side
-/// (`common::worker`).
+/// Sends until the connection accepts nothing more. The peer does not read, so more than one window of data then waits
+/// on this side: `common::worker` sets the limit.
 fn fill(connection: &Connection) {
     let mut full = 0;
     // Credits of the peer may still arrive.

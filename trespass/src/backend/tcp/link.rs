@@ -30,8 +30,9 @@ pub(super) struct Link {
     handshake: Vec<u8>,
     /// The part of the peer's handshake, or of a SEND's prefix, that has arrived.
     head: Vec<u8>,
-    /// Posted SENDs, and the number of bytes of the first, with its prefix, that were written.
+    /// Posted SENDs.
     pub(super) queue: VecDeque<Buf>,
+    /// Bytes of the first posted SEND, including its prefix, that were written to the socket.
     written: usize,
     /// The SEND that is being received, and the number of its bytes that have arrived.
     pub(super) partial: Option<Buf>,

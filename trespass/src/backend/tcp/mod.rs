@@ -55,7 +55,8 @@ pub(crate) struct Tcp {
 
 const HANGUP: epoll::EventFlags = epoll::EventFlags::RDHUP.union(epoll::EventFlags::HUP).union(epoll::EventFlags::ERR);
 
-/// The source of an epoll event, in the upper and the lower half of its data.
+/// Kinds of epoll event source, in the upper 32 bits of the event's data; the lower 32 bits identify the listener or
+/// pending connection.
 const OF_LISTENER: u64 = 1 << 32;
 const OF_PENDING: u64 = 2 << 32;
 

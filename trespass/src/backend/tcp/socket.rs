@@ -42,7 +42,7 @@ pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
     sockopt::set_tcp_keepidle(socket, Duration::from_secs(idle))?;
     sockopt::set_tcp_keepintvl(socket, Duration::from_secs(interval))?;
     sockopt::set_tcp_keepcnt(socket, count)?;
-    // Data that is not acknowledged ends the connection after the same time.
+    // Unacknowledged data ends the connection after idle + interval × count, the keepalive's total.
     sockopt::set_tcp_user_timeout(socket, (idle as u32 + interval as u32 * count) * 1_000)?;
     Ok(())
 }

@@ -22,8 +22,8 @@ use crate::memory::Buf;
 const RESOLVE: Duration = Duration::from_secs(2);
 /// Local ACK timeout, 4.096 us × 2^14: 67 ms.
 const ACK_TIMEOUT: u8 = 14;
-/// Retries without an acknowledgement. Eight time-outs of 67 ms, or up to four times as long, detect a lost peer within
-/// seconds.
+/// Retries without an acknowledgement. A request fails after eight time-outs of 67 to 268 ms each, so a lost peer is
+/// detected within seconds.
 const RETRIES: u8 = 7;
 /// Retries if the peer has no receive. They are finite, because the peer's credits guarantee a receive; 7 would retry
 /// without limit.

@@ -23,7 +23,7 @@
 //! |---|---|---|
 //! | segments of 4 or 8 KiB | streamed SENDs of 4 KiB: 46 Gb/s, of 8 KiB: 76 Gb/s; one way 2.42 and 2.56 us | 4 KiB: an idle link leases five receives, which use 20 KiB; the peer READs longer messages |
 //! | SEND, or WRITE with immediate data into a ring | one way of 64 B: 2.23 and 2.20 us; of 4 KiB: 2.42 and 2.40 us | SEND: it needs no key, and memory use follows the traffic |
-//! | a window for each rendezvous | SEND, READ and revoking the key: 16 KiB 1.58 us with a window, 1.21 us without; 64 KiB 3.49 and 3.11 us; 1 MiB 86 and 85 us (one process) | one window for each rendezvous: it costs 0.4 us |
+//! | a memory window for each rendezvous | time of SEND, READ and key revocation, with a window and without: 16 KiB: 1.58 and 1.21 us; 64 KiB: 3.49 and 3.11 us; 1 MiB: 86 and 85 us (one process) | one window for each rendezvous: it costs 0.4 us |
 //! | 10,000 queue pairs | created in 2.7 s, 267 us each, with 64 concurrent connect requests; 58 MiB of memory at the client and 48 MiB at the server besides the receives: 6 and 5 KiB each | each connection has its own queue pair |
 //! | a zero-length WRITE as a probe | acknowledged in 0.80 us, even if the peer does not poll; it needs no key. After SIGKILL the link ends in 1 ms (the connection manager), after SIGSTOP in 8.9 s | probe the NIC |
 //!
@@ -398,7 +398,7 @@ fn report(id: LinkId, retired: Retired, events: &mut impl Events) {
     }
 }
 
-/// The client's first message arrived before the event that the connection is established.
+/// Establishes a link whose first message arrived before the connection manager's event.
 #[cold]
 fn overtaken(link: &mut Link, events: &mut impl Events) {
     link.state = State::Established;

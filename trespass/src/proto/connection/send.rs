@@ -65,7 +65,7 @@ impl Connection {
         if message.len() > SHORT || !is_first || self.credits() <= RESERVE || self.may_send(message.len()).is_err() {
             return false;
         }
-        // Credits may be announced for receives that are posted.
+        // Only posted receives may be announced as credits: while some are still to be posted, the limit stays.
         let credits = if stock.receives.is_empty() { self.incoming.target() } else { self.incoming.announced };
         let length = message.len() as u32;
         let frame = Frame { flags: LAST, a: length, length, credits, ..Frame::new(Kind::DATA) };

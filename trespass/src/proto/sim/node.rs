@@ -392,7 +392,7 @@ impl Node {
     }
 }
 
-/// Receives into memory of the program, which may be too short at first.
+/// Receives into a buffer of the program. If the buffer is too short, retries with a longer one.
 fn receive_into(connection: &mut Connection, stock: &mut Stock, rng: &mut Rng) -> io::Result<Received> {
     let mut bytes = vec![0; rng.below(2_000) as usize];
     let received = match connection.try_recv_into(&mut bytes, stock) {

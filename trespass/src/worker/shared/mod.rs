@@ -65,7 +65,7 @@ struct Core {
     /// Whether a call sleeps on the descriptor, and whether the worker's own thread does.
     call_sleeps: bool,
     own_sleeps: bool,
-    /// The worker's own thread waits until no call does.
+    /// The worker's own thread is parked until no call waits.
     own_is_away: bool,
     /// Calls that wait while another sleeps.
     parked: Vec<Thread>,
