@@ -125,7 +125,7 @@ impl CopyCommand {
         let [first, _, ..] = operands.as_slice() else {
             return Err(Error::new(Kind::Usage, "an operand is missing: rdcp SRC DST; see rdcp --help"));
         };
-        // All operands after the sources, which are on one host, are destinations.
+        // The sources are on one host; all operands after them are destinations.
         let count = operands.iter().take_while(|operand| operand.host == first.host).count();
         let (sources, destinations) = operands.split_at(count.min(operands.len() - 1));
         if destinations.len() > 1 && destinations.iter().any(|destination| destination.host.is_none()) {

@@ -76,7 +76,7 @@ impl Progress {
         self.files.fetch_add(1, Relaxed);
     }
 
-    /// Names since the last call.
+    /// Takes the names of the files that were completed since the last call.
     pub fn take_names(&self) -> Vec<String> {
         let names = self.names.as_ref().map(|names| names.lock().unwrap_or_else(PoisonError::into_inner));
         names.map(|mut names| std::mem::take(&mut *names)).unwrap_or_default()

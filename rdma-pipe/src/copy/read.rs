@@ -98,7 +98,7 @@ fn file(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), place: &Place, en
 fn blocks(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), path: &Path, fd: &OwnedFd) -> Result<Result<bool>> {
     let mut at = from;
     while at < size {
-        // A file system without holes returns the position itself.
+        // If the file system does not report holes, `seek` returns `at` itself.
         let start = match rustix::fs::seek(fd, SeekFrom::Data(at)) {
             Ok(start) => start,
             // A hole up to the end.

@@ -30,7 +30,8 @@ pub enum Patience {
     Listening(Duration),
 }
 
-/// Connects to the first of these addresses (`host:port`) that accepts, and authenticates both sides. Retries while none does.
+/// Connects to the first of these addresses (`host:port`) that accepts, and authenticates both sides. If none accepts,
+/// retries until `patience` has expired.
 ///
 /// # Errors
 ///

@@ -51,7 +51,7 @@ pub enum Fault {
     Flip(u64),
     /// Drops a block.
     Drop(u64),
-    /// Sends a block after the next one.
+    /// Swaps a block with its successor.
     Swap(u64),
 }
 

@@ -1,7 +1,7 @@
 //! A segment of a pipeline: a command between two streams.
 //!
-//! Each segment gets a stream, from the starter or from the previous segment. If the segment does not use it as its input, the segment
-//! waits for the end of the stream.
+//! Each segment gets a stream, from the starter or from the previous segment. A segment that
+//! does not use the stream as its input discards the data, and waits until the stream ends.
 
 mod parse;
 mod segment;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Kind, Result};
 
-/// Number of an entry of a transfer: entries are numbered as they are listed, from 1. The destination itself is 0.
+/// Number of a transfer's entry, from 1 in listing order; [`ROOT`] (0) is the destination.
 pub type Id = u32;
 
 /// The destination itself, as the directory of the first entries.
@@ -34,7 +34,7 @@ pub enum Frame {
         /// Whether the list is complete and without errors. If so, the sink may delete other entries.
         whole: bool,
     },
-    /// Source: the pack that follows has these files, with their lengths.
+    /// Source: the numbers and lengths of the files in the pack that follows.
     Pack(Vec<(Id, u32)>),
     /// Source: all blocks of a file were sent, or the file could not be read.
     Close(Id, std::result::Result<(), Failure>),

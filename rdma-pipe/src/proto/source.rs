@@ -117,7 +117,7 @@ impl Source {
         self.asked.len() + self.ready.len() + self.pack.len()
     }
 
-    /// Counts bytes of blocks.
+    /// Adds file data that was sent to the totals.
     pub fn sent(&mut self, bytes: u64) {
         self.totals.bytes += bytes;
     }

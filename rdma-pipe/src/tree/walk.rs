@@ -25,7 +25,7 @@ pub struct Place {
     pub directory: Arc<PathBuf>,
     /// Path of the directory below the source.
     pub below: Arc<Vec<u8>>,
-    /// The path of the entry itself, if the operator named it: for `.`, the name differs from the end of the path.
+    /// The operator's path of the entry, if the entry is an operand. Its end may differ from the name, as for `.`.
     pub named: Option<PathBuf>,
 }
 

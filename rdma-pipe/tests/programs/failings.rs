@@ -142,7 +142,7 @@ fn host_that_looks_like_an_option_is_refused() {
     assert!(!place.path("pwned").exists());
 }
 
-/// 9: data before the output's current position is kept.
+/// 9: output is written from the file's current position, and earlier data is kept.
 #[test]
 fn output_is_written_where_it_stands() {
     let place = Place::new();

@@ -97,7 +97,7 @@ fn copies_killed_at_random_moments_are_right() {
             None => _ = command.kill(),
         }
         killed += usize::from(Ran::from(&mut command, b"").status != 0);
-        // Waits until the far side of the killed starter has exited and holds no file open.
+        // The killed starter's server process must have exited, and so closed its files.
         while place.far_side("h").is_some() {
             std::thread::sleep(Duration::from_millis(5));
         }

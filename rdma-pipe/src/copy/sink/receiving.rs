@@ -45,9 +45,11 @@ pub(super) struct Receiving<'r> {
     listed: HashMap<Id, HashSet<Vec<u8>>>,
     surplus: Vec<(Id, Vec<u8>)>,
     pack: Option<Vec<(Id, u32)>>,
-    /// The next host of a chain; then the files that it has not answered for, and the merged answers.
+    /// The next host of a chain.
     next: Option<&'r Next>,
+    /// Files for which the next host has not answered yet.
     held: HashMap<Id, Held>,
+    /// Answers of the next host, merged with those of this host.
     merged: mpsc::Receiver<Vec<(Id, Have)>>,
     /// Files that are complete at this host, but not yet at every later host.
     complete: HashSet<Id>,
