@@ -87,8 +87,8 @@ impl Attachment {
     ///
     /// # Errors
     ///
-    /// The bytes are not within the attachment, or the part is not within the memory; the caller has cancelled the call, or the connection
-    /// ended.
+    /// The requested bytes exceed the attachment, `part` exceeds the memory, the caller has cancelled the call, or the
+    /// connection has ended.
     pub async fn read_into(&self, from: u64, memory: &Memory, part: Range<usize>) -> io::Result<()> {
         let part = memory.within(part.start, part.len())?;
         check(from, part.len(), self.len())?;

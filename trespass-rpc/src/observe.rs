@@ -28,7 +28,7 @@ impl<S> Observed<S> {
     }
 }
 
-/// A running call or request. Dropping this records it.
+/// A running call or request. Its status and duration are recorded when this value is dropped.
 struct Observation {
     #[cfg(feature = "tracing")]
     span: tracing::Span,

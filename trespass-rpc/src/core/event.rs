@@ -95,7 +95,7 @@ pub enum Event<'f> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum BulkOperation {
-    /// The body has bytes for the offset.
+    /// The body contains bytes of an attachment or a target, starting at the offset.
     Data = 0,
     /// The body has an 8-byte number: this many bytes from the offset are requested.
     Pull = 1,

@@ -111,7 +111,7 @@ impl Serving {
         }
     }
 
-    /// Withholds the credit of answers, or returns the credit to grant now.
+    /// Starts or stops withholding the credit of answers. Returns the number of withheld calls to grant now.
     pub(super) fn withhold(&mut self, withhold: bool) -> u32 {
         self.is_withholding = withhold;
         let calls = if withhold { 0 } else { std::mem::take(&mut self.withheld) };

@@ -325,7 +325,7 @@ impl Link {
             }
             match call.outcome.take() {
                 Some(outcome) => {
-                    // Dropped without the lock.
+                    // `ended` is dropped after the lock is released.
                     ended = core.forget(id, self.shared.now());
                     Poll::Ready(ReplyItem::End(outcome))
                 }

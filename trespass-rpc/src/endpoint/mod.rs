@@ -136,7 +136,7 @@ impl Drop for Linked {
     }
 }
 
-/// A listener for its caller. Dropping it stops listening and closes its connections.
+/// A listener, as `Endpoint::listen` returns it. Dropping it stops listening and closes its connections.
 #[derive(Debug)]
 pub(crate) struct Listened {
     shared: Arc<Shared>,
@@ -349,7 +349,7 @@ impl Shared {
         mem::swap(&mut shared.commands, &mut signal.commands);
     }
 
-    /// Requests that new work wakes the driver; returns false if work is queued already.
+    /// Registers the driver's waker, which new work calls. Returns false if work is queued already.
     fn set_waker(&self, waker: &Waker) -> bool {
         let mut shared = self.lock();
         let is_empty = shared.dirty.is_empty()

@@ -23,7 +23,7 @@ pub enum Kind {
     Error,
     /// The caller cancels a call. The peer still answers it.
     Cancel,
-    /// Bytes of a stream that may be sent (call id), or calls (call id 0).
+    /// Grants credit: bytes of the call's items, or calls if the call id is 0.
     Credit,
     /// Requests a `Pong`; the method field has the number of the ping.
     Ping,

@@ -86,7 +86,7 @@ fn attachments_and_targets_of_any_length_keep_their_bytes() {
             let bytes = pattern(length);
             let put = client.put(Attachment::from(bytes.clone()), 7, Attachment::from(&[7; 5][..])).await;
             assert_eq!(put, Ok(length as u64));
-            // The target is in the middle of a memory.
+            // The target is a range in the middle of the memory.
             let memory = client.channel().alloc(length + 20).unwrap();
             memory.write_at(0, &vec![1; length + 20]).unwrap();
             let into = Target::of(&memory, 10..length + 10).unwrap();

@@ -18,7 +18,7 @@ fn timeout_ends_the_call_and_its_handler_but_not_the_connection() {
         let error = hurried.wait(60_000).await.unwrap_err();
         let error = error.rpc().unwrap();
         assert_eq!((error.status, error.certainty), (Status::DEADLINE, Certainty::Unknown));
-        // The other call is not affected, and the handler ended long before its minute was over.
+        // The other call is not affected. The time-out ends the handler, which would otherwise run for a minute.
         assert_eq!(other.await.unwrap(), Ok(300));
         while service.dropped.load(Ordering::SeqCst) != 1 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -99,7 +99,7 @@ fn calls_that_wait_for_credit_keep_their_deadline_and_their_items() {
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
-        // Ending this call frees the credit that the sum needs.
+        // Aborting the call returns the only credit, which `sum` needs.
         call.abort();
         assert_eq!(sum.await.unwrap(), Ok(45));
         // The maximum time-out is no limit.

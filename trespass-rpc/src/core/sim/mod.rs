@@ -42,7 +42,7 @@ struct Kept {
 
 struct Node {
     core: Connection<Kept>,
-    /// This side's calls, until they are forgotten: what each has sent, and items received.
+    /// This side's calls, until they are forgotten, by id. The first value is the call's number in the run.
     calls: HashMap<u32, (u64, u32)>,
     /// The peer's running requests, each with the items that arrived but were not taken yet.
     running: HashMap<u32, VecDeque<usize>>,

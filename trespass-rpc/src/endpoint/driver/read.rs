@@ -69,7 +69,7 @@ impl Driver {
         let mut rest = &message[..];
         while !rest.is_empty() {
             let (frame, after) = Frame::split(rest)?;
-            // A body that ends the message may keep its memory.
+            // A long body at the end of the message is not copied: it keeps the message's buffer.
             let keeps = after.is_empty() && frame.body.len() >= KEEP;
             let at = message.len() - frame.body.len();
             rest = after;
