@@ -98,7 +98,7 @@ impl Channel {
 
     fn quiet_if_empty(&self) {
         if self.queue.is_empty() {
-            // An error means that it is not readable, which is the goal.
+            // If the read fails, the eventfd is not readable already.
             let _ = rustix::io::read(&self.wake, &mut [0_u8; 8]);
         }
     }

@@ -12,7 +12,7 @@
 //!
 //! Differences from the kernel's connection manager:
 //!
-//! - The loopback addresses have a device.
+//! - Loopback addresses resolve to a device.
 //! - A port with a listener on another address is rejected with `invalid service id` (8); the kernel uses `consumer
 //!   defined` (28).
 //! - A request to a port without listener is retried for [`connect::GRACE`], or [`connect::PEER_GRACE`].

@@ -16,7 +16,7 @@ use crate::sys::unpoisoned;
 /// Delay before another attempt to reach an unreachable block.
 const RETRY_DELAY: Duration = Duration::from_millis(1);
 
-/// The known sessions and unreachable blocks.
+/// For each known block: the session with its process, or the time until which it counts as unreachable.
 #[derive(Debug)]
 pub(super) struct Routes(RwLock<BTreeMap<u32, Route>>);
 

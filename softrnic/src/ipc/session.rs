@@ -28,8 +28,8 @@ pub(super) const SHARED: usize = DATA + 2 * RING;
 /// Limits of packets and bytes per call, for fairness between sessions.
 const PACKETS: usize = 64;
 const BYTES: u64 = 256 << 10;
-/// Bytes of a response ring that data leaves free for the replies to one call's messages. A message is received only if
-/// its reply fits. The factor two covers replies to reads, which may be sent at any time.
+/// Bytes of a response ring that are reserved for the replies to one call's messages; read data does not use them. A
+/// message is received only if its reply fits. The factor two covers replies to reads, which may be sent at any time.
 const REPLIES: u64 = 2 * (PACKETS * RESPONSE_WORDS * 8) as u64;
 /// Largest amount of read data before the space is freed.
 const FREE_EVERY: u64 = RING as u64 / 8;

@@ -121,7 +121,7 @@ pub(crate) unsafe extern "C" fn import_pd(context: *mut ibv_context, pd_handle: 
 
 /// The domain lives on if other objects use it.
 pub(crate) unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
-    // SAFETY: the caller's promise. The function returns no error, so a domain in use stays.
+    // SAFETY: guaranteed by the caller. This function cannot return an error, so a domain in use is left allocated.
     unsafe { dealloc_pd(pd) };
 }
 

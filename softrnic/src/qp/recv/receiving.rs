@@ -134,7 +134,7 @@ impl Responder {
 }
 
 impl Taken {
-    /// Ends it without a message: a shared queue gets it back as its next receive.
+    /// Releases the receive unused. In a shared queue, it becomes the next receive.
     pub(in crate::qp) fn give_back(self) {
         if self.queue.is_shared() {
             self.queue.give_back(self.work);

@@ -34,7 +34,7 @@ pub(in crate::qp) struct Sent {
 struct Watch {
     until: Instant,
     activity: u32,
-    /// The receive count of the peer's process.
+    /// The number of packets that the peer's process had received, over all QPs.
     taken: u64,
 }
 
@@ -256,7 +256,7 @@ impl InFlight {
         false
     }
 
-    /// The receive count of the peer's process.
+    /// The number of packets that the peer's process has received, over all QPs.
     fn taken(&self) -> u64 {
         self.carrier.as_ref().and_then(Weak::upgrade).map_or(0, |carrier| carrier.taken())
     }

@@ -90,7 +90,7 @@ fn drained_send_queue_begins_nothing() {
     assert_eq!(a.sent_statuses(), []);
     go(&a, State::SendQueueDrain, State::ReadyToSend);
     assert_eq!(a.sent_statuses(), [(2, SUCCESS), (3, SUCCESS)]);
-    // The send queue is empty, and one event is raised. Without `drain_notify` there is none.
+    // The send queue is empty, so one event is raised. Without `drain_notify`, no event is raised.
     go(&a, State::ReadyToSend, State::SendQueueDrain);
     go(&a, State::SendQueueDrain, State::SendQueueDrain);
     assert_eq!(a.log.events(), [PairEvent::SendQueueDrained]);

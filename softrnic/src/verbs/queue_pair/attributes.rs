@@ -55,7 +55,7 @@ pub(super) fn apply(
         attributes.path = Some(path(&attr.ah_attr)?);
     }
     if has(mask::IBV_QP_ALT_PATH) {
-        // The same as all RoCE devices under Linux.
+        // Alternate paths are rejected, as by all RoCE devices under Linux.
         return Err(Errno::INVALID);
     }
     if has(mask::IBV_QP_PATH_MIG_STATE) {
