@@ -76,7 +76,7 @@ async fn run_both(options: &ConnectionOptions, role: Role, out: &mut dyn Write) 
     let stop = Notify::new();
     let made = async {
         let made = make(options, &channel, role.source, destination).await;
-        // The listener of this program receives no request from a connection that failed earlier.
+        // A failed connection may not have sent its request. Stop this program's listener, which would wait for it.
         if !made.failures.is_empty() {
             stop.notify_one();
         }

@@ -83,10 +83,9 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     //    received messages requires an access flag.
     //
     //    The order of these two lines matters. A request has the address and the key of memory, but no reference to it.
-    //    A queue pair keeps the objects alive that it was created from, but not the memory of its requests. Rust drops
-    //    local variables in reverse order: the memory is declared before the queue pair (step 6), so it is dropped
-    //    after it on every return from this function. The compiler does not check this order; the `unsafe` blocks below
-    //    rely on it.
+    //    A queue pair keeps its parent objects alive, but not the memory of its requests. Rust drops local variables
+    //    in reverse order: the memory is declared before the queue pair (step 6), so it is dropped after it on every
+    //    return from this function. The compiler does not check this order; the `unsafe` blocks below rely on it.
     let mut outgoing = pd.reg_owned_mr(arguments.size as usize, AccessFlags::empty())?;
     let incoming = pd.reg_owned_mr(arguments.size as usize, AccessFlags::LocalWrite)?;
     outgoing.write_at(0, &vec![0x7b; arguments.size as usize])?;
@@ -198,7 +197,7 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
         if arrived > 0 {
             let mut batch = qp.start_post_recv();
             for _ in 0..arrived {
-                // SAFETY: as for the first two.
+                // SAFETY: as for the first two receives, in step 10.
                 unsafe { batch.construct_wr(RECEIVE).setup_sge(incoming.lkey(), incoming.addr(), arguments.size) };
             }
             batch.post()?;

@@ -237,7 +237,8 @@ impl Target {
         Counter { addr: self.memory.addr(), rkey: self.memory.rkey() }
     }
 
-    /// The value. The peer must have finished: only on some devices are atomic operations atomic for processors too.
+    /// The value. Call this after the peer has finished: on some devices, atomic operations are not atomic with respect
+    /// to the processor's accesses.
     fn value(&self) -> Result<u64> {
         read_u64(&self.memory)
     }

@@ -66,8 +66,8 @@ impl LocalPort {
         Some(format!("  using {device}, GID index {} ({}); -d and -g choose", entry.gid_index(), gid::describe(&entry)))
     }
 
-    /// Options for queue pairs on this port that give the peer this access, with one outstanding read or atomic
-    /// operation in each direction.
+    /// Options for queue pairs on this port. `access` contains the peer's access rights. Each direction may have one
+    /// outstanding read or atomic operation.
     pub fn options(&self, access: AccessFlags, mtu: Mtu) -> RcOptions {
         let mut options = RcOptions::new();
         options.setup_port(self.port_num).setup_service_level(self.service_level);

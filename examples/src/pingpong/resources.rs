@@ -42,8 +42,8 @@ impl Resources {
         count: u32,
     ) -> Result<Self> {
         let pd = context.alloc_pd()?;
-        // With one queue pair there is one message at a time, and unchecked bytes may be overwritten: one slot is
-        // sufficient.
+        // One slot is sufficient for one queue pair, which has one message at a time. It is also sufficient without
+        // --chk, because messages that are not checked may overwrite each other.
         let (outgoing, incoming) = if count == 1 || !options.chk { (1, 1) } else { (count, options.rx_depth) };
         let padded = size.checked_add(service.headroom).context("--size is too large")?;
         let channel = if options.events { Some(context.create_comp_channel()?) } else { None };

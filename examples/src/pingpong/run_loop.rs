@@ -160,7 +160,7 @@ impl RunLoop {
         let receives = self.free.iter().map(|&slot| (u64::from(slot) << BITS | RECEIVE, incoming.buffer(slot)));
         // SAFETY: the memory is registered, and dropped after the queue pairs. No reference into it exists: the program
         // copies from it after one message and before the answer that lets the peer send the next. If a peer does not
-        // wait for the answer, the copy has bytes of two messages, which are valid too: a byte has no invalid value.
+        // wait for the answer, the copy may mix the bytes of two messages. That is sound: every byte value is valid.
         unsafe { self.qps.post_receives(receives) }?;
         self.receives = self.resources.options.rx_depth;
         self.free.clear();
@@ -326,7 +326,7 @@ fn advice(status: Status, is_send: bool, path: &str) -> String {
                 ": the peer does not acknowledge; give both sides the same --iters, and check that it is reachable from {path}"
             )
         }
-        // The soft-RoCE of some kernels reports the second status for both.
+        // If the message is too long, the soft-RoCE of some kernels reports the second status instead of the first.
         (Status::LocalLengthError | Status::LocalQueuePairOperationError, false) => {
             ": the peer's messages may be longer; give both sides the same --size".into()
         }
@@ -345,7 +345,8 @@ mod tests {
     fn the_client_sends_first_and_then_the_sides_alternate() {
         let is_own = |side, posted, sent, received| Turn { posted, sent, received }.is_own(side);
         for round in 0..3 {
-            // Before the message of this round, while it is in flight, and after it has completed.
+            // The client has the turn until it posts the message: not while the message is in flight, nor after it has
+            // completed.
             assert!(is_own(Side::Client, round, round, round));
             assert!(!is_own(Side::Client, round + 1, round, round));
             assert!(!is_own(Side::Client, round + 1, round + 1, round));

@@ -1,5 +1,5 @@
-//! Measures the time of each step of making and ending many connections with the connection manager: `cmtime` of
-//! rdma-core up to version 51 in Rust, with the same options, table and order of steps.
+//! Measures how long each step takes when the connection manager sets up and tears down many connections. This is a
+//! Rust version of `cmtime` from rdma-core up to version 51, with the same options, table and order of steps.
 
 mod client;
 mod server;

@@ -340,7 +340,7 @@ fn failed(request: u64, status: Status) -> anyhow::Error {
         _ => "writing the text to the client",
     };
     let advice = match (request, status) {
-        // The soft-RoCE of some kernels reports the second status for both.
+        // If the message is too long, the soft-RoCE of some kernels reports the second status instead of the first.
         (RECEIVE, Status::LocalLengthError | Status::LocalQueuePairOperationError) => {
             ": the peer's message may exceed 16 bytes; run rping on both sides"
         }

@@ -25,7 +25,7 @@ pub(crate) fn text(number: u64, size: usize) -> Vec<u8> {
     text
 }
 
-/// Checks that `found` is that text.
+/// Checks that `found` is the text of the ping with this number.
 pub(crate) fn check(found: &[u8], number: u64) -> Result<()> {
     let expected = text(number, found.len());
     let Some(at) = found.iter().zip(&expected).position(|(found, expected)| found != expected) else { return Ok(()) };

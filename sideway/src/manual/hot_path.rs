@@ -8,8 +8,8 @@
 //!   operation, `post` returns a typed error. The check costs nothing: the builder replaces the driver's null function pointers by
 //!   functions that reject the request.
 //! - **What a request requires** is part of its type: the address of a datagram, the shared receive queue of an XRC message. A request
-//!   without it does not compile. Two checks are left for `post`: that an address handle belongs to the same device (unless the program
-//!   uses `setup_ud_addr_unchecked`), and what a memory window is bound to.
+//!   without it does not compile. `post` makes two checks at run time: that an address handle belongs to the same
+//!   device (unless the program uses `setup_ud_addr_unchecked`), and that a memory window can be bound as requested.
 //! - **One thread**: [`single_threaded`](crate::ibverbs::single_threaded) objects stay in their thread. They take no lock if the
 //!   device supports queues without locks.
 //! - **Batches**: build several requests with one guard; one `post` rings one doorbell.

@@ -47,7 +47,7 @@
 //! | a side that disconnects gets `Disconnected` only after the peer has responded (Linux: otherwise 100 s) | a long wait for `Disconnected` | none for events; waiting calls have a time-out |
 //! | `rdma_disconnect` between `rdma_connect` and the response fails the connection locally, without notifying the peer (Linux 6.1) | the peer's identifier waits forever | none: drop the identifier instead of disconnecting it |
 //! | accepting with too much private data fails with `EINVAL` and rejects the peer | the peer is rejected | none: [`PrivateData`](crate::rdmacm::communication_manager::PrivateData) lists the maximum lengths |
-//! | 127.0.0.1 resolves, to the first device, and has no route (RoCE) | `ENODEV` from route resolution | the error's remedy: use an address of a device |
+//! | address resolution maps 127.0.0.1 to the first device, which has no route to it (RoCE) | `ENODEV` from route resolution | the error's remedy: use an address of a device |
 //!
 //! # Send queues without an overflow check
 //!
