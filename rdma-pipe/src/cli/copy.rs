@@ -132,6 +132,7 @@ impl CopyCommand {
             return Err(Error::new(Kind::Usage, "the sources are on several hosts; copy from one at a time"));
         }
         let options = self.options()?;
+        options.check()?;
         let copy = Copy {
             command: &self,
             shell: Shell::new(
@@ -201,12 +202,8 @@ impl CopyCommand {
         };
         read.map_err(|error| Error::file("read", path, &error))?;
         let end = if self.from0 { 0 } else { b'\n' };
-        let paths: Vec<Vec<u8>> =
-            bytes.split(|&byte| byte == end).filter(|path| !path.is_empty()).map(<[u8]>::to_vec).collect();
-        if paths.iter().any(|path| path.split(|&byte| byte == b'/').any(|part| part == b"..")) {
-            return Err(Error::new(Kind::Usage, "--files-from has a path with .., which leads out of the source"));
-        }
-        Ok(Some(paths))
+        let paths = bytes.split(|&byte| byte == end).filter(|path| !path.is_empty());
+        Ok(Some(paths.map(<[u8]>::to_vec).collect()))
     }
 }
 

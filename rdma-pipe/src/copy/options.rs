@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Error, Kind, Result};
 use crate::tree::{Filter, Keep};
 
 /// Options of a copy.
@@ -34,6 +35,19 @@ pub struct CopyOptions {
 }
 
 impl CopyOptions {
+    /// Checks the listed paths, which may come from another host.
+    ///
+    /// # Errors
+    ///
+    /// A path leads out of the source.
+    pub fn check(&self) -> Result<()> {
+        let leads_out = |path: &Vec<u8>| path.split(|&byte| byte == b'/').any(|part| part == b"..");
+        match self.files_from.iter().flatten().any(leads_out) {
+            true => Err(Error::new(Kind::Usage, "--files-from has a path with .., which leads out of the source")),
+            false => Ok(()),
+        }
+    }
+
     /// Whether the sender queries the receiver for each file.
     pub fn asks(&self) -> bool {
         self.sync || self.dry_run || self.begun.is_some()

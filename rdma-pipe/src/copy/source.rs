@@ -54,7 +54,8 @@ struct State {
 ///
 /// # Errors
 ///
-/// The copy as a whole failed: there is no connection any more, or the last host reported a failure.
+/// The copy as a whole failed: a listed path leads out of the source, there is no connection any more, or the last
+/// host reported a failure.
 pub fn send(
     mut connect: impl FnMut(Option<&Peer>) -> Result<Link>,
     mut chain: Vec<Peer>,
@@ -62,6 +63,7 @@ pub fn send(
     options: &CopyOptions,
     progress: &Progress,
 ) -> Result<Outcome> {
+    options.check()?;
     let is_chain = chain.len() > 1;
     let mut options = options.clone();
     let (mut carried, mut lost) = (0, Vec::new());

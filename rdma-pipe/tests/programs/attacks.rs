@@ -1,15 +1,17 @@
 //! A malicious sender: hand-made frames and blocks, sent to a real receiver.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rdma_pipe::channel::{Block, BlockKind};
 use rdma_pipe::copy::{CopyOptions, Outcome, Progress, Target, receive};
 use rdma_pipe::error::{Error, Kind, Result};
+use rdma_pipe::launch::{LinkRequest, Reply, Request, Role};
 use rdma_pipe::link::{Link, Listener, Options, Patience, connect};
 use rdma_pipe::proto::{Entry, EntryKind, Frame, Purpose, ROOT, Totals};
 use rdma_pipe::tree::temporary_name;
@@ -349,4 +351,50 @@ fn forced_command_serves_its_root_alone() {
     let ran = place.run("rdpipe", ["-e", "forced", "h:id"]);
     assert!(ran.status != 0 && ran.err.contains("commands are not allowed here"), "{ran:?}");
     assert_eq!(place.names("."), ["bin", "got", "new", "root", "secret"]);
+}
+
+/// Runs `rdcp --server --root` with a hand-made request to send. The client acts between the server's check and its
+/// own connect, and then receives into `stolen`. Returns the server's last reply.
+fn pulled(place: &Place, path: &str, copy: &CopyOptions, meanwhile: impl FnOnce()) -> Reply {
+    let timeout = Duration::from_secs(20);
+    let options = Options { timeout, transport: trespass::Transport::Tcp, ..Options::default() };
+    let role = Role::Source { paths: vec![path.into()], options: copy.clone(), to: Vec::new() };
+    let request = Request { key: b"key".to_vec(), role, link: LinkRequest::new(&options, 0) };
+    let mut server = place.command("rdcp", ["--server", "--root", "root"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut line = serde_json::to_vec(&request).unwrap();
+    line.push(b'\n');
+    server.stdin.as_mut().unwrap().write_all(&line).unwrap();
+    let mut replies = BufReader::new(server.stdout.take().unwrap()).lines();
+    let mut reply = || serde_json::from_str(&replies.next().unwrap().unwrap()).unwrap();
+    let Reply::Listening { port, .. } = reply() else { panic!("the server does not listen") };
+    meanwhile();
+    let target = Target::open(&place.path("stolen"), 1, true).unwrap();
+    let address = [format!("127.0.0.1:{port}")];
+    let accept = || connect(&address, b"key", Purpose::Receive, Patience::Coming(Duration::from_secs(2)), &options);
+    // The server may refuse.
+    _ = receive(accept, &target, None, copy, &options, &Progress::default());
+    let last = loop {
+        match reply() {
+            Reply::Progress(..) => {}
+            last => break last,
+        }
+    };
+    server.kill().unwrap();
+    server.wait().unwrap();
+    last
+}
+
+/// The client of a forced command names the listed paths of `--files-from` itself.
+#[test]
+fn listed_paths_do_not_lead_out_of_the_root() {
+    for path in ["../secret", "sub/../../secret", "sub/..", ".."] {
+        let place = Place::with_tcp();
+        place.write("secret", "secret");
+        place.write("root/sub/own", "own");
+        let copy = CopyOptions { files_from: Some(vec![path.into()]), recursive: true, ..CopyOptions::default() };
+        let reply = pulled(&place, ".", &copy, || {});
+        let Reply::Failed(failure) = reply else { panic!("{path}: {reply:?}") };
+        assert!(Error::from(failure).to_string().contains("leads out of the source"), "{path}");
+        assert!(place.names("stolen").is_empty(), "{path}");
+    }
 }
