@@ -133,6 +133,7 @@ impl CopyCommand {
         }
         let options = self.options()?;
         options.check()?;
+        check_names(sources, options.sync)?;
         let copy = Copy {
             command: &self,
             shell: Shell::new(
@@ -341,6 +342,23 @@ fn finish(far: &mut Far, progress: &Progress) -> Result<Outcome> {
 
 fn paths(sources: &[Operand]) -> Vec<Vec<u8>> {
     sources.iter().map(|source| if source.path.is_empty() { b".".to_vec() } else { source.path.clone() }).collect()
+}
+
+/// Refuses sources that would become one entry of the destination.
+fn check_names(sources: &[Operand], sync: bool) -> Result<()> {
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    // The contents of a source have names of their own.
+    for source in sources.iter().filter(|source| !(sync && source.is_contents())) {
+        let local = || base_name(Path::new(&source.local_path()));
+        let Some(name) = (if source.host.is_none() { local() } else { base_name_of(&source.path) }) else { continue };
+        if names.contains(&name) {
+            let name = crate::error::escape(String::from_utf8_lossy(&name).as_ref().as_ref());
+            let text = format!("several sources have the name {name}; copy them to different directories");
+            return Err(Error::new(Kind::Usage, text));
+        }
+        names.push(name);
+    }
+    Ok(())
 }
 
 /// The last component of a far side's path, if it has one.

@@ -132,6 +132,20 @@ fn impossible_copies_end_and_touch_nothing() {
     assert_eq!(place.read("dir/kept"), b"old");
 }
 
+/// Sources of one name would become one file.
+#[test]
+fn sources_of_one_name_are_refused() {
+    let place = Place::new();
+    for name in ["a/f", "b/f", "dir/kept"] {
+        place.write(name, name);
+    }
+    let ran = place.run("rdcp", ["a/f", "b/f", &place.on_host("dir")]).expect(1);
+    assert!(ran.err.contains("several sources have the name f"), "{}", ran.err);
+    let ran = place.run("rdcp", ["-r", &place.on_host("a/f"), &place.on_host("b/f"), "dir"]).expect(1);
+    assert!(ran.err.contains("several sources have the name f"), "{}", ran.err);
+    assert_eq!(place.names("dir"), ["kept"]);
+}
+
 /// 8: names of hosts are not passed as options to the remote shell.
 #[test]
 fn host_that_looks_like_an_option_is_refused() {
