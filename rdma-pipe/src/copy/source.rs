@@ -17,7 +17,7 @@ use crate::tree::{Listing, Place, Walk, base_name};
 
 /// Threads that read and send.
 const READERS: usize = 2;
-/// Maximum number of consecutive connections that break before sending a byte.
+/// Maximum number of consecutive connections that break although no file and no journal has grown.
 const IDLE: u32 = 5;
 /// Maximum number of files that are listed ahead of sending.
 const AHEAD: usize = 20_000;
@@ -43,6 +43,8 @@ struct State {
     failures: Vec<Error>,
     /// Why the copy stopped.
     broken: Option<Error>,
+    /// Bytes that the sink had already, and complete files: what a broken connection does not lose.
+    kept: u64,
     /// The host of the chain that is lost.
     lost: Option<String>,
     report: Option<Totals>,
@@ -70,15 +72,17 @@ pub fn send(
     // Hosts that were reported as lost once: a connection between two hosts may break although both are running.
     let mut suspects: Vec<String> = Vec::new();
     let mut broken: Option<Error> = None;
-    let mut idle = 0;
+    let (mut idle, mut most) = (0, 0);
     loop {
         let (name, error, is_final) = match connect(chain.first()) {
             Ok(link) => {
                 let begin =
                     Frame::Begin { again: options.begun.is_some(), chain: chain.iter().skip(1).cloned().collect() };
-                let (sent, result) = session(link, &begin, paths, &options, progress);
+                let (sent, kept, result) = session(link, &begin, paths, &options, progress);
                 carried += sent;
-                idle = if sent == 0 { idle + 1 } else { 0 };
+                // Blocks that were sent do not count: a file without a journal is sent again.
+                idle = if kept > most { 0 } else { idle + 1 };
+                most = most.max(kept);
                 match result {
                     Ok(outcome) => {
                         let failures = outcome.failures.into_iter().chain(lost).collect();
@@ -124,14 +128,14 @@ struct Stopped {
     error: Error,
 }
 
-/// Sends over one connection. Also returns the number of block bytes.
+/// Sends over one connection. Also returns the number of block bytes, and what the sink had already.
 fn session(
     link: Link,
     begin: &Frame,
     paths: &[PathBuf],
     options: &CopyOptions,
     progress: &Progress,
-) -> (u64, std::result::Result<Outcome, Stopped>) {
+) -> (u64, u64, std::result::Result<Outcome, Stopped>) {
     let Link { sender, mut receiver } = link;
     let state = State {
         source: Source::new(options.asks()),
@@ -141,6 +145,7 @@ fn session(
         busy: 0,
         failures: Vec::new(),
         broken: None,
+        kept: 0,
         lost: None,
         report: None,
     };
@@ -184,7 +189,7 @@ fn session(
         (Some(error), None) => Err(error),
         (None, None) => Err(Error::protocol("the receiver sent no report")),
     };
-    (sent.bytes, result.map_err(|error| Stopped { host: state.lost, error }))
+    (sent.bytes, state.kept, result.map_err(|error| Stopped { host: state.lost, error }))
 }
 
 /// Lists the operands, then all below them.
@@ -412,10 +417,12 @@ impl Shared<'_> {
                             && let Some((_, entry)) = state.files.remove(id)
                         {
                             if let EntryKind::File { size, .. } = entry.kind {
+                                state.kept += size + 1;
                                 self.progress.bytes(size);
                             }
                             self.progress.skipped();
                         } else if let Have::Until(at) = have {
+                            state.kept = state.kept.saturating_add(*at);
                             self.progress.bytes(*at);
                         }
                     }

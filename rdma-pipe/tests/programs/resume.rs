@@ -3,6 +3,10 @@
 use std::time::Duration;
 
 use rdma_pipe::channel::BLOCK;
+use rdma_pipe::copy::{CopyOptions, Progress, send};
+use rdma_pipe::error::Kind;
+use rdma_pipe::link::{Listener, Options, Patience, Received, connect};
+use rdma_pipe::proto::{Frame, Have, Purpose};
 use rustix::process::{Signal, kill_process};
 
 use crate::common::{Place, Ran, bytes};
@@ -122,4 +126,50 @@ fn copies_killed_at_random_moments_are_right() {
         std::fs::remove_dir_all(place.path("copy")).unwrap();
     }
     assert!(resumed * 4 > killed, "{resumed} of {killed} copies were resumed");
+}
+
+/// A link that breaks after one block of each connection: the copy continues only while files or journals grow.
+#[test]
+fn connections_that_complete_nothing_end_the_copy() {
+    let place = Place::new();
+    let paths = [place.write("file", bytes(16 * BLOCK))];
+    let timeout = Duration::from_secs(20);
+    let options = Options { timeout, transport: trespass::Transport::Tcp, ..Options::default() };
+    let most = 12;
+    for (grows, expected) in [(false, 5), (true, most)] {
+        let listener = Listener::bind(Some("127.0.0.1:0".parse().unwrap()), 0, &options).unwrap();
+        let address = [format!("127.0.0.1:{}", listener.port())];
+        let connections = std::sync::atomic::AtomicUsize::new(0);
+        let count = || connections.load(std::sync::atomic::Ordering::SeqCst);
+        let connecting = || {
+            let number = connections.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            let patience = Patience::Coming(if number < most { timeout } else { Duration::ZERO });
+            connect(&address, b"key", Purpose::Send, patience, &options)
+        };
+        let ended = std::thread::scope(|scope| {
+            let sending = scope
+                .spawn(|| send(|_| connecting(), Vec::new(), &paths, &CopyOptions::default(), &Progress::default()));
+            scope.spawn(|| {
+                for number in 0..most {
+                    let until = std::time::Instant::now() + Duration::from_secs(4);
+                    let Ok((mut link, _)) = listener.accept(b"key", Some(until)) else { break };
+                    while let Ok(received) = link.receiver.receive() {
+                        match received {
+                            Received::Frame(Frame::List { .. }) => {
+                                let have = if grows { number * BLOCK } else { 0 };
+                                let answer = Frame::Have(vec![(1, Have::Until(have as u64))]);
+                                link.sender.frame(&answer).unwrap();
+                            }
+                            Received::Block(..) => break,
+                            _ => {}
+                        }
+                    }
+                }
+                drop(listener);
+            });
+            sending.join().unwrap()
+        });
+        assert_eq!(ended.map(drop).unwrap_err().kind(), Kind::Broken);
+        assert_eq!(count().min(most), expected, "the journal grows: {grows}");
+    }
 }
