@@ -186,13 +186,7 @@ fn write_small(
     options: &CopyOptions,
 ) -> std::result::Result<(), Errno> {
     let temporary = temporary_name(&entry.name, b"small");
-    let fd = match directory.create(&temporary, entry.mode & 0o777) {
-        Err(Errno::EXIST) => {
-            directory.remove_stale(&temporary);
-            directory.create(&temporary, entry.mode & 0o777)
-        }
-        created => created,
-    }?;
+    let fd = directory.claim(&temporary, entry.mode & 0o777)?;
     let mut write = || {
         while !bytes.is_empty() {
             match rustix::io::write(&fd, bytes) {
@@ -206,7 +200,7 @@ fn write_small(
         settle(&fd)
     };
     match write() {
-        Ok(()) => directory.rename(&temporary, &entry.name),
+        Ok(()) => directory.publish(&fd, &temporary, &entry.name),
         Err(error) => {
             directory.remove_stale(&temporary);
             Err(error)

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use twox_hash::XxHash3_128;
 
@@ -80,6 +80,59 @@ impl Directory {
     pub fn create(&self, name: &[u8], mode: u16) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(&self.fd, OsStr::from_bytes(name), flags, Mode::from_raw_mode(mode.into()))
+    }
+
+    /// Creates a temporary file, locks it, and replaces the file of an earlier run.
+    ///
+    /// # Errors
+    ///
+    /// See openat(2); `EWOULDBLOCK` if another process writes the file.
+    pub fn claim(&self, name: &[u8], mode: u16) -> Result<OwnedFd, Errno> {
+        let created = match self.create(name, mode) {
+            Err(Errno::EXIST) => {
+                // Only the process with the lock may remove the name. No running copy's file fails to open.
+                let earlier = self.open_file(name, false).ok();
+                if let Some((earlier, _)) = &earlier {
+                    self.lock(earlier, name)?;
+                }
+                self.remove_stale(name);
+                self.create(name, mode)
+            }
+            created => created,
+        };
+        // Another process has created the file in the meantime.
+        let fd = created.map_err(|error| if error == Errno::EXIST { Errno::WOULDBLOCK } else { error })?;
+        self.lock(&fd, name)?;
+        Ok(fd)
+    }
+
+    /// Locks a temporary file for this process.
+    ///
+    /// # Errors
+    ///
+    /// See flock(2); `EWOULDBLOCK` if another process writes the file, or has replaced it.
+    pub fn lock(&self, fd: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+        match rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
+            // The file system has no locks: `publish` still finds another process's file.
+            Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => self.check_same(fd, name),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn check_same(&self, fd: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+        let (ours, named) = (rustix::fs::fstat(fd)?, self.stat(name));
+        let is_same = named.is_ok_and(|named| (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino));
+        if is_same { Ok(()) } else { Err(Errno::WOULDBLOCK) }
+    }
+
+    /// Renames a file of this process from its temporary name to its final name.
+    ///
+    /// # Errors
+    ///
+    /// See renameat(2); `EWOULDBLOCK` if the temporary name is another process's file.
+    pub fn publish(&self, fd: &OwnedFd, from: &[u8], to: &[u8]) -> Result<(), Errno> {
+        self.check_same(fd, from)?;
+        self.rename(from, to)
     }
 
     /// Opens a regular file of this directory.

@@ -6,7 +6,6 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use twox_hash::XxHash3_128;
 
@@ -58,10 +57,7 @@ impl Partial {
         if has_journal && let Some((partial, have)) = Partial::found(directory, &name, &journal_name)? {
             return Ok((partial, have));
         }
-        directory.remove_stale(&name);
-        let fd = directory.create(&name, mode)?;
-        // If this lock fails, another process holds it and has just removed this process's file.
-        _ = rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive);
+        let fd = directory.claim(&name, mode)?;
         let journal = if has_journal {
             directory.remove_stale(&journal_name);
             let file = directory.create(&journal_name, 0o600)?;
@@ -75,7 +71,7 @@ impl Partial {
 
     fn found(directory: &Directory, name: &[u8], journal_name: &[u8]) -> Result<Option<(Partial, u64)>, Errno> {
         let Ok((fd, _)) = directory.open_file(name, true) else { return Ok(None) };
-        rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive)?;
+        directory.lock(&fd, name)?;
         let Ok((journal, found)) = directory.open_file(journal_name, true) else { return Ok(None) };
         let me = rustix::process::geteuid().as_raw();
         if found.st_uid != me || found.st_size as u64 > (1 << 32) {
@@ -128,10 +124,10 @@ impl Partial {
     ///
     /// # Errors
     ///
-    /// See renameat(2).
+    /// See [`Directory::publish`].
     pub fn finish(self, directory: &Directory, name: &[u8]) -> Result<(), Errno> {
         super::settle(&self.fd)?;
-        directory.rename(&self.name, name)?;
+        directory.publish(&self.fd, &self.name, name)?;
         if let Some(journal) = &self.journal {
             directory.remove_stale(&journal.name);
         }
@@ -257,6 +253,32 @@ mod tests {
         assert_eq!(have, 5 * BLOCK as u64);
         partial.finish(&directory, b"f").unwrap();
         assert_eq!(directory.names().unwrap(), [b"f"]);
+    }
+
+    #[test]
+    fn only_one_copy_writes_a_file() {
+        for size in [1 << 20, 40 * BLOCK as u64] {
+            let folder = tempfile::tempdir().unwrap();
+            let directory = Directory::open(folder.path()).unwrap();
+            let (first, _) = Partial::open(&directory, &entry(size), size).unwrap();
+            assert_eq!(Partial::open(&directory, &entry(size), size).map(drop), Err(Errno::WOULDBLOCK), "{size}");
+            first.finish(&directory, b"f").unwrap();
+            assert_eq!(directory.names().unwrap(), [b"f"]);
+            // A copy that was killed leaves a file without a lock.
+            drop(Partial::open(&directory, &entry(size), size).unwrap());
+            Partial::open(&directory, &entry(size), size).unwrap();
+        }
+    }
+
+    #[test]
+    fn file_of_another_copy_gets_no_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Directory::open(folder.path()).unwrap();
+        let (partial, _) = Partial::open(&directory, &entry(1 << 20), 1 << 20).unwrap();
+        directory.remove_stale(&partial.name);
+        let _other = directory.create(&partial.name, 0o600).unwrap();
+        assert_eq!(partial.finish(&directory, b"f"), Err(Errno::WOULDBLOCK));
+        assert_eq!(directory.stat(b"f").map(drop), Err(Errno::NOENT));
     }
 
     #[test]
