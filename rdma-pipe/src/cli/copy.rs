@@ -15,7 +15,7 @@ use crate::launch::{Far, LinkRequest, Reply, Request, Role, Shell, random_key, s
 use crate::link::{Link, Options, Patience, connect};
 use crate::proto::{Peer, Purpose};
 use crate::show::{Report, Show, print_error};
-use crate::tree::{Filter, Keep, base_name};
+use crate::tree::{Filter, Keep, Origin, base_name};
 
 /// Time limit for connecting to the far side, which is already listening, and for reconnecting.
 const CONNECT: Patience = Patience::Listening(Duration::from_secs(10));
@@ -237,7 +237,7 @@ impl Copy<'_> {
             Some(peer) => self.connect(peer, Purpose::Send, &mut transport),
             None => Err(Error::new(Kind::Unreachable, "all hosts are lost")),
         };
-        let mut outcome = copy::send(connect, chain, &paths, &self.options, &self.progress)?;
+        let mut outcome = copy::send(connect, chain, (&Origin::default(), &paths), &self.options, &self.progress)?;
         outcome.failures.extend(lost);
         drop(fars);
         Ok((outcome, transport))

@@ -13,7 +13,7 @@ use super::{Outcome, read};
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Link, Received, Receiver, Sender};
 use crate::proto::{Entry, EntryKind, Failure, Frame, Have, Id, Job, Peer, ROOT, Source, Totals};
-use crate::tree::{Listing, Place, Walk, base_name};
+use crate::tree::{Listing, Origin, Place, Walk, base_name};
 
 /// Threads that read and send.
 const READERS: usize = 2;
@@ -25,6 +25,7 @@ const AHEAD: usize = 20_000;
 /// State that the threads share.
 pub(super) struct Shared<'s> {
     pub(super) sender: &'s Sender,
+    pub(super) origin: &'s Origin,
     pub(super) options: &'s CopyOptions,
     pub(super) progress: &'s Progress,
     pub(super) limiter: Limiter,
@@ -61,7 +62,7 @@ struct State {
 pub fn send(
     mut connect: impl FnMut(Option<&Peer>) -> Result<Link>,
     mut chain: Vec<Peer>,
-    paths: &[PathBuf],
+    (origin, paths): (&Origin, &[PathBuf]),
     options: &CopyOptions,
     progress: &Progress,
 ) -> Result<Outcome> {
@@ -78,7 +79,7 @@ pub fn send(
             Ok(link) => {
                 let begin =
                     Frame::Begin { again: options.begun.is_some(), chain: chain.iter().skip(1).cloned().collect() };
-                let (sent, kept, result) = session(link, &begin, paths, &options, progress);
+                let (sent, kept, result) = session(link, &begin, (origin, paths), &options, progress);
                 carried += sent;
                 // Blocks that were sent do not count: a file without a journal is sent again.
                 idle = if kept > most { 0 } else { idle + 1 };
@@ -132,7 +133,7 @@ struct Stopped {
 fn session(
     link: Link,
     begin: &Frame,
-    paths: &[PathBuf],
+    (origin, paths): (&Origin, &[PathBuf]),
     options: &CopyOptions,
     progress: &Progress,
 ) -> (u64, u64, std::result::Result<Outcome, Stopped>) {
@@ -151,6 +152,7 @@ fn session(
     };
     let shared = Shared {
         sender: &sender,
+        origin,
         options,
         progress,
         limiter: Limiter::new(options.limit),
@@ -195,7 +197,7 @@ fn session(
 /// Lists the operands, then all below them.
 fn list(shared: &Shared<'_>, paths: &[PathBuf]) -> Result<()> {
     let options = shared.options;
-    let mut walk = Walk::new(options.filter.clone(), options.keep, options.recursive, options.checksum);
+    let mut walk = Walk::new(shared.origin, options.filter.clone(), options.keep, options.recursive, options.checksum);
     if let Some(selected) = &options.files_from {
         return list_selected(shared, &mut walk, paths, selected);
     }
@@ -235,7 +237,7 @@ type Folders = Vec<(PathBuf, Vec<u8>, Id)>;
 
 fn walk_folder(
     shared: &Shared<'_>,
-    walk: &mut Walk,
+    walk: &mut Walk<'_>,
     path: &Path,
     below: &[u8],
     id: Id,
@@ -259,7 +261,7 @@ fn walk_folder(
 }
 
 /// Lists the paths of `--files-from`, with the directories that lead to them.
-fn list_selected(shared: &Shared<'_>, walk: &mut Walk, paths: &[PathBuf], selected: &[Vec<u8>]) -> Result<()> {
+fn list_selected(shared: &Shared<'_>, walk: &mut Walk<'_>, paths: &[PathBuf], selected: &[Vec<u8>]) -> Result<()> {
     let [base] = paths else {
         return Err(Error::new(Kind::Usage, "--files-from takes one source: the directory that the names are below"));
     };

@@ -15,7 +15,7 @@ use crate::copy::{self, Outcome, Progress, Target, below};
 use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Listener, Options, Patience, connect};
 use crate::proto::{Failure, Peer, Purpose};
-use crate::tree::Directory;
+use crate::tree::{Directory, Origin};
 
 /// Time limit for the peer to connect, and to connect again after the connection broke.
 const CONNECT: Duration = Duration::from_secs(60);
@@ -75,18 +75,22 @@ fn read_request() -> Result<Request> {
 
 fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
     let options = request.link.options();
-    let open = |path: &Path| Directory::open(path).map_err(|error| Error::file("open", path, &error.into()));
-    let root = root.map(|path| Ok::<_, Error>((path, open(path)?))).transpose()?;
+    let cannot_open = |root: &Path, error: Errno| Error::file("open", root, &error.into());
     let outcome = match request.role {
         Role::Source { paths, options: copy, to } => {
-            let within = |path: &Vec<u8>| {
-                let Some((root, directory)) = &root else { return Ok(OsStr::from_bytes(path).into()) };
-                let path = Path::new(OsStr::from_bytes(below(path)));
-                let refuse = |error: Errno| Error::file("read", path, &error.into());
-                directory.check(path.as_os_str().as_bytes()).map_err(refuse)?;
-                Ok(root.join(path))
+            let origin = match root {
+                Some(root) => Origin::below(root).map_err(|error| cannot_open(root, error))?,
+                None => Origin::default(),
             };
-            let paths: Vec<PathBuf> = paths.iter().map(within).collect::<Result<_>>()?;
+            let within = |path: &Vec<u8>| match root {
+                Some(root) => root.join(OsStr::from_bytes(below(path))),
+                None => OsStr::from_bytes(path).into(),
+            };
+            let paths: Vec<PathBuf> = paths.iter().map(within).collect();
+            for path in paths.iter().filter(|_| root.is_some()) {
+                // An error of the first path must not wait for the peer.
+                origin.stat(path, true).map_err(|error| Error::file("read", path, &error.into()))?;
+            }
             let mut accept = match to.is_empty() {
                 true => Some(listen(&request.key, &options, request.link.port, line, Purpose::Receive)?),
                 false => None,
@@ -96,12 +100,15 @@ fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
                 (None, Some(accept)) => accept(),
                 (None, None) => Err(Error::new(Kind::Unreachable, "all hosts are lost")),
             };
-            with_progress(line, |progress| copy::send(connect, to, &paths, &copy, progress))?
+            with_progress(line, |progress| copy::send(connect, to, (&origin, &paths), &copy, progress))?
         }
         Role::Sink { path, sources: (sources, contents), options: copy } => {
             let path = Path::new(OsStr::from_bytes(&path));
-            let target = match &root {
-                Some((_, root)) => Target::open_beneath(root, path, sources, contents)?,
+            let target = match root {
+                Some(root) => {
+                    let directory = Directory::open(root).map_err(|error| cannot_open(root, error))?;
+                    Target::open_beneath(&directory, path, sources, contents)?
+                }
                 None => Target::open(path, sources, contents)?,
             };
             let accept = listen(&request.key, &options, request.link.port, line, Purpose::Send)?;

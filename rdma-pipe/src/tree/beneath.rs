@@ -35,39 +35,37 @@ impl Directory {
     ///
     /// See openat2(2); `EXDEV` if the path leads out of this directory.
     pub fn beneath(&self, path: &[u8]) -> Result<Directory, Errno> {
-        let path = OsStr::from_bytes(path);
-        let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        match rustix::fs::openat2(&self.fd, path, FOLDER, Mode::empty(), within) {
-            // Linux before 5.6, or a sandbox that forbids the call: opens each component in turn, without following
-            // links.
-            Err(Errno::NOSYS | Errno::PERM) => self.walk(path),
-            // A concurrent rename interrupted the resolution.
-            Err(Errno::AGAIN) => {
-                rustix::fs::openat2(&self.fd, path, FOLDER, Mode::empty(), within).map(|fd| Directory { fd })
-            }
-            opened => opened.map(|fd| Directory { fd }),
-        }
+        self.open_beneath(path, FOLDER).map(|fd| Directory { fd })
     }
 
-    /// Checks that a path leads to an entry below this directory, and contains no link.
+    /// Opens an entry below this directory, without following links out of it.
     ///
     /// # Errors
     ///
-    /// See openat2(2); `EXDEV` or `ELOOP` if it leads elsewhere, `ENOSYS` before Linux 5.6.
-    pub fn check(&self, path: &[u8]) -> Result<(), Errno> {
-        let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        rustix::fs::openat2(&self.fd, OsStr::from_bytes(path), flags, Mode::empty(), within).map(drop)
+    /// See openat2(2); `EXDEV` if the path leads out of this directory.
+    pub fn open_beneath(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+        let name = OsStr::from_bytes(path);
+        let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let open = || rustix::fs::openat2(&self.fd, name, flags, Mode::empty(), within);
+        match open() {
+            // Linux before 5.6, or a sandbox that forbids the call: opens each component in turn, without following
+            // links.
+            Err(Errno::NOSYS | Errno::PERM) => self.walk(path, flags),
+            // A concurrent rename interrupted the resolution.
+            Err(Errno::AGAIN) => open(),
+            opened => opened,
+        }
     }
 
-    fn walk(&self, path: &OsStr) -> Result<Directory, Errno> {
-        let mut at = Directory { fd: self.fd.try_clone().map_err(|_| Errno::MFILE)? };
-        for part in path.as_bytes().split(|&byte| byte == b'/').filter(|part| !part.is_empty()) {
+    fn walk(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+        let mut parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).peekable();
+        let mut at = self.fd.try_clone().map_err(|_| Errno::MFILE)?;
+        while let Some(part) = parts.next() {
             if part == b".." {
                 return Err(Errno::XDEV);
             }
-            let flags = FOLDER | OFlags::NOFOLLOW;
-            at = Directory { fd: rustix::fs::openat(&at.fd, OsStr::from_bytes(part), flags, Mode::empty())? };
+            let flags = if parts.peek().is_some() { FOLDER } else { flags } | OFlags::NOFOLLOW;
+            at = rustix::fs::openat(&at, OsStr::from_bytes(part), flags, Mode::empty())?;
         }
         Ok(at)
     }
@@ -263,4 +261,25 @@ pub fn temporary_name(name: &[u8], identity: &[u8]) -> Vec<u8> {
     // Names have 255 bytes at most; the hash distinguishes names that are cut off.
     let shown = &name[..name.len().min(255 - 28)];
     [b".", shown, format!(".rdcp-{hash:016x}").as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without openat2(2).
+    #[test]
+    fn walk_follows_no_link() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("d")).unwrap();
+        std::fs::write(folder.path().join("d/own"), "own").unwrap();
+        for (target, link) in [("d", "to-d"), ("own", "d/to-own")] {
+            std::os::unix::fs::symlink(target, folder.path().join(link)).unwrap();
+        }
+        let directory = Directory::open(folder.path()).unwrap();
+        let walk = |path: &str| directory.walk(path.as_bytes(), OFlags::RDONLY).map(drop);
+        assert_eq!((walk("d/own"), walk("d//own"), walk(".")), (Ok(()), Ok(()), Ok(())));
+        assert_eq!((walk("d/to-own"), walk("d/../d/own")), (Err(Errno::LOOP), Err(Errno::XDEV)));
+        assert!(walk("to-d/own").is_err());
+    }
 }

@@ -4,12 +4,14 @@ mod beneath;
 mod filter;
 mod journal;
 mod meta;
+mod origin;
 mod walk;
 
 pub use beneath::{Directory, temporary_name};
 pub use filter::Filter;
 pub use journal::{Journal, Partial};
 pub use meta::{Keep, read_attributes, set_facts, settle};
+pub use origin::Origin;
 pub use walk::{Listing, Place, Walk, facts};
 
 pub(crate) use walk::{base_name, sum_of};

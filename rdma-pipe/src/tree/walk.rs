@@ -6,12 +6,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat};
+use rustix::fs::{Dir, FileType, OFlags, Stat};
 use rustix::io::Errno;
 use twox_hash::xxhash3_128;
 
 use super::filter::Filter;
 use super::meta::{Keep, read_attributes};
+use super::origin::Origin;
 use crate::error::Error;
 use crate::proto::{Entry, EntryKind, Id};
 
@@ -42,7 +43,9 @@ pub struct Listing {
 
 /// How a walk reads entries.
 #[derive(Debug)]
-pub struct Walk {
+pub struct Walk<'o> {
+    /// Resolves paths.
+    pub origin: &'o Origin,
     /// The filter of entries.
     pub filter: Filter,
     /// Metadata to read, besides contents and time.
@@ -62,10 +65,10 @@ impl Place {
     }
 }
 
-impl Walk {
+impl Walk<'_> {
     /// Starts a walk.
-    pub fn new(filter: Filter, keep: Keep, recursive: bool, sums: bool) -> Walk {
-        Walk { filter, keep, recursive, sums, links: HashMap::new() }
+    pub fn new(origin: &Origin, filter: Filter, keep: Keep, recursive: bool, sums: bool) -> Walk<'_> {
+        Walk { origin, filter, keep, recursive, sums, links: HashMap::new() }
     }
 
     /// Reads an entry by its path. Links are followed if the operator named them. `id` is its future number.
@@ -75,19 +78,15 @@ impl Walk {
     /// The entry cannot be read, or its type is not copied.
     pub fn entry(&mut self, path: &Path, name: Vec<u8>, id: Id, named: bool) -> Result<Entry, Error> {
         let cannot = |error: Errno| Error::file("read", path, &error.into());
-        let follow = if named { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-        let found = rustix::fs::statat(CWD, path, follow).map_err(cannot)?;
+        let found = self.origin.stat(path, named).map_err(cannot)?;
         let kind = match FileType::from_raw_mode(found.st_mode) {
             FileType::Directory if self.recursive => EntryKind::Directory,
             FileType::Directory => {
                 let text = format!("{} is a directory; copy it with -r", crate::error::escape(path));
                 return Err(Error::new(crate::error::Kind::File, text));
             }
-            FileType::Symlink => {
-                let target = rustix::fs::readlinkat(CWD, path, Vec::new()).map_err(cannot)?;
-                EntryKind::Link(target.into_bytes())
-            }
-            FileType::RegularFile => self.file(path, &found, id)?,
+            FileType::Symlink => EntryKind::Link(self.origin.read_link(path).map_err(cannot)?),
+            FileType::RegularFile => self.file(path, &found, id, named)?,
             _ => {
                 let text = format!("skipped {}: neither file, directory nor link", crate::error::escape(path));
                 return Err(Error::new(crate::error::Kind::File, text));
@@ -96,13 +95,13 @@ impl Walk {
         let mut attributes = Vec::new();
         if self.keep.attributes && !matches!(kind, EntryKind::Link(_)) {
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            attributes = rustix::fs::open(path, flags, Mode::empty()).map(read_attributes).unwrap_or_default();
+            attributes = self.origin.open(path, flags, named).map(read_attributes).unwrap_or_default();
         }
         let (mode, owner) = ((found.st_mode & 0o7777) as u16, (found.st_uid, found.st_gid));
         Ok(Entry { name, kind, mode, owner, modified: facts(&found).1, attributes })
     }
 
-    fn file(&mut self, path: &Path, found: &Stat, id: Id) -> Result<EntryKind, Error> {
+    fn file(&mut self, path: &Path, found: &Stat, id: Id, named: bool) -> Result<EntryKind, Error> {
         let has_links = self.keep.links && found.st_nlink > 1;
         if has_links {
             let known = *self.links.entry((found.st_dev, found.st_ino)).or_insert(id);
@@ -110,7 +109,7 @@ impl Walk {
                 return Ok(EntryKind::Same(known));
             }
         }
-        let sum = if self.sums { Some(sum(path)?) } else { None };
+        let sum = if self.sums { Some(sum(self.origin, path, named)?) } else { None };
         Ok(EntryKind::File { size: facts(found).0, has_links, sum })
     }
 
@@ -125,7 +124,7 @@ impl Walk {
         mut failed: impl FnMut(Error),
     ) -> Result<(), Error> {
         let place = Place { directory: Arc::new(directory.to_owned()), below: Arc::new(below.to_vec()), named: None };
-        let (names, mut whole) = match names(directory) {
+        let (names, mut whole) = match names(self.origin, directory) {
             Ok(names) => (names, true),
             Err(error) => {
                 failed(Error::file("read", directory, &error.into()));
@@ -137,8 +136,8 @@ impl Walk {
             let path = place.path(&name);
             let relative = if below.is_empty() { name.clone() } else { [below, b"/", &name].concat() };
             if !self.filter.is_empty() {
-                let is_directory = rustix::fs::statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW)
-                    .is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_dir());
+                let is_directory =
+                    self.origin.stat(&path, false).is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_dir());
                 if !self.filter.allows(&relative, is_directory) {
                     continue;
                 }
@@ -162,9 +161,9 @@ impl Walk {
 }
 
 /// Sorted names of a directory, so that each run lists the same order.
-fn names(directory: &Path) -> Result<Vec<Vec<u8>>, Errno> {
+fn names(origin: &Origin, directory: &Path) -> Result<Vec<Vec<u8>>, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(directory, flags, Mode::empty())?;
+    let fd = origin.open(directory, flags, true)?;
     let mut names = Vec::new();
     for entry in Dir::new(fd)? {
         let name = entry?.file_name().to_owned().into_bytes();
@@ -181,10 +180,11 @@ pub fn facts(found: &Stat) -> (u64, (i64, u32)) {
     (found.st_size as u64, (found.st_mtime, found.st_mtime_nsec as u32))
 }
 
-fn sum(path: &Path) -> Result<u128, Error> {
+fn sum(origin: &Origin, path: &Path, named: bool) -> Result<u128, Error> {
     let cannot = |error: std::io::Error| Error::file("read", path, &error);
-    let mut file = std::fs::File::open(path).map_err(cannot)?;
-    sum_of(&mut file).map_err(cannot)
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = origin.open(path, flags, named).map_err(|error| cannot(error.into()))?;
+    sum_of(&mut std::fs::File::from(fd)).map_err(cannot)
 }
 
 /// XXH3-128 of the contents of a file.

@@ -398,3 +398,22 @@ fn listed_paths_do_not_lead_out_of_the_root() {
         assert!(place.names("stolen").is_empty(), "{path}");
     }
 }
+
+/// The owner of a forced command's key replaces a file or directory by a link, after the server has checked it.
+#[test]
+fn source_that_is_swapped_for_a_link_does_not_lead_out_of_the_root() {
+    for (path, swapped) in [("f", "f"), ("sub", "sub"), ("sub/own", "sub")] {
+        let place = Place::with_tcp();
+        for name in ["secret/own", "root/f", "root/sub/own"] {
+            place.write(name, if name == "secret/own" { "secret" } else { "own" });
+        }
+        let target = if swapped == "f" { "../secret/own" } else { "../secret" };
+        let copy = CopyOptions { recursive: true, ..CopyOptions::default() };
+        let reply = pulled(&place, path, &copy, || {
+            std::fs::rename(place.path("root").join(swapped), place.path("old")).unwrap();
+            symlink(target, place.path("root").join(swapped)).unwrap();
+        });
+        assert!(matches!(&reply, Reply::Finished { status: 23, .. }), "{path}: {reply:?}");
+        assert!(place.names("stolen").is_empty(), "{path}");
+    }
+}

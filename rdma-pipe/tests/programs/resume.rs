@@ -7,6 +7,7 @@ use rdma_pipe::copy::{CopyOptions, Progress, send};
 use rdma_pipe::error::Kind;
 use rdma_pipe::link::{Listener, Options, Patience, Received, connect};
 use rdma_pipe::proto::{Frame, Have, Purpose};
+use rdma_pipe::tree::Origin;
 use rustix::process::{Signal, kill_process};
 
 use crate::common::{Place, Ran, bytes};
@@ -147,8 +148,15 @@ fn connections_that_complete_nothing_end_the_copy() {
             connect(&address, b"key", Purpose::Send, patience, &options)
         };
         let ended = std::thread::scope(|scope| {
-            let sending = scope
-                .spawn(|| send(|_| connecting(), Vec::new(), &paths, &CopyOptions::default(), &Progress::default()));
+            let sending = scope.spawn(|| {
+                send(
+                    |_| connecting(),
+                    Vec::new(),
+                    (&Origin::default(), &paths),
+                    &CopyOptions::default(),
+                    &Progress::default(),
+                )
+            });
             scope.spawn(|| {
                 for number in 0..most {
                     let until = std::time::Instant::now() + Duration::from_secs(4);

@@ -1,0 +1,67 @@
+//! Where the paths of a source lead.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use super::Directory;
+
+/// Opens a link itself, or anything else without reading it.
+const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
+/// Resolves the paths of a source: all of them, or only those below a directory that is held open. A check of a path
+/// would not suffice, because a link may replace the entry after the check.
+#[derive(Debug, Default)]
+pub struct Origin(Option<(PathBuf, Directory)>);
+
+impl Origin {
+    /// Resolves only paths below a directory; they begin with its own path.
+    ///
+    /// # Errors
+    ///
+    /// See [`Directory::open`].
+    pub fn below(root: &Path) -> Result<Origin, Errno> {
+        Ok(Origin(Some((root.to_owned(), Directory::open(root)?))))
+    }
+
+    /// Opens an entry. If `follows`, the entry itself may be a link.
+    ///
+    /// # Errors
+    ///
+    /// See openat2(2); `EXDEV` if the path leads out of the directory.
+    pub fn open(&self, path: &Path, flags: OFlags, follows: bool) -> Result<OwnedFd, Errno> {
+        let flags = if follows { flags } else { flags | OFlags::NOFOLLOW };
+        let Some((root, directory)) = &self.0 else { return rustix::fs::open(path, flags, Mode::empty()) };
+        let path = path.strip_prefix(root).map_err(|_| Errno::XDEV)?.as_os_str().as_bytes();
+        directory.open_beneath(if path.is_empty() { b"." } else { path }, flags)
+    }
+
+    /// Metadata of an entry.
+    ///
+    /// # Errors
+    ///
+    /// See [`Origin::open`].
+    pub fn stat(&self, path: &Path, follows: bool) -> Result<Stat, Errno> {
+        match &self.0 {
+            Some(_) => rustix::fs::fstat(self.open(path, LOOK, follows)?),
+            None if follows => rustix::fs::stat(path),
+            None => rustix::fs::lstat(path),
+        }
+    }
+
+    /// The target of a link.
+    ///
+    /// # Errors
+    ///
+    /// See [`Origin::open`] and readlink(2).
+    pub fn read_link(&self, path: &Path) -> Result<Vec<u8>, Errno> {
+        let target = match &self.0 {
+            Some(_) => rustix::fs::readlinkat(self.open(path, LOOK, false)?, "", Vec::new()),
+            None => rustix::fs::readlinkat(CWD, path, Vec::new()),
+        };
+        target.map(std::ffi::CString::into_bytes)
+    }
+}
