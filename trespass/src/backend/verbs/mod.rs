@@ -13,7 +13,9 @@
 //! The queue pair goes to the error state, which flushes its requests; a last request marks the end of the flush. When
 //! that has completed, the completion queue is empty, and the peer has disconnected, the queue pair is destroyed, and
 //! then the buffers return. The wait for a peer that does not answer ends after [`LINGER`]. Buffers never return before
-//! the flush or the destruction of the queue pair. If the driver fails to destroy it, they are leaked.
+//! the flush or the destruction of the queue pair. If a link ends and the driver fails to destroy its queue pair, the
+//! buffers are leaked. If `Verbs` is dropped with live links, it destroys their queue pairs and returns the buffers
+//! without this check; a chunk of the pool is still deregistered before it is unmapped.
 
 //! # Measurements for the constants
 //!
