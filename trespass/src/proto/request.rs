@@ -1,6 +1,8 @@
 //! Requests of a connection to its link.
 
-use crate::memory::{Buf, Transfer};
+use std::sync::Arc;
+
+use crate::memory::{Buf, Progress, Transfer};
 
 use super::frame::Source;
 
@@ -18,9 +20,11 @@ pub(crate) enum Request {
     /// Transfers bytes between a region and the peer's memory, without a notification of the peer. Completion updates
     /// the transfer's own progress.
     Transfer(Box<Transfer>),
-    /// Revokes the key of an exposed buffer or a granted region. When the key is invalid, the buffer joins the spare
-    /// ones.
+    /// Revokes the key of an exposed buffer. When the key is invalid, the buffer joins the spare ones.
     Conceal(Remote),
+    /// Revokes the key of the granted region with this progress, which ends when the key is invalid. On a device without
+    /// windows, several granted regions may have the same address and key.
+    Revoke(Arc<Progress>),
     /// Probes the peer's NIC with a zero-length WRITE; without an acknowledgement the link is lost. A transport with
     /// its own keepalive completes the probe immediately.
     Probe,

@@ -73,7 +73,7 @@ impl<'c> Grant<'c> {
     }
 
     fn take_back(&self) {
-        self.connection.handle().with(|worker| worker.conceal(self.connection.id(), self.key.remote));
+        self.connection.handle().with(|worker| worker.revoke(self.connection.id(), &self.closed));
     }
 }
 
@@ -89,6 +89,7 @@ impl Drop for Grant<'_> {
 #[derive(Debug)]
 pub struct OpenRegion {
     key: RegionKey,
+    closed: Arc<Progress>,
 }
 
 impl OpenRegion {
@@ -111,13 +112,14 @@ impl Worker {
         range: Range<usize>,
         is_writable: bool,
     ) -> io::Result<OpenRegion> {
-        let (part, length) = region.part(range, is_writable, Arc::default())?;
+        let closed = Arc::<Progress>::default();
+        let (part, length) = region.part(range, is_writable, Arc::clone(&closed))?;
         let remote = self.grant(id, part)?;
-        Ok(OpenRegion { key: RegionKey { remote, length, is_writable } })
+        Ok(OpenRegion { key: RegionKey { remote, length, is_writable }, closed })
     }
 
     /// Revokes a key. The region's memory stays registered until the key is invalid.
     pub fn close_region(&mut self, id: ConnectionId, open: &OpenRegion) {
-        self.conceal(id, open.key.remote);
+        self.revoke(id, &open.closed);
     }
 }

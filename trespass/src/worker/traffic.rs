@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::backend::{Backend, RegionPart};
-use crate::memory::{self, Buf, Transfer};
+use crate::memory::{self, Buf, Progress, Transfer};
 use crate::proto::{Connection as Proto, Received, Remote, Request};
 
 use super::{ConnectionId, Kind, Stats, Worker, now};
@@ -158,8 +159,8 @@ impl Worker {
     }
 
     /// Revokes a key. After the connection has ended, the key is already invalid.
-    pub(crate) fn conceal(&mut self, id: ConnectionId, remote: Remote) {
-        self.request(id, [Request::Conceal(remote)]).unwrap_or_else(|error| log::debug!("{error}"));
+    pub(crate) fn revoke(&mut self, id: ConnectionId, closed: &Arc<Progress>) {
+        self.request(id, [Request::Revoke(Arc::clone(closed))]).unwrap_or_else(|error| log::debug!("{error}"));
     }
 
     /// Passes one-sided transfers to a connection's link.

@@ -252,7 +252,7 @@ impl Backend for Tcp {
                 Request::Send(message) => value.queue.push_back(message),
                 Request::Probe => probed = true,
                 // Never requested: `abilities` reports no reads, so nothing is exposed.
-                Request::Read { .. } | Request::Conceal(_) => {}
+                Request::Read { .. } | Request::Conceal(_) | Request::Revoke(_) => {}
                 Request::Transfer(transfer) => transfer.end(false),
             }
         }

@@ -285,6 +285,29 @@ fn a_device_without_windows_gives_back_the_buffer_that_was_concealed() {
     }
 }
 
+/// Regression: the first key was revoked twice, and a call that revoked the second one waited forever.
+#[test]
+fn a_device_without_windows_revokes_the_region_that_was_named() {
+    let mut sides = connected();
+    sides[0].verbs.device.has_windows = false;
+    let domain = sides[0].verbs.domain().unwrap();
+    let memory = Arc::new(RegionMemory::owned(&domain, 64).unwrap());
+    let closed: [Arc<Progress>; 2] = Default::default();
+    let remotes = [10, 20].into_iter().zip(&closed).map(|(length, closed)| {
+        closed.begin();
+        let (memory, closed) = (Arc::clone(&memory), Arc::clone(closed));
+        let part = RegionPart { memory, offset: 0, length, is_writable: false, closed };
+        let remote = sides[0].verbs.grant(LINK, part).unwrap();
+        (remote.address, remote.key)
+    });
+    let remotes: Vec<(u64, u32)> = remotes.collect();
+    assert_eq!(remotes[0], remotes[1]);
+    for (asked, expected) in [(1, [None, Some(true)]), (0, [Some(true); 2])] {
+        sides[0].post([Request::Revoke(Arc::clone(&closed[asked]))]);
+        assert_eq!([closed[0].ended(), closed[1].ended()], expected);
+    }
+}
+
 /// Regression: transfers and keys were leaked with the queue pair, so a ticket waited forever. The shared receives were
 /// lost too, with messages of other links.
 #[test]

@@ -193,7 +193,7 @@ impl Handle {
         if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
             core.worker.turn();
             result = attempt(&mut core.worker);
-            core.rearm()?;
+            core.rearm_or_log();
         }
         core.worker.flush();
         result
@@ -238,7 +238,7 @@ impl Handle {
         if core.waiting == 0 && core.own_is_away {
             self.shared.unpark_own();
         }
-        core.rearm()?;
+        core.rearm_or_log();
         result
     }
 
@@ -277,6 +277,13 @@ impl Handle {
 }
 
 impl Core {
+    /// As [`rearm`](Self::rearm), after a call whose result must not be lost. The thread that sleeps next gets the error.
+    fn rearm_or_log(&mut self) {
+        if let Err(error) = self.rearm() {
+            log::warn!("cannot request a wake-up of the worker: {error}");
+        }
+    }
+
     /// Requests a wake-up again if a thread sleeps, because a poll may have consumed the event that would wake it.
     fn rearm(&mut self) -> io::Result<()> {
         while (self.call_sleeps || self.own_sleeps) && !self.worker.arm_backends()? {
@@ -354,7 +361,8 @@ impl Shared {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => return (core, result),
             }
-            if count != 0 {
+            let has_passed = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if count != 0 && !has_passed() {
                 if core.worker.has_woken() {
                     core = self.relock(core);
                 }
@@ -389,13 +397,16 @@ impl Shared {
         (id, what): (ConnectionId, Awaited),
         most: Duration,
     ) -> (Locked<'c>, io::Result<()>) {
+        // Registered first: what expires in `prepare` then wakes this call.
+        core.worker.register_call(id, what, &self.nudge_waker);
         let time = match core.worker.prepare() {
-            Ok(Duration::ZERO) => return (core, Ok(())),
-            Ok(time) => time.min(most),
-            Err(error) => return (core, Err(error)),
+            Ok(time) if time != Duration::ZERO => time.min(most),
+            other => {
+                core.worker.remove_call(id, what, &self.nudge_waker);
+                return (core, other.map(|_| ()));
+            }
         };
         core.call_sleeps = true;
-        core.worker.register_call(id, what, &self.nudge_waker);
         if core.own_sleeps {
             self.kick.set();
         }
@@ -416,11 +427,13 @@ impl Shared {
         (id, what): (ConnectionId, Awaited),
         most: Duration,
     ) -> (Locked<'c>, io::Result<()>) {
+        let (this, waker) = (thread::current(), this_thread());
+        // Registered first: `rearm` may take the event for which this call waits, and then wakes it.
+        core.worker.register_call(id, what, &waker);
         if let Err(error) = core.rearm() {
+            core.worker.remove_call(id, what, &waker);
             return (core, Err(error));
         }
-        let (this, waker) = (thread::current(), this_thread());
-        core.worker.register_call(id, what, &waker);
         core.parked.push(this.clone());
         drop(core);
         thread::park_timeout(most);

@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 
 use sideway::ibverbs::memory_region::RemoteKey;
 use sideway::ibverbs::queue_pair::{Connected, PostSendGuard, SendQueue, SetScatterGatherEntry, WorkRequestFlags};
 
 use super::super::SIGNAL_EVERY;
-use super::window::Window;
+use super::window::{Held, Window};
 use super::{Outstanding, Posted, number};
 use crate::backend::{LinkId, Request};
 use crate::memory::{Buf, Pool};
@@ -95,11 +96,14 @@ impl Batch<'_> {
                     guard.construct_wr(number, flags).setup_write(RemoteKey::from_raw(0), 0).setup_no_data();
                     self.posted.push(Posted::Probe);
                 }
-                Request::Conceal(remote) => {
-                    // Without windows, all buffers of a chunk share the chunk's key.
-                    let is_it = |window: &Window| {
-                        let held = window.held.as_ref().is_some_and(|held| held.address() == remote.address);
-                        held && window.key.raw() == remote.key
+                request @ (Request::Conceal(_) | Request::Revoke(_)) => {
+                    let is_it = |window: &Window| match (&request, &window.held) {
+                        // Without windows, all buffers of a chunk share the chunk's key.
+                        (Request::Conceal(remote), Some(held @ Held::Buf(_))) => {
+                            held.address() == remote.address && window.key.raw() == remote.key
+                        }
+                        (Request::Revoke(asked), Some(Held::Region { closed, .. })) => Arc::ptr_eq(asked, closed),
+                        _ => false,
                     };
                     let Some(index) = self.windows.iter().position(is_it) else { continue };
                     let Some(window) = self.windows.get_mut(index).filter(|window| !window.is_closing) else {

@@ -204,7 +204,7 @@ impl Link {
                 Request::Read { token, into, .. } => self.refused.push((token, into)),
                 Request::Transfer(transfer) => transfer.end(false),
                 // The backend returns exposed buffers when the link ends.
-                Request::Conceal(_) | Request::Probe => {}
+                Request::Conceal(_) | Request::Revoke(_) | Request::Probe => {}
             }
         }
     }
