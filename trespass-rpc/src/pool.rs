@@ -1,11 +1,13 @@
 //! A pool of connections to one server, which connects on demand.
 
+use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use tokio::time::{Sleep, sleep};
 use tower_service::Service;
 
 use crate::call::{Call, CallFuture, Reply};
@@ -17,9 +19,11 @@ use crate::error::{Certainty, RpcError, Status};
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// A `tower` service on connections to one server. A call connects if no connection is open, and waits at most
-/// [`Options::connect`](crate::Options::connect) for it. After a failed attempt there is a pause: until its end, calls fail with
-/// [`Certainty::NotSent`]. Calls in flight on a connection that ends fail with their own certainty; the pool repeats none.
+/// A `tower` service on connections to one server. A call connects if no connection is open, and waits for it until its
+/// own time limit or [`Options::connect`](crate::Options::connect); without tokio's timers, only the latter counts. The
+/// next call continues an attempt whose call gave up. After a failed attempt there is a pause: until its end, calls fail
+/// with [`Certainty::NotSent`]. Calls in flight on a connection that ends fail with their own certainty; the pool does
+/// not retry calls.
 ///
 /// ```ignore
 /// let kv = KvClient::new(Pool::new(&endpoint, "host:7175").connections(4));
@@ -37,11 +41,19 @@ struct Inner {
     turn: AtomicUsize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Slot {
     state: Mutex<State>,
-    /// Locked by the call that is connecting.
-    connecting: tokio::sync::Mutex<()>,
+    /// The attempt to connect. The call that polls it has the lock; if that call is dropped, the next one continues.
+    connecting: tokio::sync::Mutex<Option<Connecting<io::Result<Channel>>>>,
+}
+
+type Connecting<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+impl std::fmt::Debug for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Slot").field("state", &self.state).finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -94,7 +106,7 @@ impl Pool {
         if let Some(channel) = slot.open() {
             return Ok(channel);
         }
-        let _alone = slot.connecting.lock().await;
+        let mut attempt = slot.connecting.lock().await;
         // Another call may have connected, or failed to connect, while this one waited for the lock.
         let State { channel, due, reason, failures } = slot.lock().clone();
         if let Some(channel) = channel.filter(Channel::is_open) {
@@ -104,7 +116,13 @@ impl Pool {
         if due.is_some_and(|due| Instant::now() < due) {
             return unavailable(reason);
         }
-        match Channel::connect_on(&self.inner.endpoint, &self.inner.address).await {
+        let connecting = attempt.get_or_insert_with(|| {
+            let (endpoint, address) = (self.inner.endpoint.clone(), self.inner.address.clone());
+            Box::pin(async move { Channel::connect_on(&endpoint, &address).await })
+        });
+        let connected = connecting.await;
+        *attempt = None;
+        match connected {
             Ok(channel) => {
                 *slot.lock() = State { channel: Some(channel.clone()), ..State::default() };
                 Ok(channel)
@@ -136,7 +154,10 @@ impl Service<Call> for Pool {
         }
         let pool = self.clone();
         let connecting = Box::pin(async move { pool.channel().await });
-        PoolFuture(Stage::Connecting { connecting, begun: Instant::now(), call: Some(call) })
+        // Timers need tokio. Without it, `Options::connect` alone limits the wait.
+        let has_timer = tokio::runtime::Handle::try_current().is_ok();
+        let limit = call.timeout.filter(|_| has_timer).map(|timeout| Box::pin(sleep(timeout)));
+        PoolFuture(Stage::Connecting { connecting, limit, begun: Instant::now(), call: Some(call) })
     }
 }
 
@@ -147,7 +168,8 @@ pub struct PoolFuture(Stage);
 
 enum Stage {
     Connecting {
-        connecting: Pin<Box<dyn Future<Output = Result<Channel, RpcError>> + Send>>,
+        connecting: Connecting<Result<Channel, RpcError>>,
+        limit: Option<Pin<Box<Sleep>>>,
         begun: Instant,
         call: Option<Call>,
     },
@@ -170,8 +192,14 @@ impl Future for PoolFuture {
         loop {
             match &mut self.0 {
                 Stage::Calling(call) => return Pin::new(call).poll(task),
-                Stage::Connecting { connecting, begun, call } => {
-                    let Poll::Ready(channel) = connecting.as_mut().poll(task) else { return Poll::Pending };
+                Stage::Connecting { connecting, limit, begun, call } => {
+                    let Poll::Ready(channel) = connecting.as_mut().poll(task) else {
+                        if limit.as_mut().is_none_or(|limit| limit.as_mut().poll(task).is_pending()) {
+                            return Poll::Pending;
+                        }
+                        let text = "the time limit of the call passed while the pool was connecting";
+                        return Poll::Ready(Err(RpcError::new(Status::DEADLINE, Certainty::NotSent, text)));
+                    };
                     let channel = channel?;
                     let Some(mut call) = call.take() else { return Poll::Pending };
                     // The time limit of the call includes connecting.

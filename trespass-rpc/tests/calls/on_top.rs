@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::common::{LONG, Listed, Service, SumsClient, SumsServer, on_both, options};
 use trespass::Transport;
 use trespass_rpc::{
-    Certainty, Channel, Endpoint, Health, HealthReporter, HealthsClient, Options, Pool, Server, Serving, Status,
-    blocking,
+    CallOptions, Certainty, Channel, Endpoint, Health, HealthReporter, HealthsClient, Options, Pool, Server, Serving,
+    Status, blocking,
 };
 
 async fn serve(options: &Options, service: &Arc<Service>, address: &str) -> Serving {
@@ -23,6 +23,25 @@ async fn serve(options: &Options, service: &Arc<Service>, address: &str) -> Serv
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// Regression: each call that gave up ended the attempt, and the time limit of a call did not include connecting.
+#[tokio::test]
+async fn pool_goes_on_connecting_when_a_call_gives_up() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = Endpoint::spawn(&options(Transport::Tcp)).unwrap();
+    let hurried = CallOptions::default().timeout(Duration::from_millis(30));
+    let client = SumsClient::new(Pool::new(&endpoint, silent.local_addr().unwrap().to_string())).with(hurried);
+    for _ in 0..5 {
+        let error = client.ping().await.unwrap_err();
+        let error = error.rpc().unwrap();
+        assert_eq!((error.status, error.certainty), (Status::DEADLINE, Certainty::NotSent), "{error}");
+    }
+    let mut attempts = 0;
+    while tokio::time::timeout(Duration::from_millis(50), silent.accept()).await.is_ok() {
+        attempts += 1;
+    }
+    assert_eq!(attempts, 1);
 }
 
 #[test]
