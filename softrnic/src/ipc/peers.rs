@@ -29,8 +29,9 @@ const POLLING_AFTER: u32 = 16;
 const YIELD_AFTER: u32 = 64;
 
 /// Limit of the time that messages wait for a thread with unprocessed responses. A thread holds a send queue for so
-/// long only if the program leaves a batch open (`ibv_wr_start`). Such a thread may itself wait for a message.
-const MAX_UNSETTLED: Duration = Duration::from_millis(100);
+/// long only if the program leaves a batch open (`ibv_wr_start`). Such a thread may itself wait for a message. A busy
+/// machine can keep a thread from running for a few tenths of a second.
+const MAX_UNSETTLED: Duration = Duration::from_secs(1);
 
 thread_local! {
     /// Consecutive empty polls of this thread.
@@ -56,15 +57,9 @@ pub(crate) struct Peers {
     reactor: OnceLock<Reactor>,
     is_running: AtomicBool,
     last_id: AtomicU64,
-    unsettled: Mutex<Unsettled>,
+    /// QPs with unprocessed responses, whose send queue another thread holds, and when the last response arrived.
+    unsettled: Mutex<Vec<(u32, Instant)>>,
     has_unsettled: AtomicBool,
-}
-
-/// QPs with unprocessed responses, whose send queue another thread holds.
-#[derive(Debug)]
-struct Unsettled {
-    numbers: Vec<u32>,
-    since: Option<Instant>,
 }
 
 /// A block of this process.
@@ -90,7 +85,7 @@ impl Peers {
             reactor: OnceLock::new(),
             is_running: AtomicBool::new(false),
             last_id: AtomicU64::new(WAKE),
-            unsettled: Mutex::new(Unsettled { numbers: Vec::new(), since: None }),
+            unsettled: Mutex::new(Vec::new()),
             has_unsettled: AtomicBool::new(false),
         }
     }
@@ -216,10 +211,8 @@ impl Peers {
     #[cold]
     pub(super) fn add_unsettled(&self, number: u32) {
         let mut unsettled = unpoisoned(self.unsettled.lock());
-        unsettled.since.get_or_insert_with(Instant::now);
-        if !unsettled.numbers.contains(&number) {
-            unsettled.numbers.push(number);
-        }
+        unsettled.retain(|&(other, _)| other != number);
+        unsettled.push((number, Instant::now()));
         self.has_unsettled.store(true, Ordering::Relaxed);
     }
 
@@ -232,15 +225,9 @@ impl Peers {
     #[cold]
     fn check_unsettled(&self) -> bool {
         let mut unsettled = unpoisoned(self.unsettled.lock());
-        unsettled.numbers.retain(|&number| !self.deliver.is_settled(number));
-        if unsettled.since.is_some_and(|since| since.elapsed() > MAX_UNSETTLED) {
-            unsettled.numbers.clear();
-        }
-        if unsettled.numbers.is_empty() {
-            unsettled.since = None;
-            self.has_unsettled.store(false, Ordering::Relaxed);
-        }
-        !unsettled.numbers.is_empty()
+        unsettled.retain(|&(number, since)| !self.deliver.is_settled(number) && since.elapsed() < MAX_UNSETTLED);
+        self.has_unsettled.store(!unsettled.is_empty(), Ordering::Relaxed);
+        !unsettled.is_empty()
     }
 
     /// Waits, with a time limit, until the responses received so far have completed their requests. The caller holds no

@@ -11,7 +11,7 @@
 //! and no reordering. A message takes as many PSNs as on a wire.
 //!
 //! A send completes before the peer's response to it is received, also between processes. There are two exceptions: an
-//! earlier read is in flight on the same QP, or another thread keeps a batch open for more than 100 ms
+//! earlier read is in flight on the same QP, or another thread keeps a batch open for more than 1 s
 //! (`ipc::peers::MAX_UNSETTLED`). Between QPs of one process, another thread may receive the response first.
 //!
 //! | file | contents |

@@ -24,9 +24,33 @@ fn message_waits_for_a_qp_with_an_unprocessed_response() {
     std::thread::sleep(Duration::from_millis(10));
     let is_held_back = here.seen.parts.lock().unwrap().is_empty();
     // A thread that did not run for that long is no longer waited for.
-    assert!(is_held_back || start.elapsed() > Duration::from_millis(90));
+    assert!(is_held_back || start.elapsed() > Duration::from_millis(900));
     // A QP that never settles delays only itself.
     until(|| !here.seen.parts.lock().unwrap().is_empty());
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "makes sockets")]
+fn each_late_response_delays_messages_anew() {
+    let (here, there) = (end(), end());
+    let (own, block) = (here.host.claim().unwrap(), there.host.claim().unwrap());
+    here.host.carrier(HERE, block * BLOCK).unwrap().put(&Packet::Part(part(block * BLOCK, 0)), EMPTY).unwrap();
+    until(|| there.seen.back.lock().unwrap().is_some());
+    let back = there.seen.back.lock().unwrap().take().unwrap();
+    here.seen.is_late.store(true, Ordering::SeqCst);
+    back.put(&Packet::Response(response(7)), EMPTY).unwrap();
+    until(|| here.seen.responses.lock().unwrap().len() == 1);
+    // The QP settles, and no message arrives that would notice.
+    std::thread::sleep(Duration::from_millis(1100));
+    let start = Instant::now();
+    back.put(&Packet::Response(response(8)), EMPTY).unwrap();
+    there.host.carrier(HERE, own * BLOCK).unwrap().put(&Packet::Part(part(own * BLOCK, 0)), EMPTY).unwrap();
+    until(|| here.seen.responses.lock().unwrap().len() == 2);
+    std::thread::sleep(Duration::from_millis(10));
+    let is_held_back = here.seen.parts.lock().unwrap().is_empty();
+    assert!(is_held_back || start.elapsed() > Duration::from_millis(900));
+    here.seen.is_late.store(false, Ordering::SeqCst);
+    until(|| here.seen.parts.lock().unwrap().len() == 1);
 }
 
 #[test]
