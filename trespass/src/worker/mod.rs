@@ -5,6 +5,8 @@ macro_rules! on {
     ($worker:expr, $kind:expr, $domain:ident => $body:expr) => {
         match $kind {
             Kind::Tcp => {
+                // The next turn posts the requests.
+                $worker.quiet = 1;
                 let $domain = &mut $worker.tcp;
                 $body
             }
@@ -50,7 +52,7 @@ pub(crate) use waiters::Awaited;
 
 /// Maximum number of events that a turn takes from a backend.
 const BUDGET: usize = 64;
-/// Turns of the worker between readings of the clock, and milliseconds between polls of silent TCP connections; each is
+/// Turns of the worker between readings of the clock while TCP is silent, and milliseconds between its polls then; each is
 /// a system call.
 const TURNS: u32 = 64;
 const SILENT: u64 = 1;
@@ -124,8 +126,9 @@ pub struct Worker {
     /// Tasks that wait for connections to accept.
     acceptors: Vec<Waker>,
     epoll: OwnedFd,
-    turns: u32,
-    /// Consecutive turns without TCP events; after `TURNS` of them TCP is polled less often.
+    /// Turns until the next look at the clock and at TCP, at least 1.
+    quiet: u32,
+    /// Consecutive looks without TCP events; after `TURNS` of them TCP is polled less often.
     tcp_silence: u32,
     /// Time of the last TCP poll, in milliseconds.
     looked: u64,
@@ -158,7 +161,7 @@ impl Worker {
             fallbacks: HashMap::new(),
             acceptors: Vec::new(),
             epoll,
-            turns: 0,
+            quiet: 1,
             tcp_silence: 0,
             looked: 0,
         })
@@ -177,15 +180,12 @@ impl Worker {
     /// Runs a turn without calling wakers: [`Worker::take_woken`] returns those that are due.
     #[inline]
     fn turn(&mut self) -> usize {
-        self.turns = self.turns.wrapping_add(1);
         let mut count = self.verbs.as_mut().map_or(0, |verbs| verbs.turn(BUDGET));
-        if self.tcp_silence < TURNS || self.turns.is_multiple_of(TURNS) {
+        self.quiet -= 1;
+        if self.quiet == 0 {
             count += self.look();
         }
-        if self.tcp.has_work() {
-            self.tcp.flush();
-        }
-        if !self.acceptors.is_empty() {
+        if count != 0 && !self.acceptors.is_empty() {
             self.wake_acceptors();
         }
         count
@@ -195,20 +195,25 @@ impl Worker {
     #[inline(never)]
     fn look(&mut self) -> usize {
         let now = now();
-        if self.turns.is_multiple_of(TURNS) {
-            self.tick(now);
+        self.tick(now);
+        let mut count = 0;
+        if self.tcp_silence < TURNS || now >= self.looked + SILENT {
+            self.looked = now;
+            count = self.tcp.turn(BUDGET);
+            self.tcp_silence = match count {
+                0 if self.verbs.is_none() => 0,
+                0 if self.tcp.connections() == 0 => TURNS,
+                0 => self.tcp_silence.saturating_add(1),
+                _ => 0,
+            };
         }
-        if self.tcp_silence >= TURNS && now < self.looked + SILENT {
-            return 0;
+        if self.tcp.has_work() {
+            self.tcp.flush();
         }
-        self.looked = now;
-        let count = self.tcp.turn(BUDGET);
-        self.tcp_silence = match count {
-            0 if self.verbs.is_none() => 0,
-            0 if self.tcp.connections() == 0 => TURNS,
-            0 => self.tcp_silence.saturating_add(1),
-            _ => 0,
-        };
+        if !self.acceptors.is_empty() {
+            self.wake_acceptors();
+        }
+        self.quiet = if self.tcp_silence < TURNS { 1 } else { TURNS };
         count
     }
 
@@ -242,7 +247,7 @@ impl Worker {
 
     /// As `arm`, without calling wakers.
     fn prepare(&mut self) -> io::Result<Duration> {
-        self.tcp_silence = 0;
+        (self.quiet, self.tcp_silence) = (1, 0);
         self.pass_time();
         let verbs = self.verbs.as_ref().map_or(u64::MAX, Domain::deadline);
         let deadline = self.tcp.deadline().min(verbs);
@@ -400,6 +405,7 @@ impl Worker {
             return Some(ConnectionId { kind: Kind::Rdma, link });
         }
         let link = self.tcp.table.accept(listener.0)?;
+        self.quiet = 1;
         let id = ConnectionId { kind: Kind::Tcp, link };
         if let Some(listening) = self.listeners.get(&listener)
             && self.options.transport == Transport::Any

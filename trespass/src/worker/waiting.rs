@@ -43,6 +43,7 @@ impl Worker {
     pub(crate) fn register_acceptor(&mut self, waker: &Waker) {
         if !self.acceptors.iter().any(|known| known.will_wake(waker)) {
             self.acceptors.push(waker.clone());
+            self.quiet = 1;
         }
     }
 

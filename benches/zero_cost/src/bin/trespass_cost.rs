@@ -49,10 +49,10 @@ impl Task {
     /// The most instructions a message, both ends together, with those of this loop and without the device's.
     fn limit(self) -> f64 {
         match self {
-            Self::Read => 1090.0,
-            Self::Recv => 1260.0,
-            Self::Batch => 710.0,
-            Self::Idle => 138.0,
+            Self::Read => 970.0,
+            Self::Recv => 1135.0,
+            Self::Batch => 702.0,
+            Self::Idle => 102.0,
         }
     }
 }

@@ -14,7 +14,8 @@ use sideway::rdmacm::{
 
 use super::device::{in_words, verb};
 use super::link::{LINKS, Link, State};
-use super::{Incoming, LINGER, Verbs, now};
+use super::turn::now;
+use super::{Incoming, LINGER, Verbs};
 use crate::backend::{Ended, Established, Events, IncomingId, LinkId, ListenerId};
 use crate::memory::Buf;
 
@@ -55,7 +56,7 @@ impl Verbs {
         let id = self.manager.create_id(PortSpace::Tcp).map_err(verb)?;
         id.setup_context(Owner::Link(link));
         id.resolve_addr(None, address, RESOLVE).map_err(verb)?;
-        self.enter(Link::new(link, id, State::Resolving(hello.to_vec())));
+        self.links.enter(Link::new(link, id, State::Resolving(hello.to_vec())));
         Ok(())
     }
 
@@ -79,12 +80,12 @@ impl Verbs {
 
     /// Ends a link in any state.
     pub(super) fn close(&mut self, id: LinkId, why: Ended) {
-        let Some(link) = self.link(id) else { return };
+        let Some(link) = self.links.get(id) else { return };
         match link.state {
             State::Draining { .. } => {}
             State::Established => {
                 drain(link, why, false);
-                self.unsettled.push(id.index);
+                self.links.unsettle(id.index);
             }
             State::Resolving(_) | State::Connecting => abandon(link, why),
         }
@@ -123,7 +124,7 @@ impl Verbs {
         let Some(&Owner::Link(number)) = id.get_context::<Owner>().as_deref() else {
             return log::debug!("{kind:?} at a listener");
         };
-        let Some(link) = self.link(number).filter(|link| Arc::ptr_eq(&link.identifier, &id)) else { return };
+        let Some(link) = self.links.get(number).filter(|link| Arc::ptr_eq(&link.identifier, &id)) else { return };
         let stepped = match (&mut link.state, kind) {
             (State::Resolving(_), EventKind::AddressResolved) => self.find_route(&id),
             (State::Resolving(hello), EventKind::RouteResolved) => {
@@ -138,11 +139,11 @@ impl Verbs {
             (State::Draining { is_disconnected, .. }, EventKind::Disconnected(_)) => return *is_disconnected = true,
             (State::Established, EventKind::Disconnected(_)) => {
                 drain(link, Ended::PeerClosed, true);
-                return self.unsettled.push(number.index);
+                return self.links.unsettle(number.index);
             }
             (State::Established, EventKind::DeviceRemoval) => {
                 drain(link, failure(io::ErrorKind::NetworkDown, "the device was removed"), true);
-                return self.unsettled.push(number.index);
+                return self.links.unsettle(number.index);
             }
             (State::Resolving(_) | State::Connecting, kind) => return refused(link, &kind),
             // Late events, and events that do not affect a working connection: an unreachable neighbour, the end of
@@ -150,7 +151,7 @@ impl Verbs {
             (_, kind) => return log::debug!("{kind:?}"),
         };
         if let Err(error) = stepped
-            && let Some(link) = self.link(number)
+            && let Some(link) = self.links.get(number)
         {
             abandon(link, Ended::Failed(error));
         }
@@ -177,7 +178,9 @@ impl Verbs {
     fn ask(&mut self, number: LinkId, id: &Arc<Identifier>, hello: &[u8]) -> io::Result<()> {
         let queue_pair = self.make_queue_pair(id)?;
         let (inline, parameter) = (self.device.inline, self.parameter(hello));
-        let Some(mut link) = self.links.get_mut(number.index as usize).and_then(Option::take) else { return Ok(()) };
+        let Some(mut link) = self.links.list.get_mut(number.index as usize).and_then(Option::take) else {
+            return Ok(());
+        };
         link.adopt(queue_pair, inline);
         link.is_client = true;
         link.state = State::Connecting;
@@ -187,14 +190,14 @@ impl Verbs {
 
     /// Registers a link that has a queue pair.
     fn settle(&mut self, link: Link) {
-        self.by_number.insert(link.qp_number, link.id.index);
+        self.links.by_number.insert(link.qp_number, link.id.index);
         // Reserves an entry for the request that marks the end.
-        self.room -= 1;
-        self.enter(link);
+        self.links.room -= 1;
+        self.links.enter(link);
     }
 
     fn make_queue_pair(&self, id: &Arc<Identifier>) -> io::Result<GenericQueuePair> {
-        if self.room == 0 {
+        if self.links.room == 0 {
             let text = "the completion queue has no entry for another link; raise the number of receives";
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, text));
         }
@@ -202,7 +205,7 @@ impl Verbs {
             log::debug!("{error}");
         }
         let mut builder = self.device.queue_pair(&self.cq);
-        id.create_qp_generic(builder.setup_srq(self.receives.queue())).map_err(verb)
+        id.create_qp_generic(builder.setup_srq(self.links.receives.queue())).map_err(verb)
     }
 
     fn parameter(&self, hello: &[u8]) -> ConnectionParameter {

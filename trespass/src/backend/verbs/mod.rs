@@ -33,11 +33,13 @@
 
 mod device;
 mod link;
+mod links;
 mod manager;
 mod number_map;
 mod receives;
 #[cfg(test)]
 mod tests;
+mod turn;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -47,11 +49,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::epoll;
-use rustix::time::{ClockId, clock_gettime};
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::completion::{
-    BasicPoller, CompletionChannel, CompletionQueue, CompletionRecord, ExtendedPoller, GenericCompletionQueue,
-    PollCompletionQueueError, PollCompletions, WorkCompletionStatus,
+    CompletionChannel, CompletionQueue, CompletionRecord, GenericCompletionQueue, PollCompletions,
 };
 use sideway::ibverbs::device::DeviceInfo;
 use sideway::rdmacm::{ConnectionInfo, EventChannel, Identifier};
@@ -59,8 +59,8 @@ use sideway::rdmacm::{ConnectionInfo, EventChannel, Identifier};
 pub(crate) use self::device::in_words;
 
 use self::device::Device;
-use self::link::{Held, Link, Retired, State};
-use self::number_map::NumberMap;
+use self::link::{Held, State};
+use self::links::Links;
 use self::receives::Receives;
 use super::{Abilities, Backend, Ended, Events, HEADER, IncomingId, LinkId, ListenerId, RegionPart, Remote, Request};
 use crate::memory::{Buf, Domain, HEADROOM, Pool};
@@ -75,8 +75,6 @@ const READS: u16 = 16;
 const WINDOWS: usize = 64;
 /// Time limit for the flush and for the peer when a link ends.
 const LINGER: Duration = Duration::from_secs(1);
-/// Interval at which descriptors are checked while the program polls and no link is being established or ended.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Default maximum of inline bytes, and the maximum length of messages that are sent immediately.
 const INLINE: usize = 96;
 /// Maximum number of completions of one poll.
@@ -106,19 +104,13 @@ impl Default for Options {
 /// RDMA connections of one worker. Dropped in the order of the fields: queue pairs, then the shared queue with its buffers, then the rest.
 #[derive(Debug)]
 pub(crate) struct Verbs {
-    links: Vec<Option<Link>>,
-    by_number: NumberMap,
-    /// Links that are being established or ended.
-    unsettled: Vec<u32>,
+    links: Links,
     incoming: HashMap<u64, Incoming>,
     next_incoming: u64,
     listeners: HashMap<u32, Arc<Identifier>>,
     /// Links that ended before their connection was established.
     ended: Vec<(LinkId, Ended)>,
-    receives: Receives,
     cq: GenericCompletionQueue,
-    /// Reserved entries of the completion queue, which no request may use yet.
-    room: usize,
     /// Completions that were polled while the worker prepared to sleep.
     stash: Vec<CompletionRecord>,
     channel: Arc<CompletionChannel>,
@@ -126,7 +118,7 @@ pub(crate) struct Verbs {
     epoll: OwnedFd,
     pool: Pool,
     segment: u32,
-    turn: u32,
+    /// Time of the last check of descriptors, in nanoseconds; 0 if the next turn must check.
     looked: u64,
     device: Device,
 }
@@ -157,23 +149,18 @@ impl Verbs {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let room = cq.cqe().saturating_sub(device.receives) as usize;
         let verbs = Self {
-            links: Vec::new(),
-            by_number: NumberMap::default(),
-            unsettled: Vec::new(),
+            links: Links::new(receives, room),
             incoming: HashMap::new(),
             next_incoming: 0,
             listeners: HashMap::new(),
             ended: Vec::new(),
-            receives,
             cq,
-            room,
             stash: Vec::new(),
             channel,
             manager,
             epoll,
             pool,
             segment,
-            turn: 0,
             looked: 0,
             device,
         };
@@ -197,263 +184,13 @@ impl Verbs {
         self.device.context.name()
     }
 
-    fn link(&mut self, id: LinkId) -> Option<&mut Link> {
-        self.links.get_mut(id.index as usize)?.as_mut().filter(|link| link.id == id)
-    }
-
     fn open_window(&mut self, link: LinkId, held: Held) -> Result<Remote, Held> {
         let domain = self.device.has_windows.then(|| Arc::clone(&self.device.pd));
-        match self.link(link) {
+        match self.links.get(link) {
             Some(link) if matches!(link.state, State::Established) => link.open(held, domain.as_ref()),
             _ => Err(held),
         }
     }
-
-    fn enter(&mut self, link: Link) {
-        let index = link.id.index as usize;
-        if self.links.len() <= index {
-            self.links.resize_with(index + 1, || None);
-        }
-        self.unsettled.push(link.id.index);
-        self.links[index] = Some(link);
-    }
-
-    /// Takes completions, at most `budget`.
-    #[inline]
-    fn complete(&mut self, budget: u32, events: &mut impl Events, spare: &mut Vec<Buf>) -> u32 {
-        let Self { links, by_number, receives, cq, room, unsettled, .. } = self;
-        // The cost of an empty poll matters most, so everything else is in separate functions.
-        match cq {
-            GenericCompletionQueue::Basic(cq) => match cq.start_poll() {
-                Ok(poller) => {
-                    Completed { links, by_number, receives, room, unsettled }.basic(poller, u32::MAX, events, spare)
-                }
-                Err(error) => broken(&error),
-            },
-            GenericCompletionQueue::Extended(cq) => match cq.start_poll() {
-                Ok(poller) => {
-                    Completed { links, by_number, receives, room, unsettled }.extended(poller, budget, events, spare)
-                }
-                Err(error) => broken(&error),
-            },
-        }
-    }
-
-    /// The completions that were polled while the worker prepared to sleep.
-    fn complete_stash(&mut self, events: &mut impl Events, spare: &mut Vec<Buf>) -> u32 {
-        let Self { links, by_number, receives, room, unsettled, stash, .. } = self;
-        let mut completed = Completed { links, by_number, receives, room, unsettled };
-        let count = stash.len() as u32;
-        for record in stash.drain(..) {
-            completed.take(record.wr_id, record.status, record.byte_len, record.qp_num, events, spare);
-        }
-        count
-    }
-
-    /// Runs a turn that also checks descriptors and deadlines.
-    #[inline(never)]
-    fn poll_all(&mut self, budget: u32, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
-        let stashed = self.complete_stash(events, spare);
-        let found = self.complete(budget, events, spare);
-        // Checks the descriptors if a sleeping thread was woken, a link is changing, or the last check was some time
-        // ago.
-        let looks = found + stashed == 0 && !self.unsettled.is_empty() || self.turn == 0 || !self.ended.is_empty();
-        if !looks && now().saturating_sub(self.looked) < LOOK_EVERY.as_nanos() as u64 {
-            return (found + stashed) as usize;
-        }
-        self.looked = now();
-        let mut count = (found + stashed) as usize + self.manage(events, spare);
-        // A queue pair is destroyed only after its completions were processed: the completion queue was empty just now.
-        if found < budget {
-            count += self.finish(events, spare);
-        }
-        for (link, why) in std::mem::take(&mut self.ended) {
-            events.ended(link, why);
-            count += 1;
-        }
-        count
-    }
-
-    /// Destroys the queue pairs of links that are flushed, or whose deadline has passed.
-    fn finish(&mut self, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
-        let now = now();
-        let mut index = 0;
-        let mut count = 0;
-        while let Some(&number) = self.unsettled.get(index) {
-            let slot = self.links.get_mut(number as usize);
-            let is_over = match slot.as_deref().and_then(Option::as_ref).map(|link| &link.state) {
-                Some(State::Draining { is_flushed, is_disconnected, deadline, .. }) => {
-                    *is_flushed && *is_disconnected || *deadline <= now
-                }
-                Some(State::Established) | None => {
-                    self.unsettled.swap_remove(index);
-                    continue;
-                }
-                Some(_) => false,
-            };
-            let Some(link) = slot.filter(|_| is_over).and_then(Option::take) else {
-                index += 1;
-                continue;
-            };
-            self.unsettled.swap_remove(index);
-            self.bury(link, events, spare);
-            count += 1;
-        }
-        count
-    }
-
-    /// Ends a link whose queue pair has no pending flush.
-    fn bury(&mut self, link: Link, events: &mut impl Events, spare: &mut Vec<Buf>) {
-        let id = link.id;
-        self.by_number.remove(link.qp_number);
-        self.room += link.entries();
-        let ended = link.end(spare, |retired| report(id, retired, events));
-        let why = ended.unwrap_or_else(|error| {
-            log::error!("{error}: the buffers of the link are leaked, and all receives when the worker ends");
-            self.receives.leak();
-            Ended::Failed(device::verb(error))
-        });
-        events.ended(id, why);
-    }
-}
-
-/// The state that completions change.
-struct Completed<'v> {
-    links: &'v mut Vec<Option<Link>>,
-    by_number: &'v NumberMap,
-    receives: &'v mut Receives,
-    room: &'v mut usize,
-    unsettled: &'v mut Vec<u32>,
-}
-
-/// Processes at most `budget` completions of a poller; for a basic queue all of them, because they are polled already.
-macro_rules! take_all {
-    ($name:ident, $Poller:ident) => {
-        #[inline(never)]
-        fn $name(
-            mut self,
-            mut poller: $Poller<'_>,
-            budget: u32,
-            events: &mut impl Events,
-            spare: &mut Vec<Buf>,
-        ) -> u32 {
-            let mut count = 0;
-            loop {
-                match poller.next() {
-                    Ok(Some(wc)) => self.take(wc.wr_id(), wc.status(), wc.byte_len(), wc.qp_num(), events, spare),
-                    Ok(None) => return count,
-                    Err(error) => return count + broken(&error),
-                }
-                count += 1;
-                if count == budget {
-                    return count;
-                }
-            }
-        }
-    };
-}
-
-impl Completed<'_> {
-    take_all!(basic, BasicPoller);
-    take_all!(extended, ExtendedPoller);
-
-    #[inline(always)]
-    fn take(
-        &mut self,
-        wr_id: u64,
-        status: WorkCompletionStatus,
-        bytes: u32,
-        qp_number: u32,
-        events: &mut impl Events,
-        spare: &mut Vec<Buf>,
-    ) {
-        let is_well = status == WorkCompletionStatus::Success;
-        if Receives::is_receive(wr_id) {
-            let Some(mut buf) = self.receives.take(wr_id) else { return };
-            let link = self.by_number.get(qp_number).and_then(|index| self.links.get_mut(index as usize)?.as_mut());
-            let Some(link) = link.filter(|_| is_well) else { return events.returned(buf) };
-            buf.truncate(bytes as usize);
-            if matches!(link.state, State::Connecting) {
-                overtaken(link, events);
-            }
-            events.received(link.id, buf);
-            return;
-        }
-        let Some(Some(link)) = self.links.get_mut(link::index_of(wr_id)) else { return };
-        if !link::is_of(wr_id, link.id) {
-            return;
-        }
-        let id = link.id;
-        *self.room += link.retire(wr_id as u32, is_well, spare, |retired| report(id, retired, events));
-        if !is_well && matches!(link.state, State::Established | State::Connecting) {
-            failed(link, status, self.unsettled);
-        }
-    }
-}
-
-fn report(id: LinkId, retired: Retired, events: &mut impl Events) {
-    match retired {
-        Retired::Sent(count) => events.sent(id, count),
-        Retired::Read { token, into, whole } => events.read(id, token, into, whole),
-        Retired::Moved => events.moved(id),
-        Retired::Probed => events.probed(id),
-    }
-}
-
-/// Establishes a link whose first message arrived before the connection manager's event.
-#[cold]
-fn overtaken(link: &mut Link, events: &mut impl Events) {
-    link.state = State::Established;
-    events.established(link.id, manager::describe(&link.identifier), &[]);
-}
-
-/// Ends the link of a failed request.
-#[cold]
-fn failed(link: &mut Link, status: WorkCompletionStatus, unsettled: &mut Vec<u32>) {
-    let kind = match status {
-        WorkCompletionStatus::RetryCounterExceededError | WorkCompletionStatus::ResponseTimeoutError => {
-            io::ErrorKind::TimedOut
-        }
-        WorkCompletionStatus::FatalError => io::ErrorKind::NetworkDown,
-        _ => io::ErrorKind::ConnectionReset,
-    };
-    if status == WorkCompletionStatus::ResponderNotReadyRetryCounterExceededError {
-        // Credits are granted only for posted receives, so one side has counted credits incorrectly.
-        log::error!("a message found no receive at the peer: credits were given for receives that are not posted");
-    }
-    manager::drain(link, Ended::Failed(io::Error::new(kind, Status(status))), false);
-    unsettled.push(link.id.index);
-}
-
-#[inline]
-fn broken(error: &PollCompletionQueueError) -> u32 {
-    if !matches!(error, PollCompletionQueueError::CompletionQueueEmpty) {
-        report_broken(error);
-    }
-    0
-}
-
-#[cold]
-fn report_broken(error: &PollCompletionQueueError) {
-    log::error!("the completion queue is broken: {error}");
-}
-
-/// The status of a request, as the source of an error.
-#[derive(Debug)]
-struct Status(WorkCompletionStatus);
-
-impl std::fmt::Display for Status {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "RDMA request failed: {}", self.0)
-    }
-}
-
-impl std::error::Error for Status {}
-
-/// Nanoseconds of CLOCK_MONOTONIC.
-fn now() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 impl Backend for Verbs {
@@ -486,6 +223,7 @@ impl Backend for Verbs {
     fn accept(&mut self, incoming: IncomingId, link: LinkId, hello: &[u8]) {
         if let Err(error) = self.answer(incoming, link, hello) {
             self.ended.push((link, Ended::Failed(error)));
+            self.links.quiet = 1;
         }
     }
 
@@ -503,32 +241,32 @@ impl Backend for Verbs {
 
     #[inline]
     fn post(&mut self, link: LinkId, requests: &mut VecDeque<Request>, spare: &mut Vec<Buf>) {
-        let Some(Some(link)) =
-            self.links.get_mut(link.index as usize).map(|slot| slot.as_mut().filter(|it| it.id == link))
-        else {
-            return;
-        };
+        let Links { list, room, .. } = &mut self.links;
+        let slot = list.get_mut(link.index as usize).and_then(Option::as_mut);
+        let Some(link) = slot.filter(|it| it.id == link) else { return };
         match link.state {
             State::Established => {}
             State::Draining { .. } => return link.refuse(requests, spare),
             State::Resolving(_) | State::Connecting => return,
         }
         let before = link.entries();
-        let posted = link.post(requests, (self.room, &self.pool), spare);
+        let posted = link.post(requests, (*room, &self.pool), spare);
         // Requests that the driver rejected also keep their entries until the link ends.
-        self.room -= link.entries() - before;
+        *room -= link.entries() - before;
         if let Err(error) = posted {
             log::debug!("{error}");
             manager::drain(link, Ended::Failed(error), false);
-            self.unsettled.push(link.id.index);
+            let index = link.id.index;
+            self.links.unsettle(index);
         }
     }
 
     #[inline]
     fn send_now(&mut self, id: LinkId, header: &[u8; HEADER], payload: &[u8]) -> bool {
-        let Some(Some(link)) = self.links.get_mut(id.index as usize) else { return false };
-        let is_posted = self.room > 0 && link.id == id && link.send_now(header, payload);
-        self.room -= usize::from(is_posted);
+        let Links { list, room, .. } = &mut self.links;
+        let Some(Some(link)) = list.get_mut(id.index as usize) else { return false };
+        let is_posted = *room > 0 && link.id == id && link.send_now(header, payload);
+        *room -= usize::from(is_posted);
         is_posted
     }
 
@@ -561,26 +299,22 @@ impl Backend for Verbs {
     }
 
     fn post_receives(&mut self, buffers: &mut Vec<Buf>) {
-        if let Err(error) = self.receives.post(buffers) {
+        if let Err(error) = self.links.receives.post(buffers) {
             log::error!("receives were not posted: {error}");
         }
     }
 
+    #[inline]
     fn poll(&mut self, budget: usize, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
-        self.turn = self.turn.wrapping_add(1);
-        let is_calm = self.unsettled.len() | self.ended.len() | self.stash.len() == 0;
-        if !is_calm || self.turn.is_multiple_of(64) {
-            return self.poll_all(BATCH.min(budget as u32), events, spare);
-        }
-        self.complete(BATCH.min(budget as u32), events, spare) as usize
+        self.turn(BATCH.min(budget as u32), events, spare)
     }
 
     fn arm(&mut self) -> io::Result<bool> {
         while self.channel.try_get_cq_event().map_err(device::verb)?.is_some() {}
         self.cq.req_notify(false).map_err(device::verb)?;
         self.cq.poll_records(&mut self.stash).map_err(|error| io::Error::other(error.to_string()))?;
-        // The next poll looks at the descriptors.
-        self.turn = u32::MAX;
+        // The next turn checks the descriptors.
+        (self.links.quiet, self.looked) = (1, 0);
         Ok(self.stash.is_empty() && self.ended.is_empty())
     }
 
@@ -589,11 +323,12 @@ impl Backend for Verbs {
     }
 
     fn deadline(&self) -> Option<u64> {
-        let deadlines =
-            self.unsettled.iter().filter_map(|&index| match &self.links.get(index as usize)?.as_ref()?.state {
+        let deadlines = self.links.unsettled.iter().filter_map(|&index| {
+            match &self.links.list.get(index as usize)?.as_ref()?.state {
                 State::Draining { deadline, .. } => Some(*deadline),
                 _ => None,
-            });
+            }
+        });
         deadlines.min()
     }
 }

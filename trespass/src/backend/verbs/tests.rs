@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use sideway::ibverbs::completion::WorkCompletionStatus;
+
 use super::*;
 use crate::memory::{Progress, RegionMemory, Transfer};
 
@@ -103,7 +105,7 @@ impl Side {
     fn missing(&mut self) -> usize {
         self.spare.clear();
         self.log.returned.clear();
-        let posted = self.verbs.receives.len();
+        let posted = self.verbs.links.receives.len();
         self.verbs.pool().outstanding() - posted
     }
 }
@@ -154,7 +156,7 @@ fn messages_arrive_in_order_and_buffers_return() {
     let room = |side: &Side| side.verbs.cq.cqe() - RECEIVES;
     for side in &mut sides {
         assert_eq!(side.missing(), 0);
-        assert_eq!(side.verbs.room as u32, room(side));
+        assert_eq!(side.verbs.links.room as u32, room(side));
     }
 }
 
@@ -194,7 +196,7 @@ fn a_refusal_arrives_with_its_bytes() {
     sides[0].verbs.reject(incoming, b"no: wrong version");
     until(&mut sides, |sides| !sides[1].log.ended.is_empty());
     assert!(matches!(&sides[1].log.ended[0].1, Ended::Rejected(bytes) if bytes.starts_with(b"no: wrong version")));
-    assert!(sides[1].verbs.links.iter().all(Option::is_none));
+    assert!(sides[1].verbs.links.list.iter().all(Option::is_none));
 }
 
 #[test]
@@ -262,12 +264,13 @@ fn a_link_that_ends_gives_back_what_it_is_asked_to_post() {
 #[test]
 fn receive_flushed_with_an_error_is_returned() {
     let mut side = Side::new();
-    let Verbs { links, by_number, receives, room, unsettled, .. } = &mut side.verbs;
-    let mut completed = Completed { links, by_number, receives, room, unsettled };
     let first = Receives::number(0);
     let status = WorkCompletionStatus::WorkRequestFlushedError;
-    completed.take(first, status, 0, 77, &mut side.log, &mut side.spare);
-    assert_eq!((side.log.returned.len(), side.spare.len(), side.verbs.receives.len()), (1, 0, RECEIVES as usize - 1));
+    side.verbs.links.take(first, status, 0, 77, &mut side.log, &mut side.spare);
+    assert_eq!(
+        (side.log.returned.len(), side.spare.len(), side.verbs.links.receives.len()),
+        (1, 0, RECEIVES as usize - 1)
+    );
 }
 
 #[test]
@@ -325,12 +328,12 @@ fn a_queue_pair_that_is_not_destroyed_fails_its_transfers_and_keys() {
     let Side { verbs, spare, .. } = &mut sides[1];
     verbs.post(LINK, &mut requests, spare);
     assert_eq!((requests.len(), moved.ended(), closed.ended()), (0, None, None));
-    verbs.links[LINK.index as usize].take().unwrap().leak();
+    verbs.links.list[LINK.index as usize].take().unwrap().leak();
     assert_eq!((moved.ended(), closed.ended()), (Some(false), Some(false)));
     assert!(Arc::strong_count(&memory) > 1, "the device may use the memory");
 
     let mut sides = connected();
-    sides[0].verbs.receives.leak();
+    sides[0].verbs.links.receives.leak();
     let message = sides[1].buf(b"another link goes on");
     sides[1].post([Request::Send(message)]);
     until(&mut sides, |sides| !sides[0].log.received.is_empty());

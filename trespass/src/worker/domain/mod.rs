@@ -115,10 +115,10 @@ impl<B: Backend> Domain<B> {
         };
         match &mut slot.state {
             State::Open(connection) => {
+                let result = act(connection, stock, &mut Link { backend: &mut self.backend, id: link });
                 if stock.receives.len() >= REFILL {
                     self.backend.post_receives(&mut stock.receives);
                 }
-                let result = act(connection, stock, &mut Link { backend: &mut self.backend, id: link });
                 if !slot.is_dirty && connection.needs_turn(stock) {
                     slot.mark(link.index, dirty);
                 }
@@ -167,7 +167,8 @@ impl<B: Backend> Domain<B> {
     pub(super) fn turn(&mut self, budget: usize) -> usize {
         self.table.stock.turn = self.table.stock.turn.wrapping_add(1);
         let count = self.backend.poll(budget, &mut self.table, &mut self.spare);
-        if self.has_work() {
+        // Events, and the program's calls since the last turn.
+        if (count != 0 || !self.table.dirty.is_empty()) && self.has_work() {
             self.flush();
         }
         count

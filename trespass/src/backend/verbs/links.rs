@@ -1,0 +1,192 @@
+//! The links of a worker, and their completions.
+
+use std::io;
+
+use sideway::ibverbs::completion::{
+    BasicPoller, CompletionRecord, ExtendedPoller, PollCompletionQueueError, WorkCompletionStatus,
+};
+
+use super::link::{self, Link, Retired, State};
+use super::manager;
+use super::number_map::NumberMap;
+use super::receives::Receives;
+use crate::backend::{Ended, Events, LinkId};
+use crate::memory::Buf;
+
+/// The state that completions change. Dropped in the order of the fields: queue pairs, then the shared queue with its
+/// buffers.
+#[derive(Debug)]
+pub(super) struct Links {
+    pub(super) list: Vec<Option<Link>>,
+    pub(super) by_number: NumberMap,
+    /// Links that are being established or ended.
+    pub(super) unsettled: Vec<u32>,
+    pub(super) receives: Receives,
+    /// Entries of the completion queue that are not reserved for a request.
+    pub(super) room: usize,
+    /// Turns until the next one that also checks descriptors and deadlines, at least 1.
+    pub(super) quiet: u32,
+}
+
+/// Processes at most `budget` completions of a poller; for a basic queue all of them, because they are polled already.
+macro_rules! take_all {
+    ($name:ident, $Poller:ident) => {
+        #[inline(never)]
+        pub(super) fn $name(
+            &mut self,
+            mut poller: $Poller<'_>,
+            budget: u32,
+            events: &mut impl Events,
+            spare: &mut Vec<Buf>,
+        ) -> u32 {
+            let mut count = 0;
+            loop {
+                match poller.next() {
+                    Ok(Some(wc)) => self.take(wc.wr_id(), wc.status(), wc.byte_len(), wc.qp_num(), events, spare),
+                    Ok(None) => return count,
+                    Err(error) => return count + broken(&error),
+                }
+                count += 1;
+                if count == budget {
+                    return count;
+                }
+            }
+        }
+    };
+}
+
+impl Links {
+    pub(super) fn new(receives: Receives, room: usize) -> Self {
+        Self { list: Vec::new(), by_number: NumberMap::default(), unsettled: Vec::new(), receives, room, quiet: 1 }
+    }
+
+    #[inline]
+    pub(super) fn get(&mut self, id: LinkId) -> Option<&mut Link> {
+        self.list.get_mut(id.index as usize)?.as_mut().filter(|link| link.id == id)
+    }
+
+    /// Enters a link that is being established.
+    pub(super) fn enter(&mut self, link: Link) {
+        let index = link.id.index as usize;
+        if self.list.len() <= index {
+            self.list.resize_with(index + 1, || None);
+        }
+        self.unsettle(link.id.index);
+        self.list[index] = Some(link);
+    }
+
+    /// Lets each turn check a link until it is established or has ended.
+    pub(super) fn unsettle(&mut self, index: u32) {
+        self.unsettled.push(index);
+        self.quiet = 1;
+    }
+
+    take_all!(complete_basic, BasicPoller);
+    take_all!(complete_extended, ExtendedPoller);
+
+    /// The completions that were polled while the worker prepared to sleep.
+    pub(super) fn complete_stash(
+        &mut self,
+        stash: &mut Vec<CompletionRecord>,
+        events: &mut impl Events,
+        spare: &mut Vec<Buf>,
+    ) -> u32 {
+        let count = stash.len() as u32;
+        for record in stash.drain(..) {
+            self.take(record.wr_id, record.status, record.byte_len, record.qp_num, events, spare);
+        }
+        count
+    }
+
+    #[inline(always)]
+    pub(super) fn take(
+        &mut self,
+        wr_id: u64,
+        status: WorkCompletionStatus,
+        bytes: u32,
+        qp_number: u32,
+        events: &mut impl Events,
+        spare: &mut Vec<Buf>,
+    ) {
+        let is_well = status == WorkCompletionStatus::Success;
+        if Receives::is_receive(wr_id) {
+            let Some(mut buf) = self.receives.take(wr_id) else { return };
+            let link = self.by_number.get(qp_number).and_then(|index| self.list.get_mut(index as usize)?.as_mut());
+            let Some(link) = link.filter(|_| is_well) else { return events.returned(buf) };
+            buf.truncate(bytes as usize);
+            if matches!(link.state, State::Connecting) {
+                overtaken(link, events);
+            }
+            events.received(link.id, buf);
+            return;
+        }
+        let Some(Some(link)) = self.list.get_mut(link::index_of(wr_id)) else { return };
+        if !link::is_of(wr_id, link.id) {
+            return;
+        }
+        let id = link.id;
+        self.room += link.retire(wr_id as u32, is_well, spare, |retired| report(id, retired, events));
+        if !is_well && matches!(link.state, State::Established | State::Connecting) {
+            fail(link, status);
+            self.unsettle(id.index);
+        }
+    }
+}
+
+pub(super) fn report(id: LinkId, retired: Retired, events: &mut impl Events) {
+    match retired {
+        Retired::Sent(count) => events.sent(id, count),
+        Retired::Read { token, into, whole } => events.read(id, token, into, whole),
+        Retired::Moved => events.moved(id),
+        Retired::Probed => events.probed(id),
+    }
+}
+
+/// Establishes a link whose first message arrived before the connection manager's event.
+#[cold]
+fn overtaken(link: &mut Link, events: &mut impl Events) {
+    link.state = State::Established;
+    events.established(link.id, manager::describe(&link.identifier), &[]);
+}
+
+/// Ends the link of a failed request.
+#[cold]
+fn fail(link: &mut Link, status: WorkCompletionStatus) {
+    let kind = match status {
+        WorkCompletionStatus::RetryCounterExceededError | WorkCompletionStatus::ResponseTimeoutError => {
+            io::ErrorKind::TimedOut
+        }
+        WorkCompletionStatus::FatalError => io::ErrorKind::NetworkDown,
+        _ => io::ErrorKind::ConnectionReset,
+    };
+    if status == WorkCompletionStatus::ResponderNotReadyRetryCounterExceededError {
+        // Credits are granted only for posted receives, so one side has counted credits incorrectly.
+        log::error!("a message found no receive at the peer: credits were given for receives that are not posted");
+    }
+    manager::drain(link, Ended::Failed(io::Error::new(kind, Status(status))), false);
+}
+
+#[inline]
+pub(super) fn broken(error: &PollCompletionQueueError) -> u32 {
+    if !matches!(error, PollCompletionQueueError::CompletionQueueEmpty) {
+        report_broken(error);
+    }
+    0
+}
+
+#[cold]
+fn report_broken(error: &PollCompletionQueueError) {
+    log::error!("the completion queue is broken: {error}");
+}
+
+/// The status of a request, as the source of an error.
+#[derive(Debug)]
+struct Status(WorkCompletionStatus);
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RDMA request failed: {}", self.0)
+    }
+}
+
+impl std::error::Error for Status {}

@@ -1,0 +1,127 @@
+//! A turn: completions, and at intervals descriptors and deadlines.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use sideway::ibverbs::completion::GenericCompletionQueue;
+
+use super::Verbs;
+use super::device;
+use super::link::{Link, State};
+use super::links::{broken, report};
+use crate::backend::{Ended, Events};
+use crate::memory::Buf;
+
+/// Interval at which descriptors are checked while the program polls and no link is being established or ended.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// Turns between readings of the clock.
+const TURNS: u32 = 64;
+
+impl Verbs {
+    /// Takes completions, about `budget` at most. The cost of an empty turn matters most, so everything else is in
+    /// separate functions.
+    #[inline]
+    pub(super) fn turn(&mut self, budget: u32, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
+        self.links.quiet -= 1;
+        if self.links.quiet == 0 {
+            return self.turn_all(budget, events, spare);
+        }
+        self.complete(budget, events, spare) as usize
+    }
+
+    #[inline]
+    fn complete(&mut self, budget: u32, events: &mut impl Events, spare: &mut Vec<Buf>) -> u32 {
+        match &mut self.cq {
+            GenericCompletionQueue::Basic(cq) => match cq.start_poll() {
+                // They are polled already.
+                Ok(poller) => self.links.complete_basic(poller, u32::MAX, events, spare),
+                Err(error) => broken(&error),
+            },
+            GenericCompletionQueue::Extended(cq) => match cq.start_poll() {
+                Ok(poller) => self.links.complete_extended(poller, budget, events, spare),
+                Err(error) => broken(&error),
+            },
+        }
+    }
+
+    /// Runs a turn that also checks descriptors and deadlines.
+    #[inline(never)]
+    fn turn_all(&mut self, budget: u32, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
+        let count = self.links.complete_stash(&mut self.stash, events, spare);
+        let found = self.complete(budget, events, spare);
+        let count = count + found;
+        let looked = self.look(count == 0, found < budget, events, spare);
+        // While a link changes, each turn looks at it.
+        let is_calm = self.links.unsettled.is_empty() && self.ended.is_empty() && self.stash.is_empty();
+        self.links.quiet = if is_calm { TURNS } else { 1 };
+        count as usize + looked
+    }
+
+    /// Checks the descriptors and deadlines if a sleeping thread was woken, a link is changing, or the last check was
+    /// some time ago.
+    fn look(&mut self, is_idle: bool, is_empty: bool, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
+        let is_changing = is_idle && !self.links.unsettled.is_empty() || !self.ended.is_empty();
+        if !is_changing && now().saturating_sub(self.looked) < LOOK_EVERY.as_nanos() as u64 {
+            return 0;
+        }
+        self.looked = now();
+        let mut count = self.manage(events, spare);
+        // A queue pair is destroyed only after its completions were processed: the completion queue was empty just now.
+        if is_empty {
+            count += self.finish(events, spare);
+        }
+        for (link, why) in std::mem::take(&mut self.ended) {
+            events.ended(link, why);
+            count += 1;
+        }
+        count
+    }
+
+    /// Destroys the queue pairs of links that are flushed, or whose deadline has passed.
+    fn finish(&mut self, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
+        let now = now();
+        let mut index = 0;
+        let mut count = 0;
+        while let Some(&number) = self.links.unsettled.get(index) {
+            let slot = self.links.list.get_mut(number as usize);
+            let is_over = match slot.as_deref().and_then(Option::as_ref).map(|link| &link.state) {
+                Some(State::Draining { is_flushed, is_disconnected, deadline, .. }) => {
+                    *is_flushed && *is_disconnected || *deadline <= now
+                }
+                Some(State::Established) | None => {
+                    self.links.unsettled.swap_remove(index);
+                    continue;
+                }
+                Some(_) => false,
+            };
+            let Some(link) = slot.filter(|_| is_over).and_then(Option::take) else {
+                index += 1;
+                continue;
+            };
+            self.links.unsettled.swap_remove(index);
+            self.bury(link, events, spare);
+            count += 1;
+        }
+        count
+    }
+
+    /// Ends a link whose queue pair has no pending flush.
+    fn bury(&mut self, link: Link, events: &mut impl Events, spare: &mut Vec<Buf>) {
+        let id = link.id;
+        self.links.by_number.remove(link.qp_number);
+        self.links.room += link.entries();
+        let ended = link.end(spare, |retired| report(id, retired, events));
+        let why = ended.unwrap_or_else(|error| {
+            log::error!("{error}: the buffers of the link are leaked, and all receives when the worker ends");
+            self.links.receives.leak();
+            Ended::Failed(device::verb(error))
+        });
+        events.ended(id, why);
+    }
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+pub(super) fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
