@@ -10,15 +10,17 @@ use std::time::{Duration, Instant};
 use crate::memory::Buf;
 use crate::worker::{Awaited, ConnectionId, Handle, Kind, ListenId, Stats, Worker};
 
-/// A connection that carries messages of any length, and keeps their boundaries and order.
+/// A connection that transports messages of any length, and preserves their boundaries and order.
 ///
-/// Calls block as socket calls do; those that begin with `try_` return `WouldBlock` instead. Several threads may use all of them at once.
+/// Calls block as socket calls do; those that begin with `try_` return `WouldBlock` instead. Several threads may use
+/// all of them at once.
 ///
 /// - `send` returns when the message is accepted: the program may reuse its buffer.
-/// - [`Connection::flush`] returns when the peer's NIC has all messages, including those that it reads from this side's memory.
+/// - [`Connection::flush`] returns when the peer's NIC has received all messages, including those that it reads from
+///   this side's memory.
 /// - [`Connection::close`] returns when the peer's worker has received all messages.
 ///
-/// Dropping a connection closes it with code 0, and waits for the peer's acknowledgement, for the linger time at most.
+/// Dropping a connection closes it with code 0, and waits for the peer's acknowledgement, at most for the linger time.
 pub struct Connection {
     handle: Handle,
     id: ConnectionId,
@@ -36,16 +38,16 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Listens on the program's worker: for RDMA, and for TCP at the same port.
+    /// Listens with the default worker of the process, for RDMA and for TCP at the same port.
     ///
     /// # Errors
     ///
-    /// The address is in use, or is not this host's.
+    /// The address is in use, or does not belong to this host.
     pub fn bind(address: impl ToSocketAddrs) -> io::Result<Acceptor> {
         Acceptor::bind_on(&Handle::global()?, address)
     }
 
-    /// Listens on a worker.
+    /// Listens with the given worker.
     ///
     /// # Errors
     ///
@@ -87,11 +89,11 @@ impl Acceptor {
         self.accept_until(None)
     }
 
-    /// The next connection, if one is there.
+    /// Returns the next connection, without waiting.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if there is none.
+    /// `WouldBlock` if no connection is pending.
     pub fn try_accept(&self) -> io::Result<Connection> {
         let id =
             self.handle.try_now(|worker| worker.accept(self.id).ok_or_else(|| io::ErrorKind::WouldBlock.into()))?;
@@ -137,8 +139,8 @@ impl Connection {
         Connection { handle, id, lingers: true, is_closed: false }
     }
 
-    /// Connects on the program's worker: over RDMA if both sides support it, otherwise over TCP. [`Connection::stats`]
-    /// returns the transport and the reason for it.
+    /// Connects with the default worker of the process: over RDMA if both sides support it, otherwise over TCP.
+    /// [`Connection::stats`] returns the transport and the reason for it.
     ///
     /// # Errors
     ///
@@ -147,7 +149,7 @@ impl Connection {
         Connection::connect_on(&Handle::global()?, address, None)
     }
 
-    /// Connects on a worker, within the time if one is given.
+    /// Connects with the given worker, within the time if one is given.
     ///
     /// # Errors
     ///
@@ -168,7 +170,7 @@ impl Connection {
         let mut reason: Option<io::Error> = None;
         let candidates = handle.with(|worker| worker.candidates());
         for (index, &kind) in candidates.iter().enumerate() {
-            // Each transport gets an equal share of the remaining time, so TCP has time left if a device does not
+            // Each transport gets an equal share of the remaining time, so that TCP still has time if a device does not
             // respond.
             let share = deadline.map(|deadline| {
                 let now = Instant::now();
@@ -184,7 +186,7 @@ impl Connection {
                 // The peer is reachable and refused the connection, so another transport does not help.
                 (Err(error), _) if error.kind() == io::ErrorKind::Unsupported => return Err(error),
                 (Err(error), Some(reason)) => {
-                    return Err(io::Error::new(error.kind(), format!("{error}; and by RDMA: {reason}")));
+                    return Err(io::Error::new(error.kind(), format!("{error}; over RDMA before that: {reason}")));
                 }
                 (Err(error), None) => reason = Some(error),
             }
@@ -209,17 +211,17 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Sends a copy of a message. Blocks while the send queue is above its high-water mark.
+    /// Sends a copy of a message. Blocks while more bytes than the high-water mark wait to be sent.
     ///
     /// # Errors
     ///
-    /// `BrokenPipe` after either side has closed; `InvalidInput` if the peer does not accept messages of this length; otherwise why the
-    /// connection ended.
+    /// `BrokenPipe` after either side has closed; `InvalidInput` if the peer does not accept messages of this length;
+    /// otherwise the reason why the connection ended.
     pub fn send(&self, message: &[u8]) -> io::Result<()> {
         self.handle.wait((self.id, Awaited::Room), None, |worker| worker.try_send(self.id, message))
     }
 
-    /// Sends a message if that is possible without blocking.
+    /// Sends a message, or returns `WouldBlock` instead of blocking.
     ///
     /// # Errors
     ///
@@ -237,7 +239,8 @@ impl Connection {
         self.send_buf_until(message, None)
     }
 
-    /// Sends a message from a buffer; blocks while the send queue is above its high-water mark, until the deadline.
+    /// Sends a message from a buffer. Blocks while more bytes than the high-water mark wait to be sent, at most until
+    /// the deadline.
     ///
     /// # Errors
     ///
@@ -262,7 +265,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// Why the connection ended: `ConnectionReset` if the peer died, `TimedOut` if it no longer responds.
+    /// The reason why the connection ended: `ConnectionReset` if the peer died, `TimedOut` if it no longer responds.
     pub fn recv(&self) -> io::Result<Option<Buf>> {
         self.recv_until(None)
     }
@@ -280,13 +283,13 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if the message is longer than `out`: the message stays queued, and the error text contains its length. Otherwise see
-    /// [`Connection::recv`].
+    /// `InvalidInput` if the message is longer than `out`: the message stays queued, and the error text contains its
+    /// length. Otherwise see [`Connection::recv`].
     pub fn recv_into(&self, out: &mut [u8]) -> io::Result<Option<usize>> {
         unless_end(self.handle.wait((self.id, Awaited::Message), None, |worker| worker.try_recv_into(self.id, out)))
     }
 
-    /// The next message, if it is there; `None` after the last one.
+    /// Returns the next message without waiting; `None` after the last one.
     ///
     /// # Errors
     ///
@@ -295,11 +298,11 @@ impl Connection {
         unless_end(self.handle.try_now(|worker| worker.try_recv(self.id)))
     }
 
-    /// Waits until the peer's NIC has everything that was sent.
+    /// Waits until the peer's NIC has received everything that was sent.
     ///
     /// # Errors
     ///
-    /// Why the connection ended, if it has ended already.
+    /// The reason why the connection ended, if it has ended already.
     pub fn flush(&self) -> io::Result<()> {
         self.flush_until(None)
     }
@@ -321,7 +324,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// Why the connection ended, if it has ended already.
+    /// The reason why the connection ended, if it has ended already.
     pub fn shutdown(&self) -> io::Result<()> {
         self.handle.wait((self.id, Awaited::Room), None, |worker| worker.shutdown(self.id))
     }
@@ -331,15 +334,17 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `TimedOut` if the peer has not acknowledged everything within the linger time; why the connection ended before.
+    /// `TimedOut` if the peer has not acknowledged everything within the linger time; the reason if the connection
+    /// ended earlier.
     pub fn close(mut self, code: u32, reason: &str) -> io::Result<()> {
         self.end(code, reason)
     }
 
-    /// Closes both directions without waiting. Sent messages still arrive if the program drives the worker, within the linger time.
+    /// Closes both directions without waiting. Sent messages still arrive if the program drives the worker, within the
+    /// linger time.
     pub fn abandon(mut self, code: u32, reason: &str) {
         self.lingers = false;
-        // Without lingering, `end` cannot fail.
+        // `end` cannot fail if it does not linger.
         _ = self.end(code, reason);
     }
 
@@ -402,7 +407,7 @@ impl Drop for Connection {
         if !self.is_closed
             && let Err(error) = self.end(0, "")
         {
-            log::debug!("a connection was not closed in good order: {error}");
+            log::debug!("a connection was not closed properly: {error}");
         }
     }
 }
@@ -413,7 +418,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// The end of the messages is not an error here.
+/// Converts `UnexpectedEof`, the end of the messages, to `None`.
 fn unless_end<T>(received: io::Result<T>) -> io::Result<Option<T>> {
     match received {
         Ok(message) => Ok(Some(message)),

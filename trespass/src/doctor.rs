@@ -7,10 +7,10 @@ use sideway::ibverbs::device_context::{DeviceCapabilityFlags, DeviceContext, Por
 
 use crate::backend::verbs::{Options, Verbs, in_words};
 
-/// Locked memory that a worker needs initially: a chunk of its pool, and the queues of some connections.
+/// Locked memory that a worker needs at its start: one chunk of its pool, and the queues of a few connections.
 const LOCKED: u64 = 16 << 20;
 
-/// The findings of [`doctor`]. Its `Display` output is a report for operators.
+/// The findings of [`doctor`]. `Display` formats them as a report.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
@@ -32,9 +32,10 @@ pub struct DeviceReport {
     pub name: String,
     /// Why it cannot be opened or queried.
     pub fault: Option<String>,
-    /// `RoCE`, `InfiniBand`, `iWARP`, or as the device reports it.
+    /// `RoCE`, `InfiniBand`, `iWARP`, or the text that the device reports.
     pub transport: String,
-    /// Whether memory windows of type 2B revoke keys. Without them a key is valid until the connection's memory is released.
+    /// Whether memory windows of type 2B revoke keys. Without them a key is valid until the connection's memory is
+    /// released.
     pub has_windows: bool,
     /// Its ports, from 1.
     pub ports: Vec<PortReport>,
@@ -50,12 +51,12 @@ pub struct PortReport {
     pub is_active: bool,
     /// State, link layer, MTU and speed, as text.
     pub state: String,
-    /// Index, address and type of its GIDs.
+    /// Index, address and type of each GID.
     pub gids: Vec<String>,
 }
 
-/// Examines the devices, their ports and GIDs, the limit of locked memory, and the transport that a connection would use. It opens each
-/// device briefly.
+/// Examines the devices, their ports and GIDs, the limit of locked memory, and the transport that a connection would
+/// use. It opens each device briefly.
 pub fn doctor() -> Report {
     let (devices, missing) = match DeviceList::new() {
         Ok(list) => (list.iter().map(|device| look_at(&device.name(), device.open())).collect(), None),
@@ -167,7 +168,7 @@ impl fmt::Display for Report {
         for device in &self.devices {
             writeln!(f, "{}: {}", device.name, device.fault.as_deref().unwrap_or(&device.transport))?;
             if device.fault.is_none() && !device.has_windows {
-                writeln!(f, "  no memory windows of type 2B: a peer's key works until the memory is released")?;
+                writeln!(f, "  no memory windows of type 2B: a peer's key is valid until the memory is released")?;
             }
             for port in &device.ports {
                 writeln!(f, "  port {}: {}", port.number, port.state)?;

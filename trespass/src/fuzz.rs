@@ -1,4 +1,4 @@
-//! Entry points of the fuzz targets in `fuzz/`, which pass arbitrary bytes.
+//! Entry points for the fuzz targets in `fuzz/`, which call them with arbitrary bytes.
 
 use std::sync::OnceLock;
 
@@ -34,7 +34,7 @@ pub fn frames(input: &[u8]) -> bool {
         let (bytes, more) = bytes.split_at(bytes.len().min(usize::from(*length)));
         rest = more;
         is_well &= step(*operation, bytes, &mut connection, &mut stock);
-        // Each SEND has one receive, wherever it is now.
+        // Each receive is counted once, in whichever queue or inbox it is now.
         assert_eq!(stock.receives.len() + usize::from(connection.held()), stock.ledger.total as usize);
         assert!(stock.ledger.leased <= stock.ledger.total);
     }
@@ -47,7 +47,7 @@ fn step(operation: u8, bytes: &[u8], connection: &mut Connection, stock: &mut St
     let mut is_well = true;
     match operation % 8 {
         0..4 => {
-            // As in a backend, a SEND uses a posted receive; if none is left, the peer had no credit.
+            // As in a backend, a SEND uses a posted receive. If none is left, the peer sent without a credit.
             let Some(mut receive) = stock.receives.pop() else { return true };
             receive[..bytes.len()].copy_from_slice(bytes);
             receive.truncate(bytes.len());

@@ -1,4 +1,4 @@
-//! Sockets and messages over RDMA without verbs, and over TCP if RDMA is missing.
+//! Sockets and messages over RDMA, without using verbs directly; over TCP if RDMA is unavailable.
 //!
 //! | layer | module | what |
 //! |---|---|---|
@@ -6,7 +6,7 @@
 //! | 4 | `connection` | [`Connection`], [`Acceptor`]: messages |
 //! | 4 | `region` | [`Region`], [`Grant`], [`Batch`]: memory that the peer reads and writes directly |
 //! | 3 | `worker` | the loop that joins connections to a backend, and the shared worker that blocking calls drive |
-//! | 2 | `backend` | how SENDs travel: `verbs`, `tcp` |
+//! | 2 | `backend` | transports of SENDs: `verbs`, `tcp` |
 //! | 1 | `proto` | a connection as a state machine: no I/O, clock, threads or unsafe code |
 //! | 0 | `memory` | buffers: a pool, registered with the device once |
 

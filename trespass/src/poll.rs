@@ -30,7 +30,7 @@ pub fn poll(interests: &[Interest<'_>], deadline: Option<Instant>) -> io::Result
     let Some(handle) = handles.next().filter(|first| handles.all(|other| other.is_same(first))) else {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "poll takes interests of one worker, and one at least",
+            "poll needs at least one interest, and all of them from one worker",
         ));
     };
     let remove = |worker: &mut Worker, waker: &Waker| {
@@ -65,7 +65,7 @@ impl Interest<'_> {
         }
     }
 
-    /// The connection and the awaited event; `None` for an acceptor.
+    /// Returns the connection and the awaited event; `None` for an acceptor.
     fn awaited(&self) -> Option<(ConnectionId, Awaited)> {
         match self {
             Self::Message(connection) => Some((connection.id(), Awaited::Message)),

@@ -13,7 +13,7 @@ use crate::error::{code, deadline, invalid, name};
 #[derive(Debug)]
 pub struct Listener(pub(crate) Acceptor);
 
-/// A connection: `struct tr_connection`. Any thread may use it; [`tr_close`] is the last use.
+/// A connection: `struct tr_connection`. Any thread may use it until [`tr_close`].
 #[derive(Debug)]
 pub struct Connection {
     pub(crate) inner: trespass::Connection,
@@ -24,7 +24,7 @@ pub struct Connection {
 #[derive(Debug)]
 pub struct Message(Buf);
 
-/// Registers the NIC in software. `tr_use_softrnic` in `trespass.h`.
+/// Registers softrnic, the RDMA NIC in software.
 #[unsafe(no_mangle)]
 pub extern "C" fn tr_use_softrnic() -> c_int {
     #[cfg(feature = "softrnic")]
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn tr_accept(
     unsafe { give(accepted.and_then(wrap), connection) }
 }
 
-/// Ends a listener.
+/// Closes and frees a listener.
 ///
 /// # Safety
 ///
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn tr_connect(
     unsafe { give(connected.and_then(wrap), connection) }
 }
 
-/// Sends a message, by copying it.
+/// Sends a copy of a message.
 ///
 /// # Safety
 ///
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn tr_message_free(message: *mut Message) {
     }
 }
 
-/// Waits until the peer's NIC has received everything.
+/// Waits until the peer's NIC has received everything that was sent.
 ///
 /// # Safety
 ///
@@ -279,7 +279,7 @@ unsafe fn give<T>(value: io::Result<T>, place: *mut *mut T) -> c_int {
     // SAFETY: guaranteed by the caller.
     unsafe { clear(place) };
     let value = match value {
-        Ok(_) if place.is_null() => Err(invalid("there is no place for the handle")),
+        Ok(_) if place.is_null() => Err(invalid("the pointer for the new handle is null")),
         value => value,
     };
     code(value.map(|value| {

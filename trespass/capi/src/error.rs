@@ -43,7 +43,7 @@ fn errno(error: &io::Error) -> c_int {
     }
 }
 
-/// The deadline `milliseconds` from now; `None` if they are negative.
+/// Returns the time `milliseconds` from now; `None`, for no deadline, if `milliseconds` is negative.
 pub(crate) fn deadline(milliseconds: c_int) -> Option<Instant> {
     let milliseconds = u64::try_from(milliseconds).ok()?;
     Instant::now().checked_add(Duration::from_millis(milliseconds))
@@ -53,7 +53,7 @@ pub(crate) fn invalid(text: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
-/// Converts a host's name.
+/// Converts a host name from a C string.
 ///
 /// # Safety
 ///

@@ -1,4 +1,5 @@
-//! The C interface of trespass: opaque handles, and `-errno` for each failure. `include/trespass.h` describes each function.
+//! The C interface of trespass: opaque handles, and `-errno` for each failure. `include/trespass.h` describes each
+//! function.
 //!
 //! All connections belong to the default worker of the process. A panic does not unwind into C: it aborts the process.
 

@@ -65,7 +65,7 @@ unsafe fn wait(items: &mut [PollItem], timeout_ms: c_int) -> io::Result<c_int> {
                 }
             }
             (None, Some(listener)) => interests.push((index, IN, Interest::Incoming(&listener.0))),
-            _ => return Err(invalid("an item has one handle")),
+            _ => return Err(invalid("an item of tr_poll has exactly one handle; set either connection or listener")),
         }
     }
     let waited: Vec<Interest<'_>> = interests.iter().map(|(_, _, interest)| *interest).collect();

@@ -2,7 +2,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stderr,
-    reason = "a helper of tests: a panic fails them, and what it prints is for their reader"
+    reason = "a helper of tests: a panic fails the test, and its output is for the developer"
 )]
 
 use std::collections::BTreeSet;
@@ -71,7 +71,7 @@ fn a_cpp_program_polls_several_connections() {
     assert_eq!(text.lines().count(), 3, "{text}");
 }
 
-/// Names of the functions in those lines of the texts for which `is_one` returns true.
+/// Returns the names of the functions in the lines for which `is_one` returns true.
 fn functions<'t>(texts: impl IntoIterator<Item = &'t String>, is_one: impl Fn(&str) -> bool) -> BTreeSet<String> {
     let lines = texts.into_iter().flat_map(|text| text.lines()).filter(|line| is_one(line));
     let names = lines.filter_map(|line| {
@@ -87,7 +87,7 @@ fn header_declares_the_exported_functions() {
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
     let sources = ["src/connection.rs", "src/error.rs", "src/poll.rs", "src/lib.rs"].map(read);
     let exported = functions(&sources, |line| line.contains("extern \"C\" fn "));
-    // A declaration begins its line with the type that it returns.
+    // A declaration is a line that begins with the return type.
     let declared = functions([&read("include/trespass.h")], |line| {
         line.ends_with([';', ',']) && line.starts_with(|first: char| first.is_ascii_alphabetic())
     });

@@ -1,8 +1,8 @@
-//! The interface between the worker and a backend, which carries SENDs.
+//! The interface between the worker and a backend. A backend transports SENDs.
 //!
-//! A worker has one [`Backend`] of each kind, each with a pool and its connections. The worker calls it from one
-//! thread, or under its lock. No call blocks. The worker is generic over the backend, so the data path has no dynamic
-//! call.
+//! A worker has one [`Backend`] of each kind. Each backend has a pool and its own connections. The worker calls it from
+//! one thread, or under its lock. No call blocks. The worker is generic over the backend, so the data path has no
+//! dynamic call.
 //!
 //! # Ownership of memory
 //!
@@ -13,7 +13,7 @@
 //!   the queue pair is flushed: buffers of SENDs through `spare`, buffers of reads through [`Events::read`]. A time-out
 //!   never returns a buffer.
 //! - `expose` transfers a buffer to the backend, for the peer to read. The backend returns it through `spare` when
-//!   [`Request::Conceal`] has completed or the link has ended, so never before the peer's key is invalid.
+//!   [`Request::Conceal`] has completed or the link has ended. By then the peer's key is invalid.
 //! - [`Events::ended`] is the last event of a link, after the link has returned all its buffers.
 //! - The pool's memory outlives all buffers. Regions outlive the queue pairs, because the backend drops queue pairs
 //!   first.
@@ -39,7 +39,8 @@ pub(crate) use crate::proto::{HEADER, Remote, Request};
 pub(crate) mod tcp;
 pub(crate) mod verbs;
 
-/// A link of a backend, chosen by the worker: an index into its table of connections, and the index's generation.
+/// Identifies a link of a backend: an index into the worker's table of connections, and the generation of that index.
+/// The worker chooses both.
 ///
 /// The worker reuses an index only after [`Events::ended`] of its previous link, so a backend may keep a `Vec` by
 /// index. A call with an ended link does nothing.
@@ -49,15 +50,15 @@ pub(crate) struct LinkId {
     pub(crate) generation: u32,
 }
 
-/// A listener of a backend, chosen by the worker.
+/// Identifies a listener of a backend; the worker chooses the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ListenerId(pub(crate) u32);
 
-/// An incoming connection that the worker has not accepted or rejected yet, numbered by the backend.
+/// Identifies an incoming connection that the worker has not accepted or rejected yet; the backend chooses the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct IncomingId(pub(crate) u64);
 
-/// Capabilities of a backend's links; constant once the backend exists.
+/// Capabilities of a backend's links. They do not change after the backend is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Abilities {
     /// Length in bytes of the buffers of `post_receives`, and maximum length of a SEND. The hello negotiates a smaller
@@ -65,8 +66,8 @@ pub(crate) struct Abilities {
     pub(crate) segment: u32,
     /// Capacity of the shared receive queue.
     pub(crate) receives: u32,
-    /// Maximum number of outstanding reads of a link; 0 if the backend does not support [`Request::Read`], and
-    /// therefore no rendezvous.
+    /// Maximum number of outstanding reads of a link; 0 0 if the backend does not support [`Request::Read`]. Without
+    /// reads there is no rendezvous.
     pub(crate) reads: u16,
     /// Whether `Request::Probe` probes the peer's NIC. If false, the connection sends PING frames instead.
     pub(crate) probe: bool,
@@ -79,7 +80,7 @@ pub(crate) struct RegionPart {
     pub(crate) offset: usize,
     pub(crate) length: usize,
     pub(crate) is_writable: bool,
-    /// The progress that ends when the key is invalid.
+    /// The progress, which completes when the key is invalid.
     pub(crate) closed: Arc<Progress>,
 }
 
@@ -95,14 +96,14 @@ pub(crate) struct Established {
 /// The reason for the end of a link.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// `disconnect` of this side is complete.
+    /// This side called `disconnect`, and the link has closed.
     Closed,
     /// The peer disconnected, or its process died.
     PeerClosed,
     /// The peer's worker rejected the connection; contains the bytes that it passed to [`Backend::reject`].
     Rejected(Vec<u8>),
-    /// Another failure: no route, no listener, retries exhausted, device removed. The kind is the one that a socket
-    /// would return; the source contains the status of the verb.
+    /// Another failure: no route, no listener, retries exhausted, device removed. The error has the kind that a socket
+    /// would return, and the verb's status as its source.
     Failed(io::Error),
 }
 
@@ -115,17 +116,17 @@ pub(crate) trait Events {
     /// The link is established, and transmits requests, including those posted earlier. At the client, `hello` is the
     /// server's answer; at the server it is empty. The backend reports received data only after this event.
     fn established(&mut self, link: LinkId, established: Established, hello: &[u8]);
-    /// A SEND arrived: `message[..]` is what the peer sent. The receive is no longer posted. Returns false for a
-    /// protocol violation: the worker ends the link, and later messages are ignored.
+    /// A SEND arrived; `message[..]` contains its bytes. The receive is no longer posted. Returns false if the SEND
+    /// violates the protocol: the worker then ends the link and ignores later messages.
     fn received(&mut self, link: LinkId, message: Buf) -> bool;
-    /// A receive returns without a message: it was flushed, or consumed by a link that has ended.
+    /// A receive is returned without a message: it was flushed, or a link that has ended consumed it.
     fn returned(&mut self, receive: Buf);
     /// `requests` more SENDs of the link have completed: the peer's NIC has received them. They are reported in batches
     /// (selective signalling).
     fn sent(&mut self, link: LinkId, requests: u32);
     /// A READ completed, or failed (`false`: the contents are undefined, and the link ends).
     fn read(&mut self, link: LinkId, token: u32, into: Buf, whole: bool);
-    /// Transfers have completed or failed, or keys of regions have stopped working: their progress has ended.
+    /// Transfers have completed or failed, or keys of regions have become invalid; each has updated its progress.
     fn moved(&mut self, link: LinkId);
     /// A probe was acknowledged.
     fn probed(&mut self, link: LinkId);
@@ -133,7 +134,7 @@ pub(crate) trait Events {
     fn ended(&mut self, link: LinkId, why: Ended);
 }
 
-/// A transport of SENDs, for all connections of one worker.
+/// Transports SENDs for all connections of one worker.
 pub(crate) trait Backend {
     fn abilities(&self) -> Abilities;
     /// The pool of this backend's buffers. Buffers of other pools are copied before they are posted.
@@ -149,12 +150,13 @@ pub(crate) trait Backend {
     fn accept(&mut self, incoming: IncomingId, link: LinkId, hello: &[u8]);
     /// Rejects; `refusal` (at most 148 bytes) arrives as [`Ended::Rejected`].
     fn reject(&mut self, incoming: IncomingId, refusal: &[u8]);
-    /// Ends a link in any state, and flushes its posted requests; by then the connection has ensured that no data is
-    /// lost (FIN_ACK). `ended` reports the end within a bounded time, even if the peer has failed.
+    /// Ends a link in any state, and flushes its posted requests. To lose no data, the worker calls this after FIN_ACK,
+    /// unless the linger time has passed or the connection has failed. `ended` reports the end within a bounded time,
+    /// even if the peer has failed.
     fn disconnect(&mut self, link: LinkId);
 
-    /// Posts requests from the front, as many as the send queue has space for, in one list with one doorbell. Takes
-    /// none before `established`. A failed link takes all, and reports `ended`.
+    /// Removes requests from the front and posts them, as many as fit into the send queue, as one list with one
+    /// doorbell. Before `established`, removes none. For a failed link, removes all and reports `ended`.
     fn post(&mut self, link: LinkId, requests: &mut VecDeque<Request>, spare: &mut Vec<Buf>);
     /// Posts a SEND of both parts inline, if they fit and no request of the link is waiting. Returns whether the SEND
     /// was posted.
@@ -163,7 +165,7 @@ pub(crate) trait Backend {
         false
     }
     /// Lets the link's peer read the bytes of a buffer, for a rendezvous. The key is valid when any request posted
-    /// after this call arrives. With memory windows, the key opens only these bytes, only to this link, until
+    /// after this call arrives. With memory windows, the key gives access to only these bytes, on only this link, until
     /// [`Request::Conceal`]. Returns the buffer if it cannot be exposed: it belongs to another pool, the link has
     /// ended, or the link exposes the maximum number of buffers.
     fn expose(&mut self, link: LinkId, buffer: Buf) -> Result<Remote, Buf>;
@@ -172,9 +174,9 @@ pub(crate) trait Backend {
         None
     }
     /// Lets the link's peer read or write a part of a region, until [`Request::Conceal`] has completed or the link has
-    /// ended; then the part's progress ends. The key is valid when any request posted after this call arrives.
+    /// ended; this completes the part's progress. The key is valid when any request posted after this call arrives.
     fn grant(&mut self, _link: LinkId, _part: RegionPart) -> io::Result<Remote> {
-        Err(io::Error::new(io::ErrorKind::Unsupported, "the connection does not run on RDMA, and has no regions"))
+        Err(io::Error::new(io::ErrorKind::Unsupported, "the connection uses TCP, which has no regions"))
     }
     /// Posts receives of [`Abilities::segment`] bytes each, as many as the queue has space for.
     fn post_receives(&mut self, buffers: &mut Vec<Buf>);
@@ -183,8 +185,8 @@ pub(crate) trait Backend {
     fn poll(&mut self, budget: usize, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize;
     /// Prepares to sleep: requests a wake-up on [`Backend::fd`]. Returns false if an event is pending already.
     fn arm(&mut self) -> io::Result<bool>;
-    /// The descriptor that becomes readable, after `arm`, when `poll` has an event. It is an epoll descriptor of the
-    /// others, and stays the same for the backend's lifetime.
+    /// The descriptor that becomes readable, after `arm`, when `poll` has an event. It is an epoll descriptor that
+    /// contains the backend's other descriptors, and stays the same for the backend's lifetime.
     fn fd(&self) -> BorrowedFd<'_>;
     /// The time, in nanoseconds of CLOCK_MONOTONIC, at which `poll` must be called even without an event. `poll` then
     /// handles the time-outs of connecting and teardown.

@@ -1,4 +1,4 @@
-//! Prints the transport that connections of this machine use, and the changes that help: see [`trespass::doctor`].
+//! Prints which transport connections use on this machine, and the recommended changes: see [`trespass::doctor`].
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     #[cfg(feature = "softrnic")]
     if let Err(error) = softrnic::register() {
-        // The report then shows the machine without softrnic.
+        // On an error, the report shows the machine without softrnic.
         let _ = writeln!(io::stderr(), "warning: {error}");
     }
     let report = trespass::doctor();

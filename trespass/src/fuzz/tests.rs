@@ -14,13 +14,13 @@ const TARGETS: [(&str, corpus::Target); 2] = [("frames", frames), ("hello", hand
 fn corpus_results_match_their_names() {
     // Outside the repository (a crate from a registry) there is no corpus.
     if !Path::new(env!("CARGO_MANIFEST_DIR")).join("../ARCHITECTURE.md").exists() {
-        return println!("DID NOT RUN: this is not the repository");
+        return println!("DID NOT RUN: the corpus exists only in the repository");
     }
     corpus::replay(&TARGETS);
 }
 
 #[test]
-#[ignore = "rewrites the corpus, after a change of the wire"]
+#[ignore = "rewrites the corpus; run it after a change of the wire format"]
 fn write_corpus() {
     let frame = |kind: u8, flags: u8, length: u8, a: u8, payload: &[u8]| {
         let mut bytes = vec![kind, flags, 5, 0, length, 0, 0, 0, a, 0, 0, 0, 0, 0, 0, 0];

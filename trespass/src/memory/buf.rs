@@ -15,14 +15,13 @@ use super::chunk::Chunk;
 
 /// A buffer with one owner, which returns to its pool when it is dropped, on any thread. Dereferences to its bytes.
 ///
-/// Buffers without a pool, or longer than the pool allows, are on the heap. They are copied when they are sent.
+/// A buffer without a pool, or longer than the pool allows, is on the heap. The library copies it when it is sent.
 pub struct Buf {
-    /// Only `drop` takes it.
+    /// Only `drop` moves the value out.
     piece: ManuallyDrop<Box<Piece>>,
 }
 
-/// A buffer's memory, and which of its bytes are in use. It is allocated separately, so that moving a buffer moves only
-/// a pointer.
+/// A buffer's memory, and the range of its bytes in use. It is boxed, so that moving a buffer moves only a pointer.
 #[derive(Debug)]
 pub(super) struct Piece {
     /// The first of the buffer's `room` bytes, all of which are initialised.
@@ -47,7 +46,7 @@ impl Piece {
     ///
     /// # Safety
     ///
-    /// - `room` initialised bytes are at `first`, which nothing else uses while the piece and the chunk exist.
+    /// - `first` points to `room` initialised bytes, which nothing else uses while the piece and the chunk exist.
     /// - `room` fits 32 bits.
     pub(super) unsafe fn new(chunk: Arc<Chunk>, first: NonNull<u8>, room: usize) -> Self {
         debug_assert!(u32::try_from(room).is_ok());
@@ -97,7 +96,8 @@ impl Buf {
         Bytes::from_owner(self)
     }
 
-    /// Sets the length to `length` bytes, after the space for a header; returns false if the memory is too short.
+    /// Sets the length to `length` bytes, which begin after the space for a header. Returns false if the memory is too
+    /// short.
     #[inline]
     pub(crate) fn resize(&mut self, length: usize) -> bool {
         let start = (HEADROOM as u32).min(self.piece.room);
@@ -115,7 +115,7 @@ impl Buf {
         self.piece.end = self.piece.start;
     }
 
-    /// Writes a header before the bytes; returns false without space for it.
+    /// Writes a header before the bytes; returns false if there is no space for it.
     #[inline]
     pub(crate) fn prepend(&mut self, header: &[u8]) -> bool {
         if header.len() > self.piece.start as usize {
@@ -126,7 +126,7 @@ impl Buf {
         true
     }
 
-    /// Appends both parts to the bytes; returns false without space for them.
+    /// Appends both parts to the bytes; returns false if there is no space for them.
     #[inline]
     pub(crate) fn append(&mut self, first: &[u8], second: &[u8]) -> bool {
         let (length, at) = (first.len() + second.len(), self.len());
@@ -139,7 +139,7 @@ impl Buf {
         true
     }
 
-    /// Whether the memory fits a segment of this length without being much longer.
+    /// Whether the memory is long enough for a segment of this length, and not much longer.
     #[inline]
     pub(crate) fn is_segment(&self, length: usize) -> bool {
         let room = self.piece.room as usize;
@@ -214,7 +214,7 @@ impl fmt::Debug for Buf {
 impl Drop for Buf {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the buffer ends here, so that nothing uses its piece afterwards.
+        // SAFETY: the buffer is being dropped, so nothing uses its piece afterwards.
         let piece = unsafe { ManuallyDrop::take(&mut self.piece) };
         match &piece.chunk {
             Some(chunk) => chunk.home().push(piece),

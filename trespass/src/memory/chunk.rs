@@ -17,7 +17,7 @@ use super::pool::Lists;
 #[derive(Clone, Debug)]
 pub(crate) struct Domain {
     pub(crate) pd: Arc<ProtectionDomain>,
-    /// The access rights of requests, windows and peers.
+    /// The protection domain of requests, windows and peers.
     pub(crate) access: AccessFlags,
     /// Whether keys belong to memory windows.
     pub(crate) has_windows: bool,
@@ -46,7 +46,7 @@ pub(super) struct Chunk {
     count: usize,
 }
 
-/// Pages, registered if there is a device.
+/// The pages, registered if the pool has a device.
 #[derive(Debug)]
 pub(super) struct Memory {
     region: Option<Arc<MemoryRegion>>,
@@ -58,7 +58,7 @@ impl Memory {
         let region = domain.map(|domain| {
             let address = pages.first().as_ptr().expose_provenance();
             // SAFETY:
-            // - The bytes stay mapped: `drop` unmaps them after the registration has ended, or not at all.
+            // - `drop` unmaps the bytes after the registration has ended, or not at all.
             // - The backend owns each buffer that the device may write, and holds no reference to its bytes during that
             //   time. Only the backend binds windows, to buffers that it owns until the key is revoked.
             // - On a device without windows, `access` has RemoteRead: a peer with the key may read bytes while the
@@ -93,8 +93,7 @@ impl Chunk {
     pub(super) fn at(&self, number: usize) -> NonNull<u8> {
         assert!(number < self.count, "a chunk has {} buffers", self.count);
         let first = self.memory.pages.as_ref().map_or(NonNull::dangling(), Pages::first);
-        // SAFETY: `new` chose `count` so that this many strides fit into the pages. `number` is below it, so the pages
-        // have bytes, and exist.
+        // SAFETY: `new` chose `count` so that this many strides fit into the pages, and `number` is below `count`.
         unsafe { first.add(number * self.stride) }
     }
 
@@ -120,7 +119,7 @@ impl Chunk {
     }
 }
 
-/// The list of a size.
+/// Returns the list for a size.
 #[derive(Debug)]
 pub(super) struct Home {
     lists: Arc<Lists>,

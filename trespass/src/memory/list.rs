@@ -1,4 +1,4 @@
-//! The buffers of one size.
+//! The chunks and free buffers of one size.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,7 +6,7 @@ use super::buf::Piece;
 use super::chunk::Chunk;
 use super::pages::HUGE;
 
-/// Chunks of one size, and their free buffers, the last returned first.
+/// The chunks of one size, and their free buffers. The buffer returned last is used next.
 #[derive(Debug, Default)]
 pub(super) struct List {
     inner: Mutex<Inner>,
@@ -16,10 +16,10 @@ pub(super) struct List {
 struct Inner {
     chunks: Vec<Option<Arc<Chunk>>>,
     /// The buffers are boxed, so that taking one allocates nothing and moves a pointer.
-    #[expect(clippy::vec_box, reason = "a piece keeps its place")]
+    #[expect(clippy::vec_box, reason = "the address of a piece does not change")]
     free: Vec<Box<Piece>>,
-    /// The minimum number of free buffers since the last [`List::give_back_idle`]: this many buffers at the front were
-    /// not used since then.
+    /// The minimum number of free buffers since the last [`List::give_back_idle`]. So this many buffers at the front of
+    /// `free` were not used since then.
     least: usize,
 }
 
@@ -50,7 +50,7 @@ impl List {
         self.lock().free.push(piece);
     }
 
-    /// Adds the chunk that `make` creates for an index, with its buffers; takes the first of these.
+    /// Adds a chunk with its buffers, and takes the first buffer. `make` creates the chunk for an index.
     pub(super) fn add<P: DoubleEndedIterator<Item = Box<Piece>> + ExactSizeIterator>(
         &self,
         make: impl FnOnce(usize) -> (Arc<Chunk>, P),
@@ -70,31 +70,31 @@ impl List {
         inner.free.pop()
     }
 
-    /// Returns unused chunks to the system, until they have `wanted` bytes in total; returns the number of bytes.
+    /// Frees unused chunks until at least `wanted` bytes are freed; returns the number of bytes.
     pub(super) fn give_back(&self, wanted: usize) -> usize {
         let mut inner = self.lock();
         let count = inner.free.len();
         inner.give_back(count, wanted).iter().map(|chunk| chunk.bytes()).sum()
     }
 
-    /// Returns chunks to the system of which no buffer was used since the last call.
+    /// Frees the chunks whose buffers were all unused since the last call.
     pub(super) fn give_back_idle(&self) -> usize {
         let mut inner = self.lock();
         let idle = inner.least;
         let given = inner.give_back(idle, usize::MAX);
         inner.least = inner.free.len();
-        // Unmapping takes time, so the lock is released first.
+        // Unmapping takes time, so it happens after the lock is released.
         drop(inner);
         given.iter().map(|chunk| chunk.bytes()).sum()
     }
 
-    /// Returns the number of all buffers, and of free ones.
+    /// Returns the numbers of all buffers and of free buffers.
     pub(super) fn count(&self) -> (usize, usize) {
         let inner = self.lock();
         (inner.chunks.iter().flatten().map(|chunk| chunk.count()).sum(), inner.free.len())
     }
 
-    /// Ends the list with its pool: each chunk is freed with its last buffer.
+    /// Ends the list when its pool is dropped: each chunk is freed after its last buffer.
     pub(super) fn close(&self) {
         let ended = std::mem::take(&mut *self.lock());
         drop(ended);
@@ -103,7 +103,7 @@ impl List {
 
 impl Inner {
     /// Removes chunks whose buffers are all among the first `idle` free ones. A list keeps one chunk unless the chunk
-    /// is large, because at the limit of the pool a request of this size might wait for another chunk forever.
+    /// is large. Otherwise, when the pool is at its limit, a request of this size might wait forever for a new chunk.
     fn give_back(&mut self, idle: usize, wanted: usize) -> Vec<Arc<Chunk>> {
         let mut counts = vec![0; self.chunks.len()];
         for index in self.free[..idle].iter().filter_map(|piece| piece.index()) {

@@ -1,5 +1,4 @@
-//! Buffers: memory that is registered with the device once, and moves between program, worker and device without
-//! copies.
+//! Buffers: memory that is registered with the device once. Program, worker and device pass it on without copies.
 
 mod buf;
 mod chunk;
@@ -13,9 +12,9 @@ pub(crate) use chunk::Domain;
 pub use pool::Pool;
 pub(crate) use region::{Progress, RegionMemory, Transfer};
 
-/// Space before a buffer's bytes for the frame header, so that header and payload are sent from the program's buffer in
-/// one piece.
+/// Space for the frame header before a buffer's bytes, so that header and payload are contiguous in the program's
+/// buffer.
 pub(crate) const HEADROOM: usize = 16;
 
-/// The part of it that a buffer uses, so that its bytes begin at a cache line.
+/// The part of `HEADROOM` that a buffer uses, so that its bytes begin at a cache line.
 const LINE: usize = 64;

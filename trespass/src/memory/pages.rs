@@ -1,4 +1,4 @@
-//! Whole pages: huge ones if the system has them.
+//! Allocates whole pages: huge pages if the system has them.
 
 use std::io;
 use std::ptr::{self, NonNull};
@@ -13,14 +13,14 @@ pub(crate) struct Pages {
     len: usize,
 }
 
-// SAFETY: the mapping belongs to its owner and to no thread; using the address is unsafe.
+// SAFETY: the mapping does not depend on the thread; using the address is unsafe.
 unsafe impl Send for Pages {}
 // SAFETY: as for Send.
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Maps at least `len` bytes: reserved huge pages if enough are free, otherwise ordinary pages with advice to use
-    /// transparent huge pages.
+    /// Maps at least `len` bytes: reserved huge pages if enough are free, otherwise ordinary pages for which it
+    /// requests transparent huge pages.
     ///
     /// # Errors
     ///
@@ -35,7 +35,8 @@ impl Pages {
         }
         let pages = Self::map(rounded(4096)?, 0)?;
         pages.advise(libc::MADV_HUGEPAGE);
-        // If a child of fork(2) shared the pages, the parent would write to copies that are unknown to the device.
+        // If a child of fork(2) shared the pages, the parent's writes would go to copies that the device does not
+        // access.
         pages.advise(libc::MADV_DONTFORK);
         Ok(pages)
     }

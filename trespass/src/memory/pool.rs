@@ -17,16 +17,16 @@ const SMALLEST: u32 = 12;
 /// The largest: 1 GiB.
 const LARGEST: u32 = 30;
 pub(super) const SIZES: usize = (LARGEST - SMALLEST + 1) as usize;
-/// Buffers up to this size have a cache line more, for the header of a frame. Larger ones begin at a page and are sent
-/// without a header.
+/// Buffers up to this size have an additional cache line for the header of a frame. Larger ones begin at a page
+/// boundary and are sent without a header.
 const WITH_HEADROOM: usize = 16 << 10;
 
 /// Buffers of one backend of one worker, with sizes that are powers of two from 4 KiB to 1 GiB. Clones share the pool.
 ///
 /// A buffer returns to its pool when it is dropped, in any thread. The pool has a limit in bytes; at the limit,
-/// allocation returns `None`. When no buffer of a size is free, a chunk of 2 MiB or one buffer, whichever is larger, is
-/// added: of huge pages if the system has them. A chunk without a buffer in use returns to the system after some
-/// seconds, or as soon as another size needs its memory; each size keeps one chunk of 2 MiB.
+/// allocation returns `None`. When no buffer of a size is free, the pool adds a chunk: 2 MiB or one buffer, whichever
+/// is larger, in huge pages if the system has them. It frees a chunk that has no buffer in use after some seconds, or
+/// as soon as another size needs the memory. Each size keeps one chunk of 2 MiB.
 #[derive(Clone, Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
@@ -35,7 +35,7 @@ pub struct Pool {
 #[derive(Debug)]
 struct Shared {
     lists: Arc<Lists>,
-    /// Locked while a chunk is added.
+    /// Held while a thread adds a chunk.
     growing: Mutex<()>,
     bytes: AtomicUsize,
     domain: Option<Domain>,
@@ -78,8 +78,7 @@ impl Pool {
         self.lend(length, LINE, self.shared.limit)
     }
 
-    /// Takes a buffer whose length a peer chose. Memory is added for it only while the pool has less than half of its
-    /// limit.
+    /// Takes a buffer whose length a peer chose. For it, the pool grows only up to half of its limit.
     pub(crate) fn alloc_within_half(&self, length: usize) -> Option<Buf> {
         self.lend(length, LINE, self.shared.limit / 2)
     }
@@ -123,13 +122,13 @@ impl Pool {
         self.shared.segment
     }
 
-    /// Returns memory that was not used since the last call to the system.
+    /// Frees the memory that was not used since the last call.
     pub(crate) fn give_back_idle(&self) {
         let given: usize = self.shared.lists.iter().map(List::give_back_idle).sum();
         self.shared.bytes.fetch_sub(given, Ordering::Relaxed);
     }
 
-    /// Buffers that are not in the pool: with the device, with the worker or with the program.
+    /// Returns the number of buffers that the device, the worker or the program uses.
     pub fn outstanding(&self) -> usize {
         self.shared.lists.iter().map(List::count).map(|(all, free)| all - free).sum()
     }
@@ -162,8 +161,8 @@ impl Shared {
         }
     }
 
-    /// At the limit, a large buffer may be larger than requested, because for a newly used size no chunk may be
-    /// completely free.
+    /// Takes a larger buffer than requested, because the pool is at its limit and may be unable to free a whole chunk
+    /// for this size.
     #[cold]
     fn pop_larger(&self, length: usize, size: u32) -> Option<(Box<Piece>, u32)> {
         let larger = (size + 1..SIZES as u32).filter(|_| length > WITH_HEADROOM);
@@ -214,7 +213,7 @@ impl Shared {
         }
     }
 
-    /// Gives chunks without a buffer in use back to the system, the largest first, until these have `wanted` bytes.
+    /// Frees chunks that have no buffer in use, the largest first, until `wanted` bytes are freed.
     fn give_back(&self, wanted: usize) -> usize {
         let mut given = 0;
         for list in self.lists.iter().rev() {
@@ -239,8 +238,8 @@ fn refused(error: &PoolError) -> Option<Buf> {
     None
 }
 
-/// Returns a buffer for `length` bytes that begin `start` bytes into the piece, or where the capacity begins if that is
-/// earlier.
+/// Returns a buffer for `length` bytes. They begin `start` bytes into the piece, or at the start of the capacity if
+/// that is earlier.
 #[inline]
 fn cut(piece: Box<Piece>, size: u32, length: usize, start: usize) -> Buf {
     let before = line(1 << (size + SMALLEST));
@@ -259,7 +258,7 @@ fn line(capacity: usize) -> usize {
     if capacity <= WITH_HEADROOM { LINE } else { 0 }
 }
 
-/// The reason why a pool returned no buffer.
+/// Returns the reason why a pool returned no buffer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PoolError {
     #[error(
@@ -360,7 +359,7 @@ mod tests {
         drop((large, rest));
         let kept: Vec<Buf> = std::iter::from_fn(|| pool.segment()).collect();
         assert_eq!(kept.len(), 5 * of_one_chunk);
-        assert!(pool.alloc(8 << 20).is_none(), "buffers of all chunks are in use");
+        assert!(pool.alloc(8 << 20).is_none(), "each chunk has a buffer in use");
         assert_eq!(pool.bytes(), 10 << 20);
     }
 

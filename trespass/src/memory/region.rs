@@ -1,4 +1,4 @@
-//! Memory that peers read and write directly.
+//! Memory regions that peers read and write directly.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -23,7 +23,7 @@ pub(crate) struct RegionMemory {
 
 #[derive(Debug)]
 enum Memory {
-    /// Copies by the program take this lock; the device does not.
+    /// A lock for copies by the program; the device does not take it.
     Owned(Mutex<OwnedMemoryRegion>, Arc<MemoryRegion>),
     Foreign(Arc<MemoryRegion>),
 }
@@ -36,18 +36,19 @@ impl RegionMemory {
         Ok(Self { memory: Memory::Owned(Mutex::new(owned), region), address, length })
     }
 
-    /// Memory of the program, or of a GPU, by its address.
+    /// Registers memory of the program, or of a GPU, by its address.
     ///
     /// # Safety
     ///
-    /// As for [`ProtectionDomain::reg_mr`](sideway::ibverbs::protection_domain::ProtectionDomain::reg_mr), for peers that read and write.
+    /// The conditions of [`ProtectionDomain::reg_mr`](sideway::ibverbs::protection_domain::ProtectionDomain::reg_mr)
+    /// for memory that peers read and write.
     pub(crate) unsafe fn foreign(domain: &Domain, address: usize, length: usize) -> Result<Self, VerbError> {
         // SAFETY: guaranteed by the caller.
         let region = unsafe { domain.pd.reg_mr(address, length, domain.region_access())? };
         Ok(Self { memory: Memory::Foreign(region), address: address as u64, length })
     }
 
-    /// Memory of a dma-buf, which begins at the address `iova` for keys and requests.
+    /// Registers memory of a dma-buf; in keys and requests its first byte has the address `iova`.
     ///
     /// # Safety
     ///
@@ -77,13 +78,13 @@ impl RegionMemory {
         }
     }
 
-    /// Copies bytes out. If a peer writes at the same time, the copy may mix old and new bytes.
+    /// Copies bytes from the region. If a peer writes at the same time, the copy may mix old and new bytes.
     pub(crate) fn read_at(&self, offset: usize, bytes: &mut [u8]) -> io::Result<()> {
         let Memory::Owned(owned, _) = &self.memory else { return Err(not_owned()) };
         owned.lock().unwrap_or_else(PoisonError::into_inner).read_at(offset, bytes).map_err(io::Error::other)
     }
 
-    /// Copies bytes in. A peer that reads at the same time may get a mix of old and new bytes.
+    /// Copies bytes into the region. A peer that reads at the same time may get a mix of old and new bytes.
     pub(crate) fn write_at(&self, offset: usize, bytes: &[u8]) -> io::Result<()> {
         let Memory::Owned(owned, _) = &self.memory else { return Err(not_owned()) };
         owned.lock().unwrap_or_else(PoisonError::into_inner).write_at(offset, bytes).map_err(io::Error::other)
@@ -92,10 +93,13 @@ impl RegionMemory {
 
 #[cold]
 fn not_owned() -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, "the region does not own its memory; access it where it comes from")
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        "the region does not own its memory; access the memory that was registered instead",
+    )
 }
 
-/// One request of a batch: transfers bytes between a region and a peer's memory.
+/// One transfer of a batch, between a region and a peer's memory.
 #[derive(Debug)]
 pub(crate) struct Transfer {
     pub(crate) is_put: bool,
@@ -136,12 +140,12 @@ impl Transfer {
         (self.region.region().lkey(), self.region.address() + self.offset as u64, self.length)
     }
 
-    /// The request has failed, but the device may still use the region's memory: it stays registered until the process ends.
+    /// Fails the request. The device may still use the region's memory, which stays registered until the process ends.
     pub(crate) fn leak(self) {
         std::mem::forget(Arc::clone(&self.region));
     }
 
-    /// Completes the request. Dropping it means that it failed.
+    /// Completes the request. A request that is dropped without this has failed.
     pub(crate) fn end(mut self, is_well: bool) {
         self.is_well = is_well;
     }
@@ -172,7 +176,7 @@ impl Progress {
         self.left.fetch_sub(1, Ordering::Release);
     }
 
-    /// Returns a value once all requests have completed: `false` if one has failed.
+    /// Returns `None` until all requests have completed; then whether all succeeded.
     pub(crate) fn ended(&self) -> Option<bool> {
         (self.left.load(Ordering::Acquire) == 0).then(|| !self.has_failed.load(Ordering::Relaxed))
     }

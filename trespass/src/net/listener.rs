@@ -9,7 +9,7 @@ use crate::worker::Handle;
 
 use super::Stream;
 
-/// Accepts streams: over RDMA, and over TCP at the same port.
+/// Accepts streams over RDMA, and over TCP at the same port.
 #[derive(Debug)]
 pub struct Listener {
     acceptor: Acceptor,
@@ -25,12 +25,12 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// The address is in use, or is not this host's.
+    /// The address is in use, or does not belong to this host.
     pub fn bind(address: impl ToSocketAddrs) -> io::Result<Listener> {
         Acceptor::bind(address).map(Listener::over)
     }
 
-    /// Listens on a worker.
+    /// Listens with the given worker.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl Listener {
         Ok(self.acceptor.local_addr())
     }
 
-    /// Makes `accept` return `WouldBlock` rather than wait.
+    /// Makes `accept` return `WouldBlock` instead of waiting.
     ///
     /// # Errors
     ///

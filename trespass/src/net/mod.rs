@@ -1,4 +1,4 @@
-//! [`Listener`] and [`Stream`], shaped as those of `std::net`.
+//! [`Listener`] and [`Stream`], with the methods of `TcpListener` and `TcpStream` of `std::net`.
 //!
 //! ```no_run
 //! use std::io::{Read, Write};

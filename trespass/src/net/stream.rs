@@ -13,7 +13,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::connection::Connection;
 use crate::worker::{Handle, Stats, Wait, Worker};
 
-/// A stream of bytes, as `std::net::TcpStream`: over RDMA if both sides support it, otherwise over TCP.
+/// A stream of bytes, like `std::net::TcpStream`: over RDMA if both sides support it, otherwise over TCP.
 ///
 /// Dropping the last clone closes the stream. A blocking stream then waits until the peer's worker has received
 /// everything, at most for the linger time. For a non-blocking stream the worker does this later.
@@ -72,7 +72,7 @@ impl Stream {
         Connection::connect(address).map(Stream::from)
     }
 
-    /// Connects within a time.
+    /// Connects within a time limit.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl Stream {
         Connection::connect_on(&Handle::global()?, address, Some(time)).map(Stream::from)
     }
 
-    /// Connects on a worker.
+    /// Connects with the given worker.
     ///
     /// # Errors
     ///
@@ -108,11 +108,12 @@ impl Stream {
         self.inner.connection.addresses().map(|(local, _)| local)
     }
 
-    /// Shuts down reading, writing, or both. After writing is shut down, the peer reads the remaining bytes, then the end of the stream.
+    /// Shuts down reading, writing, or both. After writing is shut down, the peer reads the remaining bytes, then the
+    /// end of the stream.
     ///
     /// # Errors
     ///
-    /// Why the connection ended, if it has ended already.
+    /// The reason why the connection ended, if it has ended already.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         if how != Shutdown::Write {
             self.inner.is_read_shut.store(true, Ordering::Relaxed);
@@ -120,7 +121,7 @@ impl Stream {
         if how == Shutdown::Read { Ok(()) } else { self.inner.connection.shutdown() }
     }
 
-    /// Limits the time that a read waits; `None` is no limit.
+    /// Limits the time that a read waits; `None` means no limit.
     ///
     /// # Errors
     ///
@@ -129,7 +130,7 @@ impl Stream {
         set(&self.inner.read_timeout, limit)
     }
 
-    /// Limits the time that a write waits; `None` is no limit.
+    /// Limits the time that a write waits; `None` means no limit.
     ///
     /// # Errors
     ///
@@ -148,8 +149,8 @@ impl Stream {
         get(&self.inner.write_timeout)
     }
 
-    /// Makes reads and writes return `WouldBlock` rather than wait. After the first `WouldBlock`, the stream's descriptor ([`AsFd`]) is
-    /// readable when either should be retried.
+    /// Makes reads and writes return `WouldBlock` instead of waiting. After the first `WouldBlock`, the stream's
+    /// descriptor ([`AsFd`]) is readable when either should be retried.
     ///
     /// # Errors
     ///
@@ -181,7 +182,7 @@ impl Stream {
         Ok(true)
     }
 
-    /// Another handle of the same stream.
+    /// Returns another handle to the same stream.
     ///
     /// # Errors
     ///
@@ -199,16 +200,17 @@ impl Stream {
         self.inner.connection.stats()
     }
 
-    /// Waits until the peer's NIC has everything that was written.
+    /// Waits until the peer's NIC has received everything that was written.
     ///
     /// # Errors
     ///
-    /// Why the connection ended, if it has ended already.
+    /// The reason why the connection ended, if it has ended already.
     pub fn flush_all(&self) -> io::Result<()> {
         self.inner.connection.flush()
     }
 
-    /// Tries an operation; if it would block, registers a waker that is called when the operation should be retried.
+    /// Tries an operation. If it would block, registers a waker, which the worker calls when the operation should be
+    /// retried.
     pub(super) fn attempt<T>(
         &self,
         what: Wait,
@@ -255,7 +257,7 @@ impl Stream {
         worker.try_write(self.inner.connection.id(), bytes)
     }
 
-    /// Writes the parts in order, until one is written only partly.
+    /// Writes the parts in order, and stops after a partial write.
     pub(super) fn write_parts(&self, worker: &mut Worker, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut count = 0;
         for part in parts.iter().filter(|part| !part.is_empty()) {
@@ -319,7 +321,8 @@ impl Write for &Stream {
         self.call(Wait::Write, &self.inner.write_timeout, |worker| self.write_parts(worker, parts))
     }
 
-    /// Does nothing, as for sockets: written bytes are sent at once. [`Stream::flush_all`] waits until the peer's NIC has them.
+    /// Does nothing, as for sockets: written bytes are sent at once. [`Stream::flush_all`] waits until the peer's NIC
+    /// has them.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -368,7 +371,7 @@ impl AsRawFd for Stream {
 
 fn set(place: &AtomicU64, limit: Option<Duration>) -> io::Result<()> {
     if limit == Some(Duration::ZERO) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a time-out of zero; None is no limit"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the time-out is zero; pass None for no limit"));
     }
     let nanoseconds = limit.map_or(0, |limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
     place.store(nanoseconds, Ordering::Relaxed);

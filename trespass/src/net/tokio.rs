@@ -1,4 +1,4 @@
-//! Streams for tokio: the worker's own thread calls the wakers, so that they work in any runtime.
+//! Streams for tokio. The worker's own thread calls the wakers, so the streams work in any runtime.
 //!
 //! If a polled stream is dropped, the worker closes it in the background, because a task must not block.
 
@@ -46,7 +46,7 @@ impl AsyncWrite for Stream {
         }))
     }
 
-    /// Ends writing, and is ready when the peer's NIC has received everything.
+    /// Shuts down writing; ready when the peer's NIC has received everything.
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let id = self.connection().id();
         poll(self.attempt(Wait::Write, context.waker(), |worker| {
@@ -61,7 +61,7 @@ impl AsyncWrite for Stream {
 }
 
 impl Listener {
-    /// The next stream, when there is one.
+    /// Accepts the next stream; pending until one is available.
     ///
     /// # Errors
     ///

@@ -1,10 +1,10 @@
-//! Why a connection ended.
+//! The reason why a connection ended.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// The reason why a connection ended; every later call returns it.
+/// The reason why a connection ended. Each later call returns it as its error.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) kind: io::ErrorKind,

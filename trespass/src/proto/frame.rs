@@ -1,16 +1,17 @@
-//! The frames of a SEND: 16 bytes each, little-endian, and a payload.
+//! The frames of a SEND. Each has a header of 16 bytes, little-endian, and a payload.
 //!
 //! ```text
 //!  0 kind u8   1 flags u8   2 credits u16   4 length u32 of the payload   8 a u32   12 b u32   16 payload
 //! ```
 //!
-//! `credits` of a SEND's first frame is the number of SENDs, modulo 2^16, that the receiver may have sent since the beginning.
+//! The field `credits` of a SEND's first frame is the number of SENDs, modulo 2^16, that the receiver of the frame may
+//! send in total since the start.
 
 pub(crate) const HEADER: usize = 16;
 
 /// The last frame of its message.
 pub(crate) const LAST: u8 = 0x01;
-/// A receiver that does not support the kind skips the frame. Without this flag it ends the connection.
+/// A receiver that does not support the kind skips the frame. If the flag is not set, the receiver ends the connection.
 pub(crate) const OPTIONAL: u8 = 0x80;
 
 /// The kind of a frame; peers may send any byte.
@@ -84,14 +85,14 @@ impl Frame {
         [self.kind.0, self.flags, c0, c1, l0, l1, l2, l3, a0, a1, a2, a3, b0, b1, b2, b3]
     }
 
-    /// Header and payload, in bytes.
+    /// Length of header and payload, in bytes.
     #[inline]
     pub(crate) fn extent(&self) -> usize {
         HEADER + self.length as usize
     }
 }
 
-/// The length of the payload, from a header.
+/// Returns the length of the payload, from a header.
 #[inline]
 pub(crate) fn length(header: &[u8; HEADER]) -> usize {
     let [_, _, _, _, l0, l1, l2, l3, ..] = *header;
@@ -106,7 +107,7 @@ pub(crate) fn set_credits(send: &mut [u8], credits: u16) {
     }
 }
 
-/// Memory of the sender that holds a message: the payload of an RTS.
+/// The address and key of a message in the sender's memory: the payload of an RTS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(crate) address: u64,

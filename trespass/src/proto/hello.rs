@@ -29,7 +29,7 @@ pub(crate) struct Hello {
     pub(crate) required: u16,
     /// Length of this side's receives, in bytes.
     pub(crate) segment: u32,
-    /// SENDs that the peer may send before the first frame arrives.
+    /// Number of SENDs that the peer may send before the first frame arrives.
     pub(crate) credits: u16,
     /// Maximum number of outstanding READs of this side; 0 if it does not use READs.
     pub(crate) reads: u16,
@@ -62,15 +62,15 @@ impl RefusalCode {
     pub(crate) const BUSY: RefusalCode = RefusalCode(5);
 }
 
-/// The limits that both sides use.
+/// The negotiated limits, which both sides use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Agreement {
     pub(crate) version: u8,
     /// Maximum length of a SEND in bytes, in both directions.
     pub(crate) segment: u32,
-    /// SENDs that this side may post before it receives credits.
+    /// Number of SENDs that this side may post before it receives credits.
     pub(crate) credits: u16,
-    /// READs that this side may have outstanding.
+    /// Maximum number of outstanding READs of this side.
     pub(crate) reads: u16,
     /// Longest message that the peer READs; 0 if it does not use READs.
     pub(crate) rendezvous: u32,
@@ -79,7 +79,7 @@ pub(crate) struct Agreement {
 }
 
 impl Hello {
-    /// Creates this side's hello, without the limits.
+    /// Creates this side's hello; the caller sets the limits.
     pub(crate) fn new(epoch: u64) -> Hello {
         Hello {
             versions: VERSIONS,
@@ -115,7 +115,7 @@ impl Hello {
         bytes
     }
 
-    /// Bytes after a hello are ignored: later versions may have more, and rdma_cm pads with zeros.
+    /// Parses a hello. Bytes after it are ignored: later versions may add fields, and rdma_cm pads with zeros.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Hello, Refusal> {
         let Some(bytes) = bytes.first_chunk::<HELLO>().filter(|bytes| bytes.starts_with(&MAGIC)) else {
             return Err(Refusal::new(RefusalCode::NOT_TRESPASS, "the peer does not speak trespass on this port"));
@@ -142,7 +142,7 @@ impl Hello {
         let version = self.versions.1.min(peer.versions.1);
         if version < self.versions.0.max(peer.versions.0) {
             let text = format!(
-                "wire versions {}-{} and {}-{} have none in common",
+                "the wire versions of the two sides, {}-{} and {}-{}, do not overlap",
                 self.versions.0, self.versions.1, peer.versions.0, peer.versions.1
             );
             return Err(Refusal { code: RefusalCode::VERSION, text });
@@ -201,7 +201,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// `str::floor_char_boundary`, which is newer than the oldest compiler.
+/// Replaces `str::floor_char_boundary`, which the oldest supported compiler does not have.
 trait FloorCharBoundary {
     fn floor_char_boundary_at(&self, most: usize) -> usize;
 }

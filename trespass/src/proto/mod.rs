@@ -1,8 +1,8 @@
 //! A connection as a state machine: no I/O, clock, threads or unsafe code.
 //!
-//! The worker passes events to [`Connection::received`], `sent`, `read_done`, `ended` and `tick`. The connection puts
-//! its requests into [`Connection::requests`], which the backend empties. It takes memory from the [`Stock`] of its
-//! worker.
+//! The worker passes events to [`Connection::received`], `sent`, `read_done`, `ended` and `tick`. The connection adds
+//! its requests to [`Connection::requests`], from which the backend takes them. The connection takes memory from its
+//! worker's [`Stock`].
 //!
 //! # Credits
 //!
@@ -11,20 +11,20 @@
 //! the [`Stock`] leases credits. The sum of all leases never exceeds the number of posted receives, so a receive exists
 //! for each SEND (no RNR).
 //!
-//! Until the program has read a SEND, its credit stays in use; reading it frees the credit. Freed credits are announced
-//! with the next SEND of any kind, or by a SEND of their own when two are free and the peer has few left.
+//! A SEND's credit stays in use until the program has read the SEND. Freed credits are announced with the next SEND of
+//! any kind, or by a SEND of their own when two are free and the peer has few left.
 //!
-//! SENDs with messages leave three credits unused, and control SENDs leave one. The last credit is reserved for
-//! announcements. These rules exclude three faults:
+//! A SEND with messages is posted only if three credits remain, a control SEND only if one remains. The last credit is
+//! reserved for announcements. These rules exclude three faults:
 //!
-//! - *Deadlock.* Assume that nothing is in flight, and that side A waits for credits while B has read everything. A has
-//!   at most three credits left of a lease of at least [`FLOOR`], so at least two are free at B. B announces them,
-//!   unless B has no credit itself. In that case three of B's credits are free at A, and A announces them. Both sides
-//!   cannot have zero credits: each side's last SEND would have been an announcement of at least two credits, which had
-//!   not arrived when its peer used its last credit.
-//! - *Endless announcements.* An announcement frees one credit at the peer, and an announcement requires two free
-//!   credits. So each round has half as many announcements as the one before.
-//! - *Starved control.* A program that does not read blocks only the credits of messages.
+//! - *Deadlock.* Assume that nothing is in flight, that side A waits for credits, and that B has read everything. A has
+//!   at most three unused credits of a lease of at least [`FLOOR`], so B has freed at least two. B announces these,
+//!   unless B has no credit to send with. In that case A has freed three of B's credits, and announces them. Both sides
+//!   cannot have zero credits: then each side's last SEND would have announced at least two credits, and this
+//!   announcement would not have arrived before its peer used its last credit.
+//! - *Endless announcements.* Each announcement frees one credit at the peer, and two free credits are required for an
+//!   announcement. So each round has at most half as many announcements as the round before.
+//! - *Blocked control frames.* A program that does not read uses up only the credits for messages.
 
 mod connection;
 mod failure;
@@ -46,7 +46,7 @@ pub(crate) use stock::Stock;
 
 /// The minimum number of credits leased to a connection.
 pub(crate) const FLOOR: u16 = 5;
-/// Credits reserved for control SENDs while messages wait.
+/// Credits that messages leave unused, for control SENDs.
 pub(crate) const RESERVE: u16 = 3;
 /// The default maximum of credits leased to a busy connection.
 pub(crate) const WINDOW: u16 = 64;

@@ -1,4 +1,4 @@
-//! Requests of a connection to its link.
+//! The requests that a connection passes to its link.
 
 use std::sync::Arc;
 
@@ -6,26 +6,26 @@ use crate::memory::{Buf, Progress, Transfer};
 
 use super::frame::Source;
 
-/// Memory of the peer.
+/// Address and key of the peer's memory.
 pub(crate) type Remote = Source;
 
-/// A request of a connection to its link. Requests of a link are executed and completed in order.
+/// A request that a connection passes to its link. A link executes and completes requests in order.
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// SEND of the buffer's bytes (`buf[..]`), at most a segment. Short bytes are sent inline; the buffer is then free
+    /// SENDs the buffer's bytes (`buf[..]`), at most one segment. Short bytes are sent inline; the buffer is then free
     /// immediately. The connection has a credit for it, so the peer has a receive posted.
     Send(Buf),
-    /// READ of `into.len()` bytes of the peer's memory into the buffer. The completion has the token.
+    /// READs `into.len()` bytes of the peer's memory into the buffer. The completion contains the token.
     Read { token: u32, into: Buf, from: Remote },
-    /// Transfers bytes between a region and the peer's memory, without a notification of the peer. Completion updates
-    /// the transfer's own progress.
+    /// Transfers bytes between a region and the peer's memory, without notifying the peer. Its completion updates the
+    /// transfer's progress.
     Transfer(Box<Transfer>),
     /// Revokes the key of an exposed buffer. When the key is invalid, the buffer joins the spare ones.
     Conceal(Remote),
-    /// Revokes the key of the granted region with this progress, which ends when the key is invalid. On a device without
-    /// windows, several granted regions may have the same address and key.
+    /// Revokes the key of a granted region, and completes its progress when the key is invalid. The progress identifies
+    /// the key, because without windows several grants may have the same address and key.
     Revoke(Arc<Progress>),
-    /// Probes the peer's NIC with a zero-length WRITE; without an acknowledgement the link is lost. A transport with
+    /// Probes the peer's NIC with a zero-length WRITE; if no acknowledgement arrives, the link fails. A transport with
     /// its own keepalive completes the probe immediately.
     Probe,
 }

@@ -1,5 +1,5 @@
-//! A simulation of two workers: links with delays, short queues, little memory, lost links. A seed determines
-//! everything.
+//! Simulates two workers, with delays on the links, short queues, little memory and lost links. The seed determines all
+//! events.
 //!
 //! `TRESPASS_SEEDS` is the number of seeds to run, `TRESPASS_SEED` the first one; a failure prints its seed.
 
@@ -14,16 +14,16 @@ use crate::memory::Pool;
 use node::World;
 use rng::Rng;
 
-/// The events of a world, with their probabilities.
+/// The events of a simulated world, with their probabilities.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     pairs: usize,
     steps: u32,
-    /// One in N steps ends a link; 0 means none.
+    /// On average one of N steps ends a link; 0 means that none does.
     deaths: u32,
-    /// The programs close or shut down during the run.
+    /// Whether the programs close or shut down during the run.
     closes: bool,
-    /// The side that never reads, although the other one does.
+    /// The side that never reads; the other one does.
     deaf: Option<usize>,
 }
 
@@ -69,7 +69,7 @@ fn one(seed: u64, pools: &[Pool; 2]) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed, pools))) {
         // The panic's own message is on stderr already.
         let again = format!("TRESPASS_SEED={seed} cargo test -p trespass seeds_keep");
-        let text = format!("seed {seed} failed; again: {again}\n");
+        let text = format!("seed {seed} failed; repeat it with: {again}\n");
         assert!(std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).is_ok());
         resume_unwind(panic);
     }

@@ -4,11 +4,11 @@ use crate::memory::{Buf, Pool};
 
 use super::FLOOR;
 
-/// Segments that are taken from the pool at once.
+/// Number of segments that are taken from the pool at a time.
 const AT_ONCE: usize = 16;
-/// Spare segments that are kept outside the pool.
+/// Number of spare segments that are kept outside the pool.
 const SPARE: usize = 256;
-/// Ticks of the worker between two checks for idle memory.
+/// Number of worker ticks between two checks for idle memory.
 const IDLE: u32 = 20;
 
 /// Buffers of a worker.
@@ -20,7 +20,7 @@ pub(crate) struct Stock {
     pub(crate) spare: Vec<Buf>,
     /// Segments to be posted as receives.
     pub(crate) receives: Vec<Buf>,
-    /// A connection waits for memory, and must be processed again soon.
+    /// Whether a connection waits for memory, and must be processed again soon.
     pub(crate) starved: bool,
     /// Number of turns that the worker has run.
     pub(crate) turn: u32,
@@ -40,7 +40,7 @@ impl Stock {
         }
     }
 
-    /// An empty segment; `None` if the pool is used up.
+    /// Takes an empty segment; `None` if the pool is exhausted.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Buf> {
         if self.spare.is_empty() {
@@ -102,7 +102,7 @@ impl Stock {
     }
 }
 
-/// Receives that exist, and how many of them are leased to peers as credits.
+/// The number of receives, and how many of them are leased to peers as credits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ledger {
     pub(crate) total: u32,
@@ -110,7 +110,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Leases the minimum for a new connection; false if not enough receives are free.
+    /// Leases the minimum number of credits for a new connection; returns false if not enough receives are free.
     pub(crate) fn open(&mut self) -> bool {
         let enough = self.total - self.leased >= u32::from(FLOOR);
         if enough {

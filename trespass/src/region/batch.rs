@@ -1,4 +1,4 @@
-//! Transfers between regions of both sides.
+//! Transfers between this side's regions and the peer's.
 
 use std::io;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::worker::{Awaited, ConnectionId, Worker};
 use super::key::check_key;
 use super::{Region, RegionKey};
 
-/// Transfers that are submitted together.
+/// A list of transfers, which are submitted together.
 #[derive(Debug)]
 #[must_use = "a batch that is not submitted transfers nothing"]
 pub struct Batch<'c> {
@@ -34,8 +34,8 @@ impl<'c> Batch<'c> {
         self.add(false, to, from)
     }
 
-    /// Sends the peer an 8-byte message with the number in little-endian order. It arrives after the data of the puts. If the batch has
-    /// gets, [`Ticket::wait`] sends it after they have completed.
+    /// Sends the peer a notification: an 8-byte message with the number in little-endian order. It arrives after the
+    /// data of the puts. If the batch has gets, [`Ticket::wait`] sends it after they have completed.
     pub fn notify(mut self, number: u64) -> Self {
         self.notify = Some(number);
         self
@@ -45,7 +45,8 @@ impl<'c> Batch<'c> {
     ///
     /// # Errors
     ///
-    /// A range is not within its region or key, or the key does not allow writing; nothing is transferred then. The connection has ended.
+    /// A range is not within its region or key, or the key does not allow writing; nothing is transferred then. The
+    /// connection has ended.
     pub fn submit(self) -> io::Result<Ticket<'c>> {
         let Self { connection, transfers, progress, has_gets, mut notify } = self;
         let transfers = transfers?;
@@ -95,7 +96,7 @@ impl Ticket<'_> {
             None => Ok(false),
             Some(true) => Ok(true),
             Some(false) => {
-                let text = "a transfer failed: the peer took its key back, or the connection ended";
+                let text = "a transfer failed: the peer revoked its key, or the connection ended";
                 Err(io::Error::new(io::ErrorKind::ConnectionAborted, text))
             }
         }
@@ -118,21 +119,21 @@ impl Ticket<'_> {
     }
 }
 
-/// Transfers started by [`Worker::put`] or [`Worker::get`].
+/// The progress of a transfer started by [`Worker::put`] or [`Worker::get`].
 #[derive(Debug)]
 pub struct Transferring {
     progress: Arc<Progress>,
 }
 
 impl Transferring {
-    /// Whether the transfers have completed; `Some(false)` if one has failed.
+    /// Returns `None` while the transfer is outstanding; then whether it succeeded.
     pub fn ended(&self) -> Option<bool> {
         self.progress.ended()
     }
 }
 
 impl Connection {
-    /// Begins a batch of transfers between regions of both sides.
+    /// Begins a batch of transfers between this side's regions and the peer's.
     pub fn batch(&self) -> Batch<'_> {
         Batch { connection: self, transfers: Ok(Vec::new()), progress: Arc::default(), has_gets: false, notify: None }
     }

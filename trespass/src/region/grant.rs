@@ -1,4 +1,4 @@
-//! Permissions of the peer.
+//! The peer's permissions to access regions.
 
 use std::io;
 use std::ops::Range;
@@ -13,9 +13,9 @@ use super::{Region, RegionKey};
 /// The peer's permission to access bytes of a region. Dropping it starts the revocation; [`revoke`](Self::revoke) waits
 /// until the key is revoked.
 ///
-/// If the device has memory windows of type 2B, the key is valid for these bytes and this connection only, and becomes invalid
-/// when it is revoked. On other devices it is the key of the whole region: any peer of the worker that has the key may use it until the
-/// region is released. [`doctor`](crate::doctor()) reports such devices.
+/// If the device has memory windows of type 2B, the key is valid for these bytes and this connection only, and becomes
+/// invalid when it is revoked. On other devices it is the key of the whole region: any peer of the worker that has the
+/// key may use it until the region is released. [`doctor`](crate::doctor()) reports such devices.
 #[derive(Debug)]
 pub struct Grant<'c> {
     connection: &'c Connection,
@@ -28,8 +28,8 @@ impl<'c> Grant<'c> {
     ///
     /// # Errors
     ///
-    /// The range is empty or not within the region; the region belongs to another worker; the connection has ended, does not run on
-    /// RDMA, or has the maximum of 64 keys.
+    /// The range is empty or not within the region; the region belongs to another worker; the connection has ended,
+    /// does not run on RDMA, or has the maximum of 64 keys.
     pub fn readable(connection: &'c Connection, region: &Region, range: Range<usize>) -> io::Result<Self> {
         Self::new(connection, region, range, false)
     }
@@ -85,7 +85,8 @@ impl Drop for Grant<'_> {
     }
 }
 
-/// A key from [`Worker::open_region`]. It is valid until [`Worker::close_region`] or the end of the connection.
+/// The peer's permission from [`Worker::open_region`]. Its key is valid until [`Worker::close_region`] or the end of
+/// the connection.
 #[derive(Debug)]
 pub struct OpenRegion {
     key: RegionKey,

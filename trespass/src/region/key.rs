@@ -4,7 +4,8 @@ use std::io;
 
 use crate::proto::Remote;
 
-/// A key to bytes of a region. The peer of the connection that it was granted on may read them, and write them if it is writable.
+/// A key to bytes of a region. The peer on the granting connection may read the bytes, and also write them if the key
+/// is writable.
 ///
 /// Send it to the peer as [bytes](Self::to_bytes), in a message or by any other means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +20,7 @@ impl RegionKey {
     pub const LENGTH: usize = 24;
 
     /// Number of bytes to which the key gives access.
-    #[expect(clippy::len_without_is_empty, reason = "a key opens a byte at least")]
+    #[expect(clippy::len_without_is_empty, reason = "the key's range is empty")]
     pub fn len(&self) -> u64 {
         self.length
     }
@@ -29,7 +30,8 @@ impl RegionKey {
         self.is_writable
     }
 
-    /// The key as bytes: address and length, 8 bytes each, key, 4 bytes, all little-endian; 1 if it is writable; three zeros.
+    /// The key as bytes: address and length, 8 bytes each, key, 4 bytes, all little-endian; 1 if it is writable; three
+    /// zeros.
     pub fn to_bytes(&self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
         bytes[..8].copy_from_slice(&self.remote.address.to_le_bytes());
@@ -39,12 +41,12 @@ impl RegionKey {
         bytes
     }
 
-    /// Makes a key from an address, a length and a number that were received in another format.
+    /// Builds a key from an address, a length and a number that were received in another format.
     pub fn from_parts(address: u64, length: u64, key: u32, is_writable: bool) -> Self {
         Self { remote: Remote { address, key }, length, is_writable }
     }
 
-    /// Address and number.
+    /// Returns the address and the number of the key.
     pub fn parts(&self) -> (u64, u32) {
         (self.remote.address, self.remote.key)
     }
@@ -62,9 +64,9 @@ impl RegionKey {
 
 pub(super) fn check_key(key: &RegionKey, offset: u64, length: usize, is_put: bool) -> io::Result<()> {
     let text = if is_put && !key.is_writable {
-        "the key does not open its memory for writing".to_owned()
+        "the key does not allow writing".to_owned()
     } else if offset.checked_add(length as u64).is_none_or(|end| end > key.length) {
-        format!("{length} bytes at offset {offset} are not within the {} bytes that the key opens", key.length)
+        format!("{length} bytes at offset {offset} are not within the {} bytes of the key", key.length)
     } else {
         return Ok(());
     };

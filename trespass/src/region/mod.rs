@@ -1,4 +1,4 @@
-//! Memory that the peer reads and writes directly, without a thread of this process.
+//! Memory that the peer's NIC reads and writes directly, without involving a thread of this process.
 //!
 //! ```
 //! # fn main() -> std::io::Result<()> {
@@ -50,7 +50,8 @@ pub use batch::{Batch, Ticket, Transferring};
 pub use grant::{Grant, OpenRegion};
 pub use key::RegionKey;
 
-/// Memory registered with the device of a connection's worker, for [`Batch`] and [`Grant`]. Clones refer to the same memory.
+/// Memory registered with the device of a connection's worker, for [`Batch`] and [`Grant`]. Clones refer to the same
+/// memory.
 ///
 /// Batches and grants keep it registered.
 #[derive(Clone, Debug)]
@@ -58,7 +59,8 @@ pub struct Region {
     memory: Arc<RegionMemory>,
 }
 
-/// Registers memory with the device of a worker's connections, without the worker: for programs that drive a [`Worker`] by themselves.
+/// Registers memory with the device of a worker's connections. It does not use the worker itself, so it suits programs
+/// that drive a [`Worker`] themselves.
 #[derive(Clone, Debug)]
 pub struct Registrar {
     domain: memory::Domain,
@@ -75,7 +77,7 @@ impl Region {
         self.len() == 0
     }
 
-    /// Copies bytes out. If the peer writes at the same time, the copy may mix old and new bytes.
+    /// Copies bytes from the region. If the peer writes at the same time, the copy may mix old and new bytes.
     ///
     /// # Errors
     ///
@@ -84,7 +86,7 @@ impl Region {
         self.memory.read_at(offset, bytes)
     }
 
-    /// Copies bytes in. If the peer reads at the same time, it may get a mix of old and new bytes.
+    /// Copies bytes into the region. If the peer reads at the same time, it may get a mix of old and new bytes.
     ///
     /// # Errors
     ///
@@ -98,11 +100,14 @@ impl Region {
         Arc::strong_count(&self.memory) == 1
     }
 
-    /// Bytes for a peer, and their number.
+    /// Returns bytes of the region for a peer, and their length.
     fn part(&self, range: Range<usize>, is_writable: bool, closed: Arc<Progress>) -> io::Result<(RegionPart, u64)> {
         self.check(&range)?;
         if range.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a key opens a byte at least"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the range is empty; a key needs at least one byte",
+            ));
         }
         closed.begin();
         let (memory, offset, length) = (Arc::clone(&self.memory), range.start, range.len());
@@ -134,7 +139,7 @@ impl Registrar {
     ///
     /// # Errors
     ///
-    /// `EFAULT` if the device cannot reach the memory.
+    /// `EFAULT` if the device cannot access the memory.
     ///
     /// # Safety
     ///
@@ -166,7 +171,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// `Unsupported` if the connection does not run on RDMA.
+    /// `Unsupported` if the connection uses TCP.
     pub fn registrar(&self, id: ConnectionId) -> io::Result<Registrar> {
         Ok(Registrar { domain: self.region_domain(id)? })
     }
@@ -177,7 +182,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `Unsupported` if the connection does not run on RDMA; `OutOfMemory` if the system cannot allocate or lock more memory.
+    /// `Unsupported` if the connection uses TCP; `OutOfMemory` if the system cannot allocate or lock more memory.
     pub fn region(&self, length: usize) -> io::Result<Region> {
         let domain = self.handle().with(|worker| worker.region_domain(self.id()))?;
         let memory = RegionMemory::owned(&domain, length).map_err(registration)?;
@@ -188,11 +193,11 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// See [`region`](Self::region); `EFAULT` if the device cannot reach the memory.
+    /// See [`region`](Self::region); `EFAULT` if the device cannot access the memory.
     ///
     /// # Safety
     ///
-    /// Until the region, its batches and its grants have ended:
+    /// Until the region, its batches and its grants have been dropped:
     ///
     /// - The `length` bytes at `address` stay allocated and mapped.
     /// - No Rust reference to them exists while a get of this side, or a peer with a writable grant, may write them.
@@ -212,7 +217,7 @@ impl Connection {
     ///
     /// # Safety
     ///
-    /// See [`region_at`](Self::region_at), for the memory of the dma-buf.
+    /// The conditions of [`region_at`](Self::region_at), for the memory of the dma-buf.
     pub unsafe fn region_of_dmabuf(&self, fd: BorrowedFd<'_>, offset: u64, length: usize) -> io::Result<Region> {
         let domain = self.handle().with(|worker| worker.region_domain(self.id()))?;
         // SAFETY: guaranteed by the caller.

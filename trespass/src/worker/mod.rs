@@ -1,6 +1,6 @@
 //! The loop that joins connections to the backends.
 
-/// Evaluates one expression with a connection's domain, for either transport.
+/// Evaluates an expression with the domain of a connection, for either transport.
 macro_rules! on {
     ($worker:expr, $kind:expr, $domain:ident => $body:expr) => {
         match $kind {
@@ -101,7 +101,7 @@ pub struct Stats {
     pub rendezvous_received: u64,
 }
 
-/// Formats the transport, the path, and the reason for TCP.
+/// Formats the transport, the path, and the reason for a fallback to TCP.
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.path)?;
@@ -112,11 +112,12 @@ impl fmt::Display for Stats {
     }
 }
 
-/// The connections of one thread and their event loop. No call blocks: after `WouldBlock`, retry the call.
+/// The connections of one thread, and their event loop. No call blocks; retry a call that returned `WouldBlock` after
+/// the next turn.
 #[derive(Debug)]
 pub struct Worker {
     verbs: Option<Domain<Verbs>>,
-    /// Why RDMA is unavailable, if known.
+    /// The reason why RDMA is unavailable, if known.
     no_verbs: Option<String>,
     tcp: Domain<Tcp>,
     options: Options,
@@ -142,7 +143,7 @@ struct Listening {
 }
 
 impl Worker {
-    /// A worker without connections. The RDMA device is opened with the first address that needs it.
+    /// Creates a worker. It opens the RDMA device when the first address needs it.
     ///
     /// # Errors
     ///
@@ -217,7 +218,8 @@ impl Worker {
         count
     }
 
-    /// Polls until no event arrives for `budget`: spinning occupies a processor, but avoids the latency of sleeping and waking.
+    /// Polls until no event arrives for `budget`: spinning occupies a processor, but avoids the latency of sleeping and
+    /// waking.
     pub fn run(&mut self, budget: Duration) {
         let mut until = now_fine() + budget.as_nanos() as u64;
         loop {
@@ -231,7 +233,8 @@ impl Worker {
         }
     }
 
-    /// Prepares to wait for [`Worker::fd`] to be readable. Returns the longest time to wait, zero if there is work already.
+    /// Prepares to wait for [`Worker::fd`] to be readable. Returns the maximum time to wait; zero if there is work
+    /// already.
     ///
     /// # Errors
     ///
@@ -290,7 +293,7 @@ impl Worker {
         self.epoll.as_fd()
     }
 
-    /// Waits until there is work, at most for `most`.
+    /// Waits until there is work, but at most for the time `most`.
     ///
     /// # Errors
     ///
@@ -317,7 +320,7 @@ impl Worker {
         on!(self, kind, domain => domain.connect(address)).map(|link| ConnectionId { kind, link })
     }
 
-    /// Whether a connection is established.
+    /// Returns whether a connection is established.
     ///
     /// # Errors
     ///
@@ -345,7 +348,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// The address is in use, or is not this host's; with `Transport::Rdma` also if there is no device.
+    /// The address is in use, or does not belong to this host; with `Transport::Rdma` also if there is no device.
     pub fn listen(&mut self, address: SocketAddr) -> io::Result<ListenId> {
         let id = ListenId(ListenerId(self.next_listener));
         self.next_listener += 1;
@@ -369,7 +372,7 @@ impl Worker {
                 }
                 Err(error) if self.options.transport == Transport::Rdma => return Err(error),
                 Err(error) => {
-                    log::warn!("{at} is listened at for TCP only: no RDMA: {error}");
+                    log::warn!("listening at {at} for TCP only: no RDMA: {error}");
                     listening.no_rdma = Some(error.to_string());
                 }
             }
@@ -383,7 +386,7 @@ impl Worker {
         self.listeners.get(&listener).map(|listening| listening.address)
     }
 
-    /// Ends a listener. Connections that were not accepted are closed.
+    /// Closes a listener, and its connections that were not accepted.
     pub fn unlisten(&mut self, listener: ListenId) {
         if self.listeners.remove(&listener).is_none() {
             return;
@@ -397,7 +400,7 @@ impl Worker {
         }
     }
 
-    /// The next connection of a listener, if one is established.
+    /// Returns the next established connection of a listener, if there is one.
     pub fn accept(&mut self, listener: ListenId) -> Option<ConnectionId> {
         if let Some(verbs) = &mut self.verbs
             && let Some(link) = verbs.table.accept(listener.0)
@@ -443,7 +446,7 @@ impl Worker {
         }
         #[cfg(feature = "softrnic")]
         if let Err(error) = softrnic::register() {
-            log::warn!("no RDMA device in software: {error}");
+            log::warn!("cannot register softrnic: {error}");
         }
         let opened = Verbs::open(&self.options.verbs(), near).and_then(|verbs| {
             epoll::add(&self.epoll, verbs.fd(), epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;

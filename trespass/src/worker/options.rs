@@ -28,13 +28,13 @@ pub struct Options {
     pub device: Option<String>,
     /// Maximum number of bytes registered with the device.
     pub memory: usize,
-    /// Bytes that may wait to be sent on a connection before `send` blocks.
+    /// How many bytes may wait to be sent on a connection before `send` blocks.
     pub send_high_water: usize,
-    /// Longest message that is received, in bytes.
+    /// Maximum length of a received message, in bytes.
     pub message: u32,
     /// Time without activity of the peer after which its NIC is probed; zero disables the probe.
     pub keepalive: Duration,
-    /// How long a closed connection waits until the peer has received everything.
+    /// The linger time: how long a closed connection waits until the peer has received everything.
     pub linger: Duration,
     /// How long a call polls before it sleeps.
     pub spin: Duration,

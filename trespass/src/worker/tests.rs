@@ -137,7 +137,7 @@ fn peer_takes_memory_by_bytes_and_not_by_numbers() {
         peers.push((socket, id));
     }
     let bytes = server.worker.tcp.backend.pool().bytes();
-    assert!(bytes < 32 << 20, "{bytes} bytes for {} peers that have sent 100 bytes each", peers.len());
+    assert!(bytes < 32 << 20, "{bytes} bytes in use for {} peers that have sent 100 bytes each", peers.len());
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn nothing_is_read_for_a_connection_that_is_not_accepted() {
         assert!(begun.elapsed() < LONG);
     }
     client.try_send(id, &[7; 1 << 20]).unwrap();
-    // Waits for a SEND: it shows that the message's announcement has arrived.
+    // Waits for a SEND, which arrives after the message's announcement.
     let before = server.worker.verbs.as_ref().unwrap().backend.pool().bytes();
     let link = server.worker.verbs.as_ref().unwrap().table.accepted[0].1;
     let unaccepted = ConnectionId { kind: Kind::Rdma, link };
@@ -204,7 +204,7 @@ fn sender_without_memory_sleeps_until_there_is_some() {
         client.poll();
         server.worker.poll();
     }
-    assert_eq!(count.0.load(Ordering::Relaxed), 0, "there is no memory to go on with");
+    assert_eq!(count.0.load(Ordering::Relaxed), 0, "no memory is left to continue with");
     drop(held);
     client.poll();
     assert_eq!(count.0.load(Ordering::Relaxed), 1);
@@ -224,7 +224,8 @@ fn worker_does_not_sleep_over_what_it_has_not_looked_at() {
         client.poll();
         assert!(begun.elapsed() < LONG);
     }
-    // The state after many turns with events of the device only. An edge-triggered waiter gets no second signal.
+    // Creates the state after many turns with events of the device only. An edge-triggered epoll reports the event only
+    // once.
     server.worker.tcp_silence = TURNS;
     client.try_send(near, b"unseen").unwrap();
     client.flush();

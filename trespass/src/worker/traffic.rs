@@ -1,4 +1,4 @@
-//! The program's operations on a connection.
+//! The operations of a program on a connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,7 +15,8 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if the send queue is above its high-water mark; otherwise why the connection accepts no message.
+    /// `WouldBlock` if more bytes than the high-water mark wait to be sent; otherwise the reason why the connection
+    /// accepts no message.
     #[inline]
     pub fn try_send(&mut self, id: ConnectionId, message: &[u8]) -> io::Result<()> {
         on!(self, id.kind, domain => domain.send(id.link, message))
@@ -39,11 +40,12 @@ impl Worker {
         result.map_err(|error| (error, kept.or(failed).unwrap_or_else(|| Buf::on_heap(0))))
     }
 
-    /// The next message.
+    /// Returns the next message.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if there is none yet, `UnexpectedEof` after the last one; otherwise why the connection ended.
+    /// `WouldBlock` if there is none yet, `UnexpectedEof` after the last one; otherwise the reason why the connection
+    /// ended.
     #[inline]
     pub fn try_recv(&mut self, id: ConnectionId) -> io::Result<Buf> {
         let received =
@@ -59,8 +61,8 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if the message is longer than `out`: the message stays queued, and the error text contains its length. Otherwise see
-    /// [`Worker::try_recv`].
+    /// `InvalidInput` if the message is longer than `out`: the message stays queued, and the error text contains its
+    /// length. Otherwise see [`Worker::try_recv`].
     #[inline]
     pub fn try_recv_into(&mut self, id: ConnectionId, out: &mut [u8]) -> io::Result<usize> {
         let received = on!(self, id.kind, domain => {
@@ -83,7 +85,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if there are none yet; otherwise why the connection ended.
+    /// `WouldBlock` if no bytes have arrived; otherwise the reason why the connection ended.
     #[inline]
     pub fn try_read(&mut self, id: ConnectionId, bytes: &mut [u8]) -> io::Result<usize> {
         let read =
@@ -91,7 +93,8 @@ impl Worker {
         read?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
-    /// Allocates a buffer for [`Worker::try_send_buf`]: in memory of the connection's transport, or on the heap if the pool is exhausted.
+    /// Allocates a buffer for [`Worker::try_send_buf`]: in memory of the connection's transport, or on the heap if the
+    /// pool is exhausted.
     pub fn alloc(&mut self, id: ConnectionId, length: usize) -> Buf {
         let pool = match (id.kind, &self.verbs) {
             (Kind::Rdma, Some(verbs)) => verbs.backend.pool(),
@@ -109,11 +112,11 @@ impl Worker {
         on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| connection.shutdown(stock)))
     }
 
-    /// Whether everything that was sent has reached the peer's NIC.
+    /// Returns whether the peer's NIC has received everything that was sent.
     ///
     /// # Errors
     ///
-    /// Why the connection ended, if it has ended already.
+    /// The reason why the connection ended, if it has ended already.
     pub fn is_flushed(&mut self, id: ConnectionId) -> io::Result<bool> {
         on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.flushed()))
     }
@@ -145,12 +148,12 @@ impl Worker {
         on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.outcome()))
     }
 
-    /// The registrar for regions of a connection.
+    /// Returns the object that registers regions for a connection.
     pub(crate) fn region_domain(&self, id: ConnectionId) -> io::Result<memory::Domain> {
         let verbs = self.verbs.as_ref().filter(|_| id.kind == Kind::Rdma);
-        verbs.and_then(|verbs| verbs.backend.domain()).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::Unsupported, "the connection does not run on RDMA, and has no regions")
-        })
+        verbs
+            .and_then(|verbs| verbs.backend.domain())
+            .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "the connection uses TCP, which has no regions"))
     }
 
     /// Grants the peer of a connection access to a part of a region.

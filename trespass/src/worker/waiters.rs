@@ -1,8 +1,8 @@
 //! Tasks and calls that wait for a connection.
 //!
-//! A waker runs code of the program: it may use the worker, or drop the last handle to a connection. So this module
-//! neither calls nor drops a waker. [`Woken`] collects wakers, and does both when it is dropped, after the worker's
-//! lock was released.
+//! A waker runs code of the program, which may use the worker or drop the last handle to a connection. So nothing here
+//! calls or drops a waker under the worker's lock. [`Woken`] collects the wakers; dropping it, after the lock is
+//! released, calls and drops them.
 
 use std::mem;
 use std::task::Waker;
@@ -14,9 +14,9 @@ use super::Wait;
 /// The event for which a task or a call waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaited {
-    /// A message, the end, or that the connection is established.
+    /// A message or the end has arrived, or the connection is established.
     Message,
-    /// Space to send, a completed flush, or a completion.
+    /// Space to send is available, or a flush or another operation has completed.
     Room,
     /// The end of transfers or of a region's key.
     Transfer,
@@ -41,7 +41,8 @@ pub(super) struct Waiters {
 struct Waiter {
     what: Awaited,
     waker: Waker,
-    /// Whether this is a task: a new task replaces an earlier one for the same event. Calls stay until they return.
+    /// Whether the waiter is a task: a new task replaces an earlier one for the same event. Other waiters are calls,
+    /// which stay until they return.
     is_task: bool,
 }
 
@@ -76,7 +77,7 @@ impl Waiters {
         }
     }
 
-    /// Moves the wakers of all that wait for one event to `woken`.
+    /// Moves all wakers that wait for one event to `woken`.
     pub(super) fn wake(&mut self, what: Awaited, woken: &mut Woken) {
         let mut at = 0;
         while let Some(waiter) = self.list.get(at) {
@@ -93,7 +94,7 @@ impl Waiters {
     }
 }
 
-/// Wakers to call and to drop. Dropping the list does both.
+/// A list of wakers. Dropping the list calls and drops them.
 #[derive(Debug, Default)]
 pub(super) struct Woken {
     /// The wakers, and whether to call each one: replaced wakers are dropped without a call.
@@ -110,7 +111,7 @@ impl Woken {
         self.list.push((waker, true));
     }
 
-    /// Moves the other's wakers here.
+    /// Moves the wakers of the other list here.
     pub(super) fn append(&mut self, other: &mut Woken) {
         self.list.append(&mut other.list);
     }

@@ -9,8 +9,9 @@ use super::waiters::{Waiters, Woken};
 use super::{Awaited, ConnectionId, Kind, ListenId, Wait, Worker};
 
 impl Worker {
-    /// Registers a task to be woken when a connection may be readable or writable. Call it after `WouldBlock`. Each direction has one
-    /// waker, the last one registered. [`Worker::poll`] and [`Worker::arm`] call it.
+    /// Registers a task to be woken when a connection may be readable or writable. Call this function after
+    /// `WouldBlock`. Each direction has one waker, the last one registered; [`Worker::poll`] and [`Worker::arm`] call
+    /// that waker.
     pub fn register(&mut self, id: ConnectionId, what: Wait, waker: &Waker) {
         match self.waiters(id) {
             Some((waiters, woken)) => waiters.add_task(what.into(), waker, woken),
@@ -66,13 +67,13 @@ impl Worker {
         self.tcp.table.next_tick = u64::MAX;
     }
 
-    /// Whether `try_recv` has a message, an end or an error.
+    /// Whether `try_recv` would return a message, the end or an error.
     pub(crate) fn can_receive(&mut self, id: ConnectionId) -> bool {
         let ready = on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| Ok(connection.can_receive(stock))));
         ready.unwrap_or_else(|error| error.kind() != io::ErrorKind::WouldBlock)
     }
 
-    /// Whether `try_send` accepts a message or returns an error.
+    /// Whether `try_send` would accept a message or return an error other than `WouldBlock`.
     pub(crate) fn can_send(&mut self, id: ConnectionId) -> bool {
         let ready = on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| {
             Ok(connection.can_send() || connection.has_ended())
@@ -80,7 +81,7 @@ impl Worker {
         ready.unwrap_or_else(|error| error.kind() != io::ErrorKind::WouldBlock)
     }
 
-    /// Whether `accept` has a connection.
+    /// Whether `accept` would return a connection.
     pub(crate) fn has_accepted(&self, listener: ListenId) -> bool {
         let has = |accepted: &[(ListenerId, LinkId)]| accepted.iter().any(|(of, _)| *of == listener.0);
         has(&self.tcp.table.accepted) || self.verbs.as_ref().is_some_and(|verbs| has(&verbs.table.accepted))

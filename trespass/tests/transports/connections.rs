@@ -13,7 +13,7 @@ use trespass::{Acceptor, Connection, Kind, Transport};
 const LONG: Duration = Duration::from_secs(30);
 
 /// Sends until the connection accepts nothing more. The peer does not read, so more than one window of data then waits
-/// on this side: `common::worker` sets the limit.
+/// on this side. `common::worker` sets the high-water mark.
 fn fill(connection: &Connection) {
     let mut full = 0;
     // Credits of the peer may still arrive.
@@ -302,7 +302,7 @@ fn malformed_input_ends_its_own_connection_alone() {
     let acceptor = Acceptor::bind_on(&server, device()).unwrap();
     let connection = Connection::connect_on(&worker(Transport::Tcp), acceptor.local_addr(), Some(LONG)).unwrap();
     let accepted = acceptor.accept_until(Some(Instant::now() + LONG)).unwrap();
-    // The inputs: no handshake, a handshake that is too short, a handshake without a hello, a hello of an unknown
+    // The cases: no handshake, a handshake that is too short, a handshake without a hello, a hello with an unknown
     // version.
     let mut version = [vec![1, 56], b"trsp".to_vec(), vec![9, 9], vec![0; 50]].concat();
     version[20] = 1;
@@ -356,11 +356,11 @@ fn vectored_write_returns_a_prefix_of_its_parts() {
         left.shutdown(Shutdown::Write).unwrap();
         let mut got = Vec::new();
         right.read_to_end(&mut got).unwrap();
-        assert!(got == long[..count], "{} of {count} bytes, or others", got.len());
+        assert!(got == long[..count], "{} of {count} bytes arrived, or their contents differ", got.len());
     });
 }
 
-/// The messages use no socket: softrnic copies them from one queue pair to the other.
+/// Messages use no socket: softrnic copies them from one queue pair to the other.
 #[test]
 fn both_ends_of_a_connection_share_a_process_and_a_worker() {
     on_both(|transport| {

@@ -9,7 +9,7 @@ use sideway_tests::hosts::Hosts;
 use trespass::net::{Listener, Shutdown, Stream};
 use trespass::{Handle, Options, Transport};
 
-/// The device of the test `host` in a child process; `any` selects none.
+/// The device for the test `host` in a child process; with `any`, the worker selects the device.
 const DEVICE: &str = "TRESPASS_TEST_HOST_DEVICE";
 /// The server's address, for the client.
 const SERVER: &str = "TRESPASS_TEST_HOST_SERVER";
@@ -30,7 +30,7 @@ struct Running {
 }
 
 impl Running {
-    /// Waits for the text after `key` in the output.
+    /// Waits for a line with `key`, and returns the text after it.
     fn line(&mut self, key: &str) -> Option<String> {
         self.lines.by_ref().map_while(Result::ok).find_map(|line| Some(line.split_once(key)?.1.to_owned()))
     }

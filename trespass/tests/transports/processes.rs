@@ -104,7 +104,7 @@ fn peer_that_is_killed_amid_messages_resets_and_the_worker_goes_on() {
                         Ok(Some(message)) => {
                             assert!(message[..] == bytes(1 + (number * 7_919) % 60_000, number), "message {number}")
                         }
-                        Ok(None) => panic!("an end that the peer did not send"),
+                        Ok(None) => panic!("received an end that the peer did not send"),
                         Err(error) => {
                             assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
                             break;

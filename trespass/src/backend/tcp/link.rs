@@ -9,11 +9,11 @@ use super::{connect_error, is_again};
 use crate::backend::{Ended, Established};
 use crate::memory::{Buf, Pool};
 
-/// Maximum number of bytes of one read.
+/// Maximum number of bytes that one read takes from the socket.
 pub(super) const STAGING: usize = 256 << 10;
-/// Bytes of the length prefix of a SEND.
+/// Size of the length prefix of a SEND, in bytes.
 const PREFIX: usize = 4;
-/// Maximum number of SENDs in one write.
+/// Maximum number of SENDs that one write passes to the socket.
 const GATHER: usize = 16;
 /// A handshake: its kind, its length, and its bytes.
 const HELLO: u8 = 1;
@@ -34,7 +34,7 @@ pub(super) struct Link {
     pub(super) queue: VecDeque<Buf>,
     /// Bytes of the first posted SEND, including its prefix, that were written to the socket.
     written: usize,
-    /// The SEND that is being received, and the number of its bytes that have arrived.
+    /// The SEND that is being received, and how many of its bytes have arrived.
     pub(super) partial: Option<Buf>,
     filled: usize,
 }
@@ -98,7 +98,7 @@ impl Link {
         Ok(Some((self.socket.peer_addr()?, mem::take(&mut self.head).split_off(HANDSHAKE))))
     }
 
-    /// Accepts the connection, by the worker's decision.
+    /// Accepts the connection. The worker has decided to.
     pub(super) fn answer(&mut self, hello: &[u8]) {
         self.handshake = handshake(HELLO, hello);
         self.state = State::Answered;
@@ -110,7 +110,7 @@ impl Link {
         _ = self.socket.shutdown(Shutdown::Write);
     }
 
-    /// Ends an established link: the peer receives all data, and then the end.
+    /// Ends an established link: the peer receives all data, then the end of the stream.
     pub(super) fn end(&mut self, deadline: u64) {
         self.state = State::Ending;
         self.deadline = deadline;
@@ -257,7 +257,7 @@ impl Link {
                     }
                 }
             }
-            // After a short read the socket contains no further data, at most the end of the stream.
+            // After a short read, the socket contains no further data, or only the end of the stream.
             if count < staging.len() && !hangup {
                 return Ok(());
             }
@@ -274,8 +274,8 @@ impl Link {
             let length = u32::from_le_bytes(*prefix) as usize;
             self.head.clear();
             let invalid = |text| Err(Ended::Failed(io::Error::new(io::ErrorKind::InvalidData, text)));
-            // No receive is left if a peer has sent without credits. The worker determines which peer: this one may
-            // have had a credit.
+            // If no receive is left, some peer has sent without a credit. It need not be this peer; the worker
+            // determines which one.
             let mut message =
                 receives.pop_front().or_else(|| pool.segment()).unwrap_or_else(|| Buf::on_heap(pool.segment_length()));
             if length == 0 || length > message.len() {
@@ -292,8 +292,8 @@ impl Link {
         Ok(&bytes[count..])
     }
 
-    /// Reads and drops arriving data. Closing a socket with unread data would reset it, and the peer would lose data
-    /// that it has not read.
+    /// Reads and drops arriving data. Closing a socket with unread data would reset the connection, and the peer would
+    /// lose data that it has not read.
     fn discard(&mut self, staging: &mut [u8]) -> Result<(), Ended> {
         loop {
             match self.socket.read(staging) {

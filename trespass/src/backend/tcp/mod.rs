@@ -1,9 +1,10 @@
-//! The `tcp` backend: the same SENDs over a TCP connection, for hosts without RDMA.
+//! The `tcp` backend: transports the same SENDs over a TCP connection, for hosts without RDMA.
 //!
 //! Each side first sends its handshake: the client a hello, the server a hello or a refusal. Then each SEND is four
 //! bytes with its length, little-endian, and its bytes. Credits ensure that a receive is posted for each SEND. A SEND
-//! without a credit uses an extra segment instead of another link's receive, and the worker ends that link. The
-//! kernel's keepalive replaces probes: like the NIC, it works even if the peer's program does not run.
+//! without a credit is stored in an extra segment, so that it uses no receive of another link; the worker then ends the
+//! sender's link. The kernel's keepalive replaces probes: like the NIC, it works even if the peer's program does not
+//! run.
 
 mod link;
 mod socket;
@@ -20,13 +21,13 @@ use self::link::{Link, Progress, STAGING};
 use super::{Abilities, Backend, Ended, Events, IncomingId, LinkId, ListenerId, Remote, Request};
 use crate::memory::{Buf, HEADROOM, Pool};
 
-/// Bytes of a segment's payload.
+/// Payload of a segment, in bytes.
 const SEGMENT: u32 = 16 << 10;
 /// Maximum number of posted receives.
 const RECEIVES: u32 = 1 << 16;
 /// The limit of the pool, in bytes.
 const MEMORY: usize = 1 << 30;
-/// Time limit for a peer's handshake, and for its end, in nanoseconds.
+/// Time limit for a peer's handshake, and for its disconnect, in nanoseconds.
 const HANDSHAKE: u64 = 10_000_000_000;
 const GOODBYE: u64 = 1_000_000_000;
 /// Maximum number of events taken from the kernel in one call.
@@ -38,18 +39,18 @@ pub(crate) struct Tcp {
     epoll: OwnedFd,
     pool: Pool,
     listeners: Vec<(ListenerId, TcpListener)>,
-    /// Sockets by the index of their link, and sockets without a link, which the worker has not accepted yet.
+    /// Sockets by the index of their link, and sockets that have no link because the worker has not accepted them yet.
     links: Vec<Option<(LinkId, Link)>>,
     pending: VecDeque<(IncomingId, ListenerId, Link)>,
     next_incoming: u64,
     /// The posted receives.
     receives: VecDeque<Buf>,
-    /// Links that ended since the last poll, and SENDs that completed.
+    /// Links that have ended and SENDs that have completed since the last poll.
     ended: Vec<(LinkId, Ended)>,
     sent: Vec<(LinkId, u32)>,
     probed: Vec<LinkId>,
     staging: Box<[u8]>,
-    /// Links that are neither established nor ended; these have a deadline.
+    /// Links that are being established or ended; each has a deadline.
     unsettled: u32,
 }
 
@@ -95,7 +96,7 @@ impl Tcp {
         self.links.get_mut(link.index as usize)?.as_mut().filter(|(id, _)| *id == link).map(|(_, link)| link)
     }
 
-    /// Accepts connections from a listener; they have not sent their hello yet.
+    /// Accepts connections from a listener. Their clients have not sent a hello yet.
     fn accept_all(&mut self, number: u32) {
         loop {
             let Some((listener, socket)) = self.listeners.iter().find(|(listener, _)| listener.0 == number) else {
@@ -122,7 +123,7 @@ impl Tcp {
         }
     }
 
-    /// Continues a link; the buffers of an ended link go to `spare`.
+    /// Reads and writes on a link; if it ends, its buffers go to `spare`.
     fn drive(&mut self, index: usize, hangup: bool, events: &mut impl Events, spare: &mut Vec<Buf>) {
         let Some(Some((id, link))) = self.links.get_mut(index) else { return };
         let id = *id;
@@ -256,7 +257,7 @@ impl Backend for Tcp {
                 Request::Transfer(transfer) => transfer.end(false),
             }
         }
-        // The next read returns the same error, and reports it.
+        // Ignored here: the next read returns the same error, and the link then reports it.
         _ = value.write(&mut sent, spare);
         if sent != 0 {
             self.sent.push((link, sent));
@@ -331,12 +332,12 @@ fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Whether a stream has ended for good, as `TcpStream` reports it.
+/// Whether an error of `TcpStream` means that the stream has ended.
 fn is_again(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// The error of a connect that has failed, if it has.
+/// The error of a failed connect; `None` if it has not failed.
 fn connect_error(socket: &TcpStream) -> io::Result<()> {
     match socket.take_error()? {
         Some(error) => Err(error),

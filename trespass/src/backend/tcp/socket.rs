@@ -1,4 +1,4 @@
-//! Sockets with the options that links need.
+//! Creates sockets with the options that links need.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 /// ends the link.
 const KEEPALIVE: (u64, u64, u32) = (5, 1, 4);
 
-/// Creates a non-blocking listener. An IPv6 listener does not accept IPv4, so that both can be bound.
+/// Creates a non-blocking listener. An IPv6 listener does not accept IPv4, so that a program can bind both at one port.
 pub(super) fn listen(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
     let socket = make(address)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -42,7 +42,7 @@ pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
     sockopt::set_tcp_keepidle(socket, Duration::from_secs(idle))?;
     sockopt::set_tcp_keepintvl(socket, Duration::from_secs(interval))?;
     sockopt::set_tcp_keepcnt(socket, count)?;
-    // Unacknowledged data ends the connection after idle + interval × count, the keepalive's total.
+    // A connection with unacknowledged data ends after the same time as an idle one: idle + interval × count.
     sockopt::set_tcp_user_timeout(socket, (idle as u32 + interval as u32 * count) * 1_000)?;
     Ok(())
 }

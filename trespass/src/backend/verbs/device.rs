@@ -1,4 +1,4 @@
-//! The choice of a device, and the objects that all links on it share.
+//! Selects a device, and creates the objects that all of its links share.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -36,22 +36,24 @@ pub(super) struct Device {
     pub(super) completions: u32,
 }
 
-/// Bytes of the queues for a receive: its entry, and two completions.
+/// Locked bytes for each receive: its queue entry, and two completions.
 const QUEUED: u64 = 3 * 64;
-/// Minimum number of receives of a worker, whatever the limit of locked memory.
+/// Minimum number of receives of a worker, even if the limit of locked memory is low.
 const FEWEST: u32 = 4096;
 
-/// Returns how many receives have queues that fit into an eighth of the lockable memory; the rest is for buffers.
+/// Returns the number of receives whose queues fit into an eighth of the lockable memory; the rest of it is for
+/// buffers.
 fn affordable(limit: Option<u64>) -> u32 {
     limit.map_or(u32::MAX, |limit| u32::try_from(limit / 8 / QUEUED).unwrap_or(u32::MAX)).max(FEWEST)
 }
 
 impl Device {
-    /// Opens the device named in `options`, or the one that routes to `near`, or the first with an active port.
+    /// Opens the device named in `options`; otherwise the one that has a route to `near`; otherwise the first with an
+    /// active port.
     ///
     /// # Errors
     ///
-    /// No device is usable; the text is the reason for the fallback.
+    /// No device is usable; the error text is the reason for the fallback.
     pub(super) fn open(options: &Options, near: Option<SocketAddr>) -> io::Result<Self> {
         let contexts = rdmacm::devices().map_err(|error| unavailable(&error))?;
         let context = choose(&contexts, options.device.as_deref(), near.and_then(source_of))?;
@@ -103,7 +105,7 @@ impl Device {
         builder
             .setup_send_cq(cq)
             .setup_recv_cq(cq)
-            // One more than `post` uses, reserved for the request that marks the end.
+            // One entry more than `post` uses: it is reserved for the request that marks the end of the flush.
             .setup_max_send_wr(SEND_QUEUE + 1)
             .setup_max_recv_wr(0)
             .setup_max_inline_data(self.inline)
@@ -180,7 +182,7 @@ pub(crate) fn in_words(gid: Gid) -> IpAddr {
     gid.ipv4().map_or_else(|| Ipv6Addr::from(gid).into(), IpAddr::from)
 }
 
-/// Converts a verb's error: the kind is that of its errno, and the verb's error is the source.
+/// Converts a verb's error. The result has the kind of its errno, and the verb's error as its source.
 pub(super) fn verb(error: VerbError) -> io::Error {
     let kind = match error.errno().raw() {
         libc::ENODEV | libc::EIO => io::ErrorKind::NetworkDown,

@@ -1,4 +1,4 @@
-//! Connections by address (rdma_cm): processes events without blocking.
+//! Connects by address, and processes the events of rdma_cm without blocking.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -26,11 +26,10 @@ const ACK_TIMEOUT: u8 = 14;
 /// Retries without an acknowledgement. A request fails after eight time-outs of 67 to 268 ms each, so a lost peer is
 /// detected within seconds.
 const RETRIES: u8 = 7;
-/// Retries if the peer has no receive. They are finite, because the peer's credits guarantee a receive; 7 would retry
-/// without limit.
+/// RNR retries. The peer's credits guarantee a receive, so a limit is safe; 7 would retry without limit.
 const RNR_RETRIES: u8 = 6;
 
-/// The owner of an identifier.
+/// The object that owns an rdma_cm identifier.
 #[derive(Clone, Copy, Debug)]
 enum Owner {
     Listener(ListenerId),
@@ -146,8 +145,8 @@ impl Verbs {
                 return self.links.unsettle(number.index);
             }
             (State::Resolving(_) | State::Connecting, kind) => return refused(link, &kind),
-            // Late events, and events that do not affect a working connection: an unreachable neighbour, the end of
-            // TIMEWAIT.
+            // Ignored: late events, and events that do not affect an established connection, such as an unreachable
+            // neighbour or the end of TIMEWAIT.
             (_, kind) => return log::debug!("{kind:?}"),
         };
         if let Err(error) = stepped
@@ -188,7 +187,7 @@ impl Verbs {
         id.connect(&parameter).map_err(verb)
     }
 
-    /// Registers a link that has a queue pair.
+    /// Stores a link that has a queue pair in the tables.
     fn settle(&mut self, link: Link) {
         self.links.by_number.insert(link.qp_number, link.id.index);
         // Reserves an entry for the request that marks the end.
@@ -220,14 +219,14 @@ impl Verbs {
         parameter
     }
 
-    /// Whether the connection is over this worker's device.
+    /// Returns an error unless the connection uses this worker's device.
     fn check_device(&self, id: &Arc<Identifier>) -> io::Result<()> {
         let other = match id.get_device_context() {
             Some(device) if Arc::ptr_eq(&device, &self.device.context) => return Ok(()),
             Some(device) => device.name(),
             None => "no device".to_owned(),
         };
-        let text = format!("the connection is over {other}, and this worker uses {}", self.device_name());
+        let text = format!("the connection needs the device {other}, but this worker uses {}", self.device_name());
         let text = if other.starts_with("softiw") { format!("{text}; TCP is faster than {other}") } else { text };
         // Not `Unsupported`, which means that the peer refused: the address may be reachable over TCP.
         Err(io::Error::new(io::ErrorKind::HostUnreachable, text))
@@ -272,8 +271,8 @@ fn refused(link: &mut Link, kind: &EventKind) {
     abandon(link, why);
 }
 
-/// Returns the bytes that the peer's worker passed to `reject`; `None` if its machine rejected, or its worker rejected
-/// without a reason.
+/// Returns the bytes that the peer's worker passed to `reject`; `None` if the peer's kernel rejected, or its worker
+/// gave no reason.
 fn refusal(rejection: &Rejection) -> Option<Vec<u8>> {
     let by_program = rejection.reason().is_none_or(|reason| reason == RejectReason::ConsumerDefined);
     let data = rejection.private_data();

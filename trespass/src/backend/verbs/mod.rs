@@ -1,12 +1,12 @@
 //! The `verbs` backend: RDMA devices, by sideway.
 //!
-//! A worker has one device, with one completion queue and one shared receive queue, and a queue pair for each link.
+//! A worker uses one device. It has one completion queue, one shared receive queue, and a queue pair for each link.
 //!
 //! # The completion queue does not overrun
 //!
-//! It has an entry for each receive and for each outstanding request. A request is posted only if an entry is free. A
-//! link is refused if no entry is free for the request that marks its end. A connection that waits for an entry posts
-//! in a later turn.
+//! The queue has an entry for each receive and for each outstanding request. A request is posted only if an entry is
+//! free. A link is refused if no entry is free for the request that marks its end. If no entry is free, a connection
+//! posts in a later turn.
 //!
 //! # The end of a link
 //!
@@ -23,13 +23,14 @@
 //!
 //! | question | figure | decision |
 //! |---|---|---|
-//! | segments of 4 or 8 KiB | streamed SENDs of 4 KiB: 46 Gb/s, of 8 KiB: 76 Gb/s; one way 2.42 and 2.56 us | 4 KiB: an idle link leases five receives, which use 20 KiB; the peer READs longer messages |
-//! | SEND, or WRITE with immediate data into a ring | one way of 64 B: 2.23 and 2.20 us; of 4 KiB: 2.42 and 2.40 us | SEND: it needs no key, and memory use follows the traffic |
+//! | segments of 4 or 8 KiB | streamed SENDs of 4 KiB: 46 Gb/s, of 8 KiB: 76 Gb/s; one-way latency 2.42 and 2.56 us | 4 KiB: an idle link leases five receives, which use 20 KiB; the peer READs longer messages |
+//! | SEND, or WRITE with immediate data into a ring | one-way latency of 64 B: 2.23 and 2.20 us; of 4 KiB: 2.42 and 2.40 us | SEND: it needs no key, and memory use follows the traffic |
 //! | a memory window for each rendezvous | time of SEND, READ and key revocation, with a window and without: 16 KiB: 1.58 and 1.21 us; 64 KiB: 3.49 and 3.11 us; 1 MiB: 86 and 85 us (one process) | one window for each rendezvous: it costs 0.4 us |
 //! | 10,000 queue pairs | created in 2.7 s, 267 us each, with 64 concurrent connect requests; 58 MiB of memory at the client and 48 MiB at the server besides the receives: 6 and 5 KiB each | each connection has its own queue pair |
-//! | a zero-length WRITE as a probe | acknowledged in 0.80 us, even if the peer does not poll; it needs no key. After SIGKILL the link ends in 1 ms (the connection manager), after SIGSTOP in 8.9 s | probe the NIC |
+//! | a zero-length WRITE as a probe | acknowledged in 0.80 us, even if the peer's program does not poll; it needs no key. After SIGKILL of the peer the link ends in 1 ms (the connection manager reports it), after SIGSTOP in 8.9 s | probe the NIC |
 //!
-//! On the kernel's soft-RoCE (Linux 6.1) the backend's tests pass: windows, probes, refusals, flushes, wake-ups.
+//! The backend's tests of windows, probes, refusals, flushes and wake-ups also pass on the kernel's soft-RoCE (Linux
+//! 6.1).
 
 mod device;
 mod link;
@@ -67,7 +68,7 @@ use crate::memory::{Buf, Domain, HEADROOM, Pool};
 
 /// Maximum number of outstanding requests of a link: 64 × 4 KiB is bandwidth × delay of 400 Gb/s at 5 µs.
 const SEND_QUEUE: u32 = 64;
-/// One request in N requests a completion.
+/// Of N posted requests, one requests a completion.
 const SIGNAL_EVERY: u32 = 16;
 /// Maximum number of outstanding reads of a link.
 const READS: u16 = 16;
@@ -77,13 +78,13 @@ const WINDOWS: usize = 64;
 const LINGER: Duration = Duration::from_secs(1);
 /// Default maximum of inline bytes, and the maximum length of messages that are sent immediately.
 const INLINE: usize = 96;
-/// Maximum number of completions of one poll.
+/// Maximum number of completions that one poll takes.
 const BATCH: u32 = 32;
 
 /// Options of a worker for its device.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// The device's name; `None` selects the device by the address, or the first one with an active port.
+    /// Name of the device; `None` selects the device by the route to the address, or the first one with an active port.
     pub(crate) device: Option<String>,
     /// Bytes of a segment, without the header.
     pub(crate) segment: u32,
@@ -101,7 +102,8 @@ impl Default for Options {
     }
 }
 
-/// RDMA connections of one worker. Dropped in the order of the fields: queue pairs, then the shared queue with its buffers, then the rest.
+/// The RDMA connections of one worker. The order of the fields is the order in which they are dropped: queue pairs,
+/// then the shared queue with its buffers, then the rest.
 #[derive(Debug)]
 pub(crate) struct Verbs {
     links: Links,
@@ -123,7 +125,7 @@ pub(crate) struct Verbs {
     device: Device,
 }
 
-/// A connect request that waits for an answer. Dropping it rejects it.
+/// A connect request that the worker has not answered yet. Dropping it rejects the request.
 #[derive(Debug)]
 struct Incoming {
     identifier: Arc<Identifier>,
@@ -132,7 +134,7 @@ struct Incoming {
 }
 
 impl Verbs {
-    /// Opens a device: the one named in `options`, the one that routes to `near`, or the first.
+    /// Opens a device: the one named in `options`, the one with a route to `near`, or the first.
     ///
     /// # Errors
     ///
@@ -293,7 +295,7 @@ impl Backend for Verbs {
         let access = AccessFlags::RemoteRead | write;
         let held = Held::Region { memory, offset, length, access, closed };
         self.open_window(link, held).map_err(|_| {
-            let text = format!("the connection has ended, or has {WINDOWS} keys given out; take some back");
+            let text = format!("the connection has ended, or the peer has {WINDOWS} keys already; revoke some");
             io::Error::new(io::ErrorKind::QuotaExceeded, text)
         })
     }

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map from the numbers of queue pairs, which the device chooses, to indices of links. The backend looks up the link
+/// A map from queue pair numbers, which the device chooses, to indices of links. The backend uses it to find the link
 /// of each received message.
 #[derive(Debug)]
 pub(super) struct NumberMap {
-    /// The newest link for each value of the lowest bits of the number.
+    /// A cache: for each value of the lowest bits, the link that was added last.
     newest: [(u32, u32); PLACES],
     all: HashMap<u32, u32, BuildHasherDefault<Spread>>,
 }
@@ -43,7 +43,7 @@ impl NumberMap {
     }
 }
 
-/// A multiplication. Peers do not choose the numbers, so the hash need not resist attacks.
+/// A hash by multiplication. Peers do not choose the numbers, so it need not resist attacks.
 #[derive(Debug, Default)]
 struct Spread(u64);
 

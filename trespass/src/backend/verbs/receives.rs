@@ -15,7 +15,7 @@ pub(super) struct Receives {
     queue: SharedReceiveQueue,
     posted: Vec<Option<Buf>>,
     free: Vec<u32>,
-    /// A queue pair was not destroyed, and may use the posted buffers.
+    /// Whether a queue pair could not be destroyed, so that the device may use the posted buffers.
     leaks: bool,
 }
 
@@ -32,7 +32,7 @@ impl Receives {
     ///
     /// # Errors
     ///
-    /// The driver rejected the list; buffers that it may have accepted stay here.
+    /// The driver rejected the list. Buffers that it may have accepted stay here.
     pub(super) fn post(&mut self, buffers: &mut Vec<Buf>) -> io::Result<()> {
         let count = buffers.len().min(self.free.len());
         if count == 0 {
@@ -80,8 +80,8 @@ impl Receives {
         self.posted.len() - self.free.len()
     }
 
-    /// Leaks the posted buffers at the end, because a queue pair that was not destroyed may use them. Other queue pairs
-    /// continue.
+    /// Records that a queue pair was not destroyed: the posted buffers are then leaked when the queue is dropped,
+    /// because the device may use them. Other queue pairs continue.
     pub(super) fn leak(&mut self) {
         self.leaks = true;
     }

@@ -1,4 +1,4 @@
-//! Two workers' backends on softrnic, in one process.
+//! Tests the backends of two workers on softrnic, in one process.
 
 use std::time::{Duration, Instant};
 
@@ -101,7 +101,7 @@ impl Side {
         }
     }
 
-    /// Buffers that are neither free nor posted as receives.
+    /// Returns the number of buffers that are neither free nor posted as receives.
     fn missing(&mut self) -> usize {
         self.spare.clear();
         self.log.returned.clear();

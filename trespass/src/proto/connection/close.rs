@@ -1,4 +1,4 @@
-//! The end of a connection: shutdown, close, failure.
+//! Ends connections: shutdown, close, failure.
 
 use std::io;
 
@@ -57,7 +57,7 @@ impl Connection {
             || self.linger_until.is_some_and(|until| now >= until)
     }
 
-    /// Fails the connection, whose link must then end: for a protocol violation, or an unsuitable hello.
+    /// Fails the connection because of a protocol violation or an unsuitable hello; its link must then end.
     pub(crate) fn fail(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
         self.linger_until = Some(0);
@@ -87,7 +87,7 @@ impl Connection {
         self.peer_close.as_ref().map(|(code, reason)| (*code, reason.as_str()))
     }
 
-    /// Records that the link has ended; `failure` has the reason if it did not end in order.
+    /// Records that the link has ended; `failure` is the reason if the connection was not closed first.
     pub(crate) fn ended(&mut self, failure: Option<Failure>, stock: &mut Stock) {
         if self.ended {
             return;
@@ -109,20 +109,20 @@ impl Connection {
         self.incoming.lease = self.held();
     }
 
-    /// Returns all buffers and credits; the connection is not used afterwards.
+    /// Returns all buffers and credits. The connection must not be used afterwards.
     pub(crate) fn forget(mut self, stock: &mut Stock) {
         self.ended(None, stock);
         self.incoming.discard(stock);
         stock.ledger.release(self.incoming.lease);
     }
 
-    /// SENDs in the inbox.
+    /// Returns the number of SENDs in the inbox.
     pub(crate) fn held(&self) -> u16 {
         self.incoming.received.wrapping_sub(self.incoming.freed)
     }
 
-    /// The peer reads no further messages: drops those that wait to be sent. Keeps the buffers that the peer may be
-    /// reading until the link ends.
+    /// Drops the messages that wait to be sent, because the peer reads no more. Buffers that the peer may be reading
+    /// are kept until the link ends.
     pub(super) fn drop_queue(&mut self, stock: &mut Stock) {
         for item in self.outgoing.queue.drain(..) {
             match item {
@@ -137,7 +137,7 @@ impl Connection {
 
     pub(super) fn take_fin_ack(&mut self) -> Result<(), Failure> {
         if self.outgoing.fin == Fin::Open {
-            return Err(Failure::violation("an end acknowledged that was not sent"));
+            return Err(Failure::violation("the peer acknowledged an end that was not sent"));
         }
         self.outgoing.fin_acked = true;
         Ok(())

@@ -21,9 +21,10 @@ pub(crate) struct Settings {
     pub(crate) window: u16,
     /// Messages up to this length are sent in SENDs. The peer READs longer ones if they are in registered memory.
     pub(crate) eager: usize,
-    /// Bytes that may wait to be sent, or to be READ by the peer, before `try_send` returns `WouldBlock`.
+    /// The high-water mark: how many bytes may wait to be sent, or to be READ by the peer, before `try_send` returns
+    /// `WouldBlock`.
     pub(crate) send_high_water: usize,
-    /// Bytes of messages that are READ before the program reads them.
+    /// Maximum number of bytes that are READ before the program receives them.
     pub(crate) read_ahead: usize,
     /// Longest message that is READ in one piece, into memory that is allocated before any byte has arrived.
     pub(crate) rendezvous: u32,
@@ -50,7 +51,7 @@ impl Default for Settings {
     }
 }
 
-/// Operations that a link performs immediately, without a request.
+/// Operations that a link performs immediately, without a queued request.
 pub(crate) trait Port {
     /// Exposes a buffer for the peer to read; returns the buffer if this fails.
     fn expose(&mut self, message: Buf) -> Result<Remote, Buf>;
@@ -78,7 +79,8 @@ pub(crate) struct Connection {
     failure: Option<Failure>,
     alive: Alive,
     linger_until: Option<u64>,
-    /// Work other than short messages is in progress, so the worker must process the connection in each turn.
+    /// Whether work other than short messages is in progress. If so, the worker must process the connection in each
+    /// turn.
     is_unsettled: bool,
     is_unclaimed: bool,
     pub(crate) counters: Counters,
@@ -95,29 +97,30 @@ pub(crate) struct Counters {
 
 #[derive(Debug, Default)]
 struct Outgoing {
-    /// How many SENDs since the start the peer has granted, and how many this side has used; both modulo 2^16.
+    /// How many SENDs the peer has granted since the start, and how many of them this side has used; both modulo 2^16.
     limit: u16,
     sent: u16,
-    /// Whether messages may be added to the last of `requests`: a SEND that did not use the reserved credits.
+    /// Whether messages may be added to the last entry of `requests`: it is a SEND, and did not use the reserved
+    /// credits.
     joinable: bool,
-    /// RETURN was sent, and is not confirmed.
+    /// Whether a RETURN was sent that the peer has not confirmed.
     returning: bool,
     /// The worker's turn in which a message was sent immediately. Later messages of that turn wait for its end, and
     /// share SENDs.
     left_in: u32,
     /// SENDs that the link has not completed yet.
     in_flight: u32,
-    /// A flush by the program, or the end of the connection, waits until `in_flight` is 0. Links report completions
-    /// late, so a probe requests them.
+    /// Whether a flush by the program, or the end of the connection, waits until `in_flight` is 0. Links report
+    /// completions in batches; a probe makes them report earlier.
     is_flushing: bool,
-    /// The program could not send the last message, because no memory was free.
+    /// Whether the program's last message was refused because no memory was free.
     lacks_memory: bool,
     is_proving: bool,
     /// Frames that wait for credits.
     queue: VecDeque<Item>,
     /// Bytes in `queue` and `exposed`.
     waiting: usize,
-    /// The messages that the peer READs, in order, with their lengths. The backend has the buffers.
+    /// The lengths of the messages that the peer READs, in order. The backend has their buffers.
     exposed: VecDeque<(Remote, usize)>,
     /// The number of messages removed from `exposed`, modulo 2^32.
     done: u32,
@@ -130,7 +133,7 @@ struct Outgoing {
 enum Item {
     /// A whole SEND.
     Send(Buf),
-    /// The rest of a message that is sent in parts; `first` if no part was sent yet.
+    /// The rest of a message that is sent in parts; `first` is true if no part was sent yet.
     Rest { message: Buf, first: bool },
 }
 
@@ -154,29 +157,29 @@ struct Incoming {
     announced: u16,
     /// Credits leased to the peer: the limit may be `freed + lease`.
     lease: u16,
-    /// Received SENDs with unread frames. Frames that were read are removed from the front of each.
+    /// The received SENDs with unread frames. A frame that was read is removed from the front of its SEND.
     inbox: VecDeque<Buf>,
     /// Bytes of the first frame's payload that the program has read.
     cursor: usize,
-    /// Messages of the inbox that this side READs, in order, and the number of the first.
+    /// The messages in the inbox that this side READs, in order, and the number of the first.
     reads: VecDeque<Read>,
     first_read: u32,
     in_flight: u16,
     /// Bytes of messages that are being READ, or were READ but not yet read by the program.
     ahead: usize,
-    /// Messages that this side no longer needs, and those that DONE has announced, modulo 2^32.
+    /// How many messages this side no longer needs, and how many of these DONE has announced; both modulo 2^32.
     done: u32,
     done_told: u32,
-    /// The peer has returned credits, and the confirmation is not sent yet.
+    /// Whether the peer has returned credits and the confirmation is not sent yet.
     returned: bool,
     /// The part of a message of several frames that has arrived.
     assembly: Option<Assembly>,
-    /// FIN or CLOSE has arrived and was acknowledged.
+    /// Whether FIN or CLOSE has arrived and was acknowledged.
     fin: bool,
     fin_acked: bool,
-    /// The program has read all messages before the FIN or CLOSE.
+    /// Whether the program has read all messages before the FIN or CLOSE.
     end: bool,
-    /// The program has stopped reading.
+    /// Whether the program has stopped reading.
     discard: bool,
 }
 
@@ -198,7 +201,7 @@ struct Assembly {
 
 #[derive(Debug, Default)]
 struct Alive {
-    /// Data was sent or received since the last tick.
+    /// Whether data was sent or received since the last tick.
     heard: bool,
     used: bool,
     heard_at: u64,
@@ -206,7 +209,8 @@ struct Alive {
 }
 
 impl Connection {
-    /// `lease` is the number of credits that the hello granted to the peer; the ledger has leased them.
+    /// Creates the state of an established connection. The hello granted `lease` credits to the peer; the ledger has
+    /// leased them already.
     pub(crate) fn new(settings: Settings, agreement: Agreement, lease: u16, now: u64) -> Connection {
         Connection {
             settings,
@@ -283,7 +287,7 @@ impl Connection {
         }
     }
 
-    /// A probe has completed, and so have all requests before it.
+    /// Records that a probe has completed, and with it all earlier requests.
     pub(crate) fn probed(&mut self) {
         self.outgoing.is_proving = false;
         self.alive.heard = true;

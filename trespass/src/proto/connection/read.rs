@@ -77,8 +77,8 @@ impl Connection {
         if filled > 0 || out.is_empty() { Ok(Some(filled)) } else { self.still_open().map(|()| None) }
     }
 
-    /// Returns the next whole message. If a received buffer contains only this message, the buffer is passed on and
-    /// replaced.
+    /// Returns the next whole message. If a received buffer contains only this message, the program gets that buffer,
+    /// and a new one replaces it.
     #[inline]
     pub(crate) fn try_recv(&mut self, stock: &mut Stock) -> io::Result<Received> {
         loop {
@@ -100,7 +100,7 @@ impl Connection {
                 }
                 Front::Empty => break,
                 Front::End if self.incoming.assembly.is_some() => {
-                    return Err(Failure::violation("the last message ends early").into());
+                    return Err(Failure::violation("the peer ended in the middle of a message").into());
                 }
                 Front::End => return Ok(Received::End),
             }
@@ -125,7 +125,7 @@ impl Connection {
             Front::Empty | Front::End => 0,
         };
         let Some(place) = out.get_mut(..length) else {
-            let text = format!("a message of {length} bytes; receive it with a buffer of that length");
+            let text = format!("the next message has {length} bytes; receive it with a buffer of that length");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         };
         if let Front::Data(Frame { flags, length, .. }) = self.front(stock)
@@ -155,7 +155,7 @@ impl Connection {
         }
     }
 
-    /// Whether `read` or `try_recv` can return data, the end, or an error.
+    /// Whether `read` or `try_recv` would return data, the end, or an error.
     pub(crate) fn can_receive(&mut self, stock: &mut Stock) -> bool {
         match self.front(stock) {
             Front::Data(_) | Front::End => true,
@@ -194,7 +194,7 @@ impl Connection {
         };
         if incoming.assembly.is_none() {
             if frame.a <= frame.length || incoming.cursor != 0 {
-                let text = "this is not the beginning of a message; read to its end as a stream";
+                let text = "the rest of a partly read message is next; read to its end as a stream";
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
             let length = frame.a as usize;
@@ -241,8 +241,8 @@ impl Connection {
 }
 
 impl Incoming {
-    /// The common case of a read: the first frame is unread and alone in its SEND, and it fills `out` or no other data
-    /// has arrived.
+    /// Handles the common case of a read: the first frame is unread and alone in its SEND, and it fills `out` or no
+    /// other data has arrived.
     #[inline]
     fn read_alone(&mut self, out: &mut [u8], stock: &mut Stock) -> Option<usize> {
         let (header, payload) = self.inbox.front()?.split_first_chunk::<HEADER>()?;
@@ -259,7 +259,7 @@ impl Incoming {
         Some(count)
     }
 
-    /// Returns a message of one frame, the first of the inbox.
+    /// Returns the first message of the inbox, which consists of one frame.
     #[inline]
     fn take_single(&mut self, frame: Frame, stock: &mut Stock) -> Buf {
         let start = HEADER + self.cursor;
@@ -275,7 +275,7 @@ impl Incoming {
             return message;
         }
         let payload = self.inbox.front().and_then(|send| send.get(start..frame.extent())).unwrap_or(&[]);
-        // The message fits, because it arrived in a segment.
+        // The message fits into a segment, because it arrived in one.
         let message = stock.take().filter(|message| payload.len() <= message.room());
         let mut message = message.unwrap_or_else(|| Buf::on_heap(0));
         if !message.append(payload, &[]) {
@@ -286,7 +286,7 @@ impl Incoming {
         message
     }
 
-    /// Removes the first frame, which was read; the receive is free after its last frame.
+    /// Removes the first frame after it was read. With the last frame of a SEND, its receive becomes free.
     #[inline]
     fn pass_frame(&mut self, extent: usize, stock: &mut Stock) {
         self.cursor = 0;

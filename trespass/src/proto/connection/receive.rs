@@ -1,4 +1,4 @@
-//! Incoming messages: their arrival, and READs.
+//! Processes incoming SENDs, and READs long messages.
 
 use crate::memory::Buf;
 use crate::proto::frame::{Frame, HEADER, Kind, OPTIONAL, Source};
@@ -28,8 +28,8 @@ impl Connection {
         } else {
             self.scan(&message, stock)
         };
-        // Applies the credits last: after a RETURN, credits are ignored until RETURNED arrives, which may be one of
-        // these frames.
+        // Applies the credits last. After a RETURN, credits are ignored until RETURNED arrives; one of these frames may
+        // be the RETURNED.
         self.take_credits(frame.credits);
         if matches!(ordered, Ok(true)) && !self.incoming.discard {
             self.incoming.inbox.push_back(message);
@@ -60,7 +60,7 @@ impl Connection {
         self.counters.rendezvous_received += 1;
     }
 
-    /// Records that the program has not accepted the connection: until [`Connection::claim`], no memory is allocated
+    /// Records that the program has not accepted the connection. Until [`Connection::claim`], no memory is allocated
     /// for the peer's messages.
     pub(crate) fn unclaimed(self) -> Connection {
         Connection { is_unclaimed: true, ..self }
@@ -103,7 +103,7 @@ impl Connection {
         }
     }
 
-    /// Processes the frames of a SEND that is not a single DATA; returns whether it has frames for the program.
+    /// Processes the frames of a SEND that is not a single DATA frame; returns whether it has frames for the program.
     fn scan(&mut self, message: &[u8], stock: &mut Stock) -> Result<bool, Failure> {
         self.is_unsettled = true;
         let mut rest = message;
@@ -131,7 +131,7 @@ impl Connection {
                     || frame.a == 0
                     || frame.a > self.settings.message.min(self.settings.rendezvous)
                 {
-                    return Err(Failure::violation("a message to be read is too long"));
+                    return Err(Failure::violation("an announced message is too long"));
                 }
                 if incoming.discard {
                     incoming.done = incoming.done.wrapping_add(1);
@@ -144,7 +144,7 @@ impl Connection {
                 let (held, kept) = (frame.a as u16, frame.b as u16);
                 let left = kept.wrapping_sub(incoming.received);
                 if !(FLOOR..=WINDOW_MAX).contains(&left) {
-                    return Err(Failure::violation("credits returned that are not held"));
+                    return Err(Failure::violation("the peer returned credits that it does not have"));
                 }
                 if held == incoming.announced && held.wrapping_sub(kept) <= WINDOW_MAX {
                     let lease = kept.wrapping_sub(incoming.freed).min(incoming.lease);
@@ -155,7 +155,7 @@ impl Connection {
             }
             Kind::RETURNED => {
                 if !std::mem::take(&mut self.outgoing.returning) {
-                    return Err(Failure::violation("credits confirmed that were not returned"));
+                    return Err(Failure::violation("the peer confirmed a return of credits that was not sent"));
                 }
                 self.take_credits(frame.a as u16);
             }
@@ -203,10 +203,10 @@ impl Connection {
 }
 
 impl Incoming {
-    /// Returns true, or an error if FIN or CLOSE arrived before, because nothing may follow it.
+    /// Returns true; an error if FIN or CLOSE arrived earlier, because nothing may follow these.
     #[inline]
     fn may_follow(&self) -> Result<bool, Failure> {
-        if self.fin { Err(Failure::violation("a message after the end")) } else { Ok(true) }
+        if self.fin { Err(Failure::violation("the peer sent a message after the end")) } else { Ok(true) }
     }
 
     /// Returns the limit that may be announced to the peer.
@@ -221,7 +221,8 @@ impl Incoming {
         self.is_done_due() || self.returned || self.is_ack_due()
     }
 
-    /// Whether a DONE is due. After the program has stopped reading, it waits for the READs in progress.
+    /// Whether a DONE is due. After the program has stopped reading, DONE is due only when the READs in progress have
+    /// completed.
     #[inline]
     fn is_done_due(&self) -> bool {
         self.done != self.done_told && !(self.discard && self.in_flight > 0)
@@ -257,7 +258,7 @@ impl Incoming {
         }
     }
 
-    /// Frees everything that waits in the inbox, because the program has stopped reading.
+    /// Frees all messages in the inbox, because the program has stopped reading.
     pub(super) fn discard(&mut self, stock: &mut Stock) {
         self.discard = true;
         self.assembly = None;

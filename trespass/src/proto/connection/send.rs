@@ -8,15 +8,15 @@ use crate::proto::{FLOOR, Port, RESERVE, Request, Stock};
 
 use super::{Connection, Fin, Item};
 
-/// The maximum number of SENDs passed to the backend in a turn. Further ones wait, and small messages are added to
-/// them.
+/// The maximum number of SENDs passed to the backend in a turn. Further SENDs wait, and further small messages are
+/// added to them.
 const BATCH: usize = 16;
-/// Messages up to this length may be sent without a buffer.
+/// Maximum length of a message that may be sent inline, without a buffer.
 const SHORT: usize = 256;
-/// The maximum number of messages that wait for the peer to READ them. Links expose more buffers, because they conceal
-/// a buffer only some time after its READ.
+/// The maximum number of messages that wait for the peer to READ them. A link can expose more buffers than this,
+/// because it revokes a key only some time after the READ.
 const EXPOSED: usize = 32;
-/// Bytes of all control frames together: DONE, FIN_ACK, RETURNED.
+/// Total size of the control frames DONE, FIN_ACK and RETURNED, in bytes.
 const CONTROL: usize = 3 * HEADER;
 
 impl Connection {
@@ -65,7 +65,8 @@ impl Connection {
         if message.len() > SHORT || !is_first || self.credits() <= RESERVE || self.may_send(message.len()).is_err() {
             return false;
         }
-        // Only posted receives may be announced as credits: while some are still to be posted, the limit stays.
+        // Only posted receives may be announced as credits, so the limit does not rise while receives wait to be
+        // posted.
         let credits = if stock.receives.is_empty() { self.incoming.target() } else { self.incoming.announced };
         let length = message.len() as u32;
         let frame = Frame { flags: LAST, a: length, length, credits, ..Frame::new(Kind::DATA) };
@@ -78,7 +79,7 @@ impl Connection {
         true
     }
 
-    /// Sends bytes of a stream as messages, up to the high-water mark. Returns the number of bytes sent.
+    /// Sends bytes of a stream as messages, up to the high-water mark. Returns the number of bytes accepted.
     #[inline]
     pub(crate) fn write(&mut self, bytes: &[u8], stock: &mut Stock, link: &mut impl Port) -> io::Result<usize> {
         let piece = self.agreement.segment as usize - HEADER;
@@ -130,7 +131,7 @@ impl Connection {
         out.queue.is_empty() && out.exposed.is_empty() && out.in_flight == 0
     }
 
-    /// Adds a request of a region, which is executed in order with the messages and takes no credit.
+    /// Adds a transfer of a region. It is executed in order with the messages, and needs no credit.
     pub(crate) fn request(&mut self, requests: impl IntoIterator<Item = Request>) -> io::Result<()> {
         match &self.failure {
             Some(failure) => Err(failure.clone().into()),
@@ -167,7 +168,7 @@ impl Connection {
         if is_open && has_room && length <= agreement.message as usize { Ok(()) } else { Err(self.refusal(length)) }
     }
 
-    /// Why a message is not accepted.
+    /// Returns an error if a message cannot be accepted.
     #[cold]
     fn refusal(&self, length: usize) -> io::Error {
         if let Some(failure) = &self.failure {
@@ -177,7 +178,8 @@ impl Connection {
             return io::ErrorKind::BrokenPipe.into();
         }
         if length > self.agreement.message as usize {
-            let text = format!("message of {length} bytes; the peer takes {} at most", self.agreement.message);
+            let text =
+                format!("the message has {length} bytes, and the peer accepts at most {}", self.agreement.message);
             return io::Error::new(io::ErrorKind::InvalidInput, text);
         }
         io::ErrorKind::WouldBlock.into()
@@ -201,7 +203,7 @@ impl Connection {
             Ok(remote) => {
                 let frame = Frame { flags: LAST, a: length as u32, ..Frame::new(Kind::RTS) };
                 if self.push_frame(frame, &remote.emit(), stock).is_err() {
-                    // Not reached, because a spare segment is available.
+                    // Cannot fail: a spare segment is available.
                     self.requests.push_back(Request::Conceal(remote));
                     return Err(Buf::on_heap(0));
                 }
@@ -347,8 +349,8 @@ impl Connection {
         }
     }
 
-    /// Whether freed credits justify a SEND: two or more are free, and the peer has few left or half of the lease is
-    /// free.
+    /// Whether to announce freed credits with a SEND of their own: at least two are free, and the peer has few left or
+    /// half of the lease is free.
     #[inline]
     pub(super) fn is_grant_due(&self) -> bool {
         let incoming = &self.incoming;
@@ -357,8 +359,8 @@ impl Connection {
         free >= 2 && (left <= RESERVE || free >= incoming.lease / 2)
     }
 
-    /// Returns credits that an idle connection does not need, so that the peer can lease them to others. Credits that
-    /// arrive before the peer's confirmation are older and are ignored.
+    /// Returns credits that an idle connection does not need, so that the peer can lease them to other connections.
+    /// Until the peer's confirmation arrives, credits refer to the old limit and are ignored.
     pub(super) fn return_credits(&mut self, stock: &mut Stock) {
         let held = self.outgoing.limit;
         let kept = self.outgoing.sent.wrapping_add(1 + FLOOR);
@@ -370,7 +372,7 @@ impl Connection {
         (self.outgoing.limit, self.outgoing.returning) = (kept, true);
         self.launch(send);
         self.outgoing.joinable = false;
-        // This SEND itself does not count as use of the connection.
+        // This SEND does not count as activity of the connection.
         self.alive.used = false;
     }
 }

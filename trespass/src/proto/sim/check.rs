@@ -12,7 +12,7 @@ pub(super) struct Log {
     pub(super) sent: u64,
     pub(super) received: u64,
     lengths: VecDeque<usize>,
-    /// The sender has shut down or closed.
+    /// Whether the sender has shut down or closed.
     pub(super) ended: bool,
 }
 
@@ -28,7 +28,8 @@ impl Log {
         self.lengths.push_back(length);
     }
 
-    /// Checks that no byte is lost, duplicated or out of order, and that messages are whole where boundaries are kept.
+    /// Checks that no byte is lost, duplicated or out of order. If boundaries are kept, also checks that messages are
+    /// whole.
     pub(super) fn receive(&mut self, pair: usize, side: usize, bytes: &[u8], bounded: bool) {
         if bounded {
             assert_eq!(self.lengths.pop_front(), Some(bytes.len()), "length of a message");
@@ -45,7 +46,7 @@ impl Log {
 }
 
 impl World {
-    /// Checks at every step that the sum of credits is right.
+    /// Checks the sum of all credits; called after each step.
     pub(super) fn check(&self) {
         for node in &self.nodes {
             let leased: u32 = node.ends.iter().map(|end| u32::from(end.connection.lease())).sum();
@@ -57,7 +58,7 @@ impl World {
         }
     }
 
-    /// Runs devices and workers until nothing changes. All programs read, except the one on the side `deaf`.
+    /// Runs devices and workers until nothing changes. All programs read, except those of the side `deaf`.
     fn settle(&mut self, deaf: Option<usize>, rng: &mut Rng) {
         for _ in 0..20_000 {
             let mut moved = false;
@@ -78,7 +79,7 @@ impl World {
                 return;
             }
         }
-        panic!("the world does not settle: endless announcements");
+        panic!("the world does not become idle: endless announcements");
     }
 
     /// Returns a number that changes with every step of progress.
@@ -89,7 +90,7 @@ impl World {
         })
     }
 
-    /// Checks that all accepted messages arrive at the sides that read.
+    /// Checks that all accepted messages arrive at each side that reads.
     pub(super) fn drain(&mut self, plan: &Plan, rng: &mut Rng) {
         self.settle(plan.deaf, rng);
         self.expect_complete(plan.deaf);

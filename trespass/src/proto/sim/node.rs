@@ -1,4 +1,4 @@
-//! The world: two nodes, their programs, and the links between them.
+//! The simulated world: two nodes, their programs, and the links between them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -16,11 +16,11 @@ pub(super) const EAGER: usize = 2_000;
 pub(super) struct World {
     pub(super) nodes: [Node; 2],
     now: u64,
-    /// Requests that made progress.
+    /// Number of requests that made progress.
     pub(super) moves: u64,
 }
 
-/// A worker with its memory, and one end of each pair.
+/// A worker with its memory, and its end of each pair of connections.
 pub(super) struct Node {
     pub(super) stock: Stock,
     pub(super) posted: VecDeque<Buf>,
@@ -39,11 +39,11 @@ pub(super) struct End {
     pub(super) down: bool,
     pub(super) closed: bool,
     pub(super) reached_end: bool,
-    /// The worker must process the connection.
+    /// Whether the worker must process the connection.
     dirty: bool,
 }
 
-/// A side's requests: posted, executed, completed.
+/// A side's requests, by state: posted, executed, completed.
 #[derive(Debug, Default)]
 struct Link {
     depth: usize,
@@ -56,7 +56,7 @@ struct Link {
 struct Exposed {
     buffers: BTreeMap<u64, Buf>,
     next: u64,
-    /// The kind of buffers that can be exposed; `None` exposes none.
+    /// Which buffers can be exposed; `None` if none can be.
     pool: Option<Pool>,
 }
 
@@ -84,7 +84,7 @@ impl Port for Link {
 }
 
 impl End {
-    /// Call this after an event: marks the connection for the worker if it needs a turn.
+    /// Marks the connection for the worker if it needs a turn. Called after each event.
     pub(super) fn mark(&mut self, stock: &Stock) {
         self.dirty |= self.connection.needs_turn(stock);
     }
@@ -164,7 +164,7 @@ impl World {
         }
     }
 
-    /// The program sends a message.
+    /// Lets the program send a message.
     pub(super) fn send(&mut self, side: usize, pair: usize, rng: &mut Rng) {
         let Node { stock, ends, .. } = &mut self.nodes[side];
         let end = &mut ends[pair];
@@ -198,7 +198,7 @@ impl World {
         }
     }
 
-    /// The program receives; true if it received anything.
+    /// Lets the program receive; returns whether it received anything.
     pub(super) fn receive(&mut self, side: usize, pair: usize, rng: &mut Rng) -> bool {
         let [left, right] = &mut self.nodes;
         let (node, peer) = if side == 0 { (left, right) } else { (right, left) };
@@ -238,8 +238,8 @@ impl World {
             Ok(Received::Empty) => false,
             Ok(Received::End) => {
                 end.reached_end = true;
-                assert!(log.ended, "an end that was not sent");
-                assert_eq!(log.received, log.sent, "bytes before the end");
+                assert!(log.ended, "received an end that was not sent");
+                assert_eq!(log.received, log.sent, "the peer still had bytes to send");
                 true
             }
             Err(error) => {
@@ -274,7 +274,7 @@ impl World {
         }
     }
 
-    /// The device executes a request.
+    /// Executes a request, as the device does.
     pub(super) fn execute(&mut self, side: usize, pair: usize) {
         let [left, right] = &mut self.nodes;
         let (node, peer) = if side == 0 { (left, right) } else { (right, left) };
@@ -338,14 +338,14 @@ impl World {
         }
     }
 
-    /// The link is lost at one side; the other detects this later.
+    /// Breaks the link at one side; the peer detects this later.
     fn kill(&mut self, side: usize, pair: usize) {
         if !self.nodes[side].ends[pair].down {
             self.take_down(side, pair, Some(Failure::new(io::ErrorKind::TimedOut, "killed")));
         }
     }
 
-    /// The link ends at one side: its requests are flushed. Data that has arrived stays valid.
+    /// Ends the link at one side, and flushes its requests. Data that has arrived stays valid.
     pub(super) fn take_down(&mut self, side: usize, pair: usize, failure: Option<Failure>) {
         let Node { stock, ends, .. } = &mut self.nodes[side];
         let end = &mut ends[pair];

@@ -1,4 +1,4 @@
-//! A backend with its connections.
+//! The domain: a backend with its connections.
 
 mod slot;
 mod table;
@@ -25,7 +25,7 @@ const REFILL: usize = 8;
 /// One message that is READ may use 1/`SHARE` of the pool, or 1 MiB if that is more.
 const SHARE: usize = 16;
 
-/// A backend and the connections that run over it.
+/// A backend and its connections.
 #[derive(Debug)]
 pub(super) struct Domain<B> {
     pub(super) backend: B,
@@ -61,7 +61,7 @@ impl<B: Backend> Domain<B> {
     /// `step` is the number of receives that are added at a time.
     pub(super) fn new(backend: B, settings: Settings, step: u32, now: u64) -> Domain<B> {
         let abilities = backend.abilities();
-        // One message may use only a small share of the pool, because the peer chooses its length.
+        // The peer chooses a message's length, so one message may use only a small share of the pool.
         let share = u32::try_from(backend.pool().limit() / SHARE).unwrap_or(u32::MAX);
         let settings = Settings { rendezvous: settings.rendezvous.min(share.max(1 << 20)), ..settings };
         let table = Table {
@@ -92,7 +92,7 @@ impl<B: Backend> Domain<B> {
         Ok(link)
     }
 
-    /// Whether the link is established; an error if connecting failed.
+    /// Returns whether the link is established; an error if connecting failed.
     pub(super) fn is_established(&self, link: LinkId) -> io::Result<bool> {
         match self.table.get(link).map(|slot| &slot.state) {
             Some(State::Open(_)) => Ok(true),
@@ -174,7 +174,7 @@ impl<B: Backend> Domain<B> {
         count
     }
 
-    /// Whether requests wait to be posted, or buffers to be returned.
+    /// Whether requests wait to be posted, or buffers wait to be returned.
     #[inline]
     pub(super) fn has_work(&self) -> bool {
         let table = &self.table;
@@ -283,7 +283,7 @@ impl<B: Backend> Domain<B> {
                     self.backend.accept(incoming, link, &hello.emit());
                 }
                 Err(refusal) => {
-                    log::info!("refused a connection of {peer}: {refusal}");
+                    log::info!("rejected a connection from {peer}: {refusal}");
                     self.backend.reject(incoming, &refusal.emit());
                 }
             }

@@ -1,4 +1,4 @@
-//! The table entry of a connection.
+//! The entry of a connection in the domain's table.
 
 use crate::backend::{Established, ListenerId};
 use crate::proto::{Agreement, Connection, Failure, Hello, Stock};
@@ -63,7 +63,7 @@ impl Slot {
         if connection.can_progress() && (!connection.lacks_memory() || stock.has_segment()) {
             self.waiters.wake(Awaited::Room, woken);
         }
-        // A failed link ends transfers at the time when they are posted.
+        // On a failed link, a transfer fails when it is posted.
         self.waiters.wake(Awaited::Transfer, woken);
     }
 }

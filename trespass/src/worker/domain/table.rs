@@ -19,7 +19,7 @@ pub(in crate::worker) struct Table {
     pub(super) free: Vec<u32>,
     pub(super) dirty: Vec<u32>,
     pub(super) incoming: Vec<(ListenerId, IncomingId, SocketAddr, Vec<u8>)>,
-    /// Wakers that are due.
+    /// Wakers that must be called.
     pub(in crate::worker) woken: Woken,
     /// Established connections that wait for `accept`.
     pub(in crate::worker) accepted: Vec<(ListenerId, LinkId)>,
@@ -49,7 +49,7 @@ impl Table {
         self.slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation)
     }
 
-    /// The tasks and calls that wait for a connection, and the wakers to call.
+    /// Returns the tasks and calls that wait for a connection, and the list of wakers to call.
     pub(in crate::worker) fn waiters(&mut self, link: LinkId) -> Option<(&mut Waiters, &mut Woken)> {
         let slot = self.slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation)?;
         Some((&mut slot.waiters, &mut self.woken))
@@ -62,7 +62,7 @@ impl Table {
             self.stock.add_receives(self.step.min(self.limits.receives.saturating_sub(ledger.total)));
         }
         if !self.stock.ledger.open() {
-            let text = "no receives are left for another connection; close some, or raise the limit of locked memory";
+            let text = "no receives are left for another connection; close some connections, or raise the limit of locked memory";
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
         }
         self.epoch = self.epoch.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
@@ -86,7 +86,7 @@ impl Table {
         LinkId { index, generation: slot.generation }
     }
 
-    /// Frees the slot of a connection that has ended, or was never established. Its lease has been released before.
+    /// Frees the slot of a connection that has ended or was never established. The caller has released its lease.
     pub(super) fn free_slot(&mut self, link: LinkId) {
         let Table { slots, stock, free, woken, .. } = self;
         let Some(slot) = slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation) else {
@@ -113,7 +113,7 @@ impl Table {
         }
     }
 
-    /// Ends a connection that was not established yet. An incoming one has no owner, and is freed.
+    /// Ends a connection that was not established. An incoming connection has no owner yet, so it is freed.
     pub(super) fn fail(&mut self, link: LinkId, failure: Failure) {
         let Table { slots, stock, woken, .. } = self;
         let Some(slot) = slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation) else {
@@ -178,7 +178,7 @@ impl Events for Table {
                 slot.state = State::Open(Box::new(if is_accepted { connection.unclaimed() } else { connection }));
             }
             Err(refusal) => {
-                // The link must still end, and the failed connection waits for this.
+                // The link has not ended yet; the failed connection waits for that.
                 let text = io::Error::new(io::ErrorKind::Unsupported, refusal.to_string());
                 let agreement =
                     Agreement { version: 1, segment: 512, credits: FLOOR, reads: 0, rendezvous: 0, message: 0 };
@@ -267,7 +267,7 @@ impl Events for Table {
     }
 }
 
-/// Returns the program's error for a rejection.
+/// Returns the error that the program receives for a rejection.
 fn rejected(bytes: &[u8]) -> io::Error {
     match Refusal::parse(bytes) {
         Some(refusal) if refusal.code == RefusalCode::BUSY => {

@@ -1,9 +1,9 @@
-//! A worker that threads share: a waiting thread drives it.
+//! A worker that threads share. A thread that waits for an event drives it.
 //!
 //! A blocking call locks the worker and tries its operation. While the operation would block, the call polls, then
-//! sleeps on the worker's descriptor. If several threads wait, one sleeps there, and wakes the others when their
-//! connections have events. If no thread waits, the worker's own thread sleeps there, so that peers receive answers and
-//! wakers are called.
+//! sleeps on the worker's descriptor. If several threads wait, one of them sleeps on the descriptor, and wakes the
+//! others when their connections have events. If no thread waits, the worker's own thread sleeps on it, so that peers
+//! receive answers and wakers are called.
 
 #[cfg(test)]
 mod tests;
@@ -23,14 +23,14 @@ use super::{ConnectionId, Options, Worker};
 
 /// How long the worker's own thread pauses after a call has driven the worker.
 const AWAY: Duration = Duration::from_millis(2);
-/// How many times that thread finds a waiting call before it sleeps until the call returns.
+/// How many times in a row that thread finds a waiting call before it sleeps until no call waits.
 const PATIENCE: u32 = 50;
-/// A sleep shorter than this should have been a spin.
+/// After a sleep shorter than this, calls spin longer.
 const SHORT: Duration = Duration::from_micros(200);
 
 /// A worker with its own thread, shared by all threads of the program. Clones refer to the same worker.
 ///
-/// The worker ends with its last handle, listener and connection.
+/// The worker exists until its last handle, listener and connection are dropped.
 #[derive(Clone, Debug)]
 pub struct Handle {
     shared: Arc<Shared>,
@@ -44,7 +44,7 @@ struct Shared {
     own: OnceLock<Thread>,
     /// Ends the sleep of the worker's own thread.
     kick: Event,
-    /// Ends the sleep of the call that sleeps on the descriptor, and is its waker.
+    /// Wakes the call that sleeps on the descriptor.
     nudge: Arc<Event>,
     nudge_waker: Waker,
     /// The worker's descriptor, for sleeping without its lock.
@@ -62,10 +62,10 @@ struct Core {
     aside: u32,
     /// How long a call spins before it sleeps; increased while sleeps are short.
     spin: Duration,
-    /// Whether a call sleeps on the descriptor, and whether the worker's own thread does.
+    /// Whether a call sleeps on the descriptor, and whether the worker's own thread sleeps on it.
     call_sleeps: bool,
     own_sleeps: bool,
-    /// The worker's own thread is parked until no call waits.
+    /// Whether the worker's own thread is parked until no call waits.
     own_is_away: bool,
     /// Calls that wait while another sleeps.
     parked: Vec<Thread>,
@@ -126,7 +126,7 @@ impl Wake for Unpark {
     }
 }
 
-/// The calling thread, as a task.
+/// Returns the calling thread as a waker.
 pub(crate) fn this_thread() -> Waker {
     thread_local!(static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current()))));
     WAKER.with(Waker::clone)
@@ -242,7 +242,7 @@ impl Handle {
         result
     }
 
-    /// Repeats an operation while other threads drive the worker, for calls that tolerate a delay.
+    /// Repeats an operation while other threads drive the worker; for calls that tolerate a delay.
     pub(crate) fn wait_aside<T>(
         &self,
         deadline: Option<Instant>,
@@ -277,7 +277,8 @@ impl Handle {
 }
 
 impl Core {
-    /// As [`rearm`](Self::rearm), after a call whose result must not be lost. The thread that sleeps next gets the error.
+    /// Calls [`rearm`](Self::rearm) after an operation whose result must not be lost. If it fails, the thread that
+    /// sleeps next gets the error.
     fn rearm_or_log(&mut self) {
         if let Err(error) = self.rearm() {
             log::warn!("cannot request a wake-up of the worker: {error}");
@@ -293,13 +294,13 @@ impl Core {
     }
 }
 
-/// How long to spin after a sleep. If both sides slept for each message, every round trip would include two wake-ups,
-/// which take longer than the message. So short sleeps lengthen the spin.
+/// Returns how long to spin, given the length of the last sleep. If both sides slept for each message, every round trip
+/// would include two wake-ups, which take longer than the transfer of the message. So short sleeps lengthen the spin.
 fn next_spin(spin: Duration, least: Duration, slept: Duration) -> Duration {
     if slept < SHORT { (spin * 2).min(least * 8) } else { least }
 }
 
-/// The worker under its lock. Wakers that became due are called, and dropped, after it has been released.
+/// The locked worker. After the lock is released, the wakers that became due are called and dropped.
 struct Locked<'s> {
     core: MutexGuard<'s, Core>,
     /// Fields are dropped in order, so this one is dropped after the lock is released.
@@ -346,7 +347,7 @@ impl Shared {
         }
     }
 
-    /// Polls, spins and sleeps until the attempt no longer returns `WouldBlock`.
+    /// Spins, then sleeps, until the attempt no longer returns `WouldBlock`.
     fn drive_until<'c, T>(
         &'c self,
         mut core: Locked<'c>,
@@ -397,7 +398,7 @@ impl Shared {
         (id, what): (ConnectionId, Awaited),
         most: Duration,
     ) -> (Locked<'c>, io::Result<()>) {
-        // Registered first: what expires in `prepare` then wakes this call.
+        // Registers first, so that a wake-up that becomes due in `prepare` reaches this call.
         core.worker.register_call(id, what, &self.nudge_waker);
         let time = match core.worker.prepare() {
             Ok(time) if time != Duration::ZERO => time.min(most),
@@ -428,7 +429,7 @@ impl Shared {
         most: Duration,
     ) -> (Locked<'c>, io::Result<()>) {
         let (this, waker) = (thread::current(), this_thread());
-        // Registered first: `rearm` may take the event for which this call waits, and then wakes it.
+        // Registers first: `rearm` may consume the event for which this call waits, and then wakes it.
         core.worker.register_call(id, what, &waker);
         if let Err(error) = core.rearm() {
             core.worker.remove_call(id, what, &waker);
@@ -475,7 +476,7 @@ impl Shared {
                 Ok(Duration::ZERO) => continue,
                 Ok(time) => time,
                 Err(error) => {
-                    log::error!("the worker does not wake up any more: {error}");
+                    log::error!("the worker's own thread has stopped: {error}");
                     AWAY
                 }
             };
@@ -492,7 +493,7 @@ impl Shared {
         let time =
             Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() };
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(&event.0, PollFlags::IN)];
-        // If a signal interrupts the sleep, it is only shorter.
+        // A signal may end the sleep early; this is harmless.
         if poll(&mut fds, Some(&time)).is_ok() && !fds[1].revents().is_empty() {
             event.clear();
         }

@@ -51,7 +51,7 @@ fn all_calls_that_wait_for_one_connection_are_woken() {
         until(handle, |core| core.parked.len() == 2);
         (0..2_u8).for_each(|n| client.send(&[n]).unwrap());
         let mut received: Vec<_> = (0..2).map(|_| outcomes.recv_timeout(LONG)).collect();
-        // Whatever the result, this makes all calls return.
+        // Makes all calls return, whatever the result.
         client.send(&[9]).unwrap();
         other_client.send(&[9]).unwrap();
         let mut bytes: Vec<u8> = received.drain(..).map(|call| call.unwrap().unwrap().unwrap()[0]).collect();
@@ -143,5 +143,9 @@ fn short_sleeps_lengthen_the_spin_and_a_long_one_resets_it() {
         assert_eq!(spin, Duration::from_micros(expected));
     }
     assert_eq!(next_spin(spin, least, SHORT), least);
-    assert_eq!(next_spin(Duration::ZERO, Duration::ZERO, Duration::ZERO), Duration::ZERO, "programs that never spin");
+    assert_eq!(
+        next_spin(Duration::ZERO, Duration::ZERO, Duration::ZERO),
+        Duration::ZERO,
+        "programs whose calls never spin"
+    );
 }

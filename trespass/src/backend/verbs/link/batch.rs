@@ -1,4 +1,4 @@
-//! A list of requests that is being built.
+//! Builds a list of requests, and posts it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,7 +13,7 @@ use super::{Outstanding, Posted, number};
 use crate::backend::{LinkId, Request};
 use crate::memory::{Buf, Pool};
 
-/// A list of requests that is being built.
+/// A list of requests that is not posted yet.
 pub(super) struct Batch<'l> {
     pub(super) windows: &'l mut Vec<Window>,
     pub(super) posted: &'l mut Outstanding,
@@ -36,7 +36,7 @@ impl Batch<'_> {
         let taken = self.bind(queue, room)?;
         let mut guard = queue.start_post_send();
         let count = requests.len().min(room - taken);
-        // Whether a buffer waits for a completion that no request so far has requested.
+        // Whether the list contains a buffer whose completion no request has requested so far.
         let mut holds = false;
         for index in 0..count {
             let Some(request) = requests.pop_front() else { break };
@@ -80,9 +80,9 @@ impl Batch<'_> {
                     let (lkey, local, length) = transfer.local();
                     let (address, key) = (transfer.remote.0, RemoteKey::from_raw(transfer.remote.1));
                     let request = guard.construct_wr(number, flags);
-                    // SAFETY: the bytes are within the region, which the transfer references; the transfer stays in
-                    // `posted` until the request has completed. Rust code accesses the bytes only by copies, or within
-                    // the rules that the caller of `Connection::region_at` guarantees.
+                    // SAFETY: the bytes are within the region, to which the transfer has a reference; the transfer
+                    // stays in `posted` until the request has completed. Rust code accesses the bytes only by copying,
+                    // or as the caller of `Connection::region_at` guarantees.
                     unsafe {
                         match transfer.is_put {
                             true => request.setup_write(key, address).setup_sge(lkey, local, length),
@@ -124,7 +124,7 @@ impl Batch<'_> {
         guard.post().map_err(|error| io::Error::other(error.to_string()))
     }
 
-    /// Binds the waiting windows.
+    /// Adds the requests that bind the waiting memory windows.
     #[inline]
     fn bind<Q: SendQueue<Service = Connected>>(&mut self, queue: &mut Q, room: usize) -> io::Result<usize> {
         if self.binds.is_empty() {

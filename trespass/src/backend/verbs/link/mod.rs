@@ -28,12 +28,13 @@ pub(super) use self::window::Held;
 /// The state of a link.
 #[derive(Debug)]
 pub(super) enum State {
-    /// A client before its connect request was sent. The bytes are its hello.
+    /// A client that has not sent its connect request yet; the bytes are its hello.
     Resolving(Vec<u8>),
     /// A client that has sent its request, or a server that has accepted.
     Connecting,
     Established,
-    /// The queue pair is in the error state; the link ends when its requests are flushed and the peer has disconnected, or at the deadline.
+    /// The queue pair is in the error state; the link ends at the deadline, or earlier if its requests are flushed and
+    /// the peer has disconnected.
     Draining {
         why: Ended,
         is_flushed: bool,
@@ -51,7 +52,7 @@ pub(super) struct Link {
     posted: Outstanding,
     /// Windows to bind before the next request.
     binds: VecDeque<usize>,
-    /// Reads that were requested from a failed link.
+    /// Reads that were requested after the link failed.
     pub(super) refused: Vec<(u32, Buf)>,
     pub(super) id: LinkId,
     pub(super) state: State,
@@ -64,8 +65,8 @@ pub(super) struct Link {
     inline: usize,
 }
 
-/// The requests that have not completed, from the number `first` to before `next`. Inline SENDs keep no buffer, and
-/// have no entry.
+/// The requests that have not completed: the numbers from `first` up to, but excluding, `next`. An inline SEND has no
+/// buffer to keep, so it has no entry.
 #[derive(Debug, Default)]
 struct Outstanding {
     first: u32,
@@ -147,8 +148,8 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// The driver rejected the list. Requests that the driver may have accepted stay here until the queue pair is
-    /// destroyed.
+    /// The driver rejected the list. It may have accepted some of the requests, so these stay here until the queue pair
+    /// is destroyed.
     pub(super) fn post(
         &mut self,
         requests: &mut VecDeque<Request>,
@@ -196,7 +197,7 @@ impl Link {
         is_posted
     }
 
-    /// Takes all requests of a failed link.
+    /// Removes all requests of a failed link.
     pub(super) fn refuse(&mut self, requests: &mut VecDeque<Request>, spare: &mut Vec<Buf>) {
         for request in requests.drain(..) {
             match request {
@@ -229,7 +230,7 @@ impl Link {
                     self.windows.len() - 1
                 }
                 Err(error) => {
-                    log::warn!("no memory window, so a message is copied: {error}");
+                    log::warn!("no memory window, so this message is copied: {error}");
                     return Err(held);
                 }
             },
@@ -263,8 +264,8 @@ impl Link {
         }
     }
 
-    /// Completes the requests up to `number`. All succeeded, the last one only if `is_well`. Returns the number of
-    /// their entries; 0 if no request has this number.
+    /// Completes the requests up to `number`. All of them succeeded, except the last one if `is_well` is false. Returns
+    /// how many completion queue entries they free; 0 if no request has this number.
     #[inline]
     pub(super) fn retire(
         &mut self,
@@ -300,7 +301,7 @@ impl Link {
                 Posted::Probe if whole => report(Retired::Probed),
                 Posted::Probe => {}
                 Posted::Bind(index) if whole => bound(self.windows.get_mut(index)),
-                // The key works until the queue pair ends.
+                // The revocation failed, so the key is valid until the queue pair is destroyed.
                 Posted::Bind(_) => {}
                 Posted::Invalidate(index) if whole => {
                     moved = true;
@@ -332,7 +333,7 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// The driver's error. Receives of the shared queue may then be in use until the process ends.
+    /// The driver's error. The device may then use receives of the shared queue until the process ends.
     pub(super) fn end(mut self, spare: &mut Vec<Buf>, report: impl FnMut(Retired)) -> Result<Ended, VerbError> {
         match self.queue_pair.take().map_or(Ok(()), GenericQueuePair::close) {
             Ok(()) => Ok(self.give_back(spare, report)),
@@ -392,14 +393,14 @@ impl Link {
 /// Maximum number of links of a backend: a request's number has 24 bits for their index.
 pub(super) const LINKS: u32 = 1 << 24;
 
-/// The number of a link's request: seven bits of the link's generation, its index, and a count.
+/// Composes the number of a request: seven bits of the link's generation, the link's index, and a count.
 #[inline]
 fn number(id: LinkId, count: u32) -> u64 {
     let link = u64::from(id.generation & 0x7f) << 24 | u64::from(id.index & (LINKS - 1));
     link << 32 | u64::from(count)
 }
 
-/// The index of the link that posted a request.
+/// Returns the index of the link that posted a request.
 #[inline]
 pub(super) fn index_of(wr_id: u64) -> usize {
     (wr_id >> 32) as usize & (LINKS as usize - 1)

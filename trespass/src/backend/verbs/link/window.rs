@@ -1,4 +1,4 @@
-//! Keys to memory of this side.
+//! Keys that give the peer access to this side's memory.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use sideway::ibverbs::memory_window::{BindInformation, MemoryWindow};
 
 use crate::memory::{Buf, Progress, RegionMemory};
 
-/// A key to memory, of a memory window if the device has them.
+/// A key to memory. It belongs to a memory window if the device supports them.
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) window: Option<MemoryWindow>,
@@ -21,9 +21,9 @@ pub(super) struct Window {
 /// The memory to which a key gives access.
 #[derive(Debug)]
 pub(in crate::backend::verbs) enum Held {
-    /// A message, for the peer to read.
+    /// A message that the peer reads.
     Buf(Buf),
-    /// Bytes of a region; the progress ends with the key.
+    /// Bytes of a region; the progress completes when the key is invalid.
     Region { memory: Arc<RegionMemory>, offset: usize, length: usize, access: AccessFlags, closed: Arc<Progress> },
 }
 
@@ -50,7 +50,7 @@ impl Held {
         BindInformation::new(region, self.address(), length as u64, access)
     }
 
-    /// Releases the memory, because the key is invalid.
+    /// Releases the memory after the key has become invalid.
     pub(super) fn release(self, spare: &mut Vec<Buf>) {
         match self {
             Self::Buf(buf) => spare.push(buf),
