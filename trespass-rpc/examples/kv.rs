@@ -1,4 +1,4 @@
-//! A key-value service: server, client and load.
+//! A key-value service: server and client.
 //!
 //! ```console
 //! $ cargo run --release -p trespass-rpc --example kv                       # in one terminal: the server
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use trespass_rpc::{Attachment, Context, Memory, Server, Stream, Target};
 
-/// Keys and values.
+/// A service that stores values by key.
 #[trespass_rpc::service(name = "example.Kv")]
 pub trait Kv {
     /// Writes the value of a key to the target, and returns its length.
@@ -23,14 +23,14 @@ pub trait Kv {
     async fn get(&self, cx: &Context, key: &str, into: Target) -> Result<u64, KvError>;
     /// Sets a value, and returns how often the key was set.
     async fn put(&self, cx: &Context, key: &str, value: Attachment) -> Result<u64, KvError>;
-    /// Keys with a prefix, and the lengths of their values.
+    /// Streams the keys that have a prefix, with the lengths of their values.
     fn list(&self, prefix: &str) -> impl Stream<Item = Result<(String, u64), KvError>>;
 }
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum KvError {
-    /// There is no such key.
+    /// The key does not exist.
     NoKey,
     /// The value is longer than the target.
     Longer(u64),
@@ -80,7 +80,7 @@ impl Kv for Store {
     }
 }
 
-/// Items as a stream.
+/// Converts a list to a stream.
 fn listed<T: Unpin>(items: Vec<T>) -> impl Stream<Item = T> {
     struct Listed<T>(std::vec::IntoIter<T>);
 
@@ -118,14 +118,14 @@ async fn talk(address: &str) -> Result<(), Box<dyn Error>> {
     writeln!(out, "connected over {}", kv.transport())?;
     kv.put("fruit/apple", Attachment::from(&b"green"[..])).await.map_err(failed)?;
     let times = kv.put("fruit/orchard", Attachment::from(vec![b'x'; 10 << 20])).await.map_err(failed)?;
-    writeln!(out, "fruit/orchard was set; times: {times}")?;
+    writeln!(out, "number of times that fruit/orchard was set: {times}")?;
     let memory = kv.channel().alloc(16 << 20)?;
     let length = kv.get("fruit/apple", Target::of(&memory, 0..100)?).await.map_err(failed)?;
     let mut value = vec![0; length as usize];
     memory.read_at(0, &mut value)?;
     writeln!(out, "fruit/apple is {}", String::from_utf8_lossy(&value))?;
     let length = kv.get("fruit/orchard", Target::of(&memory, 0..16 << 20)?).await.map_err(failed)?;
-    writeln!(out, "fruit/orchard came back with {length} bytes")?;
+    writeln!(out, "fruit/orchard has {length} bytes")?;
     let mut keys = kv.list("fruit/");
     while let Some(key) = keys.next().await {
         let (key, length) = key.map_err(failed)?;

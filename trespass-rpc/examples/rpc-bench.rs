@@ -1,4 +1,4 @@
-//! Measures calls: an attachment of N bytes, an answer of 13 bytes, 1 to 256 callers.
+//! Measures calls with an attachment of N bytes and an answer of 13 bytes, by 1 to 256 callers.
 //!
 //! ```console
 //! $ cargo run --release -p trespass-rpc --example rpc-bench                      # both sides in this process, on one thread each
@@ -7,9 +7,9 @@
 //! $ cargo run --release -p trespass-rpc --example rpc-bench -- --client HOST:7176 --size 1048576 --callers 1,16 --connections 16
 //! ```
 //!
-//! The loop is closed: each caller has one call in flight. With `--rate N` it is open: the callers together begin N
-//! calls per second, and the latency counts from the time at which a call should have begun. CPU time and allocations
-//! are those of this process, which runs one side or both.
+//! By default the loop is closed: each caller has one call in flight. With `--rate N` the loop is open: the callers
+//! together begin N calls per second, and the latency is measured from the scheduled start of a call. CPU time and
+//! allocations are those of this process, which runs one side or both.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::error::Error;
@@ -22,10 +22,10 @@ use rustix::time::{ClockId, clock_gettime};
 use trespass::Transport;
 use trespass_rpc::{Attachment, Channel, Context, Endpoint, Memory, Options, Server, Serving};
 
-/// The service that is measured.
+/// The measured service.
 #[trespass_rpc::service(name = "bench.Echo")]
 pub trait Echo {
-    /// Takes the attachment, reads it if it is not inline, and returns 13 bytes.
+    /// Reads the attachment if it is not inline, and returns 13 bytes.
     async fn take(&self, cx: &Context, data: Attachment) -> Result<[u8; 13], ()>;
 }
 
@@ -43,34 +43,34 @@ impl Echo for Bench {
 /// Measures calls of trespass-rpc.
 #[derive(Clone, Debug, Parser)]
 struct Arguments {
-    /// Serve at this address without measuring
+    /// Run only the server, at this address
     #[arg(long)]
     server: Option<String>,
-    /// Measure a server at this address
+    /// Run only the client, for the server at this address
     #[arg(long)]
     client: Option<String>,
     /// Use TCP only
     #[arg(long)]
     tcp: bool,
-    /// Bytes of the attachment
+    /// Length of the attachment in bytes
     #[arg(long, default_value_t = 128)]
     size: usize,
-    /// Callers, one row each
+    /// Numbers of callers; each gets a row
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,256")]
     callers: Vec<usize>,
-    /// Connections that the callers share
+    /// Number of connections that the callers share
     #[arg(long, default_value_t = 1)]
     connections: usize,
-    /// Open loop: calls that begin per second
+    /// Calls to begin per second (open loop)
     #[arg(long)]
     rate: Option<f64>,
     /// Duration of each row in seconds
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Microseconds that the drivers poll before they sleep
+    /// How long the drivers poll before they sleep, in microseconds
     #[arg(long, default_value_t = 0)]
     spin: u64,
-    /// Print JSON, one object a row
+    /// Print one JSON object per row
     #[arg(long)]
     json: bool,
 }
@@ -155,7 +155,7 @@ async fn measure(arguments: &Arguments, options: &Options, address: &str) -> Res
     }
     let memory = clients[0].channel().alloc(arguments.size.max(1))?;
     for &callers in &arguments.callers {
-        // Warms up, so that pools and tables have their final size.
+        // Warms up until pools and tables have their final size.
         run(&clients, callers, (&memory, arguments.size), Duration::from_millis(200), None).await?;
         let (cpu, allocations, begun) = (cpu(), ALLOCATIONS.load(Ordering::Relaxed), Instant::now());
         let time = Duration::from_secs_f64(arguments.seconds);
@@ -185,7 +185,7 @@ async fn measure(arguments: &Arguments, options: &Options, address: &str) -> Res
     Ok(())
 }
 
-/// Nanoseconds of each call.
+/// Durations of the calls, in nanoseconds.
 async fn run(
     clients: &[EchoClient],
     callers: usize,
@@ -221,7 +221,7 @@ async fn run(
     Ok(all)
 }
 
-/// Microseconds of CPU time of this process.
+/// Returns the CPU time of this process, in microseconds.
 fn cpu() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3

@@ -5,7 +5,7 @@
 //! $ cargo run --release -p trespass-rpc --features tonic --example tonic 127.0.0.1   # the client, in another terminal
 //! ```
 //!
-//! The messages are bytes, so that no `protoc` is needed. Generated services work in the same way.
+//! The messages are plain bytes, so that the example needs no `protoc`. Generated services work in the same way.
 
 use std::convert::Infallible;
 use std::error::Error;

@@ -1,4 +1,4 @@
-//! Calls for programs without a runtime: the driver has a thread of its own, and the calling thread waits.
+//! Calls for programs without an async runtime: the driver runs on its own thread, and the calling thread waits.
 //!
 //! ```ignore
 //! let kv = KvClient::over(blocking::connect("host:7175")?)?;
@@ -59,8 +59,8 @@ pub fn iter<S: Stream>(stream: S) -> impl Iterator<Item = S::Item> {
     Waiting(Box::pin(stream))
 }
 
-/// Connects on the endpoint of this process, whose driver thread starts with the first connection: over RDMA if both
-/// sides support it, otherwise over TCP.
+/// Connects over RDMA if both sides support it, otherwise over TCP. Uses the endpoint of this process, whose driver
+/// thread starts with the first connection.
 ///
 /// # Errors
 ///
@@ -69,7 +69,7 @@ pub fn connect(address: &str) -> io::Result<Channel> {
     wait(Channel::connect_on(&endpoint()?, address))
 }
 
-/// The endpoint of this process. Its thread runs until the process exits.
+/// Returns the endpoint of this process. Its thread runs until the process exits.
 fn endpoint() -> io::Result<Endpoint> {
     static ENDPOINT: Mutex<Option<Endpoint>> = Mutex::new(None);
     let mut endpoint = ENDPOINT.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,7 +6,7 @@ use std::ops::Deref;
 
 use trespass::Buf;
 
-/// Vectors that a thread caches for later bodies, and the largest capacity that it caches.
+/// How many vectors a thread caches for later bodies, and the maximum capacity of a cached vector.
 const KEPT: usize = 256;
 const LONGEST: usize = 64 << 10;
 
@@ -14,13 +14,13 @@ thread_local!(static FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new
 
 /// Bytes of a request, an answer or an item; dereferences to `[u8]`.
 ///
-/// A thread reuses the memory of dropped bodies, so calls do not allocate after the first ones.
+/// A thread reuses the memory of dropped bodies, so after the first calls, calls do not allocate.
 #[derive(Default)]
 pub struct Body(Bytes);
 
 enum Bytes {
     Vector(Vec<u8>),
-    /// A message that consists of this body only.
+    /// A whole message whose last part is this body.
     Message(Buf),
 }
 
@@ -48,7 +48,7 @@ impl Body {
         Self(Bytes::Message(buf))
     }
 
-    /// The vector, to write bytes to.
+    /// Returns the vector, for writing bytes to it.
     pub fn writer(&mut self) -> &mut Vec<u8> {
         if let Bytes::Message(buf) = &self.0 {
             self.0 = Bytes::Vector(buf.to_vec());
@@ -96,7 +96,7 @@ impl Drop for Body {
         }
         let mut vector = std::mem::take(vector);
         vector.clear();
-        // While the thread exits, this fails and nothing is cached.
+        // If the thread is exiting, this fails and nothing is cached.
         _ = FREE.try_with(|free| {
             if let Ok(mut free) = free.try_borrow_mut()
                 && free.len() < KEPT

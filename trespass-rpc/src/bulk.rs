@@ -1,4 +1,4 @@
-//! Attachments and targets: bytes of a call that are transferred without a copy if both sides have RDMA.
+//! Attachments and targets: bytes of a call that are transferred without a copy over RDMA.
 
 use std::fmt;
 use std::io;
@@ -13,11 +13,11 @@ use crate::error::{Certainty, RpcError, Status};
 use crate::memory::Memory;
 use crate::wire::{Bulk, BulkKind};
 
-/// Attachments of this length or less travel within the request.
+/// Maximum length of an attachment that is sent within the request.
 pub(crate) const INLINE: usize = 8 << 10;
 
-/// Bytes that a caller passes to a handler. Over RDMA the handler reads them from the caller's memory by one RDMA READ; over TCP they
-/// are copied.
+/// Bytes that a caller passes to a handler. Over RDMA, the handler's device reads them from the caller's memory with
+/// one READ; over TCP they are copied.
 #[derive(Debug)]
 pub struct Attachment(Source);
 
@@ -31,7 +31,7 @@ enum Source {
     Remote(Remote),
 }
 
-/// Memory of a caller that a handler fills: over RDMA by one RDMA WRITE, over TCP by copies.
+/// Memory of a caller that a handler fills: over RDMA with one WRITE, over TCP by copying.
 #[derive(Debug)]
 pub struct Target(Sink);
 
@@ -41,7 +41,7 @@ enum Sink {
     Remote(Remote),
 }
 
-/// Memory of the peer.
+/// An attachment or a target in the peer's memory.
 #[derive(Clone)]
 struct Remote {
     link: Arc<Link>,
@@ -59,7 +59,7 @@ impl fmt::Debug for Remote {
 }
 
 impl Attachment {
-    /// Creates an attachment from a range of a memory.
+    /// Creates an attachment from a range of a `Memory`.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Attachment {
         self.len() == 0
     }
 
-    /// Reads the bytes from offset `from` into a part of a memory.
+    /// Reads the bytes from offset `from` on into a part of a `Memory`.
     ///
     /// # Errors
     ///
@@ -109,11 +109,11 @@ impl Attachment {
         }
     }
 
-    /// Reads all bytes into memory of the connection's pool.
+    /// Reads all bytes into memory from the connection's pool.
     ///
     /// # Errors
     ///
-    /// See [`Attachment::read_into`]; `OutOfMemory`.
+    /// See [`Attachment::read_into`]; `OutOfMemory` if the pool cannot allocate.
     pub async fn read(&self) -> io::Result<Memory> {
         let length = usize::try_from(self.len()).map_err(io::Error::other)?;
         let memory = match &self.0 {
@@ -137,7 +137,7 @@ impl Attachment {
         }
     }
 
-    /// The descriptor for the peer, with inline bytes if the attachment is short.
+    /// Returns the descriptor for the peer, with inline bytes if the attachment is short.
     pub(crate) fn local(self, link: &Link) -> Result<(Local, Option<Body>), RpcError> {
         let failed = |error: io::Error| RpcError::new(Status::INTERNAL, Certainty::NotSent, error.to_string());
         match self.0 {
@@ -154,7 +154,7 @@ impl Attachment {
                 if range.len() <= INLINE {
                     let mut bytes = Body::new();
                     bytes.writer().resize(range.len(), 0);
-                    // Only the device can read memory of a GPU.
+                    // Memory of a GPU cannot be sent inline, because only the device can read it.
                     if memory.read_at(range.start, bytes.writer()).is_ok() {
                         return Ok((Local::inline(range.len()), Some(bytes)));
                     }
@@ -162,7 +162,7 @@ impl Attachment {
                 Ok((Local::new(memory, range, false), None))
             }
             Source::Remote(_) => {
-                let text = "an attachment of a request cannot be passed on; read it first";
+                let text = "an attachment of a request cannot be used in another call; read it into memory first";
                 Err(RpcError::new(Status::INVALID, Certainty::NotSent, text))
             }
         }
@@ -190,7 +190,7 @@ impl From<&[u8]> for Attachment {
 }
 
 impl Target {
-    /// Creates a target from a part of a memory.
+    /// Creates a target from a part of a `Memory`.
     ///
     /// # Errors
     ///
@@ -231,7 +231,7 @@ impl Target {
         }
     }
 
-    /// Writes a part of a memory at offset `at`.
+    /// Writes a part of a `Memory` at offset `at`.
     ///
     /// # Errors
     ///
@@ -257,7 +257,7 @@ impl Target {
         match self.0 {
             Sink::Memory(memory, range) => Ok(Local::new(memory, range, true)),
             Sink::Remote(_) => {
-                let text = "a target of a request cannot be passed on";
+                let text = "a target of a request cannot be used in another call; use a target of your own memory";
                 Err(RpcError::new(Status::INVALID, Certainty::NotSent, text))
             }
         }
@@ -281,6 +281,6 @@ fn check(offset: u64, length: usize, whole: u64) -> io::Result<()> {
     if offset.checked_add(length as u64).is_some_and(|end| end <= whole) {
         return Ok(());
     }
-    let text = format!("{length} bytes at offset {offset} are not within {whole} bytes");
+    let text = format!("{length} bytes at offset {offset} exceed the length of {whole} bytes");
     Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }

@@ -1,4 +1,4 @@
-//! A call as a value, and its future, for `tower` layers.
+//! A call as a value, and its future, so that `tower` layers can process them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use crate::wire::{BULK, Flags, Metadata, MethodInfo};
 /// Maximum number of attachments and targets of a call.
 const MOST: usize = 15;
 
-/// Items that a caller sends.
+/// The stream of items that a caller sends.
 pub(crate) type Sending = Pin<Box<dyn Stream<Item = Result<Body, CodecError>> + Send>>;
 
-/// A call to make: the request of [`Channel`] and of the layers on it.
+/// A call to make: the request type of [`Channel`] and of layers around it.
 pub struct Call {
     /// The method to call.
     pub method: &'static MethodInfo,
-    /// Time limit of the call; it is sent with the call.
+    /// The call's time limit, which is sent to the server.
     pub timeout: Option<Duration>,
     /// Metadata.
     pub metadata: Arc<Metadata>,
@@ -57,12 +57,12 @@ pub struct Reply {
     pub(crate) stream: Option<Replies>,
 }
 
-/// Encoded items that a handler sends, then the result that ends the stream.
+/// The encoded items that a handler sends, followed by the result, which ends the stream.
 #[derive(Debug)]
 pub(crate) struct Replies(Running);
 
 impl Call {
-    /// A call without arguments.
+    /// Creates a call without arguments.
     pub fn new(method: &'static MethodInfo) -> Self {
         Self::with(method, None, Arc::default())
     }
@@ -101,7 +101,7 @@ impl Call {
             .map_err(|error| RpcError::new(Status::INVALID, Certainty::NotSent, error.0))
     }
 
-    /// Copies the call for a retry. `None` if it has items of a stream, attachments or targets.
+    /// Copies the call for a retry; `None` if it has a stream of items, attachments or targets.
     pub fn try_clone(&self) -> Option<Self> {
         (self.items.is_none() && self.attachments.is_empty()).then(|| Self {
             metadata: Arc::clone(&self.metadata),
@@ -127,7 +127,7 @@ pub struct CallFuture(State);
 #[derive(Debug)]
 enum State {
     New(Channel, Call),
-    /// The call waits for keys to its memory.
+    /// Waits for keys to the call's memory.
     Opening(Option<Box<Opening>>),
     Running(Running),
     Over,
@@ -153,7 +153,7 @@ impl std::fmt::Debug for Opening {
     }
 }
 
-/// Attachments and targets of a call, as they are described to the peer.
+/// The descriptors of a call's attachments and targets.
 #[derive(Debug, Default)]
 struct Described {
     bulks: SmallVec<[Local; 2]>,
@@ -166,7 +166,7 @@ impl Described {
     fn new(attachments: SmallVec<[Bulky; 2]>, link: &Link) -> Result<Self, RpcError> {
         let mut described = Self::default();
         if attachments.len() > MOST {
-            let text = "a call has 15 attachments and targets at most";
+            let text = "a call can have at most 15 attachments and targets";
             return Err(RpcError::new(Status::TOO_LARGE, Certainty::NotSent, text));
         }
         let most = link.with(|state| state.core.peer().map_or(0, |peer| peer.attachment));
@@ -180,7 +180,8 @@ impl Described {
                 Bulky::Target(target) => target.local()?,
             };
             if local.len() > most {
-                let text = format!("an attachment or a target of {} bytes; the peer takes {most}", local.len());
+                let text =
+                    format!("an attachment or a target has {} bytes; the peer accepts at most {most}", local.len());
                 return Err(RpcError::new(Status::TOO_LARGE, Certainty::NotSent, text));
             }
             described.opens.push(local.opens());
@@ -271,7 +272,7 @@ struct Running {
 struct Items {
     /// The items to send; `None` after the last one.
     stream: Option<Sending>,
-    /// An item that waits for credit.
+    /// An item for which credit is not available yet.
     next: Option<Body>,
 }
 
@@ -334,7 +335,7 @@ impl Running {
             };
             let most = self.channel.link().longest();
             if item.len() > most {
-                let text = format!("an item of {} bytes; the peer takes {most}", item.len());
+                let text = format!("an item has {} bytes; the peer accepts at most {most}", item.len());
                 return Err(self.give_up(Status::TOO_LARGE, text));
             }
             match self.channel.link().poll_send(self.id, &item, task) {
@@ -351,7 +352,7 @@ impl Running {
 }
 
 impl Running {
-    /// Cancels the call, because its stream would be incomplete without an item that could not be sent.
+    /// Cancels the call because an item could not be sent, so the stream would be incomplete.
     fn give_up(&mut self, status: Status, text: String) -> RpcError {
         self.items = None;
         self.forget();
@@ -372,7 +373,8 @@ impl Drop for Running {
 }
 
 impl Replies {
-    /// The next item with [`Status::OK`], or the handler's error with [`Status::APPLICATION`]; `None` after the last one.
+    /// Returns the next item with [`Status::OK`], or the handler's error with [`Status::APPLICATION`]; `None` after the
+    /// last one.
     pub(crate) fn poll_next(&mut self, task: &mut TaskContext<'_>) -> Poll<Option<Result<(Status, Body), RpcError>>> {
         let running = &mut self.0;
         if running.is_over {
@@ -398,7 +400,7 @@ fn reply(outcome: Result<(Status, Body), RpcError>) -> Result<(Status, Body), Rp
     let (status, body) = outcome?;
     match status {
         Status::OK | Status::APPLICATION => Ok((status, body)),
-        // An answer that the peer's library refused was converted to an error before.
+        // If the peer's library rejected the call, its answer was converted to an error earlier.
         status => Err(RpcError::new(status, Certainty::Unknown, String::from_utf8_lossy(&body).into_owned())),
     }
 }

@@ -1,4 +1,4 @@
-//! The channel: a connection as callers use it.
+//! The channel: a caller's handle to a connection.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -15,7 +15,8 @@ use crate::memory::Memory;
 use crate::service::{Handler, runner_of};
 use crate::wire::MethodInfo;
 
-/// A connection for any number of concurrent calls. Clones refer to the same connection; it closes with the last clone and call.
+/// A connection for any number of concurrent calls. Clones refer to the same connection, which closes when the last
+/// clone and call have ended.
 #[derive(Clone, Debug)]
 pub struct Channel {
     inner: Arc<Inner>,
@@ -24,7 +25,7 @@ pub struct Channel {
 #[derive(Debug)]
 struct Inner {
     link: Arc<Link>,
-    /// `None` if the peer connected; the server then owns the connection.
+    /// `None` if the peer initiated the connection: the server then owns it.
     endpoint: Option<Endpoint>,
 }
 
@@ -48,7 +49,7 @@ impl Channel {
         Self::connect_on(&Endpoint::current()?, address).await
     }
 
-    /// Connects on an endpoint.
+    /// Connects with the given endpoint.
     ///
     /// # Errors
     ///
@@ -58,7 +59,7 @@ impl Channel {
         Ok(Self { inner: Arc::new(Inner { link, endpoint: Some(endpoint.clone()) }) })
     }
 
-    /// Connects on an endpoint, and serves the calls that the peer makes on this connection.
+    /// Connects with the given endpoint, and serves the calls that the peer makes on this connection.
     ///
     /// # Errors
     ///
@@ -77,7 +78,7 @@ impl Channel {
         &self.inner.link
     }
 
-    /// The connection's transport, and the reason for it.
+    /// Returns the connection's transport, and the reason for it.
     pub fn transport(&self) -> &TransportInfo {
         &self.inner.link.info
     }
@@ -87,7 +88,8 @@ impl Channel {
         self.inner.link.with(|state| state.core.is_open())
     }
 
-    /// Allocates memory for attachments and targets of this connection. It may contain bytes of an earlier use by this program.
+    /// Allocates memory for attachments and targets of this connection. Its initial contents may be bytes of an earlier
+    /// use by this program.
     ///
     /// # Errors
     ///
@@ -106,12 +108,12 @@ impl Channel {
         self.inner.link.with(|state| state.core.is_idle())
     }
 
-    /// Compares methods with those of the peer.
+    /// Compares the given methods with those of the peer.
     ///
     /// # Errors
     ///
-    /// [`Status::MISMATCH`] with the name of a method that has different types at the peer. A method that the peer does not serve is no
-    /// error here.
+    /// [`Status::MISMATCH`] with the name of a method that has different types at the peer. A method that the peer does
+    /// not serve at all is not an error here.
     pub fn check(&self, methods: &[MethodInfo]) -> Result<(), RpcError> {
         let peers = self.inner.link.methods();
         let differs =

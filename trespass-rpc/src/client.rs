@@ -41,10 +41,10 @@ impl CallOptions {
         if Arc::make_mut(&mut self.metadata).insert(key, value) {
             return Ok(self);
         }
-        Err(RpcError::new(Status::TOO_LARGE, Certainty::NotSent, "metadata has 8 KiB at most"))
+        Err(RpcError::new(Status::TOO_LARGE, Certainty::NotSent, "metadata can have at most 8 KiB; shorten it"))
     }
 
-    /// Associates the calls with a request whose deadline and trace apply to them.
+    /// Applies the deadline and the trace of a request to the calls, because they are made for this request.
     #[must_use]
     pub fn within(mut self, context: &Context) -> Self {
         if let Some(remaining) = context.remaining() {
@@ -56,7 +56,7 @@ impl CallOptions {
         self
     }
 
-    /// A call with these options.
+    /// Creates a call with these options.
     pub fn call(&self, method: &'static MethodInfo) -> Call {
         Call::with(method, self.timeout, Arc::clone(&self.metadata))
     }
@@ -66,7 +66,7 @@ impl CallOptions {
 ///
 /// # Errors
 ///
-/// The errors of the service.
+/// The service's error.
 pub async fn send<S>(mut service: S, call: Call) -> Result<Reply, RpcError>
 where
     S: Service<Call, Response = Reply>,
@@ -78,11 +78,11 @@ where
     service.call(call).await.map_err(|error| foreign(error.into(), Certainty::Unknown))
 }
 
-/// A call with one answer.
+/// Makes a call that has one answer.
 ///
 /// # Errors
 ///
-/// The error of the handler or of the library.
+/// The error of the handler, or of the library.
 pub async fn unary<C, S, T, E>(service: S, call: Call) -> Result<T, Error<E>>
 where
     C: for<'b> Decode<'b, T> + for<'b> Decode<'b, E>,
@@ -97,7 +97,7 @@ where
     }
 }
 
-/// A call whose answer is a stream.
+/// Makes a call whose answer is a stream.
 pub fn streaming<C, S, T, E>(service: S, mut call: Call) -> Answers<C, T, E>
 where
     S: Service<Call, Response = Reply> + Send + 'static,
@@ -108,7 +108,7 @@ where
     Answers { state: Answering::Starting(Box::pin(send(service, call))), types: PhantomData }
 }
 
-/// Sets the items that a call sends.
+/// Sets the stream of items that a call sends.
 pub fn set_items<C, T>(call: &mut Call, items: impl Stream<Item = T> + Send + 'static)
 where
     C: Encode<T> + 'static,
@@ -174,7 +174,7 @@ where
         Self { state: Answering::Starting(Box::pin(std::future::ready(Err(error)))), types: PhantomData }
     }
 
-    /// The next answer; `None` after the last one.
+    /// Returns the next answer; `None` after the last one.
     pub async fn next(&mut self) -> Option<Result<T, Error<E>>> {
         std::future::poll_fn(|task| self.poll(task)).await
     }
@@ -217,9 +217,9 @@ where
     }
 }
 
-/// The items that the caller of a method sends.
+/// The stream of items that the caller of a method sends.
 pub struct Items<T> {
-    /// Decodes an item, with the codec of its call.
+    /// The function that decodes an item with the call's codec.
     next: ItemSource,
     types: PhantomData<fn() -> T>,
     decode: fn(&[u8]) -> Result<T, CodecError>,
@@ -234,15 +234,15 @@ impl<T> fmt::Debug for Items<T> {
 }
 
 impl<T> Items<T> {
-    /// The items of a request.
+    /// Creates the stream of a request's items.
     pub fn of<C: for<'b> Decode<'b, T>>(context: &Context) -> Self {
         let (link, id) = context.link_and_id();
         let next = ItemSource(Arc::clone(link), id, context.has_items());
         Self { next, types: PhantomData, decode: |bytes| C::decode(bytes) }
     }
 
-    /// The next item; `None` after the last one. An item that cannot be decoded returns an error and ends the stream;
-    /// so does the end of the call before the end of the stream.
+    /// Returns the next item; `None` after the last one. Returns an error, and ends the stream, if an item cannot be
+    /// decoded or the call ends before the stream.
     pub async fn next(&mut self) -> Option<Result<T, CodecError>> {
         std::future::poll_fn(|task| self.poll(task)).await
     }
@@ -269,7 +269,7 @@ impl<T> Stream for Items<T> {
     }
 }
 
-/// Sends the items of a handler's stream to the caller, and returns the answer that ends it.
+/// Sends the items of a handler's stream to the caller, and returns the answer that ends the stream.
 pub async fn answer_stream<C, T, E>(context: &Context, stream: impl Stream<Item = Result<T, E>>) -> Response
 where
     C: Encode<T> + Encode<E>,
@@ -286,7 +286,7 @@ where
                 }
                 let most = context.link_and_id().0.longest();
                 if body.len() > most {
-                    let text = format!("an item of {} bytes; the caller takes {most}", body.len());
+                    let text = format!("an item has {} bytes; the caller accepts at most {most}", body.len());
                     return Response::failed(Status::TOO_LARGE, &text);
                 }
                 if !std::future::poll_fn(|task| context.poll_send(&body, task)).await {

@@ -5,7 +5,7 @@ use std::fmt;
 use postcard::ser_flavors::Flavor;
 use serde::{Deserialize, Serialize};
 
-/// A way to encode values. Each request contains `ID`; a peer with another codec rejects the request.
+/// An encoding of values. Each request contains the codec's `ID`; a peer that uses another codec rejects the request.
 pub trait Codec {
     /// Number of the codec, 0 to 15. Numbers from 8 on are for codecs of programs.
     const ID: u8;
@@ -21,7 +21,7 @@ pub trait Encode<T: ?Sized>: Codec {
     fn encode(value: &T, out: &mut Vec<u8>) -> Result<(), CodecError>;
 }
 
-/// Decodes values of a type; they may borrow from the bytes.
+/// Decodes values of a type. The values may borrow from the encoded bytes.
 pub trait Decode<'b, T>: Codec {
     /// Decodes a value.
     ///
@@ -43,7 +43,8 @@ impl fmt::Display for CodecError {
 
 impl std::error::Error for CodecError {}
 
-/// The default codec, `postcard`, for all serde types. Fields are identified by position, so both sides need the same types.
+/// The default codec, `postcard`, for all serde types. Fields are identified by position, so both sides need the same
+/// types.
 #[derive(Clone, Copy, Debug)]
 pub struct Postcard;
 
@@ -83,7 +84,7 @@ impl Flavor for Writer<'_> {
     }
 }
 
-/// Protocol Buffers: arguments, result and error of each method are one message of `prost` each.
+/// Protocol Buffers. The argument, the result and the error of a method are one `prost` message each.
 #[cfg(feature = "prost")]
 #[derive(Clone, Copy, Debug)]
 pub struct Protobuf;

@@ -1,4 +1,4 @@
-//! Why a call failed, and whether it may have run.
+//! The reason why a call failed, and whether it may have run.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -39,19 +39,19 @@ statuses! {
     /// The peer has no such method.
     UNIMPLEMENTED = 4, "the peer does not serve this method";
     /// The arguments, an item or the result could not be decoded.
-    INVALID = 5, "the bytes do not decode";
+    INVALID = 5, "the bytes cannot be decoded";
     /// A body or an attachment is longer than the peer accepts.
     TOO_LARGE = 6, "too large for the peer";
     /// The peer is overloaded; the call may be retried later.
     OVERLOADED = 7, "the peer is overloaded";
-    /// The connection is missing or closing.
+    /// No connection is established, or it is closing.
     UNAVAILABLE = 8, "the connection is not available";
     /// The handler panicked, or the library failed.
     INTERNAL = 9, "internal error of the peer";
-    /// The caller is not authenticated, or not authorized to make the call.
+    /// The caller is not authenticated, or is not authorized to make the call.
     UNAUTHENTICATED = 10, "the caller is not authenticated";
     /// The method has different types at the peer.
-    MISMATCH = 11, "the method has other types at the peer";
+    MISMATCH = 11, "the method has different types at the peer";
     /// The peer broke the protocol.
     PROTOCOL = 12, "the peer violated the protocol";
 }
@@ -62,7 +62,7 @@ impl fmt::Debug for Status {
     }
 }
 
-/// Whether a call that failed may have run at the peer.
+/// Whether a failed call may have run at the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Certainty {
     /// The call was not sent.
@@ -83,7 +83,7 @@ impl fmt::Display for Certainty {
     }
 }
 
-/// A call failed in the library or the connection.
+/// The error of a call that failed in the library or the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RpcError {
     /// The status of the call.
@@ -95,7 +95,7 @@ pub struct RpcError {
 }
 
 impl RpcError {
-    /// An error with a detail.
+    /// Creates an error with a detail.
     pub fn new(status: Status, certainty: Certainty, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { status, certainty, detail: detail.into() }
     }
@@ -119,7 +119,7 @@ impl fmt::Display for RpcError {
 
 impl std::error::Error for RpcError {}
 
-/// A call failed: in the handler, in the library or in the connection.
+/// The error of a call: from the handler, the library or the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error<E> {
     /// The error that the handler returned.
@@ -129,7 +129,7 @@ pub enum Error<E> {
 }
 
 impl<E> Error<E> {
-    /// The error of the library or the connection.
+    /// Returns the error of the library or the connection; `None` if it is the handler's.
     pub fn rpc(&self) -> Option<&RpcError> {
         match self {
             Self::Application(_) => None,

@@ -1,4 +1,4 @@
-//! Entry points of the fuzz target in `fuzz/`, which passes arbitrary bytes.
+//! Entry points for the fuzz target in `fuzz/`, which calls them with arbitrary bytes.
 
 use crate::core::{Connection, Event, Limits, Side};
 use crate::error::Status;
@@ -58,7 +58,7 @@ pub fn rpc_frames(input: &[u8]) {
 mod tests {
     use crate::wire::{Flags, Header, Kind, write};
 
-    /// Frames of random kinds and fields, and random changes of them.
+    /// Generates frames of random kinds and fields, and changes random bytes of them.
     #[test]
     fn random_frames_pass() {
         const KINDS: [Kind; 6] =

@@ -1,4 +1,4 @@
-//! A service that reports which services of a server accept calls.
+//! The health service, which reports which services of a server accept calls.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -37,12 +37,12 @@ pub struct HealthReporter {
 }
 
 impl HealthReporter {
-    /// The service for the server.
+    /// Returns the service to add to the server.
     pub fn service(&self) -> HealthsServer<Self> {
         HealthsServer::new(self.clone())
     }
 
-    /// Sets the health of a service; of the whole server if the name is empty.
+    /// Sets the health of a service, or of the whole server if the name is empty.
     pub fn set(&self, service: &str, health: Health) {
         self.known.write().unwrap_or_else(PoisonError::into_inner).insert(service.to_owned(), health);
     }

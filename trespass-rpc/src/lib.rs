@@ -3,9 +3,9 @@
 //! | layer | module | what |
 //! |---|---|---|
 //! | 5 | `pool`, `blocking`, `health`, `observe` | extensions of clients and servers |
-//! | 4 | `client`, `server` | what programs use, with the code of the macro [`service`] |
+//! | 4 | `client`, `server` | the interface for programs, and for the code of the macro [`service`] |
 //! | 3 | `call`, `channel`, `service` | calls and requests as values, for `tower` |
-//! | 2 | `endpoint` | the driver: connections of the crate `trespass`, handlers that run |
+//! | 2 | `endpoint` | the driver, which runs connections of the crate `trespass`, and handlers |
 //! | 1 | [`core`] | a connection as a state machine: no I/O, clock, threads or unsafe code |
 //! | 0 | [`wire`], `codec`, `error`, `body` | frames, values, failures, bytes |
 
@@ -26,7 +26,7 @@ mod pool;
 mod server;
 mod service;
 
-// The macro's code for this crate's own services.
+// Needed by the macro's code for this crate's own services.
 extern crate self as trespass_rpc;
 
 pub mod core;
@@ -57,14 +57,14 @@ pub use service::{Context, Handler, Layered, Pair, Request, Response};
 pub use trespass_rpc_macros::service;
 pub use wire::{Metadata, MethodInfo};
 
-/// Functions that the macro's code calls.
+/// Items that the macro's code uses.
 #[doc(hidden)]
 pub mod generated {
     pub use tower_service::Service;
 
     pub use crate::client::{answer_stream, send, set_items, streaming, unary};
 
-    /// 64-bit FNV-1a hash, used for the numbers of methods and for their types.
+    /// Computes the 64-bit FNV-1a hash, used for the numbers of methods and for their types.
     pub const fn hash(text: &str) -> u64 {
         let bytes = text.as_bytes();
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;

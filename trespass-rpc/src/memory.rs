@@ -8,14 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use trespass::{Region, Registrar};
 
-/// The smallest memory, and the largest that the pool keeps for reuse.
+/// The minimum length of a `Memory`, and the maximum length that the pool keeps for reuse.
 const SMALLEST: usize = 4 << 10;
 const LARGEST: usize = 1 << 30;
 
-/// Memory that peers read and write: registered with the device of a connection, or on the heap for TCP. Clones share the memory.
+/// Memory that peers read and write. It is registered with a connection's device, or on the heap for TCP. Clones share
+/// the memory.
 ///
-/// The program may copy bytes in and out at any time; if the peer writes at the same time, a copy may mix old and new bytes. The memory
-/// stays allocated until no call, key or device request uses it, even if the program drops its handles.
+/// The program may copy bytes to or from the memory at any time. If the peer writes at the same time, a copy may mix
+/// old and new bytes. The memory stays allocated until no call, key or device request uses it, even if the program
+/// drops its handles.
 #[derive(Clone)]
 pub struct Memory(Arc<Inner>);
 
@@ -32,7 +34,8 @@ enum Storage {
 }
 
 impl Memory {
-    /// Memory that the program has registered, such as a GPU's: see [`Channel::registrar`](crate::Channel::registrar).
+    /// Uses memory that the program has registered, such as a GPU's: see
+    /// [`Channel::registrar`](crate::Channel::registrar).
     pub fn of_region(region: Region) -> Self {
         let length = region.len();
         Self(Arc::new(Inner { storage: Some(Storage::Region(region)), length, pool: None }))
@@ -48,7 +51,7 @@ impl Memory {
         self.len() == 0
     }
 
-    /// Copies bytes out.
+    /// Copies bytes from the memory.
     ///
     /// # Errors
     ///
@@ -65,7 +68,7 @@ impl Memory {
         }
     }
 
-    /// Copies bytes in.
+    /// Copies bytes into the memory.
     ///
     /// # Errors
     ///
@@ -93,7 +96,7 @@ impl Memory {
         Ok(bytes)
     }
 
-    /// The region, if the memory is registered.
+    /// Returns the region if the memory is registered.
     pub(crate) fn region(&self) -> Option<&Region> {
         match &self.0.storage {
             Some(Storage::Region(region)) => Some(region),
@@ -105,7 +108,8 @@ impl Memory {
         match offset.checked_add(length).filter(|end| *end <= self.len()) {
             Some(end) => Ok(offset..end),
             None => {
-                let text = format!("{length} bytes at offset {offset} are not within {} bytes of memory", self.len());
+                let text =
+                    format!("{length} bytes at offset {offset} exceed the memory's length of {} bytes", self.len());
                 Err(io::Error::new(io::ErrorKind::InvalidInput, text))
             }
         }
@@ -196,7 +200,7 @@ impl Storage {
 }
 
 impl Kept {
-    /// Moves memory that no peer can access out of the quarantine.
+    /// Returns memory from the quarantine to the pool if no peer can access it any more.
     fn release(&mut self) {
         for at in (0..self.quarantine.len()).rev() {
             if self.quarantine[at].is_unique() {
@@ -234,6 +238,6 @@ mod tests {
         let again = [pool.alloc(16_000).unwrap(), pool.alloc(16_000).unwrap()];
         assert_eq!(lock(&pool.kept).bytes, 0);
         drop(again);
-        assert_eq!(lock(&pool.kept).bytes, 16_384, "the second is above the watermark");
+        assert_eq!(lock(&pool.kept).bytes, 16_384, "keeping the second would exceed the watermark");
     }
 }

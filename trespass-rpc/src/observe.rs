@@ -1,4 +1,4 @@
-//! Spans for `tracing` and `metrics` for calls, added around clients and servers.
+//! Records spans (`tracing`) and metrics (`metrics`) of calls, around clients and servers.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,18 +11,19 @@ use crate::error::{BoxError, RpcError, Status};
 use crate::service::{Handler, Request, Response};
 use crate::wire::MethodInfo;
 
-/// Observes calls: around any `tower` service of a client, or around a [`Handler`] of a server.
+/// Records spans and metrics of calls. It wraps any `tower` service of a client, or a [`Handler`] of a server.
 ///
-/// - feature `tracing`: a span `call` or `request` for each, with the fields `method` and `status`;
-/// - feature `metrics`: the counter `rpc_calls` or `rpc_requests`, by `method` and `status`, and the histogram `rpc_calls_seconds` or
-///   `rpc_requests_seconds`, by `method`.
+/// - feature `tracing`: a span `call` or `request` for each call, with the fields `method` and `status`;
+/// - feature `metrics`: the counter `rpc_calls` or `rpc_requests`, by `method` and `status`, and the histogram
+///   `rpc_calls_seconds` or `rpc_requests_seconds`, by `method`.
 ///
-/// A call whose future is dropped has the status [`Status::CANCELLED`]. If the answer is a stream, a client observes its start.
+/// A call whose future is dropped has the status [`Status::CANCELLED`]. If the answer is a stream, a client records the
+/// time until the stream starts.
 #[derive(Clone, Debug)]
 pub struct Observed<S>(S);
 
 impl<S> Observed<S> {
-    /// Observes a service or a handler.
+    /// Wraps a service or a handler.
     pub fn new(inner: S) -> Self {
         Self(inner)
     }
@@ -87,7 +88,7 @@ where
     type Future = Pin<Box<dyn Future<Output = Result<Reply, RpcError>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), RpcError>> {
-        // The time until the service is ready is observed too.
+        // The duration includes the time until the service is ready.
         Poll::Ready(Ok(()))
     }
 

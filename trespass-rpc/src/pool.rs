@@ -15,15 +15,15 @@ use crate::channel::Channel;
 use crate::endpoint::Endpoint;
 use crate::error::{Certainty, RpcError, Status};
 
-/// The first pause after a failed attempt to connect; each one is twice as long as the one before.
+/// The first pause after a failed attempt to connect; each further pause is twice as long.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// A `tower` service on connections to one server. A call connects if no connection is open, and waits for it until its
-/// own time limit or [`Options::connect`](crate::Options::connect); without tokio's timers, only the latter counts. The
-/// next call continues an attempt whose call gave up. After a failed attempt there is a pause: until its end, calls fail
-/// with [`Certainty::NotSent`]. Calls in flight on a connection that ends fail with their own certainty; the pool does
-/// not retry calls.
+/// A `tower` service that uses connections to one server. If no connection is open, a call connects and waits at most
+/// for its own time limit or [`Options::connect`](crate::Options::connect); without tokio's timers, only the latter
+/// applies. If the call times out first, the next call continues the attempt. After a failed attempt there is a pause,
+/// during which calls fail with [`Certainty::NotSent`]. Calls in flight on a connection that ends fail with their own
+/// certainty; the pool does not retry calls.
 ///
 /// ```ignore
 /// let kv = KvClient::new(Pool::new(&endpoint, "host:7175").connections(4));
@@ -44,7 +44,8 @@ struct Inner {
 #[derive(Default)]
 struct Slot {
     state: Mutex<State>,
-    /// The attempt to connect. The call that polls it has the lock; if that call is dropped, the next one continues.
+    /// The attempt to connect. The call that polls it holds the lock; if that call is dropped, the next call continues
+    /// the attempt.
     connecting: tokio::sync::Mutex<Option<Connecting<io::Result<Channel>>>>,
 }
 
@@ -59,7 +60,7 @@ impl std::fmt::Debug for Slot {
 #[derive(Clone, Debug, Default)]
 struct State {
     channel: Option<Channel>,
-    /// Consecutive failed attempts; then the time of the next one, and the reason of the last failure.
+    /// The number of consecutive failed attempts, the time of the next attempt, and the reason of the last failure.
     failures: u32,
     due: Option<Instant>,
     reason: String,
@@ -76,12 +77,12 @@ impl Slot {
 }
 
 impl Pool {
-    /// A pool of one connection, which is made by the first call.
+    /// Creates a pool of one connection; the first call connects.
     pub fn new(endpoint: &Endpoint, address: impl Into<String>) -> Self {
         Self::of(endpoint.clone(), address.into(), 1)
     }
 
-    /// A pool with another number of connections; calls take them in turn.
+    /// Sets the number of connections; calls use them in turn.
     #[must_use]
     pub fn connections(self, number: usize) -> Self {
         Self::of(self.inner.endpoint.clone(), self.inner.address.clone(), number)
@@ -96,7 +97,7 @@ impl Pool {
         &self.inner.slots[self.inner.turn.fetch_add(1, Ordering::Relaxed) % self.inner.slots.len()]
     }
 
-    /// An open connection, for [`Channel::alloc`] and [`Channel::transport`]; connects if there is none.
+    /// Returns an open connection, for [`Channel::alloc`] and [`Channel::transport`]; connects if none is open.
     ///
     /// # Errors
     ///
@@ -154,7 +155,7 @@ impl Service<Call> for Pool {
         }
         let pool = self.clone();
         let connecting = Box::pin(async move { pool.channel().await });
-        // Timers need tokio. Without it, `Options::connect` alone limits the wait.
+        // Timers need tokio. Without tokio, only `Options::connect` limits the wait.
         let has_timer = tokio::runtime::Handle::try_current().is_ok();
         let limit = call.timeout.filter(|_| has_timer).map(|timeout| Box::pin(sleep(timeout)));
         PoolFuture(Stage::Connecting { connecting, limit, begun: Instant::now(), call: Some(call) })

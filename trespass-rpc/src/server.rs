@@ -10,7 +10,7 @@ use crate::channel::resolve;
 use crate::endpoint::{Command, Endpoint, Listened};
 use crate::service::{Handler, Pair, runner_of};
 
-/// A server before it listens.
+/// A server that does not listen yet.
 #[derive(Debug)]
 pub struct Server<H> {
     handler: H,
@@ -24,7 +24,7 @@ pub struct Serving {
 }
 
 impl<H: Handler> Server<H> {
-    /// A server of one service.
+    /// Creates a server of one service.
     pub fn new(handler: H) -> Self {
         Self { handler }
     }
@@ -38,12 +38,12 @@ impl<H: Handler> Server<H> {
     ///
     /// # Errors
     ///
-    /// The address is in use, or is not this host's; two methods have the same hash.
+    /// The address is in use or does not belong to this host, or two methods have the same hash.
     pub async fn bind(self, address: &str) -> io::Result<Serving> {
         self.bind_on(&Endpoint::current()?, address).await
     }
 
-    /// Listens on an endpoint.
+    /// Listens with the given endpoint.
     ///
     /// # Errors
     ///
@@ -71,11 +71,11 @@ impl Serving {
         self.listened.address
     }
 
-    /// Stops listening, announces to callers that no more calls are accepted, and waits at most the given time for running calls. Returns
-    /// the number of connections that still had calls.
+    /// Stops listening, announces to callers that no more calls are accepted, and waits for running calls, at most for
+    /// the given time. Returns the number of connections that still had calls.
     pub async fn drain(self, time: Duration) -> usize {
         let (reply, left) = oneshot::channel();
-        // Longer than any program runs.
+        // If the time overflows, uses one that is longer than any program runs.
         const MOST: Duration = Duration::from_secs(1 << 30);
         let deadline = Instant::now() + time.min(MOST);
         self.endpoint.shared().command(Command::Drain { listener: self.listened.number, deadline, reply });

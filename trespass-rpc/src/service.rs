@@ -17,9 +17,9 @@ use crate::error::{BoxError, Certainty, RpcError, Status};
 use crate::memory::Memory;
 use crate::wire::{Bulk, BulkKind, Flags, Metadata, MethodInfo, PeerMethod};
 
-/// Serves methods. The macro implements it for `…Server`.
+/// Serves methods. The macro implements this trait for `…Server`.
 pub trait Handler: Send + Sync + 'static {
-    /// The methods of this service.
+    /// Returns the methods of this service.
     fn methods(&self) -> Vec<MethodInfo>;
 
     /// Runs a request. The future is dropped when the caller cancels the call, or when its deadline passes.
@@ -34,13 +34,13 @@ pub struct Request(Arrived);
 #[derive(Debug)]
 pub struct Response(Outcome);
 
-/// Context of a request: everything that a handler receives besides the arguments.
+/// The context of a request: everything that a handler receives in addition to the arguments.
 #[derive(Debug)]
 pub struct Context {
     arrived: Arrived,
     /// Attachments and targets that the handler has not taken, in reverse order.
     bulks: SmallVec<[Bulky; 2]>,
-    /// Why the attachments and targets could not be read.
+    /// The reason why the attachments and targets could not be parsed.
     fault: Option<String>,
 }
 
@@ -68,7 +68,7 @@ impl Request {
         }
     }
 
-    /// Attachments and targets, and the encoded arguments.
+    /// Splits a body into attachments and targets, and the encoded arguments.
     fn split(&self, body: &[u8]) -> Result<(SmallVec<[Bulky; 2]>, Body), String> {
         let (link, id) = (&self.0.link, self.0.id);
         let most = link.shared.options().limits.attachment;
@@ -77,7 +77,7 @@ impl Request {
         let mut bulks = SmallVec::new();
         for (index, bulk) in descriptors.enumerate() {
             if bulk.length > most {
-                return Err(format!("an attachment or a target of {} bytes; {most} are allowed", bulk.length));
+                return Err(format!("an attachment or a target has {} bytes; at most {most} are allowed", bulk.length));
             }
             bulks.push(match bulk.kind {
                 BulkKind::Inline => {
@@ -96,12 +96,12 @@ impl Request {
 }
 
 impl Response {
-    /// An answer with a status that the library defines, and a text for the caller.
+    /// Creates an answer with a status of the library, and a text for the caller.
     pub fn failed(status: Status, text: &str) -> Self {
         Self(Outcome { status, is_refused: false, body: Body::copy(text.as_bytes()) })
     }
 
-    /// The answer for an error of a layer.
+    /// Creates the answer for an error of a layer.
     fn of_layer(error: BoxError) -> Self {
         let (status, certainty, text) = match error.downcast::<RpcError>() {
             Ok(error) => (error.status, error.certainty, error.detail.into_owned()),
@@ -117,12 +117,12 @@ impl Response {
         self.0.status
     }
 
-    /// The answer for a method that is not served.
+    /// Creates the answer for a method that is not served.
     pub fn unimplemented() -> Self {
         Self(Outcome { status: Status::UNIMPLEMENTED, is_refused: true, body: Body::default() })
     }
 
-    /// The answer for a result or an error of the method.
+    /// Creates the answer for a result or an error of the method.
     pub fn of<C, T, E>(result: &Result<T, E>) -> Self
     where
         C: Encode<T> + Encode<E>,
@@ -138,34 +138,34 @@ impl Response {
         }
     }
 
-    /// The answer that ends a stream.
+    /// Creates the answer that ends a stream.
     pub fn end() -> Self {
         Self(Outcome { status: Status::OK, is_refused: false, body: Body::default() })
     }
 }
 
 impl Context {
-    /// When the caller stops waiting.
+    /// Returns the time at which the caller stops waiting.
     pub fn deadline(&self) -> Option<Instant> {
         self.arrived.deadline.map(|micros| self.arrived.link.shared.instant(micros))
     }
 
-    /// How long the caller still waits.
+    /// Returns how long the caller still waits.
     pub fn remaining(&self) -> Option<Duration> {
         self.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// Metadata that the caller sent.
+    /// Returns the metadata that the caller sent.
     pub fn metadata(&self) -> Metadata {
         Metadata::from_bytes(&self.arrived.meta)
     }
 
-    /// The connection's transport and the peer's address.
+    /// Returns the connection's transport, with the peer's address.
     pub fn transport(&self) -> &TransportInfo {
         &self.arrived.link.info
     }
 
-    /// A channel to the caller, for calls in the other direction.
+    /// Returns a channel to the caller, for calls in the other direction.
     pub fn caller(&self) -> Channel {
         Channel::of_link(Arc::clone(&self.arrived.link))
     }
@@ -179,11 +179,11 @@ impl Context {
         self.arrived.link.memory.alloc(length)
     }
 
-    /// The next attachment of the call.
+    /// Returns the next attachment of the call.
     ///
     /// # Errors
     ///
-    /// If none is left, the answer to send to the caller.
+    /// If none is left: the error is the answer to send to the caller.
     pub fn take_attachment(&mut self) -> Result<Attachment, Response> {
         match self.bulks.pop() {
             Some(Bulky::Attachment(attachment)) => Ok(attachment),
@@ -191,11 +191,11 @@ impl Context {
         }
     }
 
-    /// The next target of the call.
+    /// Returns the next target of the call.
     ///
     /// # Errors
     ///
-    /// If none is left, the answer to send to the caller.
+    /// If none is left: the error is the answer to send to the caller.
     pub fn take_target(&mut self) -> Result<Target, Response> {
         match self.bulks.pop() {
             Some(Bulky::Target(target)) => Ok(target),
@@ -207,13 +207,17 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// If the codec differs or the bytes cannot be decoded, the answer to send to the caller.
+    /// If the codec differs or the bytes cannot be decoded: the error is the answer to send to the caller.
     pub fn decode<'b, C: Decode<'b, T>, T>(&self, body: &'b [u8]) -> Result<T, Response> {
         if let Some(fault) = &self.fault {
             return Err(Response::failed(Status::INVALID, fault));
         }
         if self.arrived.flags.codec() != <C as Codec>::ID {
-            let text = format!("the arguments have codec {}, the server has {}", self.arrived.flags.codec(), C::ID);
+            let text = format!(
+                "the arguments are encoded with codec {}, the server uses {}",
+                self.arrived.flags.codec(),
+                C::ID
+            );
             return Err(Response::failed(Status::INVALID, &text));
         }
         C::decode(body).map_err(|error| Response::failed(Status::INVALID, &error.0))
@@ -223,7 +227,7 @@ impl Context {
         self.arrived.flags.has(Flags::STREAM_IN)
     }
 
-    /// Sends an item to the caller; false if the call has ended.
+    /// Sends an item to the caller; returns false if the call has ended.
     pub(crate) fn poll_send(&self, item: &[u8], task: &TaskContext<'_>) -> Poll<bool> {
         self.arrived.link.poll_respond(self.arrived.id, item, task)
     }
@@ -238,7 +242,7 @@ impl Context {
 pub struct Pair<A, B> {
     first: A,
     second: B,
-    /// Hashes of the first handler's methods.
+    /// The hashes of the first handler's methods.
     known: Vec<u64>,
 }
 
@@ -265,10 +269,10 @@ impl<A: Handler, B: Handler> Handler for Pair<A, B> {
     }
 }
 
-/// Serves a `tower` service: a generated server within layers.
+/// Serves a `tower` service, such as a generated server within layers.
 ///
-/// An error of a layer fails its request. If the layer has not run the request, it may return an [`RpcError`] with
-/// [`Certainty::Refused`] and a status such as [`Status::OVERLOADED`], so that callers may repeat the call.
+/// An error of a layer fails the request. A layer that does not run a request may return an [`RpcError`] with
+/// [`Certainty::Refused`] and a status such as [`Status::OVERLOADED`], so that callers may retry.
 ///
 /// ```ignore
 /// let server = KvServer::new(store);
@@ -307,7 +311,7 @@ where
     }
 }
 
-/// Runs a handler's requests.
+/// Creates the runner of a handler.
 ///
 /// # Errors
 ///
@@ -316,7 +320,7 @@ pub(crate) fn runner_of(handler: impl Handler) -> Result<Box<dyn Runner>, String
     let mut methods = handler.methods();
     methods.sort_by_key(|method| method.id);
     if let Some([first, second]) = methods.windows(2).find(|pair| pair[0].id == pair[1].id) {
-        return Err(format!("{} and {} have one number; rename one of them", first.name, second.name));
+        return Err(format!("{} and {} have the same hash; rename one of them", first.name, second.name));
     }
     let described =
         methods.iter().map(|method| PeerMethod { id: method.id, shape: method.shape, name: method.name.to_owned() });

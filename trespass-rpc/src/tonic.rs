@@ -1,4 +1,4 @@
-//! gRPC over streams of `trespass`: a connector and incoming streams for `tonic`.
+//! gRPC over streams of `trespass`: a connector, and a listener for incoming streams, for `tonic`.
 //!
 //! To move an existing service, change two lines:
 //!
@@ -20,11 +20,11 @@ use tonic::transport::server::Connected;
 use tower_service::Service;
 use trespass::net;
 
-/// A stream of bytes that carries HTTP/2.
+/// A stream of bytes that transports HTTP/2.
 #[derive(Debug)]
 pub struct Io(net::Stream);
 
-/// Connection data in the extensions of each request that a server's handler receives.
+/// Information about the connection. The extensions of each request that a server receives contain it.
 #[derive(Clone, Debug)]
 pub struct ConnectInfo {
     /// The peer's address.
@@ -56,7 +56,7 @@ impl Service<Uri> for Connector {
             let none = || io::Error::new(io::ErrorKind::InvalidInput, "the URI has no host");
             let host = uri.host().ok_or_else(none)?.trim_matches(['[', ']']).to_owned();
             let port = uri.port_u16().unwrap_or(80);
-            // Resolving and connecting block, so they do not run on a thread of the runtime.
+            // Resolving and connecting block, so they run on a thread for blocking calls.
             let connecting = tokio::task::spawn_blocking(move || net::Stream::connect((host.as_str(), port)));
             Ok(TokioIo::new(Io(connecting.await.map_err(io::Error::other)??)))
         })
@@ -71,7 +71,7 @@ pub struct Incoming(net::Listener);
 ///
 /// # Errors
 ///
-/// The address is in use, or is not this host's.
+/// The address is in use, or does not belong to this host.
 pub fn incoming(address: impl ToSocketAddrs) -> io::Result<Incoming> {
     net::Listener::bind(address).map(Incoming)
 }

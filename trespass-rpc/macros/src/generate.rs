@@ -7,7 +7,7 @@ use syn::{Error, ItemTrait, LitStr, Path, Result, ReturnType, TraitItem};
 
 use crate::method::{ArgumentKind, Method, item_type};
 
-/// Arguments of the attribute.
+/// The arguments of the attribute.
 #[derive(Default)]
 pub(crate) struct Options {
     name: Option<LitStr>,
@@ -32,16 +32,21 @@ pub(crate) fn service(options: &Options, mut item: ItemTrait) -> Result<TokenStr
     let mut methods = Vec::new();
     for method in &mut item.items {
         let TraitItem::Fn(method) = method else {
-            return Err(Error::new_spanned(method, "the trait of a service has methods alone"));
+            return Err(Error::new_spanned(
+                method,
+                "the trait of a service may contain only methods; move other items out",
+            ));
         };
         methods.push(Method::parse(method)?);
         desugar(method);
     }
     if methods.is_empty() {
-        return Err(Error::new_spanned(&item.ident, "a service has a method at least"));
+        return Err(Error::new_spanned(&item.ident, "a service needs at least one method; add one"));
     }
     // A program may use only the client, or only the server.
-    item.attrs.push(syn::parse_quote!(#[allow(dead_code, reason = "one side may be unused")]));
+    item.attrs.push(
+        syn::parse_quote!(#[allow(dead_code, reason = "the program may use only the client, or only the server")]),
+    );
     item.supertraits.push(syn::parse_quote!(::core::marker::Send));
     item.supertraits.push(syn::parse_quote!(::core::marker::Sync));
     item.supertraits.push(syn::parse_quote!('static));
@@ -152,12 +157,12 @@ fn server(item: &ItemTrait, codec: &TokenStream, table: &TokenStream, methods: &
             /// The methods.
             pub const METHODS: &'static [::trespass_rpc::MethodInfo] = #table;
 
-            /// Serves an implementation.
+            /// Creates a server of an implementation.
             pub fn new(service: S) -> Self {
                 Self(::std::sync::Arc::new(service))
             }
 
-            /// Serves an implementation that the program uses too.
+            /// Creates a server of an implementation that the program also uses itself.
             pub fn shared(service: ::std::sync::Arc<S>) -> Self {
                 Self(service)
             }
@@ -275,22 +280,22 @@ fn client(item: &ItemTrait, codec: &TokenStream, table: &TokenStream, methods: &
             ///
             /// # Errors
             ///
-            /// No server listens there, or a method has other types at the server.
+            /// No server listens at the address, or a method has different types at the server.
             pub async fn connect(address: &str) -> ::std::io::Result<Self> {
                 Self::over(::trespass_rpc::Channel::connect(address).await?)
             }
 
-            /// A client on a connection.
+            /// Creates a client that uses a connection.
             ///
             /// # Errors
             ///
-            /// The peer has a method with other types.
+            /// A method has different types at the peer.
             pub fn over(channel: ::trespass_rpc::Channel) -> ::std::io::Result<Self> {
                 channel.check(Self::METHODS).map_err(::std::io::Error::other)?;
                 ::core::result::Result::Ok(Self::new(channel))
             }
 
-            /// What the connection runs on, and why.
+            /// Returns the connection's transport, and the reason for it.
             pub fn transport(&self) -> &::trespass_rpc::TransportInfo {
                 self.channel.transport()
             }
@@ -305,12 +310,12 @@ fn client(item: &ItemTrait, codec: &TokenStream, table: &TokenStream, methods: &
             /// The methods.
             pub const METHODS: &'static [::trespass_rpc::MethodInfo] = #table;
 
-            /// A client on a `tower` service.
+            /// Creates a client that uses a `tower` service.
             pub fn new(channel: T) -> Self {
                 Self { channel, options: ::core::default::Default::default() }
             }
 
-            /// The client with other options for its calls.
+            /// Returns the client with other options for its calls.
             #[must_use]
             pub fn with(mut self, options: ::trespass_rpc::CallOptions) -> Self {
                 self.options = options;

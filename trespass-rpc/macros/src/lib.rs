@@ -1,4 +1,4 @@
-//! The attribute `service` of `trespass-rpc`, which documents it.
+//! Defines the attribute `service`; `trespass-rpc` documents it.
 
 mod generate;
 mod method;

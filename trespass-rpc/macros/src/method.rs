@@ -13,13 +13,13 @@ pub(crate) struct Method {
     pub(crate) docs: Vec<syn::Attribute>,
     pub(crate) has_context: bool,
     pub(crate) arguments: Vec<Argument>,
-    /// The success type of the result, and its error type.
+    /// The types of the result: success and error.
     pub(crate) value: Type,
     pub(crate) error: Type,
     /// The answer is a stream.
     pub(crate) is_streaming: bool,
     pub(crate) is_idempotent: bool,
-    /// The types, as written in the source.
+    /// The types as text, as written in the source.
     pub(crate) shape: String,
 }
 
@@ -48,7 +48,10 @@ impl Method {
         let is_idempotent = item.attrs.len() != before;
         let signature = &item.sig;
         if !signature.generics.params.is_empty() {
-            return Err(Error::new_spanned(&signature.generics, "a method of a service has no generic parameters"));
+            return Err(Error::new_spanned(
+                &signature.generics,
+                "a method of a service must not have generic parameters; use concrete types",
+            ));
         }
         let mut inputs = signature.inputs.iter();
         match inputs.next() {
@@ -63,7 +66,10 @@ impl Method {
                 continue;
             }
             let Pat::Ident(name) = &*typed.pat else {
-                return Err(Error::new_spanned(&typed.pat, "an argument of a service's method is a name"));
+                return Err(Error::new_spanned(
+                    &typed.pat,
+                    "an argument of a service's method must be a plain name, not a pattern",
+                ));
             };
             let kind = match last(&typed.ty).map(|segment| segment.ident.to_string()).as_deref() {
                 Some("Attachment") => ArgumentKind::Attachment,
@@ -74,7 +80,7 @@ impl Method {
             arguments.push(Argument { name: name.ident.clone(), ty: (*typed.ty).clone(), kind });
         }
         if let Some(second) = arguments.iter().filter(|argument| argument.kind == ArgumentKind::Items).nth(1) {
-            return Err(Error::new_spanned(&second.ty, "a method has one `Items` at most"));
+            return Err(Error::new_spanned(&second.ty, "a method can have only one argument of type `Items`"));
         }
         let ReturnType::Type(_, output) = &signature.output else { return Err(Error::new_spanned(signature, FORMS)) };
         let (result, is_streaming) = match (&signature.asyncness, &**output) {
@@ -102,7 +108,7 @@ impl Method {
         self.arguments.iter().filter(move |argument| argument.kind == kind)
     }
 
-    /// The type of all values together: the unit type for none, the type itself for one, otherwise a tuple.
+    /// Combines types: the unit type for none, the type itself for one, otherwise a tuple.
     pub(crate) fn value_types(&self) -> TokenStream {
         let types: Vec<_> = self.of_kind(ArgumentKind::Value).map(|argument| &argument.ty).collect();
         match &types[..] {
@@ -153,7 +159,7 @@ fn result_types(ty: &Type) -> Option<(Type, Type)> {
 
 /// The type of the items: `T` of `Items<T>`.
 pub(crate) fn item_type(ty: &Type) -> Result<Type> {
-    let none = || Error::new_spanned(ty, "`Items` has the type of an item: `Items<T>`");
+    let none = || Error::new_spanned(ty, "`Items` needs the type of an item: write `Items<T>`");
     let PathArguments::AngleBracketed(arguments) = &last(ty).ok_or_else(none)?.arguments else { return Err(none()) };
     match arguments.args.first() {
         Some(GenericArgument::Type(item)) => Ok(item.clone()),

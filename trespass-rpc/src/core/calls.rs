@@ -11,7 +11,7 @@ use super::{Side, Violation};
 /// lowest bit.
 pub(super) const MOST: u32 = 1 << 15;
 
-/// The reason why a call cannot be made.
+/// The status and the reason why a call cannot be made.
 pub type Refused = crate::error::RpcError;
 
 /// A call to make.
@@ -21,7 +21,7 @@ pub struct Outgoing<'c> {
     pub method: u64,
     /// The flags.
     pub flags: Flags,
-    /// When the caller stops waiting.
+    /// The time at which the caller stops waiting.
     pub deadline: Option<u64>,
     /// Metadata.
     pub meta: &'c [u8],
@@ -46,14 +46,14 @@ pub(super) struct Calls<C> {
     free: Vec<u32>,
     /// Calls that wait for credit, in order. Some may have been cancelled, but not the first one.
     queue: VecDeque<u32>,
-    /// The number of those that were not cancelled.
+    /// How many of the waiting calls were not cancelled.
     waiting: usize,
-    /// Calls whose request waited and was then sent, so that items may follow.
+    /// Calls whose request had to wait and is now sent, so that their items may be sent.
     released: Vec<u32>,
     parity: u32,
-    /// Number of requests that may be sent.
+    /// Credit: number of requests that may still be sent.
     credit: u32,
-    /// Bytes of unanswered requests, and their limit.
+    /// The total bytes of unanswered requests, and the limit of this total.
     bytes: u64,
     most_bytes: u64,
     on_wire: u32,
@@ -115,7 +115,7 @@ impl<C> Calls<C> {
         self.earliest
     }
 
-    /// `None` if the maximum number of calls exists.
+    /// Returns `None` if the maximum number of calls exists already.
     pub(super) fn start(
         &mut self,
         call: &Outgoing<'_>,
@@ -146,7 +146,7 @@ impl<C> Calls<C> {
         let deadline = call.deadline.unwrap_or(u64::MAX);
         let cost = (call.meta.len() + call.length()) as u64;
         let slot = &mut self.slots[index as usize];
-        // The next generation; 0 is not a valid call number.
+        // Advances the generation. Generation 0 is skipped, because 0 is not a valid call number.
         slot.id = slot.id.wrapping_add(MOST << 1);
         if slot.id < MOST << 1 {
             slot.id |= MOST << 1;
@@ -193,7 +193,7 @@ impl<C> Calls<C> {
     /// Sends waiting requests within the available credit.
     pub(super) fn release(&mut self, now: u64, out: &mut Vec<u8>) {
         while let Some(&id) = self.queue.front() {
-            // Other calls were cancelled, or have ended.
+            // The other waiting calls were cancelled, or have ended.
             if is_waiting(&self.slots, id) {
                 if !self.has_credit(self.slots[index(id)].cost) {
                     return;
@@ -213,7 +213,7 @@ impl<C> Calls<C> {
         }
     }
 
-    /// Returns a call whose items may be sent now.
+    /// Returns a call whose items may now be sent.
     pub(super) fn take_released(&mut self) -> Option<u32> {
         self.released.pop()
     }
@@ -221,7 +221,7 @@ impl<C> Calls<C> {
     /// Processes the answer to a call. Returns whether the driver still waits for this answer.
     pub(super) fn answered(&mut self, id: u32, credit: u32) -> Result<bool, Violation> {
         let Some(slot) = self.slot(id).filter(|slot| slot.on_wire) else {
-            return Err(Violation::Unexpected("an answer to no call"));
+            return Err(Violation::Unexpected("an answer to a call that does not exist"));
         };
         slot.on_wire = false;
         let waits = slot.data.is_some() && !slot.is_over;

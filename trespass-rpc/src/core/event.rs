@@ -1,4 +1,4 @@
-//! Events that received frames cause for the driver.
+//! Events that the core passes to the driver for received frames.
 
 use crate::error::Status;
 use crate::wire::{Flags, VERSION, WireError};
@@ -6,19 +6,19 @@ use crate::wire::{Flags, VERSION, WireError};
 /// The peer violated the protocol: the connection ends.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// Bytes that are not a frame.
+    /// The bytes are not a frame.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// A frame that is not allowed in this state.
+    /// The frame is not allowed in this state.
     #[error("the peer sent {0}")]
     Unexpected(&'static str),
-    /// The peer supports no version that this side supports.
-    #[error("the peer has versions {0} to {1} of the protocol, this side has {VERSION}; update the older program")]
+    /// Both sides have no version of the protocol in common.
+    #[error("the peer supports versions {0} to {1} of the protocol, this side {VERSION}; update the older program")]
     Versions(u16, u16),
     /// The peer exceeded its credit.
-    #[error("the peer sent more {0} than it was granted")]
+    #[error("the peer sent more {0} than this side granted")]
     Credit(&'static str),
-    /// A body that is longer than this side accepts.
+    /// The body is longer than this side accepts.
     #[error("the peer sent a body of {0} bytes; {1} are allowed")]
     Body(usize, usize),
 }
@@ -32,7 +32,7 @@ pub struct Request<'f> {
     pub method: u64,
     /// The flags.
     pub flags: Flags,
-    /// When the caller stops waiting, by this side's clock.
+    /// The time at which the caller stops waiting, by this side's clock.
     pub deadline: Option<u64>,
     /// Metadata.
     pub meta: &'f [u8],
@@ -40,7 +40,7 @@ pub struct Request<'f> {
     pub body: &'f [u8],
 }
 
-/// The event that a frame causes, for the driver.
+/// The event of a frame, for the driver.
 #[derive(Debug)]
 pub enum Event<'f> {
     /// Nothing.
@@ -49,7 +49,7 @@ pub enum Event<'f> {
     Ready,
     /// A request to run.
     Request(Request<'f>),
-    /// A call of this side is answered.
+    /// The answer to a call of this side arrived.
     Answer {
         /// The call.
         id: u32,
@@ -72,7 +72,7 @@ pub enum Event<'f> {
         /// The call.
         id: u32,
     },
-    /// The caller has cancelled the call: answer it with [`Status::CANCELLED`].
+    /// The caller has cancelled the call. The driver must answer it with [`Status::CANCELLED`].
     Cancel {
         /// The call.
         id: u32,
@@ -84,7 +84,7 @@ pub enum Event<'f> {
     },
     /// Bytes of an attachment or a target, or a request for them.
     Bulk(BulkFrame<'f>),
-    /// The peer takes no more calls.
+    /// The peer accepts no more calls.
     GoAway {
         /// Why.
         reason: &'f [u8],
@@ -110,9 +110,9 @@ pub struct BulkFrame<'f> {
     pub id: u32,
     /// Index among the call's attachments and targets.
     pub index: usize,
-    /// What it does.
+    /// What the frame contains or requests.
     pub operation: BulkOperation,
-    /// Offset of its bytes.
+    /// The offset of the bytes within the attachment or target.
     pub offset: u64,
     /// The bytes.
     pub body: &'f [u8],

@@ -1,4 +1,4 @@
-//! Calls, answers, items and bytes that this side sends.
+//! Sends this side's calls, answers, items and bytes.
 
 use std::borrow::Cow;
 
@@ -19,20 +19,20 @@ impl<C> Connection<C> {
             return refuse(failure.status, failure.detail.clone());
         }
         let Some(peer) = self.peer.as_ref().filter(|_| !self.peer_leaves) else {
-            return refuse(Status::UNAVAILABLE, "the peer takes no more calls".into());
+            return refuse(Status::UNAVAILABLE, "the peer accepts no more calls".into());
         };
         let (length, most) = (call.length(), peer.body as usize);
         if length > most || call.meta.len() > META_LIMIT {
             return refuse(
                 Status::TOO_LARGE,
-                format!("a request of {length} bytes; the peer takes {most}; use an attachment").into(),
+                format!("the request has {length} bytes, the peer accepts {most}; use an attachment").into(),
             );
         }
         if call.deadline.is_some_and(|deadline| deadline <= now) {
             return refuse(Status::DEADLINE, Cow::Borrowed(""));
         }
         if self.calls.waiting() >= self.limits.waiting {
-            return refuse(Status::OVERLOADED, "too many calls wait for the peer".into());
+            return refuse(Status::OVERLOADED, "too many calls wait for the peer's credit".into());
         }
         let windows = (peer.window, self.limits.window);
         let checksum = self.limits.checksum;
@@ -42,7 +42,7 @@ impl<C> Connection<C> {
         }
     }
 
-    /// The driver's data for a call of this side.
+    /// Returns the driver's data for a call of this side.
     pub fn call(&mut self, id: u32) -> Option<&mut C> {
         self.calls.data(id)
     }
@@ -57,8 +57,8 @@ impl<C> Connection<C> {
         Some(data)
     }
 
-    /// Answers a request, which ends the call on this side. `is_refused`: no handler has run. Returns false if the
-    /// request no longer exists.
+    /// Answers a request, which ends the call on this side. `is_refused` means that no handler has run. Returns false
+    /// if the request no longer exists.
     pub fn answer(&mut self, id: u32, status: Status, is_refused: bool, parts: &[&[u8]]) -> bool {
         let Some(credit) = self.serving.end(id) else { return false };
         let kind = if status == Status::OK { Kind::Response } else { Kind::Error };
@@ -68,8 +68,8 @@ impl<C> Connection<C> {
         true
     }
 
-    /// Sends an item of a stream, if credit is available and few bytes wait to be sent. `None` if the call has ended,
-    /// or its request waits. [`Connection::take_room`] returns the call when a retry may succeed.
+    /// Sends an item of a stream if credit is available and only few bytes wait to be sent. Returns `None` if the call
+    /// has ended or its request is not sent yet. [`Connection::take_room`] returns the call when a retry may succeed.
     pub fn item(&mut self, id: u32, parts: &[&[u8]]) -> Option<bool> {
         let length = parts.iter().map(|part| part.len()).sum();
         let window = self.peer.as_ref()?.window;
@@ -85,8 +85,8 @@ impl<C> Connection<C> {
         Some(has_credit)
     }
 
-    /// Returns a call that may send its items now: its request was sent, or fewer bytes wait to be sent. Call this
-    /// until it returns `None`.
+    /// Returns a call that may now send its items, because its request was sent or fewer bytes wait to be sent. Call
+    /// this function until it returns `None`.
     pub fn take_room(&mut self) -> Option<u32> {
         self.calls.take_released().or_else(|| if self.backlog() < BACKLOG / 2 { self.held.pop_first() } else { None })
     }
@@ -113,8 +113,8 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Returns the header of a `Bulk` frame that the driver sends itself, with bytes that it does not copy into the
-    /// connection.
+    /// Returns the header of a `Bulk` frame that the driver sends itself. The driver adds the bytes without copying
+    /// them into the connection.
     pub fn bulk_header(id: u32, index: usize, operation: BulkOperation, offset: u64) -> Header {
         let header = Header { flags: Flags::new(0, index), method: offset, ..Header::new(Kind::Bulk, id) };
         Header { budget: operation as u32, ..header }
@@ -125,7 +125,7 @@ impl<C> Connection<C> {
         self.frame(Self::bulk_header(id, index, operation, offset), &[], &[body]);
     }
 
-    /// Withholds grants of further calls while memory is short, and grants them afterwards.
+    /// Sets whether memory is short: if so, credit for further calls is withheld; otherwise withheld credit is granted.
     pub fn withhold(&mut self, withhold: bool) {
         let calls = self.serving.withhold(withhold);
         if calls != 0 {

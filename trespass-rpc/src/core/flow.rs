@@ -1,12 +1,12 @@
-//! Byte credits of the two streams of a call.
+//! Byte credits for the two streams of a call.
 
 use super::Violation;
 
 /// Cost of an item in addition to its bytes, so that an empty item has a cost.
 const ITEM: usize = 32;
 
-/// Cost of an item: its bytes and a header, but at most half a window. The receiver withholds less than half a window,
-/// so any item can be sent eventually.
+/// Returns the cost of an item: its bytes and a header, but at most half a window. The receiver withholds less than
+/// half a window, so any item can be sent eventually.
 pub(super) fn cost(length: usize, window: u32) -> u32 {
     u32::try_from(length + ITEM).unwrap_or(u32::MAX).min(window.div_ceil(2).max(1))
 }
@@ -14,17 +14,17 @@ pub(super) fn cost(length: usize, window: u32) -> u32 {
 /// The credits of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
-    /// Bytes that this side may send, and bytes that the peer may send.
+    /// How many bytes this side may send, and how many the peer may send.
     send: u32,
     receive: u32,
-    /// Bytes that the program has taken, but whose credit was not returned to the peer yet.
+    /// Bytes that the program has taken, and whose credit is not yet returned to the peer.
     owed: u32,
     /// The peer's window.
     most: u32,
 }
 
 impl Flow {
-    /// Creates the credits with both windows open: the peer's, then this side's.
+    /// Creates the credits with two full windows: the peer's, then this side's.
     pub(super) fn new((send, receive): (u32, u32)) -> Self {
         Self { send, receive, owed: 0, most: send }
     }
@@ -47,11 +47,12 @@ impl Flow {
     /// Adds credit that the peer returned.
     pub(super) fn give(&mut self, bytes: u32) -> Result<(), Violation> {
         let send = self.send.checked_add(bytes).filter(|send| *send <= self.most);
-        self.send = send.ok_or(Violation::Unexpected("credit that was never used"))?;
+        self.send = send.ok_or(Violation::Unexpected("the peer returned credit that was never used"))?;
         Ok(())
     }
 
-    /// Records that the program took an item; returns the credit for the peer once half of the window is withheld.
+    /// Records that the program took an item. Returns the credit to grant the peer, as soon as half of the window is
+    /// withheld.
     pub(super) fn consumed(&mut self, cost: u32, window: u32) -> Option<u32> {
         self.owed = self.owed.saturating_add(cost);
         if self.owed < window.div_ceil(2) {

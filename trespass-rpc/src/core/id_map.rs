@@ -1,12 +1,12 @@
-//! Maps by the number of a call.
+//! Maps whose keys are call numbers.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map by the number of a call. It has as many entries as credit allows, so a peer that chooses colliding numbers gains little.
+/// A map whose keys are call numbers. Credit limits its entries, so a peer that chooses colliding numbers gains little.
 pub(crate) type IdMap<V> = HashMap<u32, V, BuildHasherDefault<IdHasher>>;
 
-/// Multiplies the number: a few instructions, where the standard hasher has a hundred.
+/// Hashes a number by multiplication: a few instructions; the standard hasher needs about a hundred.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IdHasher(u64);
 

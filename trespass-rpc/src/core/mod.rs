@@ -1,14 +1,14 @@
 //! One connection as a state machine: no I/O, clock, threads or unsafe code. Times are microseconds of any clock.
 //!
-//! The driver passes frames to [`Connection::on_frame`], sends what [`Connection::poll_transmit`] has, and calls [`Connection::on_time`]
-//! at [`Connection::next_timeout`].
+//! The driver passes frames to [`Connection::on_frame`], sends what [`Connection::poll_transmit`] has, and calls
+//! [`Connection::on_time`] at [`Connection::next_timeout`].
 //!
 //! # Memory
 //!
 //! The credit that this side grants limits the memory that a peer can occupy here: `calls` requests with a total of
-//! `bytes` bytes, and `window` bytes of items on each stream. A request returns its credit when its answer was sent, an
-//! item when the program has taken it; a cancelled call is answered too. Every frame therefore uses credit of its
-//! sender, and there is always space for answers. A pending pong is a flag, so pings need no memory.
+//! `bytes` bytes, and `window` bytes of items on each stream. The credit of a request returns when its answer was sent,
+//! the credit of an item when the program has taken it; a cancelled call is answered too. So credit limits every frame
+//! of a sender, and space for answers is always available. A pending pong is a flag, so pings need no memory.
 
 mod calls;
 mod event;
@@ -33,15 +33,15 @@ pub use calls::{Outgoing, Refused};
 pub use event::{BulkFrame, BulkOperation, Event, Request, Violation};
 pub(crate) use id_map::IdMap;
 
-/// Limit of bytes that wait to be sent, above which no item of a stream is added.
+/// If more bytes than this wait to be sent, no item of a stream is added.
 const BACKLOG: usize = 1 << 20;
 /// Maximum number of bytes in the body of a `Hello` or a `Bulk` frame.
 const FIXED_LIMIT: usize = 2 << 20;
 
-/// Credit that a side grants, and its time-outs, in microseconds.
+/// The credit that a side grants its peer, and the side's time-outs in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Calls that the peer may have in flight, 32,768 at most.
+    /// Number of calls that the peer may have in flight, at most 32,768.
     pub calls: u32,
     /// Bytes of requests that the peer may have in flight.
     pub bytes: u32,
@@ -51,14 +51,14 @@ pub struct Limits {
     pub window: u32,
     /// Maximum number of bytes of an attachment or a target.
     pub attachment: u64,
-    /// Maximum number of this side's calls that wait for credit; further calls are refused.
+    /// Maximum number of this side's calls that wait for credit; further calls return an error.
     pub waiting: usize,
     /// After this time without a frame the peer is pinged; after three times as long the connection ends. 0 disables
     /// both.
     pub keepalive: u64,
     /// A peer that receives nothing for this time is disconnected.
     pub stall: u64,
-    /// Whether frames have checksums.
+    /// Whether this side's frames have checksums.
     pub checksum: bool,
 }
 
@@ -78,7 +78,7 @@ impl Default for Limits {
     }
 }
 
-/// Which side initiated the connection.
+/// Whether this side initiated the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// This side initiated it; its calls have odd numbers.
@@ -87,15 +87,15 @@ pub enum Side {
     Server,
 }
 
-/// One connection. `C` is the driver's data for each of this side's calls.
+/// The state of one connection. `C` is the driver's data for each of this side's calls.
 #[derive(Debug)]
 pub struct Connection<C> {
     side: Side,
     limits: Limits,
     peer: Option<Hello>,
-    /// Frames that were not sent yet.
+    /// Frames that are not completely sent.
     out: Vec<u8>,
-    /// Bytes at the start of `out` that were sent.
+    /// How many bytes at the start of `out` were sent.
     sent: usize,
     /// Total number of bytes sent.
     left: u64,
@@ -103,21 +103,21 @@ pub struct Connection<C> {
     held: BTreeSet<u32>,
     calls: Calls<C>,
     serving: Serving,
-    /// This side accepts no further request.
+    /// Whether this side accepts no further requests.
     is_leaving: bool,
-    /// The peer accepts no further request.
+    /// Whether the peer accepts no further requests.
     peer_leaves: bool,
     failure: Option<RpcError>,
-    /// The number of the peer's ping that is to be answered.
+    /// The number of the peer's ping that this side must answer.
     pong_due: Option<u64>,
     /// Number of pings sent, and the number of the ping after `GoAway` until its pong arrives; after that pong no
     /// request is in flight.
     pings: u64,
     leaves_at: Option<u64>,
-    /// Time of the last ping, if the peer has sent nothing since.
+    /// Time of the last ping, if no frame has arrived since.
     ping_sent: Option<u64>,
     heard_at: u64,
-    /// Time at which bytes were last sent, or `out` was empty.
+    /// The last time at which bytes were sent or `out` was empty.
     progress_at: u64,
 }
 
@@ -158,17 +158,17 @@ impl<C> Connection<C> {
         connection
     }
 
-    /// The peer's hello.
+    /// Returns the peer's hello.
     pub fn peer(&self) -> Option<&Hello> {
         self.peer.as_ref()
     }
 
-    /// The limits that this side grants.
+    /// Returns the limits that this side grants.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The reason for which the connection ended.
+    /// Returns the reason why the connection ended.
     pub fn failure(&self) -> Option<&RpcError> {
         self.failure.as_ref()
     }
@@ -183,7 +183,7 @@ impl<C> Connection<C> {
         self.serving.count() == 0 && self.out.len() == self.sent
     }
 
-    /// Whether the peer has acknowledged that this side accepts no more calls, so no request is in flight.
+    /// Whether the peer has acknowledged that this side accepts no more calls. No request is then in flight.
     pub fn has_left(&self) -> bool {
         self.is_leaving && self.leaves_at.is_none()
     }
@@ -232,7 +232,7 @@ impl<C> Connection<C> {
         self.sent = 0;
     }
 
-    /// Sends calls that waited for credit.
+    /// Sends calls that wait for credit.
     fn release(&mut self, now: u64) {
         self.calls.release(now, &mut self.out);
     }

@@ -1,4 +1,4 @@
-//! Frames that arrive.
+//! Processes received frames.
 
 use crate::error::Status;
 use crate::wire::{Flags, Frame, Header, Hello, Kind, META_LIMIT, VERSION};
@@ -6,7 +6,7 @@ use crate::wire::{Flags, Frame, Header, Hello, Kind, META_LIMIT, VERSION};
 use super::{BulkFrame, BulkOperation, Connection, Event, FIXED_LIMIT, Request, Violation, flow};
 
 impl<C> Connection<C> {
-    /// Processes a frame, and returns its event.
+    /// Processes a received frame, and returns its event.
     ///
     /// # Errors
     ///
@@ -38,7 +38,7 @@ impl<C> Connection<C> {
             return Ok(Event::Ready);
         }
         if self.peer.is_none() {
-            return Err(Violation::Unexpected("a frame before its hello"));
+            return Err(Violation::Unexpected("a frame arrived before the peer's hello"));
         }
         let id = header.call;
         match header.kind {
@@ -46,7 +46,7 @@ impl<C> Connection<C> {
             Kind::Response | Kind::Error => {
                 let status = Status(header.status());
                 if (header.kind == Kind::Response) != (status == Status::OK) {
-                    return Err(Violation::Unexpected("an answer of the wrong kind"));
+                    return Err(Violation::Unexpected("an answer has the wrong kind for its call"));
                 }
                 let is_refused = header.flags.has(Flags::REFUSED);
                 let has_waiter = self.calls.answered(id, header.credit())?;
@@ -92,7 +92,7 @@ impl<C> Connection<C> {
         now: u64,
     ) -> Result<Event<'f>, Violation> {
         if self.is_own(header.call) || header.call == 0 {
-            return Err(Violation::Unexpected("a request with a number of this side"));
+            return Err(Violation::Unexpected("a request has a call number of this side"));
         }
         let deadline = (header.budget != 0).then(|| now.saturating_add(header.budget.into()));
         let window = self.peer.as_ref().map_or(0, |peer| peer.window);

@@ -1,26 +1,27 @@
-//! Calls that the peer makes.
+//! The calls that the peer makes.
 
 use std::collections::VecDeque;
 
 use super::flow::Flow;
 use super::{IdMap, Limits, Violation};
 
-/// Unanswered requests of the peer, and the credit for further ones.
+/// The peer's unanswered requests, and its credit for further ones.
 #[derive(Debug)]
 pub(super) struct Serving {
-    /// Has at most as many entries as the peer was granted; the peer's call numbers reserve no memory.
+    /// The requests by call number. Credit limits the entries, and the values of the numbers reserve no memory.
     table: IdMap<Entry>,
-    /// Requests that the peer may still send, and bytes of the unanswered ones.
+    /// How many requests the peer may still send, and the total bytes of its unanswered requests.
     available: u32,
     bytes: u64,
     most_bytes: u64,
-    /// Answers that are not sent yet: the offset of their end in the output, the credit that they return, and the bytes
-    /// of their requests. The credit is returned when the answer is sent, so a peer that reads nothing gets no credit.
+    /// Answers that are not sent yet. Each has the offset of its end in the output, the credit that it returns, and the
+    /// bytes of its request. The credit is returned when the answer is sent, so a peer that reads nothing gets no
+    /// credit.
     leaving: VecDeque<(u64, u32, u64)>,
     /// Number of answered calls whose credit is withheld.
     withheld: u32,
     is_withholding: bool,
-    /// A lower bound of all deadlines.
+    /// A time that is not after any deadline.
     earliest: u64,
 }
 
@@ -69,7 +70,7 @@ impl Serving {
             return Err(Violation::Credit("bytes of requests"));
         }
         if self.table.contains_key(&id) {
-            return Err(Violation::Unexpected("a request with a number that is in use"));
+            return Err(Violation::Unexpected("a request has the number of an unanswered one"));
         }
         let deadline = deadline.unwrap_or(u64::MAX);
         self.table.insert(id, Entry { cost, deadline, flow: Flow::new(windows) });
@@ -83,7 +84,7 @@ impl Serving {
         self.table.get_mut(&id).map(|entry| &mut entry.flow)
     }
 
-    /// Ends a request, and returns the credit that its answer carries.
+    /// Ends a request, and returns the credit that its answer must contain.
     pub(super) fn end(&mut self, id: u32) -> Option<u32> {
         let entry = self.table.remove(&id)?;
         // The peer always has credit for at least one call, so that it can make progress.
@@ -95,7 +96,7 @@ impl Serving {
         Some(credit)
     }
 
-    /// The offset in the output at which the last answer ends.
+    /// Sets the offset in the output at which the last answer ends.
     pub(super) fn answered(&mut self, end: u64) {
         if let Some(last) = self.leaving.back_mut() {
             last.0 = end;
@@ -129,7 +130,7 @@ impl Serving {
         self.earliest
     }
 
-    /// Collects requests whose deadline has passed.
+    /// Collects the requests whose deadline has passed.
     pub(super) fn expire(&mut self, now: u64, expired: &mut Vec<u32>) {
         if now < self.earliest {
             return;

@@ -1,4 +1,4 @@
-//! Transmitting bytes, and time-outs.
+//! Transmits bytes, and handles time-outs.
 
 use crate::error::{Certainty, RpcError, Status};
 use crate::wire::{Flags, Frame, Header, Kind, write};
@@ -6,7 +6,7 @@ use crate::wire::{Flags, Frame, Header, Kind, write};
 use super::Connection;
 
 impl<C> Connection<C> {
-    /// Number of bytes that wait to be sent.
+    /// Returns the number of bytes that wait to be sent.
     pub(super) fn backlog(&self) -> usize {
         self.out.len() - self.sent
     }
@@ -27,12 +27,12 @@ impl<C> Connection<C> {
         self.calls.earliest().min(self.serving.earliest()).min(keepalive).min(stall)
     }
 
-    /// Processes the passing of time. Calls of this side whose deadline has passed end with an error; the driver must
-    /// answer such requests of the peer.
+    /// Handles all time-outs that are due. Calls of this side whose deadline has passed end with an error; the driver
+    /// must answer the peer's requests whose deadline has passed.
     ///
     /// # Errors
     ///
-    /// The peer is silent, or receives nothing: the connection must end.
+    /// The peer has sent or received nothing for too long; the connection must end.
     pub fn on_time(
         &mut self,
         now: u64,
@@ -44,11 +44,11 @@ impl<C> Connection<C> {
         }
         let unavailable = |text| Err(RpcError::new(Status::UNAVAILABLE, Certainty::Unknown, text));
         if self.backlog() != 0 && now >= self.progress_at.saturating_add(self.limits.stall) {
-            return unavailable("the peer reads nothing");
+            return unavailable("the peer does not read");
         }
         let keepalive = self.limits.keepalive;
         match self.ping_sent {
-            // If this process was suspended, the peer had no time to answer a ping.
+            // If this process was suspended, no ping was sent, so the peer could not answer one.
             None if keepalive != 0 && now >= self.heard_at.saturating_add(keepalive) => {
                 self.ping_sent = Some(now);
                 self.ping();
@@ -117,7 +117,7 @@ impl<C> Connection<C> {
     }
 }
 
-/// Returns the length of the first of several frames, which this side wrote.
+/// Returns the length of the first of several frames that this side wrote.
 fn frame_length(frames: &[u8]) -> usize {
     Frame::split(frames).map_or(frames.len(), |(_, rest)| frames.len() - rest.len())
 }

@@ -1,4 +1,4 @@
-//! Bytes of attachments and targets: keys to this side's memory, transfers by RDMA, and bytes in frames.
+//! Transfers attachments and targets: keys to this side's memory, RDMA requests, and frames.
 
 use std::io;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::wire::{Bulk, BulkKind};
 use super::link::State;
 use super::{Command, Link};
 
-/// Memory for which keys are requested, and whether the peer may write to it.
+/// Memory for which a key is requested, and whether the peer may write to it.
 pub(crate) type Parts = SmallVec<[Option<(Region, Range<usize>, bool)>; 2]>;
 
 /// An attachment or a target of a call of this side.
@@ -48,7 +48,7 @@ impl Local {
         memory.region().map(|region| (region.clone(), range.clone(), self.is_target))
     }
 
-    /// Returns the descriptor, with the key if there is one.
+    /// Returns the descriptor, with the key if one was granted.
     pub(crate) fn describe(&self, key: Option<&RegionKey>) -> Bulk {
         let kind = match (self.memory.is_some(), self.is_target, key.is_some()) {
             (false, ..) => BulkKind::Inline,
@@ -62,7 +62,7 @@ impl Local {
     }
 }
 
-/// Keys of a call. Dropping revokes them; the memory stays allocated until they are invalid.
+/// The keys of a call. Dropping this value revokes them; the memory stays allocated until they are invalid.
 #[derive(Debug)]
 pub(crate) struct Keys {
     pub(super) link: Arc<Link>,
@@ -84,7 +84,7 @@ impl Drop for Keys {
     }
 }
 
-/// Bytes of a memory that are sent in frames.
+/// A part of a `Memory` that is sent in frames.
 pub(super) struct Job {
     pub(super) id: u32,
     pub(super) index: usize,
@@ -101,7 +101,7 @@ impl std::fmt::Debug for Job {
     }
 }
 
-/// A handler's wait for bytes of the peer.
+/// Bytes of the peer for which a handler waits.
 #[derive(Debug)]
 pub(super) struct Expected {
     index: usize,
@@ -114,7 +114,7 @@ pub(super) struct Expected {
 }
 
 impl Expected {
-    /// Returns the handler's waker, because the bytes will not arrive.
+    /// Ends the wait because the bytes will not arrive; returns the handler's waker.
     pub(super) fn into_waker(self) -> Option<Waker> {
         self.waker
     }
@@ -157,7 +157,7 @@ impl Link {
                 let Some(serving) = serving.get_mut(&id) else { return Poll::Ready(Err(gone())) };
                 if !is_asked {
                     if serving.expected.is_some() {
-                        let text = "another attachment of the call is being read; wait for it";
+                        let text = "another attachment of the call is being read; wait until that read has completed";
                         return Poll::Ready(Err(io::Error::new(io::ErrorKind::ResourceBusy, text)));
                     }
                     is_asked = true;
@@ -185,7 +185,7 @@ impl Link {
         .await
     }
 
-    /// Sends a few bytes to a caller's target.
+    /// Sends a few bytes to a caller's target, in one frame.
     pub(crate) fn push(&self, id: u32, index: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.with(|state| match state.core.failure() {
             Some(_) => Err(gone()),
@@ -196,7 +196,7 @@ impl Link {
         })
     }
 
-    /// Sends bytes of a memory to a caller's target, in frames.
+    /// Sends a part of a `Memory` to a caller's target, in frames.
     pub(crate) async fn send_memory(
         &self,
         id: u32,
@@ -220,10 +220,12 @@ impl State {
             Some(bulks) => {
                 let local = bulks.get(frame.index).and_then(|local| Some((local.memory.as_ref()?, local.is_target)));
                 let Some(((memory, range), is_target)) = local else {
-                    return Err(Violation::Unexpected("bytes for no memory of the call"));
+                    return Err(Violation::Unexpected(
+                        "bytes arrived for an attachment or target that the call does not have",
+                    ));
                 };
                 let offset = usize::try_from(frame.offset).unwrap_or(usize::MAX);
-                let outside = || Violation::Unexpected("an offset that is not within the memory of the call");
+                let outside = || Violation::Unexpected("an offset is not within the memory of the call");
                 match frame.operation {
                     BulkOperation::Data => {
                         let end = offset.checked_add(frame.body.len()).filter(|end| is_target && *end <= range.len());
@@ -236,7 +238,7 @@ impl State {
                         let end = offset.checked_add(length).filter(|end| !is_target && *end <= range.len());
                         let rest = range.start + offset..range.start + end.ok_or_else(outside)?;
                         if self.jobs.iter().any(|job| job.id == frame.id && job.index == frame.index) {
-                            return Err(Violation::Unexpected("a second request for an attachment's bytes"));
+                            return Err(Violation::Unexpected("the peer requested an attachment's bytes twice"));
                         }
                         let memory = memory.clone();
                         let (id, index, offset) = (frame.id, frame.index, frame.offset);
@@ -250,7 +252,7 @@ impl State {
         }
     }
 
-    /// Processes bytes of a caller's attachment, or a request for bytes of a cancelled call.
+    /// Processes bytes of a caller's attachment, or ignores a request for bytes of a cancelled call.
     fn on_expected(&mut self, frame: &BulkFrame<'_>) -> Result<(), Violation> {
         if frame.operation == BulkOperation::Pull {
             self.core.bulk(frame.id, frame.index, BulkOperation::Gone, 0, &[]);
@@ -260,7 +262,7 @@ impl State {
         let Some(expected) = expected.filter(|expected| expected.index == frame.index) else { return Ok(()) };
         match frame.operation {
             BulkOperation::Data => {
-                let unexpected = || Violation::Unexpected("bytes that were not requested");
+                let unexpected = || Violation::Unexpected("bytes arrived that were not requested");
                 let end = expected.filled + frame.body.len();
                 if frame.offset != expected.from + expected.filled as u64 || end > expected.part.len() {
                     return Err(unexpected());
@@ -282,5 +284,5 @@ impl State {
 }
 
 fn gone() -> io::Error {
-    io::Error::new(io::ErrorKind::ConnectionAborted, "the call has ended, or its connection")
+    io::Error::new(io::ErrorKind::ConnectionAborted, "the call or its connection has ended")
 }

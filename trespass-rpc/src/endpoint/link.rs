@@ -1,4 +1,4 @@
-//! A connection, as callers and handlers use it.
+//! The link: a connection that callers, handlers and the driver share.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use crate::wire::PeerMethod;
 use super::bulk::{Expected, Job, Local};
 use super::{Shared, TransportInfo};
 
-/// A connection. The driver has one reference, callers and handlers have others.
+/// A connection. The driver, callers and handlers have references to it.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) shared: Arc<Shared>,
@@ -36,18 +36,18 @@ pub(crate) struct State {
     pub(crate) core: Connection<Call>,
     /// Requests of the peer that have streams, by their number.
     pub(crate) serving: IdMap<Serving>,
-    /// Bytes to send in frames.
+    /// Parts of memory to send in frames.
     pub(super) jobs: VecDeque<Job>,
-    /// The driver was notified of frames to send.
+    /// Whether the driver was notified of frames to send.
     pub(crate) is_dirty: bool,
     /// Time at which the driver next checks time-outs.
     pub(super) looks_at: u64,
-    /// Wakers to wake and to drop after unlocking, because a waker may own a call of this connection.
+    /// Wakers to call and drop after the lock is released, because a waker may own a call of this connection.
     later: Later,
 }
 
 thread_local! {
-    /// An empty vector for the next wakers.
+    /// An empty vector for the next wakers, so that calls do not allocate.
     static SPARE: Cell<Vec<Waker>> = const { Cell::new(Vec::new()) };
 }
 
@@ -116,7 +116,7 @@ impl Drop for Guard<'_> {
     }
 }
 
-/// A call of this side.
+/// A call that this side makes.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
     pub(crate) waker: Option<Waker>,
@@ -138,7 +138,7 @@ pub(crate) struct Serving {
 }
 
 impl State {
-    /// Whether there is something to send.
+    /// Whether anything is to be sent.
     pub(super) fn wants_transmit(&self) -> bool {
         self.core.wants_transmit() || !self.jobs.is_empty()
     }
@@ -188,7 +188,7 @@ impl State {
         core.on_time(now, |call, error| later.wake(call.end(Err(error))), expired)
     }
 
-    /// Wakes a handler after unlocking: the bytes that it waits for have arrived, or will not arrive.
+    /// Wakes a handler after the lock is released: the bytes for which it waits have arrived, or will not arrive.
     pub(super) fn wake_later(&mut self, waker: Option<Waker>) {
         self.later.wake(waker);
     }
@@ -212,7 +212,7 @@ impl Call {
     }
 }
 
-/// Adds the link to those with messages to read.
+/// Adds the link to the list of links with messages to read.
 #[derive(Debug)]
 pub(super) struct Readable {
     pub(super) shared: Arc<Shared>,
@@ -255,7 +255,7 @@ impl Link {
         Guard(Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// Runs a function on the connection; the driver sends the resulting frames.
+    /// Runs a function on the connection. The driver then sends the resulting frames.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.lock();
         let result = act(&mut state);
@@ -309,11 +309,11 @@ impl Link {
     pub(crate) fn forget(&self, id: u32) {
         let now = self.shared.now();
         let call = self.with(|state| state.core.forget(id, now));
-        // Dropped without the lock, because its wakers may run code of the program.
+        // Dropped after the lock is released, because its wakers may run code of the program.
         drop(call);
     }
 
-    /// The next item that the peer sent for a call of this side; the answer after the last one.
+    /// Returns the next item that the peer sent for a call of this side; after the last one, the answer.
     pub(crate) fn poll_reply_item(&self, id: u32, task: &TaskContext<'_>) -> Poll<ReplyItem> {
         let mut ended = None;
         self.with(|state| {
@@ -348,7 +348,7 @@ impl Link {
             later.replace(&mut call.waker, task.waker());
             match core.item(id, &[item]) {
                 Some(true) => Poll::Ready(true),
-                // There is no credit for the item, or the request itself still waits for credit.
+                // The item has no credit, or its request still waits for credit.
                 Some(false) | None => Poll::Pending,
             }
         })
@@ -368,7 +368,7 @@ impl Link {
         })
     }
 
-    /// Maximum length of a body that the peer accepts.
+    /// Returns the maximum length of a body that the peer accepts.
     pub(crate) fn longest(&self) -> usize {
         self.with(|state| state.core.peer().map_or(0, |peer| peer.body as usize))
     }
@@ -408,7 +408,7 @@ impl Link {
         self.with(|state| {
             let most = state.core.peer().map_or(0, |peer| peer.body as usize);
             if body.len() > most {
-                let text = format!("an answer of {} bytes; the caller takes {most}; use a target", body.len());
+                let text = format!("the answer has {} bytes, the caller accepts {most}; use a target", body.len());
                 state.core.answer(id, Status::TOO_LARGE, false, &[text.as_bytes()]);
             } else {
                 state.core.answer(id, status, is_refused, &[body]);
@@ -418,7 +418,7 @@ impl Link {
     }
 }
 
-/// An event on the stream of an answer.
+/// An event of a call with a stream: an item, or the answer.
 pub(crate) enum ReplyItem {
     Item(Body),
     End(Result<(Status, Body), RpcError>),

@@ -1,4 +1,4 @@
-//! Endpoints, which run connections: one driver for all of them, on one thread at a time.
+//! Endpoints run connections. Each has one driver for all of its connections, which runs on one thread at a time.
 //!
 //! Callers and handlers access a connection through its [`Link`], under the link's lock; only the driver uses the
 //! worker of `trespass`. [`Signal`] queues work for the driver: links with frames to send, tasks to poll, commands.
@@ -28,7 +28,7 @@ pub use driver::Driver;
 pub(crate) use link::{Link, ReplyItem};
 pub(crate) use tasks::{Arrived, Outcome, Runner, runner};
 
-/// Options of an endpoint.
+/// The options of an endpoint.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
@@ -40,7 +40,7 @@ pub struct Options {
     pub spin: Duration,
     /// Time limit for connecting.
     pub connect: Duration,
-    /// Bytes of memory for attachments and targets that are kept for later calls.
+    /// The watermark: how many bytes of released memory for attachments and targets are kept for later calls.
     pub watermark: usize,
 }
 
@@ -63,9 +63,9 @@ pub struct TransportInfo {
     pub kind: Kind,
     /// Device, port and addresses, as text.
     pub path: String,
-    /// The reason why the connection does not use RDMA, if it could have.
+    /// The reason why the connection does not use RDMA although the options allow it.
     pub fallback: Option<String>,
-    /// This side's address, and the peer's.
+    /// This side's address, and the peer's address.
     pub addresses: (SocketAddr, SocketAddr),
 }
 
@@ -79,15 +79,15 @@ impl std::fmt::Display for TransportInfo {
     }
 }
 
-/// A driver and its connections, for all threads. Clones refer to the same endpoint, which ends with the last clone,
-/// connection and server.
+/// A driver and its connections, for use by any thread. Clones refer to the same endpoint, which ends when the last
+/// clone, connection and server are dropped.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     shared: Arc<Shared>,
     alive: Arc<Alive>,
 }
 
-/// Ends the driver when the last user is dropped.
+/// Ends the driver when it is dropped by its last user.
 #[derive(Debug)]
 struct Alive(Arc<Shared>);
 
@@ -104,13 +104,13 @@ pub(crate) struct Shared {
     epoch: Instant,
 }
 
-/// Work for the driver.
+/// The queues of work for the driver.
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
-    /// Links with something to send, and links with something to read.
+    /// Links with frames to send, and links with messages to read.
     pub(crate) dirty: Vec<u32>,
     pub(crate) readable: Vec<u32>,
-    /// Runner and task.
+    /// Tasks to poll: the runner, and the task's number.
     pub(crate) tasks: Vec<(u32, u32)>,
     pub(crate) commands: Vec<Command>,
     /// The driver's waker, while it sleeps.
@@ -118,7 +118,7 @@ pub(crate) struct Signal {
     has_ended: bool,
 }
 
-/// A connection for the caller that requested it; dropping it closes the connection.
+/// An established connection, for the caller that requested it. Dropping it closes the connection.
 pub(crate) struct Linked(Option<Arc<Link>>);
 
 impl Linked {
@@ -151,7 +151,7 @@ impl Drop for Listened {
     }
 }
 
-/// Requests to the driver.
+/// A request to the driver.
 pub(crate) enum Command {
     Connect {
         addresses: Vec<SocketAddr>,
@@ -210,8 +210,8 @@ impl std::fmt::Debug for Command {
 }
 
 impl Endpoint {
-    /// Creates an endpoint and its driver. The caller runs the driver: [`Driver::run`] in tokio, [`Driver::run_until`]
-    /// on a thread that polls.
+    /// Creates an endpoint and its driver. The caller must run the driver: with [`Driver::run`] in tokio, or with
+    /// [`Driver::run_until`] on a thread that polls.
     ///
     /// # Errors
     ///
@@ -222,11 +222,11 @@ impl Endpoint {
         Ok((Self { alive: Arc::new(Alive(Arc::clone(&shared))), shared }, driver))
     }
 
-    /// An endpoint whose driver is a task of the current tokio runtime.
+    /// Creates an endpoint whose driver is a task of the current tokio runtime.
     ///
     /// # Errors
     ///
-    /// There is no runtime, or the system has no descriptors left.
+    /// The caller does not run in a tokio runtime, or the system has no descriptors left.
     pub fn spawn(options: &Options) -> io::Result<Self> {
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         let (endpoint, driver) = Self::new(options)?;
@@ -234,7 +234,7 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// Creates an endpoint whose driver has its own thread, for programs without tokio.
+    /// Creates an endpoint whose driver runs on its own thread, for programs without tokio.
     ///
     /// # Errors
     ///
@@ -245,7 +245,8 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// The endpoint of the current tokio runtime with default options: started with its first use, ended with its last.
+    /// Returns the default endpoint of the current tokio runtime. It starts with its first use, and ends after its
+    /// last.
     ///
     /// # Errors
     ///
@@ -301,7 +302,7 @@ impl Shared {
         &self.options
     }
 
-    /// Microseconds of the endpoint's clock.
+    /// Returns the time of the endpoint's clock in microseconds.
     pub(crate) fn now(&self) -> u64 {
         self.micros(Instant::now())
     }
@@ -349,7 +350,7 @@ impl Shared {
         mem::swap(&mut shared.commands, &mut signal.commands);
     }
 
-    /// Registers the driver's waker, which new work calls. Returns false if work is queued already.
+    /// Registers the driver's waker, which is called when work is queued. Returns false if work is queued already.
     fn set_waker(&self, waker: &Waker) -> bool {
         let mut shared = self.lock();
         let is_empty = shared.dirty.is_empty()

@@ -17,17 +17,17 @@ use super::Driver;
 
 /// Number of turns before the driver yields to other tasks of the thread.
 const TURNS: usize = 32;
-/// The longest sleep.
+/// Maximum duration of a sleep.
 const LONG: Duration = Duration::from_secs(60);
 
 impl Driver {
-    /// Runs the connections in tokio until no endpoint and no connection is left. Spawn it as a task.
+    /// Runs the connections in tokio until no endpoint and no connection is left. Spawn this future as a task.
     pub async fn run(self) {
-        #[expect(deprecated, reason = "the other function has the caller promise what `OwnedFd` is by its type")]
+        #[expect(deprecated, reason = "the other function has a condition that `OwnedFd` fulfils by its type")]
         let fd = self.fd().try_clone_to_owned().and_then(|fd| AsyncFd::with_interest(fd, Interest::READABLE));
         let fd = match fd {
             Ok(fd) => fd,
-            Err(error) => return log::error!("the driver ends: {error}"),
+            Err(error) => return log::error!("the driver has failed: {error}"),
         };
         let now = Instant::now();
         let mut task = Task { driver: self, fd, armed: None, sleeps_until: now, spin_until: now };
@@ -39,7 +39,7 @@ impl Driver {
     pub(super) fn run_thread(mut self) {
         let event = match eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) {
             Ok(event) => Arc::new(Event(event)),
-            Err(error) => return log::error!("the driver ends: {error}"),
+            Err(error) => return log::error!("the driver has failed: {error}"),
         };
         let waker = Waker::from(Arc::clone(&event));
         let mut spin_until = Instant::now();
@@ -59,7 +59,7 @@ impl Driver {
             let time = time.min(self.deadline().saturating_duration_since(Instant::now())).min(LONG);
             let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
             let mut fds = [PollFd::from_borrowed_fd(self.fd(), PollFlags::IN), PollFd::new(&event.0, PollFlags::IN)];
-            // If a signal interrupts the sleep, it is only shorter.
+            // A signal may end the sleep early; this is harmless.
             _ = poll(&mut fds, Some(&time));
             _ = rustix::io::read(&event.0, &mut [0; 8]);
         }
@@ -91,7 +91,7 @@ impl Driver {
             Ok(Duration::ZERO) => None,
             Ok(time) => Some(time),
             Err(error) => {
-                log::error!("the worker does not wake up any more: {error}");
+                log::error!("cannot request a wake-up of the worker: {error}");
                 Some(Duration::from_millis(1))
             }
         }
@@ -119,7 +119,7 @@ impl Wake for Woken {
 struct Task {
     driver: Driver,
     fd: AsyncFd<OwnedFd>,
-    /// Deadline until which the worker's descriptor wakes the driver, if it is armed.
+    /// If the worker's descriptor is armed: the time until which the driver may sleep.
     armed: Option<Instant>,
     sleeps_until: Instant,
     spin_until: Instant,
@@ -131,7 +131,7 @@ impl Task {
             if self.is_readable(context) {
                 self.armed = None;
             }
-            // While the descriptor is armed, a turn sends callers' frames without polling for events.
+            // While the descriptor is armed, a turn only sends frames of callers, and does not poll for events.
             let busy = self.driver.turn(self.armed.is_none());
             if self.driver.is_over() {
                 return Poll::Ready(());
@@ -180,7 +180,7 @@ impl Task {
                 true
             }
             Poll::Ready(Err(error)) => {
-                log::error!("the driver's descriptor fails: {error}");
+                log::error!("cannot wait for the driver's descriptor: {error}");
                 true
             }
             Poll::Pending => false,

@@ -1,4 +1,4 @@
-//! Running handlers: futures in reusable slots, so that a call allocates nothing.
+//! Runs handlers. Their futures are stored in reusable slots, so a call does not allocate.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use crate::wire::{Flags, PeerMethod};
 
 use super::{Link, Shared};
 
-/// A request of the peer, for a handler.
+/// A request of the peer, to be passed to a handler.
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub(crate) link: Arc<Link>,
@@ -29,18 +29,18 @@ pub(crate) struct Arrived {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) status: Status,
-    /// No handler has run.
+    /// Whether the request was refused before a handler ran.
     pub(crate) is_refused: bool,
     pub(crate) body: Body,
 }
 
 /// Runs the requests of one server.
 pub(crate) trait Runner: Send {
-    /// The methods of this service.
+    /// Returns the methods of this service.
     fn methods(&self) -> Vec<PeerMethod>;
     /// Sets the queue to which wakers add tasks to poll.
     fn place(&mut self, shared: &Arc<Shared>, number: u32);
-    /// Starts a request's handler, and answers the request if the handler completes immediately. Otherwise returns the
+    /// Starts a request's handler. If the handler completes immediately, answers the request; otherwise returns the
     /// task.
     fn start(&mut self, request: Arrived) -> Option<u32>;
     /// Polls a task. Returns the link and the request if it was answered.
@@ -73,7 +73,7 @@ struct Slot<F> {
     request: Option<(Arc<Link>, u32)>,
 }
 
-/// Adds a task to those to poll.
+/// Adds a task to the queue of tasks to poll.
 struct Flag {
     shared: Arc<Shared>,
     runner: u32,
@@ -110,7 +110,7 @@ where
         Some(task)
     }
 
-    /// Polls the future in a slot, and frees the slot when it is done.
+    /// Polls the future in a slot, and frees the slot if the future has completed.
     fn advance(&mut self, task: u32) -> Option<(u32, u32)> {
         let slot = self.slots.get_mut(task as usize)?;
         slot.flag.is_queued.store(false, Ordering::Release);
@@ -179,7 +179,7 @@ where
     }
 }
 
-/// Returns the answer for a handler that panicked: an incident number that the log also has, without the panic's text.
+/// Returns the answer for a handler that panicked: an incident number, which is also logged, without the panic's text.
 #[cold]
 fn panicked() -> Outcome {
     static INCIDENTS: AtomicU64 = AtomicU64::new(1);

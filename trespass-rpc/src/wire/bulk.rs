@@ -2,7 +2,7 @@
 
 use super::WireError;
 
-/// Bytes of a descriptor.
+/// Length of a descriptor, in bytes.
 pub const BULK: usize = 32;
 
 /// How the receiver transfers the bytes of an attachment or a target.
@@ -35,7 +35,7 @@ pub struct Bulk {
 }
 
 impl Bulk {
-    /// The bytes: address, length, 8 bytes each; key, 4 bytes; kind; 11 zeros.
+    /// Encodes the descriptor: address and length, 8 bytes each; key, 4 bytes; kind, 1 byte; 11 zeros.
     pub fn to_bytes(self) -> [u8; BULK] {
         let mut bytes = [0; BULK];
         bytes[..8].copy_from_slice(&self.address.to_le_bytes());
@@ -45,7 +45,7 @@ impl Bulk {
         bytes
     }
 
-    /// Reads a descriptor.
+    /// Decodes a descriptor.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
-//! The header, and frames.
+//! The header of a frame, and whole frames.
 
 use super::WireError;
 
-/// Bytes of a header.
+/// Length of a header, in bytes.
 pub const HEADER: usize = 32;
 /// The protocol's major version.
 pub const VERSION: u8 = 1;
@@ -17,19 +17,19 @@ pub enum Kind {
     Hello = 1,
     /// A call.
     Request,
-    /// The result of a call; the method field has status and credit.
+    /// The result of a call; the method field contains status and credit.
     Response,
-    /// The failure of a call; the method field has status and credit.
+    /// The failure of a call; the method field contains status and credit.
     Error,
     /// The caller cancels a call. The peer still answers it.
     Cancel,
     /// Grants credit: bytes of the call's items, or calls if the call id is 0.
     Credit,
-    /// Requests a `Pong`; the method field has the number of the ping.
+    /// Requests a `Pong`; the method field contains the number of the ping.
     Ping,
     /// The answer to the last `Ping`, with its number.
     Pong,
-    /// The sender accepts no further calls; the body has the reason.
+    /// The sender accepts no further calls; the body contains the reason.
     GoAway,
     /// An item of a stream.
     StreamData,
@@ -55,24 +55,24 @@ pub struct Flags(pub u16);
 impl Flags {
     /// The call is idempotent: it may run more than once.
     pub const IDEMPOTENT: u16 = 1 << 6;
-    /// The checksum field is used.
+    /// The checksum field is set.
     pub const CHECKSUM: u16 = 1 << 12;
     /// The library answered the call; no handler has run.
     pub const REFUSED: u16 = 1 << 7;
     /// Items of the caller follow the request.
     pub const STREAM_IN: u16 = 1 << 13;
 
-    /// Codec and number of descriptors.
+    /// Creates flags from a codec and a number of descriptors.
     pub fn new(codec: u8, bulks: usize) -> Self {
         Self(u16::from(codec & 15) | (bulks as u16 & 15) << 8)
     }
 
-    /// Number of the codec.
+    /// Returns the number of the codec.
     pub fn codec(self) -> u8 {
         self.0 as u8 & 15
     }
 
-    /// Descriptors at the start of the body.
+    /// Returns the number of descriptors at the start of the body.
     pub fn bulks(self) -> usize {
         usize::from(self.0 >> 8 & 15)
     }
@@ -90,7 +90,7 @@ pub struct Header {
     pub kind: Kind,
     /// Flags.
     pub flags: Flags,
-    /// The call: odd if the connecting side made it, even otherwise; 0 for none.
+    /// The number of the call: odd if the connecting side made the call, otherwise even; 0 for no call.
     pub call: u32,
     /// The method; in answers status (low half) and credit; in `Bulk` the offset.
     pub method: u64,
@@ -99,28 +99,28 @@ pub struct Header {
 }
 
 impl Header {
-    /// A header without method and budget.
+    /// Creates a header without method and budget.
     pub fn new(kind: Kind, call: u32) -> Self {
         Self { kind, flags: Flags::default(), call, method: 0, budget: 0 }
     }
 
-    /// A header of an answer.
+    /// Creates the header of an answer.
     pub fn answer(kind: Kind, call: u32, status: u32, credit: u32) -> Self {
         Self { method: u64::from(status) | u64::from(credit) << 32, ..Self::new(kind, call) }
     }
 
-    /// Status of an answer.
+    /// Returns the status of an answer.
     pub fn status(&self) -> u32 {
         self.method as u32
     }
 
-    /// Credit of an answer.
+    /// Returns the credit of an answer.
     pub fn credit(&self) -> u32 {
         (self.method >> 32) as u32
     }
 }
 
-/// A frame within the bytes that arrived.
+/// A frame, which borrows from the received bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'b> {
     /// The header.
@@ -132,7 +132,7 @@ pub struct Frame<'b> {
 }
 
 impl<'b> Frame<'b> {
-    /// The first frame of the bytes, and the bytes after it.
+    /// Parses the first frame of the bytes; returns it and the bytes after it.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ pub fn write(out: &mut Vec<u8>, header: &Header, meta: &[u8], parts: &[&[u8]]) {
     seal(&mut out[start..]);
 }
 
-/// The bytes of a header without checksum, for metadata and a body of these lengths.
+/// Encodes a header without checksum, for metadata and a body of these lengths.
 pub fn header_bytes(header: &Header, meta: usize, body: usize) -> [u8; HEADER] {
     let mut bytes = [0; HEADER];
     bytes[0] = MAGIC | VERSION;
@@ -208,7 +208,7 @@ fn seal(frame: &mut [u8]) {
     }
 }
 
-/// CRC32C of a frame without its checksum field.
+/// Computes the CRC32C of a frame without its checksum field.
 fn checksum(frame: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&frame[..28]), &frame[HEADER..])
 }

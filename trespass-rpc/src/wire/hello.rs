@@ -36,9 +36,9 @@ pub struct PeerMethod {
 pub struct Hello {
     /// The oldest and the newest supported version.
     pub versions: (u16, u16),
-    /// Calls that the peer may have in flight.
+    /// Number of calls that the peer may have in flight.
     pub calls: u32,
-    /// Bytes of requests that the peer may have in flight.
+    /// Total bytes of requests that the peer may have in flight.
     pub bytes: u32,
     /// Maximum number of bytes in the body of a request, an answer or an item.
     pub body: u32,
@@ -53,9 +53,9 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// The body. Versions have 2 bytes each; calls, bytes, body and window 4 each; attachment and nonce 8 each; the
-    /// number of methods 4. For each method follow its hash and its shape with 8 bytes each, the length of its name
-    /// with one byte, and its name.
+    /// Encodes the body. Its fields: two versions, 2 bytes each; calls, bytes, body and window, 4 each; attachment and
+    /// nonce, 8 each; number of methods, 4. Then the fields of each method: its hash and its shape, 8 bytes each; the
+    /// length of its name, one byte; its name.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(FIXED + self.methods.len() * 48);
         bytes.extend_from_slice(&self.versions.0.to_le_bytes());
@@ -77,7 +77,7 @@ impl Hello {
         bytes
     }
 
-    /// Reads a hello; bytes after the methods belong to later versions.
+    /// Decodes a hello. Bytes after the methods are ignored: later versions may define them.
     ///
     /// # Errors
     ///

@@ -7,19 +7,19 @@ pub const META_LIMIT: usize = 8 << 10;
 
 /// A key and a value of the program: the key's length, one byte, the key, the value.
 const ENTRY: u16 = 1;
-/// The trace that the call belongs to: 16 bytes of trace, 8 bytes of span, one byte of flags.
+/// The trace to which the call belongs: trace, 16 bytes; span, 8 bytes; flags, 1 byte.
 const TRACE: u16 = 2;
 
-/// Keys and values that a call carries.
+/// The metadata of a call: keys and values.
 ///
-/// The bytes are entries: tag, 2 bytes, length, 2 bytes, value. Entries of unknown tags are skipped.
+/// Its bytes are a sequence of entries: tag, 2 bytes; length, 2 bytes; value. Entries with unknown tags are skipped.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Metadata {
     bytes: Vec<u8>,
 }
 
 impl Metadata {
-    /// Metadata without entries.
+    /// Creates metadata without entries.
     pub fn new() -> Self {
         Self::default()
     }
@@ -41,12 +41,12 @@ impl Metadata {
         fits
     }
 
-    /// The value of a key; the last one if there are several.
+    /// Returns the value of a key; the last one if there are several.
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         self.iter().filter(|(found, _)| *found == key).last().map(|(_, value)| value)
     }
 
-    /// Keys and values.
+    /// Iterates over keys and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
         entries(&self.bytes).filter(|(tag, _)| *tag == ENTRY).filter_map(|(_, value)| {
             let (&length, rest) = value.split_first()?;
@@ -55,7 +55,7 @@ impl Metadata {
         })
     }
 
-    /// The trace context: trace, span, flags, as in the W3C's `traceparent`.
+    /// Returns the trace context: trace, span and flags, as in the W3C's `traceparent`.
     pub fn trace(&self) -> Option<&[u8; 25]> {
         entries(&self.bytes).find(|(tag, _)| *tag == TRACE).and_then(|(_, value)| value.try_into().ok())
     }

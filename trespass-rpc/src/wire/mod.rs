@@ -13,17 +13,17 @@ pub use header::{Flags, Frame, HEADER, Header, Kind, VERSION, header_bytes, set_
 pub use hello::{Hello, MethodInfo, PeerMethod};
 pub use meta::{META_LIMIT, Metadata};
 
-/// Bytes that are not a frame of this version.
+/// The error for bytes that are not a frame of this version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
     /// The first byte of the header does not belong to this protocol.
-    #[error("the peer does not use this protocol: a frame begins with {0:#04x}; check the port")]
+    #[error("the peer does not use this protocol: its frame begins with {0:#04x}; check the port")]
     Magic(u8),
     /// The header has a version that this side does not support.
-    #[error("the peer uses version {0} of the protocol, this side has version {VERSION}; update the older one")]
+    #[error("the peer uses version {0} of the protocol, this side version {VERSION}; update the older program")]
     Version(u8),
-    /// The frame is shorter than its parts.
+    /// The frame is shorter than its header announces.
     #[error("a frame ends early: {0} of {1} bytes")]
     Short(usize, usize),
     /// A field has an invalid value.

@@ -1,4 +1,4 @@
-//! Calls allocate nothing once pools and tables have their size.
+//! Checks that calls do not allocate after pools and tables have reached their size.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -16,7 +16,7 @@ fn count() {
     ALLOCATIONS.set(ALLOCATIONS.get() + 1);
 }
 
-// SAFETY: all calls are those of the system's allocator, with the same arguments.
+// SAFETY: each method calls the system's allocator with the same arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
@@ -72,7 +72,7 @@ fn allocations(transport: Transport, callers: usize, calls: u64) -> u64 {
         let client = EchoClient::over(channel).unwrap();
         let memory = client.channel().alloc(128).unwrap();
         let mut fewest = u64::MAX;
-        // The first rounds fill pools and tables; a round with a keepalive or a full queue is repeated.
+        // The first rounds fill pools and tables. A later round with a keepalive or a full queue is repeated.
         for _ in 0..8 {
             let tasks: Vec<_> = (0..callers)
                 .map(|_| {

@@ -10,7 +10,7 @@ use trespass_rpc::{
     Attachment, CallOptions, Certainty, Channel, Context, Endpoint, Memory, Options, Server, Serving, Status, Target,
 };
 
-/// Keeps one value.
+/// Stores one value.
 #[trespass_rpc::service(name = "test.Store")]
 pub(crate) trait Store {
     async fn put(&self, cx: &Context, value: Attachment, mark: u8, other: Attachment) -> Result<u64, String>;
@@ -134,7 +134,7 @@ fn handler_cannot_write_beyond_a_target() {
 fn many_calls_with_keys_share_a_connection() {
     on_both(|options| async move {
         let (_serving, client) = pair(&options).await;
-        // More calls than a connection has keys.
+        // Starts more calls than a connection has keys.
         let calls = (0..150_usize).map(|number| {
             let client = client.clone();
             tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! A service, and pairs of its server and client.
+//! The service of the tests, and pairs of server and client.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ pub(crate) enum Refusal {
     Negative { number: i64 },
 }
 
-/// Arithmetic and time.
+/// The service of the tests.
 #[trespass_rpc::service(name = "test.Sums")]
 pub(crate) trait Sums {
     /// The sum.
@@ -36,19 +36,19 @@ pub(crate) trait Sums {
     async fn header(&self, cx: &Context, key: &str) -> Result<Option<Vec<u8>>, Refusal>;
     /// Bytes.
     async fn zeros(&self, length: usize) -> Result<Vec<u8>, Refusal>;
-    /// Numbers from 0 on; the last one is followed by an error if the count is odd.
+    /// Streams numbers from 0 on; if the count is odd, an error follows the last one.
     fn count(&self, to: u64, length: usize) -> impl Stream<Item = Result<(u64, Vec<u8>), Refusal>>;
-    /// The sum of the items.
+    /// Returns the sum of the items.
     async fn sum(&self, cx: &Context, first: i64, items: Items<i64>) -> Result<i64, Refusal>;
-    /// Each item, doubled.
+    /// Returns each item, doubled.
     fn double(&self, items: Items<i64>) -> impl Stream<Item = Result<i64, Refusal>>;
-    /// Asks the caller to add.
+    /// Calls `add` of the caller.
     async fn back(&self, cx: &Context, number: i64) -> Result<i64, Refusal>;
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Service {
-    /// Handlers of `wait` that have begun, and those that were dropped before their end.
+    /// Number of handlers of `wait` that have started, and number of those that were dropped before their end.
     pub(crate) begun: AtomicUsize,
     pub(crate) dropped: AtomicUsize,
 }

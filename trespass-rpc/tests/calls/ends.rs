@@ -1,4 +1,4 @@
-//! Ends of calls and connections: the results that callers and handlers get, and the release of all resources.
+//! Tests how calls and connections end: the results that callers and handlers get, and the release of all resources.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,13 +13,13 @@ use trespass_rpc::{
     Server, Serving, Status, Stream,
 };
 
-/// `Sums` by hand.
+/// A hand-written handler for `Sums`.
 struct ByHand {
     methods: SumsServer<Service>,
     begun: Arc<AtomicUsize>,
     gate: Arc<Semaphore>,
-    /// Results of the task that reads the caller's items outside the handler: their number, and whether they ended
-    /// without an error.
+    /// Results of the task that reads the caller's items outside the handler: the number of items, and whether the
+    /// stream ended without an error.
     read: mpsc::UnboundedSender<(usize, bool)>,
 }
 
@@ -128,7 +128,7 @@ fn reader_of_items_learns_that_the_call_has_ended() {
     on_both(|options| async move {
         let Setting { client, begun, mut read, serving, .. } =
             by_hand(&options, Endpoint::spawn(&options).unwrap()).await;
-        // The call is ended by its caller, then by its deadline, then by the end of the connection.
+        // Three cases: the caller, the deadline, or the end of the connection ends the call.
         let call = tokio::spawn({
             let client = client.clone();
             async move { client.sum(0, Endless(Listed(0..5))).await }
@@ -175,7 +175,7 @@ fn waker_may_own_the_call() {
         let poll = |task: &mut TaskContext<'_>| owner.0.lock().unwrap().as_mut().unwrap().as_mut().poll(task);
         assert!(poll(&mut TaskContext::from_waker(&waker)).is_pending());
         drop(waker);
-        // The connection is the last owner, and drops the handler with the answer.
+        // The connection is the last owner: it drops the handler when the answer arrives.
         let weak = Arc::downgrade(&owner);
         drop(owner);
         until(|| weak.strong_count() == 0).await;

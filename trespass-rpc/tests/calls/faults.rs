@@ -1,4 +1,4 @@
-//! Faults, and the errors that callers get.
+//! Tests the errors that callers get after faults.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ fn timeout_ends_the_call_and_its_handler_but_not_the_connection() {
         let error = hurried.wait(60_000).await.unwrap_err();
         let error = error.rpc().unwrap();
         assert_eq!((error.status, error.certainty), (Status::DEADLINE, Certainty::Unknown));
-        // The other call is not affected. The time-out ends the handler, which would otherwise run for a minute.
+        // The time-out does not affect the other call. It ends the handler, which would otherwise run for a minute.
         assert_eq!(other.await.unwrap(), Ok(300));
         while service.dropped.load(Ordering::SeqCst) != 1 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -91,7 +91,7 @@ fn calls_that_wait_for_credit_keep_their_deadline_and_their_items() {
         let error = hurried.add(1, 2).await.unwrap_err();
         let error = error.rpc().unwrap();
         assert_eq!((error.status, error.certainty), (Status::DEADLINE, Certainty::NotSent));
-        assert!(!call.is_finished(), "the deadline was found by another event");
+        assert!(!call.is_finished(), "another event made the driver check the deadline");
         let sum = tokio::spawn({
             let client = client.clone();
             async move { client.sum(0, Listed(0..10)).await }
@@ -99,10 +99,10 @@ fn calls_that_wait_for_credit_keep_their_deadline_and_their_items() {
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
-        // Aborting the call returns the only credit, which `sum` needs.
+        // Cancelling the call returns the only credit, which `sum` needs.
         call.abort();
         assert_eq!(sum.await.unwrap(), Ok(45));
-        // The maximum time-out is no limit.
+        // The maximum duration means no limit.
         let patient = client.clone().with(CallOptions::default().timeout(Duration::MAX));
         assert_eq!(patient.add(1, 2).await, Ok(3));
     });
@@ -193,7 +193,7 @@ fn connecting_to_a_closed_port_is_an_error() {
 fn peer_of_another_protocol_is_an_error_and_does_not_hang() {
     on_both(|options| async move {
         let endpoint = Endpoint::spawn(&options).unwrap();
-        // A peer that uses `trespass` directly and sends other bytes instead of a hello.
+        // The peer uses `trespass` directly and sends other bytes instead of a hello.
         let mut below = trespass::Options::default();
         below.transport = options.worker.transport;
         let handle = trespass::Handle::new(&below).unwrap();
@@ -202,7 +202,7 @@ fn peer_of_another_protocol_is_an_error_and_does_not_hang() {
         let peer = std::thread::spawn(move || {
             let connection = acceptor.accept().unwrap();
             connection.send(b"GET / HTTP/1.1").unwrap();
-            // Until the end.
+            // Reads until the end.
             while connection.recv().is_ok_and(|message| message.is_some()) {}
         });
         let error = Channel::connect_on(&endpoint, &address).await.unwrap_err();

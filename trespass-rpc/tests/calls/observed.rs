@@ -1,4 +1,4 @@
-//! Spans, metrics, and another codec.
+//! Tests spans, metrics, and another codec.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::common::{Service, SumsClient, SumsServer, on_both, options};
 use trespass::Transport;
 use trespass_rpc::{Channel, Endpoint, Observed, Protobuf, Server, Status};
 
-/// How often each counter and each histogram was used, by name and labels.
+/// A recorder that counts how often each counter and histogram was used, by name and labels.
 #[derive(Clone, Debug, Default)]
 struct Numbers(Arc<Mutex<BTreeMap<String, u64>>>);
 
@@ -60,7 +60,7 @@ impl metrics::Recorder for Numbers {
     }
 }
 
-/// The names of spans with their fields.
+/// A subscriber that records the names of spans with their fields.
 #[derive(Clone, Debug, Default)]
 struct Spans(Arc<Mutex<Vec<String>>>, Arc<AtomicU64>);
 

@@ -1,4 +1,4 @@
-//! Extensions of channels and servers: pools of connections, health, calls without a runtime.
+//! Tests extensions of channels and servers: connection pools, health, calls without a runtime.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use trespass_rpc::{
 
 async fn serve(options: &Options, service: &Arc<Service>, address: &str) -> Serving {
     let endpoint = Endpoint::spawn(options).unwrap();
-    // The address of an earlier server may be in use for a moment.
+    // The address of an earlier server may stay in use for a moment.
     loop {
         let server = Server::new(SumsServer::shared(Arc::clone(service)));
         match server.bind_on(&endpoint, address).await {
@@ -25,7 +25,8 @@ async fn serve(options: &Options, service: &Arc<Service>, address: &str) -> Serv
     }
 }
 
-/// Regression: each call that gave up ended the attempt, and the time limit of a call did not include connecting.
+/// Regression: a call that timed out ended the attempt to connect, and the time limit of a call did not include
+/// connecting.
 #[tokio::test]
 async fn pool_goes_on_connecting_when_a_call_gives_up() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! Processes that are killed amid calls: nothing hangs, and no neighbour is hurt.
+//! Kills processes during calls: nothing hangs, and calls of other processes do not fail.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -50,7 +50,7 @@ async fn serve(endpoint: &Endpoint) -> Serving {
     server.bind_on(endpoint, "127.0.0.1:0").await.unwrap()
 }
 
-/// The other process.
+/// Returns the address of the other process.
 #[test]
 fn child() {
     let transport = match std::env::var(TRANSPORT).as_deref() {
@@ -159,7 +159,7 @@ fn killed_server_fails_its_calls_and_no_neighbour_is_hurt() {
             drop(server);
             for call in calls {
                 let certainty = tokio::time::timeout(LONG, call).await.unwrap().unwrap();
-                // Handlers do not fail on their own, so the certainty is that of the lost connection, also for
+                // Handlers do not fail by themselves, so the error has the certainty of a lost connection, also for
                 // attachments over TCP.
                 assert!(matches!(certainty, Some(Certainty::Unknown | Certainty::NotSent)), "{certainty:?}");
             }
@@ -183,7 +183,7 @@ fn killed_client_ends_its_handlers_and_no_neighbour_is_hurt() {
             let stop = Arc::new(AtomicBool::new(false));
             let neighbour = neighbour(&beside, &stop);
             let role = address.clone();
-            // In its own thread, because the client connects while this runtime serves.
+            // Runs in its own thread, because the client connects while this runtime serves.
             let starting = tokio::task::spawn_blocking(move || Process::start(&role, transport));
             let (client, _) = tokio::time::timeout(LONG, starting).await.unwrap().unwrap();
             tokio::time::sleep(Duration::from_millis(round * 7 % 40)).await;

@@ -1,4 +1,4 @@
-//! Streams of items in both directions, and calls from server to client.
+//! Tests streams of items in both directions, and calls from server to client.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ fn sender_waits_for_a_receiver_that_takes_nothing() {
         for _ in 0..1_000 {
             tokio::task::yield_now().await;
         }
-        // Two windows of 256 KiB, at 33 bytes an item.
+        // Two windows of 256 KiB, at 33 bytes per item.
         assert!(taken.load(Ordering::Relaxed) < 20_000, "{taken:?}");
     });
 }
@@ -98,7 +98,7 @@ fn server_calls_its_caller() {
     });
 }
 
-/// A stream that ends immediately, and must not be polled again.
+/// A stream that ends immediately, and panics if it is polled again.
 struct Empty(bool);
 
 impl Stream for Empty {

@@ -1,4 +1,4 @@
-//! Unmodified layers of `tower` around a client and around a server.
+//! Tests unmodified layers of `tower` around a client and around a server.
 
 use std::future::{Ready, ready};
 use std::sync::Arc;
@@ -50,13 +50,13 @@ fn client_within_a_limit_has_as_many_calls_in_flight() {
         for call in calls {
             assert_eq!(call.await.unwrap(), Ok(20));
         }
-        // A call may have ended at the server, but not yet on this side.
+        // A call may have ended at the server before this side has received its answer.
         assert!((1..=4).contains(&most), "{most} in flight");
         assert_eq!(service.begun.load(Ordering::SeqCst), 6);
     });
 }
 
-/// Repeats calls that the error allows to repeat.
+/// Retries calls if the error allows it.
 #[derive(Clone)]
 struct Again(Arc<AtomicUsize>);
 
@@ -80,7 +80,9 @@ async fn shedding(options: &Options) -> (Serving, Channel, Arc<Service>) {
     let server = SumsServer::shared(Arc::clone(&service));
     let methods = Handler::methods(&server);
     let layered = ServiceBuilder::new()
-        .map_err(|_: BoxError| RpcError::new(Status::OVERLOADED, Certainty::Refused, "as many calls run as may"))
+        .map_err(|_: BoxError| {
+            RpcError::new(Status::OVERLOADED, Certainty::Refused, "the maximum number of calls runs")
+        })
         .layer_fn(LoadShed::new)
         .layer_fn(|server| ConcurrencyLimit::new(server, 1))
         .service(server);
@@ -106,7 +108,7 @@ fn server_that_sheds_load_refuses_and_a_client_that_retries_gets_on() {
         let error = client.ping().await.unwrap_err();
         let error = error.rpc().unwrap();
         assert_eq!((error.status, error.certainty), (Status::OVERLOADED, Certainty::Refused));
-        // `wait` is not idempotent, but may be repeated because the server refused it.
+        // `wait` is not idempotent, but may be retried because the server refused it.
         let attempts = Arc::new(AtomicUsize::new(0));
         let slowly = ServiceBuilder::new()
             .then(|outcome| async move {

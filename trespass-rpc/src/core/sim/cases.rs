@@ -1,4 +1,4 @@
-//! Hand-written cases, each for one rule.
+//! Hand-written cases; each tests one rule.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn side(side: Side, limits: Limits) -> Connection<u32> {
     Connection::new(side, limits, &hello, 0)
 }
 
-/// Moves everything that waits, and returns the numbers of the requests and the bytes of the items that arrived.
+/// Transfers all waiting frames. Returns how many requests and how many bytes of items arrived.
 fn carry(from: &mut Connection<u32>, to: &mut Connection<u32>, now: u64) -> (Vec<u32>, Vec<usize>) {
     let (mut requests, mut items) = (Vec::new(), Vec::new());
     while let Some(bytes) = from.poll_transmit(4_000, now).map(<[u8]>::to_vec) {
@@ -116,7 +116,7 @@ fn peer_that_reads_nothing_gets_no_credit() {
                 break;
             }
         }
-        assert!(number < LIMITS.calls, "more answers wait than calls were granted");
+        assert!(number < LIMITS.calls, "more answers wait than credit allows calls");
     }
     // A peer that reads gets more credit.
     let (mut client, mut server) = both(LIMITS);

@@ -1,5 +1,5 @@
-//! Two connections in a simulated world: delays, deadlines, cancelled calls, streams, ends, malformed bytes. Everything follows from a
-//! seed.
+//! Simulates two connections with delays, deadlines, cancelled calls, streams, disconnects and malformed bytes. A seed
+//! determines all events.
 //!
 //! `TRESPASS_SEEDS` is the number of seeds to run, `TRESPASS_SEED` the first one; a failure prints its seed.
 
@@ -42,11 +42,11 @@ struct Kept {
 
 struct Node {
     core: Connection<Kept>,
-    /// This side's calls, until they are forgotten, by id. The first value is the call's number in the run.
+    /// This side's calls by id, until the driver removes them. The first value is the call's number in the run.
     calls: HashMap<u32, (u64, u32)>,
     /// The peer's running requests, each with the items that arrived but were not taken yet.
     running: HashMap<u32, VecDeque<usize>>,
-    /// Messages to the peer, and when they arrive.
+    /// Messages to the peer, and their times of arrival.
     wire: VecDeque<(u64, Vec<u8>)>,
     /// Bytes of requests that the peer has in flight here.
     bytes: u64,
@@ -56,7 +56,7 @@ struct Node {
 struct World {
     nodes: [Node; 2],
     now: u64,
-    /// The number of calls made, and the requests that arrived; each request may arrive only once.
+    /// The number of calls made, and the requests that arrived. No request may arrive twice.
     made: u64,
     arrived: HashMap<(usize, u32), ()>,
 }
@@ -140,7 +140,7 @@ impl World {
         let mut ids: Vec<u32> = node.calls.keys().copied().collect();
         ids.sort_unstable();
         let Some(&id) = ids.get(rng.below(ids.len().max(1) as u64) as usize) else { return };
-        let kept = node.core.forget(id, self.now).expect("a call is there until it is forgotten");
+        let kept = node.core.forget(id, self.now).expect("a call exists until it is removed");
         assert_eq!(Some(kept.number), node.calls.remove(&id).map(|(number, _)| number));
         node.outcomes += u64::from(kept.outcome.is_some());
     }
@@ -189,7 +189,7 @@ impl World {
         let Some(bytes) = node.core.poll_transmit(most, self.now) else { return };
         let (bytes, length) = (bytes.to_vec(), bytes.len());
         node.core.transmitted(length, self.now);
-        // Messages arrive in order: none overtakes an earlier one.
+        // Messages arrive in the order in which they were sent.
         let arrives = (self.now + rng.below(2_000)).max(node.wire.back().map_or(0, |(arrives, _)| *arrives));
         node.wire.push_back((arrives, bytes));
     }
@@ -212,7 +212,7 @@ impl World {
                 match taken {
                     Ok(event) => take(to, event, &mut self.arrived, at),
                     Err(violation) => {
-                        // Checksums find each damaged bit, so the connection ends.
+                        // A checksum detects each damaged bit, so the connection ends.
                         assert!(matches!(violation, Violation::Wire(_)), "{violation}");
                         return self.end();
                     }
@@ -240,17 +240,17 @@ impl World {
 
     fn check(&self, at: usize) {
         let node = &self.nodes[at];
-        assert!(node.running.len() <= LIMITS.calls as usize, "more requests than granted");
+        assert!(node.running.len() <= LIMITS.calls as usize, "the peer sent more requests than granted");
         for items in node.running.values() {
             let cost: u32 = items.iter().map(|length| flow::cost(*length, LIMITS.window)).sum();
-            assert!(cost <= LIMITS.window, "more bytes of items than granted");
+            assert!(cost <= LIMITS.window, "the peer sent more bytes of items than granted");
         }
         if node.core.failure().is_none() {
             assert_eq!(node.core.serving.count() as usize, node.running.len());
         }
     }
 
-    /// The transport ends: every call has an outcome.
+    /// Ends the transport, and checks that every call has an outcome.
     fn end(&mut self) {
         for (at, node) in self.nodes.iter_mut().enumerate() {
             let failure = RpcError::new(Status::UNAVAILABLE, Certainty::Unknown, "");
@@ -267,7 +267,7 @@ impl World {
         }
     }
 
-    /// Short and long items are sent on all streams: each finds credit, or its call ends.
+    /// Sends short and long items on all streams, and checks that each gets credit or its call ends.
     fn stream(&mut self, rng: &mut Rng) {
         let mut wanted = Vec::new();
         for (at, node) in self.nodes.iter().enumerate() {
@@ -293,10 +293,10 @@ impl World {
                 return;
             }
         }
-        panic!("items find no credit");
+        panic!("items get no credit");
     }
 
-    /// Nothing new happens: all calls get their answers.
+    /// Runs without new calls until all calls are answered.
     fn drain(&mut self, rng: &mut Rng) {
         for node in &mut self.nodes {
             node.core.withhold(false);
@@ -332,7 +332,7 @@ fn take(node: &mut Node, event: Event<'_>, arrived: &mut HashMap<(usize, u32), (
             node.running.insert(request.id, VecDeque::new());
         }
         Event::Answer { id, status, .. } => {
-            let kept = node.core.call(id).expect("an answer to a call that is waited for");
+            let kept = node.core.call(id).expect("the answer to an unanswered call");
             assert!(kept.outcome.is_none(), "a second outcome");
             kept.outcome = Some(Ok(status));
         }

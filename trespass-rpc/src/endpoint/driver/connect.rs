@@ -1,4 +1,4 @@
-//! Establishing connections: accepting and connecting.
+//! Establishes connections: accepts and connects.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ const HELLO: u64 = 10_000_000;
 
 pub(super) struct Connecting {
     pub(super) addresses: Vec<SocketAddr>,
-    /// Address and transport of this attempt, and its deadline.
+    /// The address, transport and deadline of this attempt.
     pub(super) at: (usize, usize),
     pub(super) attempt: Option<ConnectionId>,
     pub(super) until: u64,
@@ -71,7 +71,7 @@ impl Driver {
         }
     }
 
-    /// Tries the addresses in turn; for each, RDMA before TCP.
+    /// Tries the addresses in turn. For each address, tries RDMA, then TCP.
     pub(super) fn advance(
         &mut self,
         connecting: &mut Connecting,
@@ -125,7 +125,9 @@ impl Driver {
             let next = kind + 1 < kinds.len() && error.kind() != io::ErrorKind::Unsupported;
             connecting.at = if next { (address, kind + 1) } else { (address + 1, 0) };
             connecting.reason = Some(match connecting.reason.take() {
-                Some(rdma) if kind != 0 => io::Error::new(error.kind(), format!("{error}; and by RDMA: {rdma}")),
+                Some(rdma) if kind != 0 => {
+                    io::Error::new(error.kind(), format!("{error}; over RDMA before that: {rdma}"))
+                }
                 _ => error,
             });
             if !next && connecting.at.0 < connecting.addresses.len() {
@@ -186,13 +188,13 @@ impl Driver {
 }
 
 impl Connecting {
-    /// Whether the caller has cancelled the attempt.
+    /// Whether the caller has abandoned the attempt.
     fn is_given_up(&self) -> bool {
         self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 }
 
-/// Returns a unique number that no peer can guess from another one, because the standard library's hash keys are
+/// Returns a random number. A peer cannot guess it from another one, because the standard library's hash keys are
 /// random.
 fn nonce() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};

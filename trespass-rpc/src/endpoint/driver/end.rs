@@ -1,4 +1,4 @@
-//! Ending links, expiring deadlines, and draining servers.
+//! Ends links, handles deadlines, and drains servers.
 
 use std::io;
 use std::mem;
@@ -15,7 +15,7 @@ use super::super::driver_ended;
 use super::Driver;
 
 impl Driver {
-    /// Ends a link: its calls, its handlers, and its connection.
+    /// Ends a link, with its calls, its handlers and its connection.
     pub(super) fn end(&mut self, index: u32, failure: RpcError, code: u32, reason: &str) {
         let Some(mut entry) = self.links.get_mut(index as usize).and_then(Option::take) else { return };
         self.free.push(index);
@@ -92,7 +92,7 @@ impl Driver {
         self.check_drains(self.shared.now());
     }
 
-    /// Ends the connections of a listener that is drained, or whose deadline has passed.
+    /// Ends the connections of a draining listener: those without calls, or all after the deadline.
     pub(super) fn check_drains(&mut self, now: u64) {
         /// Microseconds between two checks.
         const LOOK: u64 = 5_000;
@@ -104,7 +104,7 @@ impl Driver {
                 let Some(entry) = entry.as_ref().filter(|entry| entry.listener == Some(number as u32)) else {
                     continue;
                 };
-                // The peer has all answers, or the connection is lost.
+                // The peer has received all answers, or the connection is lost.
                 let state = entry.link.lock();
                 let is_drained = state.core.is_drained() && self.worker.is_flushed(entry.id).unwrap_or(true);
                 let has_left = state.core.has_left();

@@ -38,14 +38,14 @@ pub struct Driver {
     runners: Vec<Option<Box<dyn Runner>>>,
     connecting: Vec<Connecting>,
     transfers: Vec<(Transferring, oneshot::Sender<io::Result<()>>)>,
-    /// Memory for attachments: on the heap, registered.
+    /// Pools of memory for attachments: on the heap, and registered.
     heap: Arc<MemoryPool>,
     registered: Option<Arc<MemoryPool>>,
-    /// A lower bound of all time-outs.
+    /// A time that is not after any time-out.
     next: u64,
     arrived: Vec<Arrived>,
     expired: Vec<u32>,
-    /// All endpoints were dropped: the driver ends with the last connection.
+    /// Whether all endpoints were dropped; the driver then ends after the last connection.
     is_ending: bool,
 }
 
@@ -63,10 +63,10 @@ struct Entry {
     id: ConnectionId,
     runner: Option<u32>,
     listener: Option<u32>,
-    /// Handlers that run, by request.
+    /// The running handlers, by request.
     tasks: IdMap<u32>,
     readable: Waker,
-    /// Waits for the peer's hello.
+    /// The state of a link that waits for the peer's hello.
     ready: Option<Ready>,
     hello_until: u64,
 }
@@ -79,7 +79,7 @@ struct Listening {
 
 impl Driver {
     pub(super) fn new(shared: Arc<Shared>) -> io::Result<Self> {
-        // A peer's message uses at most the memory of the longest frame: a body of the maximum length, or a hello.
+        // Limits a message to the longest frame: a body of the maximum length, or a hello.
         let mut options = shared.options().worker.clone();
         let longest = shared.options().limits.body.saturating_add((META_LIMIT + HEADER) as u32).max(2 << 20);
         options.message = options.message.min(longest);
@@ -108,7 +108,7 @@ impl Driver {
         self.worker.fd()
     }
 
-    /// Whether the driver has no users left.
+    /// Whether the driver has no users left, so that it can end.
     pub(super) fn is_over(&self) -> bool {
         // Sent data still arrives, because the worker keeps its connections for the linger time.
         self.is_ending
@@ -151,7 +151,7 @@ impl Driver {
         if now >= self.next {
             self.pass_time(now);
         }
-        // Sends the answers of all handlers that completed in this turn together.
+        // Sends the answers of all handlers that completed in this turn, together.
         for index in signal.dirty.drain(..) {
             self.transmit(index, now);
         }
@@ -231,7 +231,7 @@ impl Driver {
                 });
                 match begun {
                     Ok(transferring) => self.transfers.push((transferring, reply)),
-                    // The receiver may be gone, because the handler has ended.
+                    // Fails if the handler has ended and dropped the receiver.
                     Err(error) => _ = reply.send(Err(error)),
                 }
             }
@@ -244,7 +244,7 @@ impl Driver {
         Arc::ptr_eq(&entry.link, link).then_some(entry.id)
     }
 
-    /// Reports the transfers that have completed.
+    /// Reports completed transfers to their handlers.
     fn check_transfers(&mut self) {
         let mut at = 0;
         while let Some((transferring, _)) = self.transfers.get(at) {
@@ -253,9 +253,9 @@ impl Driver {
                 continue;
             };
             let (_, reply) = self.transfers.swap_remove(at);
-            let text = "the caller gave the call up, or the connection ended";
+            let text = "the caller abandoned the call, or the connection ended";
             let outcome = if is_well { Ok(()) } else { Err(io::Error::new(io::ErrorKind::ConnectionAborted, text)) };
-            // The receiver may be gone, because the handler has ended.
+            // Fails if the handler has ended and dropped the receiver.
             _ = reply.send(outcome);
         }
     }
@@ -280,11 +280,11 @@ impl Driver {
         }
     }
 
-    /// Drops a runner that no listener and no link uses.
+    /// Drops a runner if no listener and no link uses it.
     fn free_runner(&mut self, number: u32) {
         let is_listening = self.listeners.iter().any(|listening| listening.id.is_some() && listening.runner == number);
         if !is_listening && !self.links.iter().flatten().any(|entry| entry.runner == Some(number)) {
-            // Dropped without the lock, because the handler's `Drop` may use the endpoint.
+            // Dropped after the lock is released, because the handler's `Drop` may use the endpoint.
             drop(self.runners[number as usize].take());
         }
     }

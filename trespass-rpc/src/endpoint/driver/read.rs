@@ -1,4 +1,4 @@
-//! Reading messages, and starting handlers for the requests in them.
+//! Reads messages, and starts handlers for the requests in them.
 
 use std::io;
 use std::mem;
@@ -16,9 +16,9 @@ use super::super::link::Serving;
 use super::super::tasks::Arrived;
 use super::Driver;
 
-/// Maximum number of messages that are read from a link before the next link.
+/// Maximum number of messages that the driver reads from a link before it continues with the next link.
 const TURN: usize = 64;
-/// A body of at least this length, if it is the last in its message, is not copied: it keeps the message's buffer.
+/// A body of at least this length that is the last part of its message is not copied: it keeps the message's buffer.
 const KEEP: usize = 4 << 10;
 
 impl Driver {
@@ -54,7 +54,7 @@ impl Driver {
             self.end(index, failure, code, &text);
             return false;
         }
-        // Reads the rest later, so that other links have their turn.
+        // Reads the rest later, so that other links are served.
         self.shared.poke(|signal| signal.readable.push(index));
         true
     }
@@ -80,7 +80,7 @@ impl Driver {
                     link.set_methods(methods);
                     entry.hello_until = u64::MAX;
                     if let Some(ready) = entry.ready.take() {
-                        // If the caller has cancelled, dropping the link closes the connection.
+                        // If the caller has abandoned the attempt, dropping the link closes the connection.
                         _ = ready.send(Ok(Linked::new(&link)));
                     }
                 }
@@ -137,7 +137,7 @@ impl Driver {
                 }
                 Event::Bulk(frame) => state.on_bulk(&frame)?,
                 Event::GoAway { reason } => {
-                    log::info!("the peer takes no more calls: {}", String::from_utf8_lossy(reason));
+                    log::info!("the peer accepts no more calls: {}", String::from_utf8_lossy(reason));
                 }
             }
         }
@@ -164,7 +164,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Starts the handlers of requests that arrived.
+    /// Starts handlers for the requests that arrived.
     pub(super) fn begin(&mut self, index: u32) {
         let mut arrived = mem::take(&mut self.arrived);
         for request in arrived.drain(..) {

@@ -14,9 +14,9 @@ use super::super::Shared;
 use super::super::link::{Call, State};
 use super::Driver;
 
-/// Maximum number of bytes of frames that share a message (one SEND).
+/// Frames share a message (one SEND) up to this number of bytes.
 const PACK: usize = (16 << 10) - 64;
-/// Bytes of a memory in a frame.
+/// Maximum number of bytes of a `Memory` in one frame.
 const PIECE: usize = (16 << 10) - 64 - HEADER;
 
 impl Driver {
@@ -67,11 +67,11 @@ impl Driver {
     }
 }
 
-/// Sends bytes of memories in frames, until the connection is full (`WouldBlock`).
+/// Sends parts of `Memory` objects in frames, until the connection returns `WouldBlock`.
 fn send_jobs(worker: &mut Worker, id: ConnectionId, state: &mut State) -> io::Result<()> {
     let State { core, jobs, .. } = state;
     while let Some(job) = jobs.front_mut() {
-        // If the call has ended, its bytes are not needed any more.
+        // If the call has ended, its bytes are no longer needed.
         let is_live = job.done.as_ref().map_or_else(|| core.call(job.id).is_some(), |done| !done.is_closed());
         let length = job.rest.len().min(PIECE);
         if is_live && length != 0 {
@@ -87,14 +87,14 @@ fn send_jobs(worker: &mut Worker, id: ConnectionId, state: &mut State) -> io::Re
             && let Some(job) = jobs.pop_front()
             && let Some(done) = job.done
         {
-            // The receiver may be gone, because the handler has ended.
+            // Fails if the handler has ended and dropped the receiver.
             _ = done.send(());
         }
     }
     Ok(())
 }
 
-/// Adds a link to those with frames to send.
+/// Adds a link to the list of links with frames to send.
 fn writable(shared: &Arc<Shared>, index: u32) -> Waker {
     struct Writable(Arc<Shared>, u32);
 
