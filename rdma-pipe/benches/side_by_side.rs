@@ -1,8 +1,8 @@
-//! Compares the programs with others: `cargo bench -p rdma-pipe --bench side_by_side -- [ROUNDS] [ROW...]`.
+//! Compares this project's programs with others: `cargo bench -p rdma-pipe --bench side_by_side -- [ROUNDS] [ROW...]`.
 //!
 //! Each row compares several bash scripts that do the same task. Each round runs the scripts of a row one after
 //! another, in the same order, and compares each copy with its source. Programs that are not in `PATH` are left out.
-//! `ORIGINAL` is a folder with the original rdma-pipe, with its three faults fixed.
+//! The variable `ORIGINAL` names a folder with the original rdma-pipe, with its three faults fixed.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints its table")]
 
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-/// A row: its name, and its scripts, each with the program that it needs.
+/// A row: its name, and its scripts; each script has the program that it requires.
 type Row = (&'static str, &'static [(&'static str, &'static str, &'static str)]);
 
 const ROWS: &[Row] = &[
@@ -131,7 +131,7 @@ fn main() -> ExitCode {
             .filter(|(name, _)| arguments.is_empty() || arguments.iter().any(|text| name.contains(text.as_str())))
             .try_for_each(|row| measure(&folder, row, rounds.unwrap_or(5)))
     });
-    // Errors are ignored, because the folder is in memory.
+    // Errors are ignored, because the folder is in memory and does not survive a reboot.
     _ = std::fs::remove_dir_all(&folder);
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -157,7 +157,7 @@ fn prepare(folder: &Path) -> Done {
     Ok(())
 }
 
-/// Runs a script; returns the elapsed seconds and the CPU seconds.
+/// Runs a script; returns elapsed seconds and CPU seconds.
 fn run(folder: &Path, to: &str, script: &str) -> Result<(f64, f64), Box<dyn std::error::Error>> {
     let programs = Path::new(env!("CARGO_BIN_EXE_rdcp")).parent().unwrap_or(Path::new("."));
     let path = format!("{}:{}", programs.display(), std::env::var("PATH")?);
@@ -186,7 +186,7 @@ fn processor_seconds() -> Result<f64, Box<dyn std::error::Error>> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
     let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<f64>().ok()).unwrap_or_default();
-    // cutime and cstime, in hundredths.
+    // The fields cutime and cstime, in hundredths of a second.
     Ok((ticks(13) + ticks(14)) / 100.0)
 }
 

@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 use std::io;
 use std::path::Path;
 
-/// An error of a transfer: its text follows `what failed: why; remedy`.
+/// An error of a transfer. Its text has the form `what failed: why; remedy`.
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: Kind,
@@ -29,7 +29,7 @@ pub enum Kind {
     Partial,
     /// A source disappeared or changed while it was read.
     Vanished,
-    /// The peer sent something malformed, or data arrived altered.
+    /// The peer sent something malformed, or data was altered in transit.
     Protocol,
     /// The connection broke.
     Broken,
@@ -70,7 +70,7 @@ impl Error {
         self
     }
 
-    /// Exit status of `rdcp` and `rdpipe`.
+    /// Returns the exit status of `rdcp` and `rdpipe`.
     pub fn copy_status(&self) -> u8 {
         match self.kind {
             Kind::Usage => 1,
@@ -82,7 +82,7 @@ impl Error {
         }
     }
 
-    /// Exit status of `rdsend` and `rdrecv`.
+    /// Returns the exit status of `rdsend` and `rdrecv`.
     pub fn stream_status(&self) -> u8 {
         match self.kind {
             Kind::WrongKey => 20,
@@ -102,7 +102,7 @@ impl Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Converts a connection's failure: a time-out, or a loss.
+/// Converts the failure of a connection to a time-out or a loss.
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Error {
         let kind = if error.kind() == io::ErrorKind::TimedOut { Kind::TimedOut } else { Kind::Broken };
@@ -110,7 +110,7 @@ impl From<io::Error> for Error {
     }
 }
 
-/// The text of an I/O error without Rust's suffix `(os error 2)`, in lower case.
+/// Returns the text of an I/O error in lower case, without Rust's suffix `(os error 2)`.
 pub fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
@@ -118,7 +118,7 @@ pub fn reason(error: &io::Error) -> String {
     letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// A path for display: control characters are escaped, so that a name cannot control the terminal.
+/// Returns a path for display. Control characters are escaped, so that a name cannot control the terminal.
 pub fn escape(path: &Path) -> String {
     let mut text = String::new();
     for letter in path.to_string_lossy().chars() {

@@ -1,13 +1,13 @@
-//! Files and pipes between hosts, over RDMA, or over TCP if RDMA is unavailable: the library of `rdcp`, `rdsend`,
-//! `rdrecv` and `rdpipe`.
+//! Transfers files and pipes between hosts, over RDMA, or over TCP if RDMA is unavailable. This is the library of
+//! `rdcp`, `rdsend`, `rdrecv` and `rdpipe`.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`channel`] | key exchange by password, sealed messages: no I/O |
+//! | [`channel`] | password-authenticated key exchange, sealed messages: no I/O |
 //! | [`proto`] | the frames of transfers: no I/O |
 //! | [`link`] | an authenticated connection over trespass |
-//! | [`stream`] | one stream of bytes |
-//! | [`tree`] | files of this host: walking, writing below a held directory, journals |
+//! | [`stream`] | a single stream of bytes |
+//! | [`tree`] | files of this host: walking trees, writing below an open directory, journals |
 //! | [`copy`] | files and trees: the threads of both sides |
 //! | [`launch`] | the far side: ssh starts it, and requests and replies use its standard streams |
 //! | [`pipeline`] | a segment of a pipeline: a command between two streams |

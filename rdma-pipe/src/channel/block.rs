@@ -1,29 +1,30 @@
-//! The header of a block, at the end of its message.
+//! The header of a block, which follows its payload.
 
 use twox_hash::XxHash3_128;
 
-/// Largest payload of a block in bytes: a multiple of the page size that fits a buffer of 512 KiB together with the trailer.
+/// Maximum payload of a block, in bytes: a multiple of the page size that fits into a buffer of 512 KiB together with
+/// the trailer.
 pub const BLOCK: usize = (512 << 10) - 4096;
-/// Bytes after the payload: header, hash, tag, form.
+/// Number of bytes after the payload: header, hash, tag, form.
 pub const TRAILER: usize = HEADER + 16 + 1;
-/// Bytes of header and hash.
+/// Number of bytes of header and hash.
 pub(super) const HEADER: usize = 32;
 
 /// The kind of a block's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockKind {
-    /// Bytes of one file, or of the stream.
+    /// Bytes of a file or of the stream.
     Data,
-    /// Small files, one after another.
+    /// A pack: small files, one after another.
     Pack,
 }
 
-/// The header of a block: the position of its payload, and its hash.
+/// The header of a block: position and hash of its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Kind of the payload.
     pub kind: BlockKind,
-    /// Number of the file, or of the pack's first one.
+    /// Number of the file, or of the pack's first file.
     pub file: u32,
     /// Offset of the payload in the file, in bytes.
     pub offset: u64,
@@ -32,7 +33,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// A block for a payload, which it hashes.
+    /// Creates the header for a payload, and computes its hash.
     pub fn of(kind: BlockKind, file: u32, offset: u64, payload: &[u8]) -> Block {
         Block { kind, file, offset, hash: XxHash3_128::oneshot(payload) }
     }

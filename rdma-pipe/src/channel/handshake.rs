@@ -1,4 +1,4 @@
-//! Derives a key for each direction from a key that both sides have.
+//! The handshake: derives a key for each direction from a key that both sides have.
 
 use hkdf::Hkdf;
 use sha2::Sha256;
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 /// Begins each hello; the last byte is the version of the protocol.
 const MAGIC: [u8; 7] = *b"rdpipe\x01";
 
-/// Which side of the connection this is.
+/// The role of a side in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The side that connected.
@@ -19,7 +19,7 @@ pub enum Role {
     Server,
 }
 
-/// A handshake that waits for the peer's hello.
+/// A handshake that is waiting for the peer's hello.
 pub struct Handshake {
     role: Role,
     exchange: Spake2<Ed25519Group>,
@@ -39,7 +39,8 @@ impl Handshake {
         (Handshake { role, exchange, hello: hello.clone() }, hello)
     }
 
-    /// Processes the peer's hello. If the keys differ, decrypting the first message fails.
+    /// Processes the peer's hello. A peer with a different key is detected later, when its first message cannot be
+    /// decrypted.
     ///
     /// # Errors
     ///
@@ -51,7 +52,7 @@ impl Handshake {
         }
         if magic[6] != MAGIC[6] {
             let text = format!(
-                "the peer has version {} of the protocol, this side {}; update the older one",
+                "the peer uses version {} of the protocol, this side {}; update the older program",
                 magic[6], MAGIC[6]
             );
             return Err(Error::protocol(text));
@@ -64,7 +65,7 @@ impl Handshake {
         let expand = Hkdf::<Sha256>::new(Some(&[client, server].concat()), &secret);
         let key = |label: &[u8]| {
             let mut key = [0; 32];
-            // 32 bytes are within what HKDF expands to.
+            // HKDF cannot fail for 32 bytes.
             let _ = expand.expand(label, &mut key);
             key
         };

@@ -1,11 +1,14 @@
-//! An authenticated channel over messages: a key exchange by password, then sealed messages. No I/O, clock or threads.
+//! An authenticated channel over messages: a password-authenticated key exchange, then sealed messages. No I/O, clock
+//! or threads.
 //!
-//! Both sides have a key: a typed one, or 32 random bytes that were sent through ssh. SPAKE2 derives the AES-256-GCM
-//! keys from it. A recorded handshake does not allow offline guessing, and each guess requires a new connection.
+//! Both sides have a key: one that the user chose, or 32 random bytes that were sent through ssh. SPAKE2 derives the
+//! AES-256-GCM keys from it. A recorded handshake does not allow offline guessing, and each guess requires a new
+//! connection.
 //!
-//! A message is a control frame or a block. A control frame is sealed whole. A block is payload, then a trailer with
-//! the block's header, its XXH3-128 and a tag; the payload is sealed too if the sender's options request it. Each
-//! direction counts its messages in the nonce, so decrypting fails after a lost, repeated or swapped message.
+//! A message is a control frame or a block. A control frame is sealed (encrypted and authenticated) completely. A block
+//! consists of its payload and a trailer: header, XXH3-128 and tag. The payload is encrypted only if the sender's
+//! options require it. The nonce of each direction counts its messages, so decryption fails after a lost, repeated or
+//! swapped message.
 
 mod block;
 mod handshake;

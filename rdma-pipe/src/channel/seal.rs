@@ -1,4 +1,4 @@
-//! Sealing and opening messages.
+//! Seals and opens messages: encrypts and decrypts them, with authentication.
 
 use std::ops::DerefMut;
 
@@ -9,14 +9,14 @@ use aes_gcm::{Aes256Gcm, KeyInit};
 use super::block::{Block, HEADER, TRAILER};
 use crate::error::{Error, Result};
 
-/// Bytes of a tag.
+/// Length of a tag, in bytes.
 const TAG: usize = 16;
-/// The last byte of a message: its form.
+/// The last byte of a message, which states its form.
 const CONTROL: u8 = 0;
 const CLEAR: u8 = 1;
 const SEALED: u8 = 2;
 
-/// A message that was opened. `B` is the buffer that it arrived in.
+/// A message that was opened. `B` is the type of the buffer in which it arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Message<B> {
     /// The bytes of a control frame.
@@ -31,7 +31,7 @@ pub struct Sealer(Direction);
 /// Opens messages of one direction.
 pub struct Opener {
     direction: Direction,
-    /// Blocks in clear are refused.
+    /// Whether to reject blocks whose payload is not encrypted.
     sealed_only: bool,
 }
 
@@ -74,7 +74,7 @@ impl Sealer {
         Sealer(Direction::new(key))
     }
 
-    /// The message of a control frame.
+    /// Creates the message of a control frame.
     pub fn control(&mut self, frame: &[u8]) -> Vec<u8> {
         let mut message = Vec::with_capacity(frame.len() + TAG + 1);
         message.extend_from_slice(frame);
@@ -84,8 +84,8 @@ impl Sealer {
         message
     }
 
-    /// Completes the message of a block: the payload is at its start, and the last [`TRAILER`] bytes are free. Also
-    /// seals the payload if requested.
+    /// Completes the message of a block. The buffer contains the payload, followed by [`TRAILER`] free bytes. Encrypts
+    /// the payload if requested.
     pub fn block(&mut self, block: &Block, message: &mut [u8], payload: bool) {
         let Some(end) = message.len().checked_sub(TRAILER) else { return };
         let (form, from) = if payload { (SEALED, 0) } else { (CLEAR, end) };
@@ -101,7 +101,7 @@ impl Opener {
         Opener { direction: Direction::new(key), sealed_only: false }
     }
 
-    /// Refuses blocks with their payload in clear.
+    /// Makes [`Opener::open`] reject blocks whose payload is not encrypted.
     pub fn require_sealed(&mut self) {
         self.sealed_only = true;
     }
@@ -110,7 +110,7 @@ impl Opener {
     ///
     /// # Errors
     ///
-    /// The message is not the next one that the peer sealed with the same key.
+    /// The message is not the next message that the peer sealed with the same key.
     pub fn open<B: DerefMut<Target = [u8]>>(&mut self, mut message: B) -> Result<Message<B>> {
         let (&mut form, bytes) = message.split_last_mut().ok_or_else(altered)?;
         let (bytes, tag) = bytes.split_at_mut_checked(bytes.len().wrapping_sub(TAG)).ok_or_else(altered)?;
@@ -120,7 +120,7 @@ impl Opener {
             _ => return Err(altered()),
         };
         if form == CLEAR && self.sealed_only {
-            return Err(Error::protocol("the peer sends data in clear; start it with --encrypt too"));
+            return Err(Error::protocol("the peer sends unencrypted data; start it with --encrypt too"));
         }
         if !self.direction.open(form, &mut bytes[from..], tag) {
             return Err(altered());
@@ -135,7 +135,7 @@ impl Opener {
 }
 
 fn altered() -> Error {
-    Error::protocol("a message arrived altered, lost, repeated or out of order")
+    Error::protocol("a message was altered, lost, repeated or reordered in transit")
 }
 
 impl std::fmt::Debug for Sealer {

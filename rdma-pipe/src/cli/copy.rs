@@ -17,13 +17,13 @@ use crate::proto::{Peer, Purpose};
 use crate::show::{Report, Show, print_error};
 use crate::tree::{Filter, Keep, Origin, base_name};
 
-/// Time limit for connecting to the far side, which is already listening, and for reconnecting.
+/// Time limit for connecting and reconnecting to the far side, which is listening already.
 const CONNECT: Patience = Patience::Listening(Duration::from_secs(10));
 
 /// Maximum number of failures that are printed.
 const SHOWN: usize = 100;
 
-/// Copy files and trees between hosts over RDMA, or over TCP without RDMA
+/// Copy files and trees between hosts over RDMA, or TCP if RDMA is unavailable
 #[derive(Debug, Parser)]
 #[command(name = "rdcp", version, max_term_width = 100)]
 pub struct CopyCommand {
@@ -35,7 +35,7 @@ pub struct CopyCommand {
     /// Archive: -r, and keep modes, owners, links and extended attributes
     #[arg(short, long)]
     archive: bool,
-    /// Keep all bits of the mode [default: permissions, less the umask]
+    /// Keep all mode bits [default: permissions, less the umask]
     #[arg(short = 'p', long)]
     perms: bool,
     /// Keep user and group (root only)
@@ -53,10 +53,10 @@ pub struct CopyCommand {
     /// Compare contents instead of times (--sync)
     #[arg(short, long, requires = "sync")]
     checksum: bool,
-    /// Remove what the source does not have from copied directories (--sync)
+    /// Remove entries that the source does not have from copied directories (--sync)
     #[arg(long, requires = "sync")]
     delete: bool,
-    /// Print what would be copied, and copy nothing
+    /// Print the files that would be copied, and copy nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
     /// Exclude matching paths; * matches within a component, ** across components
@@ -65,7 +65,7 @@ pub struct CopyCommand {
     /// Include matching paths that --exclude would exclude
     #[arg(long, value_name = "PATTERN")]
     include: Vec<String>,
-    /// Copy only the paths in this file, one a line, below the source; - is stdin
+    /// Copy only the paths in FILE, one per line, below the source; - is stdin
     #[arg(long, value_name = "FILE")]
     files_from: Option<PathBuf>,
     /// Paths of --files-from are separated by NUL
@@ -107,7 +107,7 @@ pub struct CopyCommand {
 }
 
 impl CopyCommand {
-    /// The number of times that `-v` was given.
+    /// Returns the number of times that `-v` was given.
     pub fn verbosity(&self) -> u8 {
         if self.quiet { 0 } else { self.link.verbose.max(u8::from(!self.server)) }
     }
@@ -247,7 +247,8 @@ impl Copy<'_> {
     fn pull(&self, sources: &[Operand], destination: &Operand) -> Result<(Outcome, String)> {
         let contents = self.is_contents(sources);
         let names: Option<Vec<Vec<u8>>> = sources.iter().map(|source| base_name_of(&source.path)).collect();
-        // The far side chooses the names if contents or listed paths are copied, or if a path ends in a dot.
+        // The names cannot be known in advance if contents or listed paths are copied, or if a path ends in a dot: the
+        // far side determines them.
         let expected = names.filter(|_| !contents && self.options.files_from.is_none());
         let target = Target::open(Path::new(&destination.local_path()), sources.len(), contents)?;
         let role = Role::Source { paths: paths(sources), options: self.options.clone(), to: Vec::new() };
@@ -273,7 +274,7 @@ impl Copy<'_> {
         Ok((outcome, format!("{} to {}", from.name(), names.join(" to "))))
     }
 
-    /// Starts the far sides that write. If there are several, those that do not start are reported as lost.
+    /// Starts the far sides that write. If several are requested, those that do not start are reported as lost.
     fn start_sinks(&self, sources: &[Operand], destinations: &[Operand]) -> Result<(Vec<Far>, Vec<Peer>, Vec<Error>)> {
         let contents = self.is_contents(sources);
         let start = |destination: &Operand| {
@@ -301,7 +302,7 @@ impl Copy<'_> {
         if chain.is_empty() { Err(lost.remove(0)) } else { Ok((fars, chain, lost)) }
     }
 
-    /// Returns the failures of the sending far side.
+    /// Returns the failures that the sending far side reports.
     fn with_failures(&self, mut far: Far, mut outcome: Outcome) -> Result<Outcome> {
         let theirs = finish(&mut far, &Progress::default())?;
         // The far side also reports this side's failures, which are recorded here already.
@@ -310,7 +311,7 @@ impl Copy<'_> {
         Ok(outcome)
     }
 
-    /// Whether the contents of the sources are copied, and not the sources themselves.
+    /// Whether to copy the contents of the sources instead of the sources themselves.
     fn is_contents(&self, sources: &[Operand]) -> bool {
         self.options.files_from.is_some() || (self.options.sync && sources.iter().all(Operand::is_contents))
     }
@@ -344,10 +345,10 @@ fn paths(sources: &[Operand]) -> Vec<Vec<u8>> {
     sources.iter().map(|source| if source.path.is_empty() { b".".to_vec() } else { source.path.clone() }).collect()
 }
 
-/// Refuses sources that would become one entry of the destination.
+/// Rejects sources that would become the same entry of the destination.
 fn check_names(sources: &[Operand], sync: bool) -> Result<()> {
     let mut names: Vec<Vec<u8>> = Vec::new();
-    // The contents of a source have names of their own.
+    // The contents of a source keep their own names.
     for source in sources.iter().filter(|source| !(sync && source.is_contents())) {
         let local = || base_name(Path::new(&source.local_path()));
         let Some(name) = (if source.host.is_none() { local() } else { base_name_of(&source.path) }) else { continue };
@@ -361,7 +362,7 @@ fn check_names(sources: &[Operand], sync: bool) -> Result<()> {
     Ok(())
 }
 
-/// The last component of a far side's path, if it has one.
+/// Returns the last component of a path on the far side, if it has one.
 fn base_name_of(path: &[u8]) -> Option<Vec<u8>> {
     use std::os::unix::ffi::OsStrExt;
     let path = Path::new(std::ffi::OsStr::from_bytes(path));

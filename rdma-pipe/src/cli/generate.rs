@@ -1,10 +1,10 @@
-//! Man pages and completions.
+//! Prints man pages and completions.
 
 use clap::{CommandFactory, ValueEnum};
 use clap_complete::Shell;
 use std::io;
 
-/// The output of `--generate`.
+/// What `--generate` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Page {
     /// The manual page.

@@ -1,4 +1,4 @@
-//! The key of the command line.
+//! Reads the key that the command line names.
 
 use std::os::fd::AsFd;
 use std::str::FromStr;
@@ -7,13 +7,13 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Kind, Result};
 
-/// The variable with the key, which keeps it out of process lists.
+/// The environment variable for the key, which keeps the key out of process lists.
 const VARIABLE: &str = "RDPIPE_KEY";
 
 /// The source of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyArgument {
-    /// The argument itself.
+    /// The argument is the key.
     Given(String),
     /// The first line of a file.
     File(String),

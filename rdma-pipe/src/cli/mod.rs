@@ -36,10 +36,10 @@ pub struct LinkArguments {
     /// Use TCP only
     #[arg(long)]
     pub tcp: bool,
-    /// RDMA device [default: the one that routes to the peer]
+    /// RDMA device [default: the device with a route to the peer]
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
-    /// Encrypt the data over RDMA too [default: over TCP only]
+    /// Encrypt the data also over RDMA [default: only over TCP]
     #[arg(long, overrides_with = "no_encrypt")]
     pub encrypt: bool,
     /// Do not encrypt the data over TCP; names and sizes are always encrypted
@@ -48,7 +48,7 @@ pub struct LinkArguments {
     /// Seconds of silence after which a peer is considered lost
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: u64,
-    /// Fault in block N, for tests: flip:N, drop:N or swap:N
+    /// Inject a fault into block N, for tests: flip:N, drop:N or swap:N
     #[arg(long, value_name = "FAULT", hide = true)]
     pub fault: Option<Fault>,
     /// Print the bandwidth at the end; -vv also prints connection details
@@ -57,7 +57,7 @@ pub struct LinkArguments {
 }
 
 impl LinkArguments {
-    /// Converts to options of connections.
+    /// Converts them to options of connections.
     pub fn options(&self) -> Options {
         let transport = match (self.rdma, self.tcp) {
             (true, _) => Transport::Rdma,
@@ -94,8 +94,8 @@ impl log::Log for Log {
     fn flush(&self) {}
 }
 
-/// Parses a command line, runs it, and reports an error with its exit status. `--help` and `--version` exit with 0, a wrong command line
-/// with 1.
+/// Parses a command line, runs it, and reports an error with its exit status. `--help` and `--version` exit with 0, a
+/// wrong command line with 1.
 pub fn main<C: Parser + CommandFactory + FromArgMatches>(
     program: &'static str,
     verbosity: impl Fn(&C) -> u8,

@@ -6,9 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 /// A path, on this host or another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operand {
-    /// `[user@]host`; `None` is this one.
+    /// `[user@]host`; `None` means this host.
     pub host: Option<String>,
-    /// The path there.
+    /// The path on that host.
     pub path: Vec<u8>,
 }
 
@@ -40,7 +40,7 @@ impl Operand {
         }
     }
 
-    /// The path for this host's system calls.
+    /// Returns the path for this host's system calls.
     pub fn local_path(&self) -> OsString {
         OsStr::from_bytes(&self.path).to_owned()
     }

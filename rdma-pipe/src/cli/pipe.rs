@@ -32,7 +32,7 @@ pub struct PipeCommand {
     /// TCP port on which each host listens [default: any]
     #[arg(short, long, value_name = "PORT", default_value_t = 0)]
     port: u16,
-    /// Ignored: the segments do not connect to this host
+    /// Ignored, because the segments do not connect to this host
     #[arg(short = 'H', long, value_name = "NAME", hide = true)]
     hostname: Option<String>,
     /// Remote shell
@@ -50,12 +50,12 @@ pub struct PipeCommand {
 }
 
 impl PipeCommand {
-    /// The number of times that `-v` was given.
+    /// Returns the number of times that `-v` was given.
     pub fn verbosity(&self) -> u8 {
         self.link.verbose
     }
 
-    /// Runs the pipeline; returns the exit status: that of the first segment that failed.
+    /// Runs the pipeline; returns the status of the first segment that failed.
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl PipeCommand {
         let shell =
             Shell::new((self.rsh != "ssh").then_some(self.rsh.as_str()), &format!("{} --server", self.rdpipe_path))?;
         let takes_input = !io::stdin().is_terminal();
-        // Starts the last segment first, because each one needs the address of the next.
+        // Starts the last segment first, because each segment needs the address of the next.
         let mut segments = Vec::new();
         let mut next = Next::Accept;
         let mut last = None;
@@ -101,8 +101,8 @@ impl PipeCommand {
             standard(io::stdout()).map_err(|error| Error::file("write", Path::new("the standard output"), &error))?;
         let output = Output::Fd(output, "the standard output".to_owned());
         let (received, statuses) = thread::scope(|scope| {
-            // The first segment reports this thread's failure. The thread may still be blocked in a read when the
-            // pipeline has ended.
+            // The thread is not joined: the first segment reports its failure, and it may still block in a read after
+            // the pipeline has ended.
             let connecting = options.clone();
             thread::spawn(move || {
                 connect(&first.addresses, &first.key, Purpose::Send, Patience::Listening(CONNECT), &connecting)

@@ -1,4 +1,4 @@
-//! `rdsend` and `rdrecv`.
+//! The command lines of `rdsend` and `rdrecv`.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub struct SendCommand {
     /// Shared key; @FILE reads it from a file, - from the first line of stdin [default: $RDPIPE_KEY]
     #[arg(value_name = "KEY")]
     key: Option<KeyArgument>,
-    /// File to send [default: standard input]
+    /// File to send [default: stdin]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -49,13 +49,13 @@ pub struct ReceiveCommand {
     /// Shared key; @FILE reads it from a file, - from the first line of stdin [default: $RDPIPE_KEY]
     #[arg(value_name = "KEY")]
     key: Option<KeyArgument>,
-    /// File to write; it appears when it is complete [default: standard output]
+    /// File to write; it is replaced when the data is complete [default: stdout]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 }
 
 impl SendCommand {
-    /// The number of times that `-v` was given.
+    /// Returns the number of times that `-v` was given.
     pub fn verbosity(&self) -> u8 {
         self.link.verbose
     }
@@ -90,7 +90,7 @@ impl SendCommand {
 }
 
 impl ReceiveCommand {
-    /// The number of times that `-v` was given.
+    /// Returns the number of times that `-v` was given.
     pub fn verbosity(&self) -> u8 {
         self.link.verbose.max(1)
     }
@@ -113,7 +113,7 @@ impl ReceiveCommand {
         let (mut link, purpose) = listener.accept(&key, None)?;
         drop(listener);
         if purpose != Purpose::Send {
-            let error = Error::protocol("the peer does not send; use rdsend");
+            let error = Error::protocol("the peer does not send; start rdsend there");
             link.sender.abort(&error);
             link.wait_for_close();
             return Err(error);
@@ -129,13 +129,13 @@ impl ReceiveCommand {
     }
 }
 
-/// Duplicates a descriptor, to bypass the standard library's buffers.
+/// Duplicates a descriptor, in order to bypass the standard library's buffers.
 fn standard(stream: impl AsFd, name: &str) -> Result<OwnedFd> {
     let fd = stream.as_fd().try_clone_to_owned();
     fd.map_err(|error| Error::file("open", format!("the standard {name}").as_ref(), &error))
 }
 
-/// Rejects a directory as input before connecting, because reading it would fail.
+/// Rejects a directory as input. Called before connecting, because reading it would fail later.
 fn refuse_directory(input: &OwnedFd, name: &str) -> Result<()> {
     let found = rustix::fs::fstat(input).map_err(|error| Error::file("read", name.as_ref(), &error.into()))?;
     if rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir() {

@@ -1,4 +1,4 @@
-//! The next host of a chain: this host forwards everything that it receives to the next one, and merges the answers of
+//! The next host of a chain: this host forwards everything that it receives to the next host, and merges the answers of
 //! both.
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Options, Patience, Received, Receiver, Sender, connect};
 use crate::proto::{Failure, Frame, Have, Id, Peer, Purpose, Totals};
 
-/// Time to connect to the next host, which listens already.
+/// Time limit for connecting to the next host, which is listening already.
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// The next host.
@@ -19,17 +19,17 @@ pub(super) struct Next {
     name: String,
     pub(super) sender: Sender,
     receiver: Mutex<Receiver>,
-    /// This host's answers, until the next host has answered for the same files.
+    /// This host's answers. An answer is removed when the next host has answered for the same file.
     own: Mutex<HashMap<Id, Have>>,
-    /// This host is ending the connection, so an error on it is not the next host's fault.
+    /// Whether this host is ending the connection: an error is then not the next host's fault.
     is_ending: AtomicBool,
 }
 
-/// Connects to the next host of the chain, and passes the remaining hosts to it.
+/// Connects to the next host of the chain, and passes it the list of the remaining hosts.
 ///
 /// # Errors
 ///
-/// The host is lost; the source was informed.
+/// The host is lost; this function has informed the source.
 pub(super) fn open(upstream: &Sender, again: bool, mut chain: Vec<Peer>, options: &Options) -> Result<Option<Next>> {
     if chain.is_empty() {
         return Ok(None);
@@ -54,13 +54,13 @@ pub(super) fn open(upstream: &Sender, again: bool, mut chain: Vec<Peer>, options
 }
 
 impl Next {
-    /// Keeps answers of this host until the next one has answered.
+    /// Stores this host's answers until the next host has answered.
     pub(super) fn keep(&self, answers: Vec<(Id, Have)>) {
         self.own.lock().unwrap_or_else(PoisonError::into_inner).extend(answers);
     }
 
-    /// Receives frames from the next host until its report or its loss, and forwards them to the source. This host's
-    /// receiving thread gets the merged answers before the source does.
+    /// Receives frames from the next host and forwards them to the source, until the next host sends its report or is
+    /// lost. This host's receiving thread gets the merged answers before the source.
     pub(super) fn take_answers(&self, upstream: &Sender, merged: &mpsc::Sender<Vec<(Id, Have)>>) -> Result<Totals> {
         let mut receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
         let lost = loop {
@@ -84,7 +84,7 @@ impl Next {
             let Some(both) = both else {
                 break (self.name.clone(), Failure::from(&Error::protocol("it answered for an unknown file")));
             };
-            // Fails only if the receiving thread has ended, and then it needs no answers.
+            // Fails only if the receiving thread has ended; it then needs no answers.
             _ = merged.send(both.clone());
             upstream.frame(&Frame::Have(both))?;
         };
@@ -95,7 +95,7 @@ impl Next {
         Err(Error::new(Kind::Broken, "a host of the chain is lost"))
     }
 
-    /// Ends the connection after a failure of this host or of an earlier one. The next host then waits for another
+    /// Ends the connection after a failure of this host or of an earlier host. The next host then waits for another
     /// connection.
     pub(super) fn end(&self) {
         self.is_ending.store(true, SeqCst);

@@ -1,4 +1,4 @@
-//! A limit of bytes per second.
+//! Limits the bytes per second.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -11,7 +11,7 @@ const BURST: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Limiter {
     rate: u64,
-    /// When the next byte is due.
+    /// The time at which the next byte may be sent.
     due: Mutex<Instant>,
 }
 
@@ -35,7 +35,7 @@ impl Limiter {
     }
 }
 
-/// When the bytes after these are due.
+/// Returns the time at which the bytes after these may be sent.
 fn next(due: Instant, now: Instant, bytes: usize, rate: u64) -> Instant {
     let earliest = now.checked_sub(BURST).unwrap_or(now);
     due.max(earliest) + Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64)
@@ -50,7 +50,7 @@ mod tests {
         let start = Instant::now();
         let due = (0..100).fold(start, |due, _| next(due, start, 1_000, 10_000));
         assert_eq!((due - start).as_millis(), 10_000);
-        // After a pause, only a short burst exceeds the rate; the missed bytes are not sent at once.
+        // After a pause, only a short burst exceeds the rate: the time of the pause does not count as credit.
         let later = start + Duration::from_secs(100);
         assert!(next(due, later, 1_000, 10_000) >= later);
     }

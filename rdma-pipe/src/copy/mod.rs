@@ -1,5 +1,4 @@
-//! Copying files and trees over a connection: the threads of both sides, which drive the state machines of
-//! [`crate::proto`].
+//! Copies files and trees over a connection. The threads of both sides drive the state machines of [`crate::proto`].
 
 mod chain;
 mod limiter;
@@ -20,7 +19,7 @@ pub use target::{Target, below};
 use crate::error::{Error, Kind};
 use crate::proto::Totals;
 
-/// The result of a copy that ran to its end.
+/// The result of a copy that was not aborted.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Totals of the copy.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Kind, Result};
 use crate::tree::{Filter, Keep};
 
-/// Options of a copy.
+/// The options of a copy.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CopyOptions {
     /// Copy directories.
@@ -18,7 +18,7 @@ pub struct CopyOptions {
     pub delete: bool,
     /// Write nothing.
     pub dry_run: bool,
-    /// Metadata to keep besides the time.
+    /// Metadata to keep in addition to the time.
     pub keep: Keep,
     /// Filter of the entries to copy.
     pub filter: Filter,
@@ -28,8 +28,8 @@ pub struct CopyOptions {
     pub limit: u64,
     /// One syncfs(2) at the end.
     pub fsync: bool,
-    /// If set, the connection continues a copy. The copy began at this time (seconds and nanoseconds) by the clock of
-    /// the destination's host.
+    /// If set, the connection continues a copy that began at this time (seconds and nanoseconds), by the clock of the
+    /// destination's host.
     #[serde(skip)]
     pub begun: Option<(i64, i64)>,
 }
@@ -39,16 +39,19 @@ impl CopyOptions {
     ///
     /// # Errors
     ///
-    /// A path leads out of the source.
+    /// A path contains `..`, and so leads out of the source.
     pub fn check(&self) -> Result<()> {
         let leads_out = |path: &Vec<u8>| path.split(|&byte| byte == b'/').any(|part| part == b"..");
         match self.files_from.iter().flatten().any(leads_out) {
-            true => Err(Error::new(Kind::Usage, "--files-from has a path with .., which leads out of the source")),
+            true => Err(Error::new(
+                Kind::Usage,
+                "a path of --files-from contains .., which leads out of the source; remove it",
+            )),
             false => Ok(()),
         }
     }
 
-    /// Whether the sender queries the receiver for each file.
+    /// Whether the sender asks for each file how much of it the receiver already has.
     pub fn asks(&self) -> bool {
         self.sync || self.dry_run || self.begun.is_some()
     }

@@ -1,4 +1,4 @@
-//! Progress of a copy, for display.
+//! Counts the progress of a copy, for display.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -8,11 +8,11 @@ use std::sync::{Mutex, PoisonError};
 pub struct Progress {
     listed_bytes: AtomicU64,
     listed_files: AtomicU64,
-    /// Bytes that need not be sent are counted as done.
+    /// Bytes that need not be sent count as done.
     bytes: AtomicU64,
     files: AtomicU64,
     is_listed: AtomicBool,
-    /// Names of the files that are done, if the display prints names.
+    /// Names of the files that are done, if the display shows names.
     names: Option<Mutex<Vec<String>>>,
 }
 
@@ -28,17 +28,17 @@ pub struct Moment {
 }
 
 impl Progress {
-    /// Counters at zero; with names of files if they are to be printed.
+    /// Creates counters at zero; with a list of names if the display shows them.
     pub fn new(names: bool) -> Progress {
         Progress { names: names.then(Mutex::default), ..Progress::default() }
     }
 
-    /// Starts again from zero.
+    /// Resets the counters to zero.
     pub fn restart(&self) {
         self.set((0, 0), (0, 0), false);
     }
 
-    /// Records a file of this length.
+    /// Records that a file of this length was found.
     pub fn listed(&self, bytes: u64) {
         self.listed_bytes.fetch_add(bytes, Relaxed);
         self.listed_files.fetch_add(1, Relaxed);
@@ -82,7 +82,7 @@ impl Progress {
         names.map(|mut names| std::mem::take(&mut *names)).unwrap_or_default()
     }
 
-    /// The counters now.
+    /// Returns the current counters.
     pub fn now(&self) -> Moment {
         Moment {
             listed: (self.listed_bytes.load(Relaxed), self.listed_files.load(Relaxed)),

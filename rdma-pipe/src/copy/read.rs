@@ -1,4 +1,4 @@
-//! Reading files and sending their blocks.
+//! Reads files and sends their blocks.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result, escape};
 use crate::proto::{Entry, EntryKind, Frame, Id, Job};
 use crate::tree::{Place, facts};
 
-/// Runs a job: `files` has the locations of its files.
+/// Runs a job; `files` contains the locations of its files.
 pub(super) fn run(shared: &Shared<'_>, job: &Job, files: &[(Place, Entry)]) -> Result<()> {
     match job {
         Job::Pack(ids) => pack(shared, ids, files),
@@ -59,7 +59,7 @@ fn pack(shared: &Shared<'_>, ids: &[(Id, u32)], files: &[(Place, Entry)]) -> Res
 fn small(shared: &Shared<'_>, path: &Path, is_operand: bool, entry: &Entry, into: &mut [u8]) -> Result<()> {
     let (fd, before) = open(shared, path, is_operand)?;
     let mut length = 0;
-    // If the file has grown, its size and time, which are checked below, show it.
+    // The check of size and time below detects a file that has grown.
     while length < into.len() {
         match rustix::io::read(&fd, &mut into[length..]) {
             Ok(0) => break,
@@ -93,15 +93,15 @@ fn file(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), place: &Place, en
     shared.close(id, result)
 }
 
-/// Sends the blocks of a file, without its holes. The outer error is that of the connection, the inner one that of the
-/// file. Returns false if the file is shorter than listed.
+/// Sends the blocks of a file, without its holes. The outer error is the connection's, the inner error the file's.
+/// Returns false if the file is shorter than listed.
 fn blocks(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), path: &Path, fd: &OwnedFd) -> Result<Result<bool>> {
     let mut at = from;
     while at < size {
-        // If the file system does not report holes, `seek` returns `at` itself.
+        // On a file system that does not report holes, `seek` returns `at` itself.
         let start = match rustix::fs::seek(fd, SeekFrom::Data(at)) {
             Ok(start) => start,
-            // A hole up to the end.
+            // The rest of the file is a hole.
             Err(Errno::NXIO) => {
                 shared.progress.bytes(size - at);
                 break;

@@ -1,4 +1,4 @@
-//! The side that sends files: one thread lists, others read and send, one receives answers.
+//! The side that sends files. One thread lists entries, several threads read and send, and one receives answers.
 
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
@@ -15,9 +15,9 @@ use crate::link::{Link, Received, Receiver, Sender};
 use crate::proto::{Entry, EntryKind, Failure, Frame, Have, Id, Job, Peer, ROOT, Source, Totals};
 use crate::tree::{Listing, Origin, Place, Walk, base_name};
 
-/// Threads that read and send.
+/// Number of threads that read and send.
 const READERS: usize = 2;
-/// Maximum number of consecutive connections that break although no file and no journal has grown.
+/// Maximum number of consecutive connections that break without having completed a file or extended a journal.
 const IDLE: u32 = 5;
 /// Maximum number of files that are listed ahead of sending.
 const AHEAD: usize = 20_000;
@@ -38,27 +38,27 @@ struct State {
     /// Locations of files that were not sent yet.
     files: HashMap<Id, (Place, Entry)>,
     all_listed: bool,
-    /// Whether a numbered list is being sent; its files must not be sent before it.
+    /// Whether a numbered list is being sent. Its files must be sent after it.
     is_listing: bool,
     busy: usize,
     failures: Vec<Error>,
-    /// Why the copy stopped.
+    /// The reason why the copy stopped.
     broken: Option<Error>,
-    /// Bytes that the sink had already, and complete files: what a broken connection does not lose.
+    /// The progress that a broken connection does not lose: bytes that the sink had already, and complete files.
     kept: u64,
     /// The host of the chain that is lost.
     lost: Option<String>,
     report: Option<Totals>,
 }
 
-/// Sends files and directories to the hosts of a chain. If the chain is empty, `connect` selects the one host. The
-/// outcome lists failed entries and hosts. If the connection breaks or a host is lost, the copy continues over another
-/// connection.
+/// Sends files and directories to the hosts of a chain. If the chain is empty, `connect` selects the only host. The
+/// outcome lists failed entries and failed hosts. If the connection breaks or a host is lost, the copy continues over
+/// another connection.
 ///
 /// # Errors
 ///
-/// The copy as a whole failed: a listed path leads out of the source, there is no connection any more, or the last
-/// host reported a failure.
+/// The copy as a whole failed: a listed path leads out of the source, no connection can be established any more, or the
+/// last host reported a failure.
 pub fn send(
     mut connect: impl FnMut(Option<&Peer>) -> Result<Link>,
     mut chain: Vec<Peer>,
@@ -70,7 +70,8 @@ pub fn send(
     let is_chain = chain.len() > 1;
     let mut options = options.clone();
     let (mut carried, mut lost) = (0, Vec::new());
-    // Hosts that were reported as lost once: a connection between two hosts may break although both are running.
+    // Hosts that were reported as lost once. A host is lost only after the second report, because a connection between
+    // two hosts may break although both are running.
     let mut suspects: Vec<String> = Vec::new();
     let mut broken: Option<Error> = None;
     let (mut idle, mut most) = (0, 0);
@@ -81,7 +82,7 @@ pub fn send(
                     Frame::Begin { again: options.begun.is_some(), chain: chain.iter().skip(1).cloned().collect() };
                 let (sent, kept, result) = session(link, &begin, (origin, paths), &options, progress);
                 carried += sent;
-                // Blocks that were sent do not count: a file without a journal is sent again.
+                // Blocks that were sent do not count as progress, because a file without a journal is sent again.
                 idle = if kept > most { 0 } else { idle + 1 };
                 most = most.max(kept);
                 match result {
@@ -95,7 +96,7 @@ pub fn send(
                     }
                 }
             }
-            // The error that broke the connection is more useful than that of the failed reconnect.
+            // The error that broke the connection is more useful than the error of the failed reconnect.
             Err(error) => (None, broken.take().unwrap_or(error), true),
         };
         let at = match &name {
@@ -123,13 +124,14 @@ pub fn send(
     }
 }
 
-/// Why a session ended early; with the name of the host, unless this side is connected to it directly.
+/// The reason why a session ended early. Contains the name of the host, unless this side is connected to it directly.
 struct Stopped {
     host: Option<String>,
     error: Error,
 }
 
-/// Sends over one connection. Also returns the number of block bytes, and what the sink had already.
+/// Sends over one connection. Also returns the number of block bytes, and the number of bytes that the sink had
+/// already.
 fn session(
     link: Link,
     begin: &Frame,
@@ -175,7 +177,8 @@ fn session(
         let (is_broken, is_lost, totals) = (state.broken.clone(), state.lost.is_some(), state.source.totals());
         drop(state);
         match is_broken {
-            // The receiving thread ends when the peer ends the connection. After a loss there is another connection.
+            // Aborts only if the copy cannot continue: after a broken connection or a lost host, another connection
+            // follows. The receiving thread ends when the peer ends the connection.
             Some(error) if error.kind() != Kind::Broken && !is_lost => sender.abort(&error),
             Some(_) => sender.shut_down(),
             None => shared.break_if(sender.frame(&Frame::End(totals))),
@@ -185,7 +188,7 @@ fn session(
     let sent = state.source.totals();
     let result = match (state.broken, state.report) {
         (_, Some(done)) if done.bytes != sent.bytes || done.files != sent.files => {
-            Err(Error::protocol("the receiver counts other files or bytes than were sent; start again"))
+            Err(Error::protocol("the receiver counted other numbers of files or bytes than were sent; start again"))
         }
         (_, Some(done)) => Ok(Outcome { totals: done, carried: sent.bytes, failures: state.failures }),
         (Some(error), None) => Err(error),
@@ -194,7 +197,7 @@ fn session(
     (sent.bytes, state.kept, result.map_err(|error| Stopped { host: state.lost, error }))
 }
 
-/// Lists the operands, then all below them.
+/// Lists the operands, then the entries below them.
 fn list(shared: &Shared<'_>, paths: &[PathBuf]) -> Result<()> {
     let options = shared.options;
     let mut walk = Walk::new(shared.origin, options.filter.clone(), options.keep, options.recursive, options.checksum);
@@ -226,7 +229,8 @@ fn list(shared: &Shared<'_>, paths: &[PathBuf]) -> Result<()> {
             Err(error) => shared.fail(error),
         }
     }
-    // Takes the last one first, because directories that were listed together are close to each other on the disk.
+    // Takes the last directory first, because directories that were listed together are close to each other on the
+    // disk.
     while let Some((path, below, id)) = folders.pop() {
         walk_folder(shared, &mut walk, &path, &below, id, &mut folders)?;
     }
@@ -263,7 +267,10 @@ fn walk_folder(
 /// Lists the paths of `--files-from`, with the directories that lead to them.
 fn list_selected(shared: &Shared<'_>, walk: &mut Walk<'_>, paths: &[PathBuf], selected: &[Vec<u8>]) -> Result<()> {
     let [base] = paths else {
-        return Err(Error::new(Kind::Usage, "--files-from takes one source: the directory that the names are below"));
+        return Err(Error::new(
+            Kind::Usage,
+            "--files-from requires exactly one source: the directory that contains the listed paths",
+        ));
     };
     let mut known: HashMap<Vec<u8>, Id> = HashMap::new();
     let mut folders = Vec::new();
@@ -331,7 +338,7 @@ impl Shared<'_> {
             return Err(error.clone());
         }
         let Listing { place, entries, whole } = listing;
-        // Before the list is sent, because answers may arrive immediately.
+        // Recorded before the list is sent, because answers may arrive immediately.
         let first = state.source.list(&entries);
         for (id, entry) in (first..).zip(&entries) {
             if let EntryKind::File { size, .. } = entry.kind {
@@ -356,13 +363,13 @@ impl Shared<'_> {
 
     fn break_if(&self, result: Result<()>) {
         if let Err(error) = result {
-            // The peer's own report is the more precise reason; if there is one, it was recorded first.
+            // Keeps an earlier reason: the peer's own report, which is more precise, is recorded first.
             self.lock().broken.get_or_insert(error);
             self.changed.notify_all();
         }
     }
 
-    /// Closes a file: informs the sink that it was sent completely or has failed.
+    /// Closes a file: informs the sink that the file was sent completely or has failed.
     pub(super) fn close(&self, id: Id, result: std::result::Result<(), Error>) -> Result<()> {
         let told = result.as_ref().copied().map_err(Failure::from);
         if let Err(error) = result {
@@ -371,13 +378,13 @@ impl Shared<'_> {
         self.sender.frame(&Frame::Close(id, told))
     }
 
-    /// Counts bytes of blocks.
+    /// Counts the bytes of sent blocks.
     pub(super) fn sent(&self, bytes: u64) {
         self.lock().source.sent(bytes);
         self.progress.bytes(bytes);
     }
 
-    /// Runs jobs until none is left.
+    /// Runs jobs until none are left.
     fn work(&self) {
         loop {
             let mut state = self.lock();
@@ -407,7 +414,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Receives the sink's frames, until its report or the end.
+    /// Receives the sink's frames, until its report or the end of the connection.
     fn take_answers(&self, receiver: &mut Receiver) {
         loop {
             let received = receiver.receive();
@@ -447,7 +454,7 @@ impl Shared<'_> {
                 }
                 Ok(_) => Err(Error::protocol("the receiver sent an unexpected frame")),
                 Err(error) => {
-                    // The peer's report is more precise than the error that its disconnect caused.
+                    // The peer's report is more precise than the error that its disconnect causes.
                     if !matches!(&state.broken, Some(first) if !matches!(first.kind(), Kind::Protocol | Kind::Broken)) {
                         state.broken = Some(error);
                     }

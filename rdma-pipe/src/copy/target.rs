@@ -14,20 +14,20 @@ use crate::tree::{Directory, base_name};
 #[derive(Debug)]
 pub enum Target {
     /// Creates entries in this directory. A single entry gets the given name, if any. The flag states that the
-    /// directory itself is the copy of the one source.
+    /// directory itself becomes the copy of the only source.
     Inside(Arc<Directory>, Option<Vec<u8>>, bool),
-    /// Writes the only file directly to this device or pipe.
+    /// Writes a single file directly to this device or pipe.
     Device(File, PathBuf),
 }
 
 impl Target {
-    /// Opens the destination that the operator named: the sources are copied into a directory; any other path is the
-    /// name of the one source's copy. With `contents`, the contents of the sources are copied, and a missing directory
-    /// is created.
+    /// Opens the destination that the operator named. If it is a directory, the sources are copied into it; any other
+    /// path is the name for the copy of a single source. With `contents`, the contents of the sources are copied, and a
+    /// missing directory is created.
     ///
     /// # Errors
     ///
-    /// There is no such directory, or several sources need one.
+    /// The directory does not exist, or several sources require a directory.
     pub fn open(path: &Path, sources: usize, contents: bool) -> Result<Target> {
         let cannot = |error: Errno| Error::file("write to", path, &error.into());
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
@@ -42,7 +42,7 @@ impl Target {
                 Ok(Target::Inside(Arc::new(Directory::open(path).map_err(cannot)?), None, contents && sources == 1))
             }
             _ if sources > 1 || path.as_os_str().as_encoded_bytes().ends_with(b"/") => {
-                let text = format!("cannot write to {}: not a directory; make it first", escape(path));
+                let text = format!("cannot write to {}: not a directory; create it first", escape(path));
                 Err(Error::new(Kind::File, text))
             }
             Ok(FileType::RegularFile) | Err(Errno::NOENT) => Target::named(path),
@@ -87,7 +87,7 @@ impl Target {
     }
 
     fn named(path: &Path) -> Result<Target> {
-        // If the path is a link to a file, the target is replaced and the link stays.
+        // If the path is a link to a file, the link is kept and its target is replaced.
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let parent = path.parent().unwrap_or(Path::new("."));
         let directory = Directory::open(parent).map_err(|error| Error::file("write to", parent, &error.into()))?;
@@ -96,7 +96,7 @@ impl Target {
     }
 }
 
-/// A path below a root, of which `/` is the root itself.
+/// Returns a path relative to a root; `/` is the root itself.
 pub fn below(path: &[u8]) -> &[u8] {
     let start = path.iter().position(|&byte| byte != b'/').unwrap_or(path.len());
     if start == path.len() { b"." } else { &path[start..] }

@@ -1,4 +1,4 @@
-//! Threads that write files: one thread writes all blocks of a file.
+//! The threads that write files. All blocks of a file are written by the same thread.
 
 use std::collections::HashMap;
 use std::num::NonZero;
@@ -15,7 +15,7 @@ use crate::link::{Payload, Sender, verify};
 use crate::proto::{Entry, Failure, Frame, Have, Id, SMALL};
 use crate::tree::{Directory, Partial, set_facts, settle, temporary_name};
 
-/// A task of a thread.
+/// A task for a writing thread.
 #[derive(Debug)]
 pub(super) enum Task {
     /// Opens the partial file of an entry, unless it was opened for its answer.
@@ -35,17 +35,17 @@ pub(super) type Packed = (Id, u32, Option<Arc<Directory>>, Box<Entry>);
 #[derive(Debug)]
 pub(super) struct Writers<'w> {
     pub(super) sender: &'w Sender,
-    /// The next host of a chain: each block is forwarded to it after it was written here.
+    /// The next host of a chain. A thread forwards each block to it after writing the block here.
     pub(super) next: Option<&'w Sender>,
     pub(super) options: &'w CopyOptions,
     pub(super) failures: Mutex<Vec<Error>>,
-    /// Forwarding to the next host failed.
+    /// Whether forwarding to the next host has failed.
     pub(super) forward_failed: AtomicBool,
-    /// Why the copy stopped.
+    /// The reason why the copy stopped.
     pub(super) broken: Mutex<Option<Error>>,
 }
 
-/// Threads that write.
+/// Number of threads that write.
 pub(super) fn count() -> usize {
     std::thread::available_parallelism().map_or(2, NonZero::get).clamp(2, 4)
 }
@@ -57,7 +57,7 @@ struct OpenFile {
 }
 
 impl Writers<'_> {
-    /// Runs tasks until there are no more.
+    /// Runs tasks until no task is left.
     pub(super) fn run(&self, tasks: Receiver<Task>) {
         let mut files: HashMap<Id, OpenFile> = HashMap::new();
         for task in tasks {
@@ -65,7 +65,7 @@ impl Writers<'_> {
                 self.broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
             }
         }
-        // The transfer ended before these files were complete: those with a journal are kept for the next run.
+        // The transfer ended before these files were complete. Files with a journal are kept for the next run.
         for (_, file) in files.drain() {
             if let Some(partial) = file.partial {
                 partial.abandon(&file.directory);
@@ -116,7 +116,7 @@ impl Writers<'_> {
                             .and_then(|()| partial.finish(&directory, &entry.name));
                         self.or_fail(id, &entry, "complete", finished)?;
                     }
-                    // The sender reports the failure. The bytes that arrived are not a valid version of the file.
+                    // The sender reports the failure. The received bytes are not a valid version of the file.
                     Err(_) => {
                         partial.discard(&directory);
                     }
@@ -128,7 +128,7 @@ impl Writers<'_> {
                 for (id, length, directory, entry) in &list {
                     let (id, Some((bytes, after))) = (*id, rest.split_at_checked(*length as usize)) else { break };
                     rest = after;
-                    // The directory failed, and was reported.
+                    // The directory has failed, which was reported already.
                     let Some(directory) = directory else { continue };
                     let written = write_small(directory, entry, bytes, self.options);
                     self.or_fail(id, entry, "write", written)?;
@@ -163,7 +163,9 @@ impl Writers<'_> {
             Err(error) => {
                 let name = String::from_utf8_lossy(&entry.name);
                 let error = match error {
-                    Errno::WOULDBLOCK => Error::new(Kind::File, format!("another transfer writes {name}; wait for it")),
+                    Errno::WOULDBLOCK => {
+                        Error::new(Kind::File, format!("another transfer writes {name}; wait until it has ended"))
+                    }
                     Errno::XDEV => {
                         Error::new(Kind::File, format!("cannot {what} {name}: a link leads out of the destination"))
                     }
@@ -208,7 +210,7 @@ fn write_small(
     }
 }
 
-/// Determines how much of a file the sink has, and opens its partial file.
+/// Determines how much of a file this side already has, and opens the partial file.
 pub(super) fn have(
     directory: &Directory,
     entry: &Entry,
@@ -219,7 +221,7 @@ pub(super) fn have(
         && let Ok((fd, found)) = directory.open_file(&entry.name, false)
     {
         let (length, modified) = crate::tree::facts(&found);
-        // Without --sync, existing files are kept only if this copy wrote them.
+        // Without --sync, an existing file is kept only if this copy has written it.
         let is_ours = options.begun.is_some_and(|begun| (found.st_ctime, found.st_ctime_nsec as i64) >= begun);
         let same = length == size
             && (options.sync || is_ours)

@@ -1,4 +1,4 @@
-//! Starting the far side, and exchanging requests and replies with it.
+//! Starts the far side, and exchanges requests and replies with it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -12,7 +12,7 @@ use crate::proto::Peer;
 
 /// Time limit for the far side to exit.
 const END: Duration = Duration::from_secs(5);
-/// Longest line of the far side.
+/// Maximum length of a line that the far side sends.
 const LINE: u64 = 16 << 20;
 
 /// How programs are started on other hosts.
@@ -20,7 +20,7 @@ const LINE: u64 = 16 << 20;
 pub struct Shell {
     /// The remote shell, with its options.
     pub program: Vec<String>,
-    /// The command that starts the far side there.
+    /// The command that starts the far side on the other host.
     pub far: String,
 }
 
@@ -35,7 +35,7 @@ pub struct Far {
 }
 
 impl Shell {
-    /// The shell that `-e` names, or ssh; `far` is the far side's command.
+    /// Selects the remote shell: the one named by `-e`, or ssh. `far` is the far side's command.
     ///
     /// # Errors
     ///
@@ -59,12 +59,13 @@ impl Far {
     ///
     /// # Errors
     ///
-    /// The host's name begins with `-`, which the shell would take for an option, or the shell cannot be run.
+    /// The host's name begins with `-`, which the remote shell would interpret as an option, or the remote shell cannot
+    /// be run.
     pub fn start(shell: &Shell, host: Option<&str>, request: &Request) -> Result<Far> {
         let mut command = match host {
             Some(host) => {
                 if host.starts_with('-') || host.is_empty() {
-                    return Err(Error::new(Kind::Usage, format!("{host:?} is no name of a host")));
+                    return Err(Error::new(Kind::Usage, format!("{host:?} is not a valid host name")));
                 }
                 let mut command = Command::new(&shell.program[0]);
                 command.args(&shell.program[1..]).arg(host).arg(&shell.far);
@@ -107,7 +108,7 @@ impl Far {
         &self.name
     }
 
-    /// The next reply.
+    /// Returns the next reply.
     ///
     /// # Errors
     ///
@@ -123,7 +124,7 @@ impl Far {
             match serde_json::from_slice(&line) {
                 Ok(Reply::Failed(failure)) => return Err(Error::from(failure).within(&self.name)),
                 Ok(reply) => return Ok(reply),
-                // This line may be output of a login script on the host.
+                // This line may be output of a login script on the other host.
                 Err(_) => log::info!(
                     "{}: {}",
                     self.name,
@@ -133,7 +134,7 @@ impl Far {
         }
     }
 
-    /// The addresses at which the far side listens.
+    /// Returns the addresses at which the far side listens.
     ///
     /// # Errors
     ///
@@ -158,7 +159,10 @@ impl Far {
         let status = self.child.wait().ok().and_then(|status| status.code());
         let text = match status {
             Some(127) => {
-                format!("{}: there is no rdcp; install rdma-pipe there, or name it with --rdcp-path", self.name)
+                format!(
+                    "{}: rdcp is not installed; install rdma-pipe there, or pass its path with --rdcp-path",
+                    self.name
+                )
             }
             Some(255) => format!(
                 "{}: the remote shell failed; check that `ssh {}` works without a password",
@@ -178,7 +182,7 @@ impl Drop for Far {
         let until = Instant::now() + END;
         while let Ok(None) = self.child.try_wait() {
             if Instant::now() > until {
-                // The process may have exited in the meantime.
+                // Ignores the error: the process may have exited in the meantime.
                 _ = self.child.kill();
                 _ = self.child.wait();
                 return;

@@ -1,7 +1,8 @@
-//! The far side of a transfer: this program again, started by ssh.
+//! The far side of a transfer: another process of this program, started through ssh.
 //!
-//! The starter writes a [`Request`], one line of JSON, to the far side's standard input, so the one-use key is on no command line.
-//! The far side answers with [`Reply`] lines. It exits when its standard input ends, so no process remains if the starter is killed.
+//! The starting process writes a [`Request`], one line of JSON, to the far side's standard input, so the one-use key
+//! does not appear on a command line. The far side answers with [`Reply`] lines. It exits when its standard input ends,
+//! so it does not survive if the starter is killed.
 
 mod far;
 mod server;
@@ -23,7 +24,7 @@ use crate::proto::{Failure, Peer, Totals};
 /// A request to the far side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Request {
-    /// Key of the connection that it accepts.
+    /// Key of the connection that the far side accepts.
     pub key: Vec<u8>,
     /// The task.
     pub role: Role,
@@ -31,16 +32,16 @@ pub struct Request {
     pub link: LinkRequest,
 }
 
-/// What the far side does.
+/// The task of the far side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Role {
-    /// Send files to the given peers, or, if there are none, to the peer that connects.
+    /// Send files to the given peers, or, if the list is empty, to the peer that connects.
     Source {
         /// Paths to send.
         paths: Vec<Vec<u8>>,
         /// Options of the copy.
         options: CopyOptions,
-        /// The peers: the data goes to the first one, which forwards it to the next.
+        /// The peers. The far side sends the data to the first one, which forwards it to the next.
         to: Vec<Peer>,
     },
     /// Receive files from the peer that connects.
@@ -70,16 +71,16 @@ pub struct LinkRequest {
 /// A reply of the far side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Reply {
-    /// The far side listens.
+    /// The far side is listening.
     Listening {
         /// The port.
         port: u16,
-        /// The addresses of the far side, as far as it can determine them.
+        /// The addresses of the far side that it can determine.
         addresses: Vec<String>,
     },
-    /// Bytes and files that were listed, then those that are done, and whether the list is complete.
+    /// Progress: bytes and files that were listed, bytes and files that are done, and whether the list is complete.
     Progress((u64, u64), (u64, u64), bool),
-    /// The far side has finished.
+    /// The far side has completed its task.
     Finished {
         /// Its exit status.
         status: u8,
@@ -117,16 +118,16 @@ impl LinkRequest {
     }
 }
 
-/// A key for one connection.
+/// Creates a key for one connection.
 ///
 /// # Errors
 ///
-/// The system has no random numbers.
+/// The system cannot provide random numbers.
 pub fn random_key() -> Result<Vec<u8>> {
     let mut key = [0; 32];
     let filled = rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty());
     match filled {
         Ok(32) => Ok(key.to_vec()),
-        _ => Err(Error::new(Kind::Protocol, "the system has no random numbers for a key")),
+        _ => Err(Error::new(Kind::Protocol, "the system cannot provide random numbers for a key")),
     }
 }

@@ -1,4 +1,4 @@
-//! What the far side does.
+//! The far side: serves a request.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, Read, Write};
@@ -17,21 +17,21 @@ use crate::link::{Link, Listener, Options, Patience, connect};
 use crate::proto::{Failure, Peer, Purpose};
 use crate::tree::{Directory, Origin};
 
-/// Time limit for the peer to connect, and to connect again after the connection broke.
+/// Time limit for the peer to connect, and to reconnect after the connection broke.
 const CONNECT: Duration = Duration::from_secs(60);
-/// Patience with a peer that listens already.
+/// Time limit for connecting to a peer that is listening already.
 const PATIENCE: Patience = Patience::Listening(Duration::from_secs(10));
-/// Interval between two lines of progress.
+/// Interval between two progress lines.
 const PROGRESS: Duration = Duration::from_millis(200);
 /// Longest request.
 const REQUEST: u64 = 256 << 20;
 
-/// Writes replies, one line each.
+/// Writes replies to the standard output, one line each.
 #[derive(Clone, Debug, Default)]
 pub struct Line(Arc<Mutex<()>>);
 
 impl Line {
-    /// Writes a reply; false if the starter has ended.
+    /// Writes a reply; returns false if the starter has ended.
     pub fn write(&self, reply: &Reply) -> bool {
         let _turn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(mut line) = serde_json::to_vec(reply) else { return false };
@@ -41,8 +41,8 @@ impl Line {
     }
 }
 
-/// Serves one request from the standard input. With `root`, only files below it are accessible. Ends the process when
-/// the standard input ends.
+/// Serves one request from the standard input. If `root` is given, only files below it are accessible. Ends the process
+/// when the standard input ends.
 ///
 /// # Errors
 ///
@@ -59,7 +59,7 @@ pub fn serve(root: Option<&Path>) -> Result<u8> {
         run(request, root, &line)
     });
     served.or_else(|error| {
-        // The starter prints it.
+        // The starter prints the error.
         if line.write(&Reply::Failed(Failure::from(&error))) { Ok(error.copy_status()) } else { Err(error) }
     })
 }
@@ -69,7 +69,7 @@ fn read_request() -> Result<Request> {
     let read = io::stdin().lock().take(REQUEST).read_until(b'\n', &mut bytes);
     let request = read.ok().and_then(|_| serde_json::from_slice(&bytes).ok());
     request.ok_or_else(|| {
-        Error::new(Kind::Usage, "--server takes a request on its standard input; rdcp starts it by itself")
+        Error::new(Kind::Usage, "--server reads a request from its standard input; do not start it by hand, rdcp does")
     })
 }
 
@@ -88,7 +88,7 @@ fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
             };
             let paths: Vec<PathBuf> = paths.iter().map(within).collect();
             for path in paths.iter().filter(|_| root.is_some()) {
-                // An error of the first path must not wait for the peer.
+                // Checks the first path before waiting for the peer, so that an error is reported at once.
                 origin.stat(path, true).map_err(|error| Error::file("read", path, &error.into()))?;
             }
             let mut accept = match to.is_empty() {
@@ -115,7 +115,7 @@ fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
             with_progress(line, |progress| copy::receive(accept, &target, None, &copy, &options, progress))?
         }
         Role::Segment(_) if root.is_some() => {
-            return Err(Error::new(Kind::Usage, "commands are not allowed here; rdcp copies files below the root"));
+            return Err(Error::new(Kind::Usage, "commands are not allowed here; use rdcp, for files below the root"));
         }
         Role::Segment(segment) => {
             let listening = |port| line.write(&Reply::Listening { port, addresses: addresses() });
@@ -141,7 +141,7 @@ fn listen<'l>(
     line.write(&Reply::Listening { port: listener.port(), addresses: addresses() });
     Ok(move || {
         let (link, purpose) = listener.accept(key, Some(Instant::now() + CONNECT))?;
-        if purpose == due { Ok(link) } else { Err(Error::protocol("the peer has the wrong direction")) }
+        if purpose == due { Ok(link) } else { Err(Error::protocol("both sides send, or both receive")) }
     })
 }
 
@@ -162,12 +162,12 @@ fn with_progress(line: &Line, run: impl FnOnce(&Progress) -> Result<Outcome>) ->
     let outcome = run(&progress);
     over.store(true, std::sync::atomic::Ordering::Relaxed);
     reporting.thread().unpark();
-    // It only reports.
+    // The thread only reports progress, so its failure is ignored.
     _ = reporting.join();
     outcome
 }
 
-/// The local address of the ssh connection.
+/// Returns the local address of the ssh connection.
 fn addresses() -> Vec<String> {
     let connection = std::env::var("SSH_CONNECTION").unwrap_or_default();
     connection.split_whitespace().nth(2).map(str::to_owned).into_iter().collect()

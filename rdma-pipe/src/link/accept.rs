@@ -1,4 +1,4 @@
-//! Accepting a peer that has the key.
+//! Accepts a peer that has the key.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
@@ -15,18 +15,18 @@ use crate::proto::{Frame, Purpose};
 
 /// Time limit for a peer's side of the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Pause after a wrong key, before the next one is checked: limits guessing to three keys a second.
+/// Pause after a wrong key, before the next key is checked. Limits guessing to three keys per second.
 const PENALTY: Duration = Duration::from_millis(333);
-/// Maximum number of peers in their handshake.
+/// Maximum number of concurrent handshakes.
 const MOST: usize = 64;
-/// The code with which a connection from a peer with another key is closed.
+/// The close code for a peer that has a different key.
 pub(super) const WRONG_KEY: u32 = 1;
 
 /// Waits for peers.
 #[derive(Debug)]
 pub struct Listener {
     acceptor: Acceptor,
-    /// Peers in the order of arrival.
+    /// Handshakes in progress, in the order of arrival.
     entering: Mutex<Vec<Entering>>,
     options: Options,
 }
@@ -42,12 +42,12 @@ impl Listener {
         let bind = |address| Acceptor::bind_on(&handle, address);
         let bound = match address {
             Some(address) => bind(address),
-            // A host without IPv6 listens on IPv4.
+            // If the host has no IPv6, listens on IPv4.
             None => bind(any_address(port)).or_else(|_| bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)))),
         };
         let acceptor = bound.map_err(|error| {
             if options.transport == Transport::Rdma && error.kind() == std::io::ErrorKind::NotFound {
-                return Error::new(Kind::NoRdma, format!("no RDMA: {error}; leave out --rdma to use TCP"));
+                return Error::new(Kind::NoRdma, format!("RDMA is unavailable: {error}; leave out --rdma to use TCP"));
             }
             let text = format!("cannot listen at port {port}: {}; choose another port", reason(&error));
             Error::new(Kind::Usage, text)
@@ -60,8 +60,8 @@ impl Listener {
         self.acceptor.local_addr().port()
     }
 
-    /// Waits for a peer with the key, until the deadline if there is one. Peers with another key, and other programs, are logged and refused.
-    /// Handshakes of several peers run concurrently.
+    /// Waits for a peer with the key, until the deadline if one is given. Rejects and logs peers with a different key,
+    /// and other programs. Handshakes of several peers run concurrently.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ impl Listener {
                 && let Ok(connection) = self.acceptor.try_accept()
             {
                 if entering.len() == MOST {
-                    entering.remove(0).refuse(&Error::protocol("too many peers are in their handshake"));
+                    entering.remove(0).refuse(&Error::protocol("too many handshakes are in progress"));
                 }
                 entering.push(Entering { connection, state: None, until: Instant::now() + HANDSHAKE });
             } else if ready_peer.is_none() && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -114,23 +114,23 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         for peer in self.entering.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            peer.connection.abandon(0, "the receiver has its peer");
+            peer.connection.abandon(0, "the receiver is already connected to a peer");
         }
     }
 }
 
-/// A peer within its handshake.
+/// A peer whose handshake is in progress.
 #[derive(Debug)]
 struct Entering {
     connection: Connection,
-    /// The keys; `None` before the hello.
+    /// The derived keys; `None` before the peer's hello.
     state: Option<(Sealer, Opener)>,
     until: Instant,
 }
 
 impl Entering {
-    /// Processes a handshake message; returns the two ends of the connection after the last one. The peer proves first
-    /// that it has the key, so each guess of a key requires a handshake with this side.
+    /// Processes a handshake message; after the last message, returns the two ends of the connection. The peer must
+    /// prove first that it has the key, so each guess requires a handshake with this side.
     fn step(&mut self, key: &[u8]) -> Result<Option<((Sealer, Opener), Purpose)>> {
         let message = match self.connection.try_recv() {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(None),
@@ -143,7 +143,7 @@ impl Entering {
             return Ok(None);
         };
         let Ok(Message::Control(frame)) = opener.open(message) else {
-            return Err(Error::new(Kind::WrongKey, "the peer has another key"));
+            return Err(Error::new(Kind::WrongKey, "the peer has a different key"));
         };
         let Frame::Open(purpose) = Frame::parse(&frame)? else {
             return Err(Error::protocol("the peer did not complete the handshake"));
@@ -154,7 +154,7 @@ impl Entering {
 
     fn refuse(self, error: &Error) {
         let peer = self.connection.addresses().map(|(_, peer)| peer.to_string()).unwrap_or_default();
-        log::warn!("refused a connection from {peer}: {error}");
+        log::warn!("rejected a connection from {peer}: {error}");
         let code = if error.kind() == Kind::WrongKey { WRONG_KEY } else { 0 };
         self.connection.abandon(code, "");
     }

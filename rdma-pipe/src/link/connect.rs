@@ -1,4 +1,4 @@
-//! Connecting to a peer, with retries until it listens.
+//! Connects to a peer, with retries until it is listening.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -21,12 +21,12 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Time limit for an attempt at one address.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
-/// How long to try.
+/// How long to retry.
 #[derive(Clone, Copy, Debug)]
 pub enum Patience {
     /// The peer may not be listening yet.
     Coming(Duration),
-    /// The peer listens for as long as its process lives: a refused connection is final.
+    /// The peer listens until its process exits, so a refused connection is final.
     Listening(Duration),
 }
 
@@ -35,7 +35,8 @@ pub enum Patience {
 ///
 /// # Errors
 ///
-/// No address accepts ([`Kind::Unreachable`]), the peer has another key ([`Kind::WrongKey`]), or it is another program.
+/// No address accepts ([`Kind::Unreachable`]), the peer has a different key ([`Kind::WrongKey`]), or the peer is
+/// another program.
 pub fn connect(
     addresses: &[String],
     key: &[u8],
@@ -78,7 +79,7 @@ fn authenticate(connection: Connection, key: &[u8], purpose: Purpose, options: &
         Err(error) => Err(error.into()),
     };
     let (mut sealer, mut opener) = handshake.finish(&receive()?)?;
-    let wrong = || Error::new(Kind::WrongKey, "the receiver has another key; start both sides with the same KEY");
+    let wrong = || Error::new(Kind::WrongKey, "the receiver has a different key; start both sides with the same KEY");
     connection.send(&sealer.control(&Frame::Open(purpose).emit()))?;
     let answer = receive().map_err(|error| match connection.peer_close() {
         Some((WRONG_KEY, _)) => wrong(),
@@ -91,10 +92,10 @@ fn authenticate(connection: Connection, key: &[u8], purpose: Purpose, options: &
     Link::new(connection, (sealer, opener), options)
 }
 
-/// A failed attempt at all addresses.
+/// The result of an attempt that failed at all addresses.
 struct Attempt {
     error: io::Error,
-    /// An address is reachable, but no process listens there.
+    /// Whether an address is reachable, but no process listens there.
     is_refused: bool,
 }
 
@@ -122,7 +123,9 @@ fn attempt(handle: &Handle, addresses: &[String]) -> std::result::Result<Connect
 
 fn refused(connection: &Connection) -> Error {
     match connection.peer_close() {
-        Some((_, reason)) if !reason.is_empty() => Error::protocol(format!("the receiver refused: {reason}")),
+        Some((_, reason)) if !reason.is_empty() => {
+            Error::protocol(format!("the receiver rejected the connection: {reason}"))
+        }
         _ => Error::new(Kind::Broken, "the peer ended the connection during the handshake"),
     }
 }
@@ -130,7 +133,7 @@ fn refused(connection: &Connection) -> Error {
 fn unreachable(addresses: &[String], error: &io::Error, options: &Options) -> Error {
     let at = addresses.join(" or ");
     if options.transport == Transport::Rdma && error.kind() == io::ErrorKind::NotFound {
-        return Error::new(Kind::NoRdma, format!("no RDMA: {error}; leave out --rdma to use TCP"));
+        return Error::new(Kind::NoRdma, format!("RDMA is unavailable: {error}; leave out --rdma to use TCP"));
     }
     let remedy = if error.kind() == io::ErrorKind::InvalidInput {
         "check the name"
@@ -140,7 +143,7 @@ fn unreachable(addresses: &[String], error: &io::Error, options: &Options) -> Er
     Error::new(Kind::Unreachable, format!("cannot connect to {at}: {error}; {remedy}"))
 }
 
-/// The wildcard address, at which connections to all local addresses are accepted.
+/// Returns the wildcard address, which accepts connections to all local addresses.
 pub(super) fn any_address(port: u16) -> SocketAddr {
     SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 0], port))
 }

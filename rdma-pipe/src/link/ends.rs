@@ -1,4 +1,4 @@
-//! The two ends of a connection: one thread receives, any threads send.
+//! The two ends of a connection: one thread receives, and any number of threads send.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,10 +12,10 @@ use crate::channel::{BLOCK, Block, BlockKind, Message, Opener, Sealer, TRAILER};
 use crate::error::{Error, Kind, Result};
 use crate::proto::{Failure, Frame};
 
-/// Minimum number of blocks for which the pool has memory: 4 MiB.
+/// The pool keeps memory for at least this number of blocks: 4 MiB.
 const RESERVED: usize = 8;
 
-/// A connection that is authenticated.
+/// An authenticated connection.
 #[derive(Debug)]
 pub struct Link {
     /// Sending end, usable from any thread.
@@ -43,7 +43,7 @@ pub struct Receiver {
 pub enum Received {
     /// A control frame.
     Frame(Frame),
-    /// A block with its payload, which is not verified against its hash yet.
+    /// A block with its payload. The hash is not verified yet.
     Block(Block, Payload),
 }
 
@@ -83,8 +83,8 @@ struct State {
     held: Option<Buf>,
 }
 
-/// Ends the thread that sends pings. Dropping this waits for the thread, so the connection is closed in order before
-/// the process exits.
+/// Ends the thread that sends pings. Dropping this value waits for the thread, so the connection is closed properly
+/// before the process exits.
 #[derive(Debug)]
 struct Alive(Arc<Shared>, Option<JoinHandle<()>>);
 
@@ -93,7 +93,7 @@ impl Drop for Alive {
         *lock(&self.0.over) = true;
         self.0.ended.notify_all();
         if let Some(thread) = self.1.take() {
-            // It only sends pings.
+            // The thread only sends pings, so its result is ignored.
             _ = thread.join();
         }
     }
@@ -106,7 +106,8 @@ impl Link {
         options: &Options,
     ) -> Result<Link> {
         let is_tcp = connection.stats()?.transport == TransportKind::Tcp;
-        // Allocating and dropping these makes the pool keep memory for blocks, even if other lengths need memory later.
+        // Allocating and dropping these buffers makes the pool keep memory for blocks, even if other lengths need
+        // memory later.
         drop((0..RESERVED).map(|_| connection.alloc(BLOCK + TRAILER)).collect::<Vec<_>>());
         if options.encrypt == Some(true) {
             opener.require_sealed();
@@ -131,7 +132,7 @@ impl Link {
         Ok(Link { sender, receiver })
     }
 
-    /// Transport of the connection.
+    /// Returns the transport of the connection.
     ///
     /// # Errors
     ///
@@ -140,7 +141,7 @@ impl Link {
         Ok(self.receiver.shared.connection.stats()?)
     }
 
-    /// Receives a frame; a block is an error.
+    /// Receives a frame; returns an error if a block arrives.
     ///
     /// # Errors
     ///
@@ -148,13 +149,13 @@ impl Link {
     pub fn frame(&mut self) -> Result<Frame> {
         match self.receiver.receive()? {
             Received::Frame(frame) => Ok(frame),
-            Received::Block(..) => Err(Error::protocol("the peer sent a block where a frame was due")),
+            Received::Block(..) => Err(Error::protocol("the peer sent a block instead of a frame")),
         }
     }
 }
 
 impl Sender {
-    /// A buffer for a block with this payload.
+    /// Allocates a buffer for a block with a payload of this length.
     pub fn buffer(&self, payload: usize) -> Buf {
         self.shared.connection.alloc(payload + TRAILER)
     }
@@ -163,7 +164,7 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// The connection broke, or the peer accepts no data for longer than the time-out.
+    /// The connection broke, or the peer accepted no data for longer than the time-out.
     pub fn frame(&self, frame: &Frame) -> Result<()> {
         self.shared.frame(&mut lock(&self.shared.state), frame)
     }
@@ -177,7 +178,7 @@ impl Sender {
         self.after_frame(None, block, buffer, payload)
     }
 
-    /// Sends the list of a pack, and the pack.
+    /// Sends the list of a pack, then the pack.
     ///
     /// # Errors
     ///
@@ -207,7 +208,7 @@ impl Sender {
         }
     }
 
-    /// Forwards a received block; for a pack, sends its list first.
+    /// Forwards a received block. If it is a pack, sends its list first.
     ///
     /// # Errors
     ///
@@ -218,7 +219,7 @@ impl Sender {
 
     /// Ends sending, without a reason.
     pub fn shut_down(&self) {
-        // It may be broken already.
+        // Ignores the error: the connection may be broken already.
         _ = self.shared.connection.shutdown();
     }
 
@@ -227,14 +228,14 @@ impl Sender {
         self.shared.encrypts
     }
 
-    /// Reports a failure to the peer, as the last frame. The connection may be broken already.
+    /// Reports a failure to the peer, as the last frame. Does nothing if the connection is broken already.
     pub fn abort(&self, error: &Error) {
         _ = self.frame(&Frame::Abort(Failure::from(error)));
     }
 
-    /// Waits until the peer's device has acknowledged everything, for the time-out at most.
+    /// Waits until the peer's device has acknowledged everything, at most for the time-out.
     pub fn flush(&self) {
-        // If the connection breaks, there is nothing to wait for.
+        // Ignores the error: if the connection breaks, no acknowledgement arrives.
         _ = self.shared.connection.flush_until(Some(Instant::now() + self.shared.timeout));
     }
 }
@@ -267,7 +268,7 @@ impl Shared {
         self.send(state, buffer)
     }
 
-    /// Waits for space in the send queue as long as the peer sends pings, because its output may be paused.
+    /// Waits for space in the send queue for as long as the peer sends pings: its output may be paused.
     fn send(&self, state: &mut State, buffer: Buf) -> Result<()> {
         let mut deadline = Instant::now() + self.timeout;
         while !trespass::poll(&[Interest::Room(&self.connection)], Some(deadline))?.contains(&true) {
@@ -282,12 +283,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Sends a ping if nothing else was sent for a quarter of the time-out. No ping is needed while a thread waits to send.
+    /// Sends a ping if nothing was sent for a quarter of the time-out. No ping is needed while a thread waits to send.
     fn ping(&self) {
         let pause = (self.timeout / 4).max(Duration::from_millis(10));
         let mut over = lock(&self.over);
         loop {
-            // Checks the flag before waiting: it may be set already.
+            // Checks the flag before waiting, because it may be set already.
             let waited = self.ended.wait_timeout_while(over, pause, |over| !*over);
             over = waited.map_or_else(|error| error.into_inner().0, |(over, _)| over);
             if *over {
@@ -308,7 +309,7 @@ impl Receiver {
     ///
     /// # Errors
     ///
-    /// The peer is silent for too long, closed the connection or aborted, or the message was altered.
+    /// The peer was silent for too long, closed or aborted the connection, or the message was altered.
     pub fn receive(&mut self) -> Result<Received> {
         loop {
             let timeout = self.shared.timeout;
@@ -338,7 +339,10 @@ pub(crate) fn verify(block: &Block, payload: &[u8]) -> Result<()> {
         return Ok(());
     }
     let what = if block.kind == BlockKind::Pack { "a pack of files" } else { "a block" };
-    Err(Error::protocol(format!("{what} arrived altered: its XXH3 differs at offset {}; start again", block.offset)))
+    Err(Error::protocol(format!(
+        "{what} was altered in transit: its XXH3 differs at offset {}; start again",
+        block.offset
+    )))
 }
 
 fn failed(error: &io::Error, timeout: Duration) -> Error {

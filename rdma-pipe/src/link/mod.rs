@@ -1,4 +1,5 @@
-//! A connection between two processes of this crate: trespass carries it, over RDMA or TCP; a key authenticates it.
+//! An authenticated connection between two processes of this crate. It uses trespass, over RDMA or TCP; a key
+//! authenticates both sides.
 
 mod accept;
 mod connect;

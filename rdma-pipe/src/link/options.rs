@@ -12,39 +12,40 @@ use crate::error::{Error, Kind, Result};
 const MEMORY: usize = 64 << 20;
 /// Minimum registered memory to use the device: receive buffers and a few blocks.
 const LEAST_MEMORY: usize = 6 << 20;
-/// Bytes queued for sending: enough blocks that the peer's reads follow one another without a gap.
+/// High-water mark of the send queue, in bytes: enough blocks that the peer's reads follow one another without a gap.
 const WAITING: usize = 3 << 20;
 
-/// Longest message: a block, or a list of entries.
+/// Maximum length of a message: a block, or a list of entries.
 const MESSAGE: u32 = 4 << 20;
 
 /// Options of connections.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which transports may be used.
+    /// The transports that may be used.
     pub transport: Transport,
-    /// Name of the RDMA device; `None` selects the one that routes to the peer.
+    /// Name of the RDMA device; `None` selects the device with a route to the peer.
     pub device: Option<String>,
-    /// Whether payload is encrypted: always, never, or (`None`) over TCP only.
+    /// Whether payload is encrypted: always, never, or (`None`) only over TCP.
     pub encrypt: Option<bool>,
     /// The connection ends if the peer is silent for this long.
     pub timeout: Duration,
-    /// Altered blocks, for tests.
+    /// A fault to inject, for tests.
     pub fault: Option<Fault>,
-    /// The worker of all connections of these options and their clones, once there is one.
+    /// The worker of all connections that use these options or a clone of them. It is created with the first
+    /// connection.
     pub worker: SharedWorker,
 }
 
-/// A worker that starts with its first connection.
+/// A worker that is started by its first connection.
 #[derive(Clone, Debug, Default)]
 pub struct SharedWorker(Arc<OnceLock<Handle>>);
 
-/// `host:port`; an IPv6 address is put in brackets.
+/// Formats `host:port`, with an IPv6 address in brackets.
 pub fn address(host: &str, port: u16) -> String {
     if host.contains(':') && !host.starts_with('[') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Fault that a test injects into a block.
+/// A fault that a test injects into a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Inverts a bit of the payload of a block.
@@ -69,7 +70,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The worker with these options.
+    /// Returns the worker for these options.
     pub(super) fn worker(&self) -> Result<Handle> {
         if let Some(handle) = self.worker.0.get() {
             return Ok(handle.clone());
@@ -83,7 +84,7 @@ impl Options {
         match memory_limit() {
             Some(limit) if limit < LEAST_MEMORY => {
                 let text = format!(
-                    "no RDMA: the limit of locked memory is {} KiB; raise it to 8 MiB with `ulimit -l 8192`",
+                    "RDMA is unavailable: the limit of locked memory is {} KiB; raise it to 8 MiB with `ulimit -l 8192`",
                     limit >> 10
                 );
                 if self.transport == Transport::Rdma {
@@ -100,7 +101,7 @@ impl Options {
     }
 }
 
-/// The limit of locked memory, in bytes.
+/// Returns the limit of locked memory, in bytes.
 pub fn memory_limit() -> Option<usize> {
     getrlimit(Resource::Memlock).current.and_then(|limit| usize::try_from(limit).ok())
 }
@@ -110,7 +111,7 @@ impl std::str::FromStr for Fault {
 
     fn from_str(text: &str) -> std::result::Result<Fault, String> {
         let (kind, number) = text.split_once(':').ok_or("expected flip:N, drop:N or swap:N")?;
-        let number = number.parse().map_err(|_| "N is the number of a block")?;
+        let number = number.parse().map_err(|_| "N is not a number; pass the number of a block")?;
         match kind {
             "flip" => Ok(Fault::Flip(number)),
             "drop" => Ok(Fault::Drop(number)),

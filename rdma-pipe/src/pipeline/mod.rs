@@ -1,7 +1,7 @@
-//! A segment of a pipeline: a command between two streams.
+//! Runs a segment of a pipeline: a command between two streams.
 //!
-//! Each segment gets a stream, from the starter or from the previous segment. A segment that
-//! does not use the stream as its input discards the data, and waits until the stream ends.
+//! Each segment receives a stream, from the starter or from the previous segment. A segment that does not use the
+//! stream as its input discards the data, and waits until the stream ends.
 
 mod parse;
 mod segment;
@@ -28,21 +28,21 @@ use crate::stream::{self, Output};
 
 /// Time limit for the peers to connect.
 const CONNECT: Duration = Duration::from_secs(60);
-/// Exit status of a broken pipe: the reader closed it, which is not a failure.
+/// Exit status of a process that received SIGPIPE: the reader closed the pipe, which is not a failure.
 const PIPE: u8 = 13;
 
-/// Process groups of running commands.
+/// Process groups of the running commands.
 static COMMANDS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 /// Ends all commands of this process.
 pub fn kill_commands() {
     for pid in COMMANDS.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-        // It may have ended already.
+        // Ignores the error: the process may have ended already.
         _ = kill_process_group(pid, Signal::TERM);
     }
 }
 
-/// Runs a segment; returns its exit status. `listening` gets the port.
+/// Runs a segment; returns its exit status. Calls `listening` with the port.
 ///
 /// # Errors
 ///
@@ -72,7 +72,7 @@ pub fn run_segment(
         match listener.accept(key, deadline)? {
             (link, Purpose::Send) if input.is_none() => input = Some(link),
             (link, Purpose::Receive) if output.is_none() => output = Some(link),
-            _ => return Err(Error::protocol("a peer has the wrong direction")),
+            _ => return Err(Error::protocol("a second sender or a second receiver connected")),
         }
     }
     drop(listener);
@@ -107,7 +107,7 @@ fn run(segment: &Segment, input: Link, output: Link) -> Result<u8> {
     }
 }
 
-/// Receives the input into `output`; without an input, creates an empty file.
+/// Receives the input into `output`. If the segment has no input, creates an empty file.
 fn receive_or_drain(segment: &Segment, input: Link, output: Output) -> Result<()> {
     if segment.has_input {
         return stream::receive(input, output).map(drop);
@@ -126,7 +126,7 @@ fn send_nothing(output: Link) -> Result<u8> {
     lenient(stream::send(output, &empty.into(), "nothing").map(drop))
 }
 
-/// Reports a failure to a peer, before the link is dropped.
+/// Reports a failure to a peer before the link is dropped.
 fn failed(link: &Link, error: Error) -> Error {
     link.sender.abort(&error);
     link.sender.flush();
@@ -181,7 +181,7 @@ fn lenient(result: Result<()>) -> Result<u8> {
     }
 }
 
-/// Converts to the exit status of a shell; a writer whose reader closed the pipe succeeds.
+/// Converts a status to the exit status of a shell. A writer whose reader closed the pipe counts as successful.
 fn exit_status(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         // A shell returns 128 + N if signal N ended its command.
@@ -193,11 +193,11 @@ fn exit_status(status: ExitStatus) -> u8 {
     }
 }
 
-/// Returns a descriptor of a standard stream, for the starter's ends of the pipeline.
+/// Duplicates a standard stream, for the starter's ends of the pipeline.
 ///
 /// # Errors
 ///
-/// The stream is closed, or there are no descriptors left.
+/// The stream is closed, or the process has no descriptors left.
 pub fn standard(stream: impl std::os::fd::AsFd) -> io::Result<OwnedFd> {
     stream.as_fd().try_clone_to_owned()
 }

@@ -1,18 +1,18 @@
-//! Segments of a command line.
+//! Parses the segments of a command line.
 
 use super::Action;
 
 /// An operand of `rdpipe`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operand {
-    /// `[user@]host`; `None` is this one.
+    /// `[user@]host`; `None` means this host.
     pub host: Option<String>,
     /// The command to run or the file to use.
     pub action: Action,
 }
 
 impl Operand {
-    /// Whether its output is the next segment's input.
+    /// Whether the output is the next segment's input.
     pub fn has_output(&self) -> bool {
         matches!(self.action, Action::Run(_) | Action::Read(_))
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::proto::Peer;
 
-/// A segment of a pipeline.
+/// A segment of a pipeline, as the starter describes it to the far side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Segment {
     /// The command, or a file to read or write.
@@ -31,8 +31,8 @@ pub enum Action {
 /// The receiver of a segment's output.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Next {
-    /// To the next segment.
+    /// The next segment.
     Connect(Peer),
-    /// To the starter, which connects.
+    /// The starter, which connects to this segment.
     Accept,
 }

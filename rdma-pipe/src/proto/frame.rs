@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Kind, Result};
 
-/// Number of a transfer's entry, from 1 in listing order; [`ROOT`] (0) is the destination.
+/// The number of an entry of a transfer, from 1 in listing order; [`ROOT`] (0) is the destination.
 pub type Id = u32;
 
-/// The destination itself, as the directory of the first entries.
+/// The destination itself: the parent directory of the first entries.
 pub const ROOT: Id = 0;
 
 /// A control frame. Each variant's comment names the side that sends it.
@@ -15,11 +15,11 @@ pub const ROOT: Id = 0;
 pub enum Frame {
     /// Both: keepalive.
     Ping,
-    /// Both: the transfer has failed; the last frame.
+    /// Both sides, as the last frame: the transfer has failed.
     Abort(Failure),
-    /// Client, the first frame: the purpose of the connection.
+    /// Client, as the first frame: the purpose of the connection.
     Open(Purpose),
-    /// Server, the first frame.
+    /// Server, as the first frame.
     Opened,
     /// Source of a stream: all blocks were sent.
     StreamEnd(Totals),
@@ -29,9 +29,9 @@ pub enum Frame {
     List {
         /// The directory.
         dir: Id,
-        /// Its entries, whose numbers continue those of the previous list.
+        /// The entries. Their numbers continue those of the previous list.
         entries: Vec<Entry>,
-        /// Whether the list is complete and without errors. If so, the sink may delete other entries.
+        /// Whether the list is complete and without errors. Only then may the sink delete other entries.
         whole: bool,
     },
     /// Source: the numbers and lengths of the files in the pack that follows.
@@ -40,17 +40,17 @@ pub enum Frame {
     Close(Id, std::result::Result<(), Failure>),
     /// Source: everything was sent.
     End(Totals),
-    /// Sink: the answers for files that the source asked about, in order: how much of each the sink already has.
+    /// Sink: how much the sink already has of each file for which the source asked, in order.
     Have(Vec<(Id, Have)>),
-    /// Sink: an entry failed, or a file that the source asked about is complete.
+    /// Sink: an entry has failed, or a file for which the source asked is complete.
     Result(Id, std::result::Result<(), Failure>),
-    /// Sink: everything is done, with the totals.
+    /// Sink: the transfer is complete; contains the totals.
     Report(Totals),
-    /// Source of a copy, its first frame.
+    /// Source of a copy, as its first frame.
     Begin {
-        /// Whether the connection continues a copy: files that are complete already are not sent again.
+        /// Whether the connection continues a copy: complete files are then not sent again.
         again: bool,
-        /// The later hosts of the chain: the sink connects to the first of them, and passes the others to it.
+        /// The later hosts of the chain. The sink connects to the first of them, and passes it the list of the others.
         chain: Vec<Peer>,
     },
     /// Sink: a host of the chain is lost, so this connection ends.
@@ -69,7 +69,7 @@ pub enum Purpose {
 /// A peer that listens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
-    /// Its name for messages.
+    /// The name of the host, for messages.
     pub name: String,
     /// `host:port`, in the order in which they are tried.
     pub addresses: Vec<String>,
@@ -77,12 +77,12 @@ pub struct Peer {
     pub key: Vec<u8>,
 }
 
-/// The part of a file that the sink already has.
+/// How much of a file the sink already has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Have {
     /// The bytes before this offset.
     Until(u64),
-    /// All of it: send nothing.
+    /// The whole file: the source sends nothing.
     All,
 }
 
@@ -102,12 +102,12 @@ pub struct Totals {
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Its name: one component.
+    /// The name: one component.
     #[serde(with = "bytes")]
     pub name: Vec<u8>,
     /// The kind.
     pub kind: EntryKind,
-    /// Permissions, and the bits of set-user-ID and the like.
+    /// Permissions, and the set-user-ID, set-group-ID and sticky bits.
     pub mode: u16,
     /// User and group.
     pub owner: (u32, u32),
@@ -126,23 +126,23 @@ pub enum EntryKind {
     File {
         /// Its bytes.
         size: u64,
-        /// Whether it has other names, which may follow as [`EntryKind::Same`].
+        /// Whether the file has other names (hard links), which may follow as [`EntryKind::Same`].
         has_links: bool,
-        /// XXH3-128 of its contents, if the transfer compares them.
+        /// XXH3-128 of the contents, if the transfer compares them.
         sum: Option<u128>,
     },
     /// A symbolic link, with its target.
     Link(#[serde(with = "bytes")] Vec<u8>),
-    /// Another name of a file that was listed before.
+    /// Another name (hard link) of a file that was listed before.
     Same(Id),
 }
 
 /// The reason for a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The resulting exit status; 0 for a broken connection.
+    /// The exit status that the failure causes; 0 for a broken connection.
     pub status: u8,
-    /// The reason as text.
+    /// The reason, as text.
     pub text: String,
 }
 
@@ -169,7 +169,7 @@ impl From<Failure> for Error {
 }
 
 impl Frame {
-    /// The frame's bytes.
+    /// Encodes the frame.
     pub fn emit(&self) -> Vec<u8> {
         // Serializing to a vector fails only for types that do not occur in this enum.
         postcard::to_stdvec(self).unwrap_or_default()
@@ -183,12 +183,12 @@ impl Frame {
     pub fn parse(bytes: &[u8]) -> Result<Frame> {
         match postcard::take_from_bytes(bytes) {
             Ok((frame, [])) => Ok(frame),
-            _ => Err(Error::protocol("the peer sent a malformed frame; both sides need the same version")),
+            _ => Err(Error::protocol("the peer sent a malformed frame; install the same version on both sides")),
         }
     }
 }
 
-/// Bytes rather than a sequence of numbers.
+/// Encodes as bytes instead of a sequence of numbers.
 mod bytes {
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn length_fields_at_their_limits_are_refused_without_allocation() {
-        // A list, a pack, answers and a report that promise 2^64 - 1 elements.
+        // A list, a pack, answers and a report that announce 2^64 - 1 elements.
         for number in [6, 7, 10, 12, 13, 14, 1, 8] {
             let mut bytes = vec![number];
             bytes.extend([0xff; 9]);

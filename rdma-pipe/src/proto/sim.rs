@@ -1,5 +1,5 @@
-//! Drives both state machines from a seed, with files of random sizes, answers and faults. Compares the sink's contents
-//! with the source's.
+//! Simulates both state machines. A seed determines the sizes of files, the answers and the faults. Compares the sink's
+//! contents with the source's.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,8 @@ enum Sent {
     Close(Id),
 }
 
-/// Runs a transfer; `fault` loses, repeats or swaps one message. Returns whether the sink accepted it all.
+/// Runs a transfer in which `fault` loses, repeats or swaps one message. Returns whether the sink accepted the whole
+/// transfer.
 fn run(seed: u64, fault: bool) -> bool {
     let random = &mut Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let asks = random.below(2) == 0;
@@ -64,7 +65,7 @@ fn run(seed: u64, fault: bool) -> bool {
         messages.push(Sent::List(dir, entries, false));
     }
     source.listed();
-    // The sink has random parts of the files that it is asked for.
+    // The sink already has random parts of the files for which the source asks.
     let asked: Vec<Id> = sizes.iter().filter(|(_, size)| source::is_asked(asks, **size)).map(|(id, _)| *id).collect();
     let answers: Vec<(Id, Have)> = asked
         .iter()
@@ -142,7 +143,7 @@ fn run(seed: u64, fault: bool) -> bool {
     }
     let accepted = sink.end(&source.totals()).is_ok();
     if accepted {
-        assert_eq!(held, sizes, "seed {seed}: accepted, and not what was sent");
+        assert_eq!(held, sizes, "seed {seed}: the sink accepted other data than was sent");
     }
     accepted
 }
@@ -157,6 +158,6 @@ fn transfers_without_faults_arrive_whole() {
 #[test]
 fn lost_repeated_and_swapped_messages_never_pass_for_whole_ones() {
     let refused = (0..2_000).filter(|&seed| !run(seed, true)).count();
-    // Some faults change nothing: the last message swapped with itself, or an empty list repeated.
+    // Some faults change nothing: swapping the last message with itself, or repeating an empty list.
     assert!(refused > 1_000, "{refused}");
 }

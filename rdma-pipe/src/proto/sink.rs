@@ -1,4 +1,4 @@
-//! The side that receives files: accepts only frames and blocks that fit what was listed.
+//! The side that receives files. Accepts only frames and blocks that match the listed entries.
 
 use super::frame::{Entry, EntryKind, Have, Id, ROOT, Totals};
 use super::source::is_asked;
@@ -20,20 +20,20 @@ pub struct Sink {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Node {
-    /// A directory that may get entries.
+    /// A directory that may still get entries.
     Directory,
-    /// A directory that has all its entries, or something else that is complete.
+    /// A directory with all of its entries, or another entry that is complete.
     Done,
-    /// A regular file that is complete, and may get other names.
+    /// A regular file that is complete, and may get hard links.
     File,
-    /// The sink has not answered.
+    /// A file for which the sink has not answered yet.
     Asked(u64),
-    /// Blocks from `at` on may arrive.
+    /// A file whose blocks from `at` on may arrive.
     Open { at: u64, size: u64 },
 }
 
 impl Sink {
-    /// Makes the state before anything was listed.
+    /// Creates the state before the first list.
     pub fn new(asks: bool) -> Sink {
         Sink { asks, nodes: vec![Node::Directory], open: 0, totals: Totals::default() }
     }
@@ -45,7 +45,7 @@ impl Sink {
     /// The directory was not listed or is complete, or an entry is malformed.
     pub fn list(&mut self, dir: Id, entries: &[Entry], whole: bool) -> Result<Id> {
         if self.nodes.get(dir as usize) != Some(&Node::Directory) {
-            return Err(Error::protocol("the sender listed entries of what is no directory"));
+            return Err(Error::protocol("the sender listed entries of something that is not a directory"));
         }
         if self.nodes.len() + entries.len() > MOST {
             return Err(Error::protocol("the sender listed too many entries"));
@@ -56,7 +56,7 @@ impl Sink {
             let node = match &entry.kind {
                 EntryKind::Directory => Node::Directory,
                 EntryKind::File { size, .. } if *size > i64::MAX as u64 => {
-                    return Err(Error::protocol("the sender listed a file that no system can hold"));
+                    return Err(Error::protocol("the sender listed a file that is longer than any system supports"));
                 }
                 EntryKind::File { size, .. } => {
                     self.totals.files += 1;
@@ -70,13 +70,14 @@ impl Sink {
                 EntryKind::Link(_) => Node::Done,
                 EntryKind::Same(id) => match self.nodes.get(*id as usize) {
                     Some(Node::File | Node::Asked(_) | Node::Open { .. }) => Node::Done,
-                    _ => return Err(Error::protocol("the sender listed another name of what is no file")),
+                    _ => return Err(Error::protocol("the sender listed another name of something that is not a file")),
                 },
             };
             self.totals.entries += 1;
             self.nodes.push(node);
         }
-        // The destination itself is never complete: other entries in it belong to the user and are kept.
+        // The list of the destination itself never counts as complete: its other entries belong to the user and are
+        // kept.
         if whole && dir != ROOT {
             self.nodes[dir as usize] = Node::Done;
         }
@@ -107,7 +108,7 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// The file accepts no blocks, or this block is unexpected.
+    /// The file accepts no blocks, or does not expect this block.
     pub fn block(&mut self, id: Id, offset: u64, length: usize) -> Result<()> {
         let end = offset.checked_add(length as u64);
         match (self.nodes.get_mut(id as usize), end) {
@@ -116,7 +117,7 @@ impl Sink {
                 self.totals.bytes += length as u64;
                 Ok(())
             }
-            _ => Err(Error::protocol("the sender sent a block out of place")),
+            _ => Err(Error::protocol("the sender sent a block at an unexpected offset")),
         }
     }
 
@@ -124,7 +125,7 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// The files are not those of the pack, or their lengths differ from the list.
+    /// The files do not match the pack, or their lengths differ from the list.
     pub fn pack(&mut self, files: &[(Id, u32)], length: usize) -> Result<()> {
         let mut left = length as u64;
         for &(id, bytes) in files {
@@ -142,7 +143,7 @@ impl Sink {
         if left == 0 { Ok(()) } else { Err(Error::protocol("the sender sent a pack that is longer than its files")) }
     }
 
-    /// Ends a file: all blocks have arrived, or, if not `whole`, no further blocks will arrive.
+    /// Ends a file. If `whole`, all blocks have arrived; otherwise no further blocks will arrive.
     ///
     /// # Errors
     ///
@@ -178,7 +179,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Totals of what was listed and received.
+    /// Returns the totals of the listed and received data.
     pub fn totals(&self) -> Totals {
         self.totals
     }

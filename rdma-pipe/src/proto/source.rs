@@ -1,4 +1,4 @@
-//! The side that sends files: numbers entries, and decides what to send and when.
+//! The side that sends files. Numbers the entries, and decides which files to send and when.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -14,7 +14,7 @@ const PACKED: usize = 512;
 /// A job: files to read and send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Job {
-    /// Small files, with their lengths.
+    /// Small files, with their lengths, as a pack.
     Pack(Vec<(Id, u32)>),
     /// A file, from an offset on.
     File {
@@ -30,7 +30,7 @@ pub enum Job {
 /// The listed entries, and the remaining work.
 #[derive(Debug)]
 pub struct Source {
-    /// Whether the source queries the sink for small files too, because the sink may already have them.
+    /// Whether the source asks the sink also for small files, because the sink may already have them.
     asks: bool,
     next: Id,
     asked: HashMap<Id, u64>,
@@ -40,19 +40,19 @@ pub struct Source {
     totals: Totals,
 }
 
-/// Whether the sink answers for a file before the source sends it. Both sides compute the same result.
+/// Whether the source waits for the sink's answer before it sends a file. Both sides compute the same result.
 pub(super) fn is_asked(asks: bool, size: u64) -> bool {
     asks || size > SMALL
 }
 
 impl Source {
-    /// Makes the state before anything was listed.
+    /// Creates the state before the first list.
     pub fn new(asks: bool) -> Source {
         let (asked, ready) = (HashMap::new(), VecDeque::new());
         Source { asks, next: 1, asked, ready, pack: Vec::new(), packed: 0, totals: Totals::default() }
     }
 
-    /// Numbers entries that are sent in a list; returns the first one's number.
+    /// Assigns numbers to the entries of a list; returns the first number.
     pub fn list(&mut self, entries: &[Entry]) -> Id {
         let first = self.next;
         for entry in entries {
@@ -71,12 +71,12 @@ impl Source {
         first
     }
 
-    /// Number of the next entry.
+    /// Returns the number of the next entry.
     pub fn next_id(&self) -> Id {
         self.next
     }
 
-    /// Ends the list of entries: a pack that is not full becomes ready.
+    /// Records that all entries were listed: a pack that is not full becomes ready.
     pub fn listed(&mut self) {
         self.close_pack();
     }
@@ -85,17 +85,17 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// The sink was not asked, or its answer exceeds the size of the file.
+    /// The source has not asked for this file, or the answer exceeds the size of the file.
     pub fn have(&mut self, answers: &[(Id, Have)]) -> Result<()> {
         for &(id, have) in answers {
             let size = self
                 .asked
                 .remove(&id)
-                .ok_or_else(|| Error::protocol("the receiver answered for a file it was not asked for"))?;
+                .ok_or_else(|| Error::protocol("the receiver answered for a file for which it was not asked"))?;
             match have {
                 Have::All => {}
                 Have::Until(from) if from > size => {
-                    return Err(Error::protocol("the receiver has more of a file than there is"));
+                    return Err(Error::protocol("the receiver reports more bytes of a file than the file has"));
                 }
                 Have::Until(0) if size <= SMALL => self.pack_up(id, size),
                 Have::Until(from) => self.ready.push_back(Job::File { id, size, from }),
@@ -127,7 +127,7 @@ impl Source {
         self.totals.failed += 1;
     }
 
-    /// Totals of what was listed and sent.
+    /// Returns the totals of the listed and sent data.
     pub fn totals(&self) -> Totals {
         self.totals
     }

@@ -1,4 +1,4 @@
-//! Progress on a terminal, lines of `-v`, and the report of `--json`.
+//! Shows the progress on a terminal, prints the lines of `-v` and the report of `--json`.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::copy::{Outcome, Progress};
 /// Interval between two updates.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Shows a copy until it is dropped.
+/// Shows the progress of a copy until this value is dropped.
 #[derive(Debug)]
 pub struct Show {
     over: Arc<AtomicBool>,
@@ -22,7 +22,7 @@ pub struct Show {
 }
 
 impl Show {
-    /// Starts the display: a bar if requested, and names of files if the progress has them.
+    /// Starts the display: a bar if requested, and the names of files if the progress records them.
     pub fn start(progress: Arc<Progress>, bar: bool) -> Show {
         let over = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&over);
@@ -41,7 +41,7 @@ impl Drop for Show {
         self.over.store(true, Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // It only shows.
+            // The thread only displays, so its failure is ignored.
             _ = thread.join();
         }
     }
@@ -116,7 +116,7 @@ impl Report {
         }
     }
 
-    /// One line of JSON on the standard output.
+    /// Prints one line of JSON to the standard output.
     pub fn print(&self) {
         if let Ok(line) = serde_json::to_string(self) {
             // If standard output is closed, there is no reader to inform.
@@ -124,7 +124,7 @@ impl Report {
         }
     }
 
-    /// The lines of `-v`.
+    /// Returns the lines of `-v`.
     pub fn lines(&self) -> String {
         let rate = self.bytes as f64 / 1e9 / self.seconds.max(1e-9);
         let (files, bytes, seconds) = (self.files, self.bytes, self.seconds);

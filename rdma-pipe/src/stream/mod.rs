@@ -18,7 +18,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The line of `-v`.
+    /// Returns the line of `-v`.
     pub fn bandwidth(&self) -> String {
         format!("Bandwidth {:.3} GB/s", self.bytes as f64 / 1e9 / self.time.as_secs_f64().max(1e-9))
     }

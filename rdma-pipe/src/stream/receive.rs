@@ -1,4 +1,4 @@
-//! The sink of a stream.
+//! Receives a stream.
 
 use std::ffi::OsString;
 use std::io;
@@ -21,13 +21,13 @@ use crate::tree::settle;
 
 /// Maximum number of received blocks that wait to be written.
 const AHEAD: usize = 4;
-/// Largest pipe buffer that an unprivileged process may set.
+/// Maximum size of a pipe buffer that an unprivileged process may set.
 const PIPE: usize = 1 << 20;
 
 /// Destination of a stream.
 #[derive(Debug)]
 pub enum Output {
-    /// A descriptor, with its name for errors.
+    /// A descriptor, and its name for error messages.
     Fd(OwnedFd, String),
     /// A file that gets its name when it is complete.
     File(NewFile),
@@ -39,11 +39,11 @@ pub struct NewFile {
     fd: OwnedFd,
     /// Name for error messages.
     path: PathBuf,
-    /// The folder, resolved once; all names are beneath it.
+    /// The folder, which is opened once; all names are relative to it.
     folder: OwnedFd,
     name: OsString,
     temporary: OsString,
-    /// Whether the file has its temporary name.
+    /// Whether the file still has its temporary name.
     is_named: bool,
 }
 
@@ -104,7 +104,7 @@ impl Output {
 impl NewFile {
     fn create(path: &Path) -> Result<NewFile> {
         let cannot = |error: Errno| Error::file("create", path, &error.into());
-        // If the path is a link, the target is replaced and the link stays.
+        // If the path is a link, the link is kept and its target is replaced.
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let name = path.file_name().ok_or(Errno::ISDIR).map_err(cannot)?.to_owned();
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -142,7 +142,7 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if self.is_named {
-            // It may have been removed already.
+            // Ignores the error: the file may have been removed already.
             _ = rustix::fs::unlinkat(&self.folder, &self.temporary, AtFlags::empty());
         }
     }
@@ -154,7 +154,7 @@ impl Drop for NewFile {
 ///
 /// The output cannot be written, the stream is incomplete or altered, or the connection broke.
 pub fn receive(mut link: Link, mut output: Output) -> Result<Summary> {
-    // Fails if the descriptor is not a pipe, which is no error.
+    // Ignores the error: the descriptor need not be a pipe.
     _ = rustix::pipe::fcntl_setpipe_size(output.fd(), PIPE);
     let started = Instant::now();
     let received = thread::scope(|scope| {
@@ -163,7 +163,7 @@ pub fn receive(mut link: Link, mut output: Output) -> Result<Summary> {
         let announced = loop {
             match link.receiver.receive() {
                 Ok(Received::Block(block, buffer)) => {
-                    // The writing thread has failed, and reports it.
+                    // The writing thread has failed, and its result contains the error.
                     if blocks.send((block, buffer)).is_err() {
                         break Ok(None);
                     }
@@ -182,7 +182,7 @@ pub fn receive(mut link: Link, mut output: Output) -> Result<Summary> {
                 let text = format!("{} of {} bytes arrived; send it again", written.bytes, announced.bytes);
                 Err(Error::protocol(text))
             }
-            None => Err(Error::protocol("the stream was not written to its end")),
+            None => Err(Error::protocol("the stream was not completely written")),
         }
     });
     let done = received.and_then(|totals| output.finish().map(|()| totals));
@@ -211,7 +211,7 @@ fn write_all(output: BorrowedFd<'_>, name: &str, blocks: Receiver<(Block, Payloa
         }
         verify(&block, &payload)?;
         write(output, &payload).map_err(|error| {
-            // The same status as that of a process that writes to a pipe without a reader.
+            // The exit status of a process that writes to a pipe without a reader.
             let kind = if error == Errno::PIPE { Kind::Signal(13) } else { Kind::File };
             Error::new(kind, format!("cannot write {name}: {}", crate::error::reason(&io::Error::from(error))))
         })?;

@@ -1,4 +1,4 @@
-//! The source of a stream.
+//! Sends a stream.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Sender};
 use crate::proto::{Frame, Totals};
 
-/// Largest pipe buffer that an unprivileged process may set.
+/// Maximum size of a pipe buffer that an unprivileged process may set.
 const PIPE: usize = 1 << 20;
 
 /// Sends all data of a descriptor; `name` appears in errors. Returns when the peer has written all of it.
@@ -23,7 +23,7 @@ const PIPE: usize = 1 << 20;
 ///
 /// The descriptor cannot be read, the peer cannot write, or the connection broke.
 pub fn send(mut link: Link, input: &OwnedFd, name: &str) -> Result<Summary> {
-    // Fails if the descriptor is not a pipe, which is no error.
+    // Ignores the error: the descriptor need not be a pipe.
     _ = rustix::pipe::fcntl_setpipe_size(input, PIPE);
     let started = Instant::now();
     let sender = link.sender.clone();
@@ -46,7 +46,7 @@ pub fn send(mut link: Link, input: &OwnedFd, name: &str) -> Result<Summary> {
     });
     let totals = match (sent, &answer) {
         (Ok(Some(totals)), _) => totals,
-        // The peer's own reason is more precise than that of a broken connection.
+        // The peer's own reason is more precise than the error of the connection.
         (Err(error), Err(reason)) if error.kind() != Kind::File => return Err(reason.clone()),
         (Err(error), _) => return Err(error),
         (Ok(None), _) => {
@@ -70,8 +70,8 @@ fn signal(stop: &OwnedFd) {
     _ = rustix::io::write(stop, &1_u64.to_ne_bytes());
 }
 
-/// Sends all blocks and the end; `None` if the peer answered before. A block is full unless the descriptor has no more at the moment.
-/// Earlier blocks are in flight while this thread reads the next ones.
+/// Sends all blocks and the end; returns `None` if the peer answered before the end. A block is full unless the
+/// descriptor has no more data at the moment. Earlier blocks are in flight while this thread reads the next ones.
 fn send_all(sender: &Sender, input: BorrowedFd<'_>, name: &str, stop: BorrowedFd<'_>) -> Result<Option<Totals>> {
     let mut totals = Totals { files: 1, ..Totals::default() };
     loop {
@@ -118,7 +118,7 @@ fn wait_readable(input: BorrowedFd<'_>, stop: BorrowedFd<'_>, waits: bool) -> Re
         Err(Errno::INTR) => wait_readable(input, stop, waits),
         Ok(0) => Ready::Nothing,
         Ok(_) if !fds[1].revents().is_empty() => Ready::Stop,
-        // If there is an error, the read returns it.
+        // If an error occurred, the next read returns it.
         _ => Ready::Input,
     }
 }

@@ -1,4 +1,4 @@
-//! Streams within one process, over RDMA on softrnic and over TCP.
+//! Tests streams within one process, over RDMA on softrnic and over TCP.
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -113,7 +113,7 @@ fn unfinished_file_has_no_name_for_a_killed_process_to_leave() {
     let path = folder.path().join("file");
     let names = || std::fs::read_dir(folder.path()).unwrap().count();
     if rustix::fs::openat(rustix::fs::CWD, folder.path(), OFlags::WRONLY | OFlags::TMPFILE, Mode::RUSR).is_err() {
-        eprintln!("DID NOT RUN: the file system of temporary files has no files without a name");
+        eprintln!("DID NOT RUN: the file system of the temporary folder does not support O_TMPFILE");
         return;
     }
     let output = Output::create(&path).unwrap();

@@ -1,4 +1,4 @@
-//! An open directory, below which every name is resolved once.
+//! An open directory; each name below it is resolved only once.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ use twox_hash::XxHash3_128;
 /// Opens a directory.
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// A directory that is held open.
+/// A directory that is kept open.
 #[derive(Debug)]
 pub struct Directory {
     fd: OwnedFd,
@@ -48,8 +48,8 @@ impl Directory {
         let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let open = || rustix::fs::openat2(&self.fd, name, flags, Mode::empty(), within);
         match open() {
-            // Linux before 5.6, or a sandbox that forbids the call: opens each component in turn, without following
-            // links.
+            // On Linux before 5.6, or in a sandbox that forbids the call, opens each component in turn, without
+            // following links.
             Err(Errno::NOSYS | Errno::PERM) => self.walk(path, flags),
             // A concurrent rename interrupted the resolution.
             Err(Errno::AGAIN) => open(),
@@ -88,7 +88,7 @@ impl Directory {
     pub fn claim(&self, name: &[u8], mode: u16) -> Result<OwnedFd, Errno> {
         let created = match self.create(name, mode) {
             Err(Errno::EXIST) => {
-                // Only the process with the lock may remove the name. No running copy's file fails to open.
+                // Only the process with the lock may remove the name. The file of a running copy can always be opened.
                 let earlier = self.open_file(name, false).ok();
                 if let Some((earlier, _)) = &earlier {
                     self.lock(earlier, name)?;
@@ -111,7 +111,7 @@ impl Directory {
     /// See flock(2); `EWOULDBLOCK` if another process writes the file, or has replaced it.
     pub fn lock(&self, fd: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         match rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
-            // The file system has no locks: `publish` still finds another process's file.
+            // The file system has no locks; `publish` nevertheless detects another process's file.
             Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => self.check_same(fd, name),
             Err(error) => Err(error),
         }
@@ -180,14 +180,14 @@ impl Directory {
         self.rename(&temporary, name)
     }
 
-    /// Links a file of another directory into this one.
+    /// Creates a hard link in this directory to a file of another directory.
     ///
     /// # Errors
     ///
     /// See linkat(2) and renameat(2).
     pub fn same(&self, name: &[u8], other: &Directory, other_name: &[u8]) -> Result<(), Errno> {
         let (from, to) = (other.stat(other_name)?, self.stat(name));
-        // If both names already refer to the same file, rename(2) does nothing and leaves both.
+        // If both names already refer to the same file, rename(2) does nothing and keeps both names.
         if to.is_ok_and(|to| (to.st_ino, to.st_dev) == (from.st_ino, from.st_dev)) {
             return Ok(());
         }
@@ -208,9 +208,9 @@ impl Directory {
         renamed.inspect_err(|_| self.remove_stale(from))
     }
 
-    /// Removes a file of an earlier run, or of this one.
+    /// Removes a file of this run or of an earlier one.
     pub fn remove_stale(&self, name: &[u8]) {
-        // The file usually does not exist.
+        // Ignores the error: usually the file does not exist.
         _ = rustix::fs::unlinkat(&self.fd, OsStr::from_bytes(name), AtFlags::empty());
     }
 
@@ -232,7 +232,7 @@ impl Directory {
         rustix::fs::unlinkat(&self.fd, OsStr::from_bytes(name), AtFlags::REMOVEDIR)
     }
 
-    /// Names of all entries.
+    /// Returns the names of all entries.
     ///
     /// # Errors
     ///
@@ -255,10 +255,11 @@ impl AsFd for Directory {
     }
 }
 
-/// The temporary name of a file: each run computes the same name, so that it finds the partial file.
+/// Returns the temporary name of a file. Each run computes the same name, so it finds the partial file of an earlier
+/// run.
 pub fn temporary_name(name: &[u8], identity: &[u8]) -> Vec<u8> {
     let hash = XxHash3_128::oneshot(&[name, b"\0", identity].concat()) as u64;
-    // Names have 255 bytes at most; the hash distinguishes names that are cut off.
+    // Names have at most 255 bytes; the hash distinguishes names that are truncated.
     let shown = &name[..name.len().min(255 - 28)];
     [b".", shown, format!(".rdcp-{hash:016x}").as_bytes()].concat()
 }

@@ -1,4 +1,4 @@
-//! The filter of a tree's entries.
+//! The filter for the entries of a tree.
 
 use serde::{Deserialize, Serialize};
 
@@ -37,13 +37,13 @@ fn matches(pattern: &[u8], path: &[u8], is_directory: bool) -> bool {
     if let Some(anchored) = pattern.strip_prefix(b"/") {
         return wildcard(anchored, path);
     }
-    // Behaves as if the pattern began at each component.
+    // Tries the pattern at the start of each component.
     let starts =
         std::iter::once(0).chain(path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at + 1));
     starts.into_iter().any(|at| wildcard(pattern, &path[at..]))
 }
 
-/// Compares without recursion: after a mismatch, the last star takes one byte more.
+/// Compares without recursion: after a mismatch, the last star matches one more byte.
 fn wildcard(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut of) = (0, 0);
     let mut star: Option<(usize, usize, bool)> = None;

@@ -1,8 +1,8 @@
 //! A file that is being written under its temporary name, and the journal of its blocks.
 //!
-//! The journal has the hash of each block, in order. The kernel keeps the data that a killed process wrote, so all
-//! blocks of the journal are valid until a reboot. After a reboot, only those before the last sync are valid. A run
-//! that finds file and journal verifies the last block and continues after it.
+//! The journal contains the hash of each block, in order. The kernel keeps the data that a killed process has written,
+//! so all blocks of the journal are valid until a reboot. After a reboot, only the blocks before the last sync are
+//! valid. A run that finds the file and its journal verifies the last block and continues after it.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -19,10 +19,10 @@ const LEAST: u64 = 8 << 20;
 const SYNC: u64 = 256 << 20;
 /// Bytes of a record: offset, length, hash.
 const RECORD: usize = 32;
-/// Offset that marks a sync record: all blocks before it are on the disk.
+/// The offset value that marks a sync record: all blocks before this record are on the disk.
 const SYNCED: u64 = u64::MAX;
 
-/// A file under its temporary name.
+/// A partial file, under its temporary name.
 #[derive(Debug)]
 pub struct Partial {
     /// The file.
@@ -184,7 +184,7 @@ fn record(&(offset, length, hash): &(u64, usize, u128)) -> [u8; RECORD] {
     bytes
 }
 
-/// Returns the first record, which identifies the boot.
+/// Returns the first record, which identifies the boot of the system.
 fn boot() -> [u8; RECORD] {
     let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let mut bytes = *b"rdcp journal 1  ................";
@@ -264,7 +264,7 @@ mod tests {
             assert_eq!(Partial::open(&directory, &entry(size), size).map(drop), Err(Errno::WOULDBLOCK), "{size}");
             first.finish(&directory, b"f").unwrap();
             assert_eq!(directory.names().unwrap(), [b"f"]);
-            // A copy that was killed leaves a file without a lock.
+            // The partial file of a killed copy is not locked.
             drop(Partial::open(&directory, &entry(size), size).unwrap());
             Partial::open(&directory, &entry(size), size).unwrap();
         }

@@ -1,4 +1,4 @@
-//! Modes, times, owners and extended attributes.
+//! Reads and sets modes, times, owners and extended attributes.
 
 use std::os::fd::AsFd;
 
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::proto::Entry;
 
-/// Longest list of names, and longest value.
+/// Maximum length of a list of names, and of a value.
 const LONGEST: usize = 64 << 10;
 
-/// Metadata that a copy keeps, besides contents and time.
+/// Metadata that a copy keeps in addition to contents and time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keep {
-    /// All bits of the mode; otherwise the permissions that the umask leaves.
+    /// Whether to keep all bits of the mode; otherwise the umask is applied to the permissions.
     pub mode: bool,
     /// User and group.
     pub owner: bool,
@@ -24,12 +24,13 @@ pub struct Keep {
     pub links: bool,
 }
 
-/// File systems on which close(2) cannot fail: written data is in the page cache of this host. ext4, xfs, btrfs, tmpfs,
-/// overlayfs, ramfs, f2fs, ZFS.
+/// File systems on which close(2) cannot fail, because written data is in the page cache of this host: ext4, xfs,
+/// btrfs, tmpfs, overlayfs, ramfs, f2fs, ZFS.
 const LOCAL: [u32; 8] =
     [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0x8584_58f6, 0xf2f5_2010, 0x2fc1_2fc1];
 
-/// Returns write errors that other file systems, such as NFS and FUSE, report only when the file is closed or synced.
+/// Syncs a file on other file systems, such as NFS and FUSE, which report write errors only when the file is closed or
+/// synced.
 ///
 /// # Errors
 ///
@@ -43,7 +44,7 @@ pub fn settle(fd: impl AsFd) -> Result<(), Errno> {
     if is_file { rustix::fs::fdatasync(fd) } else { Ok(()) }
 }
 
-/// Sets an entry's metadata on the file that was written.
+/// Sets the metadata of an entry on the written file.
 ///
 /// # Errors
 ///
@@ -80,7 +81,7 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
     rustix::fs::futimens(fd, &Timestamps { last_access: omit, last_modification: modified })
 }
 
-/// Extended attributes of a file; those that cannot be read are left out.
+/// Returns the extended attributes of a file. Leaves out attributes that cannot be read.
 pub fn read_attributes(fd: impl AsFd) -> Vec<(Vec<u8>, Vec<u8>)> {
     let fd = fd.as_fd();
     let mut names = vec![0; LONGEST];
@@ -106,7 +107,7 @@ mod tests {
         let open = |path: &str| std::fs::File::options().write(true).open(path).unwrap();
         settle(open("/dev/null")).unwrap();
         settle(tempfile::tempfile().unwrap()).unwrap();
-        // procfs has no fdatasync: the error shows the call.
+        // procfs does not support fdatasync, so an error proves that it was called.
         assert_eq!(settle(open("/proc/self/comm")), Err(Errno::INVAL));
     }
 }

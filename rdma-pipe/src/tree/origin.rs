@@ -1,4 +1,4 @@
-//! Where the paths of a source lead.
+//! Resolves the paths of a source.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -9,16 +9,16 @@ use rustix::io::Errno;
 
 use super::Directory;
 
-/// Opens a link itself, or anything else without reading it.
+/// Flags that open an entry without reading it; a link is opened itself.
 const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// Resolves the paths of a source: all of them, or only those below a directory that is held open. A check of a path
+/// Resolves the paths of a source: any path, or only paths below a directory that is kept open. Checking a path first
 /// would not suffice, because a link may replace the entry after the check.
 #[derive(Debug, Default)]
 pub struct Origin(Option<(PathBuf, Directory)>);
 
 impl Origin {
-    /// Resolves only paths below a directory; they begin with its own path.
+    /// Resolves only paths below a directory. The paths begin with the directory's own path.
     ///
     /// # Errors
     ///
@@ -39,7 +39,7 @@ impl Origin {
         directory.open_beneath(if path.is_empty() { b"." } else { path }, flags)
     }
 
-    /// Metadata of an entry.
+    /// Returns the metadata of an entry.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl Origin {
         }
     }
 
-    /// The target of a link.
+    /// Returns the target of a link.
     ///
     /// # Errors
     ///

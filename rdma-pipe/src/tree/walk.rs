@@ -1,4 +1,4 @@
-//! Walking a source.
+//! Walks the entries of a source.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -26,18 +26,19 @@ pub struct Place {
     pub directory: Arc<PathBuf>,
     /// Path of the directory below the source.
     pub below: Arc<Vec<u8>>,
-    /// The operator's path of the entry, if the entry is an operand. Its end may differ from the name, as for `.`.
+    /// The path that the operator gave, if the entry is an operand. Its last component may differ from the name, for
+    /// example `.`.
     pub named: Option<PathBuf>,
 }
 
-/// A part of a directory's entries.
+/// A part of the entries of a directory.
 #[derive(Debug)]
 pub struct Listing {
     /// Their locations.
     pub place: Place,
     /// The entries.
     pub entries: Vec<Entry>,
-    /// Whether the directory has no further entries, and all could be read.
+    /// Whether this is the last part, and all entries could be read.
     pub whole: bool,
 }
 
@@ -48,9 +49,9 @@ pub struct Walk<'o> {
     pub origin: &'o Origin,
     /// The filter of entries.
     pub filter: Filter,
-    /// Metadata to read, besides contents and time.
+    /// Metadata to read in addition to contents and time.
     pub keep: Keep,
-    /// Directories are walked; otherwise they are errors.
+    /// Whether to walk directories; if false, a directory is an error.
     pub recursive: bool,
     /// Hashes contents.
     pub sums: bool,
@@ -59,7 +60,7 @@ pub struct Walk<'o> {
 }
 
 impl Place {
-    /// The path of an entry.
+    /// Returns the path of an entry.
     pub fn path(&self, name: &[u8]) -> PathBuf {
         self.named.clone().unwrap_or_else(|| self.directory.join(OsStr::from_bytes(name)))
     }
@@ -88,7 +89,7 @@ impl Walk<'_> {
             FileType::Symlink => EntryKind::Link(self.origin.read_link(path).map_err(cannot)?),
             FileType::RegularFile => self.file(path, &found, id, named)?,
             _ => {
-                let text = format!("skipped {}: neither file, directory nor link", crate::error::escape(path));
+                let text = format!("skipped {}: it is not a file, directory or link", crate::error::escape(path));
                 return Err(Error::new(crate::error::Kind::File, text));
             }
         };
@@ -160,7 +161,7 @@ impl Walk<'_> {
     }
 }
 
-/// Sorted names of a directory, so that each run lists the same order.
+/// Returns the names of a directory, sorted so that each run lists them in the same order.
 fn names(origin: &Origin, directory: &Path) -> Result<Vec<Vec<u8>>, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = origin.open(directory, flags, true)?;
@@ -175,7 +176,7 @@ fn names(origin: &Origin, directory: &Path) -> Result<Vec<Vec<u8>>, Errno> {
     Ok(names)
 }
 
-/// Size and time of a file.
+/// Returns the size and time of a file.
 pub fn facts(found: &Stat) -> (u64, (i64, u32)) {
     (found.st_size as u64, (found.st_mtime, found.st_mtime_nsec as u32))
 }
@@ -187,7 +188,7 @@ fn sum(origin: &Origin, path: &Path, named: bool) -> Result<u128, Error> {
     sum_of(&mut std::fs::File::from(fd)).map_err(cannot)
 }
 
-/// XXH3-128 of the contents of a file.
+/// Computes the XXH3-128 of the contents of a file.
 pub(crate) fn sum_of(file: &mut impl std::io::Read) -> std::io::Result<u128> {
     let mut hasher = xxhash3_128::Hasher::new();
     let mut bytes = vec![0; 256 << 10];

@@ -1,4 +1,4 @@
-//! A malicious sender: hand-made frames and blocks, sent to a real receiver.
+//! Simulates malicious senders: sends hand-made frames and blocks to a real receiver.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -26,7 +26,7 @@ fn file(name: &[u8], size: u64) -> Entry {
     entry(name, EntryKind::File { size, has_links: false, sum: None })
 }
 
-/// Runs a receiver with this folder as its destination, and the attack as its sender.
+/// Runs a receiver whose destination is this folder, and the attack as its sender.
 fn attacked(target: &Path, expected: Option<&[Vec<u8>]>, attack: impl FnOnce(&mut Link) + Send) -> Result<Outcome> {
     attacked_with(&CopyOptions::default(), target, expected, attack)
 }
@@ -47,11 +47,11 @@ fn attacked_with(
                 connect(&address, b"key", Purpose::Send, Patience::Coming(Duration::from_secs(20)), &options).unwrap();
             link.sender.frame(&Frame::Begin { again: false, chain: Vec::new() }).unwrap();
             attack(&mut link);
-            // The answer does not matter.
+            // The answer is ignored.
             _ = link.frame();
         });
         let mut only = Some(listener.accept(b"key", None).unwrap().0);
-        let accept = || only.take().ok_or_else(|| Error::new(Kind::Broken, "there is one connection alone"));
+        let accept = || only.take().ok_or_else(|| Error::new(Kind::Broken, "the receiver accepts only one connection"));
         let target = Target::open(target, 1, false).unwrap();
         receive(accept, &target, expected, copy, &options, &Progress::default())
     })
@@ -100,7 +100,7 @@ fn links_in_the_list_and_at_the_destination_do_not_lead_out() {
         pack(link, 2, 2);
     });
     assert!(through.is_err());
-    // The list gives a directory the same name as a link: once a link of the transfer, once one that existed before.
+    // The list gives a directory the same name as a link: first a link of the transfer, then one that existed before.
     for name in [b"l".as_slice(), b"planted"] {
         if name == b"planted" {
             symlink("../outside", place.path("d/planted")).unwrap();
@@ -164,7 +164,7 @@ fn entries_that_were_not_asked_for_are_refused() {
             list(link, ROOT, vec![file(name, 1)]);
             pack(link, 1, 1);
         });
-        assert!(ended.unwrap_err().to_string().contains("not asked for"));
+        assert!(ended.unwrap_err().to_string().contains("not requested"));
     }
     assert_eq!(place.names("d"), [""; 0]);
 }
@@ -225,18 +225,18 @@ fn sender_cannot_widen_what_is_deleted() {
         _ = link.sender.frame(&Frame::End(Totals { entries, files: 0, bytes: 0, failed }));
     };
     let attacks: [&(dyn Fn(&Link) + Sync); 4] = [
-        // The destination itself, which belongs to the user.
+        // First attack: a list of the destination itself, which belongs to the user.
         &|link| {
             whole(link, ROOT, vec![]);
             end(link, 0, 0);
         },
-        // A directory that is listed only partly, because the source could not read all of it.
+        // Second attack: a directory that is listed only partly, because the source could not read all of it.
         &|link| {
             list(link, ROOT, vec![entry(b"own", EntryKind::Directory)]);
             whole(link, 1, vec![]);
             end(link, 1, 1);
         },
-        // A link that is treated as a directory, and, in the last attack, a directory that was not listed.
+        // Third attack: a link that is treated as a directory. Last attack: a directory that was not listed.
         &|link| {
             list(link, ROOT, vec![entry(b"own", EntryKind::Link(b"..".to_vec()))]);
             whole(link, 1, vec![]);
@@ -306,11 +306,11 @@ fn trickling_peer_is_given_up() {
             Err(error) => assert!(Instant::now() < until, "{error}"),
         }
     };
-    // A hello of 200 bytes, sent one byte a second.
+    // Sends a hello of 200 bytes, one byte per second.
     _ = trickling.write_all(&[1, 200]);
     let until = Instant::now() + Duration::from_secs(40);
     while trickling.write_all(&[0]).is_ok() {
-        assert!(Instant::now() < until, "the peer may trickle on");
+        assert!(Instant::now() < until, "the peer may continue to send single bytes");
         std::thread::sleep(Duration::from_secs(1));
     }
     place.run_with(b"data", "rdsend", ["--tcp", "127.0.0.1", &port, "key"]).expect(0);
@@ -333,7 +333,7 @@ fn forced_command_serves_its_root_alone() {
     );
     std::fs::set_permissions(shell, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let rdcp = |from: &str, to: &str| place.run("rdcp", ["-e", "forced", "-r", from, to]);
-    // For the client, DIR is `/`; relative paths begin there too.
+    // For the client, DIR is `/`; relative paths also begin at DIR.
     rdcp("h:/sub/own", "got").expect(0);
     assert_eq!(place.read("got"), b"own");
     rdcp("new", "h:sub").expect(0);
@@ -353,8 +353,8 @@ fn forced_command_serves_its_root_alone() {
     assert_eq!(place.names("."), ["bin", "got", "new", "root", "secret"]);
 }
 
-/// Runs `rdcp --server --root` with a hand-made request to send. The client acts between the server's check and its
-/// own connect, and then receives into `stolen`. Returns the server's last reply.
+/// Runs `rdcp --server --root` with a hand-made request to send. Calls `meanwhile` after the server's check and before
+/// the client connects; the client then receives into `stolen`. Returns the server's last reply.
 fn pulled(place: &Place, path: &str, copy: &CopyOptions, meanwhile: impl FnOnce()) -> Reply {
     let timeout = Duration::from_secs(20);
     let options = Options { timeout, transport: trespass::Transport::Tcp, ..Options::default() };
@@ -371,7 +371,7 @@ fn pulled(place: &Place, path: &str, copy: &CopyOptions, meanwhile: impl FnOnce(
     let target = Target::open(&place.path("stolen"), 1, true).unwrap();
     let address = [format!("127.0.0.1:{port}")];
     let accept = || connect(&address, b"key", Purpose::Receive, Patience::Coming(Duration::from_secs(2)), &options);
-    // The server may refuse.
+    // The server may reject the connection.
     _ = receive(accept, &target, None, copy, &options, &Progress::default());
     let last = loop {
         match reply() {
@@ -384,7 +384,7 @@ fn pulled(place: &Place, path: &str, copy: &CopyOptions, meanwhile: impl FnOnce(
     last
 }
 
-/// The client of a forced command names the listed paths of `--files-from` itself.
+/// The client of a forced command chooses the paths of `--files-from`.
 #[test]
 fn listed_paths_do_not_lead_out_of_the_root() {
     for path in ["../secret", "sub/../../secret", "sub/..", ".."] {

@@ -1,4 +1,4 @@
-//! Copies to several destinations, and connections that break.
+//! Tests copies to several destinations, and connections that break.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -42,12 +42,12 @@ fn sent(ran: &Ran) -> u64 {
     report["bytes"].as_u64().unwrap()
 }
 
-/// Operands for a copy on each of the hosts `h1` to `h3`.
+/// Returns the operands for a copy to each of the hosts `h1` to `h3`.
 fn copies(place: &Place) -> [String; 3] {
     [1, 2, 3].map(|host| format!("h{host}:{}", place.path(&format!("copy{host}")).display()))
 }
 
-/// Whether any partial file of a copy has this many megabytes of blocks.
+/// Whether any partial file contains this many megabytes of blocks.
 fn has_begun(place: &Place, copy: &str, megabytes: u64) -> bool {
     let Ok(entries) = std::fs::read_dir(place.path(copy)) else { return false };
     let maps = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().ends_with(".map"));
@@ -63,8 +63,8 @@ fn every_host_of_a_chain_has_the_tree_and_the_source_sends_it_once() {
         let ran = place.run("rdcp", &arguments).expect(0);
         assert_eq!(sent(&ran), all);
         ["copy1", "copy2", "copy3"].iter().for_each(|copy| assert_same(&place, copy));
-        // The hosts have different parts of the large file: the second host has none of it, and on the third it was
-        // changed.
+        // The hosts have different parts of the large file: the second host has none of it, and on the third host the
+        // file was changed.
         std::fs::remove_file(place.path("copy2/large")).unwrap();
         place.write("copy3/large", b"other");
         arguments[3] = "tree/".to_owned();
@@ -109,7 +109,7 @@ fn host_that_does_not_start_is_named_and_the_others_are_complete() {
 fn break_connections(child: &Child) -> usize {
     let pid = Pid::from_child(child);
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap() + &std::fs::read_to_string("/proc/net/tcp6").unwrap();
-    // State 01 is an established connection; the tenth column is its inode.
+    // State 01 means established; the tenth column is the socket's inode.
     let established: Vec<&str> = table
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>())
@@ -137,7 +137,7 @@ fn copy_goes_on_over_another_connection() {
     for pulls in [false, true] {
         let place = Place::with_tcp();
         let all = tree(&place);
-        // An existing file of the same size and time, which this transfer did not write, is replaced.
+        // The transfer replaces an existing file of the same size and time that it did not write.
         let other = place.write("copy/tree/d1/small1", [b'x'; 11]);
         let time = std::fs::metadata(place.path("tree/d1/small1")).unwrap().modified().unwrap();
         std::fs::File::options().append(true).open(other).unwrap().set_modified(time).unwrap();

@@ -13,7 +13,7 @@ use rustix::process::Pid;
 /// A time limit that only a hung operation reaches.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A folder for a test, with the programs and the stand-in for ssh.
+/// A folder for a test, with the programs and a script that replaces ssh.
 pub(crate) struct Place {
     folder: tempfile::TempDir,
     tcp: bool,
@@ -53,12 +53,12 @@ impl Place {
         std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// An operand that names a path of this folder on the host `h`.
+    /// Returns an operand that names a path of this folder on the host `h`.
     pub(crate) fn on_host(&self, name: &str) -> String {
         format!("h:{}", self.path(name).display())
     }
 
-    /// A program with its arguments, in this folder.
+    /// Prepares a program with its arguments, in this folder.
     pub(crate) fn command<A: AsRef<OsStr>>(&self, program: &str, arguments: impl IntoIterator<Item = A>) -> Command {
         let programs = Path::new(env!("CARGO_BIN_EXE_rdcp")).parent().unwrap();
         let path = format!("{}:{}:{}", self.path("bin").display(), programs.display(), std::env::var("PATH").unwrap());
@@ -71,7 +71,7 @@ impl Place {
         command
     }
 
-    /// Runs a program to its end.
+    /// Runs a program until it exits.
     pub(crate) fn run<A: AsRef<OsStr>>(&self, program: &str, arguments: impl IntoIterator<Item = A>) -> Ran {
         Ran::from(&mut self.command(program, arguments).spawn().unwrap(), b"")
     }
@@ -86,7 +86,7 @@ impl Place {
         Ran::from(&mut self.command(program, arguments).stdin(Stdio::piped()).spawn().unwrap(), input)
     }
 
-    /// Finds the running far side of a host by the environment variable that the stand-in sets.
+    /// Finds the running far side of a host, by the environment variable that the script sets.
     pub(crate) fn far_side(&self, host: &str) -> Option<Pid> {
         let is_far_side = |entry: &std::fs::DirEntry| {
             let read = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
@@ -100,7 +100,7 @@ impl Place {
         processes.find_map(|entry| number(&entry).filter(|_| is_far_side(&entry)))
     }
 
-    /// Names in a folder, hidden ones too.
+    /// Returns the names in a folder, including hidden ones.
     pub(crate) fn names(&self, name: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.path(name)).unwrap();
         let mut names: Vec<_> =
@@ -119,14 +119,14 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// Waits for the end of a program that got this input.
+    /// Passes the input to a program, and waits until it exits.
     pub(crate) fn from(child: &mut Child, input: &[u8]) -> Ran {
         let stdin = child.stdin.take();
         let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 if let Some(mut stdin) = stdin {
-                    // The program may end before it has read everything.
+                    // The program may exit before it has read everything.
                     _ = stdin.write_all(input);
                 }
             });

@@ -67,7 +67,7 @@ fn trees_arrive_by_every_way() {
         for copy in ["pushed", "pulled", "third", "local"] {
             assert_same(&place.path("tree"), &place.path(copy));
         }
-        // A copy into an existing directory, as cp does it.
+        // Copies into an existing directory, as cp does.
         place.run("rdcp", ["-r", "-p", "tree", &place.on_host("local")]).expect(0);
         assert_same(&place.path("tree"), &place.path("local/tree"));
     }
@@ -113,7 +113,7 @@ fn sync_sends_what_changed_and_deletes_on_request() {
             && !place.path("copy/top").exists()
             && place.path("copy/keep.log").exists()
     );
-    // The same size and time, other contents: only --checksum finds it.
+    // Size and time are equal, but the contents differ: only --checksum detects this.
     let times = std::fs::metadata(place.path("copy/deep/script")).unwrap().modified().unwrap();
     place.write("copy/deep/script", "#!/bin/xx\n");
     std::fs::File::options().write(true).open(place.path("copy/deep/script")).unwrap().set_modified(times).unwrap();
@@ -211,6 +211,6 @@ fn rate_is_limited() {
     place.write("file", bytes(3 << 20));
     let ran = place.run("rdcp", ["--json", "--bwlimit", "8M", "file", &place.on_host("copy")]).expect(0);
     let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
-    // Only a lower bound, because a busy machine is slower.
+    // Checks only a lower bound, because a busy machine is slower.
     assert!(report["seconds"].as_f64().unwrap() > 0.25, "{}", ran.out);
 }

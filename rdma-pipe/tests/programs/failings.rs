@@ -1,10 +1,10 @@
-//! The failings of earlier tools, by their numbers in `docs/safety.md`, and the exit statuses of `rdcp`.
+//! Tests the faults of earlier tools, by their numbers in `docs/safety.md`, and the exit statuses of `rdcp`.
 
 use std::process::{Command, Stdio};
 
 use crate::common::{Place, Ran, bytes, port};
 
-/// 4: a full disk is reported by both sides.
+/// 4: both sides report a full disk.
 #[test]
 fn full_disk_fails_both_sides() {
     let place = Place::new();
@@ -36,7 +36,7 @@ fn directory_as_input_is_refused() {
     assert!(Ran::from(&mut sender, b"").expect(200).err.contains("is a directory"));
 }
 
-/// 6: the peer of a killed process ends.
+/// 6: the peer of a killed process exits.
 #[test]
 fn killed_peer_ends_the_transfer() {
     for place in [Place::new(), Place::with_tcp()] {
@@ -108,7 +108,8 @@ fn output_that_pauses_longer_than_the_timeout_gets_everything() {
     }
 }
 
-/// 7: missing sources, directories without -r and directories as targets end with a reason, and leave the target as it was.
+/// 7: missing sources, directories without -r and directories as targets end with a reason, and leave the target as it
+/// was.
 #[test]
 fn impossible_copies_end_and_touch_nothing() {
     let place = Place::new();
@@ -127,12 +128,12 @@ fn impossible_copies_end_and_touch_nothing() {
     }
     place.run("rdcp", ["-r", "dir", &place.on_host("kept")]).expect(23);
     assert_eq!(place.read("kept"), b"old");
-    // A copy of a file into a directory, as cp does it.
+    // Copies a file into a directory, as cp does.
     place.run("rdcp", ["kept", &place.on_host("dir")]).expect(0);
     assert_eq!(place.read("dir/kept"), b"old");
 }
 
-/// Sources of one name would become one file.
+/// Several sources with the same name would become one file.
 #[test]
 fn sources_of_one_name_are_refused() {
     let place = Place::new();
@@ -146,13 +147,13 @@ fn sources_of_one_name_are_refused() {
     assert_eq!(place.names("dir"), ["kept"]);
 }
 
-/// 8: names of hosts are not passed as options to the remote shell.
+/// 8: the remote shell cannot interpret a host name as an option.
 #[test]
 fn host_that_looks_like_an_option_is_refused() {
     let place = Place::new();
     place.write("file", "x");
     let ran = place.run("rdcp", ["--", "-oProxyCommand=touch pwned:file", "copy"]).expect(1);
-    assert!(ran.err.contains("no name of a host"), "{}", ran.err);
+    assert!(ran.err.contains("not a valid host name"), "{}", ran.err);
     assert!(!place.path("pwned").exists());
 }
 
@@ -194,7 +195,7 @@ fn other_programs_do_not_end_the_receiver() {
     drop(silent);
 }
 
-/// Peers that connect and stay silent do not block the sender.
+/// Peers that connect and send nothing do not block the sender.
 #[test]
 fn silent_peers_do_not_keep_the_sender_out() {
     let place = Place::with_tcp();
@@ -212,7 +213,7 @@ fn silent_peers_do_not_keep_the_sender_out() {
     assert_eq!(Ran::from(&mut receiver, b"").expect(0).out, "data");
 }
 
-/// Keys cannot be tried faster than three a second.
+/// A peer can try at most three keys per second.
 #[test]
 fn wrong_keys_take_their_time() {
     let place = Place::with_tcp();
@@ -229,7 +230,7 @@ fn wrong_keys_take_their_time() {
     Ran::from(&mut receiver, b"").expect(0);
 }
 
-/// 12: a source that is shorter than listed, or changes, is an error.
+/// 12: a source that is shorter than listed, or that changes, is an error.
 #[test]
 fn source_that_changes_is_24_and_gets_no_name() {
     let place = Place::new();
@@ -253,7 +254,7 @@ fn far_side_that_does_not_start_is_named() {
     let place = Place::new();
     place.write("file", "x");
     let ran = place.run("rdcp", ["--rdcp-path", "no-such-program", "file", &place.on_host("copy")]).expect(12);
-    assert!(ran.err.contains("there is no rdcp"), "{}", ran.err);
+    assert!(ran.err.contains("rdcp is not installed"), "{}", ran.err);
     let ran = place.run("rdcp", ["-e", "no-such-shell", "file", &place.on_host("copy")]).expect(1);
     assert!(ran.err.contains("cannot run no-such-shell"), "{}", ran.err);
     let ran = place.run("rdcp", ["-e", "false", "file", &place.on_host("copy")]).expect(12);

@@ -1,4 +1,5 @@
-//! The programs themselves, with a stand-in for ssh: it drops options and the host's name, and runs the command here.
+//! Tests the programs with a script that replaces ssh: it drops the options and the host's name, and runs the command
+//! on this host.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod attacks;

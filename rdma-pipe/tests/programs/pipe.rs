@@ -26,12 +26,12 @@ fn files_are_lifted_in_and_out_at_head_middle_and_end() {
     place.write("textfile", "some text\n");
     let ran = place.run("rdpipe", ["fs1:< textfile", "CAPS:tr [:lower:] [:upper:]", "fs2:> TEXTFILE"]).expect(0);
     assert_eq!((ran.out.as_str(), place.read("TEXTFILE").as_slice()), ("", b"SOME TEXT\n".as_slice()));
-    // A file in the middle: the next segment starts when the file is complete.
+    // With a file in the middle, the next segment starts when the file is complete.
     let ran = place.run_with(b"abc", "rdpipe", ["a:> one", "b:cat one", "c:>> all", "d:< all"]).expect(0);
     assert_eq!(ran.out, "abc");
     let ran = place.run_with(b"def", "rdpipe", ["a:>> all", "b:< all"]).expect(0);
     assert_eq!(ran.out, "abcdef");
-    // Without an input, the file is truncated or created.
+    // If the segment has no input, the file is truncated or created.
     place.run("rdpipe", ["a:> new", "b:>> one", "c:> all"]).expect(0);
     assert_eq!((place.read("new").len(), place.read("one").len(), place.read("all").len()), (0, 3, 0));
 }

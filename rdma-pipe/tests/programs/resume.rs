@@ -1,4 +1,4 @@
-//! Copies that are killed and resumed.
+//! Tests copies that are killed and resumed.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn killed_copies_go_on_and_are_right() {
             assert!(!place.path("copy").exists() || place.read("copy") == data);
         }
         assert!(killed > 0);
-        // The killed far side may still hold the file.
+        // The killed far side may still have the file open.
         let mut command = place.command("rdcp", ["--json", "file", &to]).spawn().unwrap();
         let mut ran = Ran::from(&mut command, b"");
         while ran.status == 23 && ran.err.contains("another transfer") {
@@ -73,8 +73,8 @@ fn resumed_copy_sends_the_rest_alone() {
     assert!(place.read("copy") == data);
 }
 
-/// Kills either end of a copy of a tree at random moments; after each kill, the same command completes it.
-/// `RDPIPE_KILLS` sets how often.
+/// Kills either end of a copy of a tree at random moments; after each kill, the same command completes the copy.
+/// `RDPIPE_KILLS` sets the number of kills.
 #[test]
 fn copies_killed_at_random_moments_are_right() {
     let kills = std::env::var("RDPIPE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
@@ -102,7 +102,7 @@ fn copies_killed_at_random_moments_are_right() {
             None => _ = command.kill(),
         }
         killed += usize::from(Ran::from(&mut command, b"").status != 0);
-        // The killed starter's server process must have exited, and so closed its files.
+        // Waits until the server process of the killed starter has exited and so closed its files.
         while place.far_side("h").is_some() {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -118,7 +118,7 @@ fn copies_killed_at_random_moments_are_right() {
         let (sent, small) = (report["bytes"].as_u64().unwrap(), (0..50).map(|number| number * 997).sum::<u64>());
         assert!(
             sent <= (large.len() - durable.min(large.len())) as u64 + small,
-            "{sent} were sent, and {durable} were there"
+            "{sent} bytes were sent, although {durable} existed"
         );
         resumed += usize::from(durable != 0 && !is_whole);
         let mut compare = std::process::Command::new("diff");
@@ -129,7 +129,7 @@ fn copies_killed_at_random_moments_are_right() {
     assert!(resumed * 4 > killed, "{resumed} of {killed} copies were resumed");
 }
 
-/// A link that breaks after one block of each connection: the copy continues only while files or journals grow.
+/// The link breaks after one block of each connection. The copy continues only while files or journals grow.
 #[test]
 fn connections_that_complete_nothing_end_the_copy() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Copies through a real sshd on its own port. If sshd is not installed, the tests print that they are skipped.
+//! Tests copies through a real sshd on its own port. If sshd is not installed, the tests print that they did not run.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,13 +10,13 @@ use crate::common::{Place, bytes, port};
 /// A running sshd, with a key for this user.
 struct Sshd {
     child: Child,
-    /// The remote shell for `-e`.
+    /// The remote shell, for `-e`.
     shell: String,
 }
 
 impl Drop for Sshd {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have exited already.
         _ = self.child.kill();
         _ = self.child.wait();
     }
@@ -70,7 +70,7 @@ impl Sshd {
     }
 }
 
-/// Reports that a test did not run: not by `eprintln!`, which the test harness hides when a test passes.
+/// Reports that a test did not run. Does not use `eprintln!`, whose output the test harness hides when a test passes.
 fn skipped(why: &str) {
     let name = std::thread::current().name().unwrap_or_default().to_owned();
     let _ = writeln!(std::io::stderr(), "DID NOT RUN: {name}: {why}");

@@ -1,10 +1,10 @@
-//! `rdsend` and `rdrecv`.
+//! Tests `rdsend` and `rdrecv`.
 
 use std::process::Stdio;
 
 use crate::common::{Place, Ran, bytes, port};
 
-/// Both sides of a stream.
+/// Runs both sides of a stream.
 fn transfer(place: &Place, input: &[u8], more: &[&str]) -> (Ran, Ran) {
     let port = port().to_string();
     let mut receiver = place.command("rdrecv", more.iter().copied().chain([port.as_str(), "key"])).spawn().unwrap();

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::link::{Link, Received, verify};
 use crate::proto::{Entry, EntryKind, Frame, Have, Id, Sink, Totals};
 
-/// Writes the one file that is sent to a device or pipe.
+/// Receives one file, and writes it to a device or pipe.
 pub(super) fn to_device(
     link: &mut Link,
     (device, path): (&std::fs::File, &Path),

@@ -1,4 +1,4 @@
-//! The side that receives files: one thread receives and creates directories, others write.
+//! The side that receives files. One thread receives and creates directories; other threads write.
 
 mod device;
 mod receiving;
@@ -25,12 +25,13 @@ use crate::proto::{Frame, Totals};
 /// Maximum number of tasks that wait for a thread: blocks of up to 1 MiB.
 const AHEAD: usize = 4;
 
-/// Receives files and directories. `expected` has the requested names, if this side requested them. If the connection breaks, or a host of a
-/// chain is lost, the copy continues over the next connection that `connect` returns.
+/// Receives files and directories. `expected` contains the requested names if this side requested them. If the
+/// connection breaks or a host of a chain is lost, the copy continues over the next connection that `connect` returns.
 ///
 /// # Errors
 ///
-/// The copy as a whole failed: the connection broke for good, or the peer's data is malformed or altered.
+/// The copy as a whole failed: the connection broke and could not be restored, or the peer's data is malformed or
+/// altered.
 pub fn receive(
     mut connect: impl FnMut() -> Result<Link>,
     target: &Target,
@@ -82,7 +83,7 @@ fn session(
         let downstream = next.map(|next| scope.spawn(|| next.take_answers(&sender, &{ answers })));
         let received = match target {
             Target::Device(..) if next.is_some() => {
-                Err(Error::new(Kind::Usage, "a device is the last host of a chain only"))
+                Err(Error::new(Kind::Usage, "a device can be a destination only on the last host of a chain"))
             }
             Target::Device(fd, path) => to_device(&mut link, (fd, path), &options, progress),
             Target::Inside(root, rename, is_copy) => thread::scope(|scope| {
@@ -104,7 +105,7 @@ fn session(
                 );
                 let ended = receiving.run(&mut link);
                 receiving.tasks.clear();
-                // The remaining steps must run after the threads have ended.
+                // The steps that follow require that the threads have ended.
                 ended.map(|totals| (totals, receiving.rest()))
             }),
         };

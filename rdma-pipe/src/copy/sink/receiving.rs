@@ -1,4 +1,4 @@
-//! The receiving thread of a tree: lists, answers, and the tasks of the writing threads.
+//! The receiving thread of a tree: processes lists, sends answers, and passes tasks to the writing threads.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::mpsc::{self, SyncSender};
@@ -24,9 +24,9 @@ const OPEN: usize = 128;
 pub(super) struct Receiving<'r> {
     root: Arc<Directory>,
     rename: Option<Vec<u8>>,
-    /// Whether the destination itself is the copy of a source.
+    /// Whether the destination itself becomes the copy of a source.
     is_copy: bool,
-    /// Names that may appear in the destination directory; `None` allows all.
+    /// Names that the source may list in the destination directory; `None` allows all.
     expected: Option<&'r [Vec<u8>]>,
     options: &'r CopyOptions,
     progress: &'r Progress,
@@ -37,11 +37,11 @@ pub(super) struct Receiving<'r> {
     folders: HashMap<Id, Vec<u8>>,
     open: HashMap<Id, Arc<Directory>>,
     made: Vec<(Id, Box<Entry>)>,
-    /// Files that have no blocks yet, and files that may get further hard links.
+    /// Files of which no block has arrived, and files that may get further hard links.
     files: HashMap<Id, (Id, Box<Entry>)>,
     named: HashMap<Id, (Id, Vec<u8>)>,
     same: Vec<(Id, Id, Entry, Id)>,
-    /// Names of each directory's entries at the source, for `--delete`.
+    /// For `--delete`: the names of each directory's entries at the source.
     listed: HashMap<Id, HashSet<Vec<u8>>>,
     surplus: Vec<(Id, Vec<u8>)>,
     pack: Option<Vec<(Id, u32)>>,
@@ -51,11 +51,11 @@ pub(super) struct Receiving<'r> {
     held: HashMap<Id, Held>,
     /// Answers of the next host, merged with those of this host.
     merged: mpsc::Receiver<Vec<(Id, Have)>>,
-    /// Files that are complete at this host, but not yet at every later host.
+    /// Files that are complete at this host, but not yet at all later hosts.
     complete: HashSet<Id>,
 }
 
-/// A file that the next host has not answered for.
+/// A file for which the next host has not answered.
 struct Held {
     dir: Id,
     entry: Box<Entry>,
@@ -101,7 +101,7 @@ impl<'r> Receiving<'r> {
 
     pub(super) fn run(&mut self, link: &mut Link) -> Result<Totals> {
         loop {
-            // If a writing thread failed, its error is the more precise reason.
+            // If a writing thread has failed, its error is more precise.
             if let Some(error) = self.writers.broken.lock().unwrap_or_else(PoisonError::into_inner).clone() {
                 return Err(error);
             }
@@ -163,12 +163,12 @@ impl<'r> Receiving<'r> {
                 && let Some(other) = entries.iter().find(|entry| !expected.contains(&entry.name))
             {
                 let name = crate::error::escape(String::from_utf8_lossy(&other.name).as_ref().as_ref());
-                return Err(Error::protocol(format!("the sender listed {name}, which was not asked for")));
+                return Err(Error::protocol(format!("the sender listed {name}, which was not requested")));
             }
             if let Some(name) = &self.rename {
                 match entries.as_mut_slice() {
                     [entry] if self.sink.totals().entries == 0 => entry.name.clone_from(name),
-                    _ => return Err(Error::protocol("the sender listed several entries where one was asked for")),
+                    _ => return Err(Error::protocol("the sender listed several entries, but one was requested")),
                 }
             }
         }
@@ -199,7 +199,7 @@ impl<'r> Receiving<'r> {
                 let path = match self.folders.get(&dir) {
                     Some(above) if above.is_empty() => entry.name.clone(),
                     Some(above) => [above.as_slice(), b"/", &entry.name].concat(),
-                    // The directory above failed, and was reported.
+                    // The parent directory has failed, which was reported already.
                     None => return Ok(()),
                 };
                 if self.options.dry_run {
@@ -269,7 +269,7 @@ impl<'r> Receiving<'r> {
         Ok(())
     }
 
-    /// Prepares a file for the blocks that the source sends.
+    /// Prepares a file for the source's blocks.
     fn answered(&mut self, id: Id, answer: Have, held: Held) -> Result<()> {
         let Held { dir, entry, directory, partial, is_complete } = held;
         let EntryKind::File { size, .. } = entry.kind else { return Ok(()) };
@@ -295,7 +295,7 @@ impl<'r> Receiving<'r> {
         }
     }
 
-    /// Passes a file to its writing thread before the file's first block.
+    /// Passes a file to its writing thread, before the file's first block.
     fn open_file(&mut self, id: Id) -> Result<()> {
         let Some((dir, entry)) = self.files.remove(&id) else { return Ok(()) };
         let EntryKind::File { size, .. } = entry.kind else { return Ok(()) };
@@ -318,7 +318,7 @@ impl<'r> Receiving<'r> {
         sent.map_err(|_| Error::protocol("a writing thread has ended"))
     }
 
-    /// The directory of an entry; if it is missing, reports this and returns `None`.
+    /// Returns the directory of an entry. If it is missing, reports this and returns `None`.
     fn directory(&mut self, dir: Id, id: Id, entry: &Entry) -> Result<Option<Arc<Directory>>> {
         if dir == ROOT {
             return Ok(Some(Arc::clone(&self.root)));
@@ -344,18 +344,18 @@ impl<'r> Receiving<'r> {
         self.open.insert(id, directory);
     }
 
-    /// Finds entries of a directory that exist here but not at the source.
+    /// Finds the entries of a directory that exist here but not at the source.
     fn find_surplus(&mut self, dir: Id) -> Result<()> {
         let listed = self.listed.remove(&dir).unwrap_or_default();
         let Some(path) = self.folders.get(&dir) else { return Ok(()) };
-        // Without the directory there is nothing to delete.
+        // If the directory is missing, nothing can be deleted.
         let names = if dir == ROOT {
             self.root.names()
         } else {
             self.root.beneath(path).and_then(|directory| directory.names())
         };
         let Ok(names) = names else { return Ok(()) };
-        // Patterns are compared with paths below the source.
+        // The filter compares patterns with paths below the source.
         let within = if self.is_copy {
             path.as_slice()
         } else {

@@ -1,4 +1,4 @@
-//! The end of a received tree: hard links, deletion, and the times of directories.
+//! Completes a received tree: hard links, deletion, and the times of directories.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -46,7 +46,7 @@ impl Rest {
         }
         let failed = writers.failures.lock().unwrap_or_else(PoisonError::into_inner).len();
         if !self.surplus.is_empty() && (!all_sent || failed != 0) {
-            log::warn!("nothing was deleted, as some entries failed");
+            log::warn!("nothing was deleted, because some entries failed; repair them and copy again");
         } else {
             for (dir, name) in &self.surplus {
                 let removed = self.directory(*dir).and_then(|directory| directory.remove(name));
@@ -56,7 +56,7 @@ impl Rest {
                 }
             }
         }
-        // The deepest directories first, because writing to a directory changes its time.
+        // Processes the deepest directories first, because writing to a directory changes its time.
         for (id, entry) in self.made.iter().rev() {
             let set = self.directory(*id).and_then(|directory| set_facts(&*directory, entry, writers.options.keep));
             writers.or_fail(*id, entry, "set times of", set)?;
