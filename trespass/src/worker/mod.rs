@@ -52,8 +52,8 @@ pub(crate) use waiters::Awaited;
 
 /// Maximum number of events that a turn takes from a backend.
 const BUDGET: usize = 64;
-/// Turns of the worker between readings of the clock while TCP is silent, and milliseconds between its polls then; each is
-/// a system call.
+/// If TCP connections are silent: number of turns between readings of the clock, and number of milliseconds between
+/// polls of TCP. Both limit system calls.
 const TURNS: u32 = 64;
 const SILENT: u64 = 1;
 /// Number of receives that are added at a time.
@@ -127,9 +127,9 @@ pub struct Worker {
     /// Tasks that wait for connections to accept.
     acceptors: Vec<Waker>,
     epoll: OwnedFd,
-    /// Turns until the next look at the clock and at TCP, at least 1.
+    /// Number of turns until the worker next reads the clock and polls TCP; at least 1.
     quiet: u32,
-    /// Consecutive looks without TCP events; after `TURNS` of them TCP is polled less often.
+    /// Number of consecutive TCP polls without events; after `TURNS` of them, TCP is polled less often.
     tcp_silence: u32,
     /// Time of the last TCP poll, in milliseconds.
     looked: u64,

@@ -13,8 +13,8 @@ use super::receives::Receives;
 use crate::backend::{Ended, Events, LinkId};
 use crate::memory::Buf;
 
-/// The state that completions change. Dropped in the order of the fields: queue pairs, then the shared queue with its
-/// buffers.
+/// The state that processing a completion changes. The order of the fields is the order in which they are dropped:
+/// queue pairs, then the shared queue with its buffers.
 #[derive(Debug)]
 pub(super) struct Links {
     pub(super) list: Vec<Option<Link>>,
@@ -22,9 +22,9 @@ pub(super) struct Links {
     /// Links that are being established or ended.
     pub(super) unsettled: Vec<u32>,
     pub(super) receives: Receives,
-    /// Entries of the completion queue that are not reserved for a request.
+    /// Number of completion queue entries that are not reserved for a request.
     pub(super) room: usize,
-    /// Turns until the next one that also checks descriptors and deadlines, at least 1.
+    /// Number of turns until the next turn that also checks descriptors and deadlines; at least 1.
     pub(super) quiet: u32,
 }
 
@@ -65,7 +65,7 @@ impl Links {
         self.list.get_mut(id.index as usize)?.as_mut().filter(|link| link.id == id)
     }
 
-    /// Enters a link that is being established.
+    /// Stores a link that is being established.
     pub(super) fn enter(&mut self, link: Link) {
         let index = link.id.index as usize;
         if self.list.len() <= index {
@@ -75,7 +75,7 @@ impl Links {
         self.list[index] = Some(link);
     }
 
-    /// Lets each turn check a link until it is established or has ended.
+    /// Makes each turn check a link until the link is established or has ended.
     pub(super) fn unsettle(&mut self, index: u32) {
         self.unsettled.push(index);
         self.quiet = 1;
@@ -161,7 +161,9 @@ fn fail(link: &mut Link, status: WorkCompletionStatus) {
     };
     if status == WorkCompletionStatus::ResponderNotReadyRetryCounterExceededError {
         // Credits are granted only for posted receives, so one side has counted credits incorrectly.
-        log::error!("a message found no receive at the peer: credits were given for receives that are not posted");
+        log::error!(
+            "the peer has no receive posted for a message: credits were granted for receives that are not posted"
+        );
     }
     manager::drain(link, Ended::Failed(io::Error::new(kind, Status(status))), false);
 }

@@ -76,7 +76,7 @@ const READS: u16 = 16;
 const WINDOWS: usize = 64;
 /// Time limit for the flush and for the peer when a link ends.
 const LINGER: Duration = Duration::from_secs(1);
-/// Default maximum of inline bytes, and the maximum length of messages that are sent immediately.
+/// Default limit of inline bytes. Only messages up to this length are sent immediately.
 const INLINE: usize = 96;
 /// Maximum number of completions that one poll takes.
 const BATCH: u32 = 32;

@@ -1,4 +1,4 @@
-//! A turn: completions, and at intervals descriptors and deadlines.
+//! Runs a turn: processes completions, and at intervals descriptors and deadlines.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use super::links::{broken, report};
 use crate::backend::{Ended, Events};
 use crate::memory::Buf;
 
-/// Interval at which descriptors are checked while the program polls and no link is being established or ended.
+/// Interval between checks of the descriptors while the program polls and no link is being established or ended.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// Turns between readings of the clock.
+/// Number of turns between readings of the clock.
 const TURNS: u32 = 64;
 
 impl Verbs {
-    /// Takes completions, about `budget` at most. The cost of an empty turn matters most, so everything else is in
-    /// separate functions.
+    /// Takes about `budget` completions at most. An empty turn is the most frequent case and must be cheap, so all
+    /// other work is in separate functions.
     #[inline]
     pub(super) fn turn(&mut self, budget: u32, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
         self.links.quiet -= 1;
@@ -51,7 +51,7 @@ impl Verbs {
         let found = self.complete(budget, events, spare);
         let count = count + found;
         let looked = self.look(count == 0, found < budget, events, spare);
-        // While a link changes, each turn looks at it.
+        // While a link is being established or ended, each turn checks it.
         let is_calm = self.links.unsettled.is_empty() && self.ended.is_empty() && self.stash.is_empty();
         self.links.quiet = if is_calm { TURNS } else { 1 };
         count as usize + looked
@@ -105,14 +105,14 @@ impl Verbs {
         count
     }
 
-    /// Ends a link whose queue pair has no pending flush.
+    /// Ends a link for whose queue pair no flush is pending.
     fn bury(&mut self, link: Link, events: &mut impl Events, spare: &mut Vec<Buf>) {
         let id = link.id;
         self.links.by_number.remove(link.qp_number);
         self.links.room += link.entries();
         let ended = link.end(spare, |retired| report(id, retired, events));
         let why = ended.unwrap_or_else(|error| {
-            log::error!("{error}: the buffers of the link are leaked, and all receives when the worker ends");
+            log::error!("{error}: the link's buffers are leaked now, and all receives are leaked when the worker ends");
             self.links.receives.leak();
             Ended::Failed(device::verb(error))
         });
