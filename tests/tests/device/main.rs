@@ -39,6 +39,7 @@ mod programs_errors;
 mod programs_mckey;
 mod programs_rping;
 mod programs_stride;
+mod programs_trespass;
 mod programs_unreliable;
 mod programs_window;
 mod single_threaded;

@@ -125,8 +125,14 @@ pub(crate) fn programs(root: &Path) -> Result<Vec<(OsString, OsString)>> {
     release(root)?;
     let library = crate::capi::build(root, true, "release", BESIDE)?;
     crate::capi::examples(root, &library)?;
-    let folder = repo::target_folder(root)?.join("release");
+    let target = repo::target_folder(root)?;
+    let folder = target.join("release");
+    // As the tests of their packages build them, so that cargo builds nothing twice.
+    let mut cargo = repo::cargo(root);
+    cargo.args(["build", "--bin", "rdcp", "--bin", "rdsend", "--bin", "rdrecv", "--example", "kv"]);
+    repo::build(cargo)?;
     Ok(vec![
+        ("SIDEWAY_TRESPASS_PROGRAMS".into(), target.join("debug").into()),
         ("SIDEWAY_EXAMPLES_DIR".into(), folder.join("examples").into()),
         ("SIDEWAY_STRIDE_PERF".into(), folder.join("stride-perf").into()),
         ("SIDEWAY_CAPI_EXAMPLES".into(), library.examples().into()),

@@ -67,17 +67,22 @@ pub(crate) fn program<'a>(context: &'a Context<'_>) -> Result<&'a Executable> {
 /// The key of the whole softroce ring.
 pub(crate) fn whole(context: &Context<'_>) -> Key {
     let what = format!("softroce {:?} {}", context.extent, guest(context));
-    context.record.key(&what, &[PACKAGE, "sideway-examples", "stride-perf", "rdma-mummy-capi"], &[])
+    context.record.key(
+        &what,
+        &[PACKAGE, "sideway-examples", "stride-perf", "rdma-pipe", "trespass-rpc", "rdma-mummy-capi"],
+        &[],
+    )
 }
 
 /// The key of one module on soft-RoCE. The programs of the other packages count only if its tests start them.
 pub(crate) fn key(context: &Context<'_>, module: &Module) -> Key {
-    let more = match module.name.as_str() {
-        "programs_stride" => Some("stride-perf"),
-        "programs_capi" => Some("rdma-mummy-capi"),
-        _ => None,
+    let more: &[&str] = match module.name.as_str() {
+        "programs_stride" => &["stride-perf"],
+        "programs_trespass" => &["rdma-pipe", "trespass-rpc"],
+        "programs_capi" => &["rdma-mummy-capi"],
+        _ => &[],
     };
-    let packages: Vec<&str> = [PACKAGE, "sideway-examples"].into_iter().chain(more).collect();
+    let packages: Vec<&str> = [PACKAGE, "sideway-examples"].iter().chain(more).copied().collect();
     let what = format!("softroce {} {} {}", module.name, module.tests.join(" "), guest(context));
     context.record.key(&what, &packages, &[])
 }
