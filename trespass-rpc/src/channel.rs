@@ -55,7 +55,7 @@ impl Channel {
     ///
     /// See [`Channel::connect`].
     pub async fn connect_on(endpoint: &Endpoint, address: &str) -> io::Result<Self> {
-        let link = endpoint.link(resolve(address).await?, None).await?;
+        let link = endpoint.link(host(address), resolve(address).await?, None).await?;
         Ok(Self { inner: Arc::new(Inner { link, endpoint: Some(endpoint.clone()) }) })
     }
 
@@ -66,7 +66,7 @@ impl Channel {
     /// See [`Channel::connect`].
     pub async fn connect_serving(endpoint: &Endpoint, address: &str, handler: impl Handler) -> io::Result<Self> {
         let runner = runner_of(handler).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let link = endpoint.link(resolve(address).await?, Some(runner)).await?;
+        let link = endpoint.link(host(address), resolve(address).await?, Some(runner)).await?;
         Ok(Self { inner: Arc::new(Inner { link, endpoint: Some(endpoint.clone()) }) })
     }
 
@@ -81,6 +81,12 @@ impl Channel {
     /// Returns the connection's transport, and the reason for it.
     pub fn transport(&self) -> &TransportInfo {
         &self.inner.link.info
+    }
+
+    /// The server's certificate, and those that came with it; none without TLS.
+    #[cfg(feature = "tls")]
+    pub fn peer_certificates(&self) -> &[rustls::pki_types::CertificateDer<'static>] {
+        self.inner.link.certificates()
     }
 
     /// Whether the connection accepts calls. If not, calls return [`Certainty::NotSent`].
@@ -140,6 +146,11 @@ impl Service<Call> for Channel {
     fn call(&mut self, call: Call) -> CallFuture {
         CallFuture::new(self.clone(), call)
     }
+}
+
+/// The host of an address with a port.
+fn host(address: &str) -> String {
+    address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']).to_owned()
 }
 
 /// Resolves a host name with a port.

@@ -48,8 +48,8 @@ statuses! {
     UNAVAILABLE = 8, "the connection is not available";
     /// The handler panicked, or the library failed.
     INTERNAL = 9, "internal error of the peer";
-    /// The caller is not authenticated, or is not authorized to make the call.
-    UNAUTHENTICATED = 10, "the caller is not authenticated";
+    /// TLS refused the connection, or the caller may not make this call.
+    UNAUTHENTICATED = 10, "not authenticated";
     /// The method has different types at the peer.
     MISMATCH = 11, "the method has different types at the peer";
     /// The peer broke the protocol.

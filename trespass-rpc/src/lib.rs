@@ -44,7 +44,9 @@ pub use client::{Answers, CallOptions, Items};
 #[cfg(feature = "prost")]
 pub use codec::Protobuf;
 pub use codec::{Codec, CodecError, Decode, Encode, Postcard, Raw};
-pub use endpoint::{Driver, Endpoint, Options, TransportInfo};
+#[cfg(feature = "tls")]
+pub use endpoint::Tls;
+pub use endpoint::{Driver, Endpoint, Options, Security, TransportInfo};
 pub use error::{BoxError, Certainty, Error, RpcError, Status};
 pub use futures_core::Stream;
 pub use health::{Health, HealthReporter, Healths, HealthsClient, HealthsServer};
@@ -52,6 +54,8 @@ pub use memory::Memory;
 #[cfg(any(feature = "tracing", feature = "metrics"))]
 pub use observe::Observed;
 pub use pool::{Pool, PoolFuture};
+#[cfg(feature = "tls")]
+pub use rustls;
 pub use server::{Server, Serving};
 pub use service::{Context, Handler, Layered, Pair, Request, Response};
 pub use trespass_rpc_macros::service;

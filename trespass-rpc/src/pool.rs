@@ -63,7 +63,7 @@ struct State {
     /// The number of consecutive failed attempts, the time of the next attempt, and the reason of the last failure.
     failures: u32,
     due: Option<Instant>,
-    reason: String,
+    reason: Option<RpcError>,
 }
 
 impl Slot {
@@ -113,9 +113,10 @@ impl Pool {
         if let Some(channel) = channel.filter(Channel::is_open) {
             return Ok(channel);
         }
-        let unavailable = |text: String| Err(RpcError::new(Status::UNAVAILABLE, Certainty::NotSent, text));
-        if due.is_some_and(|due| Instant::now() < due) {
-            return unavailable(reason);
+        if let Some(reason) = reason
+            && due.is_some_and(|due| Instant::now() < due)
+        {
+            return Err(reason);
         }
         let connecting = attempt.get_or_insert_with(|| {
             let (endpoint, address) = (self.inner.endpoint.clone(), self.inner.address.clone());
@@ -129,10 +130,15 @@ impl Pool {
                 Ok(channel)
             }
             Err(error) => {
-                let reason = format!("cannot connect to {}: {error}", self.inner.address);
+                let text = format!("cannot connect to {}: {error}", self.inner.address);
+                // A refusal by TLS does not pass by itself.
+                let refused = error.get_ref().and_then(|error| error.downcast_ref::<RpcError>());
+                let status = refused.map_or(Status::UNAVAILABLE, |refused| refused.status);
+                let reason = RpcError::new(status, Certainty::NotSent, text);
                 let due = Instant::now() + (PAUSE * (1 << failures.min(10))).min(LONGEST);
-                *slot.lock() = State { channel: None, failures: failures + 1, due: Some(due), reason: reason.clone() };
-                unavailable(reason)
+                *slot.lock() =
+                    State { channel: None, failures: failures + 1, due: Some(due), reason: Some(reason.clone()) };
+                Err(reason)
             }
         }
     }

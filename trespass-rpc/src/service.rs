@@ -165,6 +165,12 @@ impl Context {
         &self.arrived.link.info
     }
 
+    /// Returns the caller's certificate, and those that came with it; none without TLS or if the caller has none.
+    #[cfg(feature = "tls")]
+    pub fn peer_certificates(&self) -> &[rustls::pki_types::CertificateDer<'static>] {
+        self.arrived.link.certificates()
+    }
+
     /// Returns a channel to the caller, for calls in the other direction.
     pub fn caller(&self) -> Channel {
         Channel::of_link(Arc::clone(&self.arrived.link))

@@ -21,6 +21,19 @@ pub enum Violation {
     /// The body is longer than this side accepts.
     #[error("the peer sent a body of {0} bytes; {1} are allowed")]
     Body(usize, usize),
+    /// The hello came from another connection: the peer, or a relay, used other queue pairs.
+    #[error("the hello belongs to the queue pairs {0:?}, this connection has {1:?}; the connection may be relayed")]
+    QueuePairs((u32, u32), (u32, u32)),
+}
+
+impl Violation {
+    /// The status with which the connection ends.
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Wire(WireError::Tls) | Self::QueuePairs(..) => Status::UNAUTHENTICATED,
+            _ => Status::PROTOCOL,
+        }
+    }
 }
 
 /// A request that arrived.

@@ -93,6 +93,8 @@ pub struct Connection<C> {
     side: Side,
     limits: Limits,
     peer: Option<Hello>,
+    /// The numbers of this side's queue pair and the peer's, which the peer's hello must have; 0 if not to be compared.
+    queue_pairs: (u32, u32),
     /// Frames that are not completely sent.
     out: Vec<u8>,
     /// How many bytes at the start of `out` were sent.
@@ -129,6 +131,7 @@ impl<C> Connection<C> {
             side,
             limits,
             peer: None,
+            queue_pairs: hello.queue_pairs,
             out: Vec::new(),
             sent: 0,
             left: 0,

@@ -33,6 +33,11 @@ impl<C> Connection<C> {
             if !(oldest..=newest).contains(&VERSION.into()) {
                 return Err(Violation::Versions(oldest, newest));
             }
+            // A device may not report the peer's number.
+            let ((own, other), (peer, here)) = (self.queue_pairs, hello.queue_pairs);
+            if own != 0 && (here != 0 && here != own || other != 0 && other != peer) {
+                return Err(Violation::QueuePairs((here, peer), (own, other)));
+            }
             self.calls.grant(hello.calls, hello.bytes);
             self.peer = Some(hello);
             return Ok(Event::Ready);

@@ -6,6 +6,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 
+#[cfg(feature = "tls")]
+use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
 
 use crate::body::Body;
@@ -28,6 +30,8 @@ pub(crate) struct Link {
     pub(crate) memory: Arc<MemoryPool>,
     /// The methods that the peer serves, after its hello has arrived.
     methods: OnceLock<Vec<PeerMethod>>,
+    #[cfg(feature = "tls")]
+    certificates: OnceLock<Vec<CertificateDer<'static>>>,
     state: Mutex<State>,
 }
 
@@ -239,7 +243,27 @@ impl Link {
     ) -> Self {
         let (serving, jobs) = (IdMap::default(), VecDeque::new());
         let state = State { core, serving, jobs, is_dirty: false, looks_at: u64::MAX, later: Later::default() };
-        Self { shared, index, info, memory, methods: OnceLock::new(), state: Mutex::new(state) }
+        Self {
+            shared,
+            index,
+            info,
+            memory,
+            methods: OnceLock::new(),
+            #[cfg(feature = "tls")]
+            certificates: OnceLock::new(),
+            state: Mutex::new(state),
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    pub(crate) fn certificates(&self) -> &[CertificateDer<'static>] {
+        self.certificates.get().map_or(&[], Vec::as_slice)
+    }
+
+    #[cfg(feature = "tls")]
+    pub(super) fn set_certificates(&self, certificates: Vec<CertificateDer<'static>>) {
+        // This cannot fail, because the core accepts only one hello.
+        _ = self.certificates.set(certificates);
     }
 
     pub(super) fn set_methods(&self, methods: Vec<PeerMethod>) {

@@ -25,6 +25,8 @@ use crate::error::{Certainty, RpcError, Status};
 
 pub(crate) use bulk::{Keys, Local, Parts};
 pub use driver::Driver;
+#[cfg(feature = "tls")]
+pub use driver::Tls;
 pub(crate) use link::{Link, ReplyItem};
 pub(crate) use tasks::{Arrived, Outcome, Runner, runner};
 
@@ -42,6 +44,9 @@ pub struct Options {
     pub connect: Duration,
     /// The watermark: how many bytes of released memory for attachments and targets are kept for later calls.
     pub watermark: usize,
+    /// TLS of the connections. To require encryption, also set `worker.transport` to [`trespass::Transport::Tcp`].
+    #[cfg(feature = "tls")]
+    pub tls: Tls,
 }
 
 impl Default for Options {
@@ -52,6 +57,8 @@ impl Default for Options {
             spin: Duration::ZERO,
             connect: Duration::from_secs(10),
             watermark: 64 << 20,
+            #[cfg(feature = "tls")]
+            tls: Tls::default(),
         }
     }
 }
@@ -67,11 +74,30 @@ pub struct TransportInfo {
     pub fallback: Option<String>,
     /// This side's address, and the peer's address.
     pub addresses: (SocketAddr, SocketAddr),
+    /// The protection of the connection.
+    pub security: Security,
+}
+
+/// The protection of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Security {
+    /// None: use a trusted network.
+    None,
+    /// TLS authenticated the peer when the connection began. Later frames and memory are neither encrypted nor
+    /// authenticated: RDMA.
+    Authenticated,
+    /// TLS authenticates and encrypts all frames: TCP.
+    Encrypted,
 }
 
 impl std::fmt::Display for TransportInfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.path)?;
+        f.write_str(match self.security {
+            Security::None => "",
+            Security::Authenticated => ", peer authenticated by TLS, not encrypted",
+            Security::Encrypted => ", encrypted by TLS",
+        })?;
         match &self.fallback {
             Some(reason) => write!(f, " (no RDMA: {reason})"),
             None => Ok(()),
@@ -154,6 +180,8 @@ impl Drop for Listened {
 /// A request to the driver.
 pub(crate) enum Command {
     Connect {
+        /// The name that the peer's certificate must have.
+        host: String,
         addresses: Vec<SocketAddr>,
         runner: Option<Box<dyn Runner>>,
         reply: oneshot::Sender<io::Result<Linked>>,
@@ -274,14 +302,15 @@ impl Endpoint {
         &self.shared
     }
 
-    /// Connects to one of the addresses.
+    /// Connects to one of the addresses of a host.
     pub(crate) async fn link(
         &self,
+        host: String,
         addresses: Vec<SocketAddr>,
         runner: Option<Box<dyn Runner>>,
     ) -> io::Result<Arc<Link>> {
         let (reply, answer) = oneshot::channel();
-        self.shared.command(Command::Connect { addresses, runner, reply });
+        self.shared.command(Command::Connect { host, addresses, runner, reply });
         let mut linked = answer.await.map_err(|_| ended())??;
         linked.0.take().ok_or_else(ended)
     }

@@ -8,6 +8,8 @@ pub const HEADER: usize = 32;
 pub const VERSION: u8 = 1;
 /// High nibble of the first byte.
 const MAGIC: u8 = 0xb0;
+/// First byte of a TLS record of the handshake.
+const TLS_HANDSHAKE: u8 = 0x16;
 
 /// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +145,7 @@ impl<'b> Frame<'b> {
             match (first & 0xf0, first & 0x0f) {
                 (MAGIC, VERSION) => {}
                 (MAGIC, version) => return Err(WireError::Version(version)),
+                _ if first == TLS_HANDSHAKE => return Err(WireError::Tls),
                 _ => return Err(WireError::Magic(first)),
             }
         }
@@ -248,6 +251,7 @@ mod tests {
             Frame::split(&bytes).map(|_| ()).unwrap_err()
         };
         assert_eq!(with(0, b'G'), WireError::Magic(b'G'));
+        assert_eq!(with(0, 0x16), WireError::Tls);
         assert_eq!(with(0, MAGIC | 2), WireError::Version(2));
         assert_eq!(with(33, 0), WireError::Checksum);
         // A length of 4 GiB reserves nothing.

@@ -3,7 +3,7 @@
 use super::WireError;
 
 /// Length of the fields with fixed offsets.
-const FIXED: usize = 40;
+const FIXED: usize = 48;
 /// Maximum number of methods in a hello.
 const METHODS: usize = 4096;
 
@@ -48,13 +48,15 @@ pub struct Hello {
     pub attachment: u64,
     /// Random bytes of this connection.
     pub nonce: u64,
+    /// The numbers of the queue pairs, this side's and the peer's, or 0 if unknown or over TCP.
+    pub queue_pairs: (u32, u32),
     /// The methods that this side serves.
     pub methods: Vec<PeerMethod>,
 }
 
 impl Hello {
     /// Encodes the body. Its fields: two versions, 2 bytes each; calls, bytes, body and window, 4 each; attachment and
-    /// nonce, 8 each; number of methods, 4. Then the fields of each method: its hash and its shape, 8 bytes each; the
+    /// nonce, 8 each; the numbers of both queue pairs and of methods, 4 each. Then the fields of each method: its hash and its shape, 8 bytes each; the
     /// length of its name, one byte; its name.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(FIXED + self.methods.len() * 48);
@@ -65,6 +67,8 @@ impl Hello {
         }
         bytes.extend_from_slice(&self.attachment.to_le_bytes());
         bytes.extend_from_slice(&self.nonce.to_le_bytes());
+        bytes.extend_from_slice(&self.queue_pairs.0.to_le_bytes());
+        bytes.extend_from_slice(&self.queue_pairs.1.to_le_bytes());
         let count = self.methods.len().min(METHODS);
         bytes.extend_from_slice(&(count as u32).to_le_bytes());
         for method in &self.methods[..count] {
@@ -98,6 +102,7 @@ impl Hello {
             window: number(take(4)?) as u32,
             attachment: number(take(8)?),
             nonce: number(take(8)?),
+            queue_pairs: (number(take(4)?) as u32, number(take(4)?) as u32),
             methods: Vec::new(),
         };
         let count = number(take(4)?) as usize;
@@ -132,6 +137,7 @@ mod tests {
             window: 1 << 16,
             attachment: 1 << 30,
             nonce: 42,
+            queue_pairs: (17, 18),
             methods,
         };
         let bytes = hello.to_bytes();

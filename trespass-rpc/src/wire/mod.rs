@@ -20,6 +20,9 @@ pub enum WireError {
     /// The first byte of the header does not belong to this protocol.
     #[error("the peer does not use this protocol: its frame begins with {0:#04x}; check the port")]
     Magic(u8),
+    /// One side uses TLS, and the other does not.
+    #[error("only one side uses TLS; set `Options::tls` on both sides")]
+    Tls,
     /// The header has a version that this side does not support.
     #[error("the peer uses version {0} of the protocol, this side version {VERSION}; update the older program")]
     Version(u8),

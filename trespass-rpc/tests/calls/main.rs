@@ -9,5 +9,6 @@ mod observed;
 mod on_top;
 mod processes;
 mod streams;
+mod tls;
 mod tower;
 mod unary;

@@ -201,6 +201,13 @@ impl Worker {
         facts.map(|facts| (facts.local, facts.peer)).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
+    /// The numbers of a connection's queue pairs: this side's, and the peer's, which is 0 if the device does not report
+    /// it. `None` over TCP.
+    pub fn queue_pairs(&mut self, id: ConnectionId) -> Option<(u32, u32)> {
+        let verbs = self.verbs.as_mut().filter(|_| id.kind == Kind::Rdma)?;
+        verbs.backend.queue_pairs(id.link)
+    }
+
     /// A connection's transport and traffic counters.
     pub fn stats(&mut self, id: ConnectionId) -> io::Result<Stats> {
         let counters =

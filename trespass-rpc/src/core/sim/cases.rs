@@ -12,6 +12,7 @@ fn side(side: Side, limits: Limits) -> Connection<u32> {
         window: 0,
         attachment: 0,
         nonce: 0,
+        queue_pairs: (0, 0),
         methods: Vec::new(),
     };
     Connection::new(side, limits, &hello, 0)
@@ -194,8 +195,17 @@ fn number_of_a_call_reserves_nothing() {
 fn peer_without_a_common_version_is_refused() {
     for (versions, is_well) in [((1, 1), true), ((1, 9), true), ((0, 1), true), ((2, 3), false), ((0, 0), false)] {
         let mut client = side(Side::Client, LIMITS);
-        let hello =
-            Hello { versions, calls: 1, bytes: 1, body: 1, window: 1, attachment: 1, nonce: 0, methods: Vec::new() };
+        let hello = Hello {
+            versions,
+            calls: 1,
+            bytes: 1,
+            body: 1,
+            window: 1,
+            attachment: 1,
+            nonce: 0,
+            queue_pairs: (0, 0),
+            methods: Vec::new(),
+        };
         let mut frames = Vec::new();
         write(&mut frames, &Header::new(Kind::Hello, 0), &[], &[&hello.to_bytes()]);
         let (frame, _) = Frame::split(&frames).unwrap();
@@ -203,6 +213,40 @@ fn peer_without_a_common_version_is_refused() {
             Ok(Event::Ready) => assert!(is_well),
             Err(violation) => assert_eq!((violation, is_well), (Violation::Versions(versions.0, versions.1), false)),
             Ok(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn hello_of_other_queue_pairs_is_refused() {
+    // The numbers of this side and the peer, as this side and its peer know them; 0 is unknown.
+    let cases = [
+        ((5, 6), (6, 5), true),
+        ((5, 0), (6, 5), true),
+        ((5, 6), (6, 0), true),
+        ((5, 6), (6, 7), false),
+        ((5, 6), (7, 5), false),
+        ((0, 0), (6, 7), true),
+    ];
+    for (ours, theirs, is_well) in cases {
+        let of = |queue_pairs| Hello {
+            versions: (1, 1),
+            calls: 1,
+            bytes: 1,
+            body: 1,
+            window: 1,
+            attachment: 1,
+            nonce: 0,
+            queue_pairs,
+            methods: Vec::new(),
+        };
+        let mut client = Connection::<()>::new(Side::Client, LIMITS, &of(ours), 0);
+        let mut frames = Vec::new();
+        write(&mut frames, &Header::new(Kind::Hello, 0), &[], &[&of(theirs).to_bytes()]);
+        let (frame, _) = Frame::split(&frames).unwrap();
+        match client.on_frame(&frame, 1) {
+            Ok(_) => assert!(is_well, "{ours:?} {theirs:?}"),
+            Err(violation) => assert_eq!((violation.status(), is_well), (Status::UNAUTHENTICATED, false)),
         }
     }
 }

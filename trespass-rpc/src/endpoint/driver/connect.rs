@@ -15,13 +15,15 @@ use crate::memory::MemoryPool;
 use crate::wire::Hello;
 
 use super::super::link::Readable;
-use super::super::{Link, Runner, TransportInfo};
+use super::super::{Link, Runner, Security, TransportInfo};
+use super::tls::Session;
 use super::{Driver, Entry, Listening, Ready};
 
 /// Time limit for a peer's hello, in microseconds.
 const HELLO: u64 = 10_000_000;
 
 pub(super) struct Connecting {
+    pub(super) host: String,
     pub(super) addresses: Vec<SocketAddr>,
     /// The address, transport and deadline of this attempt.
     pub(super) at: (usize, usize),
@@ -39,7 +41,7 @@ impl Driver {
         for number in 0..self.listeners.len() {
             let Listening { id: Some(id), runner, .. } = self.listeners[number] else { continue };
             while let Some(connection) = self.worker.accept(id) {
-                self.add(connection, Side::Server, Some(runner), Some(number as u32), None);
+                self.add(connection, Side::Server, Some(runner), Some(number as u32), None, "");
             }
         }
     }
@@ -59,7 +61,7 @@ impl Driver {
                 Some(Ok((id, fallback))) => {
                     let runner = connecting.runner.take().map(|runner| self.add_runner(runner));
                     let ready = connecting.reply.take();
-                    self.add(id, Side::Client, runner, None, ready.map(|ready| (ready, fallback)));
+                    self.add(id, Side::Client, runner, None, ready.map(|ready| (ready, fallback)), &connecting.host);
                 }
                 Some(Err(error)) => {
                     if let Some(reply) = connecting.reply.take() {
@@ -144,10 +146,19 @@ impl Driver {
         runner: Option<u32>,
         listener: Option<u32>,
         ready: Option<(Ready, Option<String>)>,
+        host: &str,
     ) {
         let (ready, fallback) = ready.map_or((None, None), |(ready, fallback)| (Some(ready), fallback));
-        let facts = self.worker.stats(id).and_then(|stats| Ok((stats, self.worker.addresses(id)?)));
-        let (stats, addresses) = match facts {
+        let facts = self.worker.stats(id).and_then(|stats| {
+            let is_rdma = stats.transport == Kind::Rdma;
+            let tls = Session::new(self.shared.options(), side, host, is_rdma);
+            Ok((
+                stats,
+                self.worker.addresses(id)?,
+                tls.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?,
+            ))
+        });
+        let (stats, addresses, tls) = match facts {
             Ok(facts) => facts,
             Err(error) => {
                 self.worker.close(id, 0, "");
@@ -161,10 +172,25 @@ impl Driver {
             log::warn!("the connection to {} runs over TCP: no RDMA: {reason}", addresses.1);
         }
         let fallback = fallback.or(stats.fallback);
-        let info = TransportInfo { kind: stats.transport, path: stats.path, fallback, addresses };
+        let security = match (&tls, stats.transport) {
+            (None, _) => Security::None,
+            (Some(_), Kind::Rdma) => Security::Authenticated,
+            (Some(_), _) => Security::Encrypted,
+        };
+        let info = TransportInfo { kind: stats.transport, path: stats.path, fallback, addresses, security };
         let methods = runner.and_then(|runner| self.runner(runner)).map_or_else(Vec::new, |runner| runner.methods());
-        let hello =
-            Hello { versions: (1, 1), calls: 0, bytes: 0, body: 0, window: 0, attachment: 0, nonce: nonce(), methods };
+        let hello = Hello {
+            versions: (1, 1),
+            calls: 0,
+            bytes: 0,
+            body: 0,
+            window: 0,
+            attachment: 0,
+            nonce: nonce(),
+            // Without TLS a relay could change them.
+            queue_pairs: tls.as_ref().and_then(|_| self.worker.queue_pairs(id)).unwrap_or_default(),
+            methods,
+        };
         let now = self.shared.now();
         let core = Connection::new(side, self.shared.options().limits, &hello, now);
         let index = self.free.pop().unwrap_or_else(|| {
@@ -181,7 +207,8 @@ impl Driver {
         let hello_until = now + HELLO;
         self.next = self.next.min(hello_until);
         let tasks = IdMap::default();
-        self.links[index as usize] = Some(Entry { link, id, runner, listener, tasks, readable, ready, hello_until });
+        self.links[index as usize] =
+            Some(Entry { link, id, tls, runner, listener, tasks, readable, ready, hello_until });
         self.transmit(index, now);
         self.read(index);
     }

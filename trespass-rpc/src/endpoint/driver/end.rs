@@ -13,6 +13,7 @@ use crate::error::{Certainty, RpcError, Status};
 use super::super::bulk::Expected;
 use super::super::driver_ended;
 use super::Driver;
+use super::tls::Session;
 
 impl Driver {
     /// Ends a link, with its calls, its handlers and its connection.
@@ -20,7 +21,13 @@ impl Driver {
         let Some(mut entry) = self.links.get_mut(index as usize).and_then(Option::take) else { return };
         self.free.push(index);
         let mut state = entry.link.lock();
-        let detail = failure.detail.to_string();
+        let error = match failure.status {
+            Status::UNAUTHENTICATED => {
+                let refused = RpcError { certainty: Certainty::NotSent, ..failure.clone() };
+                io::Error::new(io::ErrorKind::PermissionDenied, refused)
+            }
+            _ => io::Error::new(io::ErrorKind::ConnectionAborted, failure.detail.to_string()),
+        };
         state.fail(failure);
         let (serving, jobs) = (mem::take(&mut state.serving), mem::take(&mut state.jobs));
         drop(state);
@@ -33,7 +40,7 @@ impl Driver {
             self.cancel(entry.runner, Some(task));
         }
         if let Some(ready) = entry.ready.take() {
-            _ = ready.send(Err(io::Error::new(io::ErrorKind::ConnectionAborted, detail)));
+            _ = ready.send(Err(error));
         }
         self.worker.close(entry.id, code, reason);
         if let Some(runner) = entry.runner {
@@ -106,7 +113,9 @@ impl Driver {
                 };
                 // The peer has received all answers, or the connection is lost.
                 let state = entry.link.lock();
-                let is_drained = state.core.is_drained() && self.worker.is_flushed(entry.id).unwrap_or(true);
+                let is_sealed = entry.tls.as_ref().is_none_or(Session::is_flushed);
+                let is_drained =
+                    state.core.is_drained() && is_sealed && self.worker.is_flushed(entry.id).unwrap_or(true);
                 let has_left = state.core.has_left();
                 drop(state);
                 left += usize::from(!is_drained);

@@ -4,6 +4,8 @@ mod connect;
 mod end;
 mod read;
 mod send;
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
+mod tls;
 
 use std::io;
 use std::mem;
@@ -25,6 +27,9 @@ use super::tasks::Arrived;
 use super::{Command, Link, Linked, Listened, Runner, Shared, Signal};
 
 use connect::Connecting;
+use tls::Session;
+#[cfg(feature = "tls")]
+pub use tls::Tls;
 
 /// Runs the connections of an [`Endpoint`](super::Endpoint).
 pub struct Driver {
@@ -61,6 +66,7 @@ type Ready = oneshot::Sender<io::Result<Linked>>;
 struct Entry {
     link: Arc<Link>,
     id: ConnectionId,
+    tls: Option<Session>,
     runner: Option<u32>,
     listener: Option<u32>,
     /// The running handlers, by request.
@@ -82,6 +88,8 @@ impl Driver {
         // Limits a message to the longest frame: a body of the maximum length, or a hello.
         let mut options = shared.options().worker.clone();
         let longest = shared.options().limits.body.saturating_add((META_LIMIT + HEADER) as u32).max(2 << 20);
+        // Records of TLS have a header and a tag.
+        let longest = longest.saturating_add(longest / 256).saturating_add(1 << 10);
         options.message = options.message.min(longest);
         let worker = Worker::new(&options)?;
         Ok(Self {
@@ -166,10 +174,11 @@ impl Driver {
 
     fn execute(&mut self, command: Command) {
         match command {
-            Command::Connect { addresses, runner, reply } => {
+            Command::Connect { host, addresses, runner, reply } => {
                 let deadline = self.shared.now() + self.shared.options().connect.as_micros() as u64;
                 self.next = self.next.min(deadline);
                 self.connecting.push(Connecting {
+                    host,
                     addresses,
                     at: (0, 0),
                     attempt: None,

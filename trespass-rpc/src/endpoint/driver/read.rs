@@ -14,7 +14,9 @@ use crate::wire::{Flags, Frame};
 use super::super::Linked;
 use super::super::link::Serving;
 use super::super::tasks::Arrived;
-use super::Driver;
+#[cfg(feature = "tls")]
+use super::tls::Session;
+use super::{Driver, Entry};
 
 /// Maximum number of messages that the driver reads from a link before it continues with the next link.
 const TURN: usize = 64;
@@ -27,12 +29,12 @@ impl Driver {
         for _ in 0..TURN {
             let Some(Some(entry)) = self.links.get(index as usize) else { return false };
             let failure = match self.worker.try_recv(entry.id) {
-                Ok(message) => match self.message(index, message) {
+                Ok(message) => match self.open(index, message).and_then(|message| self.message(index, message)) {
                     Ok(()) => continue,
-                    Err(violation) => {
+                    Err(failure) => {
                         self.arrived.clear();
-                        log::warn!("ended a connection: {violation}");
-                        RpcError::new(Status::PROTOCOL, Certainty::Unknown, violation.to_string())
+                        log::warn!("ended a connection: {}", failure.detail);
+                        failure
                     }
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -40,14 +42,17 @@ impl Driver {
                     return false;
                 }
                 Err(error) => {
-                    let detail = match self.worker.peer_close(entry.id) {
+                    let close = self.worker.peer_close(entry.id);
+                    let is_refused = close.as_ref().is_some_and(|(code, _)| *code == Status::UNAUTHENTICATED.0);
+                    let status = if is_refused { Status::UNAUTHENTICATED } else { Status::UNAVAILABLE };
+                    let detail = match close {
                         Some((_, reason)) if !reason.is_empty() => format!("the peer closed the connection: {reason}"),
                         _ if error.kind() == io::ErrorKind::UnexpectedEof => {
                             "the peer closed the connection".to_owned()
                         }
                         _ => error.to_string(),
                     };
-                    RpcError::new(Status::UNAVAILABLE, Certainty::Unknown, detail)
+                    RpcError::new(status, Certainty::Unknown, detail)
                 }
             };
             let (code, text) = (failure.status.0, failure.detail.to_string());
@@ -59,8 +64,36 @@ impl Driver {
         true
     }
 
+    /// Decrypts a message, if the connection uses TLS.
+    fn open(&mut self, index: u32, message: Buf) -> Result<Buf, RpcError> {
+        let Some(Some(Entry { id, tls: Some(session), .. })) = self.links.get_mut(index as usize) else {
+            return Ok(message);
+        };
+        if !session.opens() {
+            return Ok(message);
+        }
+        let was_handshaking = session.is_handshaking();
+        let opened = session.open(&message);
+        drop(message);
+        let frames = opened.inspect_err(|_| {
+            // The alert has the reason too, but the connection ends in any case.
+            _ = session.flush(|records| self.worker.try_send(*id, records));
+        })?;
+        if was_handshaking || !session.is_flushed() {
+            self.shared.poke(|signal| signal.dirty.push(index));
+        }
+        let mut message = self.worker.alloc(*id, frames.len());
+        message.copy_from_slice(&frames);
+        Ok(message)
+    }
+
     /// Processes the frames of a message.
-    pub(super) fn message(&mut self, index: u32, mut message: Buf) -> Result<(), Violation> {
+    fn message(&mut self, index: u32, message: Buf) -> Result<(), RpcError> {
+        self.frames(index, message)
+            .map_err(|violation| RpcError::new(violation.status(), Certainty::Unknown, violation.to_string()))
+    }
+
+    fn frames(&mut self, index: u32, mut message: Buf) -> Result<(), Violation> {
         let Some(Some(mut entry)) = self.links.get_mut(index as usize).map(Option::as_mut) else { return Ok(()) };
         let now = self.shared.now();
         let link = Arc::clone(&entry.link);
@@ -78,6 +111,8 @@ impl Driver {
                 Event::Ready => {
                     let methods = state.core.peer().map_or_else(Vec::new, |peer| peer.methods.clone());
                     link.set_methods(methods);
+                    #[cfg(feature = "tls")]
+                    link.set_certificates(entry.tls.as_ref().map_or_else(Vec::new, Session::certificates));
                     entry.hello_until = u64::MAX;
                     if let Some(ready) = entry.ready.take() {
                         // If the caller has abandoned the attempt, dropping the link closes the connection.

@@ -12,7 +12,8 @@ use crate::wire::{HEADER, header_bytes};
 
 use super::super::Shared;
 use super::super::link::{Call, State};
-use super::Driver;
+use super::tls::Session;
+use super::{Driver, Entry};
 
 /// Frames share a message (one SEND) up to this number of bytes.
 const PACK: usize = (16 << 10) - 64;
@@ -22,38 +23,22 @@ const PIECE: usize = (16 << 10) - 64 - HEADER;
 impl Driver {
     /// Sends the pending frames of a link.
     pub(super) fn transmit(&mut self, index: u32, now: u64) {
-        let Some(Some(entry)) = self.links.get(index as usize) else { return };
-        let mut state = entry.link.lock();
+        let Some(Some(Entry { link, id, tls, .. })) = self.links.get_mut(index as usize) else { return };
+        let mut state = link.lock();
         state.is_dirty = false;
-        let mut failed = None;
-        while let Some(bytes) = state.core.poll_transmit(PACK, now) {
-            match self.worker.try_send(entry.id, bytes) {
-                Ok(()) => {
-                    let sent = bytes.len();
-                    state.core.transmitted(sent, now);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // Marks the link, so that it is not queued again before it is writable.
-                    state.is_dirty = true;
-                    self.worker.register(entry.id, Wait::Write, &writable(&self.shared, index));
-                    break;
-                }
-                Err(error) => {
-                    failed = Some(error);
-                    break;
-                }
+        let mut sent = send_frames(&mut self.worker, *id, tls, &mut state.core, now);
+        if sent.is_ok() && !state.jobs.is_empty() {
+            sent = send_jobs(&mut self.worker, *id, tls, &mut state);
+        }
+        let failed = match sent {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // Marks the link, so that it is not queued again before it is writable.
+                state.is_dirty = true;
+                self.worker.register(*id, Wait::Write, &writable(&self.shared, index));
+                None
             }
-        }
-        if failed.is_none() && !state.is_dirty && !state.jobs.is_empty() {
-            failed = match send_jobs(&mut self.worker, entry.id, &mut state) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    state.is_dirty = true;
-                    self.worker.register(entry.id, Wait::Write, &writable(&self.shared, index));
-                    None
-                }
-                sent => sent.err(),
-            };
-        }
+            sent => sent.err(),
+        };
         state.wake_room();
         state.looks_at = state.core.next_timeout();
         self.next = self.next.min(state.looks_at);
@@ -67,10 +52,39 @@ impl Driver {
     }
 }
 
+/// Sends records of TLS.
+fn send_records(worker: &mut Worker, id: ConnectionId, tls: &mut Option<Session>) -> io::Result<()> {
+    tls.as_mut().map_or(Ok(()), |session| session.flush(|records| worker.try_send(id, records)))
+}
+
+/// Sends frames, until the connection is full (`WouldBlock`). During the handshake of TLS there are none.
+fn send_frames(
+    worker: &mut Worker,
+    id: ConnectionId,
+    tls: &mut Option<Session>,
+    core: &mut Connection<Call>,
+    now: u64,
+) -> io::Result<()> {
+    loop {
+        send_records(worker, id, tls)?;
+        if tls.as_ref().is_some_and(Session::is_handshaking) {
+            return Ok(());
+        }
+        let Some(frames) = core.poll_transmit(PACK, now) else { return Ok(()) };
+        match tls {
+            Some(session) if session.seals() => session.seal(frames)?,
+            _ => worker.try_send(id, frames)?,
+        }
+        let length = frames.len();
+        core.transmitted(length, now);
+    }
+}
+
 /// Sends parts of `Memory` objects in frames, until the connection returns `WouldBlock`.
-fn send_jobs(worker: &mut Worker, id: ConnectionId, state: &mut State) -> io::Result<()> {
+fn send_jobs(worker: &mut Worker, id: ConnectionId, tls: &mut Option<Session>, state: &mut State) -> io::Result<()> {
     let State { core, jobs, .. } = state;
     while let Some(job) = jobs.front_mut() {
+        send_records(worker, id, tls)?;
         // If the call has ended, its bytes are no longer needed.
         let is_live = job.done.as_ref().map_or_else(|| core.call(job.id).is_some(), |done| !done.is_closed());
         let length = job.rest.len().min(PIECE);
@@ -79,7 +93,10 @@ fn send_jobs(worker: &mut Worker, id: ConnectionId, state: &mut State) -> io::Re
             let mut message = worker.alloc(id, HEADER + length);
             message[..HEADER].copy_from_slice(&header_bytes(&header, 0, length));
             job.memory.read_at(job.rest.start, &mut message[HEADER..])?;
-            worker.try_send_buf(id, message).map_err(|(error, _)| error)?;
+            match tls {
+                Some(session) if session.seals() => session.seal(&message)?,
+                _ => worker.try_send_buf(id, message).map_err(|(error, _)| error)?,
+            }
             job.rest.start += length;
             job.offset += length as u64;
         }
@@ -91,7 +108,7 @@ fn send_jobs(worker: &mut Worker, id: ConnectionId, state: &mut State) -> io::Re
             _ = done.send(());
         }
     }
-    Ok(())
+    send_records(worker, id, tls)
 }
 
 /// Adds a link to the list of links with frames to send.

@@ -55,6 +55,7 @@ use sideway::ibverbs::completion::{
     CompletionChannel, CompletionQueue, CompletionRecord, GenericCompletionQueue, PollCompletions,
 };
 use sideway::ibverbs::device::DeviceInfo;
+use sideway::ibverbs::queue_pair::{QueuePair, QueuePairAttributeMask};
 use sideway::rdmacm::{ConnectionInfo, EventChannel, Identifier};
 
 pub(crate) use self::device::in_words;
@@ -184,6 +185,13 @@ impl Verbs {
     /// The device's name, for reports.
     pub(crate) fn device_name(&self) -> String {
         self.device.context.name()
+    }
+
+    /// The numbers of a link's queue pairs: this side's, and the peer's, which is 0 if the device does not report it.
+    pub(crate) fn queue_pairs(&mut self, id: LinkId) -> Option<(u32, u32)> {
+        let link = self.links.get(id)?;
+        let queried = link.queue_pair.as_ref()?.query(QueuePairAttributeMask::DestinationQueuePairNumber);
+        Some((link.qp_number, queried.map_or(0, |(attribute, _)| attribute.dest_qp_num())))
     }
 
     fn open_window(&mut self, link: LinkId, held: Held) -> Result<Remote, Held> {
