@@ -11,6 +11,7 @@
 //! swapped message.
 
 mod block;
+mod cipher;
 mod handshake;
 mod seal;
 

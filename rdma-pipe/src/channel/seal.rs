@@ -2,15 +2,10 @@
 
 use std::ops::DerefMut;
 
-use aes_gcm::aead::AeadInPlace;
-use aes_gcm::aead::generic_array::GenericArray;
-use aes_gcm::{Aes256Gcm, KeyInit};
-
 use super::block::{Block, HEADER, TRAILER};
+use super::cipher::{Cipher, TAG};
 use crate::error::{Error, Result};
 
-/// Length of a tag, in bytes.
-const TAG: usize = 16;
 /// The last byte of a message, which states its form.
 const CONTROL: u8 = 0;
 const CLEAR: u8 = 1;
@@ -36,13 +31,13 @@ pub struct Opener {
 }
 
 struct Direction {
-    cipher: Aes256Gcm,
+    cipher: Cipher,
     count: u64,
 }
 
 impl Direction {
     fn new(key: &[u8; 32]) -> Direction {
-        Direction { cipher: Aes256Gcm::new(key.into()), count: 0 }
+        Direction { cipher: Cipher::new(key), count: 0 }
     }
 
     fn nonce(&mut self) -> [u8; 12] {
@@ -55,17 +50,12 @@ impl Direction {
     /// Seals bytes in place; returns the tag.
     fn seal(&mut self, form: u8, bytes: &mut [u8]) -> [u8; TAG] {
         let nonce = self.nonce();
-        match self.cipher.encrypt_in_place_detached(GenericArray::from_slice(&nonce), &[form], bytes) {
-            Ok(tag) => tag.into(),
-            // Sealing fails only for more than 64 GiB. The peer rejects a message with this tag.
-            Err(_) => [0; TAG],
-        }
+        self.cipher.seal(&nonce, &[form], bytes)
     }
 
     fn open(&mut self, form: u8, bytes: &mut [u8], tag: &[u8]) -> bool {
-        let nonce = GenericArray::from(self.nonce());
-        tag.len() == TAG
-            && self.cipher.decrypt_in_place_detached(&nonce, &[form], bytes, GenericArray::from_slice(tag)).is_ok()
+        let nonce = self.nonce();
+        tag.try_into().is_ok_and(|tag| self.cipher.open(&nonce, &[form], bytes, tag))
     }
 }
 

@@ -83,6 +83,15 @@ impl Pool {
         self.lend(length, LINE, self.shared.limit / 2)
     }
 
+    /// Takes a buffer for a message that the peer announced. Without a device it may be on the heap, which takes memory
+    /// only for bytes that arrive.
+    pub(crate) fn alloc_announced(&self, length: usize) -> Option<Buf> {
+        match self.shared.domain {
+            Some(_) => self.alloc(length),
+            None => Some(self.alloc_within_half(length).unwrap_or_else(|| Buf::on_heap(length))),
+        }
+    }
+
     /// The limit of the pool, in bytes.
     pub(crate) fn limit(&self) -> usize {
         self.shared.limit

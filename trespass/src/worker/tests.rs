@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::Buf;
-use crate::proto::{FLOOR, Frame, FrameKind, Hello};
+use crate::proto::{FLOOR, Frame, FrameKind, Hello, Remote};
 
 /// A time limit that only a hung operation reaches.
 const LONG: Duration = Duration::from_secs(30);
@@ -58,16 +58,33 @@ impl Server {
         (client, id, accepted)
     }
 
-    /// A socket that has exchanged hellos.
+    /// A socket that has exchanged hellos. The peer does not READ.
     fn raw_peer(&mut self) -> (TcpStream, ConnectionId) {
+        self.raw_peer_with(0)
+    }
+
+    fn raw_peer_with(&mut self, reads: u16) -> (TcpStream, ConnectionId) {
         let mut socket = TcpStream::connect(self.address).unwrap();
-        let hello = Hello { segment: 16 << 10, credits: FLOOR, message: 1 << 30, ..Hello::new(1) }.emit();
+        let limits = Hello { segment: 16 << 10, credits: FLOOR, message: 1 << 30, ..Hello::new(1) };
+        let hello = Hello { reads, rendezvous: 1 << 30, ..limits }.emit();
         socket.write_all(&[1, hello.len() as u8]).unwrap();
         socket.write_all(&hello).unwrap();
         let accepted = self.accept(|| {});
         self.worker.poll();
         socket.read_exact(&mut vec![0; 2 + hello.len()]).unwrap();
         (socket, accepted)
+    }
+
+    /// The error with which a connection ends.
+    fn end_of(&mut self, id: ConnectionId) -> ErrorKind {
+        let begun = Instant::now();
+        loop {
+            match self.worker.try_recv(id) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => _ = self.worker.poll(),
+                result => return result.unwrap_err().kind(),
+            }
+            assert!(begun.elapsed() < LONG);
+        }
     }
 }
 
@@ -104,16 +121,139 @@ fn peer_that_floods_without_credits_ends_alone() {
                 assert_eq!(&wait_for_message(&mut server, *accepted, client)[..], b"still here");
             }
         }
-        let begun = Instant::now();
-        let end = loop {
-            match server.worker.try_recv(id) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => server.worker.poll(),
-                result => break result,
-            };
-            assert!(begun.elapsed() < LONG);
-        };
-        assert_eq!(end.unwrap_err().kind(), ErrorKind::InvalidData);
+        assert_eq!(server.end_of(id), ErrorKind::InvalidData);
     }
+}
+
+const READ: u32 = 1 << 31;
+const ANSWER: u32 = READ | 1;
+
+fn fields(fields: &[u32]) -> Vec<u8> {
+    fields.iter().flat_map(|field| field.to_le_bytes()).collect()
+}
+
+/// Announces a message with a key.
+fn announce(key: u32, length: u32) -> Vec<u8> {
+    send(Frame { a: length, ..Frame::new(FrameKind::RTS) }, &Remote { address: 0, key }.emit())
+}
+
+/// Reads from the socket while the worker runs.
+fn read(server: &mut Server, socket: &mut TcpStream, length: usize) -> Vec<u8> {
+    socket.set_nonblocking(true).unwrap();
+    let (begun, mut bytes) = (Instant::now(), Vec::new());
+    while bytes.len() < length {
+        server.worker.poll();
+        let mut some = vec![0; length - bytes.len()];
+        match socket.read(&mut some) {
+            Ok(count) => bytes.extend_from_slice(&some[..count]),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+        assert!(begun.elapsed() < LONG);
+    }
+    socket.set_nonblocking(false).unwrap();
+    bytes
+}
+
+#[test]
+fn announced_messages_are_read_in_order_and_sends_pass_between_their_parts() {
+    let mut server = Server::new(Transport::Tcp);
+    let (mut socket, id) = server.raw_peer_with(16);
+    let messages = [vec![1; 300_000], vec![2; 20_000]];
+    for (key, message) in [9, 4].into_iter().zip(&messages) {
+        socket.write_all(&announce(key, message.len() as u32)).unwrap();
+    }
+    assert_eq!(read(&mut server, &mut socket, 16), fields(&[READ, 9, READ, 4]));
+    let answers =
+        [[fields(&[ANSWER, 9, 300_000]), messages[0].clone()], [fields(&[ANSWER, 4, 20_000]), messages[1].clone()]];
+    let data = send(Frame { flags: 1, a: 3, ..Frame::new(FrameKind::DATA) }, b"end");
+    let stream = [answers.concat().concat(), data].concat();
+    // Each part ends within a head or a body.
+    let mut received = Vec::new();
+    for part in [&stream[..5], &stream[5..40_000], &stream[40_000..300_017], &stream[300_017..]] {
+        socket.write_all(part).unwrap();
+        let arrived = Instant::now();
+        while arrived.elapsed() < Duration::from_millis(5) {
+            server.worker.poll();
+            received.extend(server.worker.try_recv(id).ok());
+        }
+    }
+    let begun = Instant::now();
+    while received.len() < 3 {
+        server.worker.poll();
+        received.extend(server.worker.try_recv(id).ok());
+        assert!(begun.elapsed() < LONG);
+    }
+    assert!(received[0][..] == messages[0] && received[1][..] == messages[1] && received[2][..] == *b"end");
+}
+
+#[test]
+fn peer_reads_each_message_once_and_requests_overtake_answers() {
+    const LONG_MESSAGE: usize = 24 << 20;
+    let mut server = Server::new(Transport::Tcp);
+    let (mut socket, id) = server.raw_peer_with(16);
+    let mut keys = Vec::new();
+    for length in [50_000, LONG_MESSAGE] {
+        server.worker.try_send(id, &vec![3; length]).unwrap();
+        let announced = read(&mut server, &mut socket, 32);
+        assert_eq!((announced[0], announced[4]), (28, FrameKind::RTS.0));
+        keys.push(u32::from_le_bytes(*announced[28..].first_chunk().unwrap()));
+    }
+    // The kernel buffers only a part of the first answer, so the second one is not begun.
+    socket.write_all(&fields(&[READ, keys[1], READ, keys[0]])).unwrap();
+    socket.write_all(&announce(5, 20_000)).unwrap();
+    let begun = Instant::now();
+    while server.worker.stats(id).unwrap().receives == 0 {
+        server.worker.poll();
+        assert!(begun.elapsed() < LONG);
+    }
+    let bytes = read(&mut server, &mut socket, 12 + LONG_MESSAGE + 8 + 12 + 50_000);
+    assert_eq!(bytes[..12], fields(&[ANSWER, keys[1], LONG_MESSAGE as u32]));
+    assert_eq!(bytes[12 + LONG_MESSAGE..][..20], fields(&[READ, 5, ANSWER, keys[0], 50_000]));
+    socket.write_all(&fields(&[READ, keys[0]])).unwrap();
+    assert_eq!(server.end_of(id), ErrorKind::InvalidData);
+}
+
+#[test]
+fn answers_that_were_not_requested_end_the_connection() {
+    let mut server = Server::new(Transport::Tcp);
+    let answers = [fields(&[ANSWER, 7, 0]), fields(&[ANSWER, 6, 50_000]), fields(&[ANSWER, 7, 50_001])];
+    for answer in answers.iter().chain([&fields(&[READ, 1])]) {
+        let (mut socket, id) = server.raw_peer_with(16);
+        socket.write_all(&announce(7, 50_000)).unwrap();
+        assert_eq!(read(&mut server, &mut socket, 8), fields(&[READ, 7]));
+        socket.write_all(answer).unwrap();
+        assert_eq!(server.end_of(id), ErrorKind::InvalidData);
+    }
+    assert_eq!(
+        server.worker.tcp.backend.pool().outstanding() - server.worker.tcp.table.stock.ledger.total as usize,
+        server.worker.tcp.table.stock.spare.len()
+    );
+}
+
+#[test]
+fn peer_without_reads_gets_long_messages_in_segments() {
+    let mut server = Server::new(Transport::Tcp);
+    let (mut socket, id) = server.raw_peer();
+    server.worker.try_send(id, &[3; 40_000]).unwrap();
+    let first = read(&mut server, &mut socket, 20);
+    assert_eq!((first[4], first[8..12].to_vec()), (FrameKind::DATA.0, fields(&[(16 << 10) - 16])));
+}
+
+#[test]
+fn announced_messages_that_do_not_come_leave_memory_for_neighbours() {
+    let mut server = Server::new(Transport::Tcp);
+    let (mut client, near, far) = server.neighbour(Kind::Tcp);
+    let peers: Vec<_> = (0..20)
+        .map(|key| {
+            let (mut socket, id) = server.raw_peer_with(16);
+            socket.write_all(&announce(key, 64 << 20)).unwrap();
+            read(&mut server, &mut socket, 8);
+            (socket, id)
+        })
+        .collect();
+    client.try_send(near, &[1; 3 << 20]).unwrap();
+    assert_eq!(wait_for_message(&mut server, far, &mut client).len(), 3 << 20);
+    assert_eq!(peers.len(), 20);
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn messages_keep_boundaries_and_order_at_any_length() {
             assert!(right.recv().unwrap().is_none());
         });
         let read = right.stats().unwrap().rendezvous_received;
-        assert_eq!(read > 0, transport == Transport::Rdma, "{read} messages were read from the peer's memory");
+        assert!(read > 0, "no message was read from the peer's memory");
     });
 }
 

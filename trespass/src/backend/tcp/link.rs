@@ -1,19 +1,20 @@
 //! One TCP connection.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
+use super::record::{self, Head, Record};
 use super::{connect_error, is_again};
 use crate::backend::{Ended, Established};
 use crate::memory::{Buf, Pool};
 
-/// Maximum number of bytes that one read takes from the socket.
+/// Maximum number of bytes of one read, beyond the rest of a message in progress.
 pub(super) const STAGING: usize = 256 << 10;
-/// Size of the length prefix of a SEND, in bytes.
-const PREFIX: usize = 4;
-/// Maximum number of SENDs that one write passes to the socket.
+/// The maximum while long messages arrive. Bytes read beyond a message are copied once more.
+const AHEAD: usize = 4 << 10;
+/// Maximum number of records in one write.
 const GATHER: usize = 16;
 /// A handshake: its kind, its length, and its bytes.
 const HELLO: u8 = 1;
@@ -28,15 +29,22 @@ pub(super) struct Link {
     pub(super) deadline: u64,
     /// The part of this side's handshake that is not written yet.
     handshake: Vec<u8>,
-    /// The part of the peer's handshake, or of a SEND's prefix, that has arrived.
+    /// The part of the peer's handshake, or of a record's head, that has arrived.
     head: Vec<u8>,
-    /// Posted SENDs.
-    pub(super) queue: VecDeque<Buf>,
-    /// Bytes of the first posted SEND, including its prefix, that were written to the socket.
+    /// Records to be written.
+    queue: VecDeque<Record>,
+    /// Bytes of the first record that were written to the socket.
     written: usize,
-    /// The SEND that is being received, and how many of its bytes have arrived.
-    pub(super) partial: Option<Buf>,
+    /// Buffers that the peer may read, once each, with their keys.
+    exposed: Vec<(u32, Buf)>,
+    next_key: u32,
+    /// Outstanding READs: the key, the token, and the buffer.
+    reads: VecDeque<(u32, u32, Buf)>,
+    /// The record that is being received: a SEND, or the answer to the first READ, which has a token.
+    partial: Option<(Option<u32>, Buf)>,
     filled: usize,
+    /// Answers arrive, so that few bytes are read beyond the end of one.
+    is_bulk: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +65,15 @@ enum State {
 pub(super) enum Progress<'b> {
     Established(Established, &'b [u8]),
     Received(Buf),
+    Read(u32, Buf),
+}
+
+/// The buffers of a link that has ended.
+pub(super) struct Remains {
+    pub(super) spare: Vec<Buf>,
+    pub(super) receive: Option<Buf>,
+    /// READs that have failed, with their tokens.
+    pub(super) reads: Vec<(u32, Buf)>,
 }
 
 impl Link {
@@ -77,8 +94,12 @@ impl Link {
             head: Vec::new(),
             queue: VecDeque::new(),
             written: 0,
+            exposed: Vec::new(),
+            next_key: 0,
+            reads: VecDeque::new(),
             partial: None,
             filled: 0,
+            is_bulk: false,
         }
     }
 
@@ -108,6 +129,47 @@ impl Link {
         // The refusal fits into the socket's empty buffer. If the write fails, the peer receives no reason.
         _ = self.socket.write(&handshake(REFUSAL, refusal));
         _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    /// Posts a record. It overtakes answers that were not begun, because the peer may wait for its credits.
+    pub(super) fn push(&mut self, record: Record) {
+        let after = self.queue.iter().rposition(|record| !record.is_answer()).map_or(0, |at| at + 1);
+        self.queue.insert(after.max(usize::from(self.written != 0)), record);
+    }
+
+    /// Lets the peer read a buffer; returns the key.
+    pub(super) fn expose(&mut self, message: Buf) -> u32 {
+        self.next_key = self.next_key.wrapping_add(1);
+        self.exposed.push((self.next_key, message));
+        self.next_key
+    }
+
+    /// Removes a buffer that the peer has not read.
+    pub(super) fn conceal(&mut self, key: u32) -> Option<Buf> {
+        let at = self.exposed.iter().position(|(exposed, _)| *exposed == key)?;
+        Some(self.exposed.remove(at).1)
+    }
+
+    /// Requests a buffer that the peer has exposed.
+    pub(super) fn read(&mut self, key: u32, token: u32, into: Buf) {
+        self.push(Record::read(key));
+        self.reads.push_back((key, token, into));
+    }
+
+    pub(super) fn into_remains(self) -> Remains {
+        let Link { queue, exposed, reads, partial, .. } = self;
+        let queued = queue.into_iter().filter_map(|record| record.body);
+        let mut remains = Remains {
+            spare: queued.chain(exposed.into_iter().map(|(_, buffer)| buffer)).collect(),
+            receive: None,
+            reads: reads.into_iter().map(|(_, token, into)| (token, into)).collect(),
+        };
+        match partial {
+            Some((Some(token), into)) => remains.reads.push((token, into)),
+            Some((None, receive)) => remains.receive = Some(receive),
+            None => {}
+        }
+        remains
     }
 
     /// Ends an established link: the peer receives all data, then the end of the stream.
@@ -141,7 +203,7 @@ impl Link {
             self.state = State::Handshake;
         }
         // Even if the write fails, data that the peer sent before it died is received.
-        let written = self.write(sent, spare);
+        let mut written = self.write(sent, spare);
         if self.state == State::Answered {
             self.open(&[], &mut report)?;
         }
@@ -154,7 +216,11 @@ impl Link {
             self.open(&bytes, &mut report)?;
         }
         match self.state {
-            State::Open => self.receive(staging, (receives, pool), hangup, report)?,
+            State::Open => {
+                self.receive(staging, (receives, pool), hangup, report)?;
+                // Answers to the READs that have arrived.
+                written = written.and_then(|()| self.write(sent, spare));
+            }
             State::Ending => self.discard(staging)?,
             _ => {}
         }
@@ -174,28 +240,30 @@ impl Link {
             }
         }
         while !self.queue.is_empty() {
-            let mut prefixes = [[0; PREFIX]; GATHER];
-            for (prefix, send) in prefixes.iter_mut().zip(&self.queue) {
-                *prefix = (send.len() as u32).to_le_bytes();
-            }
             let mut slices = [IoSlice::new(&[]); 2 * GATHER];
-            for (index, (prefix, send)) in prefixes.iter().zip(&self.queue).enumerate() {
-                slices[2 * index] = IoSlice::new(prefix);
-                slices[2 * index + 1] = IoSlice::new(send);
+            for (slices, record) in slices.chunks_exact_mut(2).zip(&self.queue) {
+                slices[0] = IoSlice::new(&record.head[..record.length]);
+                slices[1] = IoSlice::new(record.body.as_deref().unwrap_or_default());
             }
             let mut slices = &mut slices[..2 * self.queue.len().min(GATHER)];
             IoSlice::advance_slices(&mut slices, self.written);
-            match self.socket.write_vectored(slices) {
-                Ok(count) => self.written += count,
+            let whole: usize = slices.iter().map(|slice| slice.len()).sum();
+            let count = match self.socket.write_vectored(slices) {
+                Ok(count) => count,
                 Err(error) if is_again(&error) => return Ok(()),
                 Err(error) => return Err(error),
-            }
+            };
+            self.written += count;
             while let Some(first) = self.queue.front()
-                && self.written >= PREFIX + first.len()
+                && self.written >= first.extent()
             {
-                self.written -= PREFIX + first.len();
-                *sent += 1;
-                spare.extend(self.queue.pop_front());
+                self.written -= first.extent();
+                *sent += u32::from(first.is_send());
+                spare.extend(self.queue.pop_front().and_then(|record| record.body));
+            }
+            // After a short write the kernel's buffer is full, and epoll reports when it has space.
+            if count < whole {
+                return Ok(());
             }
         }
         Ok(())
@@ -241,55 +309,89 @@ impl Link {
         mut report: impl FnMut(Progress<'_>) -> bool,
     ) -> Result<(), Ended> {
         loop {
-            let count = match self.socket.read(staging) {
+            let rest = self.partial.as_mut().map_or(&mut [][..], |(_, message)| &mut message[self.filled..]);
+            let staged = if self.is_bulk { AHEAD } else { staging.len() };
+            let (direct, most) = (rest.len(), rest.len() + staged);
+            let mut slices = [IoSliceMut::new(rest), IoSliceMut::new(&mut staging[..staged])];
+            let count = match self.socket.read_vectored(&mut slices) {
                 Ok(0) => return Err(Ended::PeerClosed),
                 Ok(count) => count,
                 Err(error) if is_again(&error) => return Ok(()),
                 Err(error) => return Err(Ended::Failed(error)),
             };
-            let mut bytes = &staging[..count];
-            while !bytes.is_empty() {
-                bytes = self.take(bytes, receives, pool)?;
-                if self.partial.as_ref().is_some_and(|message| self.filled == message.len()) {
+            self.filled += count.min(direct);
+            let mut bytes = &staging[..count.saturating_sub(direct)];
+            self.is_bulk &= count < most;
+            loop {
+                if let Some((token, message)) = self.partial.take_if(|(_, message)| self.filled == message.len()) {
                     self.filled = 0;
-                    if !self.partial.take().is_none_or(|message| report(Progress::Received(message))) {
+                    let progress = match token {
+                        Some(token) => Progress::Read(token, message),
+                        None => Progress::Received(message),
+                    };
+                    if !report(progress) {
                         return Err(Ended::Closed);
                     }
                 }
+                if bytes.is_empty() {
+                    break;
+                }
+                bytes = match &mut self.partial {
+                    Some((_, message)) => {
+                        let (now, later) = bytes.split_at(bytes.len().min(message.len() - self.filled));
+                        message[self.filled..self.filled + now.len()].copy_from_slice(now);
+                        self.filled += now.len();
+                        later
+                    }
+                    None => self.begin(bytes, receives, pool)?,
+                };
             }
             // After a short read, the socket contains no further data, or only the end of the stream.
-            if count < staging.len() && !hangup {
+            if count < most && !hangup {
                 return Ok(());
             }
         }
     }
 
-    /// Takes bytes of the next SEND; returns the rest.
-    fn take<'b>(&mut self, mut bytes: &'b [u8], receives: &mut VecDeque<Buf>, pool: &Pool) -> Result<&'b [u8], Ended> {
-        if self.partial.is_none() {
-            let count = bytes.len().min(PREFIX - self.head.len());
-            self.head.extend_from_slice(&bytes[..count]);
-            bytes = &bytes[count..];
-            let Some(prefix) = self.head.first_chunk::<PREFIX>() else { return Ok(bytes) };
-            let length = u32::from_le_bytes(*prefix) as usize;
-            self.head.clear();
-            let invalid = |text| Err(Ended::Failed(io::Error::new(io::ErrorKind::InvalidData, text)));
-            // If no receive is left, some peer has sent without a credit. It need not be this peer; the worker
-            // determines which one.
-            let mut message =
-                receives.pop_front().or_else(|| pool.segment()).unwrap_or_else(|| Buf::on_heap(pool.segment_length()));
-            if length == 0 || length > message.len() {
-                receives.push_front(message);
-                return invalid("the peer sent more than a segment");
+    /// Takes bytes of the next record's head; returns the rest.
+    fn begin<'b>(&mut self, bytes: &'b [u8], receives: &mut VecDeque<Buf>, pool: &Pool) -> Result<&'b [u8], Ended> {
+        let invalid = |text| Err(Ended::Failed(io::Error::new(io::ErrorKind::InvalidData, text)));
+        let whole = record::head_length(&self.head);
+        let (now, later) = bytes.split_at(bytes.len().min(whole - self.head.len()));
+        self.head.extend_from_slice(now);
+        let Some(head) = Head::parse(&self.head) else { return Ok(later) };
+        self.head.clear();
+        match head {
+            Head::Send(length) => {
+                // If no receive is left, some peer has sent without a credit. It need not be this peer; the worker
+                // determines which one.
+                let mut message = receives
+                    .pop_front()
+                    .or_else(|| pool.segment())
+                    .unwrap_or_else(|| Buf::on_heap(pool.segment_length()));
+                if length == 0 || length > message.len() {
+                    receives.push_front(message);
+                    return invalid("the peer sent more than a segment");
+                }
+                message.truncate(length);
+                self.partial = Some((None, message));
             }
-            message.truncate(length);
-            self.partial = Some(message);
+            Head::Read(key) => match self.conceal(key) {
+                Some(message) => self.queue.push_back(Record::answer(key, message)),
+                None => return invalid("the peer reads a message that was not announced"),
+            },
+            Head::Answer(key, length) => match self.reads.pop_front() {
+                Some((of, token, into)) if of == key && into.len() == length => {
+                    self.partial = Some((Some(token), into));
+                    self.is_bulk = true;
+                }
+                other => {
+                    self.reads.extend(other);
+                    return invalid("the peer sent a message that was not read");
+                }
+            },
         }
-        let Some(message) = &mut self.partial else { return Ok(bytes) };
-        let count = bytes.len().min(message.len() - self.filled);
-        message[self.filled..self.filled + count].copy_from_slice(&bytes[..count]);
-        self.filled += count;
-        Ok(&bytes[count..])
+        Ok(later)
     }
 
     /// Reads and drops arriving data. Closing a socket with unread data would reset the connection, and the peer would

@@ -1,12 +1,13 @@
 //! The `tcp` backend: transports the same SENDs over a TCP connection, for hosts without RDMA.
 //!
-//! Each side first sends its handshake: the client a hello, the server a hello or a refusal. Then each SEND is four
-//! bytes with its length, little-endian, and its bytes. Credits ensure that a receive is posted for each SEND. A SEND
-//! without a credit is stored in an extra segment, so that it uses no receive of another link; the worker then ends the
-//! sender's link. The kernel's keepalive replaces probes: like the NIC, it works even if the peer's program does not
-//! run.
+//! Each side first sends its handshake: the client a hello, the server a hello or a refusal. Then it sends records
+//! ([`record`]). Credits ensure that a receive is posted for each SEND. A SEND without a credit is stored in an extra
+//! segment, so that it uses no receive of another link; the worker then ends the sender's link. The peer READs a long
+//! message, as over RDMA: its bytes go from the sender's buffer to the socket, and from the socket to the receiver's
+//! buffer. The kernel's keepalive replaces probes: like the NIC, it works even if the peer's program does not run.
 
 mod link;
+mod record;
 mod socket;
 
 use std::collections::VecDeque;
@@ -17,12 +18,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{Timespec, epoll};
 use rustix::time::{ClockId, clock_gettime};
 
-use self::link::{Link, Progress, STAGING};
+use self::link::{Link, Progress, Remains, STAGING};
+use self::record::Record;
 use super::{Abilities, Backend, Ended, Events, IncomingId, LinkId, ListenerId, Remote, Request};
 use crate::memory::{Buf, HEADROOM, Pool};
 
 /// Payload of a segment, in bytes.
 const SEGMENT: u32 = 16 << 10;
+/// Maximum number of outstanding READs of a link.
+const READS: u16 = 16;
 /// Maximum number of posted receives.
 const RECEIVES: u32 = 1 << 16;
 /// The limit of the pool, in bytes.
@@ -136,23 +140,31 @@ impl Tcp {
                         true
                     }
                     Progress::Received(message) => events.received(id, message),
+                    Progress::Read(token, message) => {
+                        events.read(id, token, message, true);
+                        true
+                    }
                 }
             });
         if sent != 0 {
             events.sent(id, sent);
         }
         if let Err(why) = progress {
-            self.take(index, spare);
-            events.ended(id, why);
+            self.end((index, id), why, events, spare);
         }
     }
 
-    fn take(&mut self, index: usize, spare: &mut Vec<Buf>) {
+    /// Ends a link: its buffers return, and then the worker is informed.
+    fn end(&mut self, (index, id): (usize, LinkId), why: Ended, events: &mut impl Events, spare: &mut Vec<Buf>) {
         if let Some((_, link)) = self.links.get_mut(index).and_then(Option::take) {
-            let Link { queue, partial, .. } = link;
-            spare.extend(queue);
-            self.receives.extend(partial);
+            let Remains { spare: unused, receive, reads } = link.into_remains();
+            spare.extend(unused);
+            self.receives.extend(receive);
+            for (token, into) in reads {
+                events.read(id, token, into, false);
+            }
         }
+        events.ended(id, why);
     }
 
     /// Ends links whose deadline has passed.
@@ -165,8 +177,7 @@ impl Tcp {
             let (id, deadline) = (*id, link.deadline);
             if deadline <= now {
                 let why = link.timed_out();
-                self.take(index, spare);
-                events.ended(id, why);
+                self.end((index, id), why, events, spare);
             } else {
                 self.unsettled += u32::from(deadline != u64::MAX);
             }
@@ -176,7 +187,7 @@ impl Tcp {
 
 impl Backend for Tcp {
     fn abilities(&self) -> Abilities {
-        Abilities { segment: SEGMENT + HEADROOM as u32, receives: RECEIVES, reads: 0, probe: false }
+        Abilities { segment: SEGMENT + HEADROOM as u32, receives: RECEIVES, reads: READS, probe: false }
     }
 
     fn pool(&self) -> &Pool {
@@ -235,8 +246,8 @@ impl Backend for Tcp {
             value.end(deadline);
             self.unsettled += 1;
         } else {
-            let mut spare = Vec::new();
-            self.take(link.index as usize, &mut spare);
+            // It has neither sent nor received.
+            self.links[link.index as usize] = None;
             self.ended.push((link, Ended::Closed));
         }
     }
@@ -250,10 +261,12 @@ impl Backend for Tcp {
         let (mut sent, mut probed) = (0, false);
         for request in requests.drain(..) {
             match request {
-                Request::Send(message) => value.queue.push_back(message),
+                Request::Send(message) => value.push(Record::send(message)),
+                Request::Read { token, into, from } => value.read(from.key, token, into),
+                Request::Conceal(remote) => spare.extend(value.conceal(remote.key)),
                 Request::Probe => probed = true,
-                // Never requested: `abilities` reports no reads, so nothing is exposed.
-                Request::Read { .. } | Request::Conceal(_) | Request::Revoke(_) => {}
+                // Never requested: there are no regions.
+                Request::Revoke(_) => {}
                 Request::Transfer(transfer) => transfer.end(false),
             }
         }
@@ -267,8 +280,11 @@ impl Backend for Tcp {
         }
     }
 
-    fn expose(&mut self, _: LinkId, buffer: Buf) -> Result<Remote, Buf> {
-        Err(buffer)
+    fn expose(&mut self, link: LinkId, buffer: Buf) -> Result<Remote, Buf> {
+        match self.get(link) {
+            Some(link) => Ok(Remote { address: 0, key: link.expose(buffer) }),
+            None => Err(buffer),
+        }
     }
 
     fn post_receives(&mut self, buffers: &mut Vec<Buf>) {

@@ -83,7 +83,7 @@ impl Connection {
             if enough || incoming.in_flight >= self.agreement.reads {
                 return;
             }
-            let Some(into) = stock.pool.alloc(length as usize) else {
+            let Some(into) = stock.pool.alloc_announced(length as usize) else {
                 stock.starved = true;
                 return;
             };

@@ -1,0 +1,112 @@
+//! The records of the stream, which follow the handshakes.
+//!
+//! ```text
+//! length u32 < 2^31                          `length` bytes     a SEND
+//! READ u32              key u32                                 requests the message with this key
+//! ANSWER u32            key u32   length u32  `length` bytes    that message; answers have the order of the READs
+//! ```
+
+use crate::memory::Buf;
+
+const READ: u32 = 1 << 31;
+const ANSWER: u32 = READ | 1;
+/// Bytes of the longest head.
+const LONGEST: usize = 12;
+
+/// A record to be written.
+#[derive(Debug)]
+pub(super) struct Record {
+    pub(super) head: [u8; LONGEST],
+    /// Bytes of the head.
+    pub(super) length: usize,
+    pub(super) body: Option<Buf>,
+}
+
+/// The head of a received record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Head {
+    Send(usize),
+    Read(u32),
+    Answer(u32, usize),
+}
+
+impl Record {
+    pub(super) fn send(message: Buf) -> Record {
+        Record::new([message.len() as u32, 0, 0], 1, Some(message))
+    }
+
+    pub(super) fn read(key: u32) -> Record {
+        Record::new([READ, key, 0], 2, None)
+    }
+
+    pub(super) fn answer(key: u32, message: Buf) -> Record {
+        Record::new([ANSWER, key, message.len() as u32], 3, Some(message))
+    }
+
+    fn new(fields: [u32; 3], count: usize, body: Option<Buf>) -> Record {
+        let mut head = [0; LONGEST];
+        for (bytes, field) in head.as_chunks_mut::<4>().0.iter_mut().zip(fields) {
+            *bytes = field.to_le_bytes();
+        }
+        Record { head, length: 4 * count, body }
+    }
+
+    pub(super) fn is_send(&self) -> bool {
+        self.length == 4
+    }
+
+    pub(super) fn is_answer(&self) -> bool {
+        self.length == LONGEST
+    }
+
+    /// Head and body, in bytes.
+    pub(super) fn extent(&self) -> usize {
+        self.length + self.body.as_ref().map_or(0, |body| body.len())
+    }
+}
+
+/// The length of the head that begins with these bytes; the length of its first field if that is incomplete.
+pub(super) fn head_length(bytes: &[u8]) -> usize {
+    match bytes.first_chunk().map(|kind| u32::from_le_bytes(*kind)) {
+        Some(READ) => 8,
+        Some(ANSWER) => LONGEST,
+        _ => 4,
+    }
+}
+
+impl Head {
+    /// Returns the head, if the bytes contain all of it.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Head> {
+        let field = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+        match field(0)? {
+            READ => Some(Head::Read(field(4)?)),
+            ANSWER => Some(Head::Answer(field(4)?, field(8)? as usize)),
+            length => Some(Head::Send(length as usize)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_survive_the_wire_byte_by_byte() {
+        let message = || Buf::on_heap(70_000);
+        let records = [
+            (Record::send(message()), Head::Send(70_000), 4),
+            (Record::read(u32::MAX), Head::Read(u32::MAX), 8),
+            (Record::answer(7, message()), Head::Answer(7, 70_000), 12),
+        ];
+        for (record, head, length) in records {
+            let mut bytes = Vec::new();
+            for &byte in &record.head[..record.length] {
+                assert!(bytes.len() < head_length(&bytes));
+                assert_eq!(Head::parse(&bytes), None);
+                bytes.push(byte);
+            }
+            assert_eq!((Head::parse(&bytes), head_length(&bytes), bytes.len()), (Some(head), length, length));
+            assert_eq!(record.extent(), length + record.body.map_or(0, |body| body.len()));
+        }
+    }
+}
