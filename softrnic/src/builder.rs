@@ -12,7 +12,7 @@ use crate::{cm, wiring};
 
 /// Environment variable with the devices to register, see [`Builder::new`].
 pub const DEVICES_VARIABLE: &str = "SOFTRNIC_DEVICES";
-/// Limit of the number of devices; a larger number is refused as a mistake.
+/// Maximum number of devices; a larger number is probably a mistake, and is rejected.
 const MAX_DEVICES: usize = 1024;
 /// Name of the provider in `rdma-mummy-sys`.
 const PROVIDER: &str = "softrnic";
@@ -66,11 +66,11 @@ impl Builder {
             Some(before) if *before == names => Ok(()),
             Some(before) => Err(RegisterError::Registered { devices: before.clone() }),
             None => {
-                // Before the provider is registered, so that every device list contains them.
+                // The devices are created before the provider is registered, so that every device list contains them.
                 device::make(&names);
                 fork::watch();
-                // SAFETY: the functions of the table behave as rdma-core documents their names, and leave `_ops` of
-                // the devices alone.
+                // SAFETY: each function of the table behaves as rdma-core documents it, and does not write `_ops` of
+                // the devices.
                 unsafe {
                     provider::register(provider::Provider::new(PROVIDER, table::table()).with_rdmacm(cm::table()))
                 }
@@ -90,7 +90,7 @@ impl Builder {
 ///
 /// `SOFTRNIC_DEVICES` is invalid, or another provider is named `softrnic`.
 pub fn register() -> Result<(), RegisterError> {
-    // The devices were selected by the first registration.
+    // The first registration has selected the devices.
     if is_registered() {
         return Ok(());
     }

@@ -19,7 +19,7 @@ static PROCESSES: Processes = Processes(&PEERS);
 static STREAMS: PerProcess<Engine> =
     PerProcess::new(Engine::new(&ToQueuePairs), || Box::new(Engine::new(&ToQueuePairs)));
 
-/// Whether this process or its parent has used [`streams`]. If not, a poll checks nothing else.
+/// Whether this process or its parent has used [`streams`]. If not, a poll skips the connections to other hosts.
 static HAS_STREAMS: AtomicBool = AtomicBool::new(false);
 
 /// The connections of the process to other hosts.
@@ -35,8 +35,8 @@ pub(crate) fn connect() {
     QpRegistry::set_transport(if ipc::is_enabled() { &ALL } else { &STREAMS_ONLY });
 }
 
-/// The transport to other processes, if enabled, and the progress of connections to other hosts, which have carriers of
-/// their own.
+/// The transport to other processes, if enabled. It also serves the connections to other hosts, which have their own
+/// carriers.
 #[derive(Debug)]
 struct Both(Option<&'static Processes>);
 

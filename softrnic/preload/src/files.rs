@@ -1,8 +1,8 @@
-//! Device files of soft devices, for programs that read them beside the C API. UCX uses a device only if its character
-//! device exists in `/dev/infiniband`, and reads its GID types from sysfs.
+//! Device files of soft devices, for programs that read them in addition to using the C API. UCX uses a device only if
+//! its character device exists in `/dev/infiniband`, and reads its GID types from sysfs.
 //!
-//! These functions interpose those of the C library. They answer paths of soft devices and forward all other paths to
-//! the C library. They write no file and keep no state.
+//! These functions interpose those of the C library. They handle the paths of soft devices and forward all other paths
+//! to the C library. They write no files and have no state.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::fs::File;
@@ -14,7 +14,7 @@ use libc::{AT_FDCWD, mode_t};
 /// A character device that any user may read and write.
 const STAND_IN: &CStr = c"/dev/null";
 
-/// Returns the path of the stand-in if `path` is the file of a soft device, otherwise `path`.
+/// Returns the path of a substitute if `path` is the file of a soft device, otherwise `path`.
 ///
 /// # Safety
 ///

@@ -46,7 +46,7 @@ pub(super) unsafe fn read(address: *const sockaddr) -> Result<Option<SocketAddr>
                 let port = u16::from_be(address.sin6_port);
                 Ok(Some(SocketAddrV6::new(ip, port, 0, address.sin6_scope_id).into()))
             }
-            // As for Ethernet devices of the kernel.
+            // The kernel returns this error for Ethernet devices too.
             INFINIBAND => Err(Errno(libc::ENODEV)),
             _ => Err(Errno(libc::EAFNOSUPPORT)),
         }
@@ -96,8 +96,8 @@ fn is_local(ip: IpAddr) -> bool {
     addresses::all().iter().any(|address| Gid::from(address.ip) == gid(ip))
 }
 
-/// Returns the source and destination addresses for a destination, and whether an iWARP device reaches it. An address of
-/// this host prefers the RoCE device, which is faster. `ENETUNREACH` if there is no device or route for it.
+/// Returns the source and destination addresses for a destination, and whether an iWARP device is used. For an address
+/// of this host, the RoCE device is preferred, because it is faster. `ENETUNREACH` if no device or no route exists.
 fn route_to(to: SocketAddr, may_be_iwarp: bool) -> Result<(IpAddr, SocketAddr, bool), Errno> {
     let mut to = to;
     if to.ip().to_canonical().is_unspecified() {
@@ -197,7 +197,7 @@ impl World {
         match (any, listens) {
             (true, true) => self.write_addresses(id),
             (false, true) => self.attach(id),
-            // The event reports it.
+            // The event reports the failure.
             (_, false) => Ok(()),
         }
     }
@@ -245,7 +245,7 @@ impl World {
         if identifier.state != State::Bound {
             return Err(Errno::INVALID);
         }
-        // Like in the kernel, the call fails without a route, and raises no event.
+        // As in the kernel, the call fails if no route exists, and raises no event.
         let (source, to, is_iwarp) = route?;
         identifier.is_iwarp = is_iwarp;
         if let Some(old) = identifier.source.filter(|old| old.ip().to_canonical().is_unspecified()) {

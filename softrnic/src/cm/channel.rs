@@ -1,8 +1,8 @@
 //! `struct rdma_event_channel`: an epoll descriptor with the sockets of its identifiers.
 //!
-//! It also contains an eventfd, which is readable while events are queued, and a timer for time-outs. Time-outs take
-//! effect only in `rdma_get_cm_event`, because there is no thread; the timer makes the descriptor readable for them.
-//! The descriptor may be readable once without an event.
+//! The epoll also contains an eventfd, which is readable while events are queued, and a timer for time-outs. Time-outs
+//! take effect only in `rdma_get_cm_event`, because the connection manager has no thread; the timer makes the
+//! descriptor readable when a time-out is due. The descriptor may be readable once without an event.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::mem::MaybeUninit;
@@ -22,12 +22,12 @@ use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
 use crate::verbs::failure;
 
-/// Numbers of the eventfd and the timer; sources are numbered from one.
+/// The epoll data of the eventfd and the timer; other sources are numbered from one.
 const WAKE: u64 = 0;
 const TIMER: u64 = u64::MAX;
 /// Limit of sources per epoll call.
 const MAX_SOURCES: usize = 16;
-/// Limit of epoll calls without an event. The descriptor stays readable if there is more to do.
+/// Maximum number of epoll calls without an event. The descriptor stays readable if more work remains.
 const MAX_POLLS: usize = 256;
 
 /// An event channel.
@@ -49,7 +49,7 @@ unsafe impl Send for Channel {}
 pub(super) enum Source {
     /// The listening socket of the identifier at this address.
     Listener(usize),
-    /// Its listening TCP socket.
+    /// The listening TCP socket of the identifier.
     StreamListener(usize),
     /// A connection to a listening identifier, before its first packet.
     NewConnection(usize),
@@ -85,7 +85,7 @@ impl Channel {
 
     /// Makes the descriptor readable.
     pub(super) fn wake(&self) {
-        // It cannot be full, because it is empty.
+        // The counter is zero, so the write cannot fail.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
@@ -98,7 +98,7 @@ impl Channel {
 
     fn quiet_if_empty(&self) {
         if self.queue.is_empty() {
-            // If the read fails, the eventfd is not readable already.
+            // If the read fails, the eventfd was not readable.
             let _ = rustix::io::read(&self.wake, &mut [0_u8; 8]);
         }
     }
@@ -109,7 +109,7 @@ impl Channel {
         pending
     }
 
-    /// Removes the events that satisfy `such`.
+    /// Removes the events for which `such` returns true.
     pub(super) fn remove(&mut self, such: impl Fn(&Pending) -> bool) -> Vec<Pending> {
         let (removed, stay): (Vec<_>, Vec<_>) = self.queue.drain(..).partition(such);
         self.queue = stay.into();
@@ -182,12 +182,12 @@ impl World {
     pub(super) fn unwatch(&mut self, channel: usize, watched: &Watched) {
         self.sources.remove(&watched.source);
         if let Ok(channel) = self.channel(channel) {
-            // It was added before, and is open.
+            // The socket was added before, and is open.
             let _ = epoll::delete(&*channel.epoll, &*watched.socket);
         }
     }
 
-    /// Moves sockets to another channel: all, or none on failure.
+    /// Moves sockets to another channel. On failure, moves none.
     pub(super) fn move_watched(&mut self, (from, to): (usize, usize), watched: &[Watched]) -> Result<(), Errno> {
         let new = Arc::clone(&self.channel(to)?.epoll);
         for (place, one) in watched.iter().enumerate() {
@@ -241,8 +241,8 @@ impl World {
         }
     }
 
-    /// Handles the ready sockets of a channel, and queues the resulting events. It repeats while sockets are ready
-    /// without an event. A program that finds no event has therefore received everything that peers have sent so far.
+    /// Handles the ready sockets of a channel, and queues the resulting events. Repeats until an event is queued or no
+    /// socket is ready. So if a program finds no event, everything that peers have sent so far was handled.
     pub(super) fn gather(&mut self, channel: usize) -> Result<(), Errno> {
         for _ in 0..MAX_POLLS {
             let has_found = self.poll_sources(channel)?;
@@ -253,7 +253,7 @@ impl World {
         Ok(())
     }
 
-    /// Handles each ready source once; returns whether there were any.
+    /// Handles each ready source once; returns whether any source was ready.
     fn poll_sources(&mut self, channel: usize) -> Result<bool, Errno> {
         let mut buffer = [const { MaybeUninit::uninit() }; MAX_SOURCES];
         let no_time = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -264,7 +264,7 @@ impl World {
             Err(errno) => return Err(system(errno)),
         };
         let mut first_error = Ok(());
-        // Connections before listeners: a peer may send a packet and then connect again.
+        // Handles connections before listeners, because a peer may send a packet and then connect again.
         for &number in &ready {
             if let Some(Source::Link(id)) = self.sources.get(&number).copied() {
                 self.handle_link(id);
@@ -282,7 +282,7 @@ impl World {
         if ready.contains(&TIMER) {
             self.expire(channel);
         }
-        // Events of other sources are reported before the error.
+        // If other sources have queued events, these are reported before the error.
         if self.channel(channel)?.queue.is_empty() { first_error.map(|()| !ready.is_empty()) } else { Ok(true) }
     }
 
@@ -311,8 +311,8 @@ pub(super) fn blocks(descriptor: BorrowedFd<'_>) -> bool {
     flags & libc::O_NONBLOCK == 0
 }
 
-/// Waits until a source is ready. Any handled signal ends it with `EINTR`, even with `SA_RESTART`. Unlike libc's
-/// function it is no cancellation point, because a cancelled thread cannot be unwound through Rust functions.
+/// Waits until a source is ready. Any handled signal ends the wait with `EINTR`, even with `SA_RESTART`. Unlike libc's
+/// function, this one is not a cancellation point, because a cancelled thread cannot be unwound through Rust functions.
 pub(super) fn wait(epoll: &OwnedFd) -> Result<(), Errno> {
     let mut poll = [rustix::event::PollFd::from_borrowed_fd(epoll.as_fd(), rustix::event::PollFlags::IN)];
     rustix::event::poll(&mut poll, None).map(drop).map_err(system)

@@ -23,12 +23,12 @@ use crate::sys::errno::Errno;
 use crate::wire::limits::MAX_RD_ATOMIC;
 use crate::wire::packet::MAX_NUMBER;
 
-/// The value for "maximum", as in C.
+/// The value that means "maximum", as in C.
 const MAXIMUM: u8 = RDMA_MAX_INIT_DEPTH as u8;
 /// The limit of the device.
 const DEVICE_LIMIT: u8 = MAX_RD_ATOMIC as u8;
-/// Time for which a request to a port without listener is retried, before it is rejected. perftest with `-R` listens
-/// anew between two connections, and relies on the delay of a network.
+/// How long a request to a port without a listener is retried before it is rejected. perftest with `-R` closes and
+/// reopens its listener between two connections, and relies on the delay of a network.
 const GRACE: Duration = Duration::from_millis(100);
 /// Retry time while this process is still connected to the former listener of the port.
 const PEER_GRACE: Duration = Duration::from_secs(4);
@@ -84,7 +84,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// The number of the QP, and whether it uses an SRQ: those of the identifier's QP, if any.
+    /// Returns the number of the QP, and whether it uses an SRQ. If the identifier has a QP, its values are used.
     ///
     /// # Safety
     ///
@@ -176,7 +176,7 @@ impl World {
         let (space, datagram) = unsafe { ((*identifier.c).ps, is_datagram(identifier.c)) };
         let own = identifier.port.as_ref().filter(|port| Arc::strong_count(port) == 1);
         let socket = match own {
-            // The socket with the name of the port may be shared.
+            // Several identifiers may share the socket with the name of the port.
             Some(port) => Arc::clone(&port.socket),
             None => Arc::new(port::socket()?),
         };
@@ -188,7 +188,8 @@ impl World {
                 self.set_deadline(id, Some(until));
             }
             Found::Full => self.retry_later(id, message, until)?,
-            // Programs listen anew between two connections, and rely on the delay of a network.
+            // Some programs close and reopen their listener between two connections, and rely on the delay of a
+            // network.
             Found::NoListener if Instant::now() + CM_TIMEOUT < until + self.grace(message.to) => {
                 self.retry_later(id, message, until)?;
             }
@@ -204,9 +205,9 @@ impl World {
         Ok(())
     }
 
-    /// The time for which a request to a port without listener is retried. A connected peer may still close this
-    /// connection before it listens again, possibly in another port space, and on a busy machine that takes time. Some
-    /// programs (perftest's) do not support a rejection.
+    /// Returns how long a request to a port without a listener is retried. A connected peer may close this connection
+    /// before it listens again, possibly in another port space; on a busy machine, this takes time. Some programs
+    /// (perftest's) do not support a rejection.
     fn grace(&self, to: SocketAddr) -> Duration {
         let is_peer = |id: &Identifier| id.state == State::Connected && id.destination == Some(to);
         if self.ids.values().any(is_peer) { PEER_GRACE } else { GRACE }

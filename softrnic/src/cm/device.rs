@@ -1,5 +1,5 @@
-//! The open devices shared by identifiers and lists. Each is opened once, with a protection domain, and stays open
-//! until the process ends.
+//! The open devices, which identifiers and lists share. Each device is opened once, with a protection domain, and stays
+//! open until the process ends.
 
 use std::collections::BTreeSet;
 use std::ffi::c_int;
@@ -28,7 +28,7 @@ pub(super) struct Open {
 // SAFETY: contexts and domains are not bound to a thread.
 unsafe impl Send for Open {}
 
-/// In the order of the devices.
+/// The open devices, in the order of the device list.
 static OPENED: PerProcess<Mutex<Vec<Open>>> = PerProcess::new(Mutex::new(Vec::new()), Box::default);
 /// Lists returned to programs, by address and length.
 static LISTS: PerProcess<Mutex<BTreeSet<(usize, usize)>>> = PerProcess::new(Mutex::new(BTreeSet::new()), Box::default);
@@ -47,7 +47,7 @@ fn open_all() -> Result<Vec<Open>, Errno> {
     Ok(opened.clone())
 }
 
-/// The device of a connection: the first one of its kind, although all have all addresses.
+/// Returns the device for a connection: the first one of its kind. All devices of a kind have the same addresses.
 pub(super) fn first(is_iwarp: bool) -> Result<Open, Errno> {
     let place = device::all().iter().position(|device| device.is_iwarp() == is_iwarp);
     place

@@ -148,7 +148,7 @@ unsafe fn end(id: *mut rdma_cm_id) {
             srq::destroy_srq(id);
         }
     }
-    // Succeeds, because the identifier exists.
+    // This succeeds, because the identifier exists.
     let _ = id::destroy(id);
 }
 
@@ -201,7 +201,7 @@ unsafe fn request(listener: *mut rdma_cm_id, event: *mut rdma_cm_event) -> Resul
         if let Some(mut attr) = attr {
             // The domain of a listener on all addresses is known only now.
             let pd = (*listener).pd;
-            // The request may have come to another device than the listener's.
+            // The request may have arrived on a device other than the listener's.
             let is_same = !pd.is_null() && (*pd).context == (*id).verbs;
             qp::create_basic(id, if is_same { pd } else { ptr::null_mut() }, &raw mut attr)?;
         }

@@ -29,14 +29,14 @@ pub(super) enum Parameters {
 
 /// A queued event.
 pub(super) struct Pending {
-    /// The identifier that counts the event; for a request, the listener.
+    /// The identifier that counts the event; for a connect request, the listener.
     pub(super) owner: usize,
     pub(super) event: event_type,
     pub(super) status: c_int,
     pub(super) parameters: Parameters,
     pub(super) data: Vec<u8>,
     pub(super) request: Option<Request>,
-    /// The group of the event, by number.
+    /// The number of the multicast group of the event.
     pub(super) group: Option<u64>,
 }
 
@@ -90,7 +90,7 @@ pub(super) unsafe extern "C" fn get_cm_event(
     return_code(take(channel.addr(), false).map(|taken| unsafe { event.write(taken) }))
 }
 
-/// Takes the next event of a channel; `waits` blocks even if the descriptor is nonblocking.
+/// Takes the next event of a channel. If `waits` is true, the call blocks even if the descriptor is nonblocking.
 pub(super) fn take(channel: usize, waits: bool) -> Result<*mut rdma_cm_event, Errno> {
     let mut waited = None;
     loop {
@@ -101,7 +101,7 @@ pub(super) fn take(channel: usize, waits: bool) -> Result<*mut rdma_cm_event, Er
     }
 }
 
-/// Takes the next queued event; `waited` is the descriptor that this call has waited on.
+/// Takes the next queued event; `waited` is the descriptor on which this call has waited.
 fn next(address: usize, waits: bool, waited: &mut Option<Arc<OwnedFd>>) -> Result<Pending, Errno> {
     loop {
         let epoll = {
@@ -136,7 +136,7 @@ fn next(address: usize, waits: bool, waited: &mut Option<Arc<OwnedFd>>) -> Resul
 }
 
 /// Handles a channel that is destroyed while a call waits for its events: blocks until a signal. The kernel's call also
-/// continues to wait, since its file stays open. rping relies on it, and exits while one of its threads is in such a
+/// continues to wait, because its file stays open. rping relies on this: it exits while one of its threads is in such a
 /// call.
 #[cold]
 fn wait_after_destroy() -> Errno {
@@ -317,7 +317,7 @@ pub(super) unsafe extern "C" fn write_cm_event(
     return_code(write())
 }
 
-/// Whether it is an identifier for datagrams.
+/// Whether this identifier is for datagrams.
 ///
 /// # Safety
 ///

@@ -40,7 +40,7 @@ const STATES: [State; 8] = [
 ];
 
 /// Runs a script: a byte that selects a connection or a listener, then packets of the peer and actions of the program.
-/// Returns whether there was an event of success, such as a request or a reply, and none of failure.
+/// Returns true if an event of success occurred, such as a request or a reply, and no event of failure.
 ///
 /// # Panics
 ///
@@ -88,7 +88,7 @@ impl Side {
         Self { channel, id, peer, own: None, made: Vec::new(), has_good: false, has_bad: false }
     }
 
-    /// Creates a listener that the peer is connected to.
+    /// Creates a listener to which the peer is connected.
     fn listening(is_datagram: bool) -> Self {
         let mut side = Self::new(is_datagram, port::socket().expect("a socket"));
         let mut world = world();

@@ -37,22 +37,22 @@ pub(super) enum State {
     AddressResolved,
     RouteResolved,
     Listening,
-    /// It has sent a request.
+    /// The identifier has sent a request.
     Connecting,
-    /// It has received a reply.
+    /// The identifier has received a reply.
     Responded,
-    /// It was created for a request.
+    /// The identifier was created for a request of a peer.
     Requested,
-    /// It has sent a reply.
+    /// The identifier has sent a reply.
     Accepted,
     Connected,
-    /// It has sent a disconnect request.
+    /// The identifier has sent a disconnect request.
     Disconnecting,
-    /// The peer has disconnected or ended.
+    /// The peer has disconnected, or its process has exited.
     PeerDisconnected,
-    /// It was connected or rejected.
+    /// The identifier was connected or rejected earlier.
     Closed,
-    /// It is being destroyed.
+    /// The identifier is being destroyed.
     Destroyed,
 }
 
@@ -60,9 +60,9 @@ pub(super) enum State {
 pub(super) struct Identifier {
     pub(super) c: *mut rdma_cm_id,
     pub(super) state: State,
-    /// The address of its channel.
+    /// The address of the identifier's channel.
     pub(super) channel: usize,
-    /// Whether it owns its channel, and its calls are synchronous.
+    /// Whether the identifier owns its channel; its calls are then synchronous.
     pub(super) sync: bool,
     pub(super) options: Options,
     pub(super) port: Option<Arc<Port>>,
@@ -119,7 +119,7 @@ pub(super) fn type_of(ps: rdma_port_space, requested: ibv_qp_type) -> Result<ibv
 }
 
 impl World {
-    /// Creates an identifier on a channel, or with a channel of its own.
+    /// Creates an identifier on a channel, or with its own channel.
     pub(super) fn make_id(
         &mut self,
         channel: Option<*mut rdma_event_channel>,
@@ -293,7 +293,7 @@ pub(super) unsafe extern "C" fn migrate_id(id: *mut rdma_cm_id, channel: *mut rd
     return_code(migrate(id, channel))
 }
 
-/// Moves an identifier, with its sockets and queued events, to another channel or one of its own.
+/// Moves an identifier, with its sockets and queued events, to another channel or to its own.
 pub(super) fn migrate(id: *mut rdma_cm_id, target: *mut rdma_event_channel) -> Result<(), Errno> {
     let own = {
         let mut world = world();

@@ -1,4 +1,4 @@
-//! `rdma_getaddrinfo`: names and numbers, which the C library looks up.
+//! `rdma_getaddrinfo`: translates names and numbers to addresses, by the C library's `getaddrinfo`.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::mem;

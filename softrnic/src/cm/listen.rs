@@ -30,8 +30,8 @@ use crate::sys::errno::Errno;
 
 /// The default and the largest backlog.
 pub(super) const MAX_BACKLOG: c_int = 1024;
-/// Time-out of a connection without a request, and the limit of such connections. Beyond the limit, the oldest one of the
-/// host with the most is closed.
+/// Time-out of a connection without a request, and the maximum number of such connections. Above this limit, the host
+/// with the most such connections loses its oldest one.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 const MAX_SILENT: usize = 64;
 
@@ -49,7 +49,7 @@ pub(super) struct NewConnection {
 pub(super) struct Request {
     socket: Arc<Descriptor>,
     message: Message,
-    /// The request on TCP, whose fields are in `message` too.
+    /// The request on TCP; `message` contains its fields too.
     stream: Option<iwarp::Request>,
 }
 
@@ -121,11 +121,11 @@ impl World {
         }
     }
 
-    /// Accepts a connection on a ready listening socket, the one of TCP if `is_stream`.
+    /// Accepts a connection on a ready listening socket: the TCP socket if `is_stream` is true.
     ///
     /// # Errors
     ///
-    /// No descriptor is available: `EMFILE`, `ENFILE`.
+    /// `EMFILE` or `ENFILE`: no descriptor is available.
     pub(super) fn accept_connection(&mut self, id: usize, is_stream: bool) -> Result<(), Errno> {
         let identifier = self.id(id).ok();
         let listener =
@@ -259,7 +259,7 @@ impl World {
     /// Writes the fields of a request to the new identifier.
     fn set_up(&mut self, id: usize, request: Request) -> Result<(), Errno> {
         let Request { socket, message, stream } = request;
-        // TCP's bytes belong to the connection; here only its end counts.
+        // The connection processes the bytes of TCP; this code handles only the end of the stream.
         let flags = if stream.is_some() { EventFlags::RDHUP } else { EventFlags::IN };
         let watched = self.watch_for(id, socket, Source::Link(id), flags)?;
         let identifier = self.id(id)?;
@@ -283,7 +283,7 @@ impl World {
     }
 }
 
-/// The index of the first of the most frequent values.
+/// Returns the index of the most frequent value, at its first occurrence.
 fn oldest_of_most(values: &[Option<IpAddr>]) -> usize {
     let count = |value| values.iter().filter(|other| **other == value).count();
     let most = values.iter().map(|value| count(*value)).max();

@@ -2,25 +2,26 @@
 //! ([`iwarp`]).
 //!
 //! A listener binds an abstract socket, whose name contains its port and address ([`port`]). A client connects to that
-//! name and sends a request ([`messages`]). A connection is a socket and ends with it, so the end of a process
-//! disconnects it. There is no thread and no daemon: the descriptor of an event channel is an epoll with the sockets of
-//! its identifiers, and taking an event handles the ready ones ([`channel`]).
+//! name and sends a request ([`messages`]). A connection is a socket, so it is closed when its process exits. No thread
+//! and no daemon is needed: the descriptor of an event channel is an epoll with the sockets of its identifiers, and
+//! `rdma_get_cm_event` handles the sockets that are ready ([`channel`]).
 //!
 //! All state is in one [`World`] under one lock. Verbs may wait for other threads of the program, so they are called
 //! without the lock. A child after `fork` starts with an empty world; objects of its parent are unknown and fail with
-//! `EIO`. C structs are on the heap until they are destroyed, and are written when C expects it.
+//! `EIO`. C structs are on the heap until they are destroyed. Their fields change only at the times that the C API
+//! defines.
 //!
 //! Differences from the kernel's connection manager:
 //!
 //! - Loopback addresses resolve to a device.
-//! - A port with a listener on another address is rejected with `invalid service id` (8); the kernel uses `consumer
-//!   defined` (28).
-//! - A request to a port without listener is retried for [`connect::GRACE`], or [`connect::PEER_GRACE`].
+//! - A request to a port whose listener has another address is rejected with `invalid service id` (8); the kernel uses
+//!   `consumer defined` (28).
+//! - A request to a port without a listener is retried for [`connect::GRACE`], or [`connect::PEER_GRACE`].
 //! - A request that finds a full backlog is retried every [`connect::RETRY_INTERVAL`].
 //! - Requests, replies and disconnects without a response end after [`peer::CM_TIMEOUT`] (`-ETIMEDOUT`).
 //! - Ports below 1024 require no privilege.
-//! - An address can be shared (`RDMA_OPTION_ID_REUSEADDR`) within a process only.
-//! - There is no `RDMA_CM_EVENT_DEVICE_REMOVAL` and no `RDMA_CM_EVENT_ADDR_CHANGE`.
+//! - Identifiers can share an address (`RDMA_OPTION_ID_REUSEADDR`) only within a process.
+//! - The events `RDMA_CM_EVENT_DEVICE_REMOVAL` and `RDMA_CM_EVENT_ADDR_CHANGE` do not occur.
 
 mod address;
 mod calls;
@@ -87,7 +88,7 @@ fn world() -> MutexGuard<'static, World> {
     unpoisoned(WORLD.get().lock())
 }
 
-/// The error for an unknown object: `errno`, or `EIO` in a child, where it may be the parent's.
+/// Returns the error for an unknown object: `errno`, or `EIO` in a child, because the object may be the parent's.
 fn unknown(errno: Errno) -> Errno {
     if fork::generation() == 0 { errno } else { Errno::IO }
 }

@@ -36,13 +36,13 @@ impl Reason {
 pub(super) enum Received {
     Message(Box<Message>),
     Nothing,
-    /// The peer has ended, or sent a malformed packet.
+    /// The peer has closed its socket, or sent a malformed packet.
     End,
 }
 
 /// Reads the next packet.
 pub(super) fn receive(socket: impl AsFd) -> Received {
-    // One more byte, to detect longer packets.
+    // Reads one more byte than a packet has, to detect longer packets.
     let mut packet = [0; SIZE + 1];
     // A reset is reported once, before earlier packets can be read.
     for _ in 0..3 {
@@ -66,7 +66,7 @@ pub(super) fn receive(socket: impl AsFd) -> Received {
     Received::End
 }
 
-/// Sends a packet. If the peer has ended, its socket reports that.
+/// Sends a packet. Ignores the error if the peer has exited, because its socket reports that.
 pub(super) fn send_message(socket: impl AsFd, message: &Message) {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     if let Err(error) = rustix::net::send(socket, &message.encode(), flags) {
@@ -92,7 +92,7 @@ impl World {
             if has_stream {
                 return;
             }
-            // The port may still refer to it.
+            // The port may still refer to the socket.
             let _ = rustix::net::shutdown(&*link.socket, Shutdown::Both);
         }
     }

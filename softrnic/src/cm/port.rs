@@ -1,8 +1,8 @@
 //! Ports: abstract sockets whose names contain port space, port and address (`@softrnic/1/cm/SPACE/PORT/ADDRESS`), so
 //! that any process of the host finds them. These ports are independent of the host's TCP and UDP ports.
 //!
-//! The kernel frees a name with its process. Names do not show overlaps with wildcard addresses (`0.0.0.0`), so these
-//! are looked up in the kernel's list of sockets.
+//! The kernel frees a name when its process exits. Binding a name does not detect an overlap with a wildcard address
+//! (`0.0.0.0`), so overlaps are looked up in the kernel's list of sockets.
 
 use std::fmt;
 use std::fs;
@@ -31,7 +31,7 @@ pub(super) enum Host {
     Any4,
     /// All IPv6 addresses only.
     Any6,
-    /// One address, which is not IPv4-mapped.
+    /// A single address, which is not IPv4-mapped.
     One(IpAddr),
 }
 
@@ -104,7 +104,7 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// Whether it excludes another port.
+    /// Whether this bound port prevents another one from being bound.
     pub(super) fn conflicts(&self, space: rdma_port_space, number: u16, host: Host) -> bool {
         self.space == space && self.number == number && self.host.overlaps(host)
     }
@@ -116,7 +116,7 @@ impl Port {
         host: Host,
         mine: impl Fn(u16, Host) -> bool,
     ) -> Result<Self, Errno> {
-        // Bind first, then check: of two concurrent overlapping binds, each sees the other.
+        // Binds first, then checks, so that of two concurrent overlapping binds each sees the other.
         let socket = bound(space, number, host).map_err(|errno| match errno {
             Errno(libc::EADDRINUSE) => host.in_use(host),
             errno => errno,

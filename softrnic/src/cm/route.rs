@@ -1,4 +1,4 @@
-//! `rdma_resolve_route`: there is one route between addresses of a host.
+//! `rdma_resolve_route`: between two addresses of a host, exactly one route exists.
 
 use std::ffi::c_int;
 use std::mem;

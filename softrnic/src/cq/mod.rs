@@ -12,8 +12,8 @@ use rdma_mummy_sys::{ibv_wc_opcode, ibv_wc_status};
 
 pub(crate) use queue::CompletionQueue;
 
-/// Slots of a send queue that a completion releases when it is polled. As with a NIC, a request occupies its slot until
-/// its own completion or a later one is polled.
+/// The slots of a send queue that are released when a completion is polled. As with a NIC, a request occupies its slot
+/// until its own completion or a later one is polled.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
     /// The number of slots in use.

@@ -32,7 +32,7 @@ struct Inner {
 
 /// The result of adding a completion, reported after the lock is released.
 enum AddResult {
-    /// Added, and no event was requested.
+    /// The completion was added, and no event was requested.
     Added,
     Completed,
     /// The first completion that does not fit.
@@ -60,12 +60,12 @@ impl CompletionQueue {
         }
     }
 
-    /// Reads these clocks for each new completion.
+    /// Makes the queue read these clocks for each new completion.
     pub(crate) fn with_clocks(self, clocks: Clocks) -> Self {
         Self { clocks, ..self }
     }
 
-    /// Adds a completion; `is_solicited` if the peer requested an event. Errors count as solicited.
+    /// Adds a completion; `is_solicited` means that the peer requested an event. Errors count as solicited.
     ///
     /// An overrun puts the queue into a permanent error state: it accepts no further completions, and releases the
     /// slots of lost ones at once. Returns `false` if this completion is lost.
@@ -77,7 +77,7 @@ impl CompletionQueue {
             completion.wall_clock = clock::wall();
         }
         let is_solicited = is_solicited || completion.status != ibv_wc_status::IBV_WC_SUCCESS;
-        // Events are reported without the lock, because the threads that they wake take it.
+        // Events are reported after the lock is released, because the threads that they wake take the lock.
         match self.add(completion, is_solicited) {
             AddResult::Lost => return false,
             AddResult::Overrun => {
@@ -133,7 +133,7 @@ impl CompletionQueue {
 
     /// Polls up to `most` completions like [`pop`](Self::pop), under one lock, and returns their number.
     ///
-    /// `each` is called with the lock held and must not use this queue.
+    /// The function `each` is called with the lock held, and must not use this queue.
     pub(crate) fn drain(&self, most: usize, mut each: impl FnMut(usize, Completion)) -> usize {
         if self.is_empty() {
             return 0;
@@ -164,9 +164,9 @@ impl CompletionQueue {
         self.length.load(Ordering::Acquire) == 0
     }
 
-    /// Requests one event for the next completion. Completions already queued raise none (InfiniBand specification,
-    /// volume 1, section 11.4.2.2). A request for any completion is not weakened by a later one for solicited
-    /// completions.
+    /// Requests one event for the next completion. Completions that are queued already raise no event (InfiniBand
+    /// specification, volume 1, section 11.4.2.2). A request for any completion stays valid after a later request for
+    /// solicited completions.
     pub(crate) fn arm(&self, armed: Armed) {
         let mut inner = self.lock();
         if inner.armed != Armed::Next {
@@ -186,7 +186,7 @@ impl CompletionQueue {
     }
 
     pub(crate) fn capacity(&self) -> u32 {
-        // Lossless: it was a `u32`.
+        // The conversion is lossless: the value was a `u32`.
         self.lock().capacity as u32
     }
 

@@ -35,7 +35,7 @@ impl<'i> Input<'i> {
         u64::from_le_bytes(self.array())
     }
 
-    /// Words, of which the first `N` are read and the rest are zero.
+    /// Reads `N` words; the rest of the array is zero.
     pub(crate) fn words<const N: usize, const ALL: usize>(&mut self) -> [u64; ALL] {
         std::array::from_fn(|index| if index < N { self.word() } else { 0 })
     }

@@ -11,7 +11,7 @@ pub(super) const PART_WORDS: usize = 16;
 /// Number of words before the payload of a response.
 pub(super) const RESPONSE_WORDS: usize = 8;
 
-/// The words before a payload; a response uses the first ones.
+/// The words before a payload; a response uses only the first ones.
 pub(super) type Words = [u64; PART_WORDS];
 
 /// A protocol violation of the other process, with its description.
@@ -84,7 +84,7 @@ fn encode_part(part: &Part) -> Words {
         Service::UnreliableDatagram => 2,
         Service::XrcSend => 3,
         Service::XrcReceive => 4,
-        // Has streams of its own, and never comes here: the other process refuses it.
+        // iWARP has its own streams and does not use this code: the other process would reject the packet.
         Service::Iwarp => 5,
     };
     let flags = if request.is_solicited { SOLICITED } else { 0 };
@@ -112,7 +112,7 @@ fn encode_part(part: &Part) -> Words {
     ]
 }
 
-/// Decodes a part.
+/// Decodes a part of a message.
 #[inline]
 pub(super) fn decode_part(words: &Words) -> Result<Part, Malformed> {
     let [start, length, numbers, peer, a, b, c, d, hops, sizes, offset, keys, address, first, second, _] = *words;

@@ -14,7 +14,8 @@ use super::shared::Shared;
 use super::socket;
 use crate::sys::descriptor::Descriptor;
 
-/// Time-out of the handshake. A process sends it directly after it has connected, unless it is stopped before.
+/// Time-out of the handshake. A process sends the handshake directly after it has connected, unless it is stopped
+/// before.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limit of connections before the handshake.
 const MAX_PENDING: usize = 256;
@@ -41,7 +42,8 @@ impl Waiting {
         self.0.len()
     }
 
-    /// Accepts connections, up to a limit; the caller repeats it while there are more.
+    /// Accepts connections, up to a limit. If more are waiting, the listener stays readable, and the caller repeats the
+    /// call.
     ///
     /// # Errors
     ///

@@ -4,20 +4,20 @@
 //! `block` claims the blocks of QP numbers, and `group` finds the members of multicast groups. The first message to a
 //! process opens a session (`outgoing`), which that process accepts (`incoming`). A `session` consists of a `socket`,
 //! shared memory (`shared`) with two rings (`ring`) of packets (`codec`), and wake-ups (`wakeup`). Programs that poll
-//! deliver received packets; if none polls, a thread does (`reactor`). Both use `peers`. A child after `fork` uses none
-//! of it.
+//! deliver received packets; if none polls, a thread does (`reactor`). Both use `peers`. After `fork`, a child uses
+//! nothing of its parent's transport.
 //!
 //! # Trust
 //!
 //! Processes reach each other if they have the same user and network namespace. No process accesses another's memory:
 //! all data goes through shared memory, and the receiver copies and checks it. A process cannot access memory without
-//! its key. A malicious, stopped or killed process costs others only their requests to it.
+//! its key. A malicious, stopped or killed process affects only requests that other processes have sent to it.
 //!
 //! A process of the same user can forge messages of another: QPs are identified by their numbers, PSNs and a random
-//! number each, not by their process. It can also use up all sessions (`peers::MAX_SESSIONS`).
+//! number each, not by their process. Such a process can also exhaust the sessions (`peers::MAX_SESSIONS`).
 //!
-//! The thread that finds an error logs it (crate `log`, mostly at level `debug`) with locks held. A logger must not
-//! call verbs, nor wait for a thread that does.
+//! The thread that detects an error logs it (crate `log`, mostly at level `debug`) while it holds locks. So a logger
+//! must not call verbs, nor wait for a thread that does.
 
 mod block;
 mod codec;

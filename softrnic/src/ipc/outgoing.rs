@@ -43,7 +43,8 @@ impl Routes {
         let mut routes = unpoisoned(self.0.write());
         match routes.get(&block) {
             Some(Route::Session(session)) if session.is_alive() => return Some(Arc::clone(session)),
-            // The thread must first receive its last packets; a new session could overtake them.
+            // The thread must first receive the last packets of the old session; packets of a new session could
+            // overtake them.
             Some(Route::Session(_)) => return None,
             Some(Route::Unreachable(until)) if Instant::now() < *until => return None,
             _ => {}
@@ -88,7 +89,7 @@ fn connect(peers: &'static Peers, block: u32) -> Result<Arc<Session>, Errno> {
     let (shared, memory) = Shared::create(SHARED)?;
     let session = Session::new(peers, Role::Requester(block), socket, Arc::new(shared));
     session.park_both();
-    // Before the handshake, so that the other process finds the wake-up requests.
+    // Requests wake-ups before the handshake, so that the other process sees the requests.
     socket::send_handshake(session.socket.as_fd(), memory.as_fd(), RING as u32)?;
     peers.enter(&session)?;
     Ok(session)

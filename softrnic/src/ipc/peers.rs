@@ -1,4 +1,4 @@
-//! The sessions with other processes, and the choice of the thread that serves them.
+//! The sessions with other processes. Determines which thread serves them.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -20,17 +20,17 @@ use crate::wire::transport::Deliver;
 
 /// Limit of sessions; more are refused.
 const MAX_SESSIONS: usize = 1024;
-/// After this number of consecutive empty polls while the thread sleeps, the program counts as polling. Fewer may be
-/// the last polls after an event.
+/// After this number of consecutive empty polls while the thread sleeps, the program counts as polling. A smaller
+/// number may be the last polls after an event.
 const POLLING_AFTER: u32 = 16;
 
-/// Number of consecutive empty polls of a thread before it yields. With fewer cores than polling programs, the program
-/// that it waits for may need the core.
+/// Number of consecutive empty polls of a thread before it yields. If more programs poll than there are cores, the
+/// program for which the thread waits may need its core.
 const YIELD_AFTER: u32 = 64;
 
-/// Limit of the time that messages wait for a thread with unprocessed responses. A thread holds a send queue for so
-/// long only if the program leaves a batch open (`ibv_wr_start`). Such a thread may itself wait for a message. A busy
-/// machine can keep a thread from running for a few tenths of a second.
+/// Maximum time that messages wait for a thread with unprocessed responses. A thread holds a send queue for this long
+/// only if the program leaves a batch open (`ibv_wr_start`). Such a thread may itself wait for a message, so the time
+/// is limited. It is long because on a busy machine a thread may not run for a few tenths of a second.
 const MAX_UNSETTLED: Duration = Duration::from_secs(1);
 
 thread_local! {
@@ -43,7 +43,7 @@ thread_local! {
 pub(crate) struct Peers {
     pub(super) deliver: &'static dyn Deliver,
     pub(super) groups: Groups,
-    /// Whether there are sessions. If not, a poll checks nothing else.
+    /// Whether any session exists. If not, a poll checks nothing else.
     has_sessions: AtomicBool,
     /// Whether a program has polled since the thread's last check.
     polled: AtomicBool,
@@ -191,7 +191,7 @@ impl Peers {
         unpoisoned(self.sessions.read()).iter().for_each(each);
     }
 
-    /// Serves every session that is ready, with no lock held. Returns whether there were any.
+    /// Serves every session that is ready, with no lock held. Returns whether any was ready.
     pub(super) fn serve(&self) -> bool {
         let mut has_found = false;
         let mut place = 0;
@@ -239,7 +239,7 @@ impl Peers {
         }
     }
 
-    /// Receives everything that has arrived. The caller holds no lock.
+    /// Receives all arrived packets. The caller holds no lock.
     pub(super) fn serve_all(&self) {
         self.settle();
         self.serve_where(Session::has_undelivered);
@@ -248,7 +248,7 @@ impl Peers {
     fn serve_where(&self, wanted: impl Fn(&Session) -> bool) {
         let mut place = 0;
         loop {
-            // Serving holds no lock, because a reply may open a session.
+            // No lock is held while a session is served, because a reply may open a session.
             let next = {
                 let sessions = unpoisoned(self.sessions.read());
                 let found = sessions.iter().skip(place).position(|session| wanted(session));
@@ -260,7 +260,7 @@ impl Peers {
         }
     }
 
-    /// Finds the first ready session from a place on; `None` if the list is being changed.
+    /// Finds the first ready session from an index on; `None` if the list is being changed.
     fn next_ready(&self, from: usize) -> Option<(usize, Arc<Session>)> {
         let sessions = match self.sessions.try_read() {
             Ok(sessions) => sessions,
@@ -282,14 +282,14 @@ impl Peers {
         unpoisoned(self.listeners.lock()).iter().for_each(|listener| each(listener.id, &listener.socket));
     }
 
-    /// Handles an empty poll of a program. Returns whether there was anything to do.
+    /// Handles an empty poll of a program. Returns whether any work was done.
     #[inline]
     pub(super) fn progress(&self) -> bool {
         self.has_sessions.load(Ordering::Relaxed) && self.polled()
     }
 
     fn polled(&self) -> bool {
-        // Read first, since all polling threads share it.
+        // The flag is read before it is written, because all polling threads share its cache line.
         if !self.sleeper.sleeps(Sleep::UntilPolled) {
             if !self.has_polled() {
                 self.polled.store(true, Ordering::Relaxed);

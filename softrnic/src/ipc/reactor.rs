@@ -1,7 +1,8 @@
 //! The thread that receives packets while no program polls, accepts connections, and ends sessions of ended processes.
 //!
-//! While programs poll, it only checks every millisecond, and other processes send no wake-ups. If no program has
-//! polled since the last check, it requests wake-ups from all peers (it is parked), checks once more, and sleeps.
+//! While programs poll, the thread only checks every millisecond, and other processes send no wake-ups. If no program
+//! has polled since the last check, the thread requests wake-ups from all peers (it is parked), checks once more, and
+//! sleeps.
 //!
 //! A program may poll its queues rarely and wait elsewhere, for example for a byte that a peer writes to its
 //! memory. Packets would then wait for the next check. If a check finds such packets, the thread requests wake-ups for
@@ -24,9 +25,9 @@ use crate::sys::descriptor::Descriptor;
 
 /// Interval of checks while programs poll.
 const TICK: Duration = Duration::from_millis(1);
-/// Time that it spins after serving a session, before it sleeps: a response may follow.
+/// How long the thread spins after serving a session, before it sleeps: a response may follow.
 const SPIN_TIME: Duration = Duration::from_micros(20);
-/// Time within which a polling program receives a packet, unless it is not running.
+/// Within this time, a polling program receives a packet, unless the program is not running.
 pub(super) const SHORT_WAIT: Duration = Duration::from_micros(30);
 /// Shortest and longest time of forced wake-ups after unserved packets were found. The time doubles with each such
 /// check.
@@ -101,9 +102,9 @@ impl Thread {
         }
     }
 
-    /// The main loop. It never ends, as the process may need it again.
+    /// The main loop of the thread. It never ends, because the process may need the thread again.
     pub(super) fn run(mut self) {
-        // The time of the last served session.
+        // The time at which a session was last served.
         let mut last: Option<Instant> = None;
         loop {
             let is_forced = self.is_forced();
@@ -153,7 +154,7 @@ impl Thread {
         }
     }
 
-    /// Sleeps until a wake-up or a poll. Returns the wake-up time if it spins afterwards.
+    /// Sleeps until a wake-up or a poll. Returns the wake-up time if the thread should then spin.
     fn park(&mut self, sleep: Sleep) -> Option<Instant> {
         if self.peers.park(sleep) {
             let pending = if self.waiting.is_empty() { None } else { self.waiting.close_expired(Instant::now()) };
@@ -215,7 +216,8 @@ impl Thread {
 
     fn handle_session(&self, session: &Arc<Session>, is_closed: bool) {
         if is_closed {
-            // In this order: packets of a new session with the same process follow all of this one.
+            // Handles events in this order, so that packets of a new session with the same process follow all packets
+            // of the old one.
             session.end();
             self.peers.forget(session);
         } else {

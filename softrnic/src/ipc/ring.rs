@@ -1,7 +1,8 @@
 //! A ring of records in shared memory: one process writes them, the other reads them.
 //!
-//! A record consists of words and a payload, starts at a multiple of 64, and may wrap around. Both cursors count bytes
-//! and never wrap. The other process's cursor is checked, so that no access leaves the ring or the written records.
+//! A record consists of words and a payload, starts at a multiple of 64, and may wrap around at the end of the ring.
+//! Both cursors count bytes since the start and never wrap. The cursor of the other process is checked, so that no
+//! access is outside of the ring or of the written records.
 //!
 //! Atomics and fences come from `sync`, so that a test can replace them by loom's (`tests/loom`), which tries the
 //! interleavings of both ends.
@@ -52,8 +53,8 @@ impl Ring {
         self.shared.load(self.control + HEAD, Ordering::Acquire)
     }
 
-    /// Whether waiting QPs of a producer at `tail` have enough space: a quarter of the ring. An invalid head counts as
-    /// space, so that the producer detects it.
+    /// Whether enough space for waiting QPs, a quarter of the ring, is free for a producer at `tail`. An invalid head
+    /// counts as space, so that the producer then detects it.
     pub(super) fn has_space(&self, tail: u64) -> bool {
         let used = tail.wrapping_sub(self.head());
         used > self.size || self.size - used >= self.size / 4
@@ -145,7 +146,7 @@ fn record(words: usize, length: u32) -> u64 {
     (words as u64 * 8 + u64::from(length)).next_multiple_of(GRAIN)
 }
 
-/// The writing end.
+/// The writing end of a ring.
 #[derive(Debug)]
 pub(super) struct Producer {
     ring: Ring,
@@ -154,7 +155,7 @@ pub(super) struct Producer {
     head: u64,
 }
 
-/// Why a record was not written.
+/// The reason why a record was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotPut {
     Full,
@@ -210,7 +211,7 @@ impl Producer {
     }
 }
 
-/// The reading end.
+/// The reading end of a ring.
 #[derive(Debug)]
 pub(super) struct Consumer {
     ring: Ring,
@@ -230,7 +231,7 @@ pub(super) struct Pieces<'c> {
     count: usize,
     /// The head after the record.
     end: u64,
-    /// The borrow ends before the consumer frees the space.
+    /// Borrows the consumer, so that the space is not freed while the payload is in use.
     consumer: PhantomData<&'c Consumer>,
 }
 
@@ -294,7 +295,7 @@ impl Consumer {
         Ok(Pieces { pieces, count, end: self.head, consumer: PhantomData })
     }
 
-    /// The bytes that were taken but not freed.
+    /// Returns the number of bytes that were taken but not freed.
     #[inline]
     pub(super) fn unfreed(&self) -> u64 {
         self.head - self.freed

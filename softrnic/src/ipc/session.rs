@@ -1,5 +1,5 @@
 //! A session with another process: one process sends requests, the other responds. It consists of two rings and a
-//! socket, which carries wake-ups and ends with the session.
+//! socket. The socket transports wake-ups, and closing it ends the session.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -31,7 +31,7 @@ const BYTES: u64 = 256 << 10;
 /// Bytes of a response ring that are reserved for the replies to one call's messages; read data does not use them. A
 /// message is received only if its reply fits. The factor two covers replies to reads, which may be sent at any time.
 const REPLIES: u64 = 2 * (PACKETS * RESPONSE_WORDS * 8) as u64;
-/// Largest amount of read data before the space is freed.
+/// Maximum number of bytes that are read before their space is freed.
 const FREE_EVERY: u64 = RING as u64 / 8;
 
 /// The role of this process.
@@ -73,7 +73,7 @@ impl WaitQueue {
     }
 }
 
-/// One end of a session.
+/// This process's end of a session.
 pub(super) struct Session {
     peers: &'static Peers,
     this: Weak<Self>,
@@ -85,12 +85,12 @@ pub(super) struct Session {
     state: AtomicU8,
     send: Mutex<Producer>,
     receive: Mutex<Consumer>,
-    /// With the QPs that wait for space.
+    /// The wake-up state of the session, with the QPs that wait for space.
     wakeup: Wakeup<WaitQueue>,
     /// The head of the delivered packets.
     delivered: AtomicU64,
-    /// Whether replies lack space: nothing is received until a quarter of the ring is free. Changes under the lock of
-    /// the waiting QPs. It is set only while `wakeup` requests a wake-up.
+    /// Whether replies lack space; if so, nothing is received until a quarter of the ring is free. The flag changes
+    /// under the lock of the waiting QPs, and is set only while `wakeup` requests a wake-up.
     lacks_space: AtomicBool,
 }
 
@@ -118,7 +118,7 @@ impl Session {
         })
     }
 
-    /// Requests wake-ups for the first record in both directions; called before the session is shared.
+    /// Requests wake-ups for the first record in both directions. Called before the session is shared.
     pub(super) fn park_both(&self) {
         self.wakeup.receive.park();
         self.wakeup.send.park();
@@ -129,7 +129,7 @@ impl Session {
         self.state.load(Ordering::Acquire) == ALIVE
     }
 
-    /// Whether there is work: received packets, or space for waiting QPs. If not, it costs two loads.
+    /// Whether work is pending: received packets, or space for waiting QPs. If not, this check costs two loads.
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
         self.has_come() || self.wakeup.has_space()
@@ -146,8 +146,8 @@ impl Session {
         self.wakeup.has_free(RING as u64 / 4)
     }
 
-    /// Receives everything that has arrived. For a session with responses, the caller may hold the receiving lock of
-    /// one with requests.
+    /// Receives all arrived packets. For a session with responses, the caller may hold the receiving lock of a session
+    /// with requests.
     pub(super) fn serve_all(&self) {
         let mut consumer = unpoisoned(self.receive.lock());
         self.receive_packets(&mut consumer, usize::MAX, RING as u64, false);
@@ -185,7 +185,7 @@ impl Session {
         has_found
     }
 
-    /// Receives packets, unless the session is over. Returns whether there were any.
+    /// Receives packets, unless the session is over. Returns whether any were received.
     ///
     /// Requests are received only after all responses that have arrived, so that a peer's response precedes its later
     /// requests. If `is_patient`, nothing is received before these responses have completed their requests and replies
@@ -262,13 +262,13 @@ impl Session {
                 pieces.end()
             }
         };
-        // Publishes the delivery.
+        // Publishes that the packets were delivered.
         self.delivered.store(end, Ordering::Release);
         Ok(true)
     }
 
-    /// Wakes waiting QPs one after the other while there is space. A QP that finds none waits again, after those not
-    /// woken yet.
+    /// Wakes waiting QPs one after the other while space is free. A QP that finds no space waits again, after the QPs
+    /// that are not woken yet.
     fn wake_waiting(&self) {
         // `next_waiting` may end the wake-up request, so `lacks_space` is cleared. A receiver that still lacks space
         // sets both again.
@@ -315,10 +315,10 @@ impl Session {
     /// received. Called by the thread.
     pub(super) fn end(&self) {
         self.peers.settle();
-        // A concurrent receiver finishes first. No other one follows: a part received later would wait forever for the
-        // rest of its message.
+        // Waits until a concurrent receiver has finished. No other receiver follows, because a part received later
+        // would wait forever for the rest of its message.
         let mut consumer = unpoisoned(self.receive.lock());
-        // Bounded, even if the other process continues to send.
+        // The loop is bounded, even if the other process continues to send.
         self.receive_packets(&mut consumer, usize::MAX, RING as u64, false);
         self.state.store(OVER, Ordering::Release);
         drop(consumer);

@@ -1,7 +1,7 @@
 //! Memory shared by two processes: an unnamed file, sealed so that neither can shrink it.
 //!
-//! The other process may write anything at any time. The only references to it are to atomic words or lines of them,
-//! and each word is read once before it is checked.
+//! The other process may write any value at any time. So the only references to the memory are to atomic words or lines
+//! of words, and each word is read only once before it is checked.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -15,7 +15,7 @@ use super::codec::Malformed;
 use crate::sys::fork;
 use crate::wire::bytes::Segment;
 
-/// The seals that fix its size.
+/// The seals that fix the size of the file.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// The size of eight words in bytes.
@@ -27,7 +27,7 @@ pub(super) struct Shared {
     start: NonNull<u8>,
     generation: u32,
     length: usize,
-    /// Set for tests without another process.
+    /// Memory of this process only, for tests.
     #[cfg(any(test, fuzzing))]
     is_heap: bool,
 }

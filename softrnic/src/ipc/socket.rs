@@ -108,7 +108,7 @@ pub(super) fn send_wakeup(socket: impl AsFd) {
     let _ = rustix::net::send(socket, &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-/// Discards received wake-ups. They only mean that there is work.
+/// Discards received wake-ups; their number has no meaning.
 pub(super) fn take_wakeups(socket: impl AsFd) {
     let socket = socket.as_fd();
     let mut byte = [0];

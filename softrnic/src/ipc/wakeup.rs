@@ -14,9 +14,9 @@ use crate::sys::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, Ordering, fence, 
 #[repr(u8)]
 pub(super) enum Sleep {
     No,
-    /// A polling program wakes it, and then receives packets in its place.
+    /// A program that polls wakes the thread, and then receives packets in its place.
     UntilPolled,
-    /// Polls do not wake it.
+    /// Polls do not wake the thread.
     UntilWoken,
 }
 
@@ -43,7 +43,7 @@ impl Sleeper {
         // session.
         fence(Ordering::SeqCst);
         park();
-        // A peer that writes or frees space either sees the request, or its change is seen here.
+        // A peer that writes or frees space either sees the request, or this thread sees its change.
         fence(Ordering::SeqCst);
         !is_ready()
     }
@@ -101,7 +101,7 @@ impl<W: Default> Wakeup<W> {
         self.receive.tail() != self.taken()
     }
 
-    /// Whether there is space and QPs wait for it.
+    /// Whether QPs wait for space and space is free.
     #[inline]
     pub(super) fn has_space(&self) -> bool {
         self.is_waited_for.load(Ordering::Relaxed) && self.send.has_space(self.sent.load(Ordering::Relaxed))
@@ -113,7 +113,7 @@ impl<W: Default> Wakeup<W> {
         self.send.free(self.sent.load(Ordering::Relaxed)) >= bytes
     }
 
-    /// Adds a waiter for space with `add`. The caller then retries once.
+    /// Adds a waiter for space by calling `add`. The caller then retries once.
     pub(super) fn wait(&self, sleeper: &Sleeper, add: impl FnOnce(&mut W)) {
         let mut waiting = unpoisoned(self.waiting.lock());
         add(&mut waiting);
@@ -128,7 +128,7 @@ impl<W: Default> Wakeup<W> {
         }
     }
 
-    /// Takes from the waiters; `take` also returns whether any is left.
+    /// Takes waiters by calling `take`, which also returns whether any is left.
     pub(super) fn next_waiting<T>(&self, take: impl FnOnce(&mut W) -> (T, bool)) -> T {
         let mut waiting = unpoisoned(self.waiting.lock());
         let (taken, is_left) = take(&mut waiting);

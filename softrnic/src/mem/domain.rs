@@ -1,10 +1,10 @@
-//! Protection domains and XRC domains, which are only identities.
+//! Protection domains and XRC domains. They contain no data; only their identity matters.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::sys::usage::Usage;
 
-/// `struct ibv_pd`: QPs and memory regions must share it to be used together. Domains are equal if their numbers are.
+/// `struct ibv_pd`: a QP can use only memory regions of its own domain. Domains are equal if their numbers are.
 #[derive(Debug)]
 pub(crate) struct Domain {
     number: u32,

@@ -1,4 +1,4 @@
-//! Memory that the device itself owns: device memory, and mappings of dma-bufs.
+//! Memory that belongs to the device: device memory, and mappings of dma-bufs.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_int;
@@ -67,7 +67,7 @@ impl Mapping {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the file ends before; the errors of `mmap`.
+    /// `EINVAL` if the file is too short; the errors of `mmap`.
     pub(crate) fn new(descriptor: c_int, offset: u64, length: usize, access: Access) -> Result<Self, Errno> {
         // SAFETY: it changes the position of the file, which is meaningless for a dma-buf; the kernel checks the
         // descriptor.

@@ -4,10 +4,10 @@
 //! checks. It keeps its region in use, and deregistration waits for it.
 //!
 //! Registration checks that host memory is mapped, but does not pin it. If a program unmaps registered memory, the next
-//! request on it ends the program with `SIGSEGV`. A NIC would access pages that the process can no longer see. The CUDA
-//! driver copies GPU memory (`wire::bytes::cuda`); an access to freed GPU memory is an error of the request.
+//! request on it ends the program with `SIGSEGV`. A NIC would access pages that are no longer mapped in the process.
+//! The CUDA driver copies GPU memory (`wire::bytes::cuda`); an access to freed GPU memory is an error of the request.
 //!
-//! Registered memory is read and written while the program runs, as with a NIC. A concurrent access by the program is a
+//! As with a NIC, registered memory is read and written while the program runs. A concurrent access by the program is a
 //! data race.
 
 pub(crate) mod domain;
@@ -75,7 +75,7 @@ impl Memory {
         MEMORY.get()
     }
 
-    /// Creates an instance on the heap. It may be too large for the stack.
+    /// Creates an instance directly on the heap, because it may be too large for the stack.
     fn boxed() -> Box<Self> {
         static NEW: Memory = Memory::new();
         let mut instance = Box::new_uninit();
@@ -136,7 +136,7 @@ impl Memory {
             skipped -= offset;
             let part = length.min(u64::from(piece.length) - offset);
             if part > 0 {
-                // An overflowing sum is outside of all regions.
+                // If the sum overflows, the address is outside of all regions.
                 let address = piece.address.checked_add(offset).ok_or(Fault::Bounds)?;
                 let segment = self.local(domain, piece.lkey, address, part, is_written)?;
                 segments.try_push(segment).map_err(|_| Fault::Bounds)?;
@@ -182,7 +182,7 @@ impl Memory {
         hold.segment(address, length)
     }
 
-    /// Enters the entry of a remote key.
+    /// Begins a use of the entry of a remote key.
     #[inline]
     fn enter_remote(&'static self, domain: &Domain, number: u32, rkey: u32, access: Access) -> Result<Hold, Fault> {
         let hold = self.enter(rkey)?;
@@ -196,7 +196,7 @@ impl Memory {
         Ok(hold)
     }
 
-    /// Enters the entry of a key.
+    /// Begins a use of the entry of a key.
     #[inline]
     fn enter(&'static self, key: u32) -> Result<Hold, Fault> {
         let hold = self.table.find(key >> 8).and_then(|slot| slot.enter()).ok_or(Fault::Key)?;

@@ -29,14 +29,14 @@ pub(crate) enum Backing {
 }
 
 impl Backing {
-    /// Locates the memory, if it permits `access`.
+    /// Determines the location of the memory; fails if the memory does not permit `access`.
     fn locate(&self, length: u64, access: Access) -> Result<Place, Errno> {
         let address = match self {
             Self::Null => return Ok(Place::Null),
             Self::Own { address, .. } => *address,
             Self::Host(address) => {
                 let size = usize::try_from(length).map_err(|_| Errno::INVALID)?;
-                // Like pinning in the kernel, it requires writable memory even if only a window could be written.
+                // Like pinning in the kernel, this requires writable memory even if only a window gives write access.
                 let is_written = access & (LOCAL_WRITE | MW_BIND) != 0;
                 let presence = resident::populate(*address, size, is_written)?;
                 // CUDA is queried only if the memory is not mapped, because a library lookup is risky while other
@@ -66,7 +66,7 @@ impl Backing {
 pub(crate) struct Region {
     slot: &'static Slot,
     key: u32,
-    /// Locked by changes only; no access takes it.
+    /// Only changes take this lock; accesses do not.
     state: Mutex<State>,
 }
 
@@ -199,7 +199,7 @@ impl Memory {
         if after.access & ZERO_BASED != 0 {
             after.iova = 0;
         } else if translation.is_none() && before.access & ZERO_BASED != 0 {
-            // It is addressed by the program's addresses again.
+            // After this, requests address the region by the program's addresses again.
             after.iova = match backing {
                 Backing::Host(address) | Backing::Own { address, .. } => *address as u64,
                 Backing::Null => 0,

@@ -94,7 +94,7 @@ impl Slot {
         self.index
     }
 
-    /// Enters the entry and keeps it open; `None` if it is closed.
+    /// Begins a use of the entry, which keeps it open; `None` if the entry is closed.
     #[inline]
     pub(super) fn enter(&'static self) -> Option<Hold> {
         Guard::enter(&self.rundown).map(|guard| Hold { slot: self, guard })

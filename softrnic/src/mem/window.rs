@@ -31,7 +31,7 @@ pub(crate) struct Window {
     key: u32,
     domain: u32,
     is_type_2: bool,
-    /// Locked by changes only; no access takes it.
+    /// Only changes take this lock; accesses do not.
     binding: Mutex<Binding>,
 }
 
@@ -40,7 +40,7 @@ enum Binding {
     Unbound(Closed),
     /// Bound to the region of this slot.
     Bound(&'static Slot),
-    /// It is freed.
+    /// The window is freed.
     Freed,
 }
 

@@ -1,4 +1,4 @@
-//! The parts and attributes of a QP.
+//! The objects from which a QP is created, and its attributes.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// Converts from `self as u8`.
+    /// Converts a number back to the state whose `as u8` it is.
     pub(super) fn from_u8(state: u8) -> Self {
         const ALL: [State; 7] = [
             State::Reset,
@@ -92,7 +92,7 @@ impl Attributes {
     }
 }
 
-/// The parts that a QP is created from.
+/// The objects from which a QP is created.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) service: Service,
@@ -130,8 +130,8 @@ pub(crate) enum PairEvent {
     LastReceiveReached,
 }
 
-/// Receives the events, implemented by the C API. The caller holds locks of the device, so implementations neither
-/// block nor call back.
+/// Receives the events; the C API implements this trait. The caller holds locks of the device, so implementations
+/// neither block nor call back.
 pub(crate) trait PairEvents: Debug + Send + Sync {
     fn happened(&self, event: PairEvent);
 }

@@ -9,12 +9,13 @@ use crate::wire::packet::MULTICAST_NUMBER;
 /// Length of the header in front of the data in the receive buffer.
 pub(super) const HEADER_LENGTH: u64 = 40;
 
-/// Bytes that the IP header counts besides the data and its padding: the UDP, base and datagram headers, and the ICRC.
+/// Bytes that the length in the IP header includes in addition to the data and its padding: the UDP, base and datagram
+/// headers, and the ICRC.
 const OVERHEAD: u64 = 8 + 12 + 8 + 4;
 const IPV4_HEADER: u64 = 20;
 const IMMEDIATE: u64 = 4;
 const UDP: u8 = 17;
-/// Hop limit of a path without one.
+/// The hop limit if the path specifies none.
 const HOP_LIMIT: u8 = 64;
 
 /// Returns the Q_Key of a datagram. If the high bit of the request's Q_Key is set, it is the QP's own (InfiniBand
@@ -31,7 +32,7 @@ pub(super) fn is_multicast_datagram(request: &Request, number: u32) -> bool {
 /// Delivers a datagram to the group's members in this process. The request is complete when the datagram is sent;
 /// delivery is not reported.
 ///
-/// Each member receives it once, including the sender if it is a member, because no QP has requested
+/// Each member receives the datagram once. This includes the sender if it is a member, because no QP can request
 /// `IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`.
 pub(super) fn send_to_group(request: &Request, exchange: &mut dyn Exchange) -> Reply {
     for member in QpRegistry::of_process().members(request.destination) {
@@ -127,7 +128,7 @@ mod tests {
 
     #[test]
     fn checksum_matches_a_known_header() {
-        // The example on Wikipedia's page about the IPv4 header.
+        // The example is from Wikipedia's page about the IPv4 header.
         let header = [
             0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0x00, 0x01, 0xc0, 0xa8, 0x00,
             0xc7,

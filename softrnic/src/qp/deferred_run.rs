@@ -1,5 +1,5 @@
 //! Deferred work under contention: a thread whose `try_lock` fails sets a flag, and the holder of the lock runs the
-//! work after unlocking. Bits beside the flag describe the work.
+//! work after unlocking. Further bits of the same word describe the work.
 //!
 //! Atomics and locks come from `sync`, so that a test can replace them by loom's (`tests/loom`).
 
@@ -23,7 +23,7 @@ pub(super) fn unlock<T>(held: MutexGuard<'_, T>, run: impl FnOnce() -> bool) {
     run();
 }
 
-/// Calls `work` with the guarded value while the flag is set and the lock is free. Returns whether it did.
+/// Calls `work` with the guarded value while the flag is set and the lock is free. Returns whether `work` was called.
 #[inline]
 pub(super) fn run<T>(flag: &AtomicBool, lock: &Mutex<T>, mut work: impl FnMut(&mut T)) -> bool {
     let mut has_run = false;

@@ -2,7 +2,7 @@
 
 use crate::wire::bytes::{self, End, Fault, Segment};
 
-/// The requester's side of a message while a responder handles it: the source or target of the data.
+/// The requester's side of a message that a responder handles: the source or target of the data.
 pub(crate) trait Exchange {
     /// Copies the message's data in order. `into` has the length of the data.
     ///

@@ -1,14 +1,15 @@
 //! Queue pairs: a requester, which executes the send queue, and a responder, which handles incoming messages.
 //!
-//! Each has a lock. The holder of a requester's lock may take a responder's, of its own QP or of a peer's, and then
-//! those of receive and completion queues; the reverse order is forbidden. Other threads also create work for a
-//! requester: a responder whose error flushes the send queue, or the timer. They set a flag and run the work if
-//! `try_lock` succeeds; otherwise the holder of the lock runs it after unlocking.
+//! Requester and responder each have a lock. The holder of a requester's lock may take a responder's lock, of its own
+//! QP or of a peer's, and then the locks of receive and completion queues; the reverse order is forbidden. Other
+//! threads also create work for a requester: a responder whose error flushes the send queue, or the timer. Such a
+//! thread sets a flag, and runs the work if `try_lock` succeeds; otherwise the holder of the lock runs the work after
+//! unlocking.
 //!
-//! A request to a peer of the same process has been executed when its post returns, and its completion is queued. It
-//! waits only for a receive or for a peer that is not ready. A message to another process is sent in parts, with
-//! several in flight. Its responses arrive later in the inbox, whose lock is below all others. There is no congestion
-//! and no reordering. A message takes as many PSNs as on a wire.
+//! When the post of a request to a peer of the same process returns, the request was executed and its completion is
+//! queued, unless no receive is posted or the peer is not ready. A message to another process is sent in parts, with
+//! several in flight. Its responses arrive later in the inbox, whose lock is below all others. Congestion and
+//! reordering do not occur. A message takes as many PSNs as on a wire.
 //!
 //! A send completes before the peer's response to it is received, also between processes. There are two exceptions: an
 //! earlier read is in flight on the same QP, or another thread keeps a batch open for more than 1 s
@@ -19,7 +20,7 @@
 //! | `send/` | the requester: the send queue, its requests and their replies |
 //! | `recv/` | the responder: messages and their responses |
 //! | `registry/` | QP numbers, multicast groups, and delivery from other processes |
-//! | `exchange`, `datagram` | a message between both |
+//! | `exchange`, `datagram` | a message between requester and responder |
 //! | `attributes` | attributes and states |
 //! | `stream` | the connection of an iWARP QP |
 //! | `timer`, `deferred_run` | work that runs later, or after another thread unlocks |
@@ -71,7 +72,7 @@ const ALARM: u8 = 2;
 
 /// A QP.
 ///
-/// The order of the fields here and in its parts keeps the number of cache lines per message low. With many QPs, each
+/// The order of the fields, here and in the parts, keeps the number of cache lines per message low. With many QPs, each
 /// line is a cache miss.
 #[repr(C)]
 #[derive(Debug)]
@@ -86,14 +87,14 @@ pub(crate) struct QueuePair {
     deferred: AtomicBool,
     /// [`REPLIES`] if the inbox has replies, [`ALARM`] if the time must be checked.
     pending: AtomicU8,
-    /// Whether it is in SQD with unfinished requests.
+    /// Whether the QP is in SQD with unfinished requests.
     is_draining: AtomicBool,
     parts: Parts,
-    /// For the timer.
+    /// The reference that the timer uses.
     this: Weak<Self>,
     requester: Mutex<Requester>,
     responder: Mutex<Responder>,
-    /// Locked below all other locks.
+    /// The lock of the inbox is below all other locks.
     inbox: Mutex<Inbox>,
     stream: Stream,
 }
@@ -136,7 +137,7 @@ impl QueuePair {
         State::from_u8(self.state.load(Ordering::Acquire))
     }
 
-    /// Whether it is in SQD with unfinished requests.
+    /// Whether the QP is in SQD with unfinished requests.
     pub(crate) fn is_draining(&self) -> bool {
         self.is_draining.load(Ordering::Acquire)
     }
@@ -226,9 +227,9 @@ impl QueuePair {
     /// Prefetches the responder's fields.
     #[inline]
     fn prefetch_responder(this: *const Self) {
-        /// Bytes of the reference counts in front.
+        /// Size of the reference counts before the QP, in bytes.
         const COUNTS: usize = 16;
-        /// Bytes of the responder that a message uses.
+        /// How many bytes of the responder a message uses.
         const OWN: usize = 128;
         prefetch(this.wrapping_byte_sub(COUNTS), COUNTS + offset_of!(Self, requester));
         prefetch(this.wrapping_byte_add(offset_of!(Self, responder)), OWN);
@@ -245,7 +246,7 @@ impl QueuePair {
         reply
     }
 
-    /// Handles a part of a message from another process in the responder; responses are sent on `back`.
+    /// Handles a part of a message from another process in the responder. Responses are sent on `back`.
     pub(crate) fn part_arrived(&self, part: &Part, payload: &[Segment], back: &Arc<dyn Carrier>) {
         let has_failed = unpoisoned(self.responder.lock()).part(self, part, payload, back);
         if has_failed {
@@ -253,8 +254,8 @@ impl QueuePair {
         }
     }
 
-    /// Handles a response from another process. `false` if another thread holds the requester and handles the response
-    /// later, see [`is_settled`](Self::is_settled).
+    /// Handles a response from another process. Returns `false` if another thread holds the requester, and will handle
+    /// the response later: see [`is_settled`](Self::is_settled).
     pub(crate) fn response_arrived(&self, response: &Response, payload: &[Segment]) -> bool {
         !unpoisoned(self.inbox.lock()).arrived(&self.parts.domain, response, payload) || self.notify(REPLIES)
     }
@@ -288,7 +289,7 @@ impl QueuePair {
         self.notify(ALARM);
     }
 
-    /// Sends a packet. If the carrier is full, the QP is called once there is space.
+    /// Sends a packet. If the carrier is full, it calls the QP when space is free.
     #[inline]
     fn put(&self, carrier: &Arc<dyn Carrier>, packet: &Packet, payload: Payload<'_>) -> Result<(), Stuck> {
         match carrier.put(packet, payload) {
@@ -319,7 +320,7 @@ impl QueuePair {
         {
             // The end of the stream waits for the lock, and then flushes nothing.
             let _requester = unpoisoned(self.requester.lock());
-            // First, so that the peer's messages are no errors.
+            // This comes first, so that later messages of the peer are not reported as errors.
             self.stream.end();
             self.is_closed.store(true, Ordering::SeqCst);
         }
@@ -348,8 +349,8 @@ impl QueuePair {
         self.stream.end();
     }
 
-    /// Moves to the error state because of the peer's message. A stream ends with the refusal, which follows the responses to
-    /// earlier messages.
+    /// Moves to the error state because of a message from the peer. On a stream, the refusal is sent after the
+    /// responses to earlier messages, and ends the stream.
     fn fail_by_refusal(&self) {
         self.state.store(State::Error as u8, Ordering::Release);
     }
@@ -400,7 +401,7 @@ impl Wake for QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // Closed before, unless the creation of the surrounding object failed.
+        // The QP is closed already, unless the creation of the C object failed.
         QpRegistry::of_process().leave(self.number);
     }
 }

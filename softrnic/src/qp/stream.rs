@@ -1,4 +1,4 @@
-//! The connection of an iWARP QP, which has a carrier of its own.
+//! The connection of an iWARP QP, which has its own carrier.
 
 use std::ptr;
 use std::sync::{Arc, Mutex};
@@ -34,7 +34,8 @@ impl Stream {
 }
 
 impl QueuePair {
-    /// Connects an iWARP QP in INIT by a carrier: moves it to RTS. `initiated` and `accepted` are the limits of reads.
+    /// Connects an iWARP QP in INIT with a carrier, and moves it to RTS. `initiated` and `accepted` limit the number of
+    /// reads.
     pub(crate) fn connect(
         &self,
         carrier: Arc<dyn Carrier>,
@@ -50,7 +51,7 @@ impl QueuePair {
             access: self.attributes().access | access,
             max_rd_atomic: initiated,
             max_dest_rd_atomic: accepted,
-            // TCP limits the time.
+            // No local ACK timeout: TCP has its own time-outs.
             timeout: 0,
             ..Attributes::new()
         };
@@ -80,7 +81,7 @@ impl QueuePair {
         self.unlock(requester);
     }
 
-    /// Delivers everything that has arrived from other processes, and on the stream.
+    /// Delivers all packets that have arrived from other processes and on the stream.
     pub(super) fn settle(&self) {
         QpRegistry::of_process().settle();
         if let Some(carrier) = self.stream.carrier() {

@@ -109,8 +109,8 @@ pub(crate) fn at(when: Instant, pair: Weak<QueuePair>) {
     }
 }
 
-/// The time of a QP's pending alarm. The alarm stays set even if the QP no longer waits, for example after a reset.
-/// Another alarm is set only for an earlier time.
+/// The time of a QP's pending alarm. The alarm stays set even if the QP no longer waits, for example after a reset. A
+/// new alarm is set only if it is earlier.
 #[derive(Debug, Default)]
 pub(crate) struct NextCall(Option<Instant>);
 
@@ -119,7 +119,8 @@ impl NextCall {
         Self(None)
     }
 
-    /// Sets an alarm for `until`, unless an earlier one is pending. A QP that is called too early sets it again.
+    /// Sets an alarm for `until`, unless an earlier alarm is pending. If that alarm calls the QP too early, the QP sets
+    /// an alarm again.
     pub(crate) fn set(&mut self, pair: &QueuePair, until: Instant, now: Instant) {
         if self.0.is_none_or(|set| set <= now || set > until) {
             self.0 = Some(until);

@@ -24,7 +24,7 @@ pub(crate) struct ReceiveWork {
 /// Events of a shared receive queue, implemented by the C API. The caller holds locks of the device, so implementations
 /// neither block nor call back.
 pub(crate) trait ReceiveEvents: Debug + Send + Sync {
-    /// Fewer receives are left than the limit (`IBV_EVENT_SRQ_LIMIT_REACHED`); the limit is disarmed.
+    /// The number of receives has fallen below the limit (`IBV_EVENT_SRQ_LIMIT_REACHED`), which is now disarmed.
     fn limit_reached(&self);
 }
 
@@ -54,7 +54,7 @@ impl ReceiveQueue {
         Self { ring: Mutex::new(Ring::new(max_wr)), max_sge, sharing: Some(Sharing { domain, events }) }
     }
 
-    /// Posts a receive, which `fill` fills in. Its vector is empty before.
+    /// Posts a receive. `fill` fills it in; the vector of the receive is empty before that.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl ReceiveQueue {
         self.sharing.is_some()
     }
 
-    /// Returns a completed receive, for its memory.
+    /// Returns a completed receive, so that its memory can be reused.
     pub(crate) fn recycle(&self, work: ReceiveWork) {
         self.lock().recycle(work);
     }
@@ -106,7 +106,7 @@ impl ReceiveQueue {
         self.lock().capacity()
     }
 
-    /// The protection domain of a shared queue, which its memory must belong to.
+    /// The protection domain of a shared queue; the memory of its receives must belong to this domain.
     pub(crate) fn domain(&self) -> Option<&Arc<Domain>> {
         self.sharing.as_ref().map(|sharing| &sharing.domain)
     }

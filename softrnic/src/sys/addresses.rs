@@ -43,7 +43,7 @@ pub(crate) fn forget() {
 
 /// Returns all addresses, those of the loopback interface first. A snapshot older than a second is refreshed.
 ///
-/// The list always contains 127.0.0.1, so two QPs of one process can connect whatever the state of the network.
+/// The list always contains 127.0.0.1, so two QPs of one process can connect even without a network.
 pub(crate) fn all() -> Vec<Address> {
     let now = Instant::now();
     let mut snapshot = unpoisoned(SNAPSHOT.get().lock());

@@ -1,4 +1,4 @@
-//! Detects changes of this host's addresses with a netlink socket that receives events of interfaces and addresses.
+//! Detects changes of this host's addresses, by a netlink socket that receives events of interfaces and addresses.
 //!
 //! Without netlink, programs receive no `IBV_EVENT_GID_CHANGE`. The GID table still changes within a second, the
 //! lifetime of a snapshot in `addresses`.
@@ -8,7 +8,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-/// Changes since the creation or the last [`take`](Self::take). The descriptor is readable if there are any.
+/// Detects changes since its creation or the last [`take`](Self::take). The descriptor is readable if any have
+/// occurred.
 #[derive(Debug)]
 pub(crate) struct Changes(OwnedFd);
 

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Size of a cache line. If the line is larger, it is prefetched twice at almost no cost.
+/// The assumed size of a cache line. If lines are larger, each is prefetched twice, at almost no cost.
 const LINE: usize = 64;
 
 /// Prefetches the first `bytes` bytes of `*start` into the cache. The pointer may be invalid.
@@ -33,7 +33,7 @@ fn line(_at: *const u8) {}
 /// Size of a copied piece: a multiple of the cache line, below the smallest size for which C libraries use string
 /// instructions.
 pub(crate) const PIECE: usize = 1920;
-/// From this size on, C libraries may bypass the caches, which gains more than string instructions cost.
+/// From this size on, C libraries may bypass the caches, which saves more time than string instructions cost.
 const CACHED: usize = 256 << 10;
 
 /// Returns the largest size that is copied in pieces of [`PIECE`]; zero if string instructions are as fast as reported.
@@ -56,7 +56,7 @@ fn look() -> usize {
     names().map_or(0, |(vendor, hypervisor)| of(&vendor, hypervisor.as_ref()))
 }
 
-/// A name as `cpuid` returns it.
+/// A name in the form that `cpuid` returns.
 type Name = [u8; 12];
 
 /// The names of the processor's vendor and of the hypervisor, if any; `None` if unknown, as on other architectures.

@@ -13,7 +13,8 @@ use crate::sys::fork;
 /// Table size, above the largest number of listeners, sessions and groups.
 const CAPACITY: usize = 1 << 14;
 
-/// All open descriptors, each plus one. There is no lock, since a thread of the parent might have held it at the fork.
+/// All open descriptors, each plus one, so that zero means empty. The table has no lock, because a thread of the parent
+/// might have held it at the fork.
 static OPEN: [AtomicI32; CAPACITY] = [const { AtomicI32::new(0) }; CAPACITY];
 
 /// A descriptor that a child closes.

@@ -1,4 +1,4 @@
-//! `fork(2)`: a child process uses nothing of its parent's devices.
+//! Handles `fork(2)`: a child process uses nothing of its parent's devices.
 //!
 //! Other threads of the parent may have held any lock or been in the middle of any change. The child therefore starts a
 //! new generation. Each generation has its own instance of every global ([`PerProcess`]) and refuses contexts of
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use super::descriptor;
 
-/// Number of forks between the first process and this one.
+/// The number of forks between the first process and this process.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// Starts counting generations: every later child is a new one.
@@ -20,8 +20,8 @@ pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if !cfg!(miri) {
-            // SAFETY: the handler only does what is allowed between fork and exec: it writes to atomics and closes
-            // descriptors. If the registration fails for lack of memory, children are not counted.
+            // SAFETY: the handler performs only operations that are allowed between fork and exec: it writes to atomics
+            // and closes descriptors. If the registration fails for lack of memory, children are not counted.
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         }
     });

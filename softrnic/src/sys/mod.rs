@@ -16,7 +16,7 @@ pub(crate) mod usage;
 
 use std::sync::PoisonError;
 
-/// Ignores poisoning: data under a lock stays consistent even if a thread panics, since no change is left half done.
+/// Ignores poisoning: even after a panic, data under a lock is consistent, because no change is left incomplete.
 pub(crate) fn unpoisoned<T>(result: Result<T, PoisonError<T>>) -> T {
     result.unwrap_or_else(PoisonError::into_inner)
 }

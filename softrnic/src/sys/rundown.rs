@@ -13,7 +13,7 @@ const CLOSED: u64 = 1 << 63;
 #[derive(Debug)]
 pub(crate) struct Rundown(AtomicU64);
 
-/// Threads that wait for a run-down sleep on these.
+/// The mutex and condition variable on which threads wait for a run-down.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) lock: Mutex<()>,
@@ -21,7 +21,7 @@ pub(crate) struct Waiting {
 }
 
 impl Rundown {
-    /// Creates a closed one.
+    /// Creates the state of a closed object.
     pub(crate) fn closed() -> Self {
         Self(AtomicU64::new(CLOSED))
     }
@@ -69,7 +69,7 @@ impl Rundown {
         true
     }
 
-    /// Admits users again; called by the thread that closed it.
+    /// Admits users again. Called by the thread that closed the object.
     pub(crate) fn open(&self) {
         self.0.fetch_and(!CLOSED, Ordering::Release);
     }

@@ -1,9 +1,10 @@
-//! Signals: threads that block them all, and whether the program restarts interrupted system calls.
+//! Signals: starts threads that block all of them, and determines whether the program restarts interrupted system
+//! calls.
 
 use std::mem::MaybeUninit;
 use std::{io, ptr};
 
-/// Synchronous signals, which a thread raises by its own instructions and therefore never while it waits.
+/// Synchronous signals. A thread's own instructions raise them, so they never occur while it waits.
 const SYNCHRONOUS: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 const LAST: libc::c_int = 64;

@@ -20,7 +20,7 @@ use crate::sys::fork;
 use crate::sys::usage::Usage;
 use crate::wire::limits;
 
-/// An open device. C has a pointer to the `ibv_context` at the end of `verbs`.
+/// An open device. C programs have a pointer to the `ibv_context` at the end of `verbs`.
 #[repr(C)]
 pub(crate) struct Context {
     pub(crate) verbs: verbs_context,
@@ -67,7 +67,7 @@ impl Context {
         verbs.context.cmd_fd = commands.as_raw_fd();
         verbs.context.async_fd = events.as_raw_fd();
         verbs.context.num_comp_vectors = limits::COMP_VECTORS as c_int;
-        // This value marks it as part of a `verbs_context`.
+        // This value marks the context as part of a `verbs_context`.
         verbs.context.abi_compat = ptr::without_provenance_mut(usize::MAX);
         let (usage, handles, domains) = (Usage::default(), AtomicU32::new(1), Mutex::default());
         let generation = fork::generation();

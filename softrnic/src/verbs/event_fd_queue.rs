@@ -56,7 +56,7 @@ impl<T> EventFdQueue<T> {
         Ok(Self { events: Mutex::new(VecDeque::new()), descriptor, watch: None })
     }
 
-    /// Creates a queue that also raises an event when the host's addresses change, if the kernel reports changes.
+    /// Creates a queue that also raises an event when the host's addresses change, if the kernel reports these changes.
     ///
     /// # Errors
     ///
@@ -83,15 +83,16 @@ impl<T> EventFdQueue<T> {
     pub(crate) fn put(&self, event: T) {
         let mut events = self.lock();
         events.push_back(event);
-        // It would block only at a sum of 2^64 - 1.
+        // The write would block only at a sum of 2^64 - 1.
         let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
     }
 
-    /// Takes the oldest event. If there is none it blocks, or fails with `EAGAIN` if the program has set `O_NONBLOCK`.
-    /// As for `read(2)`, a signal ends it with `EINTR`, unless its handler restarts system calls (`SA_RESTART`).
+    /// Takes the oldest event. If the queue is empty, the call blocks, or fails with `EAGAIN` if the program has set
+    /// `O_NONBLOCK`. As for `read(2)`, a signal ends it with `EINTR`, unless its handler restarts system calls
+    /// (`SA_RESTART`).
     ///
-    /// `seen` is called with the event while [`remove`](Self::remove) waits. A destroyed object therefore either finds
-    /// its event in the queue, or sees that it was taken.
+    /// Calls `seen` with the event while [`remove`](Self::remove) cannot run. So the destruction of an object either
+    /// finds the event in the queue, or sees that it was taken.
     pub(crate) fn take<R>(&self, seen: impl FnOnce(T) -> R) -> Result<R, Errno> {
         // A blocking program may already have seen the descriptor readable.
         let is_nonblocking = self.is_nonblocking()?;

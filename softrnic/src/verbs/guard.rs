@@ -1,5 +1,5 @@
-//! Checks for forks: a child's verbs on objects of its parent fail with `EIO` and access nothing. These objects can
-//! therefore be neither used nor destroyed in the child.
+//! Checks for forks: in a child, verbs on objects of the parent fail with `EIO` and access nothing. So a child can
+//! neither use nor destroy these objects.
 //!
 //! `table` contains the functions of this file, which check the object and call the function of the same name.
 //! Functions in QPs, completion queues and device memory call [`is_inherited`] themselves. Those of an extended

@@ -4,7 +4,7 @@
 //! them.
 //!
 //! Unsupported features: on-demand paging, flow steering, work queues, RSS, tag matching, packet pacing, counters, raw
-//! packets, and path migration. Posting, polling and waiting for events are no cancellation points (`pthread_cancel`).
+//! packets, and path migration. Posting, polling and waiting for events are not cancellation points (`pthread_cancel`).
 
 pub(crate) mod address_handle;
 pub(crate) mod async_event;

@@ -8,10 +8,11 @@ use crate::sys::errno::Errno;
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// Locked, with waiting threads.
+/// Bit that means: locked, with waiting threads.
 const AWAITED: u32 = 2;
 
-/// How long a thread waits for the owner. Polls and batches take microseconds: an owner of this age was forgotten.
+/// How long a thread waits for the owner. Polls and batches take microseconds, so an owner that holds the lock for
+/// longer has probably forgotten to release it.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// A lock that any thread may release.
@@ -65,8 +66,8 @@ impl Turn {
             }
             let left =
                 libc::timespec { tv_sec: left.as_secs() as libc::time_t, tv_nsec: left.subsec_nanos() as libc::c_long };
-            // SAFETY: the kernel reads the word and the time, which are alive, and sleeps while the word has this value.
-            // Signals are harmless.
+            // SAFETY: the kernel reads the word and the time, which are alive, and sleeps while the word has this
+            // value. Signals are harmless.
             unsafe {
                 libc::syscall(
                     libc::SYS_futex,

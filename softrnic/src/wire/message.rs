@@ -4,7 +4,7 @@
 use crate::wire::address::Gid;
 use crate::wire::operation::{Operation, Service};
 
-/// The length of a message before its last part, if the protocol announces none.
+/// The placeholder for the length of a message, in parts before the last, if the protocol does not announce the length.
 pub(crate) const UNKNOWN_LENGTH: u64 = u64::MAX;
 
 /// A message as a responder receives it.

@@ -10,8 +10,8 @@ pub(crate) enum Service {
     XrcSend,
     /// The target of XRC.
     XrcReceive,
-    /// A reliable connection of iWARP, over a stream of its own. The stream neither loses nor repeats messages, and the
-    /// responder acknowledges only those with a response.
+    /// A reliable connection of iWARP, which has its own stream. The stream neither loses nor repeats messages, and the
+    /// responder answers only messages that need a response.
     Iwarp,
 }
 
@@ -112,7 +112,7 @@ impl Operation {
         matches!(self, Self::Read { .. }) || self.is_atomic()
     }
 
-    /// Whether its message carries data, and does not only request it.
+    /// Whether its message contains data, instead of only requesting data.
     pub(crate) fn has_data(self) -> bool {
         matches!(
             self,

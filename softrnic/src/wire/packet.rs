@@ -30,7 +30,7 @@ pub(crate) struct Part {
     pub(crate) offset: u64,
     /// Length of the payload in bytes.
     pub(crate) length: u32,
-    /// Returned with the response, so that responses to abandoned attempts are recognized.
+    /// The number of the attempt. The response returns it, so that responses to abandoned attempts are recognized.
     pub(crate) attempt: u32,
 }
 

@@ -45,11 +45,11 @@ pub(crate) trait Transport: fmt::Debug + Send + Sync {
     /// Withdraws the group after its last member of this process has left.
     fn left(&self, group: Gid);
 
-    /// Delivers received packets; called when a program polls an empty completion queue. It is cheap if there are none,
-    /// and does not wait for locks. Returns whether there were any.
+    /// Delivers received packets; called when a program polls an empty completion queue. The call is cheap if no
+    /// packets have arrived, and does not wait for locks. Returns whether any were delivered.
     fn progress(&self) -> bool;
 
-    /// A program will wait for an event of a completion queue instead of polling.
+    /// Records that a program will wait for an event of a completion queue instead of polling.
     fn armed(&self) {}
 
     /// Delivers all packets received so far, and waits for other threads that deliver. The caller holds no lock of a
@@ -66,22 +66,23 @@ pub(crate) trait Carrier: fmt::Debug + Send + Sync {
     /// No part of the packet was sent.
     fn put(&self, packet: &Packet, payload: Payload<'_>) -> Result<(), Stuck>;
 
-    /// Calls `waiting` once there may be space again or the carrier is lost. A waiter that was called and finds no
-    /// space is queued after all others. Callers use it after [`Stuck::Full`] and then retry [`put`](Self::put),
-    /// because space may have become free since.
+    /// Calls `waiting` when space may be free again, or the carrier is lost. A waiter that was called and finds no
+    /// space is queued after all others. Callers use this function after [`Stuck::Full`], and then retry
+    /// [`put`](Self::put), because space may have become free in the meantime.
     fn wake(&self, waiting: Weak<dyn Wake>);
 
     /// The number of packets that the other process has received, over all QPs.
     fn taken(&self) -> u64;
 
-    /// Sends the packets that [`put`](Self::put) has gathered; called after a run of them.
+    /// Sends the packets that [`put`](Self::put) has gathered. Called after a series of `put`s.
     fn flush(&self) {}
 
-    /// Delivers all packets received so far. The caller holds no lock of a QP. Only for the carrier of one QP.
+    /// Delivers all packets received so far. The caller holds no lock of a QP. Implemented only by a carrier that
+    /// serves a single QP.
     fn settle(&self) {}
 
-    /// Ends a connection whose QP has failed or was disconnected, after all packets put so far. Only for the carrier of
-    /// one QP. Takes no lock of a QP.
+    /// Ends a connection whose QP has failed or was disconnected, after all packets put so far. Implemented only by a
+    /// carrier that serves a single QP. Takes no lock of a QP.
     fn end(&self) {}
 }
 
@@ -115,9 +116,10 @@ pub(crate) trait Deliver: fmt::Debug + Send + Sync {
     /// Whether the QP of this number has handled all responses received so far.
     fn is_settled(&self, number: u32) -> bool;
 
-    /// A carrier is lost, with all packets in flight on it.
+    /// Reports that a carrier is lost, with all packets in flight on it.
     fn lost(&self, carrier: &Arc<dyn Carrier>);
 
-    /// The stream of the QP of this number has ended; with `refusal`, if the peer has refused a request.
+    /// Reports that the stream of the QP with this number has ended; `refusal` is set if the peer has refused a
+    /// request.
     fn ended(&self, _number: u32, _carrier: &Arc<dyn Carrier>, _refusal: Option<Refusal>) {}
 }

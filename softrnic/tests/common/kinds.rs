@@ -1,4 +1,4 @@
-//! Ends for services that require more than [`Side::new`]: datagrams, SRQs, and XRC.
+//! Creates ends for services that require more than [`Side::new`]: datagrams, SRQs, and XRC.
 
 use std::ffi::c_int;
 use std::io;

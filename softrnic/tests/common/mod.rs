@@ -22,7 +22,7 @@ pub(crate) const ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
 /// Time-out for immediate results on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// Registers the device of all tests of a program: by name, so that the environment has no effect.
+/// Registers the device for all tests of a program. It is registered by name, so the environment has no effect.
 pub(crate) fn register() {
     assert_eq!(softrnic::Builder::new().device("soft0").register(), Ok(()));
 }

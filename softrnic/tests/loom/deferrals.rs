@@ -1,5 +1,5 @@
-//! Deferred runs of a requester, in all thread interleavings with a limited number of preemptions. No requested run is
-//! left when all threads have ended.
+//! Tests deferred runs of a requester, in all thread interleavings with a limited number of preemptions. When all
+//! threads have ended, no requested run may be left.
 
 #[path = "../../src/qp/deferred_run.rs"]
 mod deferred_run;

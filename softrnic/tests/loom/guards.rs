@@ -1,5 +1,5 @@
-//! Run-down in all interleavings of two threads, and in those of three with up to two preemptions. The run-down waits
-//! for all uses, and the object does not change while it is in use.
+//! Tests run-downs in all interleavings of two threads, and in interleavings of three threads with up to two
+//! preemptions. The run-down must wait for all uses, and the object must not change while it is in use.
 
 #[path = "../../src/sys/rundown.rs"]
 mod rundown;

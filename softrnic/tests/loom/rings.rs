@@ -1,6 +1,6 @@
-//! A ring in shared memory, in all interleavings of its producer and its consumer: each record is read once, in order
-//! and complete. Also its wake-ups, in interleavings with a limited number of preemptions: no thread sleeps forever
-//! while there is work.
+//! Tests a ring in shared memory, in all interleavings of its producer and its consumer: each record is read once, in
+//! order and complete. Also tests its wake-ups, in interleavings with a limited number of preemptions: no thread sleeps
+//! forever while work is pending.
 //!
 //! The model supports SeqCst fences, but treats other SeqCst accesses much like AcqRel. The fences must therefore
 //! suffice.

@@ -1,5 +1,5 @@
-//! Peers in other processes that are killed or stopped at any moment. The remaining process sees each request end, can
-//! destroy all objects, keeps no resources of the peer, and works with the next peer.
+//! Kills or stops peers in other processes at random moments. In the remaining process, each request ends, all objects
+//! can be destroyed, no resources of the peer remain, and the next peer works.
 //!
 //! `SOFTRNIC_KILLS` sets the number of peers.
 

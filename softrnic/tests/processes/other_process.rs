@@ -1,4 +1,4 @@
-//! Another process with a QP: this program starts itself again, and sends commands to that process.
+//! Another process with a QP: this test program starts a second process of itself, and sends commands to it.
 
 #![expect(clippy::unwrap_used, reason = "a panic in a helper fails the test")]
 

@@ -1,4 +1,4 @@
-//! Finds the library, and the environment variable that makes the loader use it.
+//! Finds the library, and chooses the environment variable that makes the loader use it.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -16,7 +16,7 @@ const FOLDER: &str = "lib";
 /// One library of the pair; the other is in the same folder.
 const IBVERBS: &str = "libibverbs.so.1";
 
-/// Returns the variable to set and its value. An existing value is kept after softrnic's.
+/// Returns the variable to set, and its value. If the variable is set already, its value is appended to softrnic's.
 pub(crate) fn variable(method: Method) -> Result<(&'static str, OsString), Refusal> {
     let own = env::current_exe().ok().and_then(|file| Some(file.parent()?.to_path_buf()));
     let set = env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -45,7 +45,7 @@ fn library_path(method: Method, set: Option<&Path>, own: Option<&Path>) -> Resul
         (Method::Preload, None) => own.unwrap_or(Path::new(".")).join(PRELOAD),
         (Method::Libraries, None) => own.unwrap_or(Path::new(".")).join(FOLDER),
     };
-    // Absolute, since the program may run in another folder.
+    // The path must be absolute, because the program may change its working directory.
     let path = std::path::absolute(&path).unwrap_or(path);
     let file = match method {
         Method::Preload => path.clone(),

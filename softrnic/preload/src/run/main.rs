@@ -1,7 +1,7 @@
 //! `softrnic-run COMMAND…`: runs a program with softrnic's devices.
 //!
-//! `arguments` parses the command line. `program` finds the program and refuses those that the loader does not preload
-//! for. `library` finds the library. Then this process sets one variable and executes the program.
+//! `arguments` parses the command line. `program` finds the program, and rejects programs into which the loader would
+//! not preload softrnic. `library` finds the library. Then this process sets one variable and executes the program.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for the terminal")]
 
 mod arguments;
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns only if the program is not run.
+/// Executes the program. Returns only if that fails.
 fn run(words: Vec<OsString>) -> Result<(), Refusal> {
     match arguments::parse(words)? {
         Request::Help => print!("{HELP}"),

@@ -1,4 +1,4 @@
-//! Finds the program, and refuses one for which the loader ignores softrnic.
+//! Finds the program, and rejects a program for which the loader ignores softrnic.
 
 use std::env;
 use std::ffi::OsStr;
@@ -106,7 +106,7 @@ fn gives_capabilities(attribute: &[u8]) -> bool {
     words.first().is_some_and(|word| word & 1 != 0) || permitted.into_iter().any(|&half| half != 0)
 }
 
-/// Whether `head` starts a 64-bit program of native byte order that names no loader.
+/// Whether `head` is the start of a 64-bit program, in native byte order, that names no loader.
 fn is_static(head: &[u8]) -> bool {
     const LOADER: u32 = 3;
     if !head.starts_with(b"\x7fELF\x02") {
@@ -117,7 +117,7 @@ fn is_static(head: &[u8]) -> bool {
         Some(u32::from_ne_bytes(head.get(start..start.checked_add(4)?)?.try_into().ok()?))
     };
     let kinds: Option<Vec<u32>> = read16(head, 56).and_then(|count| (0..count).map(kind).collect());
-    // A program without a readable table is not refused.
+    // A program without a readable table is not rejected.
     kinds.is_some_and(|kinds| !kinds.contains(&LOADER))
 }
 
@@ -146,7 +146,7 @@ mod tests {
     fn program_without_loader_is_static() {
         let own = fs::read(env::current_exe().unwrap()).unwrap();
         assert!(!is_static(&own));
-        // The same file without program headers.
+        // The file without its program headers.
         let mut none = own.clone();
         none[56..58].fill(0);
         assert!(is_static(&none));

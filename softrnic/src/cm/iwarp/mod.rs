@@ -1,7 +1,7 @@
 //! Connections of iWARP devices: the set-up on TCP sockets. [`Connection`] owns the socket before and after the set-up.
 //!
-//! A listener of reliable connections also listens on the TCP port of its number ([`accept`]). A client whose destination
-//! is on another host connects there ([`connect`]). Each step has a time-out.
+//! A listener of reliable connections also listens on the TCP port of its number ([`accept`]). A client whose
+//! destination is on another host connects there ([`connect`]). Each step has a time-out.
 
 mod accept;
 mod connect;

@@ -1,7 +1,7 @@
 //! The corpus in the folder `fuzz/corpus` of the repository: runs and writes it. stride includes this file.
 //!
-//! The names contain the expected result: `good-…` is accepted, `bad-…` is not. All other inputs only must not violate
-//! a guarantee.
+//! The names contain the expected result: `good-…` is accepted, `bad-…` is not. Other inputs may be accepted or not,
+//! but must not violate a guarantee.
 
 use std::fs;
 use std::path::{Path, PathBuf};

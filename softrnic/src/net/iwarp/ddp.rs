@@ -25,7 +25,7 @@ pub(super) struct Header {
     pub(super) placement: Placement,
 }
 
-/// Where the payload of a segment belongs.
+/// The destination of a segment's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Placement {
     Tagged {

@@ -1,7 +1,7 @@
 //! The connections of the process, and the thread that serves them.
 //!
-//! The thread waits for all sockets. While a program polls empty completion queues, the program serves them instead, and
-//! the thread only checks every millisecond whether it still does.
+//! The thread waits for all sockets. While a program polls empty completion queues, the program serves the sockets
+//! instead, and the thread only checks every millisecond whether the program still polls.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ const POLLING_AFTER: u32 = 16;
 const YIELD_AFTER: u32 = 64;
 /// Interval of checks for connections whose peer does not close them.
 const ENDING_TICK: Duration = Duration::from_secs(1);
-/// A peer that is unreachable, or does not acknowledge data, for this time is lost.
+/// The connection is lost if the peer is unreachable, or does not acknowledge data, for this time.
 pub(crate) const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The ID of the wake-up.
 const WAKE: u64 = 0;

@@ -14,7 +14,8 @@
 //!
 //! Modules with I/O, for the devices named `softiw...`:
 //!
-//! - `connection`: the carrier of a QP, on one TCP socket; `connection/incoming`: its receiving side; `outgoing`: its sending side
+//! - `connection`: the carrier of a QP, on one TCP socket; `connection/incoming`: its receiving side; `outgoing`: its
+//!   sending side
 //! - `engine`: the connections of the process, and the thread that serves them
 //!
 //! `simulator` tests both ends without I/O. The parsers accept any input without a panic.

@@ -35,7 +35,7 @@ pub(super) struct Outgoing {
     pub(super) requests: VecDeque<Outstanding>,
     /// The peer's requests that are not answered.
     pub(super) asked: VecDeque<(u32, Asked)>,
-    /// The owner of the message that is partially encoded.
+    /// The owner of the message of which only a part is encoded.
     pub(super) open: Option<Owner>,
     pub(super) waiter: Option<Weak<dyn Wake>>,
     /// Whether a thread is delivering completions.

@@ -28,7 +28,7 @@ pub(in crate::qp) struct Inbound {
     back: Return,
     /// The offset of the next part.
     offset: u64,
-    /// Its receive, if it consumes one.
+    /// The receive that the message consumes, if any.
     taken: Option<Taken>,
     /// The shared receive queue of XRC.
     entry: Option<SharedEntry>,
@@ -103,13 +103,14 @@ impl Responder {
         let Some(reply) = reply.filter(|_| part.request.service.is_reliable()) else {
             return has_failed;
         };
-        // TCP acknowledges, and only requests for data have an answer.
+        // TCP acknowledges the message; only requests for data have a response.
         if is_stream && matches!(reply, Reply::Done { .. }) && !part.request.operation.is_read_or_atomic() {
             return has_failed;
         }
         let back = back.unwrap_or_else(|| Return::of(part, carrier));
         if is_stream && matches!(reply, Reply::NotReady { .. }) {
-            // The connection keeps the message. This does not wait for other responses.
+            // The connection keeps the message and delivers it again later. This reply is not queued after other
+            // responses.
             let _ = back.reply(pair, reply);
             return has_failed;
         }
@@ -179,7 +180,7 @@ impl Responder {
         match self.arriving.take() {
             Some(mut arriving) => {
                 if arriving.request.length == UNKNOWN_LENGTH {
-                    // The last part decides its length, and whether it invalidates a key.
+                    // The last part determines the length of the message, and whether it invalidates a key.
                     arriving.request = part.request;
                 }
                 self.go_on(pair, arriving, part, payload)

@@ -116,8 +116,8 @@ impl Responder {
                 (failed(target.number, work.wr_id, status), Some(stop))
             }
         };
-        // The reply is sent before the completion becomes visible, as with a NIC. A program that sees the completion
-        // may act on it, and its peer then has the reply.
+        // As with a NIC, the reply is sent before the completion becomes visible. When a program sees the completion
+        // and acts on it, its peer already has the reply.
         if stop.is_none()
             && let Some(back) = self.early.take()
         {
@@ -151,7 +151,7 @@ impl Taken {
     }
 }
 
-/// Checks that a message fits into a receive.
+/// Checks that a message fits into its receive.
 pub(in crate::qp) fn check_fits(work: &ReceiveWork, length: u64) -> Result<(), ReceiveError> {
     let capacity: u64 = work.pieces.iter().map(|piece| u64::from(piece.length)).sum();
     if capacity < length { Err(ReceiveError::TooLong) } else { Ok(()) }
@@ -179,7 +179,7 @@ pub(in crate::qp) enum ReceiveError {
 }
 
 impl ReceiveError {
-    /// The status of the receive, and the end of the message.
+    /// Returns the status of the receive, and how the message ends.
     pub(in crate::qp) fn end(self, service: Service) -> (ibv_wc_status, Stop) {
         match self {
             Self::TooLong if service.is_reliable() => {

@@ -31,18 +31,18 @@ pub(in crate::qp) struct Responder {
     pub(in crate::qp) early: Option<Return>,
 }
 
-/// Why a message is not completed.
+/// The reason why a message is not completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::qp) enum Stop {
     /// No receive is posted.
     NotReady,
     /// The requester's memory failed.
     LocalFault,
-    /// It is not allowed. No receive was completed.
+    /// The message is not allowed. No receive was completed.
     Refused(Refusal),
     /// A receive was completed in error; this ends the QP, even of an unreliable service.
     Broken(Refusal),
-    /// It exceeds its receive, on an unreliable service.
+    /// The message exceeds its receive, on an unreliable service.
     TooLong,
     /// The completion of its receive was lost. This ends the QP, and no response is sent.
     Lost,
@@ -52,7 +52,7 @@ impl From<TransferFault> for Stop {
     fn from(fault: TransferFault) -> Self {
         match fault {
             TransferFault::Requester(_) => Self::LocalFault,
-            // It passed the checks, but the copy failed.
+            // The memory passed the checks, but the copy failed.
             TransferFault::Responder(_) => Self::Refused(Refusal::OperationError),
         }
     }
@@ -155,7 +155,7 @@ impl Responder {
         };
         request.source_number == *destination_number
             && is_peer(request.source, request.destination)
-            // A new message resynchronizes the PSN of a service that may lose packets.
+            // On a service that may lose packets, a new message resynchronizes the PSN.
             && (request.psn == *rq_psn || !request.service.is_reliable())
     }
 

@@ -78,7 +78,8 @@ enum Pending {
     Read(Box<Reading>),
 }
 
-/// The pending responses. Each carrier has its own queue, so that a process that is not a peer cannot delay the peers.
+/// The pending responses. Each carrier has its own queue, so that a process that is not the peer cannot delay responses
+/// to the peer.
 #[derive(Debug, Default)]
 pub(in crate::qp) struct ResponsesOut {
     /// A queue for each full carrier, the oldest response first. No queue is empty.
@@ -155,7 +156,7 @@ impl Responder {
     pub(in crate::qp) fn reply(&mut self, pair: &QueuePair, back: Return, reply: Reply) -> bool {
         let queue = if self.responses.queues.is_empty() { None } else { self.responses.queue(&back.carrier) };
         match queue.and_then(|place| self.responses.queues.get(place)) {
-            // Usually for a process that is not a peer. A peer that misses it runs into its time-out.
+            // Such a response is usually for a process that is not the peer. A peer that does not receive it times out.
             Some(queue) if reply == Reply::Silence && queue.len() >= SILENCE_LIMIT => {
                 log::debug!("QP {:#x}: dropped a response to a process that receives none", pair.number);
                 return false;
@@ -166,7 +167,7 @@ impl Responder {
                 Ok(()) | Err(Stuck::Lost | Stuck::Fault) => return false,
             },
         }
-        // It is sent when the carrier calls, since other QPs may have waited longer.
+        // The response is sent when the carrier calls, because other QPs may have waited longer.
         let carrier = Arc::clone(&back.carrier);
         if self.responses.push(back, Pending::Reply(reply)) <= MAX_PENDING {
             return false;
@@ -248,7 +249,7 @@ impl Responder {
                 Ok(()) => reading.offset += length,
                 Err(Stuck::Full) => return Ok(false),
                 Err(Stuck::Lost) => return Ok(true),
-                // It passed the checks, but the copy failed.
+                // The memory passed the checks, but the copy failed.
                 Err(Stuck::Fault) => return Err(Stop::Refused(Refusal::OperationError)),
             }
         }

@@ -40,7 +40,7 @@ impl SharedEntry {
     }
 }
 
-/// The transport to other processes, also of a child, which has its own sessions.
+/// The transport to other processes. A child after `fork` has its own.
 static TRANSPORT: OnceLock<&'static dyn Transport> = OnceLock::new();
 
 static REGISTRY: PerProcess<QpRegistry> = PerProcess::new(QpRegistry::new(), || Box::new(QpRegistry::new()));
@@ -58,7 +58,7 @@ pub(crate) struct QpRegistry {
     test_routes: RwLock<BTreeMap<u32, Arc<dyn Carrier>>>,
     #[cfg(test)]
     test_groups: RwLock<BTreeMap<Gid, Vec<Arc<dyn Carrier>>>>,
-    /// Addresses seen on this host. An address that the host loses stays listed: no other host can be reached anyway.
+    /// Addresses that this host has or had. A former address may stay listed, because RoCE devices reach no other host.
     here: RwLock<BTreeSet<Gid>>,
 }
 
@@ -134,7 +134,7 @@ impl QpRegistry {
         self.transport().is_some_and(|transport| transport.progress())
     }
 
-    /// A program will wait for an event instead of polling.
+    /// Records that a program will wait for an event instead of polling.
     pub(crate) fn armed(&self) {
         if let Some(transport) = self.transport() {
             transport.armed();
@@ -148,7 +148,7 @@ impl QpRegistry {
         }
     }
 
-    /// Returns a free QP number of 24 bits above 1. Numbers are reused late.
+    /// Returns a free QP number of 24 bits, above 1. Numbers are reused as late as possible.
     pub(crate) fn number(&self) -> Result<u32, Errno> {
         if let Some(transport) = self.transport() {
             let in_use = self.pairs.count();
@@ -193,8 +193,8 @@ impl QpRegistry {
         Ok(number)
     }
 
-    /// Removes a shared receive queue of XRC, and waits until the caller has its only reference. The caller holds no
-    /// lock.
+    /// Removes a shared receive queue of XRC, and waits until the caller has the only reference to it. The caller holds
+    /// no lock.
     pub(crate) fn leave_shared(&self, number: u32, queue: &Arc<ReceiveQueue>) {
         self.shared.leave(number);
         // Partial messages refer to it, and may never be completed.

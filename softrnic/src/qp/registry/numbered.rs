@@ -53,7 +53,7 @@ impl<T> Numbered<T> {
         unpoisoned(self.entries.read()).contains_key(&number)
     }
 
-    /// Returns the results of `get` for all objects.
+    /// Calls `get` for all objects, and returns its results.
     pub(super) fn all<U>(&self, get: impl FnMut(&T) -> Option<U>) -> Vec<U> {
         unpoisoned(self.entries.read()).values().filter_map(get).collect()
     }

@@ -24,10 +24,10 @@ use crate::wire::transport::Carrier;
 /// The length of an atomic.
 const ATOMIC_LENGTH: u64 = 8;
 
-/// The outcome of an attempt.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::qp) enum Outcome {
-    /// With the number of received bytes, for reads and atomics.
+    /// The request has completed; contains the number of received bytes, for reads and atomics.
     Done {
         length: u32,
     },
@@ -36,11 +36,11 @@ pub(in crate::qp) enum Outcome {
         timer: u8,
     },
     Silence,
-    /// It was completely sent to another process.
+    /// The request was completely sent to another process.
     Sent,
-    /// It is blocked by backpressure, as a whole or in part.
+    /// Backpressure blocks the request or a part of it.
     Stuck,
-    /// It must wait for the responses to earlier requests.
+    /// The request must wait for the responses to earlier requests.
     Later,
 }
 
@@ -49,7 +49,7 @@ pub(in crate::qp) enum Outcome {
 pub(in crate::qp) struct Peer {
     number: u32,
     pair: Weak<QueuePair>,
-    /// The carrier to it at this address, if it is in another process.
+    /// The carrier to the peer at this address, if the peer is in another process.
     carrier: Option<(Gid, Weak<dyn Carrier>)>,
 }
 
@@ -190,7 +190,7 @@ pub(in crate::qp) fn attempt(
                 if outcome != Outcome::Silence {
                     return outcome;
                 }
-                // Another process may own the number next.
+                // Another process may own the number later.
                 *peer = Peer::default();
                 Reply::Silence
             }

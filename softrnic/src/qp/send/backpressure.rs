@@ -9,9 +9,9 @@ use crate::qp::timer::NextCall;
 use crate::wire::packet::{Packet, Payload};
 use crate::wire::transport::{Carrier, Stuck};
 
-/// Time after which messages to a process are dropped if it receives nothing: one second. It applies once per process,
-/// also for a multicast group. Later messages to this process are dropped at once until it receives again. The time is
-/// long because on a busy machine a live process may not run for a tenth of a second.
+/// If a process receives nothing for this time, one second, messages to it are dropped. The time is counted for each
+/// process, also in a multicast group. Later messages to the process are dropped at once, until it receives again. The
+/// time is long because on a busy machine a process may not run for a tenth of a second.
 const LOSS: Duration = Duration::from_secs(1);
 
 /// The waiting time of the oldest request, and the carriers that have timed out.
@@ -23,7 +23,7 @@ pub(in crate::qp) struct Backpressure {
     since: Option<(Instant, u64)>,
     /// The alarm of the next check.
     alarm: NextCall,
-    /// Carriers that have timed out and had no space since.
+    /// Carriers that have timed out, and have had no space since then.
     timed_out: Vec<Weak<dyn Carrier>>,
 }
 
@@ -73,7 +73,7 @@ impl Backpressure {
     /// is the receive count of the peer's process.
     pub(in crate::qp) fn waits(&mut self, pair: &QueuePair, taken: u64) -> bool {
         let now = Instant::now();
-        // A process that receives packets of others is alive: this QP must wait for its turn.
+        // If the process receives packets of other QPs, it is alive, and this QP must wait for its turn.
         let since = match self.since {
             Some((since, before)) if before == taken => since,
             _ => now,

@@ -1,4 +1,4 @@
-//! Posting: requests are built under the lock of the send queue, and then begin together.
+//! Posts requests: they are built under the lock of the send queue, and then begin together.
 
 use std::sync::MutexGuard;
 
@@ -22,7 +22,8 @@ impl<'p> Batch<'p> {
         Self { pair, requester: Some(requester), pushed: 0 }
     }
 
-    /// Adds a cleared request to fill in; `ENOMEM` if the queue is full. Earlier requests stay.
+    /// Adds a cleared request, which the caller fills in; `ENOMEM` if the queue is full. Earlier requests stay in the
+    /// batch.
     pub(crate) fn push(&mut self) -> Result<&mut SendWork, Errno> {
         let Some(requester) = &mut self.requester else {
             return Err(Errno::INVALID);

@@ -18,11 +18,11 @@ pub(in crate::qp) struct Unsent(Vec<Arc<dyn Carrier>>);
 /// The progress of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::qp) enum GroupSend {
-    /// It was sent to all processes, or dropped for some.
+    /// The datagram was sent to all processes, or dropped for some of them.
     All,
     /// A carrier is still full.
     Some,
-    /// Its memory cannot be read.
+    /// The datagram's memory cannot be read.
     Fault,
 }
 

@@ -43,7 +43,7 @@ struct Watch {
 #[derive(Debug)]
 pub(in crate::qp) struct InFlight {
     sent: VecDeque<Sent>,
-    /// The number of sent bytes of the youngest request, if it is partially sent.
+    /// How many bytes of the youngest request were sent, if it is partially sent.
     pub(in crate::qp) partial: Option<u64>,
     /// The number of requests sent at least once, including those that must be repeated.
     begun: usize,
@@ -61,14 +61,15 @@ pub(in crate::qp) struct InFlight {
     /// An empty buffer, for reuse.
     pub(in crate::qp) replies: VecDeque<Arrival>,
     alarm: NextCall,
-    /// The next part is blocked. It is retried when the carrier calls, since other QPs may have waited longer.
+    /// Whether the next part is blocked. It is retried when the carrier calls, because other QPs may have waited
+    /// longer.
     pub(in crate::qp) is_blocked: bool,
     /// [`MIN_TIMEOUT`], except in tests.
     pub(in crate::qp) min_timeout: Duration,
 }
 
 impl InFlight {
-    /// Creates an empty one; `attempt` is the number of the first attempt and only grows.
+    /// Creates an empty list. The number of the first attempt is `attempt`; later numbers are larger.
     pub(in crate::qp) fn new(attempt: u32) -> Self {
         Self {
             sent: VecDeque::new(),
@@ -120,7 +121,7 @@ impl InFlight {
         self.sent.front().is_some_and(|sent| sent.is_read)
     }
 
-    /// Sends what its carrier has gathered.
+    /// Sends the packets that the carrier has gathered.
     pub(in crate::qp) fn flush(&self) {
         if let Some(carrier) = self.carrier.as_ref().and_then(Weak::upgrade) {
             carrier.flush();
@@ -236,8 +237,8 @@ impl InFlight {
         }
     }
 
-    /// Whether the peer has timed out: no packet was sent or received for the whole time-out. While this QP is blocked,
-    /// it times out only if the peer's process has received no packet of other QPs either.
+    /// Whether the peer has timed out: for the whole time-out, no packet was sent or received. While this QP is
+    /// blocked, the peer times out only if its process has received no packets of other QPs either.
     pub(in crate::qp) fn has_timed_out(&mut self, pair: &QueuePair, attributes: &Attributes) -> bool {
         let Some(Watch { until, activity, taken }) = self.watch else {
             return false;

@@ -1,4 +1,4 @@
-//! Responses from another process, between the receiving thread and the requester.
+//! The inbox passes responses of another process from the receiving thread to the requester.
 //!
 //! The inbox has its own lock, below all others, because a thread may receive while any thread holds the requester's
 //! lock. The data of a read is copied to its memory immediately; replies wait for the requester.

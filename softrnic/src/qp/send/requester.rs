@@ -57,7 +57,7 @@ impl Requester {
         }
     }
 
-    /// Adds a request; `pushed` requests are not counted as used yet.
+    /// Adds a request. `pushed` is the number of added requests that are not counted as used yet.
     pub(in crate::qp) fn push(&mut self, pushed: u32, max: u32) -> Result<&mut SendWork, Errno> {
         let used = self.used_slots.load(Ordering::Acquire).saturating_add(pushed);
         if used >= max { Err(Errno::NO_MEMORY) } else { Ok(self.ring.push()) }
@@ -121,13 +121,13 @@ impl Requester {
                     self.flush(pair);
                     break;
                 }
-                // No requests are queued, unless a program posts and modifies concurrently.
+                // No requests are queued, unless the program posts and modifies the QP concurrently.
                 State::Reset | State::Init | State::ReadyToReceive => break,
             }
             if next >= self.ring.len() || self.flight.is_empty() && !self.is_due(pair) {
                 break;
             }
-            // A response frees no space in the carrier, which calls when it has some.
+            // A response does not mean that the carrier has space; the carrier calls when it has.
             if self.flight.is_blocked {
                 break;
             }
@@ -177,7 +177,7 @@ impl Requester {
         }
     }
 
-    /// Whether the oldest request should be tried now. Counts its retries.
+    /// Whether the oldest request should be tried now. Also counts its retries.
     fn is_due(&mut self, pair: &QueuePair) -> bool {
         match self.wait {
             Wait::No => {
@@ -186,7 +186,7 @@ impl Requester {
             }
             Wait::Space => true,
             Wait::NotReady(until) => self.is_past(pair, until),
-            // On a network, a later packet would show the peer that this one is missing, and the peer would request it.
+            // On a network, the peer would notice at the next packet that this packet is missing, and would request it.
             Wait::SilenceForEver => true,
             Wait::Silence(until) => {
                 if !self.is_past(pair, until) {
@@ -202,7 +202,7 @@ impl Requester {
         }
     }
 
-    /// Whether `until` has passed; otherwise sets an alarm.
+    /// Returns whether `until` has passed; if not, sets an alarm.
     fn is_past(&mut self, pair: &QueuePair, until: Instant) -> bool {
         let now = Instant::now();
         let is_past = now >= until;

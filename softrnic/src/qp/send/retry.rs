@@ -24,16 +24,16 @@ pub(crate) fn silence_time(timeout: u8) -> Option<Duration> {
     }
 }
 
-/// What the oldest request waits for.
+/// The event for which the oldest request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Nothing: it has not begun.
+    /// None: the request has not begun.
     No,
     /// A carrier to its multicast group is full.
     Space,
-    /// The peer has no receive; retry at this time.
+    /// The peer has no receive posted; the request is retried at this time.
     NotReady(Instant),
-    /// The peer does not respond; retry at this time.
+    /// The peer does not respond; the request is retried at this time.
     Silence(Instant),
     /// The peer does not respond, and the time-out is unlimited.
     SilenceForEver,

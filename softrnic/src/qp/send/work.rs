@@ -14,7 +14,7 @@ pub(crate) struct Destination {
 
 /// A request in the send queue. Its vectors are reused.
 ///
-/// It takes two cache lines, and a third one for datagrams.
+/// A request takes two cache lines, and a third one for datagrams.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct SendWork {
@@ -22,7 +22,8 @@ pub(crate) struct SendWork {
     pub(crate) operation: Operation,
     pub(crate) is_signaled: bool,
     pub(crate) is_solicited: bool,
-    /// Waits for earlier reads and atomics. Within a process, each request ends before the next begins anyway.
+    /// The fence flag: the request waits for earlier reads and atomics. It has no effect within a process, where each
+    /// request ends before the next begins.
     pub(crate) is_fenced: bool,
     pub(crate) is_inline: bool,
     /// The SRQ number of XRC.

@@ -134,7 +134,7 @@ impl Bytes {
 
 impl Drop for Bytes {
     fn drop(&mut self) {
-        // It fails if the test has already deregistered it.
+        // This fails if the test has already deregistered the region.
         let _ = Memory::of_process().deregister(&self.region);
     }
 }

@@ -1,4 +1,4 @@
-//! The header in front of a datagram's data: an IPv6 header, or twenty bytes and an IPv4 header.
+//! The header before a datagram's data: an IPv6 header, or twenty bytes followed by an IPv4 header.
 
 use crate::qp::check_sum;
 use crate::wire::address::Gid;

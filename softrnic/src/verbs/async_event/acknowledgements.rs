@@ -1,4 +1,4 @@
-//! Counters of acknowledged events in the C structs, which the destruction of an object waits for.
+//! The counters of acknowledged events in the C structs. The destruction of an object waits for these counters.
 
 use std::ptr;
 

@@ -131,7 +131,7 @@ mod tests {
     use crate::srq::ReceiveEvents;
     use crate::verbs::context::{close_device, open_device};
 
-    /// Number of yields that would let an incorrect thread proceed.
+    /// Number of yields after which a thread that wrongly does not wait would have continued.
     const YIELDS: usize = if cfg!(miri) { 20 } else { 1_000 };
 
     /// Opens a device whose events do not block.

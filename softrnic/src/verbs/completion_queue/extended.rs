@@ -21,7 +21,7 @@ use crate::verbs::turn::Turn;
 /// The completion of `ibv_start_poll` and `ibv_next_poll`, for its readers: one thread at a time.
 #[derive(Debug, Default)]
 pub(super) struct Cursor {
-    /// Held from the start of a poll to its end, unless the program has promised to use one thread.
+    /// The lock that is held from the start of a poll to its end, unless the program has promised to use one thread.
     turn: Turn,
     current: UnsafeCell<Option<Completion>>,
 }
@@ -104,7 +104,7 @@ unsafe fn advance(queue: &Queue, cq: *mut ibv_cq_ex) -> bool {
     has_next
 }
 
-/// Whether a poll can begin: zero, or the errno.
+/// Returns zero if a poll can begin, otherwise the errno.
 ///
 /// # Safety
 ///

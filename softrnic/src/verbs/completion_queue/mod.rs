@@ -35,7 +35,7 @@ use extended::Cursor;
 /// A completion queue, basic or extended: each has space for the extended struct.
 #[repr(C)]
 pub(crate) struct Queue {
-    /// Written through C's pointer, while references to the other fields exist.
+    /// The C struct. It is written through C's pointer while references to the other fields exist.
     c: UnsafeCell<ibv_cq_ex>,
     pub(crate) queue: Arc<CompletionQueue>,
     cursor: Cursor,

@@ -16,7 +16,7 @@ use crate::verbs::context::{close_device, open_device};
 use crate::verbs::protection_domain::{alloc_pd, dealloc_pd};
 
 const STANDARD: u64 = 127;
-/// Number of yields that would let an incorrect thread proceed.
+/// Number of yields after which a thread that wrongly does not wait would have continued.
 const YIELDS: usize = if cfg!(miri) { 20 } else { 1_000 };
 
 /// An open device with a channel, both nonblocking.

@@ -55,13 +55,13 @@ fn modify(pair: &QueuePair, changing: &Mutex<()>, attr: &ibv_qp_attr, given: u32
         match pair.change(from, to, after) {
             Ok(()) => return Ok(to),
             Err(errno) if pair.state() == from => return Err(errno),
-            // It has failed in the meantime, so the check is outdated: the new state decides.
+            // The QP has failed in the meantime, so the check is outdated and is repeated with the new state.
             Err(_) => {}
         }
     }
 }
 
-/// `ibv_set_ece(qp, ece)`: accepts the call but none of the options.
+/// `ibv_set_ece(qp, ece)`: succeeds, but accepts none of the options.
 ///
 /// # Safety
 ///

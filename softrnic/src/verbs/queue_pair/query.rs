@@ -89,8 +89,8 @@ fn address_vector(path: Option<Path>) -> ibv_ah_attr {
     }
 }
 
-/// `ibv_query_qp_data_in_order(qp, op, flags)`: promises nothing. In practice the last bytes of each piece are written
-/// last.
+/// `ibv_query_qp_data_in_order(qp, op, flags)`: guarantees no order. In practice, the last bytes of each piece are
+/// written last.
 ///
 /// # Safety
 ///

@@ -111,7 +111,7 @@ fn move_runs(mut from: impl Iterator<Item = Run>, mut to: impl Iterator<Item = R
     }
 }
 
-/// Moves `length` bytes. The callers above have checked that both sides hold that many.
+/// Moves `length` bytes. The callers above have checked that both sides have at least this length.
 #[inline]
 fn move_bytes(from: Place, to: Place, length: usize) -> Result<(), (End, Fault)> {
     match (from, to) {

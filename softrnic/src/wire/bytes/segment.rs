@@ -5,10 +5,10 @@ use arrayvec::ArrayVec;
 use crate::sys::guard::Guard;
 use crate::wire::limits::MAX_SGE;
 
-/// The location of bytes.
+/// The location of a segment's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Memory of the process. Others may change it at any time, so no reference to it is created.
+    /// Memory of the process. Other threads and processes may change it at any time, so no reference to it is created.
     Host(*mut u8),
     /// GPU memory, which the CUDA driver copies: a device address, the ID of its allocation, and the number of its
     /// card.

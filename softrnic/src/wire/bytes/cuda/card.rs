@@ -15,9 +15,10 @@ use crate::wire::bytes::Fault;
 pub(super) struct Card {
     pub(super) driver: &'static Driver,
     pub(super) context: Handle,
-    /// A stream of softrnic's own. Copies do not wait for the program's work, which may itself wait for a message.
+    /// A stream that only softrnic uses. So its copies do not wait for the program's work, which may itself wait for a
+    /// message.
     pub(super) stream: Handle,
-    /// A small allocation in the context. It disappears with the context. Its absence shows that the stream is
+    /// A small allocation in the context, which is freed with the context. If it no longer exists, the stream is
     /// destroyed too, even if a new context has the same address.
     witness: (u64, u32),
     /// Locked by atomics, which are several copies.
@@ -58,7 +59,7 @@ impl Card {
         Ok(Self { driver, context, stream, witness, atomics: Mutex::new(()), last_error: AtomicI32::new(0) })
     }
 
-    /// Whether the context is still the one that the card was created for.
+    /// Whether the context is still the one for which the card was created.
     fn exists(&self) -> bool {
         let (address, buffer) = self.witness;
         self.driver.query(address).is_ok_and(|pointer| pointer.is_on_device() && pointer.buffer() == buffer)
