@@ -86,7 +86,7 @@ impl log::Log for Log {
 
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) {
-            let level = record.level().as_str().to_lowercase();
+            let level = record.level().to_string().to_lowercase();
             print_error(&format!("{}: {level}: {}", self.program, record.args()));
         }
     }
