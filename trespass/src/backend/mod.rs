@@ -31,6 +31,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::memory::{Buf, Domain, Pool, Progress, RegionMemory};
 
@@ -38,6 +39,12 @@ pub(crate) use crate::proto::{HEADER, Remote, Request};
 
 pub(crate) mod tcp;
 pub(crate) mod verbs;
+
+/// Returns the number of turns until a worker next reads the clock, which is a system call on some machines. `passed` is
+/// the time since it last did: if the program polls rarely, there are few turns in between.
+pub(crate) fn turns_until_look(passed: Duration) -> u32 {
+    if passed < Duration::from_millis(4) { 512 } else { 16 }
+}
 
 /// Identifies a link of a backend: an index into the worker's table of connections, and the generation of that index.
 /// The worker chooses both.

@@ -126,6 +126,18 @@ impl Buf {
         true
     }
 
+    /// Appends bytes; returns false if there is no space for them.
+    #[inline]
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
+        let at = self.len();
+        let fits = bytes.len() <= self.room();
+        if fits {
+            self.piece.end += bytes.len() as u32;
+            self[at..].copy_from_slice(bytes);
+        }
+        fits
+    }
+
     /// Appends both parts to the bytes; returns false if there is no space for them.
     #[inline]
     pub(crate) fn append(&mut self, first: &[u8], second: &[u8]) -> bool {

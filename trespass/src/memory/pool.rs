@@ -104,12 +104,12 @@ impl Pool {
         self.lend(payload, LINE - HEADROOM, self.shared.limit)
     }
 
-    /// Adds up to `count` segments to `to`; locks the pool only once if enough are free.
+    /// Adds up to `count` segments to `to`, which have no contents yet; locks the pool only once if enough are free.
     pub(crate) fn segments(&self, count: usize, to: &mut Vec<Buf>) {
         let length = self.shared.segment.saturating_sub(HEADROOM);
         let size = size_of(length);
         let Some(list) = self.shared.lists.get(size as usize) else { return };
-        list.pop_many(count, |piece| to.push(cut(piece, size, length, LINE - HEADROOM)));
+        list.pop_many(count, |piece| to.push(Buf::of_pool(piece, 0, 0)));
         if to.is_empty() {
             to.extend(self.segment());
         }

@@ -24,11 +24,14 @@ pub(crate) struct Stock {
     pub(crate) starved: bool,
     /// Number of turns that the worker has run.
     pub(crate) turn: u32,
+    /// Length of a segment, in bytes, with the header.
+    segment: usize,
     trims: u32,
 }
 
 impl Stock {
     pub(crate) fn new(pool: Pool) -> Stock {
+        let segment = pool.segment_length();
         Stock {
             pool,
             ledger: Ledger::default(),
@@ -36,6 +39,7 @@ impl Stock {
             receives: Vec::new(),
             starved: false,
             turn: 1,
+            segment,
             trims: 0,
         }
     }
@@ -67,7 +71,7 @@ impl Stock {
     /// Takes back a buffer that the device no longer uses. Buffers of other sizes than a segment return to their pool.
     #[inline]
     pub(crate) fn give(&mut self, buffer: Buf) {
-        if buffer.is_segment(self.pool.segment_length()) {
+        if buffer.is_segment(self.segment) {
             self.spare.push(buffer);
         }
     }
@@ -84,7 +88,7 @@ impl Stock {
     /// Takes a received segment back, to be posted again.
     #[inline]
     pub(crate) fn free(&mut self, mut segment: Buf) {
-        segment.resize(self.pool.segment_length());
+        segment.resize(self.segment);
         self.receives.push(segment);
     }
 

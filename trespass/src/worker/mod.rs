@@ -40,7 +40,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::backend::tcp::Tcp;
 use crate::backend::verbs::Verbs;
-use crate::backend::{Backend, LinkId, ListenerId};
+use crate::backend::{Backend, LinkId, ListenerId, turns_until_look};
 
 use domain::{Domain, Slot};
 use waiters::Woken;
@@ -52,9 +52,9 @@ pub(crate) use waiters::Awaited;
 
 /// Maximum number of events that a turn takes from a backend.
 const BUDGET: usize = 64;
-/// If TCP connections are silent: number of turns between readings of the clock, and number of milliseconds between
-/// polls of TCP. Both limit system calls.
-const TURNS: u32 = 64;
+/// Number of TCP polls without events after which TCP is silent, and number of milliseconds between polls of silent TCP,
+/// which limits system calls.
+const LOOKS: u32 = 64;
 const SILENT: u64 = 1;
 /// Number of receives that are added at a time.
 const VERBS_STEP: u32 = 128;
@@ -129,7 +129,7 @@ pub struct Worker {
     epoll: OwnedFd,
     /// Number of turns until the worker next reads the clock and polls TCP; at least 1.
     quiet: u32,
-    /// Number of consecutive TCP polls without events; after `TURNS` of them, TCP is polled less often.
+    /// Number of consecutive TCP polls without events; after `LOOKS` of them, TCP is polled less often.
     tcp_silence: u32,
     /// Time of the last TCP poll, in milliseconds.
     looked: u64,
@@ -196,14 +196,15 @@ impl Worker {
     #[inline(never)]
     fn look(&mut self) -> usize {
         let now = now();
+        let passed = Duration::from_millis(now.saturating_sub(self.looked));
         self.tick(now);
         let mut count = 0;
-        if self.tcp_silence < TURNS || now >= self.looked + SILENT {
+        if self.tcp_silence < LOOKS || now >= self.looked + SILENT {
             self.looked = now;
             count = self.tcp.turn(BUDGET);
             self.tcp_silence = match count {
                 0 if self.verbs.is_none() => 0,
-                0 if self.tcp.connections() == 0 => TURNS,
+                0 if self.tcp.connections() == 0 => LOOKS,
                 0 => self.tcp_silence.saturating_add(1),
                 _ => 0,
             };
@@ -214,7 +215,7 @@ impl Worker {
         if !self.acceptors.is_empty() {
             self.wake_acceptors();
         }
-        self.quiet = if self.tcp_silence < TURNS { 1 } else { TURNS };
+        self.quiet = if self.tcp_silence < LOOKS { 1 } else { turns_until_look(passed) };
         count
     }
 

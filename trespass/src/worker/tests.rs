@@ -366,7 +366,7 @@ fn worker_does_not_sleep_over_what_it_has_not_looked_at() {
     }
     // Creates the state after many turns with events of the device only. An edge-triggered epoll reports the event only
     // once.
-    server.worker.tcp_silence = TURNS;
+    server.worker.tcp_silence = LOOKS;
     client.try_send(near, b"unseen").unwrap();
     client.flush();
     assert_eq!(server.worker.arm().unwrap(), Duration::ZERO);

@@ -88,8 +88,7 @@ impl Worker {
     /// `WouldBlock` if no bytes have arrived; otherwise the reason why the connection ended.
     #[inline]
     pub fn try_read(&mut self, id: ConnectionId, bytes: &mut [u8]) -> io::Result<usize> {
-        let read =
-            on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| connection.read(bytes, stock)));
+        let read = on!(self, id.kind, domain => domain.read(id.link, bytes));
         read?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 

@@ -49,10 +49,10 @@ impl Task {
     /// The most instructions a message, both ends together, with those of this loop and without the device's.
     fn limit(self) -> f64 {
         match self {
-            Self::Read => 970.0,
-            Self::Recv => 1135.0,
-            Self::Batch => 702.0,
-            Self::Idle => 102.0,
+            Self::Read => 785.0,
+            Self::Recv => 960.0,
+            Self::Batch => 610.0,
+            Self::Idle => 95.0,
         }
     }
 }

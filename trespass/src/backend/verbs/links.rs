@@ -111,13 +111,12 @@ impl Links {
         let is_well = status == WorkCompletionStatus::Success;
         if Receives::is_receive(wr_id) {
             let Some(mut buf) = self.receives.take(wr_id) else { return };
-            let link = self.by_number.get(qp_number).and_then(|index| self.list.get_mut(index as usize)?.as_mut());
-            let Some(link) = link.filter(|_| is_well) else { return events.returned(buf) };
+            let recent = self.by_number.recent(qp_number).filter(|_| is_well);
+            let Some(link) = recent.or_else(|| self.find(qp_number, is_well, events)) else {
+                return events.returned(buf);
+            };
             buf.truncate(bytes as usize);
-            if matches!(link.state, State::Connecting) {
-                overtaken(link, events);
-            }
-            events.received(link.id, buf);
+            events.received(link, buf);
             return;
         }
         let Some(Some(link)) = self.list.get_mut(link::index_of(wr_id)) else { return };
@@ -131,6 +130,20 @@ impl Links {
             self.unsettle(id.index);
         }
     }
+
+    /// Returns the link of a received message that is not among the recent ones; `None` if the receive was flushed.
+    #[inline(never)]
+    fn find(&mut self, number: u32, is_well: bool, events: &mut impl Events) -> Option<LinkId> {
+        let id = self.by_number.get(number).filter(|_| is_well)?;
+        let link = self.get(id)?;
+        if matches!(link.state, State::Connecting) {
+            // The first message arrived before the connection manager's event.
+            link.state = State::Established;
+            events.established(id, manager::describe(&link.identifier), &[]);
+        }
+        self.by_number.keep(number, id);
+        Some(id)
+    }
 }
 
 pub(super) fn report(id: LinkId, retired: Retired, events: &mut impl Events) {
@@ -140,13 +153,6 @@ pub(super) fn report(id: LinkId, retired: Retired, events: &mut impl Events) {
         Retired::Moved => events.moved(id),
         Retired::Probed => events.probed(id),
     }
-}
-
-/// Establishes a link whose first message arrived before the connection manager's event.
-#[cold]
-fn overtaken(link: &mut Link, events: &mut impl Events) {
-    link.state = State::Established;
-    events.established(link.id, manager::describe(&link.identifier), &[]);
 }
 
 /// Ends the link of a failed request.

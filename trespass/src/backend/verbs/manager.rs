@@ -189,7 +189,7 @@ impl Verbs {
 
     /// Stores a link that has a queue pair in the tables.
     fn settle(&mut self, link: Link) {
-        self.links.by_number.insert(link.qp_number, link.id.index);
+        self.links.by_number.insert(link.qp_number, link.id);
         // Reserves an entry for the request that marks the end.
         self.links.room -= 1;
         self.links.enter(link);

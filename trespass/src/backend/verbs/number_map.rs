@@ -3,43 +3,55 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map from queue pair numbers, which the device chooses, to indices of links. The backend uses it to find the link
-/// of each received message.
+use crate::backend::LinkId;
+
+/// A map from queue pair numbers, which the device chooses, to links. The backend uses it to find the link of each
+/// received message.
 #[derive(Debug)]
 pub(super) struct NumberMap {
-    /// A cache: for each value of the lowest bits, the link that was added last.
-    newest: [(u32, u32); PLACES],
-    all: HashMap<u32, u32, BuildHasherDefault<Spread>>,
+    /// A cache: for each value of the lowest bits, an established link.
+    recent: [(u32, LinkId); PLACES],
+    all: HashMap<u32, LinkId, BuildHasherDefault<Spread>>,
 }
 
 const PLACES: usize = 256;
 /// An invalid number: valid ones have 24 bits.
-const NONE: (u32, u32) = (u32::MAX, 0);
+const NONE: (u32, LinkId) = (u32::MAX, LinkId { index: 0, generation: 0 });
 
 impl Default for NumberMap {
     fn default() -> Self {
-        Self { newest: [NONE; PLACES], all: HashMap::default() }
+        Self { recent: [NONE; PLACES], all: HashMap::default() }
     }
 }
 
 impl NumberMap {
-    pub(super) fn insert(&mut self, number: u32, index: u32) {
-        self.all.insert(number, index);
-        self.newest[number as usize % PLACES] = (number, index);
+    pub(super) fn insert(&mut self, number: u32, link: LinkId) {
+        self.all.insert(number, link);
     }
 
     pub(super) fn remove(&mut self, number: u32) {
         self.all.remove(&number);
-        let place = &mut self.newest[number as usize % PLACES];
+        let place = &mut self.recent[number as usize % PLACES];
         if place.0 == number {
             *place = NONE;
         }
     }
 
+    /// Returns a link in any state.
+    pub(super) fn get(&self, number: u32) -> Option<LinkId> {
+        self.all.get(&number).copied()
+    }
+
+    /// Lets [`NumberMap::recent`] return a link, which is established, until another takes its place.
+    pub(super) fn keep(&mut self, number: u32, link: LinkId) {
+        self.recent[number as usize % PLACES] = (number, link);
+    }
+
+    /// Returns a link that was [kept](NumberMap::keep).
     #[inline]
-    pub(super) fn get(&self, number: u32) -> Option<u32> {
-        let (newest, index) = self.newest[number as usize % PLACES];
-        if newest == number { Some(index) } else { self.all.get(&number).copied() }
+    pub(super) fn recent(&self, number: u32) -> Option<LinkId> {
+        let (recent, link) = self.recent[number as usize % PLACES];
+        (recent == number).then_some(link)
     }
 }
 
@@ -71,14 +83,17 @@ mod tests {
 
     #[test]
     fn numbers_that_share_a_place_keep_their_links() {
+        let link = |index| LinkId { index, generation: 3 };
         let mut map = NumberMap::default();
         let (first, second) = (5, 5 + PLACES as u32);
-        map.insert(first, 1);
-        map.insert(second, 2);
-        assert_eq!((map.get(first), map.get(second), map.get(6)), (Some(1), Some(2), None));
+        map.insert(first, link(1));
+        map.insert(second, link(2));
+        assert_eq!((map.get(first), map.get(second), map.get(6)), (Some(link(1)), Some(link(2)), None));
+        assert_eq!((map.recent(first), map.recent(second)), (None, None));
+        map.keep(first, link(1));
+        map.keep(second, link(2));
+        assert_eq!((map.recent(first), map.recent(second)), (None, Some(link(2))));
         map.remove(second);
-        assert_eq!((map.get(first), map.get(second)), (Some(1), None));
-        map.remove(first);
-        assert_eq!(map.get(first), None);
+        assert_eq!((map.get(first), map.get(second), map.recent(second)), (Some(link(1)), None, None));
     }
 }

@@ -311,6 +311,27 @@ fn a_device_without_windows_revokes_the_region_that_was_named() {
     }
 }
 
+/// Regression: without windows, the number of keys had no limit.
+#[test]
+fn a_device_without_windows_gives_out_as_many_keys_as_others() {
+    for has_windows in [true, false] {
+        let mut sides = connected();
+        let side = &mut sides[0];
+        side.verbs.device.has_windows &= has_windows;
+        let remotes: Vec<Remote> = (0..WINDOWS)
+            .map(|_| {
+                let buffer = side.buf(b"message");
+                side.verbs.expose(LINK, buffer).unwrap()
+            })
+            .collect();
+        let buffer = side.buf(b"message");
+        let refused = side.verbs.expose(LINK, buffer).unwrap_err();
+        side.post([Request::Conceal(remotes[0]), Request::Probe]);
+        until(&mut sides, |sides| sides[0].log.probed == 1);
+        sides[0].verbs.expose(LINK, refused).unwrap();
+    }
+}
+
 /// Regression: transfers and keys were leaked with the queue pair, so a ticket waited forever. The shared receives were
 /// lost too, with messages of other links.
 #[test]

@@ -9,13 +9,11 @@ use super::Verbs;
 use super::device;
 use super::link::{Link, State};
 use super::links::{broken, report};
-use crate::backend::{Ended, Events};
+use crate::backend::{Ended, Events, turns_until_look};
 use crate::memory::Buf;
 
 /// Interval between checks of the descriptors while the program polls and no link is being established or ended.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// Number of turns between readings of the clock.
-const TURNS: u32 = 64;
 
 impl Verbs {
     /// Takes about `budget` completions at most. An empty turn is the most frequent case and must be cheap, so all
@@ -52,8 +50,9 @@ impl Verbs {
         let count = count + found;
         let looked = self.look(count == 0, found < budget, events, spare);
         // While a link is being established or ended, each turn checks it.
-        let is_calm = self.links.unsettled.is_empty() && self.ended.is_empty() && self.stash.is_empty();
-        self.links.quiet = if is_calm { TURNS } else { 1 };
+        if !self.links.unsettled.is_empty() || !self.ended.is_empty() || !self.stash.is_empty() {
+            self.links.quiet = 1;
+        }
         count as usize + looked
     }
 
@@ -61,10 +60,13 @@ impl Verbs {
     /// some time ago.
     fn look(&mut self, is_idle: bool, is_empty: bool, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
         let is_changing = is_idle && !self.links.unsettled.is_empty() || !self.ended.is_empty();
-        if !is_changing && now().saturating_sub(self.looked) < LOOK_EVERY.as_nanos() as u64 {
+        let now = now();
+        let passed = Duration::from_nanos(now.saturating_sub(self.looked));
+        self.links.quiet = turns_until_look(passed);
+        if !is_changing && passed < LOOK_EVERY {
             return 0;
         }
-        self.looked = now();
+        self.looked = now;
         let mut count = self.manage(events, spare);
         // A queue pair is destroyed only after its completions were processed: the completion queue was empty just now.
         if is_empty {

@@ -14,7 +14,7 @@ impl Connection {
             return Ok(());
         }
         self.push_frame(Frame::new(Kind::FIN), &[], stock)?;
-        self.outgoing.fin = Fin::Shut;
+        (self.outgoing.fin, self.outgoing.is_open) = (Fin::Shut, false);
         self.is_unsettled = true;
         Ok(())
     }
@@ -36,7 +36,7 @@ impl Connection {
                 self.linger_until = Some(now);
             }
         }
-        self.outgoing.fin = Fin::Closed;
+        (self.outgoing.fin, self.outgoing.is_open) = (Fin::Closed, false);
     }
 
     /// Whether this side has ended sending, and the peer has acknowledged this or closed.
@@ -46,7 +46,7 @@ impl Connection {
 
     /// Whether the worker must end the link: both sides have received everything, or the linger time has passed.
     pub(crate) fn wants_disconnect(&self, now: u64) -> bool {
-        if self.ended || self.outgoing.in_flight != 0 && self.linger_until.is_none_or(|until| now < until) {
+        if self.ended || self.outgoing.in_flight() && self.linger_until.is_none_or(|until| now < until) {
             return false;
         }
         let over = match self.outgoing.fin {
@@ -60,6 +60,7 @@ impl Connection {
     /// Fails the connection because of a protocol violation or an unsuitable hello; its link must then end.
     pub(crate) fn fail(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
+        self.outgoing.is_open = false;
         self.linger_until = Some(0);
         self.is_unsettled = true;
     }
@@ -93,6 +94,7 @@ impl Connection {
             return;
         }
         self.ended = true;
+        self.outgoing.is_open = false;
         self.is_unsettled = true;
         let acked = self.outgoing.fin_acked || self.peer_close.is_some();
         if self.failure.is_none() && !(acked && (self.is_closed() || self.incoming.fin)) {
@@ -118,7 +120,7 @@ impl Connection {
 
     /// Returns the number of SENDs in the inbox.
     pub(crate) fn held(&self) -> u16 {
-        self.incoming.received.wrapping_sub(self.incoming.freed)
+        (self.incoming.received as u16).wrapping_sub(self.incoming.freed)
     }
 
     /// Drops the messages that wait to be sent, because the peer reads no more. Buffers that the peer may be reading

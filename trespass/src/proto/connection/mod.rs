@@ -1,6 +1,7 @@
 //! The state of one connection.
 
 mod close;
+mod inbox;
 mod read;
 mod receive;
 mod send;
@@ -11,6 +12,7 @@ use crate::memory::Buf;
 
 use super::frame::HEADER;
 use super::{Agreement, Failure, Remote, Request, Stock};
+use inbox::Inbox;
 
 pub(crate) use read::Received;
 
@@ -83,7 +85,8 @@ pub(crate) struct Connection {
     /// turn.
     is_unsettled: bool,
     is_unclaimed: bool,
-    pub(crate) counters: Counters,
+    /// How many messages the peer has READ, and how many this side has.
+    read: (u64, u64),
 }
 
 /// Counters for `stats()`.
@@ -97,9 +100,15 @@ pub(crate) struct Counters {
 
 #[derive(Debug, Default)]
 struct Outgoing {
-    /// How many SENDs the peer has granted since the start, and how many of them this side has used; both modulo 2^16.
+    /// How many SENDs the peer has granted since the start, modulo 2^16, and how many of them this side has used.
     limit: u16,
-    sent: u16,
+    sent: u64,
+    /// SENDs that the link has completed.
+    completed: u64,
+    /// Whether the program may send: the connection has not failed, ended or closed.
+    is_open: bool,
+    /// Maximum length of a message that may be sent inline, without a buffer.
+    short: usize,
     /// Whether messages may be added to the last entry of `requests`: it is a SEND, and did not use the reserved
     /// credits.
     joinable: bool,
@@ -108,9 +117,7 @@ struct Outgoing {
     /// The worker's turn in which a message was sent immediately. Later messages of that turn wait for its end, and
     /// share SENDs.
     left_in: u32,
-    /// SENDs that the link has not completed yet.
-    in_flight: u32,
-    /// Whether a flush by the program, or the end of the connection, waits until `in_flight` is 0. Links report
+    /// Whether a flush by the program, or the end of the connection, waits until all SENDs have completed. Links report
     /// completions in batches; a probe makes them report earlier.
     is_flushing: bool,
     /// Whether the program's last message was refused because no memory was free.
@@ -150,15 +157,15 @@ enum Fin {
 
 #[derive(Debug)]
 struct Incoming {
-    /// SENDs that arrived, and those whose receives are free again; both modulo 2^16.
-    received: u16,
+    /// SENDs that arrived, and those whose receives are free again, modulo 2^16.
+    received: u64,
     freed: u16,
     /// The limit last announced to the peer.
     announced: u16,
     /// Credits leased to the peer: the limit may be `freed + lease`.
     lease: u16,
     /// The received SENDs with unread frames. A frame that was read is removed from the front of its SEND.
-    inbox: VecDeque<Buf>,
+    inbox: Inbox,
     /// Bytes of the first frame's payload that the program has read.
     cursor: usize,
     /// The messages in the inbox that this side READs, in order, and the number of the first.
@@ -201,9 +208,11 @@ struct Assembly {
 
 #[derive(Debug, Default)]
 struct Alive {
-    /// Whether data was sent or received since the last tick.
+    /// Whether the peer's NIC has answered since the last tick, apart from received SENDs.
     heard: bool,
-    used: bool,
+    /// `Outgoing::sent` and `Incoming::received` at the last tick.
+    sent: u64,
+    received: u64,
     heard_at: u64,
     probing: bool,
 }
@@ -216,13 +225,18 @@ impl Connection {
             settings,
             agreement,
             requests: VecDeque::new(),
-            outgoing: Outgoing { limit: agreement.credits, ..Outgoing::default() },
+            outgoing: Outgoing {
+                limit: agreement.credits,
+                is_open: true,
+                short: send::SHORT.min(agreement.segment as usize - HEADER).min(agreement.message as usize),
+                ..Outgoing::default()
+            },
             incoming: Incoming {
                 received: 0,
                 freed: 0,
                 announced: lease,
                 lease,
-                inbox: VecDeque::new(),
+                inbox: Inbox::default(),
                 cursor: 0,
                 reads: VecDeque::new(),
                 first_read: 0,
@@ -244,7 +258,7 @@ impl Connection {
             linger_until: None,
             is_unsettled: true,
             is_unclaimed: false,
-            counters: Counters::default(),
+            read: (0, 0),
         }
     }
 
@@ -257,8 +271,8 @@ impl Connection {
         self.send_queued(stock);
         self.start_reads(stock);
         self.send_control(stock);
-        if self.outgoing.in_flight != 0 && !self.outgoing.is_proving && (self.outgoing.is_flushing || self.is_ending())
-        {
+        let out = &self.outgoing;
+        if out.in_flight() && !out.is_proving && (out.is_flushing || self.is_ending()) {
             self.outgoing.is_proving = true;
             self.requests.push_back(Request::Probe);
         }
@@ -272,8 +286,8 @@ impl Connection {
         if self.ended {
             return;
         }
-        let alive = &mut self.alive;
-        if std::mem::take(&mut alive.heard) {
+        let (alive, received) = (&mut self.alive, self.incoming.received);
+        if std::mem::take(&mut alive.heard) || std::mem::replace(&mut alive.received, received) != received {
             (alive.heard_at, alive.probing) = (now, false);
         } else if self.settings.keepalive != 0
             && !alive.probing
@@ -282,7 +296,7 @@ impl Connection {
             alive.probing = true;
             self.requests.push_back(Request::Probe);
         }
-        if !std::mem::take(&mut self.alive.used) {
+        if std::mem::replace(&mut self.alive.sent, self.outgoing.sent) == self.outgoing.sent {
             self.return_credits(stock);
         }
     }
@@ -301,7 +315,8 @@ impl Connection {
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        self.counters
+        let (rendezvous_sent, rendezvous_received) = self.read;
+        Counters { sends: self.outgoing.sent, receives: self.incoming.received, rendezvous_sent, rendezvous_received }
     }
 
     #[cfg(test)]

@@ -33,10 +33,16 @@ enum Front {
 }
 
 impl Connection {
+    /// Copies a short message for the program, as a stream, in the common case; otherwise use [`Connection::read`].
+    #[inline]
+    pub(crate) fn read_alone(&mut self, out: &mut [u8], stock: &mut Stock) -> Option<usize> {
+        self.incoming.read_alone(out, stock)
+    }
+
     /// Copies bytes for the program, as a stream: `None` if none have arrived yet, 0 at the end.
     #[inline]
     pub(crate) fn read(&mut self, out: &mut [u8], stock: &mut Stock) -> io::Result<Option<usize>> {
-        if let Some(count) = self.incoming.read_alone(out, stock) {
+        if let Some(count) = self.read_alone(out, stock) {
             return Ok(Some(count));
         }
         let mut filled = 0;
@@ -248,14 +254,13 @@ impl Incoming {
         let (header, payload) = self.inbox.front()?.split_first_chunk::<HEADER>()?;
         let is_alone = header[0] == Kind::DATA.0 && self.cursor == 0 && length(header) == payload.len();
         let count = payload.len();
-        let fits = count == out.len() || count < out.len() && self.inbox.len() == 1;
+        let fits = count == out.len() || count < out.len() && self.inbox.is_last();
         if !is_alone || !fits || count == 0 {
             return None;
         }
         out.get_mut(..count)?.copy_from_slice(payload);
-        let send = self.inbox.pop_front()?;
-        self.freed = self.freed.wrapping_add(1);
-        stock.free(send);
+        let send = self.inbox.pop()?;
+        self.free(send, stock);
         Some(count)
     }
 
@@ -266,19 +271,17 @@ impl Incoming {
         let alone = self.inbox.front().is_some_and(|send| send.len() == frame.extent());
         if alone
             && let Some(replacement) = stock.take()
-            && let Some(mut message) = self.inbox.pop_front()
+            && let Some(mut message) = self.inbox.pop()
         {
             message.advance(start);
             self.cursor = 0;
-            self.freed = self.freed.wrapping_add(1);
-            stock.free(replacement);
+            self.free(replacement, stock);
             return message;
         }
         let payload = self.inbox.front().and_then(|send| send.get(start..frame.extent())).unwrap_or(&[]);
-        // The message fits into a segment, because it arrived in one.
-        let message = stock.take().filter(|message| payload.len() <= message.room());
-        let mut message = message.unwrap_or_else(|| Buf::on_heap(0));
-        if !message.append(payload, &[]) {
+        // The message fits, because it arrived in a segment.
+        let mut message = stock.take().unwrap_or_else(|| Buf::on_heap(0));
+        if !message.push(payload) {
             message = Buf::on_heap(payload.len());
             message.copy_from_slice(payload);
         }
@@ -293,9 +296,8 @@ impl Incoming {
         let Some(send) = self.inbox.front_mut() else { return };
         if send.len() > extent {
             send.advance(extent);
-        } else if let Some(send) = self.inbox.pop_front() {
-            self.freed = self.freed.wrapping_add(1);
-            stock.free(send);
+        } else if let Some(send) = self.inbox.pop() {
+            self.free(send, stock);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Processes incoming SENDs, and READs long messages.
 
 use crate::memory::Buf;
-use crate::proto::frame::{Frame, HEADER, Kind, OPTIONAL, Source};
+use crate::proto::frame::{Frame, HEADER, Kind, OPTIONAL, Source, length};
 use crate::proto::{FLOOR, Failure, RESERVE, Request, Stock, WINDOW_MAX};
 
 use super::{Connection, Incoming, Read};
@@ -11,31 +11,35 @@ impl Connection {
     #[inline]
     pub(crate) fn received(&mut self, message: Buf, stock: &mut Stock) -> Result<(), Failure> {
         let incoming = &mut self.incoming;
-        incoming.received = incoming.received.wrapping_add(1);
-        self.alive.heard = true;
-        self.counters.receives += 1;
-        let has_credit = incoming.announced.wrapping_sub(incoming.received) <= u16::MAX / 2;
+        incoming.received += 1;
+        let has_credit = incoming.announced.wrapping_sub(incoming.received as u16) <= u16::MAX / 2;
+        let Some(credits) = alone(&message).filter(|_| has_credit && !incoming.fin && !incoming.discard) else {
+            return self.received_frames(message, has_credit, stock);
+        };
+        incoming.inbox.push(message);
+        self.take_credits(credits);
+        self.grow(stock);
+        Ok(())
+    }
+
+    /// Processes a SEND that is not a single DATA, or arrived at an unusual time.
+    #[inline(never)]
+    fn received_frames(&mut self, message: Buf, has_credit: bool, stock: &mut Stock) -> Result<(), Failure> {
         let Some(frame) = Frame::parse(&message).filter(|_| has_credit) else {
-            incoming.freed = incoming.freed.wrapping_add(1);
-            stock.free(message);
+            self.incoming.free(message, stock);
             return Err(Failure::violation(match has_credit {
                 true => "a frame is cut short",
                 false => "the peer sent without a credit",
             }));
         };
-        let ordered = if frame.kind == Kind::DATA && frame.extent() == message.len() {
-            self.incoming.may_follow()
-        } else {
-            self.scan(&message, stock)
-        };
+        let ordered = self.scan(&message, stock);
         // Applies the credits last. After a RETURN, credits are ignored until RETURNED arrives; one of these frames may
         // be the RETURNED.
         self.take_credits(frame.credits);
         if matches!(ordered, Ok(true)) && !self.incoming.discard {
-            self.incoming.inbox.push_back(message);
+            self.incoming.inbox.push(message);
         } else {
-            self.incoming.freed = self.incoming.freed.wrapping_add(1);
-            stock.free(message);
+            self.incoming.free(message, stock);
         }
         self.grow(stock);
         ordered.map(|_| ())
@@ -57,7 +61,7 @@ impl Connection {
         } else if let Some(read) = incoming.reads.get_mut(index) {
             *read = Read::Ready(message);
         }
-        self.counters.rendezvous_received += 1;
+        self.read.1 += 1;
     }
 
     /// Records that the program has not accepted the connection. Until [`Connection::claim`], no memory is allocated
@@ -105,7 +109,6 @@ impl Connection {
 
     /// Processes the frames of a SEND that is not a single DATA frame; returns whether it has frames for the program.
     fn scan(&mut self, message: &[u8], stock: &mut Stock) -> Result<bool, Failure> {
-        self.is_unsettled = true;
         let mut rest = message;
         let mut ordered = false;
         while !rest.is_empty() {
@@ -115,7 +118,11 @@ impl Connection {
             if frame.kind.is_ordered() && !(frame.kind == Kind::CLOSE && self.incoming.fin) {
                 ordered |= self.incoming.may_follow()?;
             }
-            self.take_frame(frame, payload, stock)?;
+            // Messages need no turn; other frames may.
+            if frame.kind != Kind::DATA {
+                self.is_unsettled = true;
+                self.take_frame(frame, payload, stock)?;
+            }
             rest = &rest[frame.extent()..];
         }
         Ok(ordered)
@@ -124,7 +131,7 @@ impl Connection {
     fn take_frame(&mut self, frame: Frame, payload: &[u8], stock: &mut Stock) -> Result<(), Failure> {
         let incoming = &mut self.incoming;
         match frame.kind {
-            Kind::DATA | Kind::GRANT => {}
+            Kind::GRANT => {}
             Kind::RTS => {
                 let from = Source::parse(payload).ok_or(Failure::violation("an RTS is cut short"))?;
                 if self.agreement.reads == 0
@@ -142,7 +149,7 @@ impl Connection {
             Kind::DONE => self.take_done(frame.a)?,
             Kind::RETURN => {
                 let (held, kept) = (frame.a as u16, frame.b as u16);
-                let left = kept.wrapping_sub(incoming.received);
+                let left = kept.wrapping_sub(incoming.received as u16);
                 if !(FLOOR..=WINDOW_MAX).contains(&left) {
                     return Err(Failure::violation("the peer returned credits that it does not have"));
                 }
@@ -162,6 +169,7 @@ impl Connection {
             Kind::FIN => incoming.fin = true,
             Kind::CLOSE => {
                 incoming.fin = true;
+                self.outgoing.is_open = false;
                 self.peer_close = Some((frame.a, String::from_utf8_lossy(payload).into_owned()));
                 self.drop_queue(stock);
             }
@@ -190,8 +198,8 @@ impl Connection {
     #[inline]
     fn grow(&mut self, stock: &mut Stock) {
         let incoming = &mut self.incoming;
-        let left = incoming.announced.wrapping_sub(incoming.received);
-        let held = incoming.received.wrapping_sub(incoming.freed);
+        let left = incoming.announced.wrapping_sub(incoming.received as u16);
+        let held = (incoming.received as u16).wrapping_sub(incoming.freed);
         if incoming.lease < self.settings.window
             && left <= RESERVE.max(incoming.lease / 2)
             && held <= incoming.lease / 2
@@ -202,7 +210,21 @@ impl Connection {
     }
 }
 
+/// Returns the credits of a SEND that consists of one DATA.
+#[inline]
+fn alone(message: &[u8]) -> Option<u16> {
+    let (header, payload) = message.split_first_chunk::<HEADER>()?;
+    (header[0] == Kind::DATA.0 && length(header) == payload.len()).then(|| u16::from_le_bytes([header[2], header[3]]))
+}
+
 impl Incoming {
+    /// Frees the receive of a SEND.
+    #[inline]
+    pub(super) fn free(&mut self, send: Buf, stock: &mut Stock) {
+        self.freed = self.freed.wrapping_add(1);
+        stock.free(send);
+    }
+
     /// Returns true; an error if FIN or CLOSE arrived earlier, because nothing may follow these.
     #[inline]
     fn may_follow(&self) -> Result<bool, Failure> {
@@ -240,21 +262,20 @@ impl Incoming {
     pub(super) fn append_status(&mut self, send: &mut Buf) {
         if self.is_done_due() {
             self.done_told = self.done;
-            send.append(&Frame { a: self.done, ..Frame::new(Kind::DONE) }.emit(), &[]);
+            send.push(&Frame { a: self.done, ..Frame::new(Kind::DONE) }.emit());
         }
         if std::mem::take(&mut self.returned) {
-            send.append(&Frame { a: u32::from(self.announced), ..Frame::new(Kind::RETURNED) }.emit(), &[]);
+            send.push(&Frame { a: u32::from(self.announced), ..Frame::new(Kind::RETURNED) }.emit());
         }
         if self.is_ack_due() {
             self.fin_acked = true;
-            send.append(&Frame::new(Kind::FIN_ACK).emit(), &[]);
+            send.push(&Frame::new(Kind::FIN_ACK).emit());
         }
     }
 
     pub(super) fn clear_inbox(&mut self, stock: &mut Stock) {
-        for send in self.inbox.drain(..) {
-            self.freed = self.freed.wrapping_add(1);
-            stock.free(send);
+        while let Some(send) = self.inbox.pop() {
+            self.free(send, stock);
         }
     }
 

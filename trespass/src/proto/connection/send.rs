@@ -6,13 +6,13 @@ use crate::memory::Buf;
 use crate::proto::frame::{Frame, HEADER, Kind, LAST, set_credits};
 use crate::proto::{FLOOR, Port, RESERVE, Request, Stock};
 
-use super::{Connection, Fin, Item};
+use super::{Connection, Fin, Item, Outgoing};
 
 /// The maximum number of SENDs passed to the backend in a turn. Further SENDs wait, and further small messages are
 /// added to them.
 const BATCH: usize = 16;
 /// Maximum length of a message that may be sent inline, without a buffer.
-const SHORT: usize = 256;
+pub(super) const SHORT: usize = 256;
 /// The maximum number of messages that wait for the peer to READ them. A link can expose more buffers than this,
 /// because it revokes a key only some time after the READ.
 const EXPOSED: usize = 32;
@@ -61,8 +61,8 @@ impl Connection {
     #[inline]
     pub(crate) fn send_now(&mut self, message: &[u8], stock: &Stock, link: &mut impl Port) -> bool {
         let out = &self.outgoing;
-        let is_first = out.left_in != stock.turn && out.queue.is_empty() && self.requests.is_empty();
-        if message.len() > SHORT || !is_first || self.credits() <= RESERVE || self.may_send(message.len()).is_err() {
+        let is_first = out.left_in != stock.turn && out.waiting == 0 && self.requests.is_empty();
+        if message.len() > out.short || !is_first || !out.is_open || self.credits() <= RESERVE {
             return false;
         }
         // Only posted receives may be announced as credits, so the limit does not rise while receives wait to be
@@ -75,7 +75,7 @@ impl Connection {
         }
         self.incoming.announced = credits;
         self.outgoing.left_in = stock.turn;
-        self.left();
+        self.outgoing.sent += 1;
         true
     }
 
@@ -128,7 +128,7 @@ impl Connection {
     /// Whether the peer's NIC has received everything that was sent, and the peer has READ all announced messages.
     pub(crate) fn is_flushed(&self) -> bool {
         let out = &self.outgoing;
-        out.queue.is_empty() && out.exposed.is_empty() && out.in_flight == 0
+        out.queue.is_empty() && out.exposed.is_empty() && !out.in_flight()
     }
 
     /// Adds a transfer of a region. It is executed in order with the messages, and needs no credit.
@@ -156,16 +156,15 @@ impl Connection {
     /// Records that `requests` more SENDs have completed.
     #[inline]
     pub(crate) fn sent(&mut self, requests: u32) {
-        self.outgoing.in_flight = self.outgoing.in_flight.saturating_sub(requests);
+        self.outgoing.completed += u64::from(requests);
         self.alive.heard = true;
     }
 
     #[inline]
     fn may_send(&self, length: usize) -> io::Result<()> {
         let (out, agreement) = (&self.outgoing, &self.agreement);
-        let is_open = self.failure.is_none() && out.fin == Fin::Open && self.peer_close.is_none() && !self.ended;
         let has_room = out.waiting <= self.settings.send_high_water && out.exposed.len() < EXPOSED;
-        if is_open && has_room && length <= agreement.message as usize { Ok(()) } else { Err(self.refusal(length)) }
+        if out.is_open && has_room && length <= agreement.message as usize { Ok(()) } else { Err(self.refusal(length)) }
     }
 
     /// Returns an error if a message cannot be accepted.
@@ -208,7 +207,7 @@ impl Connection {
                     return Err(Buf::on_heap(0));
                 }
                 self.outgoing.exposed.push_back((remote, length));
-                self.counters.rendezvous_sent += 1;
+                self.read.0 += 1;
             }
             Err(message) => self.outgoing.queue.push_back(Item::Rest { message, first: true }),
         }
@@ -264,7 +263,7 @@ impl Connection {
     /// Returns the number of SENDs for which the peer has receives.
     #[inline]
     fn credits(&self) -> u16 {
-        self.outgoing.limit.wrapping_sub(self.outgoing.sent)
+        self.outgoing.limit.wrapping_sub(self.outgoing.sent as u16)
     }
 
     /// Passes a SEND to the backend; the caller has checked the credits.
@@ -272,17 +271,8 @@ impl Connection {
     fn launch(&mut self, mut send: Buf) {
         self.incoming.announced = self.incoming.target();
         set_credits(&mut send, self.incoming.announced);
-        self.left();
+        self.outgoing.sent += 1;
         self.requests.push_back(Request::Send(send));
-    }
-
-    /// Counts a SEND that was posted.
-    #[inline]
-    fn left(&mut self) {
-        self.outgoing.sent = self.outgoing.sent.wrapping_add(1);
-        self.outgoing.in_flight += 1;
-        self.alive.used = true;
-        self.counters.sends += 1;
     }
 
     #[inline]
@@ -342,7 +332,7 @@ impl Connection {
         } else if self.credits() >= if grant { 1 } else { 2 }
             && let Some(mut send) = stock.take()
         {
-            send.append(&Frame::new(Kind::GRANT).emit(), &[]);
+            send.push(&Frame::new(Kind::GRANT).emit());
             self.incoming.append_status(&mut send);
             self.launch(send);
             self.outgoing.joinable = false;
@@ -352,10 +342,10 @@ impl Connection {
     /// Whether to announce freed credits with a SEND of their own: at least two are free, and the peer has few left or
     /// half of the lease is free.
     #[inline]
-    pub(super) fn is_grant_due(&self) -> bool {
+    pub(crate) fn is_grant_due(&self) -> bool {
         let incoming = &self.incoming;
         let free = incoming.target().wrapping_sub(incoming.announced);
-        let left = incoming.announced.wrapping_sub(incoming.received);
+        let left = incoming.announced.wrapping_sub(incoming.received as u16);
         free >= 2 && (left <= RESERVE || free >= incoming.lease / 2)
     }
 
@@ -363,16 +353,24 @@ impl Connection {
     /// Until the peer's confirmation arrives, credits refer to the old limit and are ignored.
     pub(super) fn return_credits(&mut self, stock: &mut Stock) {
         let held = self.outgoing.limit;
-        let kept = self.outgoing.sent.wrapping_add(1 + FLOOR);
+        let kept = (self.outgoing.sent as u16).wrapping_add(1 + FLOOR);
         if self.credits() <= 1 + FLOOR || !self.outgoing.queue.is_empty() || self.outgoing.returning {
             return;
         }
         let Some(mut send) = stock.take() else { return };
-        send.append(&Frame { a: u32::from(held), b: u32::from(kept), ..Frame::new(Kind::RETURN) }.emit(), &[]);
+        send.push(&Frame { a: u32::from(held), b: u32::from(kept), ..Frame::new(Kind::RETURN) }.emit());
         (self.outgoing.limit, self.outgoing.returning) = (kept, true);
         self.launch(send);
         self.outgoing.joinable = false;
         // This SEND does not count as activity of the connection.
-        self.alive.used = false;
+        self.alive.sent = self.outgoing.sent;
+    }
+}
+
+impl Outgoing {
+    /// Whether the link has not completed all SENDs.
+    #[inline]
+    pub(super) fn in_flight(&self) -> bool {
+        self.sent > self.completed
     }
 }

@@ -143,6 +143,27 @@ impl<B: Backend> Domain<B> {
         self.with(link, |connection, stock, port| connection.try_send(message, stock, port))
     }
 
+    /// Reads bytes of a stream.
+    #[inline]
+    pub(super) fn read(&mut self, link: LinkId, out: &mut [u8]) -> io::Result<Option<usize>> {
+        let Table { slots, stock, dirty, .. } = &mut self.table;
+        if let Some(Slot { generation, state: State::Open(connection), is_dirty, .. }) =
+            slots.get_mut(link.index as usize)
+            && *generation == link.generation
+            && let Some(count) = connection.read_alone(out, stock)
+        {
+            if stock.receives.len() >= REFILL {
+                self.backend.post_receives(&mut stock.receives);
+            }
+            if connection.is_grant_due() && !*is_dirty {
+                *is_dirty = true;
+                dirty.push(link.index);
+            }
+            return Ok(Some(count));
+        }
+        self.with(link, |connection, stock, _| connection.read(out, stock))
+    }
+
     /// Releases a connection. Sent messages still arrive, within the linger time.
     pub(super) fn forget(&mut self, link: LinkId, code: u32, reason: &str) {
         let now = self.table.now;

@@ -194,25 +194,28 @@ impl Events for Table {
     #[inline]
     fn received(&mut self, link: LinkId, message: Buf) -> bool {
         let Table { slots, stock, dirty, .. } = self;
-        match slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation) {
-            Some(Slot { state: State::Open(connection), is_dirty, waiters, .. }) => {
-                let received = connection.received(message, stock);
-                let is_sound = received.is_ok();
-                if let Err(violation) = received {
-                    log::warn!("ended a connection: {violation}");
-                    connection.fail(violation);
-                }
-                if !*is_dirty && (!waiters.is_empty() || connection.needs_turn(stock)) {
-                    *is_dirty = true;
-                    dirty.push(link.index);
-                }
-                is_sound
-            }
-            _ => {
-                self.stock.free(message);
-                true
-            }
+        let Some(Slot { generation, state: State::Open(connection), is_dirty, waiters, .. }) =
+            slots.get_mut(link.index as usize)
+        else {
+            stock.free(message);
+            return true;
+        };
+        if *generation != link.generation {
+            stock.free(message);
+            return true;
         }
+        let is_sound = match connection.received(message, stock) {
+            Ok(()) => true,
+            Err(violation) => {
+                violated(connection, violation);
+                false
+            }
+        };
+        if !*is_dirty && (!waiters.is_empty() || connection.needs_turn(stock)) {
+            *is_dirty = true;
+            dirty.push(link.index);
+        }
+        is_sound
     }
 
     fn returned(&mut self, receive: Buf) {
@@ -265,6 +268,12 @@ impl Events for Table {
             self.fail(link, failure.unwrap_or_else(aborted));
         }
     }
+}
+
+#[cold]
+fn violated(connection: &mut Connection, violation: Failure) {
+    log::warn!("ended a connection: {violation}");
+    connection.fail(violation);
 }
 
 /// Returns the error that the program receives for a rejection.

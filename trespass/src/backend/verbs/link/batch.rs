@@ -9,8 +9,8 @@ use sideway::ibverbs::queue_pair::{Connected, PostSendGuard, SendQueue, SetScatt
 
 use super::super::SIGNAL_EVERY;
 use super::window::{Held, Window};
-use super::{Outstanding, Posted, number};
-use crate::backend::{LinkId, Request};
+use super::{Outstanding, Posted};
+use crate::backend::Request;
 use crate::memory::{Buf, Pool};
 
 /// A list of requests that is not posted yet.
@@ -18,7 +18,7 @@ pub(super) struct Batch<'l> {
     pub(super) windows: &'l mut Vec<Window>,
     pub(super) posted: &'l mut Outstanding,
     pub(super) binds: &'l mut VecDeque<usize>,
-    pub(super) id: LinkId,
+    pub(super) number: u64,
     pub(super) unsignaled: &'l mut u32,
     pub(super) inline: usize,
     pub(super) pool: &'l Pool,
@@ -40,7 +40,7 @@ impl Batch<'_> {
         let mut holds = false;
         for index in 0..count {
             let Some(request) = requests.pop_front() else { break };
-            let number = number(self.id, self.posted.next);
+            let number = self.number | u64::from(self.posted.next);
             let is_last = index + 1 == count;
             let mut flags = |waits: bool, holds: &mut bool| {
                 *self.unsignaled += 1;
@@ -144,7 +144,7 @@ impl Batch<'_> {
             };
             let Some(region) = held.region() else { continue };
             let part = held.bind(region);
-            let number = number(self.id, self.posted.next);
+            let number = self.number | u64::from(self.posted.next);
             *self.unsignaled += 1;
             let flags = match *self.unsignaled {
                 SIGNAL_EVERY.. => WorkRequestFlags::Signaled,

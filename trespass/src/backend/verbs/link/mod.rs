@@ -55,6 +55,8 @@ pub(super) struct Link {
     /// Reads that were requested after the link failed.
     pub(super) refused: Vec<(u32, Buf)>,
     pub(super) id: LinkId,
+    /// The number of the first request, to which a count is added.
+    number: u64,
     pub(super) state: State,
     pub(super) qp_number: u32,
     /// Whether this side is the client.
@@ -128,6 +130,7 @@ impl Link {
             binds: VecDeque::new(),
             refused: Vec::new(),
             id,
+            number: number(id),
             state,
             qp_number: 0,
             is_client: false,
@@ -162,7 +165,7 @@ impl Link {
             windows: &mut self.windows,
             posted: &mut self.posted,
             binds: &mut self.binds,
-            id: self.id,
+            number: self.number,
             unsignaled: &mut self.unsignaled,
             inline: self.inline,
             pool,
@@ -185,7 +188,7 @@ impl Link {
         let Some(queue_pair) = &mut self.queue_pair else { return false };
         let is_signaled = self.unsignaled + 1 >= SIGNAL_EVERY;
         let flags = if is_signaled { WorkRequestFlags::Signaled } else { WorkRequestFlags::empty() };
-        let number = number(self.id, self.posted.next);
+        let number = self.number | u64::from(self.posted.next);
         let is_posted = match queue_pair.queues().0 {
             GenericSendQueue::Basic(queue) => send_inline(queue, number, flags, &parts),
             GenericSendQueue::Extended(queue) => send_inline(queue, number, flags, &parts),
@@ -214,15 +217,17 @@ impl Link {
     pub(super) fn open(&mut self, held: Held, domain: Option<&Arc<ProtectionDomain>>) -> Result<Remote, Held> {
         let Some(region) = held.region() else { return Err(held) };
         let address = held.address();
+        let free = self.windows.iter().position(|window| window.held.is_none());
+        if free.is_none() && self.windows.len() >= WINDOWS {
+            return Err(held);
+        }
         let Some(domain) = domain else {
             let key = region.rkey();
             self.windows.push(Window { window: None, key, held: Some(held), is_closing: false });
             return Ok(Remote { address, key: key.raw() });
         };
-        let free = self.windows.iter().position(|window| window.held.is_none());
         let index = match free {
             Some(index) => index,
-            None if self.windows.len() >= WINDOWS => return Err(held),
             None => match domain.alloc_mw(MemoryWindowType::Type2) {
                 Ok(window) => {
                     let key = window.rkey();
@@ -251,7 +256,7 @@ impl Link {
             return false;
         }
         let mut guard = queue_pair.start_post_send();
-        let number = number(self.id, self.posted.next);
+        let number = self.number | u64::from(self.posted.next);
         guard.construct_wr(number, WorkRequestFlags::Signaled).setup_send().setup_no_data();
         self.posted.push(Posted::End);
         self.is_marked = true;
@@ -393,11 +398,11 @@ impl Link {
 /// Maximum number of links of a backend: a request's number has 24 bits for their index.
 pub(super) const LINKS: u32 = 1 << 24;
 
-/// Composes the number of a request: seven bits of the link's generation, the link's index, and a count.
-#[inline]
-fn number(id: LinkId, count: u32) -> u64 {
+/// Composes the number of a link's first request: seven bits of the link's generation, the link's index, and 32 bits for
+/// a count.
+fn number(id: LinkId) -> u64 {
     let link = u64::from(id.generation & 0x7f) << 24 | u64::from(id.index & (LINKS - 1));
-    link << 32 | u64::from(count)
+    link << 32
 }
 
 /// Returns the index of the link that posted a request.
