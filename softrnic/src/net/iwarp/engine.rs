@@ -58,7 +58,7 @@ pub(crate) struct Engine {
     connecting: Mutex<BTreeMap<u64, First>>,
     last_id: AtomicU64,
     /// Connections to serve although their sockets may not be ready.
-    notified: Mutex<Vec<u64>>,
+    pub(super) notified: Mutex<Vec<u64>>,
     /// The number of connections that are ending.
     ending: AtomicUsize,
     /// The number of connections with a message that waits for a receive.
@@ -305,7 +305,12 @@ impl Engine {
 
     /// Makes the thread serve a connection soon. The caller may hold any lock.
     pub(super) fn notify(&self, id: u64) {
-        unpoisoned(self.notified.lock()).push(id);
+        let mut notified = unpoisoned(self.notified.lock());
+        // Each post of a connection that waits notifies it; the thread serves it once.
+        if notified.last() != Some(&id) {
+            notified.push(id);
+        }
+        drop(notified);
         self.wake();
     }
 

@@ -327,6 +327,15 @@ fn connection_notifies_while_it_is_served() {
     assert_eq!(log.seen(), [Seen::Part(4), Seen::Ended]);
 }
 
+/// Regression: a flush with many posts listed its connection once for each of them.
+#[test]
+fn connection_notified_repeatedly_is_listed_once() {
+    let (engine, _) = engine();
+    engine.start_by(|_| Ok(())).unwrap();
+    [1, 1, 1, 2, 2].into_iter().for_each(|id| engine.notify(id));
+    assert_eq!(*engine.notified.lock().unwrap(), [1, 2]);
+}
+
 #[test]
 fn peer_that_still_sends_delays_the_close() {
     let seconds = Duration::from_secs;
