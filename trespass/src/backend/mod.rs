@@ -41,7 +41,7 @@ pub(crate) mod tcp;
 pub(crate) mod verbs;
 
 /// Returns the number of turns until a worker next reads the clock, which is a system call on some machines. `passed` is
-/// the time since it last did: if the program polls rarely, there are few turns in between.
+/// the time since it last did: it returns few turns if the program polls rarely.
 pub(crate) fn turns_until_look(passed: Duration) -> u32 {
     if passed < Duration::from_millis(4) { 512 } else { 16 }
 }
