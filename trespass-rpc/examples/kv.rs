@@ -9,11 +9,13 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{self, Write};
+use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use clap::Parser;
 use serde::{Deserialize, Serialize};
-use trespass_rpc::{Attachment, Context, Memory, Server, Stream, Target};
+use trespass_rpc::{Attachment, Channel, Context, Memory, Server, Stream, Target};
 
 /// A service that stores values by key.
 #[trespass_rpc::service(name = "example.Kv")]
@@ -95,27 +97,55 @@ fn listed<T: Unpin>(items: Vec<T>) -> impl Stream<Item = T> {
     Listed(items.into_iter())
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
-    match (arguments.next(), arguments.next()) {
-        (None, _) => serve().await?,
-        (Some(address), None) => talk(&address).await?,
-        (Some(address), Some(_)) => load(&address).await?,
-    }
-    Ok(())
+/// Key-value service: the server, or a client of it
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// The server, HOST:PORT; without it, this program is the server
+    address: Option<String>,
+    /// `load`: calls of 64 callers for 3 s
+    #[arg(value_parser = ["load"])]
+    load: Option<String>,
+    /// Address at which the server listens
+    #[arg(long, default_value = "0.0.0.0:7175", conflicts_with = "address")]
+    listen: String,
 }
 
-async fn serve() -> io::Result<()> {
-    let serving = Server::new(KvServer::new(Store::default())).bind("0.0.0.0:7175").await?;
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let run = match (&arguments.address, &arguments.load) {
+        (None, _) => serve(&arguments.listen).await,
+        (Some(address), None) => talk(address).await,
+        (Some(address), Some(_)) => load(address).await,
+    };
+    match run {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Without standard error, the exit status reports the failure.
+            _ = writeln!(io::stderr(), "kv: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve(address: &str) -> Result<(), Box<dyn Error>> {
+    let serving = Server::new(KvServer::new(Store::default())).bind(address).await;
+    let serving = serving
+        .map_err(|error| format!("cannot listen at {address}: {error}; choose another address with --listen"))?;
     writeln!(io::stdout(), "serving at {}", serving.local_addr())?;
     std::future::pending().await
 }
 
+async fn connect(address: &str) -> Result<KvClient<Channel>, Box<dyn Error>> {
+    let connected = KvClient::connect(address).await;
+    let kv = connected.map_err(|error| format!("cannot connect to {address}: {error}; start the server first"))?;
+    writeln!(io::stdout(), "connected over {}", kv.transport())?;
+    Ok(kv)
+}
+
 async fn talk(address: &str) -> Result<(), Box<dyn Error>> {
-    let kv = KvClient::connect(address).await?;
+    let kv = connect(address).await?;
     let mut out = io::stdout();
-    writeln!(out, "connected over {}", kv.transport())?;
     kv.put("fruit/apple", Attachment::from(&b"green"[..])).await.map_err(failed)?;
     let times = kv.put("fruit/orchard", Attachment::from(vec![b'x'; 10 << 20])).await.map_err(failed)?;
     writeln!(out, "number of times that fruit/orchard was set: {times}")?;
@@ -137,8 +167,7 @@ async fn talk(address: &str) -> Result<(), Box<dyn Error>> {
 async fn load(address: &str) -> Result<(), Box<dyn Error>> {
     const CALLERS: u32 = 64;
     const TIME: Duration = Duration::from_secs(3);
-    let kv = KvClient::connect(address).await?;
-    writeln!(io::stdout(), "connected over {}", kv.transport())?;
+    let kv = connect(address).await?;
     kv.put("load", Attachment::from(vec![7; 128])).await.map_err(failed)?;
     let begun = Instant::now();
     let callers: Vec<_> = (0..CALLERS)
@@ -146,16 +175,17 @@ async fn load(address: &str) -> Result<(), Box<dyn Error>> {
             let kv = kv.clone();
             tokio::spawn(async move {
                 let mut calls = 0_u64;
-                while begun.elapsed() < TIME && kv.put("load", Attachment::from(&[7; 128][..])).await.is_ok() {
+                while begun.elapsed() < TIME {
+                    kv.put("load", Attachment::from(&[7; 128][..])).await.map_err(failed)?;
                     calls += 1;
                 }
-                calls
+                Ok::<_, String>(calls)
             })
         })
         .collect();
     let mut calls = 0;
     for caller in callers {
-        calls += caller.await?;
+        calls += caller.await??;
     }
     writeln!(io::stdout(), "{CALLERS} callers: {:.0} calls/s", calls as f64 / begun.elapsed().as_secs_f64())?;
     Ok(())

@@ -158,8 +158,11 @@ pub(crate) async fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = address.parse() {
         return Ok(vec![address]);
     }
-    if tokio::runtime::Handle::try_current().is_ok() {
-        return Ok(tokio::net::lookup_host(address).await?.collect());
-    }
-    Ok(address.to_socket_addrs()?.collect())
+    let found = if tokio::runtime::Handle::try_current().is_ok() {
+        tokio::net::lookup_host(address).await.map(Iterator::collect)
+    } else {
+        address.to_socket_addrs().map(Iterator::collect)
+    };
+    let text = |error: &io::Error| format!("cannot resolve {address}: {error}; give HOST:PORT");
+    found.map_err(|error| io::Error::new(error.kind(), text(&error)))
 }

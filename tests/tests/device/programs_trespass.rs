@@ -115,5 +115,5 @@ fn calls_carry_attachments() {
     server.wait_until("serve", |server| server.said().contains("serving at"));
     let output = succeeds(Some(child::run(place.command("examples/kv", &[&format!("{}:7175", address())]), LIMIT)));
     assert!(output.contains(&format!("connected over {}", device::name())), "{output}");
-    assert!(output.contains("fruit/orchard came back with 10485760 bytes"), "{output}");
+    assert!(output.contains("fruit/orchard has 10485760 bytes"), "{output}");
 }

@@ -8,6 +8,7 @@ mod faults;
 mod observed;
 mod on_top;
 mod processes;
+mod readme;
 mod streams;
 mod tls;
 mod tower;

@@ -1,0 +1,84 @@
+//! The commands of the README.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// Ends the server, if a test fails too.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// The example. `cargo test` builds it together with this test, except if it is limited to some targets.
+fn kv() -> Command {
+    let folder = std::env::current_exe().unwrap().parent().unwrap().with_file_name("examples");
+    let program = folder.join("kv");
+    let changed = |path: &Path| path.metadata().and_then(|of| of.modified()).ok();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/kv.rs");
+    if changed(&program) < changed(&source) {
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+        cargo.args(["build", "--quiet", "--package", "trespass-rpc", "--example", "kv"]);
+        cargo.args((!cfg!(debug_assertions)).then_some("--release"));
+        assert!(cargo.status().unwrap().success());
+    }
+    Command::new(program)
+}
+
+fn output(mut command: Command) -> (bool, String, String) {
+    let output = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.success(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn commands_of_the_readme_print_what_it_shows() {
+    let readme = include_str!("../../README.md");
+    let console = readme.split("```console\n").nth(1).unwrap().split("```").next().unwrap();
+    // Each command, with the lines that it prints.
+    let mut commands: Vec<(&str, Vec<&str>)> = Vec::new();
+    for line in console.lines() {
+        match line.strip_prefix("$ cargo run --release -p trespass-rpc --example kv") {
+            Some(arguments) => commands.push((arguments.trim(), Vec::new())),
+            None => commands.last_mut().unwrap().1.push(line),
+        }
+    }
+    let [(server, _), (client, lines), (load, _)] = &commands[..] else { panic!("{commands:?}") };
+    assert_eq!(*server, "");
+    // Another port than the README's, which may be in use here.
+    let mut process = Server(kv().args(["--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap());
+    let mut said = String::new();
+    BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    let address = said.trim().strip_prefix("serving at ").unwrap();
+    let with = |arguments: &str| {
+        let mut command = kv();
+        command.args(arguments.replace("127.0.0.1:7175", address).split(' '));
+        command
+    };
+    let (is_well, out, errors) = output(with(client));
+    assert!(is_well && out.lines().eq(lines.iter().copied()), "{out}{errors}");
+    let (is_well, out, errors) = output(with(load));
+    assert!(is_well && out.contains("64 callers: "), "{out}{errors}");
+    // TCP, as the README describes it: the second of the lines has another number.
+    let mut command = with(client);
+    command.env("SOFTRNIC_DEVICES", "0");
+    let (is_well, out, errors) = output(command);
+    assert!(is_well && out.starts_with("connected over TCP ") && out.contains("(no RDMA: "), "{out}{errors}");
+    assert!(out.lines().skip(2).eq(lines.iter().copied().skip(2)), "{out}");
+    // The server's address is in use, and the client's has no server, or no port.
+    let (is_well, _, errors) = output({
+        let mut command = kv();
+        command.args(["--listen", address]);
+        command
+    });
+    assert!(!is_well && errors.starts_with(&format!("kv: cannot listen at {address}: ")), "{errors}");
+    drop(process);
+    let (is_well, _, errors) = output(with(client));
+    assert!(!is_well && errors.starts_with(&format!("kv: cannot connect to {address}: ")), "{errors}");
+    let (is_well, _, errors) = output(with("127.0.0.1"));
+    assert!(!is_well && errors.contains("give HOST:PORT"), "{errors}");
+}
