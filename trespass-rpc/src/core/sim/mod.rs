@@ -42,8 +42,8 @@ struct Kept {
 
 struct Node {
     core: Connection<Kept>,
-    /// This side's calls by id, until the driver removes them. The first value is the call's number in the run.
-    calls: HashMap<u32, (u64, u32)>,
+    /// The numbers in the run of this side's calls, by id, until the driver removes them.
+    calls: HashMap<u32, u64>,
     /// The peer's running requests, each with the items that arrived but were not taken yet.
     running: HashMap<u32, VecDeque<usize>>,
     /// Messages to the peer, and their times of arrival.
@@ -126,7 +126,7 @@ impl World {
         match self.nodes[at].core.start(&call, kept, self.now) {
             Ok(id) => {
                 self.made += 1;
-                assert!(self.nodes[at].calls.insert(id, (self.made - 1, 0)).is_none(), "a number in use");
+                assert!(self.nodes[at].calls.insert(id, self.made - 1).is_none(), "a number in use");
             }
             Err(refused) => {
                 assert_eq!(refused.certainty, Certainty::NotSent);
@@ -142,7 +142,7 @@ impl World {
         ids.sort_unstable();
         let Some(&id) = ids.get(rng.below(ids.len().max(1) as u64) as usize) else { return };
         let kept = node.core.forget(id, self.now).expect("a call exists until it is removed");
-        assert_eq!(Some(kept.number), node.calls.remove(&id).map(|(number, _)| number));
+        assert_eq!(Some(kept.number), node.calls.remove(&id));
         node.outcomes += u64::from(kept.outcome.is_some());
     }
 
