@@ -90,7 +90,7 @@
 //!
 //! - Install the packages above in the image. Its drivers must support the device: an image older than the NIC lists no
 //!   devices.
-//! - `/sys` must show `class/infiniband` and `class/infiniband_verbs`, which it does unless masked.
+//! - `/sys` must contain `class/infiniband` and `class/infiniband_verbs`; it does unless they are masked.
 //! - **Network.** RoCE GIDs are the addresses of a network interface, so a container without that interface has no
 //!   usable GID. With `--network host`, the container has all GIDs of the host. Otherwise move the interface, or a
 //!   virtual function of the NIC, into the container's network namespace. `rdma system show` reports whether namespaces
@@ -121,7 +121,7 @@
 //!
 //! The bindings match rdma-core 44. All functions, including later ones, are looked up by name. If the library lacks
 //! one, that verb returns `EOPNOTSUPP` or an equivalent value, and everything else works. **The oldest useful version
-//! is 28**: registering memory calls `ibv_reg_mr_iova2`, as do C programs compiled with newer headers.
+//! is 28**: like C programs compiled with newer headers, sideway registers memory with `ibv_reg_mr_iova2`.
 //! `rdma_mummy_sys::load::ibverbs::library()` returns the path of the loaded library and, if its file name contains it,
 //! the release.
 //!

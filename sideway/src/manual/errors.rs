@@ -65,7 +65,7 @@
 //!
 //! | symptom | usual cause | remedy |
 //! |---|---|---|
-//! | [`reg_mr`](ProtectionDomain::reg_mr): `ENOMEM` | the limit of locked memory, which covers all registrations of the process, and with some drivers the queues | `ulimit -l unlimited`, `/etc/security/limits.conf`, `LimitMEMLOCK=` of a service, `CAP_IPC_LOCK` in a container |
+//! | [`reg_mr`](ProtectionDomain::reg_mr): `ENOMEM` | the limit of locked memory. It covers all registrations of the process, and with some drivers also the queues | `ulimit -l unlimited`, `/etc/security/limits.conf`, `LimitMEMLOCK=` of a service, `CAP_IPC_LOCK` in a container |
 //! | `ENOMEM` far below the limit | out of keys, or of memory | register fewer and larger regions; [`DeviceAttr::max_mr`], [`DeviceAttr::max_mr_size`] |
 //! | `EPERM` | the limit of locked memory is 0 | as for `ENOMEM` |
 //! | `EFAULT` | the range is not mapped, or is read-only while the flags include write access; a GPU address, without peer memory | use [`AccessFlags`] without write access; [`gpu`](super::gpu) |
@@ -163,7 +163,7 @@
 //! |---|---|---|
 //! | [`AddressError`](EventType::AddressError) | no reply for the address (`ETIMEDOUT`, `EHOSTUNREACH`), or no RDMA device routes to it (`ENODEV`) | `ip route get`, `rdma link`; hardware does not support 127.0.0.1 |
 //! | [`RouteError`](EventType::RouteError) | InfiniBand: the subnet manager has no path; RoCE: 127.0.0.1, which resolves but has no route (`ENODEV`) | check the subnet manager; use a device's address |
-//! | [`Unreachable`](EventType::Unreachable) | the machine does not reply, or UDP port 4791 is filtered; or its program takes no events (`ETIMEDOUT`) | check the firewall and the listener's event loop |
+//! | [`Unreachable`](EventType::Unreachable) | the peer's machine does not reply; UDP port 4791 is filtered; or the peer's program takes no events (`ETIMEDOUT`) | check the firewall and the listener's event loop |
 //! | [`Rejected`](EventType::Rejected), [`InvalidServiceId`](RejectReason::InvalidServiceId) | no listener on the port in this port space | check the port and [`PortSpace`](crate::rdmacm::PortSpace) |
 //! | …, [`ConsumerDefined`](RejectReason::ConsumerDefined) | the peer's program rejected or dropped the request, or failed to accept it; or it listens on another address | read its log and the private data |
 //! | …, [`StaleConnection`](RejectReason::StaleConnection) | the peer still has the queue pair in a connection that has just ended | use another queue pair, or wait for `TimewaitExit` |
@@ -195,7 +195,7 @@
 //! |---|---|---|
 //! | [`CompletionQueueError`](AsyncEvent::CompletionQueueError) | overrun | build a larger queue; this one and its queue pairs are lost |
 //! | [`QueuePairFatal`](AsyncEvent::QueuePairFatal) | an error that no completion could report, such as an overrun of the completion queue | reset or destroy the queue pair |
-//! | [`QueuePairAccessError`](AsyncEvent::QueuePairAccessError) | the **peer** requested memory without the access right | check the key and range it was given; its completion is a `RemoteAccessError` |
+//! | [`QueuePairAccessError`](AsyncEvent::QueuePairAccessError) | the **peer** requested memory without the access right | check the key and the range that the peer was given; the peer's completion is a `RemoteAccessError` |
 //! | [`QueuePairRequestError`](AsyncEvent::QueuePairRequestError) | the peer sent an invalid request | compare the versions of both programs |
 //! | [`PathMigrationError`](AsyncEvent::PathMigrationError) | migration to the alternate path failed | |
 //! | [`SharedReceiveQueueError`](AsyncEvent::SharedReceiveQueueError), [`WorkQueueFatal`](AsyncEvent::WorkQueueFatal) | the queue has failed | destroy it with its queue pairs |
@@ -211,7 +211,7 @@
 //!
 //! | symptom | usual cause | remedy |
 //! |---|---|---|
-//! | the parent does not see what the device writes (Linux before 5.12) | a page was copied for the child | call [`fork_init`](crate::ibverbs::fork::fork_init) before opening the first device |
+//! | the parent does not see the data that the device writes (Linux before 5.12) | a page was copied for the child | call [`fork_init`](crate::ibverbs::fork::fork_init) before opening the first device |
 //! | [`fork_init`](crate::ibverbs::fork::fork_init): `EINVAL` | a device was opened before | call it at the start of `main` |
 //! | a child crashes on memory that its parent registered | the child does not have those pages | use the child's own memory, or call `exec` |
 //! | verbs in the child fail or hang | the objects belong to the parent | open the device again in the child; softrnic returns `EIO` |

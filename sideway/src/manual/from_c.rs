@@ -1,7 +1,8 @@
 //! From C to this crate, verb by verb, in the order of a typical C program.
 //!
 //! To find one function, search for its C name: every item has it as an alias, and [`coverage`](super::coverage) and
-//! [`coverage_rdmacm`](super::coverage_rdmacm) have a row for each. This page shows how usage differs.
+//! [`coverage_rdmacm`](super::coverage_rdmacm) have a row for each. This page shows how the usage of C and Rust
+//! differs.
 //!
 //! In the examples, `near` and `far` are two queue pairs connected with each other, created as in
 //! [`getting_started`](super::getting_started). Each has a completion queue and a page of memory that its peer may
@@ -18,7 +19,7 @@
 //! | `void *qp_context`, `cq_context` | a number chosen by the program (`setup_cq_context`), or nothing: an event references the object itself |
 //! | big-endian GUIDs and immediate data | host byte order throughout; [`Gid`](crate::ibverbs::address::Gid) and [`Guid`](crate::ibverbs::device_context::Guid) can be printed and parsed |
 //! | `uint32_t lkey`, `rkey` | [`LocalKey`](crate::ibverbs::memory_region::LocalKey), [`RemoteKey`](crate::ibverbs::memory_region::RemoteKey) |
-//! | `ibv_foo` and `ibv_foo_ex` | `build` and `build_ex`; `build_generic` uses the extended verb if the device supports it without known faults |
+//! | `ibv_foo` and `ibv_foo_ex` | `build` and `build_ex`; `build_generic` uses the extended verb if the device supports it and has no known faults in it |
 //! | linking with `-libverbs` | nothing: the first verb loads the library |
 //!
 //! # Devices
@@ -27,7 +28,7 @@
 //! |---|---|
 //! | `ibv_get_device_list`, `ibv_free_device_list` | [`DeviceList::new`](crate::ibverbs::device::DeviceList::new), and dropping it; open devices stay open |
 //! | a loop over names | [`find`](crate::ibverbs::device::DeviceList::find), whose error lists the devices present |
-//! | `ibv_open_device`, `ibv_close_device` | [`open`](crate::ibverbs::device::Device::open); dropping the last object made from it closes it |
+//! | `ibv_open_device`, `ibv_close_device` | [`open`](crate::ibverbs::device::Device::open); dropping the last object made from the device closes it |
 //! | `ibv_query_device`, `ibv_query_device_ex` | [`query_device`](crate::ibverbs::device_context::DeviceContext::query_device), which uses the extended verb if the driver has it |
 //! | `ibv_query_port`, `ibv_query_gid`, `ibv_query_gid_table`, `ibv_query_pkey` | methods of these names on the [context](crate::ibverbs::device_context) |
 //!
@@ -162,8 +163,8 @@
 //! # }
 //! ```
 //!
-//! Errors that C reports at run time become compile errors: a datagram without an address, an atomic on a UD queue
-//! pair, inline data in a read.
+//! Some errors that C reports at run time are compile errors here: a datagram without an address, an atomic on a UD
+//! queue pair, inline data in a read.
 //!
 //! # Datagrams
 //!

@@ -3,13 +3,13 @@
 //! # Requirements
 //!
 //! Rust and Linux. No NIC, kernel module, root access or C library is needed: `softrnic` is a software NIC that runs
-//! inside the process. `ibv_get_device_list` returns its devices beside those of the system, and a program uses both in
-//! the same way. The program depends on two crates, `sideway` and `softrnic`.
+//! inside the process. `ibv_get_device_list` returns its devices together with those of the system, and a program uses
+//! both in the same way. The program depends on two crates, `sideway` and `softrnic`.
 //!
 //! # The first program
 //!
-//! The program connects two queue pairs of one process, and one writes five bytes into the other's memory. On two
-//! machines, each runs one half.
+//! The program connects two queue pairs of one process, and one of them writes five bytes into the other's memory. On
+//! two machines, each machine would run one half.
 //!
 //! ```
 //! use std::error::Error;
@@ -97,7 +97,7 @@
 //! | request | action of the device | the peer's program |
 //! |---|---|---|
 //! | [send](crate::ibverbs::work_request::WorkRequestHandle::setup_send) | transfers bytes into the memory of the peer's next receive | has posted a receive, and polls its completion |
-//! | [write](crate::ibverbs::work_request::WorkRequestHandle::setup_write), [read](crate::ibverbs::work_request::WorkRequestHandle::setup_read) | transfers bytes to or from the memory that a remote key and an address name | is not notified |
+//! | [write](crate::ibverbs::work_request::WorkRequestHandle::setup_write), [read](crate::ibverbs::work_request::WorkRequestHandle::setup_read) | transfers bytes to or from the peer's memory, which a remote key and an address identify | is not notified |
 //! | [write with immediate data](crate::ibverbs::work_request::WorkRequestHandle::setup_write_imm) | like a write, but also consumes a receive of the peer | polls a completion with 4 bytes |
 //! | [compare-and-swap](crate::ibverbs::work_request::WorkRequestHandle::setup_atomic_compare_swap), [fetch-and-add](crate::ibverbs::work_request::WorkRequestHandle::setup_atomic_fetch_add) | changes 8 bytes of the peer atomically, and returns their old value | is not notified |
 //!
@@ -150,7 +150,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! If the peers have IP addresses, [`rdmacm`](crate::rdmacm) does this: it finds the device, port and GID for an
+//! If the peers have IP addresses, [`rdmacm`](crate::rdmacm) does all of this: it finds the device, port and GID for an
 //! address, exchanges the numbers and modifies the queue pairs. It also works on softrnic.
 //!
 //! A program that registers softrnic if no device has an active port runs on every machine, and uses real devices where
@@ -159,7 +159,7 @@
 //! # Next steps
 //!
 //! - [`from_c`](super::from_c): for readers who know the C API.
-//! - [`memory`](super::memory): what the `unsafe` above promises, and what a peer can do with a key.
+//! - [`memory`](super::memory): what the `unsafe` blocks above promise, and what a peer can do with a key.
 //! - [`threads`](super::threads): sleeping until a completion, several threads, async runtimes.
 //! - [`hot_path`](super::hot_path): batches, inline data, and the cost of each step.
 //! - [`teardown`](super::teardown): why a time-out does not end a request.

@@ -54,7 +54,7 @@
 //!
 //! - A DMA buffer covers whole host pages: request an address and a length that are multiples of the page size. GPUs
 //!   allocate in pages of 64 KiB, so multiples of 64 KiB always work.
-//! - The descriptor may be closed once the memory is registered; the region keeps what it needs.
+//! - The descriptor may be closed once the memory is registered; the region keeps its own reference to the buffer.
 //! - With [`RegistrationAttributes`](crate::ibverbs::memory_region::RegistrationAttributes) the registration can
 //!   include a [DMA handle](crate::ibverbs::dma_handle), if library and kernel support it.
 //! - At the end, keep this order: requests completed, [region
@@ -107,8 +107,8 @@
 //!   **launched after** the program has polled the completion reads these bytes if the GPU preserves the order of such
 //!   writes. `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING` reports the scope; if it is none, call
 //!   `cuFlushGPUDirectRDMAWrites` before the launch.
-//! - Verbs guarantee nothing to a GPU kernel that is **already running** and polls the memory: bytes of one message may
-//!   appear in any order.
+//! - For a GPU kernel that is **already running** and polls the memory, verbs guarantee nothing: the bytes of a message
+//!   may appear in any order.
 //! - A plain write does not notify its receiver, and the processor cannot poll GPU memory: use a write with immediate
 //!   data, or a send after the write.
 //! - [`AccessFlags::RelaxedOrdering`](crate::ibverbs::AccessFlags::RelaxedOrdering) gives up ordering among writes for
@@ -126,8 +126,8 @@
 //! | method | tested with |
 //! |---|---|
 //! | [`reg_dmabuf_mr`], the call | a driver that records its arguments |
-//! | softrnic's copies; `stride-perf --use-cuda` | a stand-in for the CUDA driver that records each call |
-//! | softrnic and `stride-perf` on a GPU | tests exist (`SOFTRNIC_TEST_CUDA=1 cargo test -p softrnic --test cuda`, `STRIDE_TEST_CUDA=1 cargo test -p stride-perf --test cuda`), but were not run on one |
+//! | softrnic's copies; `stride-perf --use-cuda` | a simulated CUDA driver that records each call |
+//! | softrnic and `stride-perf` on a GPU | tests exist (`SOFTRNIC_TEST_CUDA=1 cargo test -p softrnic --test cuda`, `STRIDE_TEST_CUDA=1 cargo test -p stride-perf --test cuda`), but have not been run on a GPU |
 //! | a NIC and a GPU, by DMA buffer or peer memory | not tested: statements about drivers and versions come from the vendors' documentation |
 //!
 //! [`reg_dmabuf_mr`]: crate::ibverbs::protection_domain::ProtectionDomain::reg_dmabuf_mr

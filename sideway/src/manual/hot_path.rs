@@ -1,46 +1,47 @@
 //! Posting and polling.
 //!
-//! Every call of the hot path inlines down to the driver's function, as in C. Posting a write stores `wr_id` and flags, and calls
-//! `wr_rdma_write` and `wr_set_sge`. This library adds no allocation, no lock, and no check of a capability.
+//! Every call of the hot path inlines down to the driver's function, as in C. Posting a write stores `wr_id` and flags,
+//! and calls `wr_rdma_write` and `wr_set_sge`. This library adds no allocation, no lock, and no check of a capability.
 //!
 //! - **Operations** are fixed when the queue pair is built
-//!   ([`setup_send_ops_flags`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_send_ops_flags)). If a request uses another
-//!   operation, `post` returns a typed error. The check costs nothing: the builder replaces the driver's null function pointers by
-//!   functions that reject the request.
-//! - **What a request requires** is part of its type: the address of a datagram, the shared receive queue of an XRC message. A request
-//!   without it does not compile. `post` makes two checks at run time: that an address handle belongs to the same
-//!   device (unless the program uses `setup_ud_addr_unchecked`), and that a memory window can be bound as requested.
-//! - **One thread**: [`single_threaded`](crate::ibverbs::single_threaded) objects stay in their thread. They take no lock if the
-//!   device supports queues without locks.
+//!   ([`setup_send_ops_flags`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_send_ops_flags)). If a request uses
+//!   another operation, `post` returns a typed error. The check costs nothing: the builder replaces the driver's null
+//!   function pointers by functions that reject the request.
+//! - **The requirements of a request** are part of its type: the address of a datagram, the shared receive queue of an
+//!   XRC message. A request without it does not compile. `post` makes two checks at run time: that an address handle
+//!   belongs to the same device (unless the program uses `setup_ud_addr_unchecked`), and that a memory window can be
+//!   bound as requested.
+//! - **One thread**: [`single_threaded`](crate::ibverbs::single_threaded) objects stay in their thread. They take no
+//!   lock if the device supports queues without locks.
 //! - **Batches**: build several requests with one guard; one `post` rings one doorbell.
-//! - **Completions**: `poll_each` passes up to N completions of one poll to a closure. `start_poll` returns a poller, whose `next`
-//!   returns one completion at a time. `poll_each` takes a maximum, and has no check between two completions. The poller suits
-//!   programs that do other work before the poll ends.
-//! - **Generic objects**: `GenericQueuePair` matches its kind once per batch. `GenericCompletionQueue` matches its kind once per
-//!   poll, both in [`poll_each`](crate::ibverbs::completion::GenericCompletionQueue::poll_each) and in `start_poll` with `next`.
-//!   The compiler emits a loop for each kind, unless the loop is large. To match before the loop, borrow the send queue
-//!   ([`queues`](crate::ibverbs::queue_pair::Pair::queues)), match both queues, and run a function that is generic over
-//!   [`SendQueue`](crate::ibverbs::queue_pair::SendQueue) and [`PollCompletions`](crate::ibverbs::completion::PollCompletions). See
-//!   the second example below.
+//! - **Completions**: `poll_each` passes up to N completions of one poll to a closure. `start_poll` returns a poller,
+//!   whose `next` returns one completion at a time. `poll_each` takes a maximum, and has no check between two
+//!   completions. The poller suits programs that do other work before the poll ends.
+//! - **Generic objects**: `GenericQueuePair` matches its kind once per batch. `GenericCompletionQueue` matches its kind
+//!   once per poll, both in [`poll_each`](crate::ibverbs::completion::GenericCompletionQueue::poll_each) and in
+//!   `start_poll` with `next`. The compiler emits a loop for each kind, unless the loop is large. To match before the
+//!   loop, borrow the send queue ([`queues`](crate::ibverbs::queue_pair::Pair::queues)), match both queues, and run a
+//!   function that is generic over [`SendQueue`](crate::ibverbs::queue_pair::SendQueue) and
+//!   [`PollCompletions`](crate::ibverbs::completion::PollCompletions). See the second example below.
 //! - **A full queue**: the driver rejects the request with
-//!   [`NotEnoughResources`](crate::ibverbs::work_request::PostErrorKind::NotEnoughResources); this crate adds no check. The
-//!   extended interface of mlx5's driver does not check for a full queue, so `build_generic` builds basic queue pairs on mlx5. A
-//!   program that counts its outstanding requests can promise that with the unsafe
+//!   [`NotEnoughResources`](crate::ibverbs::work_request::PostErrorKind::NotEnoughResources); this crate adds no check.
+//!   The extended interface of mlx5's driver does not check for a full queue, so `build_generic` builds basic queue
+//!   pairs on mlx5. A program that counts its outstanding requests can promise this with the unsafe
 //!   [`assume_send_room`](crate::ibverbs::queue_pair::QueuePairBuilder::assume_send_room)
 //!   ([`quirks`](super::quirks#send-queues-without-an-overflow-check)).
 //! - **Two threads**: `split` a queue pair into its send queue and its receive queue.
 //! - **Basic queue pairs** allocate their requests when they are built; a batch is linked and posted without an
 //!   allocation. A batch as long as the previous one needs no new links between its requests.
-//! - A **prepared list** costs as much as a list that a C program keeps and posts again. The program builds the list once
-//!   ([`prepare`](crate::ibverbs::queue_pair::BasicSendQueue::prepare)) and posts it many times
-//!   ([`post_prepared`](crate::ibverbs::queue_pair::BasicSendQueue::post_prepared)). Between two posts, safe setters change the
-//!   number, remote address, immediate data and signaling of a request; an unsafe setter changes its local address. The list
-//!   borrows what its requests borrow, and belongs to one basic send queue.
+//! - A **prepared list** costs as much as a list that a C program keeps and posts again. The program builds the list
+//!   once ([`prepare`](crate::ibverbs::queue_pair::BasicSendQueue::prepare)) and posts it many times
+//!   ([`post_prepared`](crate::ibverbs::queue_pair::BasicSendQueue::post_prepared)). Between two posts, safe setters
+//!   change the number, remote address, immediate data and signaling of a request; an unsafe setter changes its local
+//!   address. The list borrows what its requests borrow, and belongs to one basic send queue.
 //!   [`PreparedSends`](crate::ibverbs::queue_pair::PreparedSends) has an example.
-//! - **Inline data** is copied into a basic queue pair before the call returns; 16 to 64 bytes are copied in place. If the bytes outlive
-//!   the batch,
-//!   [`setup_borrowed_inline_data`](crate::ibverbs::work_request::LocalBufferHandle::setup_borrowed_inline_data) leaves the copy to the
-//!   driver, as C does.
+//! - **Inline data** is copied into a basic queue pair before the call returns; 16 to 64 bytes are copied in place. If
+//!   the bytes outlive the batch,
+//!   [`setup_borrowed_inline_data`](crate::ibverbs::work_request::LocalBufferHandle::setup_borrowed_inline_data) leaves
+//!   the copy to the driver, as C does.
 //!
 //! Receives are posted again after they complete, up to 32 at a time, on a queue of any kind:
 //!
@@ -114,5 +115,5 @@
 //! }
 //! ```
 //!
-//! The repository's BENCHMARKING.md ("Zero cost") compares the instruction counts with those of the same loops in C. A test checks
-//! them.
+//! The repository's BENCHMARKING.md ("Zero cost") compares the instruction counts with those of the same loops in C. A
+//! test checks them.

@@ -44,7 +44,7 @@
 //!
 //! # Memory of the caller
 //!
-//! [`reg_mr`] registers existing or shared memory. The SAFETY comment discharges its contract point by point, here for
+//! [`reg_mr`] registers existing or shared memory. The SAFETY comment proves each point of the contract, here for
 //! counters that peers change with atomics while this side reads them:
 //!
 //! ```
@@ -90,7 +90,8 @@
 //!
 //! # Naming memory in a request
 //!
-//! [`setup_sge`] lends memory to the device, from the post until the request completes. This read fulfils its contract:
+//! [`setup_sge`] lends memory to the device, from the post until the request completes. The following read fulfils the
+//! contract of `setup_sge`:
 //!
 //! ```
 //! use sideway::ibverbs::completion::WorkCompletionStatus;
@@ -131,7 +132,7 @@
 //! | of a request in a dropped batch, or one not posted after a failed post whose error has a count ([`posted`]) | at once |
 //! | after a failed post without a count ([`posted`] is `None`) | when the queue pair has been drained, reset or destroyed |
 //! | of a signaled send or write | when its completion has been polled, with any status |
-//! | of one without [`Signaled`] | when a later signaled request of the same queue has completed |
+//! | of a send or write without [`Signaled`] | when a later signaled request of the same queue has completed |
 //! | of a read, an atomic, a receive | when its completion has been polled; the bytes are valid only with [`Success`] |
 //! | of a receive in a shared queue | when its completion has been polled, or the shared queue is destroyed |
 //! | of any request, after the program's own time-out | **not**: see [`teardown`](super::teardown) |
@@ -139,7 +140,7 @@
 //! On a reliable connection, a completed send or write was acknowledged by the peer's device. The peer's program may
 //! not have seen it. On other services, completion means that the bytes were sent.
 //!
-//! A write creates no completion at the peer. To notify it, write with [immediate
+//! A write creates no completion at the peer. To notify the peer, write with [immediate
 //! data](crate::ibverbs::work_request::WorkRequestHandle::setup_write_imm), or post a send after the write: on a
 //! reliable connection, the peer's completion then guarantees that all earlier writes are in memory. A program that
 //! polls the memory instead must check the device's ordering guarantee
@@ -148,7 +149,7 @@
 //!
 //! # What a peer can do
 //!
-//! Three checks protect memory: the region's access flags, those of the queue pair
+//! Three checks protect memory: the region's access flags, the access flags of the queue pair
 //! ([`setup_access_flags`](crate::ibverbs::queue_pair::QueuePairAttribute::setup_access_flags)), and the remote key,
 //! which is valid only on queue pairs of its protection domain.
 //!
@@ -165,7 +166,7 @@
 //!   that do not trust each other.
 //! - Treat bytes from a peer as input: copy them once ([`read_at`]), then validate the copy.
 //! - The local key is for local requests only; peers do not need it.
-//! - Key and address travel in a format that both programs agree on; `RemoteKey::raw` is in host byte order.
+//! - Programs may exchange key and address in any format on which they agree; `RemoteKey::raw` is in host byte order.
 //!
 //! # Memory windows
 //!
@@ -317,8 +318,8 @@
 //!
 //! [ibv_reg_mr(3)](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html),
 //! [ibv_bind_mw(3)](https://man7.org/linux/man-pages/man3/ibv_bind_mw.3.html),
-//! [ibv_fork_init(3)](https://man7.org/linux/man-pages/man3/ibv_fork_init.3.html); InfiniBand specification, volume 1, section
-//! 10.6 (memory management)
+//! [ibv_fork_init(3)](https://man7.org/linux/man-pages/man3/ibv_fork_init.3.html); InfiniBand specification, volume 1,
+//! section 10.6 (memory management)
 //!
 //! [`reg_mr`]: crate::ibverbs::protection_domain::ProtectionDomain::reg_mr
 //! [`setup_sge`]: crate::ibverbs::work_request::SetScatterGatherEntry::setup_sge

@@ -9,7 +9,7 @@
 //!
 //! - [`memory`]: what is unsafe and why, what a peer can do, and when a buffer is free again.
 //! - [`threads`]: polling and sleeping, in threads and in async runtimes; which objects are `Send` and `Sync`.
-//! - [`ownership`]: which object keeps which alive, and when each is destroyed.
+//! - [`ownership`]: which objects keep which others alive, and when each is destroyed.
 //! - [`teardown`]: time-outs, dead peers, and memory that the device may still write.
 //! - [`hot_path`]: posting and polling at the cost of C.
 //! - [`gpu`]: registering GPU memory, and what a completion guarantees for it.
@@ -24,8 +24,8 @@
 //!
 //! - [`errors`]: failures by symptom, with usual causes and remedies.
 //! - [`quirks`]: faults of drivers and library versions, and how this crate handles them.
-//! - [`coverage`]: the Rust item and the tests for each function of libibverbs; [`coverage_rdmacm`]: the same for
-//!   librdmacm.
+//! - [`coverage`]: the Rust item and the tests for each function of libibverbs; [`coverage_rdmacm`]: the Rust items and
+//!   tests for librdmacm.
 //!
 //! All examples run on the software NIC as doctests, unless marked otherwise.
 

@@ -1,4 +1,4 @@
-//! Which object keeps which alive, and when each is destroyed.
+//! Which objects keep which others alive, and when each is destroyed.
 //!
 //! ```text
 //! DeviceContext ◄── ProtectionDomain ◄── MemoryRegion
@@ -19,7 +19,7 @@
 //! An arrow is an `Arc`: the object at its tail keeps the one at its head alive. Resources have no lifetime parameters;
 //! drop them in any order. The C objects are destroyed children first, each after the last reference to it.
 //!
-//! - A completion queue has one owner, which polls it. Queue pairs and events hold a reference to its C object only.
+//! - A completion queue has one owner, which polls it. Queue pairs and events hold a reference only to its C object.
 //! - The owner of a completion queue may be dropped while queue pairs use it: their completions are then lost.
 //! - If a verb fails to destroy its object (`EBUSY`, a removed device), `Drop` logs the error and leaks the object.
 //!   `close` returns the error instead. For an object in an `Arc`, the last owner calls `close` on the value that
@@ -31,8 +31,9 @@
 //!   pair or shared receive queue returns `EBUSY` while an event, a flow or another object references it; dropping the
 //!   last reference destroys it.
 //! - The device context of an [identifier](crate::rdmacm::communication_manager::Identifier) belongs to librdmacm and
-//!   stays open while the program holds a reference. Identifiers on one device return the same context. It does not
-//!   keep the identifier alive.
-//! - An identifier is destroyed with its last reference; its queue pair holds one. This disconnects it, and rejects a
-//!   pending request. Events never delay it, because they are acknowledged when taken.
+//!   stays open while the program holds a reference. Identifiers on one device return the same context. A context does
+//!   not keep an identifier alive.
+//! - An identifier is destroyed when its last reference is dropped; its queue pair holds a reference. Destroying it
+//!   ends the connection, and rejects a pending request. Events never delay this, because they are acknowledged when
+//!   taken.
 //! - A queue pair leaves its multicast groups before it is destroyed, as the kernel requires.

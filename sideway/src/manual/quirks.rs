@@ -36,7 +36,7 @@
 //! | fault | effect on a program | handling |
 //! |---|---|---|
 //! | the kernel accepts `rdma_reject` after `rdma_accept` while the connection is being established (Linux 6.1) | destroying the identifier never returns; the process cannot be killed | a request is answered once: the second call returns `EINVAL` |
-//! | the kernel treats an `rdma_establish` before the response as such a rejection (Linux 6.1) | as above | `establish` needs a received response, and works once: otherwise `EINVAL` |
+//! | the kernel treats an `rdma_establish` before the response as such a rejection (Linux 6.1) | as above | `establish` requires a received response, and succeeds only once; otherwise it returns `EINVAL` |
 //! | librdmacm dereferences the device of an identifier without one (`rdma_resolve_route`, `rdma_connect`, `rdma_accept`, `rdma_create_qp`) | a crash | a typed error that names the missing step |
 //! | `rdma_get_cm_event` skips some events and waits for the next | it blocks although poll(2) reported an event | the descriptor is always in non-blocking mode |
 //! | `rdma_get_cm_event` writes to the event's identifier, even while another thread reads it | torn addresses, a null device | calls on a channel's identifiers wait while an event is taken |
@@ -65,8 +65,8 @@
 //! - In the basic interface, all drivers check for overflow. They write no part of a request that does not fit.
 //! - A program that counts its outstanding requests can declare this with the unsafe [`assume_send_room`], whose
 //!   documentation lists what to count. `build_ex` then also builds an extended queue pair on mlx5.
-//! - This crate identifies a driver by the file of its functions; the functions of a [provider] in the process count as
-//!   checked.
+//! - This crate identifies a driver by the file of its functions; for a [provider] in the process, it assumes that the
+//!   functions check for overflow.
 //! - mlx5 misplaces the entries of a segmented send ([`setup_send_tso`]), possibly beyond the end of the queue. This
 //!   happens if a header of more than 18 bytes ends on a boundary of a 64-byte block of the send queue, or crosses the
 //!   end of the queue. (Source: the code of rdma-core 55; not tested on a device.) Only extended queue pairs support
@@ -78,9 +78,9 @@
 //!
 //! # Missing checks in drivers
 //!
-//! From the sources of rdma-core 64. Each fault reads or writes memory outside the driver's, or waits forever. This
-//! crate identifies a driver by the file of its functions (`libbnxt_re-rdmavNN.so`), and assumes that a provider
-//! registered by the program, such as softrnic, does these checks.
+//! From the sources of rdma-core 64. Each fault accesses memory outside the driver's own, or waits forever. This crate
+//! identifies a driver by the file of its functions (`libbnxt_re-rdmavNN.so`), and assumes that a provider registered
+//! by the program, such as softrnic, does these checks.
 //!
 //! | driver | fault | handling |
 //! |---|---|---|
@@ -100,9 +100,9 @@
 //!
 //! - A poll on an extended completion queue holds the queue's lock until the poller is dropped. Destroying a queue pair
 //!   of that queue takes the same lock: drop the poller first.
-//! - The extended posting interface reports that a batch failed, but not which request. By its documentation nothing of
-//!   that batch is posted; soft-RoCE's driver may have posted all requests and failed to ring the doorbell. Through the
-//!   basic interface the requests before the failed one are posted, and
+//! - The extended posting interface reports that a batch failed, but not which request. According to its documentation,
+//!   no request of that batch is posted; soft-RoCE's driver may have posted all requests and failed to ring the
+//!   doorbell. Through the basic interface, the requests before the failed one are posted, and
 //!   [`PostError`](crate::ibverbs::work_request::PostError) has their number if the driver reports it.
 //! - mlx4 reads the first entry of a raw packet's list even if the list is empty. This crate always passes a readable
 //!   address.

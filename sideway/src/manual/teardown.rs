@@ -40,10 +40,10 @@
 //! If the queue pair was created through an identifier, end the [`Connection`](crate::rdmacm::Connection) first:
 //!
 //! 1. [`disconnect`](crate::rdmacm::Connection::disconnect) notifies the peer and moves the queue pair to the Error
-//!    state, which flushes outstanding requests. Wait for the completions of data you need delivered before this step.
+//!    state, which flushes outstanding requests. If data must be delivered, wait for its completions before this step.
 //! 2. [`Pair::tear_down`] polls the flushed requests, destroys the queue pair and returns the buffers.
-//! 3. Drop the connection. Both it and the queue pair hold a reference to the identifier, so steps 2 and 3 may be
-//!    swapped.
+//! 3. Drop the connection. The connection and the queue pair both hold a reference to the identifier, so steps 2 and 3
+//!    may be swapped.
 //!
 //! If the queue pair ends first, the peer is notified only when the connection is dropped. Until then the peer retries
 //! its requests, which fail with [`RetryCounterExceededError`].
@@ -63,8 +63,8 @@
 //! Receives in a shared receive queue belong to no queue pair until a message consumes them. `drain` waits for the last
 //! send, then until the completion queue has been quiet for a while, and resets the queue pair, which then consumes no
 //! more shared receives. Posted buffers stay posted until other queue pairs consume them or the shared queue is
-//! destroyed. It is destroyed after its owner and its last queue pair; for XRC or tag matching, also after its
-//! completion queue.
+//! destroyed. The shared queue is destroyed after its owner and its last queue pair; for XRC or tag matching, also
+//! after its completion queue.
 //!
 //! # Notes
 //!

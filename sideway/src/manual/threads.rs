@@ -2,8 +2,8 @@
 //!
 //! # Sharing objects
 //!
-//! The compiler enforces sharing rules through `Send`, `Sync` and `&mut`. Posting and polling take no lock of this
-//! crate.
+//! The compiler enforces sharing rules through `Send`, `Sync` and `&mut`. For posting and polling, this crate takes no
+//! lock.
 //!
 //! | types | used by |
 //! |---|---|
@@ -83,7 +83,7 @@
 //! - **Many threads, one queue pair**: wrap it in a `Mutex`. The driver also takes its own lock. Under contention, give
 //!   each thread a queue pair.
 //! - **One thread, many queue pairs**: use one completion queue for all; [`qp_num`] and `wr_id` identify each
-//!   completion. Size the queue for all outstanding requests: after an overrun it is unusable.
+//!   completion. Give the queue space for all outstanding requests, because it is unusable after an overrun.
 //! - **Without locks**: [objects of one thread](#objects-of-one-thread).
 //!
 //! Do not drop a queue pair while the same thread polls its completion queue: this can deadlock. Drop it after the poll
@@ -125,7 +125,7 @@
 //! # Sleeping until a completion
 //!
 //! Polling occupies a processor. A [`CompletionChannel`] is a file descriptor that becomes readable when an *armed*
-//! queue has a completion. The order is: poll until empty, arm ([`req_notify`]), **poll again**, then sleep.
+//! queue has a completion. Poll until the queue is empty, arm it ([`req_notify`]), **poll again**, then sleep.
 //! Completions between the last poll and arming raise no event, so a program that skips the second poll may sleep
 //! forever.
 //!
@@ -330,7 +330,7 @@
 //!   outstanding, and their memory must stay valid. So store the memory with the queue pair, as in `Side` here, and not
 //!   in the future: see [`teardown`](super::teardown).
 //! - Batches and pollers are not `Send`: post the batch, or end the poll, before an `await`.
-//! - A task that polls in a loop without sleeping starves others: run it in its own thread, or yield.
+//! - A task that polls in a loop without sleeping starves other tasks: run it in its own thread, or yield.
 //!
 //! # Time-outs
 //!
@@ -341,8 +341,8 @@
 //!
 //! [ibv_get_cq_event(3)](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html),
 //! [ibv_req_notify_cq(3)](https://man7.org/linux/man-pages/man3/ibv_req_notify_cq.3.html),
-//! [ibv_get_async_event(3)](https://man7.org/linux/man-pages/man3/ibv_get_async_event.3.html); InfiniBand specification, volume 1,
-//! sections 11.4.2 (completion queue operations) and 11.6.3 (asynchronous events)
+//! [ibv_get_async_event(3)](https://man7.org/linux/man-pages/man3/ibv_get_async_event.3.html); InfiniBand
+//! specification, volume 1, sections 11.4.2 (completion queue operations) and 11.6.3 (asynchronous events)
 //!
 //! [`DeviceContext`]: crate::ibverbs::device_context::DeviceContext
 //! [`ProtectionDomain`]: crate::ibverbs::protection_domain::ProtectionDomain

@@ -17,8 +17,8 @@ use sideway::ibverbs::queue_pair::{GenericQueuePair, QueuePair, RcOptions, SendO
 /// An error that can cross threads.
 pub type Fault = Box<dyn Error + Send + Sync>;
 
-/// One queue pair with its completion queue and memory. Field order is drop order: the memory outlives the queue pair
-/// whose requests name it.
+/// One queue pair with its completion queue and memory. Fields are dropped in order, so the memory outlives the queue
+/// pair that uses it.
 pub struct Side {
     pub qp: GenericQueuePair,
     pub cq: GenericCompletionQueue,
