@@ -97,7 +97,7 @@ impl DeviceContext {
     }
 }
 
-/// Adds the reason for which libefa does not support a function on a device.
+/// Adds the reason why libefa does not support a function on a device.
 #[cold]
 pub(super) fn explain(error: VerbError, context: &DeviceContext) -> VerbError {
     if error.errno().raw() != libc::EOPNOTSUPP || error.hint().is_some() {

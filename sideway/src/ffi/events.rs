@@ -86,7 +86,8 @@ pub(crate) fn wait_for<T>(
         if poll(fd, milliseconds_until(deadline))? == Readiness::Broken {
             return Err(gone(verb, Errno::EIO));
         }
-        // Computed before the attempt: a descriptor that others keep readable but empty must not extend the wait.
+        // The clock is read before the attempt. If the descriptor stays readable but never has an event for this
+        // thread, because others take each one first, the wait must still end.
         let is_last = deadline.is_some_and(|deadline| deadline <= Instant::now());
         if let Some(taken) = take()? {
             return Ok(taken);

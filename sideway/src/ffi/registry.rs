@@ -16,7 +16,7 @@ pub(crate) enum Found<T> {
     Object(Arc<T>),
     /// An object without owners, which is being destroyed or whose destruction failed.
     Leaving,
-    /// An object not created by this crate, or none.
+    /// No object, or one that this crate did not create.
     Foreign,
 }
 
@@ -39,8 +39,8 @@ impl<T> Registry<T> {
         }
     }
 
-    /// Removes this object and no other, because no more events for it arrive here: it moved elsewhere, or its C object
-    /// was destroyed.
+    /// Removes this object, and no other one. Call it when no more events for the object arrive here: the object moved
+    /// to another channel, or its C object was destroyed.
     pub(crate) fn move_out<C>(&self, raw: NonNull<C>, object: *const T) {
         let address = raw.as_ptr().addr();
         let mut objects = self.lock();
@@ -92,7 +92,8 @@ mod tests {
         assert!(matches!(registry.find(raw.as_ptr()), Found::Object(object) if *object == "first"));
         drop(first);
         assert!(matches!(registry.find(raw.as_ptr()), Found::Leaving));
-        // The C library has freed the first, and reuses its address before the first is removed.
+        // The C library has freed the first object and reuses its address, and the first object's entry has not been
+        // removed yet.
         let second = Arc::new("second");
         registry.insert(raw, &second);
         registry.remove(raw);
@@ -124,7 +125,8 @@ mod tests {
         let registry = Registry::default();
         let first = Arc::new("first");
         registry.insert(raw, &first);
-        // The C library has freed the first and reused its address for a second, which also has no owner left.
+        // The C library has freed the first object and reused its address for a second one, which has no owner left
+        // either.
         let second = Arc::new("second");
         registry.insert(raw, &second);
         let (gone, leaving) = (Arc::as_ptr(&first), Arc::as_ptr(&second));

@@ -33,9 +33,9 @@ bitflags::bitflags! {
         /// With [`OnDemand`](Self::OnDemand): all of the memory is in huge pages, so that the device maps it in larger
         /// units. Drivers detect huge pages of pinned memory.
         const HugeTlb = raw::IBV_ACCESS_HUGETLB.0;
-        /// Peers may flush their writes so that every observer sees them. rdma-core 45.
+        /// Peers may flush their writes so that every observer sees them. Since rdma-core 45.
         const FlushGlobal = raw::IBV_ACCESS_FLUSH_GLOBAL.0;
-        /// Peers may flush their writes so that they survive a power loss. rdma-core 45.
+        /// Peers may flush their writes so that they survive a power loss. Since rdma-core 45.
         const FlushPersistent = raw::IBV_ACCESS_FLUSH_PERSISTENT.0;
         /// Writes to the region may become visible out of order, even within one message: only the completion
         /// guarantees that all have arrived. Faster on some platforms. Ignored if unsupported.

@@ -53,7 +53,7 @@ unsafe extern "C" fn dealloc(dmah: *mut ibv_dmah) -> libc::c_int {
 }
 
 impl DeviceContext {
-    /// `ibv_alloc_dmah(context, attr)` — creates a DMA handle. IBVERBS_1.15.
+    /// `ibv_alloc_dmah(context, attr)` — creates a DMA handle. Requires IBVERBS_1.15.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl DeviceContext {
 }
 
 impl DmaHandle {
-    /// `ibv_dealloc_dmah(dmah)` — frees the handle and reports, where dropping only logs.
+    /// `ibv_dealloc_dmah(dmah)` — frees the handle and returns errors, which drop only logs.
     ///
     /// Take a handle out of its `Arc` with [`Arc::into_inner`], which succeeds once its regions are dropped.
     ///

@@ -114,8 +114,8 @@ pub unsafe fn dontfork_range(ptr: *mut u8, len: usize) -> Result<(), VerbError> 
 ///
 /// # Safety
 ///
-/// Exactly this range was passed to [`dontfork_range`], is still mapped, and is not undone more often than that; otherwise
-/// pages lose protection that another registration needs.
+/// Exactly this range was passed to [`dontfork_range`], is still mapped, and is not undone more often than that;
+/// otherwise pages lose protection that another registration needs.
 #[doc(alias = "ibv_dofork_range")]
 pub unsafe fn dofork_range(ptr: *mut u8, len: usize) -> Result<(), VerbError> {
     // SAFETY: the range is mapped, by contract.

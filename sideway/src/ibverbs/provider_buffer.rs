@@ -52,7 +52,7 @@ unsafe extern "C" fn free(buf: *mut ibv_buf) -> c_int {
 }
 
 impl ProtectionDomain {
-    /// `ibv_alloc_buf(pd, size, &buf)` — lets the driver allocate `len` bytes. IBVERBS_1.17.
+    /// `ibv_alloc_buf(pd, size, &buf)` — lets the driver allocate `len` bytes. Requires IBVERBS_1.17.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl ProtectionDomain {
     }
 
     /// `ibv_alloc_user_buf(pd, addr, size, dmabuf_fd)` — wraps the caller's `len` bytes at `ptr`, and optionally the
-    /// dma-buf that contains them. IBVERBS_1.17.
+    /// dma-buf that contains them. Requires IBVERBS_1.17.
     ///
     /// # Errors
     ///

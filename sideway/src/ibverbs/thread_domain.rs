@@ -24,7 +24,7 @@ pub struct ThreadDomain {
     thread: PhantomData<*mut ()>,
 }
 
-/// The C object with the objects that must outlive it. Any thread may free it: the driver's own locks order that.
+/// The C object with the objects that must outlive it. Any thread may free it: the driver's own locks protect that.
 #[derive(Debug)]
 pub(crate) struct ThreadDomainCore {
     // First field, so dropped first: the context must outlive it.
@@ -48,7 +48,7 @@ impl DeviceContext {
         let mut attr = ibv_td_init_attr { comp_mask: 0 };
         // SAFETY: the context is open as long as `self`, and the attributes are initialised for a comp_mask of 0.
         let td = check_pointer("ibv_alloc_td", unsafe { sys::ibv_alloc_td(self.raw(), &mut attr) }).map_err(explain)?;
-        // SAFETY: just made, ours alone, and ibv_dealloc_td is its verb.
+        // SAFETY: just created and not shared; ibv_dealloc_td is the verb that frees it.
         let handle = unsafe { Handle::new(td, dealloc_td, "ibv_dealloc_td") };
         let core = Arc::new(ThreadDomainCore { handle, context: Arc::clone(self) });
         Ok(ThreadDomain { core, thread: PhantomData })
@@ -96,7 +96,7 @@ impl ThreadDomainCore {
     }
 }
 
-/// The header's inline function as one with an address.
+/// The header's inline function, as a function that has an address.
 unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> libc::c_int {
     // SAFETY: by the contract of this function.
     unsafe { sys::ibv_dealloc_td(td) }

@@ -36,7 +36,7 @@ pub(super) fn require(verb: &'static str, context: &DeviceContext) -> Result<(),
     Err(explain(VerbError::new(verb, Errno::EOPNOTSUPP), context))
 }
 
-/// Adds the reason for which libmlx5 does not support a function on a device.
+/// Adds the reason why libmlx5 does not support a function on a device.
 #[cold]
 pub(super) fn explain(error: VerbError, context: &DeviceContext) -> VerbError {
     if error.errno().raw() != libc::EOPNOTSUPP || error.hint().is_some() {
@@ -162,7 +162,7 @@ impl DeviceContext {
     #[doc(alias = "mlx5dv_query_device")]
     pub fn query_mlx5_device(&self) -> Result<Mlx5DeviceAttr, VerbError> {
         const VERB: &str = "mlx5dv_query_device";
-        // SAFETY: all-zero is legal: the struct has integers and a nullable pointer alone.
+        // SAFETY: all zeros are valid: the struct has only integers and a nullable pointer.
         let mut raw: mlx5dv_context = unsafe { mem::zeroed() };
         raw.comp_mask = ASKED.0.into();
         // SAFETY: the context is open as long as `self`. The library fills in the requested fields, which the struct

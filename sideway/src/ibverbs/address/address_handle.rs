@@ -33,7 +33,8 @@ impl ProtectionDomain {
     /// - `ETIMEDOUT`: the peer's hardware address could not be resolved (ARP, neighbour discovery).
     /// - `ENETUNREACH`, `EHOSTUNREACH`: there is no route to the peer's GID.
     /// - `ENOMEM`: out of resources.
-    /// - `EIO`: the driver failed without a reason, as some do instead of `EINVAL`; the hint is the same.
+    /// - `EIO`: the driver failed and set no errno; some drivers do so instead of returning `EINVAL`. The hint is the
+    ///   same.
     ///
     /// # References
     ///

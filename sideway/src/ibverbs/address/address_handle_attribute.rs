@@ -11,7 +11,7 @@ use super::{Gid, StaticRate};
 /// handle.
 ///
 /// On Ethernet (RoCE) a path consists of a local port, the index of one of its GIDs, and the peer's GID. Within an
-/// InfiniBand subnet it consists of a port and the peer's LID; beyond the subnet, of all four.
+/// InfiniBand subnet it consists of a port and the peer's LID; beyond the subnet, of all four of these.
 ///
 /// ```
 /// use sideway::ibverbs::address::{AddressHandleAttribute, Gid};

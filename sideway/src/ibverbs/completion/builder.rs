@@ -25,7 +25,7 @@ const DEFAULT_CQE: u32 = 128;
 
 const EX: &str = "ibv_create_cq_ex";
 
-/// Fields omitted step by step if a driver rejects them: those that only InfiniBand sets.
+/// Fields that only InfiniBand sets. If a driver rejects them, they are left out one step at a time.
 const DISPENSABLE: [Fields; 3] = {
     let lids = Fields::SourceLocalIdentifier.union(Fields::DestinationLocalIdentifierPathBits);
     [Fields::empty(), lids, lids.union(Fields::SourceQueuePair).union(Fields::ServiceLevel)]

@@ -15,9 +15,9 @@
 //!
 //! Functions generic over [`PollCompletions`] poll queues of any kind, at the cost of the queue's own methods.
 //!
-//! The fields of a completion, besides number and status, depend on the queue. A basic queue has the standard fields;
-//! an extended one also those of [`CompletionQueueBuilder::setup_wc_flags`]. Standard fields are plain values; other
-//! fields return [`FieldNotEnabled`] if the queue does not deliver them.
+//! Every completion has a number and a status; its other fields depend on the queue. A basic queue has the standard
+//! fields; an extended one also those of [`CompletionQueueBuilder::setup_wc_flags`]. Standard fields are plain values;
+//! other fields return [`FieldNotEnabled`] if the queue does not deliver them.
 //!
 //! | field | flag of `CreateCompletionQueueWorkCompletionFlags` | |
 //! |---|---|---|

@@ -60,14 +60,14 @@ pub trait DeviceInfo: sealed::Device {
     }
 
     /// `dev_name`: returns the name of the device file in `/dev/infiniband`, such as `uverbs0`; empty for a device that
-    /// is not the kernel's.
+    /// the kernel does not know.
     fn uverbs_name(&self) -> String {
         // SAFETY: the device is live as long as `self`, and its strings do not change.
         c_text(unsafe { &(*self.device()).dev_name }).into_owned()
     }
 
     /// `ibdev_path`: returns the device's sysfs directory, such as `/sys/class/infiniband/mlx5_0`; `None` for a device
-    /// that is not the kernel's.
+    /// that the kernel does not know.
     #[doc(alias = "ibdev_path")]
     fn sysfs_path(&self) -> Option<PathBuf> {
         // SAFETY: the device is live as long as `self`, and its strings do not change.

@@ -26,7 +26,8 @@ unsafe impl Send for DeviceList {}
 unsafe impl Sync for DeviceList {}
 
 impl DeviceList {
-    /// `ibv_get_device_list(num_devices)` — lists the RDMA devices of the system and those of providers in this process.
+    /// `ibv_get_device_list(num_devices)` — lists the RDMA devices of the system and those of providers in this
+    /// process.
     ///
     /// # Errors
     ///

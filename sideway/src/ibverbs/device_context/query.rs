@@ -12,7 +12,8 @@ use crate::error::{Errno, VerbError};
 use crate::ffi::{check_errno, clear_errno};
 
 impl DeviceContext {
-    /// `ibv_query_port(context, port_num, port_attr)` — queries the state, addresses and limits of a port, counted from 1.
+    /// `ibv_query_port(context, port_num, port_attr)` — queries the state, addresses and limits of a port, counted from
+    /// 1.
     ///
     /// # Errors
     ///

@@ -68,8 +68,8 @@ impl FlowAction {
     pub fn modify_esp(&self, esp: &EspAction) -> Result<(), VerbError> {
         let mut structs = EspStructs::from(esp);
         let mut attr = structs.attr();
-        // SAFETY: the action is live as long as `self`; the structs that the attributes point to live until the end of this
-        // function.
+        // SAFETY: the action is live as long as `self`; the structs that the attributes point to live until the end of
+        // this function.
         check_errno(MODIFY, unsafe { sys::ibv_modify_flow_action_esp(self.handle.as_ptr(), &mut attr) })
     }
 

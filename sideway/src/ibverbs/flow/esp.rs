@@ -36,7 +36,7 @@ open_enum! {
     /// `enum ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo` — how a packet's initialization vector is chosen.
     #[doc(alias = "ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo")]
     pub enum IvAlgorithm {
-        /// The previous one plus 1.
+        /// The initialization vector of the previous packet, plus 1.
         Sequential = raw::ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo::IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ.0,
     }
 }

@@ -48,7 +48,7 @@ pub struct FlowRule {
     pub(super) port: u8,
     pub(super) priority: u16,
     pub(super) flags: FlowFlags,
-    /// Each with whether it applies to the inner packet of a tunnel.
+    /// Each filter, and whether it applies to the inner packet of a tunnel.
     pub(super) specs: Vec<(FlowSpec, bool)>,
     pub(super) actions: Vec<Arc<FlowAction>>,
     pub(super) counters: Vec<Arc<Counters>>,

@@ -12,7 +12,7 @@ use crate::ibverbs::protection_domain::ProtectionDomain;
 
 impl ProtectionDomain {
     /// `ibv_alloc_null_mr(pd)` — creates a region without memory: writes to its local key are discarded, and reads
-    /// return zeros. Use an entry of it in a list to skip part of a message.
+    /// return zeros. To skip part of a message, use a list entry with its key.
     ///
     /// Safe: it names no memory, and peers cannot use it. It cannot be re-registered or have windows.
     ///

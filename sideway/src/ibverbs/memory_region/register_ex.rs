@@ -65,7 +65,7 @@ impl<'a> RegistrationAttributes<'a> {
 
 impl ProtectionDomain {
     /// `ibv_reg_mr_ex(pd, mr_init_attr)` — registers memory of the caller or a dma-buf, optionally with a
-    /// [`DmaHandle`]. IBVERBS_1.15.
+    /// [`DmaHandle`]. Requires IBVERBS_1.15.
     ///
     /// # Errors
     ///

@@ -43,7 +43,7 @@ impl Parent {
         self.td.is_some()
     }
 
-    /// Returns the domain that it was made from.
+    /// Returns the domain from which it was created.
     pub(super) fn domain(&self) -> &Arc<ProtectionDomain> {
         &self.pd
     }

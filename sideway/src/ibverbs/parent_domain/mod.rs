@@ -5,8 +5,8 @@
 //!                     ── build_single_threaded ► SingleThreadedDomain     what is made in it stays with one thread
 //! ```
 //!
-//! A parent domain shares the keys of the domain it was made from: memory regions and address handles of one work with
-//! queue pairs of the other ([`ProtectionDomain::plain`]).
+//! A parent domain shares the keys of the domain from which it was created: memory regions and address handles of one
+//! work with queue pairs of the other ([`ProtectionDomain::plain`]).
 
 mod allocator;
 mod handle;
@@ -61,8 +61,8 @@ impl ProtectionDomain {
         self.handle.parent().is_some_and(|parent| parent.has_thread_domain())
     }
 
-    /// Returns the plain domain that a parent domain was made from; for a plain domain, the domain itself. Objects of
-    /// domains with the same plain domain work together.
+    /// Returns the plain domain from which a parent domain was created; for a plain domain, the domain itself. Objects
+    /// of domains with the same plain domain work together.
     pub fn plain(self: &Arc<Self>) -> &Arc<Self> {
         self.handle.parent().map_or(self, |parent| parent.domain())
     }

@@ -168,7 +168,7 @@ impl QueuePairAttribute {
         self.attr.max_rd_atomic
     }
 
-    /// Sets the maximum number of the peer's outstanding reads and atomics that this side has resources for.
+    /// Sets the maximum number of the peer's outstanding reads and atomics for which this side has resources.
     pub fn setup_max_dest_read_atomic(&mut self, max_dest_read_atomic: u8) -> &mut Self {
         self.attr.max_dest_rd_atomic = max_dest_read_atomic;
         self.set(Mask::MaxDestinationReadAtomic)
@@ -235,7 +235,7 @@ impl QueuePairAttribute {
         AddressHandleAttribute::from_raw(self.attr.ah_attr)
     }
 
-    /// Sets the Q_Key of datagrams: those with another are dropped.
+    /// Sets the Q_Key of the queue pair: datagrams with a different Q_Key are dropped.
     pub fn setup_qkey(&mut self, qkey: u32) -> &mut Self {
         self.attr.qkey = qkey;
         self.set(Mask::QueueKey)

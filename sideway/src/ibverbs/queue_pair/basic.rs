@@ -33,7 +33,8 @@ pub(super) struct SendList {
     /// `max_inline` bytes for each request.
     #[expect(dead_code, reason = "reached by `inline_origin`")]
     inline: Ring<u8>,
-    /// Origin of inline bytes: those of the request with the [number](Batch::last_number) N start N × `max_inline` bytes after it.
+    /// Origin of inline bytes: those of the request with the [number](Batch::last_number) N start N × `max_inline`
+    /// bytes after it.
     inline_origin: *mut u8,
     pub(super) max_inline: usize,
 }
@@ -120,7 +121,8 @@ impl<T> BasicPostSendGuard<'_, T> {
     }
 }
 
-// SAFETY: the batch is used by `post`, which consumes the guard. Requests that it leaves are written again before they are read.
+// SAFETY: the batch is used by `post`, which consumes the guard. Requests that it leaves are written again before they
+// are read.
 unsafe impl<'q, T: Service> HoldsFor<'q> for BasicPostSendGuard<'q, T> {}
 
 impl<T: Service> SendSink for BasicPostSendGuard<'_, T> {
@@ -160,8 +162,8 @@ impl<T: Service> PostSendGuard for BasicPostSendGuard<'_, T> {
 
     #[inline]
     fn post(self) -> Result<(), PostSendError> {
-        // SAFETY: the queue pair is live as long as the queue that the batch borrows, and the list stays valid during the
-        // call.
+        // SAFETY: the queue pair is live as long as the queue that the batch borrows, and the list stays valid during
+        // the call.
         self.batch.post(VERB, |first, bad| unsafe { sys::ibv_post_send(self.core.raw(), first, bad) })
     }
 }

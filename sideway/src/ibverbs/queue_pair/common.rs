@@ -47,7 +47,7 @@ pub trait QueuePair: AsQueuePairCore {
         self.core().modify(attribute)
     }
 
-    /// Returns what a peer needs to connect to this queue pair: send it to the peer, and pass the peer's to
+    /// Returns what a peer needs to connect to this queue pair: send it to the peer, and pass the peer's endpoint to
     /// [`connect_rc`](Self::connect_rc).
     ///
     /// # Errors
@@ -184,7 +184,7 @@ pub trait QueuePair: AsQueuePairCore {
     /// - `EOPNOTSUPP`: the device does not support flow steering, or this specification.
     /// - `EINVAL`: an action or counters belong to another device context; the port is invalid; or the driver does not
     ///   support the order or the values of the specifications.
-    /// - `ENOMEM`, `EEXIST`: the device's limit of rules is reached; the same rule exists.
+    /// - `ENOMEM`: the device holds no more rules. `EEXIST`: the same rule exists.
     ///
     /// # References
     ///

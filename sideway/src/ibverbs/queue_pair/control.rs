@@ -8,7 +8,8 @@ use super::common::AsQueuePairCore;
 macro_rules! control_methods {
     ($Queue:ty $(, $T:ident: $Bound:path)?; $modify:ident$(: $limit:literal)?) => {
         impl $(<$T: $Bound>)? $Queue {
-            /// `ibv_modify_qp` on the queue pair: see [`QueuePair::modify`](crate::ibverbs::queue_pair::QueuePair::modify).
+            /// `ibv_modify_qp` on the queue pair: see
+            /// [`QueuePair::modify`](crate::ibverbs::queue_pair::QueuePair::modify).
             ///
             /// # Errors
             ///
@@ -21,7 +22,8 @@ macro_rules! control_methods {
                 self.core().$modify(attribute)
             }
 
-            /// `ibv_query_qp` on the queue pair: see [`QueuePair::query`](crate::ibverbs::queue_pair::QueuePair::query).
+            /// `ibv_query_qp` on the queue pair: see
+            /// [`QueuePair::query`](crate::ibverbs::queue_pair::QueuePair::query).
             ///
             /// # Errors
             ///
@@ -92,7 +94,8 @@ macro_rules! control_methods {
             ///
             /// # Errors
             ///
-            /// The same errors as [`QueuePair::modify_rate_limit`](crate::ibverbs::queue_pair::QueuePair::modify_rate_limit).
+            /// The same errors as
+            /// [`QueuePair::modify_rate_limit`](crate::ibverbs::queue_pair::QueuePair::modify_rate_limit).
             pub fn modify_rate_limit(
                 &self,
                 limit: &crate::ibverbs::queue_pair::RateLimit,

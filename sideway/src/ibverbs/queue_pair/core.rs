@@ -120,7 +120,7 @@ impl QueuePairCore {
         &self.context
     }
 
-    /// Returns the objects that it was made from.
+    /// Returns the objects from which it was created.
     pub(crate) fn parents(&self) -> &Parents {
         &self.parents
     }
@@ -300,7 +300,7 @@ impl Drop for QueuePairCore {
     }
 }
 
-/// The objects that a queue pair is made from.
+/// The objects from which a queue pair is created.
 #[derive(Debug, Default)]
 pub(crate) struct Parents {
     pub(crate) send_cq: Option<Arc<CompletionQueueCore>>,

@@ -153,7 +153,8 @@ impl<T: BasicService> QueuePairBuilder<T> {
                     && matches!(error.errno().raw(), libc::EOPNOTSUPP | libc::EINVAL) =>
             {
                 let fewer = all.difference(SendOperationFlags::ATOMICS);
-                // Report a different errno of the second attempt: the first error was about the atomics.
+                // If the second attempt fails with another errno, report that one: the first error was about the
+                // atomics.
                 make(fewer).map_err(|second| if second.errno() == error.errno() { error } else { second })
             }
             result => result,

@@ -15,7 +15,7 @@ bitflags::bitflags! {
         /// The result may contain any flag of [`DataInOrder`]; otherwise at most
         /// [`WholeMessage`](DataInOrder::WholeMessage).
         const ReturnCapabilities = raw::IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS;
-        /// Query the device alone, regardless of the rest of the machine.
+        /// Queries only the device, regardless of the rest of the machine.
         const DeviceOnly = raw::IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY;
         // Unnamed bits are kept.
         const _ = !0;

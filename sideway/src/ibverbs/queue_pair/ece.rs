@@ -11,7 +11,7 @@ use crate::ffi::check_errno;
 
 /// Vendor options that the two sides of a connection negotiate before it is established. One side
 /// [queries](super::QueuePair::query_ece) its device's options and sends them with its address; the other
-/// [sets](super::QueuePair::set_ece) them and returns the accepted ones; the first sets those.
+/// [sets](super::QueuePair::set_ece) them and returns the options that its device accepted; the first side sets these.
 #[doc(alias = "ibv_ece")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ece {

@@ -27,7 +27,7 @@ pub struct QueuePairEndpoint {
     pub gid: Gid,
     /// The active MTU of the port. The connection uses the smaller one of both ends.
     pub mtu: Mtu,
-    /// The maximum number of the peer's outstanding reads and atomics that this end has resources for.
+    /// The maximum number of the peer's outstanding reads and atomics for which this side has resources.
     pub max_dest_read_atomic: u8,
 }
 
@@ -72,7 +72,7 @@ impl QueuePairEndpoint {
     }
 }
 
-/// All numbers zero, and an MTU of 256 bytes, which every port supports.
+/// All numbers are zero, and the MTU is 256 bytes, which every port supports.
 impl Default for QueuePairEndpoint {
     fn default() -> Self {
         Self { qp_num: 0, psn: 0, lid: 0, gid: Gid::default(), mtu: Mtu::Mtu256, max_dest_read_atomic: 0 }

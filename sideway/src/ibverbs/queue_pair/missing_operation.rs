@@ -248,7 +248,8 @@ impl SendContext {
 
     /// # Safety
     ///
-    /// As for [`take_refusal`](Self::take_refusal), and the reference is unique while it lives.
+    /// The contract of [`take_refusal`](Self::take_refusal) applies, and no other reference exists while this one
+    /// lives.
     unsafe fn of<'q>(qp: *mut ibv_qp_ex) -> Option<&'q mut Self> {
         // SAFETY: the queue pair is live, its context is null or a SendContext, and the caller owns it.
         unsafe { (*qp).qp_base.qp_context.cast::<Self>().as_mut() }
@@ -296,7 +297,7 @@ unsafe fn restore(qp: *mut ibv_qp_ex) {
 }
 
 impl LaterOperations {
-    /// The operations of a queue pair that was not built for them.
+    /// Inert functions for operations for which the queue pair was not built.
     const NONE: Self = {
         unsafe extern "C" fn atomic_write(qp: *mut ibv_qp_ex, _: u32, _: u64, _: *const c_void) {
             // SAFETY: called while a batch of this queue pair is built.
@@ -309,7 +310,7 @@ impl LaterOperations {
         Self { atomic_write, flush, vendor: ptr::null_mut() }
     };
 
-    /// The operations of a queue of capacity zero.
+    /// Inert functions for a queue of capacity zero.
     const NO_ROOM: Self = {
         unsafe extern "C" fn atomic_write(qp: *mut ibv_qp_ex, _: u32, _: u64, _: *const c_void) {
             // SAFETY: as above.
@@ -322,7 +323,7 @@ impl LaterOperations {
         Self { atomic_write, flush, vendor: ptr::null_mut() }
     };
 
-    /// The operations of a rejected batch.
+    /// Inert functions for a rejected batch.
     const INERT: Self = {
         unsafe extern "C" fn atomic_write(_: *mut ibv_qp_ex, _: u32, _: u64, _: *const c_void) {}
         unsafe extern "C" fn flush(_: *mut ibv_qp_ex, _: u32, _: u64, _: usize, _: u8, _: u8) {}
@@ -331,11 +332,11 @@ impl LaterOperations {
 }
 
 /// Uses the driver's functions for the later operations that the queue pair was built for. A library that accepts an
-/// operation's flag has its function; otherwise the member must not be read.
+/// operation's flag has the operation's function; otherwise the member must not be read.
 ///
 /// # Safety
 ///
-/// As for [`fill_in`]; the library has accepted `operations`.
+/// The contract of [`fill_in`] applies, and the library has accepted `operations`.
 pub(crate) unsafe fn take_later(qp: *mut ibv_qp_ex, operations: Operation, refuse_all: bool) {
     // SAFETY: by the contract of this function the queue pair is not posted to.
     let Some(context) = (unsafe { SendContext::of(qp) }) else { return };
@@ -449,7 +450,7 @@ macro_rules! operations {
         ///
         /// # Safety
         ///
-        /// As for [`refuse`]; the driver's functions have been saved.
+        /// The contract of [`refuse`] applies, and the driver's functions have been saved.
         unsafe fn make_inert(qp: *mut ibv_qp_ex) {
             // SAFETY: the queue pair is live, and no other code uses its send queue.
             unsafe {

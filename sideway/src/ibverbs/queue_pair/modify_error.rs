@@ -85,7 +85,7 @@ impl ModifyQueuePairError {
             libc::ENETUNREACH | libc::EHOSTUNREACH if has_path => Self::NetworkUnreachable { sgid_index, dgid, source },
             libc::EINVAL => Self::of_transition((qp.qp_type(), qp.transitions()), from, to, attribute.mask(), source)
                 .unwrap_or_else(|source| Self::Verb { from, to, source: explain_value(qp, attribute, source) }),
-            // An entry of the GID table that is not in use.
+            // The kernel returns this for an unused entry of the GID table.
             libc::ENODATA => Self::Verb { from, to, source: explain_value(qp, attribute, source) },
             _ => Self::Verb { from, to, source },
         }
@@ -101,7 +101,7 @@ impl ModifyQueuePairError {
     ) -> Result<Self, VerbError> {
         let Some(transition) = table(qp_type, from, to) else {
             let reachable: Vec<State> = reachable(table, qp_type, from).collect();
-            // If there is none, the table does not cover this service or state.
+            // If no state is reachable, the table does not cover this service or state.
             return if reachable.is_empty() {
                 Err(source)
             } else {

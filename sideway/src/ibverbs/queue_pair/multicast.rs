@@ -16,7 +16,7 @@ use crate::ibverbs::device_context::LinkLayer;
 const ATTACH: &str = "ibv_attach_mcast";
 const DETACH: &str = "ibv_detach_mcast";
 
-/// The queue pair's groups. The lock is held during verbs, so the set matches C's.
+/// The queue pair's groups. The lock is held during the verbs, so the set always matches the driver's.
 #[derive(Default)]
 pub(super) struct Groups(Mutex<BTreeSet<(Gid, u16)>>);
 
@@ -59,7 +59,7 @@ impl QueuePairCore {
         Ok(())
     }
 
-    /// Leaves all groups before the queue pair is destroyed, which C rejects while it is in one.
+    /// Leaves all groups before the queue pair is destroyed: C refuses to destroy a queue pair that is in a group.
     pub(super) fn leave_groups(&self) {
         for (gid, lid) in std::mem::take(&mut *self.groups.lock()) {
             if let Err(error) = self.detach(&gid, lid) {

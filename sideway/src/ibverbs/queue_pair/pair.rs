@@ -63,13 +63,14 @@ impl<S: SendQueue> Pair<S> {
     ///
     /// # Errors
     ///
-    /// The queues, if they belong to two queue pairs.
+    /// Returns the two queues if they belong to two queue pairs.
     pub fn join(send: S, recv: ReceiveQueue) -> Result<Self, (S, ReceiveQueue)> {
         let pair = Self { send, recv };
         if pair.is_whole() { Ok(pair) } else { Err(pair.split()) }
     }
 
-    /// Whether both queues belong to one queue pair: safe code can swap the borrows of [`queues`](Self::queues).
+    /// Whether both queues belong to one queue pair. They may not: safe code can swap the queues of two pairs through
+    /// the borrows of [`queues`](Self::queues).
     pub(super) fn is_whole(&self) -> bool {
         Arc::ptr_eq(self.send.core(), self.recv.core())
     }
@@ -132,7 +133,7 @@ impl<T: Service> From<ExtendedQueuePair<T>> for GenericQueuePair<T> {
 /// post.
 ///
 /// It keeps the queue pair's C object alive. While it exists, dropping the [`Pair`](super::Pair) or its queues does not
-/// destroy the queue pair, and posted requests stay outstanding; [`Pair::close`](super::Pair::close) then returns
+/// destroy the queue pair, and posted requests stay outstanding; meanwhile [`Pair::close`](super::Pair::close) returns
 /// `EBUSY`. Dropping the last reference destroys the queue pair.
 #[derive(Clone, Debug)]
 pub struct QueuePairRef {

@@ -1,4 +1,4 @@
-//! The objects that a queue pair is made from, checked before the library is called.
+//! The objects from which a queue pair is created, checked before the library is called.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::ibverbs::shared_receive_queue::{SharedReceiveQueueCore, SharedReceive
 use crate::ibverbs::work_request::MOST_REQUESTS;
 
 impl<T: Service> QueuePairBuilder<T> {
-    /// Checks the objects that the queue pair is made from, and other arguments, before calling the library.
+    /// Checks the objects from which the queue pair is created, and other arguments, before calling the library.
     pub(super) fn parents(&self, verb: &'static str) -> Result<Parents, VerbError> {
         self.check_type(verb)?;
         self.pd.device_context().require_operations(
@@ -102,7 +102,7 @@ impl<T: Service> QueuePairBuilder<T> {
         }
     }
 
-    /// Checks that queue pairs of this type have the service's requests.
+    /// Checks that queue pairs of this type accept the service's requests.
     fn check_type(&self, verb: &'static str) -> Result<(), VerbError> {
         if self.types.contains(&self.qp_type) {
             return Ok(());

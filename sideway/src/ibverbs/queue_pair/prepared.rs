@@ -20,9 +20,11 @@ use crate::ibverbs::work_request::{
 
 impl<T: Service> BasicSendQueue<T> {
     /// Allocates a list of up to `requests` requests, which is built once and posted many times
-    /// ([`post_prepared`](Self::post_prepared)). Its requests have as many entries and inline bytes as those of the queue.
+    /// ([`post_prepared`](Self::post_prepared)). Its requests have as many entries and inline bytes as those of the
+    /// queue.
     ///
-    /// The list keeps the queue pair alive: until it is dropped, [`Pair::close`](super::Pair::close) fails with `EBUSY`.
+    /// The list keeps the queue pair alive: until it is dropped, [`Pair::close`](super::Pair::close) fails with
+    /// `EBUSY`.
     ///
     /// # Errors
     ///
@@ -45,20 +47,22 @@ impl<T: Service> BasicSendQueue<T> {
         })
     }
 
-    /// `ibv_post_send(qp, wr, bad_wr)` — posts a prepared list. The driver reads the list during this call only: the list can be
-    /// changed and posted again while its requests are outstanding.
+    /// `ibv_post_send(qp, wr, bad_wr)` — posts a prepared list. The driver reads the list during this call only: the
+    /// list can be changed and posted again while its requests are outstanding.
     ///
     /// # Errors
     ///
-    /// [`PostSendError`] names the failed request and the number of requests posted before it. The list is unchanged and can be
-    /// posted again, as a whole. A list that is not finished, or that another queue prepared, is refused.
+    /// [`PostSendError`] names the failed request and the number of requests posted before it. The list is unchanged
+    /// and can be posted again, as a whole. A list that is not finished, or that another queue prepared, is refused.
     ///
     /// # Safety
     ///
     /// For each request with registered memory, the conditions of
-    /// [`setup_sge`](crate::ibverbs::work_request::SetScatterGatherEntry::setup_sge) hold from this post until the request completes.
+    /// [`setup_sge`](crate::ibverbs::work_request::SetScatterGatherEntry::setup_sge) hold from this post until the
+    /// request completes.
     ///
-    /// (Everything else that a request borrows outlives the list by its type, and the driver checks the space in the queue.)
+    /// (The types ensure that everything else that a request borrows outlives the list, and the driver checks the space
+    /// in the queue.)
     ///
     /// # References
     ///
@@ -70,17 +74,19 @@ impl<T: Service> BasicSendQueue<T> {
         if list.ready != self.qp {
             return Err(list.refuse());
         }
-        // SAFETY: the queue pair lives as long as the core. The list was finished for this queue pair. Its requests point to what
-        // outlives the list, and to registered memory, which the caller guarantees. Drivers only read the list.
+        // SAFETY: the queue pair lives as long as the core. The list was finished for this queue pair. Its requests
+        // point to data that outlives the list, and to registered memory, which the caller guarantees. Drivers only
+        // read the list.
         let ret = unsafe { sys::ibv_post_send(self.qp, list.first, &mut bad) };
         if ret == 0 { Ok(()) } else { Err(list.explain(ret, bad, &self.list)) }
     }
 }
 
-/// A list of sends that is built once and posted many times, like an array of `ibv_send_wr` that a C program keeps. Made by
-/// [`BasicSendQueue::prepare`].
+/// A list of sends that is built once and posted many times, like an array of `ibv_send_wr` that a C program keeps.
+/// Made by [`BasicSendQueue::prepare`].
 ///
-/// What requests borrow (address handles, memory windows, packet headers, inline data) outlives `'q`, and therefore the list.
+/// What requests borrow (address handles, memory windows, packet headers, inline data) outlives `'q`, and therefore the
+/// list.
 ///
 /// ```
 /// use sideway::ibverbs::queue_pair::{BasicSendQueue, PostSendGuard};
@@ -121,12 +127,12 @@ pub struct PreparedSends<'q, T = Connected> {
     first: *mut ibv_send_wr,
     /// Requests in the list.
     len: usize,
-    /// The queue pair if the list has requests, else null: `post_prepared` needs one comparison.
+    /// The queue pair if the list has requests, otherwise null, so that `post_prepared` needs only one comparison.
     ready: *mut ibv_qp,
     /// The memory of the requests.
     list: SendList,
     core: Arc<QueuePairCore>,
-    /// Requests borrow for exactly `'q`.
+    /// The data that requests borrow lives for exactly `'q`.
     holds: PhantomData<(Invariant<'q>, T)>,
 }
 
@@ -135,8 +141,8 @@ const _: fn() = || {
     fn check<T: Send>() {}
     check::<(&AddressHandle, &mut MemoryWindow, BindInformation<'_>, &[u8])>();
 };
-// SAFETY: the list owns its requests and shares the queue pair's core; the check above covers what requests point to. Queue pairs that
-// stay with their thread do not lend a send queue that could prepare a list.
+// SAFETY: the list owns its requests and shares the queue pair's core; the check above covers what requests point to.
+// Queue pairs that stay with their thread do not lend a send queue that could prepare a list.
 unsafe impl<T: Service> Send for PreparedSends<'_, T> {}
 // SAFETY: a shared list is only read.
 unsafe impl<T: Service> Sync for PreparedSends<'_, T> {}
@@ -193,7 +199,7 @@ impl<T> fmt::Debug for PreparedSends<'_, T> {
     }
 }
 
-/// Neither longer nor shorter than `'q`.
+/// Exactly the lifetime `'q`.
 type Invariant<'q> = fn(&'q ()) -> &'q ();
 
 /// A list under construction. If it is dropped, the list has no requests.
@@ -222,8 +228,8 @@ impl<T: Service> PrepareSendGuard<'_, '_, T> {
     }
 }
 
-// SAFETY: the list has exactly this lifetime. Its requests are used by `post_prepared`, which borrows the list, and are rewritten before
-// any later use.
+// SAFETY: the list has exactly this lifetime. Its requests are used by `post_prepared`, which borrows the list, and are
+// rewritten before any later use.
 unsafe impl<'q, T: Service> HoldsFor<'q> for PrepareSendGuard<'_, 'q, T> {}
 
 impl<T: Service> SendSink for PrepareSendGuard<'_, '_, T> {
@@ -237,7 +243,8 @@ impl<T: Service> SendSink for PrepareSendGuard<'_, '_, T> {
 impl<T: Service> PostSendGuard for PrepareSendGuard<'_, '_, T> {
     type Service = T;
 
-    /// Finishes the list, as [`finish`](PrepareSendGuard::finish) does. Only [`post_prepared`](BasicSendQueue::post_prepared) posts the list.
+    /// Finishes the list, as [`finish`](PrepareSendGuard::finish) does. Only
+    /// [`post_prepared`](BasicSendQueue::post_prepared) posts the list.
     #[inline]
     fn post(self) -> Result<(), PostSendError> {
         self.finish()
@@ -263,7 +270,8 @@ impl PreparedRequest<'_> {
         self
     }
 
-    /// Sets whether the request reports its completion ([`Signaled`](crate::ibverbs::work_request::WorkRequestFlags::Signaled)).
+    /// Sets whether the request reports its completion
+    /// ([`Signaled`](crate::ibverbs::work_request::WorkRequestFlags::Signaled)).
     #[inline]
     pub fn set_signaled(&mut self, is_signaled: bool) -> &mut Self {
         const SIGNALED: u32 = ibv_send_flags::IBV_SEND_SIGNALED.0;
@@ -279,7 +287,8 @@ impl PreparedRequest<'_> {
     /// `EINVAL`: the operation has no remote address.
     #[inline]
     pub fn set_remote_addr(&mut self, remote_addr: u64) -> Result<&mut Self, VerbError> {
-        // A bit for each operation makes it one test. An atomic has its address at the same offset.
+        // One bit for each operation, so that one test suffices. The address of an atomic has the same offset as that
+        // of a write.
         const HAVE: u32 = 1 << opcode::IBV_WR_RDMA_WRITE.0
             | 1 << opcode::IBV_WR_RDMA_WRITE_WITH_IMM.0
             | 1 << opcode::IBV_WR_RDMA_READ.0
@@ -297,8 +306,8 @@ impl PreparedRequest<'_> {
     ///
     /// # Safety
     ///
-    /// The request was built by [`setup_sge`](crate::ibverbs::work_request::SetScatterGatherEntry::setup_sge) or `setup_sge_list` with an
-    /// entry, and the entry meets the conditions of `setup_sge` from the next post on.
+    /// [`setup_sge`](crate::ibverbs::work_request::SetScatterGatherEntry::setup_sge), or `setup_sge_list` with at least
+    /// one entry, built the request. From the next post on, the entry meets the conditions of `setup_sge`.
     #[inline]
     pub unsafe fn set_local_addr(&mut self, addr: u64) -> &mut Self {
         // SAFETY: each request has room for at least one entry of its own.

@@ -8,7 +8,7 @@ use crate::ibverbs::quirks::{driver_file, is_in_process};
 /// Drivers that check (rdma-core 64), and libraries that contain softrnic.
 const CHECKED: [&str; 6] = ["librxe", "libefa", "libionic", "libsoftrnic", "librdma_mummy", "libibverbs"];
 
-/// Drivers that do not check, and hns, whose request count becomes wrong if a batch is posted before ReadyToSend.
+/// Drivers that do not check, and hns, which miscounts its requests if a batch is posted before ReadyToSend.
 const UNCHECKED: [&str; 3] = ["libmlx5", "libbnxt_re", "libhns"];
 
 /// Returns the driver of an open device, unless it checks.

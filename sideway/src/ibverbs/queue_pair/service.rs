@@ -12,14 +12,14 @@ use crate::ibverbs::work_request::{
     Addressed, DatagramAddress, HoldsFor, PostSendError, PostSendGuard, SharedReceiveQueueNumber, WorkRequestFlags,
 };
 
-/// The service of a queue pair, which determines its requests' fields. Sealed: other crates add a service through
+/// The service of a queue pair, which determines the fields of its requests. Sealed: other crates add a service through
 /// [`Vendor`](super::vendor::Vendor).
 ///
 /// # Safety
 ///
-/// The requests that it [`Offers`] are complete: the driver never dereferences a pointer that such a request has left
-/// unset, and never needs an unset field to complete the request. This holds on queue pairs of this service with any
-/// operations enabled.
+/// The requests that the service [`Offers`] are complete: the driver never dereferences a pointer that such a request
+/// has left unset, and never needs an unset field to complete the request. This holds on queue pairs of this service
+/// with any operations enabled.
 pub unsafe trait Service: Sealed + std::fmt::Debug + Sized + 'static {
     /// Whether requests are raw packets. The device may write checksums into raw packets, so extended queue pairs check
     /// for support first.
@@ -77,12 +77,12 @@ pub enum Xrc {}
 #[derive(Clone, Copy, Debug)]
 pub enum RawPacket {}
 
-/// A service whose drivers read exactly the inline data. For raw packets, drivers read a fixed number of bytes at the
-/// start of a packet, even if the packet is shorter.
+/// A service for which drivers read exactly the inline data. For raw packets, drivers read a fixed number of bytes at
+/// the start of a packet, even if the packet is shorter.
 ///
 /// # Safety
 ///
-/// Drivers of this service read exactly the inline data.
+/// For this service, drivers read exactly the inline data.
 #[diagnostic::on_unimplemented(
     message = "drivers may read more than the inline data of a `{Self}` queue pair",
     label = "use `setup_inline_data`, which copies it"

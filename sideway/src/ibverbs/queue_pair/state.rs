@@ -16,7 +16,7 @@ open_enum! {
         ReadyToReceive = raw::IBV_QPS_RTR.0,
         /// RTS: sends are processed as well.
         ReadyToSend = raw::IBV_QPS_RTS.0,
-        /// SQD: sends that were begun are finished; no new ones are begun.
+        /// SQD: the device finishes the sends that it has begun, and begins no others.
         SendQueueDrain = raw::IBV_QPS_SQD.0,
         /// SQE: a send failed on an unreliable transport.
         SendQueueError = raw::IBV_QPS_SQE.0,
@@ -52,9 +52,10 @@ open_enum! {
     /// `enum ibv_mig_state` — the state of a connection's migration to its alternate path.
     #[doc(alias = "ibv_mig_state")]
     pub enum PathMigrationState {
-        /// Using its path, which may be the former alternate one. Setting it makes the queue pair migrate now.
+        /// The connection uses its path, which may be the former alternate one. Setting this state makes the queue pair
+        /// migrate now.
         Migrated = ibv_mig_state::IBV_MIG_MIGRATED.0,
-        /// Arming requested. Set it after an alternate path.
+        /// Arming is requested. Set this state after an alternate path.
         Rearm = ibv_mig_state::IBV_MIG_REARM.0,
         /// Both sides are armed, and migrate when the path fails. The device enters this state itself.
         Armed = ibv_mig_state::IBV_MIG_ARMED.0,

@@ -20,16 +20,16 @@
 //!
 //! # Three rules for addresses
 //!
-//! - **Get the vendor's function with [`data`], and call it only if that returns `Some`.** A rejected request (an
-//!   operation that the queue pair was not built for, an object of another device) rejects its batch. The standard
-//!   functions then do nothing, but a vendor's function would write to a request that was never begun.
+//! - **Get the vendor's function with [`data`], and call it only if that returns `Some`.** A rejected request (for an
+//!   operation for which the queue pair was not built, or with an object of another device) rejects its batch. The
+//!   standard functions then do nothing, but a vendor's function would write to a request that was never begun.
 //! - **Check the device of each object that a request names** with [`check_device`], and [`refuse`] the request if it
 //!   fails.
 //! - **Borrowed data stays borrowed until the batch is posted:** `setup_vendor_address` requires this for the data that
 //!   the address captures.
 //!
-//! `attach` of [`build_with`](QueuePairBuilder::build_with) checks once for functions that the vendor's library may
-//! leave null.
+//! **Check for null functions once**, in `attach` of [`build_with`](QueuePairBuilder::build_with), if the vendor's
+//! library may leave some null.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -102,7 +102,8 @@ impl<V: Debug + 'static> QueuePairBuilder<Vendor<V>> {
     /// Creates a builder of a vendor's queue pairs, of the type [`Driver`](QueuePairType::Driver); `transitions` has
     /// the required and optional attributes of each transition.
     pub fn of_vendor(pd: &Arc<ProtectionDomain>, transitions: TransitionTable) -> Self {
-        // SAFETY: only `build_with` builds queue pairs of the service, and its caller upholds that they have it.
+        // SAFETY: only `build_with` builds queue pairs of the service, and its caller guarantees that they have this
+        // service.
         let mut builder = unsafe { Self::of_service(pd, &[QueuePairType::Driver]) };
         builder.set_transitions(transitions);
         builder
@@ -115,9 +116,9 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
     ///
     /// # Safety
     ///
-    /// - `give` completes the request: a driver of the service `V` dereferences no pointer, and needs no field, that it
-    ///   has left unset. Data that it stores in the request is valid until the batch is posted: it is captured by
-    ///   reference, or lives longer.
+    /// - `give` completes the request: a driver of the service `V` dereferences no pointer, and needs no field, that
+    ///   the request has left unset. Data that it stores in the request is valid until the batch is posted: it is
+    ///   captured by reference, or lives longer.
     /// - `give` calls the vendor's functions only if [`data`] returns `Some`, and posts nothing. It is called with a
     ///   live extended queue pair between `wr_start` and `wr_complete`; an operation was begun, or the batch is
     ///   rejected. None of the queue pair's functions up to `wr_abort` is null.

@@ -150,7 +150,7 @@ impl SharedReceiveQueueBuilder {
     ///
     /// - `create` behaves like `ibv_create_srq_ex`. Its attributes are initialised according to their mask, and of one
     ///   device.
-    /// - If a C object then stores the queue's address, it is the `attachment`.
+    /// - If another C object then stores the queue's address, that object is the `attachment`.
     pub(crate) unsafe fn build_ex_by(
         &self,
         verb: &'static str,
@@ -342,5 +342,5 @@ impl SharedReceiveQueueBuilder {
     }
 }
 
-/// Exceeds the scatter entries of a tagged receive on any device.
+/// More than the number of scatter entries of a tagged receive on any device.
 const MOST_TAG_ENTRIES: u32 = 1 << 10;

@@ -27,7 +27,7 @@ pub(crate) struct SharedReceiveQueueCore {
     parents: Parents,
 }
 
-/// The objects that a shared receive queue is made from.
+/// The objects from which a shared receive queue is created.
 #[derive(Debug)]
 pub(super) struct Parents {
     pub(super) attachment: Option<Arc<dyn Attachment<ibv_srq>>>,
@@ -149,7 +149,7 @@ impl SharedReceiveQueueCore {
                 cq.leave_behind(Box::new(left));
                 Ok(End::LeftBehind)
             }
-            // The completion queue is no longer polled. If this is its last reference, it is dropped afterwards.
+            // No code polls the completion queue any more. If this is its last reference, it is dropped afterwards.
             Some(Ok(_)) | None => left.destroy().map(|()| End::Gone),
         }
     }

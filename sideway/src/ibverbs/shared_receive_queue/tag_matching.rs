@@ -41,7 +41,7 @@ pub struct Tag {
     queue: u64,
 }
 
-/// The operations of a queue, and the number posted of the last batch.
+/// The operations of a queue, and how many of the last batch were posted.
 #[derive(Debug)]
 pub(super) struct TagOperations {
     requests: Requests<ibv_ops_wr>,
@@ -127,7 +127,7 @@ impl<'q> PostTagOperationsGuard<'q> {
         let result = batch.post(VERB, |first, bad| unsafe { sys::ibv_post_srq_ops(srq, first, bad) });
         *posted = match &result {
             Ok(()) => all,
-            // If the driver does not report it, no tag is known to be valid.
+            // If the driver does not report the number, no tag is known to be valid.
             Err(error) => error.posted().unwrap_or(0),
         };
         result
@@ -175,7 +175,7 @@ impl<'g, 'q> TagMatchingOperationHandle<'g, 'q> {
     #[inline]
     pub unsafe fn setup_delete(mut self, tag: Tag) {
         if tag.queue != self.queue {
-            // Only if the batch accepts the operation: a queue without tag matching rejects all.
+            // This is only done if the batch accepts the operation: a queue without tag matching rejects all.
             if self.batch.reserve(self.wr_id).is_some() {
                 self.batch
                     .refuse(self.wr_id, RefusalReason::Invalid("the tag belongs to another shared receive queue"));
@@ -220,9 +220,9 @@ impl fmt::Debug for TagMatchingOperationHandle<'_, '_> {
 
 /// A tag to be added that needs its buffer, which adds it to the batch. Dropping the handle writes nothing.
 ///
-/// The device uses the memory longer than a request's. It is free once the completion (`recv_wr_id`) of a message that
-/// matched the tag was polled, the deletion of the tag has completed successfully, or the shared queue was destroyed.
-/// The driver also writes to it, when the message is polled.
+/// The device uses this memory longer than the memory of a request. The memory is free once the completion
+/// (`recv_wr_id`) of a message that matched the tag was polled, the deletion of the tag has completed successfully, or
+/// the shared queue was destroyed. The driver also writes to it, when the message's completion is polled.
 #[derive(Debug)]
 #[must_use = "a tag without a buffer is not added"]
 pub struct TagBufferHandle<'g, 'q> {

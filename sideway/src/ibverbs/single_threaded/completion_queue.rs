@@ -70,7 +70,7 @@ impl SingleThreadedCompletionQueueBuilder {
 /// An extended completion queue confined to its thread, without a lock. It has no channel: poll it.
 #[derive(Debug)]
 pub struct SingleThreadedCompletionQueue {
-    /// Never returned: it could leave the thread, alone or with a queue pair.
+    /// Never returned to the program, which could move it to another thread, alone or with a queue pair.
     cq: ExtendedCompletionQueue,
     /// Shared with its queue pairs.
     polling: Rc<Polling>,
@@ -163,7 +163,7 @@ impl SingleThreadedCompletionQueue {
     /// # Safety
     ///
     /// Use it only while `self` lives, on this thread. Do not destroy it, poll it during a poll, or change its
-    /// `cq_context` and its functions.
+    /// `cq_context` or its functions.
     pub unsafe fn cq(&self) -> NonNull<ibv_cq> {
         // SAFETY: by the contract of this function.
         unsafe { self.cq.cq() }

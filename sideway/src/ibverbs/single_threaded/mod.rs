@@ -19,8 +19,8 @@
 //! # }
 //! ```
 //!
-//! Other operations than polling and posting also access such a queue. Destroying a queue pair, or modifying it to
-//! `Reset`, removes its completions from its completion queues, and a completion event re-arms its queue. So queue
+//! Polling and posting are not the only operations that access such a queue. Destroying a queue pair, or modifying it
+//! to `Reset`, removes its completions from its completion queues, and a completion event re-arms its queue. So queue
 //! pairs on such a completion queue also belong to this module. Events are not available, because there is no channel.
 //! The inner objects (the halves of a pair, the domain) are not accessible. A queue pair dropped while one of its
 //! completion queues is being polled is destroyed at the end of the poll.
@@ -45,7 +45,8 @@ use super::queue_pair::Datagram;
 /// A domain whose queues stay on the thread that created it.
 #[derive(Debug)]
 pub struct SingleThreadedDomain {
-    /// If it contains a thread domain, it must not be accessible: queue pairs of a safe builder could leave the thread.
+    /// If it contains a thread domain, the program must not have access to it: queue pairs that a safe builder creates
+    /// in it could leave the thread.
     domain: Arc<ProtectionDomain>,
     has_allocator: bool,
     thread: SingleThread,

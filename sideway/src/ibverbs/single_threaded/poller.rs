@@ -84,7 +84,7 @@ impl Polling {
 
     #[cold]
     fn release(&self) {
-        // Taken out first, so that nothing is borrowed while a queue pair is destroyed.
+        // The list is taken out first, so that nothing is borrowed while a queue pair is destroyed.
         drop(self.leaving.take());
     }
 }
@@ -102,7 +102,7 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// The polling states of a queue pair's completion queues, as far as they are set.
+/// The polling states of a queue pair's completion queues; `None` for a queue that is not set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Polls {
     pub(super) send: Option<Rc<Polling>>,

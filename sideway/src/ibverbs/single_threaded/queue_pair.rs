@@ -23,7 +23,7 @@ use crate::ibverbs::queue_pair::{
 /// Builds queue pairs confined to one thread, with the defaults of [`QueuePairBuilder`].
 #[derive(Debug)]
 pub struct SingleThreadedQueuePairBuilder<T = Connected> {
-    /// Never returned: its queue pairs may leave the thread.
+    /// Never returned to the program: the queue pairs that it builds may leave the thread.
     builder: QueuePairBuilder<T>,
     polls: Polls,
     thread: SingleThread,
@@ -133,7 +133,7 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
 /// A queue pair confined to its thread. If its domain contains a thread domain, posting takes no lock.
 #[derive(Debug)]
 pub struct SingleThreadedQueuePair<Q: QueuePair> {
-    /// Never returned, nor its halves: they could leave the thread.
+    /// Never returned to the program, and neither are its halves: they could leave the thread.
     qp: Q,
     polls: Polls,
     thread: SingleThread,
@@ -265,7 +265,7 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
     /// # Safety
     ///
     /// Use it only while `self` lives, on this thread. Do not destroy it, post to it while a guard exists, or change
-    /// its `qp_context` and its functions.
+    /// its `qp_context` or its functions.
     pub unsafe fn qp(&self) -> NonNull<ibv_qp> {
         // SAFETY: by the contract of this function.
         unsafe { self.qp.qp() }

@@ -24,7 +24,7 @@ bitflags::bitflags! {
     #[doc(alias = "ibv_wq_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct WorkQueueFlags: u32 {
-        /// Removes the customer VLAN tag from packets; the completion has it.
+        /// Removes the customer VLAN tag from packets; the completion has the tag.
         const CvlanStripping = ibv_wq_flags::IBV_WQ_FLAGS_CVLAN_STRIPPING.0;
         /// Stores the frame check sequence after the packet.
         const ScatterFcs = ibv_wq_flags::IBV_WQ_FLAGS_SCATTER_FCS.0;
@@ -65,7 +65,7 @@ impl WorkQueueAttribute {
         self
     }
 
-    /// Sets the state that the queue is assumed to be in: the change fails if it is in another.
+    /// Sets the state that the queue is assumed to be in: the change fails if it is in a different one.
     pub fn setup_current_state(&mut self, state: WorkQueueState) -> &mut Self {
         self.attr.curr_wq_state = ibv_wq_state(state.raw());
         self.attr.attr_mask |= mask::IBV_WQ_ATTR_CURR_STATE.0;

@@ -163,7 +163,7 @@ impl RssQueuePairBuilder {
 }
 
 /// A queue pair without queues: flows direct packets to it, and it distributes them among the work queues of its table.
-/// It can be modified, queried and used in flow rules, as far as its driver supports that.
+/// It can be modified, queried and used in flow rules if its driver supports that.
 #[derive(Debug)]
 pub struct RssQueuePair {
     core: Arc<QueuePairCore>,

@@ -106,8 +106,8 @@ impl<'a, const CHECKED: bool> DatagramAddress<'a, CHECKED> {
 
 impl<const CHECKED: bool> Sealed for DatagramAddress<'_, CHECKED> {}
 
-// SAFETY: the handle lives as long as the lifetime in the type, and belongs to the queue pair's device: checked here,
-// or by the contract of unchecked addresses.
+// SAFETY: the handle lives as long as the lifetime in the type, and belongs to the queue pair's device: this was
+// checked here, or the caller of the unchecked function guarantees it.
 unsafe impl<const CHECKED: bool> SendAddress for DatagramAddress<'_, CHECKED> {
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {

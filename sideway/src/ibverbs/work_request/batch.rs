@@ -9,7 +9,8 @@ use super::{FailedRequest, PostError, Refusal, RefusalReason, Ring};
 use crate::error::{Errno, VerbError};
 use crate::ffi::errno_of;
 
-/// Limit of the requests of a queue, above that of any driver, because this library allocates them too.
+/// The maximum number of requests of a queue. It is larger than any driver's limit; it exists because this library also
+/// allocates the requests.
 pub(crate) const MOST_REQUESTS: u32 = c_int::MAX as u32 >> 8;
 
 /// A request of a linked list: `ibv_send_wr`, `ibv_recv_wr` or `ibv_ops_wr`.
@@ -55,7 +56,8 @@ macro_rules! listed_request {
 
 listed_request!(ibv_send_wr: sg_list, ibv_recv_wr: sg_list, ibv_ops_wr: tm.add.sg_list);
 
-/// The error if this library cannot allocate the requests of a queue: out of memory, or above its limit ([`Ring::new`]).
+/// The error if this library cannot allocate the requests of a queue: out of memory, or above its limit
+/// ([`Ring::new`]).
 #[cold]
 pub(crate) fn no_room(verb: &'static str, what: String) -> VerbError {
     VerbError::new(verb, Errno::ENOMEM).with_hint(format!(
@@ -66,8 +68,8 @@ pub(crate) fn no_room(verb: &'static str, what: String) -> VerbError {
 
 /// The requests of a queue, each linked to its entries and to the next request.
 ///
-/// The ring has two more elements, which are no requests but have a successor. The one before the first request is the last of an
-/// empty batch; the one after the last request is the last of a refused batch.
+/// The ring has two more elements, which are not requests but have a successor. The one before the first request is the
+/// last of an empty batch; the one after the last request is the last of a refused batch.
 pub(crate) struct Requests<W> {
     ring: Ring<W>,
     #[expect(dead_code, reason = "the requests point into it")]
@@ -76,15 +78,17 @@ pub(crate) struct Requests<W> {
     max_sge: usize,
     /// The last request.
     limit: *mut W,
-    /// The last request that can have an entry: the last one, or the element before the first.
+    /// The last request that can have an entry: the last request, or the element before the first if requests have no
+    /// entries.
     limit_with_entry: *mut W,
-    /// The only request without a successor: the last of the previous batch, and of the next one if it has the same length.
+    /// The only request without a successor: the last of the previous batch, and of the next one if it has the same
+    /// length.
     end: *mut W,
     refusals: Box<Refusals>,
 }
 
-/// The refused request of a batch. Separate from the requests: functions that are not inlined receive only this part, so the
-/// compiler can keep the other fields in registers.
+/// The refused request of a batch. It is separate from the requests, so that functions that are not inlined receive
+/// only this part, and the compiler can keep the other fields in registers.
 struct Refusals {
     /// Why a request beyond the last one is refused.
     overflow: RefusalReason,
@@ -215,8 +219,8 @@ pub(crate) struct Batch<'q, W> {
 }
 
 impl<W: ListedRequest> Batch<'_, W> {
-    /// Returns the next request, which [`accept`](Self::accept) adds to the batch. `None` if the batch is refused, for example
-    /// because it is too long.
+    /// Returns the next request, which [`accept`](Self::accept) adds to the batch. `None` if the batch is refused, for
+    /// example because it is too long.
     #[inline]
     pub(crate) fn reserve(&mut self, wr_id: u64) -> Option<*mut W> {
         if self.last < self.requests.limit {
@@ -285,8 +289,8 @@ impl<W: ListedRequest> Batch<'_, W> {
         let Self { requests, last } = self;
         let first = requests.ring.at(1);
         let mut bad = ptr::null_mut();
-        // SAFETY: an element of the ring. Elements that are no requests have a successor, so one comparison finds every batch
-        // that cannot be posted as it is.
+        // SAFETY: an element of the ring. Elements that are not requests have a successor, so one comparison finds
+        // every batch that cannot be posted as it is.
         let ret = if unsafe { (*(*last).next()).is_null() } || requests.end_with(last) {
             post(first, &mut bad)
         } else {
@@ -296,7 +300,7 @@ impl<W: ListedRequest> Batch<'_, W> {
     }
 }
 
-/// In place of the driver's result; any number except zero.
+/// Stands for the driver's result; any number except zero.
 const NOT_POSTED: c_int = c_int::MIN;
 
 impl<W> fmt::Debug for Requests<W> {
@@ -318,8 +322,9 @@ impl Refusals {
         self.first = Some(Refusal { failed: FailedRequest { index: Some(index), wr_id }, reason });
     }
 
-    /// Refuses the request after `last`, which does not exist or has no entry. The first refusal of a batch counts. `before` is
-    /// the element before the first request, `limit` the last request. Returns the `last` of a refused batch.
+    /// Refuses the request after `last`, which does not exist or has no entry. The first refusal of a batch counts.
+    /// `before` is the element before the first request, `limit` the last request. Returns the `last` of a refused
+    /// batch.
     #[cold]
     #[inline(never)]
     fn no_place<W>(&mut self, (before, last, limit): (*mut W, *mut W, *mut W), wr_id: u64) -> *mut W {
@@ -332,7 +337,8 @@ impl Refusals {
         refused
     }
 
-    /// Returns why a batch from `first` to `last` was not posted, if that is an error. `limit` is the last request of the ring.
+    /// Returns why a batch from `first` to `last` was not posted; `None` for an empty batch, which is not an error.
+    /// `limit` is the last request of the ring.
     #[cold]
     #[inline(never)]
     fn explain<W: ListedRequest>(
@@ -358,8 +364,8 @@ impl Refusals {
     }
 }
 
-/// Returns the error of a driver that refused the list from `first` to `last` and returned `bad`. The queue was built for `limit`
-/// requests.
+/// Returns the error of a driver that refused the list from `first` to `last` and returned `bad`. The queue was built
+/// for `limit` requests.
 ///
 /// # Safety
 ///

@@ -59,7 +59,7 @@ pub struct BasicSlot {
 
 /// Data in one of its forms.
 pub trait SendData {
-    /// Flags that the request must have. Most drivers do not need the flag for inline data; soft-RoCE's does.
+    /// Flags that the request must have. Most drivers do not need the flag for inline data; the soft-RoCE driver does.
     const FLAGS: u32 = 0;
 
     /// Flags that a request of a basic queue pair must have.
@@ -103,7 +103,8 @@ pub(crate) struct Gather<'d>(pub(crate) &'d [ScatterGatherEntry]);
 #[derive(Clone, Copy)]
 pub(crate) struct Inline<'d>(pub(crate) &'d [u8]);
 
-/// Bytes that do not change until the batch is posted or discarded: drivers copy them at the post at the latest.
+/// Bytes that do not change until the batch is posted or discarded: drivers copy them when the batch is posted, or
+/// earlier.
 #[derive(Clone, Copy)]
 pub(crate) struct Borrowed<'q>(pub(crate) &'q [u8]);
 
@@ -317,7 +318,7 @@ unsafe fn copy(bytes: &[u8], to: *mut u8) {
     }
     let piece = |at: usize| {
         // SAFETY: each position below is followed by a whole piece within `bytes`, and `to` has the same length; a
-        // piece has no alignment.
+        // piece needs no alignment.
         unsafe { to.add(at).cast::<Piece>().write(bytes.as_ptr().add(at).cast::<Piece>().read()) }
     };
     // From both ends: the middle is written twice.

@@ -26,8 +26,8 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
     }
 
     /// `ibv_wr_set_ud_addr(qp, ah, remote_qpn, remote_qkey)` — sets the destination of a datagram: the path, the peer's
-    /// queue pair and its Q_Key. A Q_Key with its highest bit set stands for that of the local queue pair, except on
-    /// soft-RoCE, which sends it unchanged.
+    /// queue pair and its Q_Key. A Q_Key with its highest bit set stands for the Q_Key of the local queue pair, except
+    /// on soft-RoCE, which sends it unchanged.
     ///
     /// Posting a handle of another device returns an error. Keep the handle until the completion: some devices
     /// (soft-RoCE) resolve it only when they send, so dropping it earlier may fail the datagram.
@@ -131,8 +131,9 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
         unsafe { self.request.emit(self.operation, Inline(data)) }
     }
 
-    /// Sets inline data that outlives the batch. On a basic queue pair only the driver copies it, at the post; on an
-    /// extended one there is no difference. Not for raw packets, because drivers read beyond the end of short ones.
+    /// Sets inline data that outlives the batch. On a basic queue pair only the driver copies the data, when the batch
+    /// is posted, so one copy is saved; on an extended queue pair there is no difference. Raw packets do not support
+    /// this, because drivers read beyond the end of short packets.
     #[inline]
     pub fn setup_borrowed_inline_data<'q>(self, data: &'q [u8])
     where
@@ -189,7 +190,7 @@ pub trait SetScatterGatherEntry: Sealed {
     ///
     /// A receive in a shared queue ends with its completion, or when the shared queue is destroyed. The shared queue is
     /// destroyed after its owner, its last queue pair, and its completion queue (XRC, tag matching). Resetting or
-    /// destroying a queue pair ends only the receive that it had begun.
+    /// destroying a queue pair ends only the receive that this queue pair had begun.
     ///
     /// A request without [`WorkRequestFlags::Signaled`](super::WorkRequestFlags::Signaled) has completed when a later
     /// signaled request of its queue has completed.
@@ -224,7 +225,7 @@ where
     }
 }
 
-/// Copying bytes into a request: from any memory, which is free at once. For generic code.
+/// Copying bytes from any memory into a request, for generic code. The memory is free at once.
 pub trait SetInlineData: Sealed {
     /// `ibv_wr_set_inline_data(qp, addr, length)` — copies bytes into the request, at most the queue pair's
     /// `max_inline_data`; only for sends and writes.

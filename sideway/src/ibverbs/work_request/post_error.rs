@@ -88,8 +88,9 @@ pub enum RefusalReason {
         /// The maximum length in bytes.
         limit: usize,
     },
-    /// The flag [`Inline`](super::WorkRequestFlags::Inline) with registered memory. sideway 0.4 copied the memory at
-    /// the post on basic queue pairs; a program that relied on that would reuse its buffer too early.
+    /// The flag [`Inline`](super::WorkRequestFlags::Inline) was set on a request with registered memory. sideway 0.4
+    /// copied the memory at the post on basic queue pairs; a program that relied on that would reuse its buffer too
+    /// early.
     InlineMemory,
     /// The packet header is longer than a request permits, or than the queue pair was built for.
     HeaderTooLong {
@@ -113,7 +114,7 @@ pub enum RefusalReason {
     ExtendedOnly(SendOperationFlags),
     /// The queue pair has a shared receive queue.
     ReceivesAreShared,
-    /// The queue does not support this, or not with this value.
+    /// The queue does not support this setting, or this value of it.
     Invalid(&'static str),
     /// The queue pair has no receive queue.
     NoReceives,
@@ -126,8 +127,8 @@ pub enum RefusalReason {
 }
 
 impl PostError {
-    /// Creates the error of a batch that the driver rejected, at `failed` if it reports that, after `posted` requests
-    /// if known. The queue was built for `limit` requests.
+    /// Creates the error of a batch that the driver rejected: `failed` is the request at fault if the driver reports
+    /// it, and `posted` the number of posted requests if known. The queue was built for `limit` requests.
     #[cold]
     pub(crate) fn from_driver(
         verb: &'static str,

@@ -15,7 +15,8 @@ unsafe impl<T> Send for Ring<T> {}
 unsafe impl<T> Sync for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
-    /// More than any queue needs. Limits allocations, because the system may overcommit memory.
+    /// The maximum size, more than any queue needs. Without a limit, an allocation could succeed that the system cannot
+    /// back, because it may overcommit memory.
     pub(crate) const MOST_BYTES: usize = 1 << 30;
 
     /// Allocates `len` elements of `value`; `None` if memory is exhausted, or they exceed

@@ -156,8 +156,8 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
         self.with(FetchAdd { rkey: rkey.into(), remote_addr, add })
     }
 
-    /// `ibv_wr_send_inv(qp, invalidate_rkey)` — a message that invalidates a key of the peer on arrival: that of a
-    /// memory window of type 2, or of a region made for it.
+    /// `ibv_wr_send_inv(qp, invalidate_rkey)` — a message that invalidates a key of the peer on arrival: the key of a
+    /// memory window of type 2, or of a region created for this use.
     #[doc(alias = "ibv_wr_send_inv")]
     #[inline]
     pub fn setup_send_inv(self, invalidate_rkey: impl Into<RemoteKey>) -> LocalBufferHandle<'g, G, SendInv> {
@@ -209,8 +209,8 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
         unsafe { self.emit(operation, Nothing) }
     }
 
-    /// `ibv_wr_local_inv(qp, invalidate_rkey)` — invalidates a local key: that of a memory window of type 2, or of a
-    /// region made for it. Later requests of peers with that key fail.
+    /// `ibv_wr_local_inv(qp, invalidate_rkey)` — invalidates a local key: the key of a memory window of type 2, or of a
+    /// region created for this use. Later requests of peers with that key fail.
     #[doc(alias = "ibv_wr_local_inv")]
     #[inline]
     pub fn setup_local_inv(self, rkey: impl Into<RemoteKey>)
@@ -223,7 +223,7 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
     }
 
     /// `ibv_wr_bind_mw(qp, mw, rkey, bind_info)` — binds a memory window of type 2 to a range of a region; `rkey` is
-    /// its new key, [`inc_rkey`](RemoteKey::inc_rkey) of the previous one. Set it on the window with
+    /// its new key, computed from the previous one by [`inc_rkey`](RemoteKey::inc_rkey). Set it on the window with
     /// [`set_rkey`](MemoryWindow::set_rkey).
     ///
     /// The batch borrows the window exclusively until it is posted, because irdma's driver writes the new key into it.

@@ -76,7 +76,7 @@ impl DeviceContext {
         // SAFETY: the context is open as long as `self`, the attributes are initialised, and the descriptor is open.
         let xrcd = unsafe { sys::ibv_open_xrcd(self.raw(), &mut attr) };
         let xrcd = check_pointer(OPEN, xrcd).map_err(|error| explain(error, file.is_some(), flags))?;
-        // SAFETY: just opened, ours alone, and ibv_close_xrcd is its verb.
+        // SAFETY: just opened and not shared; ibv_close_xrcd is the verb that closes it.
         let handle = unsafe { Handle::new(xrcd, close_xrcd, "ibv_close_xrcd") };
         Ok(Arc::new(XrcDomain { handle, context: Arc::clone(self) }))
     }

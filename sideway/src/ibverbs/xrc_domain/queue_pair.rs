@@ -56,7 +56,7 @@ impl XrcDomain {
     }
 
     /// `ibv_open_qp(context, {qp_num, xrcd, IBV_QPT_XRC_RECV})` — opens the receiving queue pair with this number,
-    /// created by another process or this one in the same domain. It exists until all have closed it.
+    /// created by another process or this one in the same domain. It exists until every process has closed it.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl XrcDomain {
 }
 
 impl XrcReceiveQueuePair {
-    /// `ibv_destroy_qp(qp)` — closes the queue pair and reports, where dropping only logs.
+    /// `ibv_destroy_qp(qp)` — closes the queue pair and returns errors, which drop only logs.
     ///
     /// # Errors
     ///

@@ -72,7 +72,7 @@ impl Connection {
         self.id.local_address()
     }
 
-    /// Waits for the end, without limit if `timeout` is `None`. After the end, each call returns it again.
+    /// Waits for the end, without limit if `timeout` is `None`. After the end, each call returns the reason again.
     ///
     /// A peer that disconnected waits for a confirmation: call [`disconnect`](Self::disconnect), or drop all owners of
     /// the identifier. Outstanding receives are then flushed.
@@ -98,13 +98,14 @@ impl Connection {
         }
     }
 
-    /// Whether the connection has ended, or its state can no longer be read ([`ended`](Self::ended) returns which).
+    /// Whether the connection has ended, or its state can no longer be read; [`ended`](Self::ended) distinguishes the
+    /// two.
     pub fn is_ended(&self) -> bool {
         !matches!(self.ended(), Ok(None))
     }
 
-    /// Whether the network device's hardware address has changed since (bonding), according to the events so far. A new
-    /// connection uses the new address.
+    /// Whether the network device's hardware address has changed since the connection was established (bonding),
+    /// according to the events so far. A new connection uses the new address.
     pub fn has_address_changed(&self) -> bool {
         self.life.lock_known(|life| life.has_address_changed)
     }

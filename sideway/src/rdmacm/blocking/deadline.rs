@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::ConnectCause;
 
-/// The end of a wait, or none if the time exceeds the clock's range.
+/// The end of a wait; `None` if there is none, or it is beyond the clock's range.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
     at: Option<Instant>,
@@ -19,7 +19,7 @@ impl Deadline {
         Self::resume(total, timeout)
     }
 
-    /// Creates a deadline of which `left` of `total` remains.
+    /// Creates a deadline with the limit `total`, of which `left` remains.
     pub(super) fn resume(total: Duration, left: Option<Duration>) -> Self {
         Self { at: left.and_then(|left| Instant::now().checked_add(left)), total }
     }
@@ -58,7 +58,8 @@ impl Deadline {
     }
 }
 
-/// Rounds for display: some time has passed since the program set the limit.
+/// Rounds an attempt's share of the limit, for display: some time has passed since the program set the limit, so the
+/// share is a little less than a round number.
 fn whole_milliseconds(time: Duration) -> Duration {
     let rounded = time.saturating_add(Duration::from_micros(500));
     Duration::new(rounded.as_secs(), rounded.subsec_millis() * 1_000_000)

@@ -58,7 +58,7 @@ pub enum ConnectCause {
     },
     /// The peer or its machine rejected the request.
     Rejected(Rejection),
-    /// The peer's machine does not respond; for datagrams: or it rejected the request.
+    /// The peer's machine does not respond, or it rejected the request for a queue pair for datagrams.
     Unreachable(Unreachable),
     /// The time limit expired.
     TimedOut {
@@ -141,7 +141,7 @@ impl ConnectError {
             ConnectCause::NoAddress => io::ErrorKind::NotFound,
             ConnectCause::Channel(CreateEventChannelError::Verb(error)) => error.kind(),
             ConnectCause::Channel(_) => io::ErrorKind::Unsupported,
-            // The kernel's error for a port in use at all addresses.
+            // The kernel returns this error if the port is in use and the listener asked for all addresses.
             ConnectCause::Verb(error)
                 if error.errno() == Errno::EADDRNOTAVAIL
                     && self.address().is_some_and(|address| address.ip().is_unspecified()) =>
@@ -150,7 +150,7 @@ impl ConnectError {
             }
             ConnectCause::Verb(error) => error.kind(),
             ConnectCause::Event { status, .. } => status.errno().map_or(io::ErrorKind::Other, Errno::kind),
-            // iWARP reports an errno, for a rejection and for no response.
+            // iWARP reports an errno, both for a rejection and for a missing response.
             ConnectCause::Rejected(Rejection { status, .. })
             | ConnectCause::Unreachable(Unreachable { status, .. }) => {
                 status.errno().map_or(io::ErrorKind::ConnectionRefused, Errno::kind)

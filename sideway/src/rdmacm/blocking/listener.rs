@@ -93,7 +93,8 @@ impl Listener {
     }
 
     /// Takes the other events of the listener's channel, the oldest first: events of identifiers that the program
-    /// created there, and changes of the hardware address ([`EventKind::AddressChange`]). The listener keeps the latest 64.
+    /// created there, and changes of the hardware address ([`EventKind::AddressChange`]). The listener keeps the latest
+    /// 64.
     pub fn take_other_events(&self) -> Vec<Event> {
         self.inbox.lock_known(|inbox| inbox.others.drain(..).collect())
     }
@@ -108,7 +109,7 @@ impl Listener {
         &self.id
     }
 
-    /// Returns the identifier's channel, for programs that poll(2) several things. Once it is readable, call
+    /// Returns the identifier's channel, for programs that poll(2) several descriptors. Once it is readable, call
     /// [`accept(Some(Duration::ZERO))`](Self::accept) until it times out.
     ///
     /// Requests that were kept because [no channel](ConnectCause::Channel) could be created do not make it readable

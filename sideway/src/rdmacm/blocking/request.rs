@@ -93,10 +93,10 @@ impl Request {
     }
 
     /// `rdma_accept(id, conn_param)` — accepts the request, and waits for the peer's confirmation. A queue pair that
-    /// was created through the identifier is then ready to send. Otherwise the program moves its own queue pair to that
-    /// state before, and `parameter` has its number.
+    /// was created through the identifier is then ready to send. If the program uses its own queue pair, it first moves
+    /// that queue pair to the ready-to-send state, and passes its number in `parameter`.
     ///
-    /// If this fails, the peer is notified once the queue pair is dropped too.
+    /// If this fails, the request is dropped; the peer is notified once the queue pair is dropped too.
     ///
     /// # Errors
     ///
@@ -128,8 +128,8 @@ impl Request {
         Ok(Connection::new(id, info))
     }
 
-    /// `rdma_accept(id, conn_param)` — sends the peer the number of the queue pair for datagrams that was created
-    /// through the identifier, or the number in `parameter`. No connection results.
+    /// `rdma_accept(id, conn_param)` — sends the number of a queue pair for datagrams to the peer: the queue pair that
+    /// was created through the identifier, or the number in `parameter`. No connection is established.
     ///
     /// # Errors
     ///

@@ -100,7 +100,8 @@ impl Resolved {
     /// number is in `parameter`. Once the peer has accepted, `prepare` moves it to ReadyToSend, as described at
     /// [`Identifier::get_qp_attr`].
     ///
-    /// iWARP devices move the queue pair themselves: `prepare` is not called. Move it to Init before.
+    /// iWARP devices move the queue pair themselves, so `prepare` is not called. Move the queue pair to Init before
+    /// this call.
     ///
     /// # Errors
     ///

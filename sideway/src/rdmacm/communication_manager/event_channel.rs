@@ -39,10 +39,10 @@ pub struct EventChannel {
     /// Taking an event writes to its identifier, which is unknown until then. So no other call on an identifier of this
     /// channel may run at that time; calls on different identifiers may run in parallel.
     calls: RwLock<()>,
-    /// The number of identifiers of which an event may arrive that the library would look up in freed memory. While it
-    /// is not zero, no event is taken.
+    /// The number of identifiers for which an event may arrive that would make the library read freed memory. While the
+    /// number is not zero, no event is taken.
     holds: AtomicUsize,
-    /// One of these could not be destroyed.
+    /// Whether one of these identifiers could not be destroyed.
     is_lost: AtomicBool,
 }
 
@@ -115,7 +115,7 @@ impl EventChannel {
     ///
     /// - `ETIMEDOUT`: `timeout` expired.
     /// - `EIO`, `ENODEV`: no more events will arrive.
-    /// - `EBUSY`: the kernel failed to [leave](Identifier::leave_multicast) a multicast group of an identifier, as
+    /// - `EBUSY`: the kernel failed to [leave](Identifier::leave_multicast) a multicast group of an identifier; this
     ///   happens after the device's removal. The channel delivers events again once the identifier is destroyed. If the
     ///   kernel fails to destroy it too, the channel never delivers events again.
     /// - Otherwise the errno of the library or of `poll(2)`.
@@ -189,9 +189,8 @@ impl EventChannel {
                 id.set_answered();
             }
         }
-        // No code of the program has run since the event was taken. So a thread that waits for this acknowledgement (to
-        // destroy the identifier) cannot be one that this thread waits for.
-        // SAFETY: just taken, and acknowledged once.
+        // No code of the program has run since the event was taken. So this thread cannot be waiting for a thread that
+        // waits for this acknowledgement (to destroy the identifier). SAFETY: just taken, and acknowledged once.
         let ret = unsafe { sys::rdma_ack_cm_event(raw) };
         if ret != 0 {
             log::warn!("rdma_ack_cm_event: {}: destroying the identifier may block forever", errno_of(ret));
@@ -246,8 +245,8 @@ impl EventChannel {
         self.calls.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops the taking of events, because one may arrive for an identifier that the library would look up in freed
-    /// memory. The caller has [the lock of the calls](Self::lock_calls), so no event is being taken.
+    /// Stops the taking of events, because an event may arrive that would make the library read the freed memory of an
+    /// identifier. The caller has [the lock of the calls](Self::lock_calls), so no event is being taken.
     pub(super) fn hold(&self) {
         self.holds.fetch_add(1, Ordering::Relaxed);
     }

@@ -23,7 +23,7 @@ open_enum! {
         ConnectResponse = c::RDMA_CM_EVENT_CONNECT_RESPONSE.0 => "connect response",
         /// The connection could not be established.
         ConnectError = c::RDMA_CM_EVENT_CONNECT_ERROR.0 => "connect error",
-        /// The peer does not respond; for datagrams: or it rejected the lookup.
+        /// The peer does not respond, or it rejected the lookup of a queue pair for datagrams.
         Unreachable = c::RDMA_CM_EVENT_UNREACHABLE.0 => "unreachable",
         /// The peer rejected the connection.
         Rejected = c::RDMA_CM_EVENT_REJECTED.0 => "rejected",
@@ -41,11 +41,11 @@ open_enum! {
         AddressChange = c::RDMA_CM_EVENT_ADDR_CHANGE.0 => "address change",
         /// The queue pair of an ended connection can be used again.
         TimewaitExit = c::RDMA_CM_EVENT_TIMEWAIT_EXIT.0 => "time wait exit",
-        /// The address information is resolved. RDMACM_1.4.
+        /// The address information is resolved. Requires RDMACM_1.4.
         AddressInfoResolved = c::RDMA_CM_EVENT_ADDRINFO_RESOLVED.0 => "address information resolved",
-        /// The address information could not be resolved. RDMACM_1.4.
+        /// The address information could not be resolved. Requires RDMACM_1.4.
         AddressInfoError = c::RDMA_CM_EVENT_ADDRINFO_ERROR.0 => "address information error",
-        /// An event that the program wrote. RDMACM_1.4.
+        /// An event that the program wrote. Requires RDMACM_1.4.
         User = c::RDMA_CM_EVENT_USER.0 => "user event",
     }
 }

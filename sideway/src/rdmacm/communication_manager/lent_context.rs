@@ -43,7 +43,7 @@ pub fn devices() -> Result<Vec<Arc<DeviceContext>>, VerbError> {
 pub(super) unsafe fn lend(context: NonNull<ibv_context>, id: &Arc<Identifier>) -> Arc<DeviceContext> {
     let lender = || match List::get() {
         Ok(list) if list.contexts().any(|other| other == context) => Arc::new(list) as _,
-        // The library returns no list if it cannot open one of several devices. The identifier also keeps its device
+        // If the library cannot open one of several devices, it returns no list; then the identifier keeps its device
         // open.
         _ => Arc::clone(id) as _,
     };

@@ -8,7 +8,7 @@ use rdma_mummy_sys::{ibv_path_data, ibv_path_record, ibv_sa_path_rec};
 use crate::ibverbs::address::{Gid, StaticRate};
 use crate::ibverbs::device_context::Mtu;
 
-/// The selector "exactly" of the three numbers that can also be bounds.
+/// The selector "exactly" for three numbers (MTU, rate, packet life time), which can also be bounds.
 const EXACTLY: u8 = 2;
 
 /// `struct ibv_sa_path_rec` — a path to a peer, as InfiniBand's subnet manager returns it, or as the kernel creates one
@@ -164,13 +164,13 @@ impl PathRecord {
         self
     }
 
-    /// `packet_life_time`: returns the maximum time of a packet in the fabric, as n in 4.096 µs × 2^n.
+    /// `packet_life_time`: returns how long a packet may be in the fabric: n stands for 4.096 µs × 2^n.
     pub fn packet_life_time(&self) -> u8 {
         self.0.packet_life_time
     }
 
-    /// `packet_life_time`: sets the maximum time of a packet in the fabric, as n in 4.096 µs × 2^n, 6 bits; higher bits
-    /// are ignored.
+    /// `packet_life_time`: sets how long a packet may be in the fabric: n stands for 4.096 µs × 2^n. The value has 6
+    /// bits; higher bits are ignored.
     pub fn setup_packet_life_time(&mut self, packet_life_time: u8) -> &mut Self {
         let packet_life_time = six_bits(packet_life_time.into());
         (self.0.packet_life_time_selector, self.0.packet_life_time) = (EXACTLY, packet_life_time);

@@ -8,7 +8,7 @@ use crate::error::Errno;
 use crate::ffi::open_enum;
 
 open_enum! {
-    /// The reason for which a peer or its machine rejected a connection: the reasons of the REJ message (InfiniBand
+    /// The reason why a peer or its machine rejected a connection: the reasons of the REJ message (InfiniBand
     /// specification, volume 1, 12.6.7.2).
     pub enum RejectReason {
         /// The peer has no free queue pair.

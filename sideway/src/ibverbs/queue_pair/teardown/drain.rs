@@ -43,8 +43,8 @@ pub enum ResetReason {
     Poll(VerbError),
     /// The driver rejected the request that marks the end of a queue.
     Post(PostError),
-    /// The end of a queue cannot be marked: for sends of datagrams and raw packets, and receives from a shared receive
-    /// queue. Completions until the queue became quiet were passed on.
+    /// The end of a queue cannot be marked: this applies to sends of datagrams and raw packets, and to receives from a
+    /// shared receive queue. The completions that arrived before the queue became quiet were passed on.
     Unmarked,
 }
 
@@ -84,7 +84,7 @@ impl<S: SendQueue> Pair<S> {
                 if let Err(source) = core.modify(QueuePairAttribute::new().setup_state(State::Reset)) {
                     return Err(DrainError::Stuck { reason, source });
                 }
-                // An error here was already reported, or is not the reason of the reset.
+                // An error here was already reported, or is not the reason for the reset.
                 let _ = sweep(&core, queues, &mut seen);
                 Ok(Drained::Reset(reason))
             }
@@ -103,7 +103,7 @@ impl<S: SendQueue> Pair<S> {
         if let Err(reason) = to_error(core) {
             return Some(reason);
         }
-        // Markers of an earlier drain that failed mark nothing posted since.
+        // Markers of an earlier, failed drain do not cover the requests posted since.
         if let Err(error) = sweep(core, queues, seen) {
             return Some(ResetReason::Poll(error));
         }
@@ -116,8 +116,8 @@ impl<S: SendQueue> Pair<S> {
             if let Err(error) = ends[0].mark_sends(send).and_then(|()| ends[1].mark_receives(recv)) {
                 return Some(ResetReason::Post(error));
             }
-            // The soft-RoCE driver does not notify its kernel of a receive: the kernel finds a receive posted after the
-            // flush only at the next transition.
+            // The soft-RoCE driver does not notify its kernel of a receive: the kernel notices a receive that was
+            // posted after the flush only at the next transition.
             if receives != ends[1]
                 && let Err(reason) = to_error(core)
             {
@@ -180,7 +180,8 @@ fn sweep(
     let mut records = Vec::new();
     let mut result = Ok(());
     for queue in queues.iter_mut() {
-        // Bounded by the queue's capacity: other queue pairs may continue to complete requests.
+        // The number of polls is limited by the queue's capacity, because other queue pairs may continue to complete
+        // requests.
         for _ in 0..queue.queue(Token::new()).cqe().max(1) {
             let polled = queue.poll_records(&mut records);
             let is_empty = records.is_empty();

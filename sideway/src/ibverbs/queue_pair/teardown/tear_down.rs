@@ -16,8 +16,8 @@ pub struct TornDown<B> {
     pub buffers: B,
     /// How the requests ended.
     pub drained: Drained,
-    /// Whether the queue pair could be destroyed. If flows or asynchronous events reference it (`EBUSY`), the last of
-    /// them destroys it; otherwise it is leaked. It has no requests in either case.
+    /// Whether the queue pair could be destroyed. If flows or asynchronous events reference it (`EBUSY`), dropping the
+    /// last of them destroys it; after any other error it is leaked. In either case it has no outstanding requests.
     pub destroyed: Result<(), VerbError>,
 }
 
@@ -39,7 +39,7 @@ impl<S: SendQueue> Pair<S> {
         buffers: B,
         seen: impl FnMut(&CompletionRecord),
     ) -> Result<TornDown<B>, TearDownError<S, B>> {
-        // A panic in `seen` must not drop them either.
+        // If `seen` panics, the buffers must not be dropped either.
         let buffers = ManuallyDrop::new(buffers);
         match self.drain(queues, timeout, seen) {
             Ok(drained) => {

@@ -114,7 +114,7 @@ fn every_row_is_parsed() {
     let read =
         TYPES.iter().flat_map(|(_, qp_type)| (0..8).flat_map(move |from| (0..8).map(move |to| (*qp_type, from, to))));
     let transitions = read.filter(|&(qp_type, from, to)| expected(qp_type, from, to).is_some()).count();
-    // For each type, nine from the rows and thirteen from the rule above.
+    // Each type has nine transitions from the rows and thirteen from the rule above.
     assert_eq!(transitions, 6 * (9 + 13));
 }
 

@@ -55,8 +55,8 @@ open_enum! {
 /// posted, which is within the lifetime in the guard's type (see [`HoldsFor`](super::HoldsFor)). [`write`](Self::write)
 /// does not change `wr_id`, `next`, `sg_list` and `num_sge`, and only adds to `send_flags`.
 pub unsafe trait SendOperation: Sealed + Copy {
-    /// Whether a basic queue pair accepts it only if the device reports atomic writes: siw looks up every opcode in a
-    /// table that lacks this one.
+    /// Whether a basic queue pair accepts this operation only if the device reports atomic writes. The check is needed
+    /// because siw looks up every opcode in a table that lacks this one.
     #[doc(hidden)]
     const IS_ATOMIC_WRITE: bool = false;
 

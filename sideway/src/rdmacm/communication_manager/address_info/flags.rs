@@ -22,11 +22,11 @@ bitflags::bitflags! {
         #[doc(alias = "RAI_FAMILY")]
         const Family = sys::RAI_FAMILY;
         /// [`resolve_addrinfo`](crate::rdmacm::communication_manager::Identifier::resolve_addrinfo) queries
-        /// InfiniBand's subnet administrator for a service. RDMACM_1.4.
+        /// InfiniBand's subnet administrator for a service. Requires RDMACM_1.4.
         #[doc(alias = "RAI_SA")]
         const SubnetAdministrator = since_v44::RAI_SA;
         /// [`resolve_addrinfo`](crate::rdmacm::communication_manager::Identifier::resolve_addrinfo) queries the name
-        /// service, which is the default. RDMACM_1.4.
+        /// service, which is the default. Requires RDMACM_1.4.
         #[doc(alias = "RAI_DNS")]
         const NameService = since_v44::RAI_DNS;
         // Unnamed bits are kept.

@@ -70,7 +70,7 @@ pub(in crate::rdmacm::communication_manager) struct Lookup<'a> {
 impl<'a> Lookup<'a> {
     /// # Errors
     ///
-    /// `EINVAL`: a NUL in a name; or arguments with which the library would crash.
+    /// `EINVAL`: a name contains a NUL, or the library would crash with these arguments.
     pub(in crate::rdmacm::communication_manager) fn new(
         verb: &'static str,
         node: Option<&str>,
@@ -94,7 +94,7 @@ impl<'a> Lookup<'a> {
     ///
     /// # Errors
     ///
-    /// The result of the function: -1 and an errno, a code of `getaddrinfo(3)`, or -1 and such a code as errno.
+    /// The result of the function: -1 with an errno, a code of `getaddrinfo(3)`, or -1 with such a code in errno.
     pub(in crate::rdmacm::communication_manager) fn run(
         &self,
         call: impl FnOnce(*const c_char, *const c_char, *const rdma_addrinfo) -> c_int,

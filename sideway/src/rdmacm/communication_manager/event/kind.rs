@@ -12,21 +12,22 @@ pub enum EventKind {
     AddressResolved,
     /// No device leads to the address, or no machine there replied.
     AddressError(EventStatus),
-    /// After [`resolve_route`](crate::rdmacm::communication_manager::Identifier::resolve_route): the identifier can connect.
+    /// After [`resolve_route`](crate::rdmacm::communication_manager::Identifier::resolve_route): the identifier can
+    /// connect.
     RouteResolved,
     /// No route was found.
     RouteError(EventStatus),
     /// A peer requests a connection. The event has a new identifier to accept or reject; dropping it rejects the
     /// request.
     ConnectRequest(ConnectionInfo),
-    /// A peer looks up a queue pair for datagrams. As for `ConnectRequest`, but no connection results.
+    /// A peer looks up a queue pair for datagrams. As for `ConnectRequest`, but no connection is established.
     LookupRequest(PrivateData),
     /// The peer accepted, and the program must move its own queue pair and then call
     /// [`establish`](crate::rdmacm::communication_manager::Identifier::establish).
     ConnectResponse(ConnectionInfo),
     /// The connection could not be established: one side lacks a resource, or a step on this side failed.
     ConnectError(EventStatus),
-    /// The peer does not respond; for datagrams: or it rejected the lookup.
+    /// The peer does not respond, or it rejected the lookup of a queue pair for datagrams.
     Unreachable(Unreachable),
     /// The peer rejected the connection.
     Rejected(Rejection),

@@ -1,4 +1,4 @@
-//! Asynchronous address lookups: RDMACM_1.4.
+//! Asynchronous address lookups, which require RDMACM_1.4.
 
 use std::ptr;
 
@@ -14,7 +14,7 @@ impl Identifier {
     /// `rdma_resolve_addrinfo(id, node, service, hints)` — starts an address lookup like that of
     /// [`getaddrinfo`](super::super::getaddrinfo). It ends with an event:
     /// [`AddressInfoResolved`](super::super::EventKind::AddressInfoResolved) or
-    /// [`AddressInfoError`](super::super::EventKind::AddressInfoError). RDMACM_1.4 (after rdma-core 56).
+    /// [`AddressInfoError`](super::super::EventKind::AddressInfoError). Requires RDMACM_1.4 (after rdma-core 56).
     ///
     /// With [`SubnetAdministrator`](super::super::AddressInfoFlags::SubnetAdministrator) the call queries the subnet
     /// administrator. This needs Linux 6.18, and an identifier bound to an InfiniBand port; `node` is `None`, and

@@ -22,7 +22,7 @@ impl Identifier {
     /// the identifier is bound to a device's address.
     ///
     /// The context lives as long as the objects on it, independently of the identifier. (If librdmacm cannot open one
-    /// of several devices, it returns no device list. The context then keeps the identifier alive that first returned
+    /// of several devices, it returns no device list. The context then keeps alive the identifier that first returned
     /// it.)
     pub fn get_device_context(self: &Arc<Self>) -> Option<Arc<DeviceContext>> {
         // SAFETY: the identifier is live and locked.

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The groups, in step with the library's list: written only while no other thread calls on the identifier or takes an
-/// event.
+/// The groups, as in the library's list. They are written only while no other thread makes a call on the identifier or
+/// takes an event.
 #[derive(Debug, Default)]
 pub(super) struct Groups(Mutex<State>);
 

@@ -44,7 +44,7 @@ impl Identifier {
             // which the library waits here, and the thread that takes the first event on the new channel finds the
             // identifier.
             let _calls = lock_both(&home, channel);
-            // A hold on the taking of events moves along.
+            // If the identifier stops the taking of events, that moves along with it.
             let holds = self.holds.load(Ordering::Relaxed);
             if holds {
                 channel.hold();
@@ -75,7 +75,7 @@ impl Identifier {
         }
         let before = mem::replace(&mut *home, Arc::clone(channel));
         drop(home);
-        // Without the lock: dropping the last owner closes the channel.
+        // Dropped without holding the lock, because dropping the last owner closes the channel.
         self.keep_open(before);
         Ok(())
     }

@@ -149,7 +149,7 @@ impl Identifier {
     /// connect requests start with their listener's value.
     pub fn setup_context<C: Any + Send + Sync>(&self, context: C) {
         let before = self.lock_context().replace(Arc::new(context));
-        // Without the lock: dropping runs code of the program, which may use this identifier.
+        // Dropped without holding the lock: the drop runs code of the program, which may use this identifier.
         drop(before);
     }
 
@@ -163,14 +163,14 @@ impl Identifier {
     /// # Safety
     ///
     /// - Use it only while `self` lives, and do not destroy it.
-    /// - Do not read its fields while another thread may take an event from its channel or call on it.
+    /// - Do not read its fields while another thread may take an event from its channel or make a call on it.
     /// - Do not change its context, its channel or its queue pair.
     pub unsafe fn cm_id(&self) -> NonNull<rdma_cm_id> {
         self.raw
     }
 
-    /// Runs `call` while no other thread accesses the C object. `call` must not call on this identifier. Afterwards
-    /// errno has the value that `call` left.
+    /// Runs `call` while no other thread accesses the C object. `call` must not make another call on this identifier.
+    /// Afterwards errno has the value that `call` left.
     pub(super) fn with<R>(&self, call: impl FnOnce(*mut rdma_cm_id) -> R) -> R {
         self.with_channel(|id, _| call(id))
     }
@@ -251,7 +251,7 @@ impl Identifier {
         })
     }
 
-    /// Records that a response arrived. The caller excludes other calls on the identifier.
+    /// Records that a response arrived. The caller ensures that no other call on the identifier runs.
     pub(super) fn set_answered(&self) {
         self.is_answered.store(true, Ordering::Relaxed);
     }
@@ -298,14 +298,15 @@ impl Drop for Identifier {
             }
         }
         if !self.groups.is_empty() {
-            // The library would otherwise never free its state of them.
+            // Otherwise the library would never free its state of the groups.
             self.with_channel(|id, channel| self.leave_all(id, channel));
         }
         let this: *const Self = self;
         let home = self.home.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // While no event is taken: otherwise the library would query the kernel for the addresses and the device of an
-        // identifier that is being destroyed, receive none, and dereference a null pointer (seen with rdma-core 44). So
-        // no taken event waits for its acknowledgement either, for which the library waits here.
+        // The identifier is destroyed while no event is taken: otherwise the library would query the kernel for the
+        // addresses and the device of an identifier that is being destroyed, receive none, and dereference a null
+        // pointer (seen with rdma-core 44). So no taken event waits for its acknowledgement either, for which the
+        // library waits here.
         let calls = home.lock_calls();
         // SAFETY: the identifier is live and this is its last owner; so it has no queue pair, which would be another.
         let destroyed = unsafe { super::event_channel::destroy(self.raw) };

@@ -99,9 +99,9 @@ impl Identifier {
 
     /// `rdma_leave_multicast(id, addr)` — leaves a group. No event follows, and no more events of the group arrive.
     ///
-    /// If the kernel refuses, the library has removed the group nevertheless, and would crash on an event of it that
-    /// the kernel still has. So the channel then delivers no events until the identifier is destroyed
-    /// ([`EBUSY`](EventChannel::get_cm_event)).
+    /// If the kernel refuses, the library has removed the group nevertheless, and would crash if it received an event
+    /// of the group that the kernel still holds. So the channel then delivers no events until the identifier is
+    /// destroyed ([`EBUSY`](EventChannel::get_cm_event)).
     ///
     /// # Errors
     ///

@@ -37,8 +37,8 @@ impl Identifier {
     /// # Errors
     ///
     /// - `EINVAL`: the identifier has no device, or its device is not that of the builder's domain, or it already has a
-    ///   queue pair. Or one of identifier and queue pair is for datagrams, the other for connections. For a connect
-    ///   request: the peer has given up.
+    ///   queue pair. Or the identifier is for datagrams and the queue pair for connections, or the other way round. For
+    ///   a connect request: the peer has given up.
     /// - Otherwise as for [`QueuePairBuilder::build`], or of moving it.
     ///
     /// # References
@@ -123,7 +123,8 @@ impl Identifier {
         let maker =
             unsafe { Maker::new((VERB, &create), (EX, &create_ex), Arc::clone(self) as Arc<dyn Attachment<ibv_qp>>) };
         build(builder, &maker).map_err(|error| match error.errno().raw() {
-            // The kernel moves it to Init from its state of the request.
+            // The kernel gets the attributes for Init from its state of the request, which is gone if the peer has
+            // given up.
             libc::EINVAL if self.is_request() && error.hint().is_none() => {
                 error.with_hint("the peer may have given up")
             }
@@ -194,8 +195,8 @@ impl Attachment<ibv_qp> for Identifier {
             if unsafe { (*id).qp } != qp.as_ptr() {
                 return;
             }
-            // The library has attached the queue pair to them, and the kernel does not destroy it before it is
-            // detached.
+            // The library has attached the queue pair to the groups, and the kernel does not destroy a queue pair that
+            // is attached to one.
             self.leave_all(id, channel);
             // SAFETY: as above.
             unsafe { (*id).qp = ptr::null_mut() };

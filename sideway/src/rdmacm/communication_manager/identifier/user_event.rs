@@ -1,4 +1,4 @@
-//! User events: RDMACM_1.4.
+//! User events, which require RDMACM_1.4.
 
 use rdma_mummy_sys::{rdma_cm_event_type, since_v44};
 
@@ -8,9 +8,9 @@ use crate::error::VerbError;
 impl Identifier {
     /// `rdma_write_cm_event(id, event, status, arg)` — appends a user event to the identifier's channel:
     /// [`User`](super::super::EventKind::User) with `argument`, and with `status` unchanged. It wakes a waiting thread.
-    /// RDMACM_1.4 (after rdma-core 56), and Linux 6.18.
+    /// Requires RDMACM_1.4 (after rdma-core 56) and Linux 6.18.
     ///
-    /// The event type is `RDMA_CM_EVENT_USER`, the only one that the library allows.
+    /// The event type is `RDMA_CM_EVENT_USER`; the library allows no other.
     ///
     /// # Errors
     ///
